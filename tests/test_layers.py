@@ -9,8 +9,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "tensorir"
 LAYERS = (
-    "_package", "errors", "target", "ir", "arith", "expr", "nn", "intrin", "interp", "algorithms", "schedule", "lower",
-    "codegen", "runtime", "check", "tune", "export", "api", "ops", "cli",
+    "_package", "codec", "errors", "target", "ir", "arith", "expr", "nn", "intrin", "interp", "algorithms", "schedule",
+    "lower", "codegen", "runtime", "check", "tune", "export", "api", "ops", "cli",
 )  # fmt: skip
 FREE = ("__init__", "__main__", "show")
 """``tensorir/__init__.py`` names everything lazily, ``show`` may look at anything."""

@@ -32,9 +32,11 @@ import numpy as np
 import tensorir as tir
 from tensorir.api.measurer import Measurer
 from tensorir.api.options import Options
+from tensorir.codec import encode
 from tensorir.runtime.device import open_device
 from tensorir.target import Target
 from tensorir.tune.record import drift_of, steady_s
+from tensorir.tune.trial import Trial
 
 RESULTS = Path(__file__).parent.parent / "results" / "tuner_drift.json"
 APART = math.log(1.05)
@@ -86,7 +88,7 @@ def opened(work: tir.Workload) -> Iterator[tuple[Measurer, list[tuple[str, dict[
         every = candidates(work, target, 0)
         name, config = every[0]
         measurer.known([], {"template": name, "config": config})
-        measurer.measure(name, config, "default", None)
+        measurer.measure(Trial(name, config, "default"), None)
         yield measurer, every[1:]
 
 
@@ -105,12 +107,12 @@ def main() -> None:
             chosen: list[tuple[str, dict[str, Any]]] = []
             while len(chosen) < arguments.count:  # those that are not cut short
                 name, config = waiting.pop(0)
-                if measurer.measure(name, config, "trial", None)["status"] == "ok":
+                if measurer.measure(Trial(name, config), None).ok:
                     chosen.append((name, config))
             for _ in range(arguments.repeats):
                 for n, (name, config) in enumerate(chosen):
                     burners.tick()
-                    result = dict(measurer.measure(name, config, "trial", None))
+                    result = encode(measurer.measure(Trial(name, config), None))
                     if result["status"] == "ok":
                         trials.setdefault(n, []).append({key: result[key] for key in KEPT if key in result})
     finally:

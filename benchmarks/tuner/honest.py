@@ -154,11 +154,11 @@ def at_rest(run: Row) -> dict[str, float]:
     with Measurer(work, None, Options(budget_s=None, final_s=1.0)) as measurer:
         measurer.open()
         against = measurer.against(run["chosen"]["template"], run["chosen"]["config"])
-        true = {a["name"]: a["time_s"] / against["result"]["time_s"] for a in against["against"]}
+        true = {a.name: a.time_s / against.results[0].steady_s for a in against.against}
         if run["chosen"] == run["default"]:
             return {**true, "default": 1.0}
         chosen, default = measurer.final(kinds, None, searched_s=4.0).results
-    return {**true, "default": default["time_s"] / chosen["time_s"]}
+    return {**true, "default": default.steady_s / chosen.steady_s}
 
 
 def compared(run: Row) -> list[Row]:

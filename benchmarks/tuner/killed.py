@@ -30,6 +30,7 @@ from tensorir.tune.log import Identity, LogReader, LogWriter
 from tensorir.tune.loop import search
 from tensorir.tune.space import Space
 from tensorir.tune.strategy import make
+from tensorir.tune.trial import Check, Outcome
 
 ME = Identity("killed n=8", "d1g357", {"name": "cpu", "platform": "x", "driver": "1"}, {"tensorir": "0.1.0"})
 SPACE = Space(x=range(10_000))
@@ -103,9 +104,9 @@ def _tune(log: Path, tell: int) -> None:
 
     os.write = in_pieces
 
-    def measure(*_: Any) -> dict[str, Any]:
+    def measure(*_: Any) -> Outcome:
         time.sleep(1e-3)
-        return {"status": "ok", "time_s": 1e-3, "samples": [1e-3] * 5, "check": {"ok": True, "max_err": 0.0}}
+        return Outcome("ok", time_s=1e-3, samples=(1e-3,) * 5, check=Check(True, 0.0))
 
     reuse = list(LogReader(log).records())
     with LogWriter(log, ME.workload) as writer:

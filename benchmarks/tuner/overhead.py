@@ -32,7 +32,9 @@ from typing import Any
 import tensorir as tir
 from tensorir.api.measurer import Measurer
 from tensorir.api.workload import Workload
+from tensorir.codec import encode
 from tensorir.tune.log import key_of
+from tensorir.tune.trial import Outcome, Trial
 
 RESULT = Path(__file__).resolve().parent.parent / "results" / "tuner_overhead.json"
 CONV = ("conv2d", "1x64x56x56", "64x64x3x3", "--pad", "1")
@@ -62,14 +64,14 @@ class Noted:
         def noted_build(measurer: Measurer, wanted: Sequence[Any], remaining: float | None) -> Any:
             at = time.monotonic()
             replies = build(measurer, wanted, remaining)
-            self._shares = {key_of(w): (time.monotonic() - at) / len(wanted) for w in wanted}
+            self._shares = {key_of(encode(w)): (time.monotonic() - at) / len(wanted) for w in wanted}
             return replies
 
-        def noted_measure(measurer: Measurer, template: str, config: Any, *given: Any) -> Any:
-            at, key = time.monotonic(), key_of({"template": template, "config": config})
-            result = measure(measurer, template, config, *given)
-            self._note(result, time.monotonic() - at, self._shares.pop(key, 0.0))
-            return result
+        def noted_measure(measurer: Measurer, trial: Trial, *given: Any) -> Outcome:
+            at, key = time.monotonic(), key_of(encode(trial))
+            outcome = measure(measurer, trial, *given)
+            self._note(outcome, time.monotonic() - at, self._shares.pop(key, 0.0))
+            return outcome
 
         Measurer.build, Measurer.measure = noted_build, noted_measure  # type: ignore[method-assign, assignment]
         try:
@@ -84,8 +86,8 @@ class Noted:
         for row in self.rows:
             row["supervisor"] = row.get("supervisor", 0.0) + max(0.0, searched - known)
 
-    def _note(self, result: Any, own_s: float, share: float) -> None:
-        detail = result.get("detail") or {}
+    def _note(self, outcome: Outcome, own_s: float, share: float) -> None:
+        detail = outcome.told
         phases = dict(detail.get("seconds") or {})
         for name, seconds in (detail.get("built") or {}).items():
             self.built[name].append(seconds)

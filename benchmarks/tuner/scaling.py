@@ -25,10 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from tensorir.api.places import ExecutorPlaces
-from tensorir.tune.flight import Flights, Places
+from tensorir.codec import encode
+from tensorir.tune.flight import Flights, Places, Sent
 from tensorir.tune.log import Identity, LogReader, LogWriter
 from tensorir.tune.loop import search
 from tensorir.tune.space import Space
+from tensorir.tune.trial import Outcome, Trial
 
 RESULT = Path(__file__).parents[1] / "results" / "tuner_scaling.json"
 ME = Identity("sleeping", "0", {"name": "none", "driver": "0"}, {})
@@ -89,8 +91,8 @@ def dask(width: int) -> Iterator[Places]:
 def run(places: Places, strategy: str, trials: int, seconds: float, folder: str | None = None) -> dict[str, Any]:
     """One search over an empty log."""
 
-    def prepare(message: dict[str, Any]) -> dict[str, Any]:
-        return {**message, "seconds": seconds} | ({} if folder is None else {"folder": folder})
+    def prepare(trial: Trial) -> Sent:
+        return Sent({**encode(trial), "seconds": seconds} | ({} if folder is None else {"folder": folder}))
 
     timeout = None if folder is None else 10 * seconds
     flights = Flights(places, prepare=prepare, trial_timeout=timeout)
@@ -106,7 +108,7 @@ def run(places: Places, strategy: str, trials: int, seconds: float, folder: str 
     return found | {"best": outcome.best.config, "best_s": outcome.best.time_s}
 
 
-def _nowhere(*_: Any) -> dict[str, Any]:
+def _nowhere(*_: Any) -> Outcome:
     raise AssertionError("measured outside the places")
 
 

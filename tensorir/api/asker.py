@@ -11,14 +11,17 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from tensorir.api.questions import Request
+from tensorir.codec import Json, decode, encode
 from tensorir.tune.flight import Flights
-from tensorir.tune.process import LAST, claimed
+from tensorir.tune.process import claimed
 from tensorir.tune.store import host_name
+from tensorir.tune.trial import CANCELLED, Reply
 
-Json = dict[str, Any]
 MODULE = "tensorir.api.worker"
 TRIALS = ("measure", "build")
 """What one configuration is asked for by itself."""
@@ -26,11 +29,11 @@ LIMIT_S = 86_400.0  # phases have limits of their own
 
 
 class Asking(Protocol):
-    """Answers what ``Measurer`` asks. A message may have ``limits`` of its own for some phases."""
+    """Answers what ``Measurer`` asks. A request may have ``limits`` of its own for some phases."""
 
     def request(
-        self, message: Json, limits: Mapping[str, float], cancel_after: float | None, late_s: float | None = None
-    ) -> Json:
+        self, request: Request, limits: Mapping[str, float], cancel_after: float | None, late_s: float | None = None
+    ) -> Reply:
         """The worker's reply, or what became of it; ``late_s``: when to ask another one, where there are several."""
         ...
 
@@ -50,25 +53,31 @@ class Asker:
         self.name = f"{os.getpid()}.{next(_number)}"
 
     def request(
-        self, message: Json, limits: Mapping[str, float], cancel_after: float | None, late_s: float | None = None
-    ) -> Json:
+        self, request: Request, limits: Mapping[str, float], cancel_after: float | None, late_s: float | None = None
+    ) -> Reply:
         """As ``Asking.request``."""
         if cancel_after is not None and cancel_after <= 0:
-            return {"status": "cancelled"}
-        limits = {**limits, **message.get("limits", {})}
+            return Reply(CANCELLED.status)
+        limits, message = {**limits, **(request.limits or {})}, encode(request)
         began, starts = time.monotonic(), self._worker.starts
-        reply = self._worker.request(message, LIMIT_S, limits=limits, cancel_after=cancel_after)
-        do = message.get("do")
-        victim = do == "hello" or (do in TRIALS and self._worker.starts == starts)
+        reply = self._ask(message, limits, cancel_after)
+        victim = request.do == "hello" or (request.do in TRIALS and self._worker.starts == starts)
         # one attempt to get the device back, in a new process; who dies where others have been may be their victim; and
         # before any candidate it is nobody's fault (the system's memory killer, say)
-        if reply["status"] == "device_lost" or (reply["status"] == "crashed" and victim):
+        if reply.status == "device_lost" or (reply.status == "crashed" and victim):
             self.close()
             left = None if cancel_after is None else max(0.0, cancel_after - (time.monotonic() - began))
-            reply = self._worker.request(message, LIMIT_S, limits=limits, cancel_after=left)
-        if reply.pop(LAST, False):  # its device went with what it measured: others are not to pay for that
+            reply = self._ask(message, limits, left)
+        if reply.last:  # its device went with what it measured: others are not to pay for that
             self.close()
-        return reply
+        return replace(reply, last=None)
+
+    def _ask(self, message: Json, limits: Mapping[str, float], cancel_after: float | None) -> Reply:
+        return Reply.of(self._worker.request(message, LIMIT_S, limits=limits, cancel_after=cancel_after))
+
+    def answer(self, message: Json, limits: Mapping[str, float], cancel_after: float | None) -> Json:
+        """As ``request``, of and as plain data."""
+        return encode(self.request(decode(Request, message), limits, cancel_after))
 
     def hear(self, phase: Callable[[str], object]) -> None:
         """Let ``phase`` be told of each phase of the requests to come."""
@@ -94,10 +103,10 @@ class Anyone:
         self._flights = flights
 
     def request(
-        self, message: Json, limits: Mapping[str, float], cancel_after: float | None, late_s: float | None = None
-    ) -> Json:
+        self, request: Request, limits: Mapping[str, float], cancel_after: float | None, late_s: float | None = None
+    ) -> Reply:
         """As ``Asking.request``; the places know the limits."""
-        return self._flights.ask(message, cancel_after, late_s)
+        return self._flights.ask(encode(request), cancel_after, late_s)
 
     def close(self) -> None:
         """Leave the places."""
@@ -123,12 +132,10 @@ def ask(message: Json, limits: Mapping[str, float], cancel_after: float | None) 
     except IndexError:
         asker = Asker()
     try:
-        reply = asker.request(_at_home(message), limits, cancel_after)
+        reply = asker.request(_at_home(decode(Request, message)), limits, cancel_after)
     finally:
         free.append(asker)
-    if isinstance(reply.get("detail", {}), dict):
-        reply["detail"] = {**reply.get("detail", {}), "host": host_name(), "worker": asker.name}
-    return reply
+    return encode(reply.telling(host=host_name(), worker=asker.name))
 
 
 def end_idle() -> None:
@@ -138,15 +145,14 @@ def end_idle() -> None:
         free.pop().close()
 
 
-def _at_home(message: Json) -> Json:
+def _at_home(request: Request) -> Request:
     """With a folder for expected outputs on this machine, which outlives workers that candidates kill."""
-    setup = message["setup"]
-    if os.path.isdir(setup["folder"]):
-        return message
+    if os.path.isdir(request.setup.folder):
+        return request
     with _lock:
         if not _folder:
             _folder.append(tempfile.mkdtemp(prefix="tensorir-"))
             atexit.register(shutil.rmtree, _folder[0], ignore_errors=True)
-    mine = Path(_folder[0], setup["key"])
+    mine = Path(_folder[0], request.setup.key)
     mine.mkdir(exist_ok=True)
-    return {**message, "setup": {**setup, "folder": str(mine)}}
+    return replace(request, setup=replace(request.setup, folder=str(mine)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorir.api.candidate import Candidate, Progress, Refused, failure
+from tensorir.api.candidate import Candidate, Progress, failure
 from tensorir.api.expected import SEED, Data, compare, compare_floats, each
 from tensorir.api.floats import Floats
 from tensorir.check.equivalence import awkward_shapes, label
@@ -18,13 +18,13 @@ from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError
 from tensorir.expr.resize import resize
 from tensorir.interp.reference import evaluate
-from tensorir.runtime.estimate import Estimate, Reference, look
+from tensorir.runtime.estimate import ESTIMATOR, Estimate, Reference, look
 from tensorir.runtime.guard import LONG_SECONDS
 from tensorir.runtime.launch import Program
 from tensorir.runtime.timing import batch
-from tensorir.tune.child import Json
 from tensorir.tune.inputs import arguments, integer_arrays
 from tensorir.tune.record import MOST_DRIFT
+from tensorir.tune.trial import Outcome
 
 if TYPE_CHECKING:
     from tensorir.api.schedule import Schedule
@@ -44,6 +44,7 @@ STEADY = 1.02  # changes of the reference up to this factor are noise of its own
 DOUBT = 0.5  # the first blocks may have more to do than the others
 WAIT = "turn"  # the phase in which another process times on the device; its id and what it times follow
 SAY_S = 0.5  # between two signs of life: each of them wakes the supervisor, which disturbs
+MOST_SAMPLES = 200  # of a time that a record has
 UNSTABLE = 0.25  # width of the interval over the median from which a time is flagged
 
 
@@ -81,10 +82,10 @@ class Beside:
         return min(own) ** 2 / max(own) > best_s * max(1.0, max(others) / self.seconds)
 
 
-def pace_fields(drift: float) -> Json:
-    """What a record says of the machine: by how much slower it is than in the reference's own trial."""
+def told_pace(drift: float) -> float | None:
+    """What a record says of the machine: by how much slower it is than in the reference's own trial; None for noise."""
     changed = abs(math.log(drift)) > math.log(STEADY) and 1 / MOST_DRIFT <= drift <= MOST_DRIFT
-    return {"drift": drift} if changed else {}
+    return drift if changed else None
 
 
 class Runner:
@@ -93,7 +94,7 @@ class Runner:
     def __init__(
         self, device: Device, candidate: Candidate, data: Data, cache: bool, program: Program | None = None
     ) -> None:
-        self.source, self.known, self.data = candidate.source, candidate.known, data
+        self.candidate, self.source, self.data = candidate, candidate.source, data
         self.schedule, self.max_error = candidate.schedule, candidate.max_error
         self.inputs, self.expected = data.fresh()
         self.rounded = False  # whether the inputs are such that sums are
@@ -101,11 +102,11 @@ class Runner:
         self._whole = "run"  # the phase in which all blocks run: WHOLE once nothing is put off to the first launch
         try:
             self.program = program or Program(self.source, device, cache=cache)
-            self.known["resources"] = self._resources()
+            candidate.learn(resources=self._resources())
         except TensorIRError as error:
-            raise Refused(self.known | failure(error, "compile")) from None
+            raise self.candidate.ended(failure(error, "compile")) from None
 
-    def _resources(self) -> Json:
+    def _resources(self) -> dict[str, Any]:
         found = dict(self.program.resources or {})
         return found | {"compile_s": self.program.compile_s, "workspace_bytes": self.source.workspace_bytes}
 
@@ -115,7 +116,7 @@ class Runner:
         try:
             self.program.warm(*self.inputs)
         except TensorIRError as error:
-            raise Refused(self.known | failure(error, "run")) from None
+            raise self.candidate.ended(failure(error, "run")) from None
 
     def probe(self, best_s: float | None, pace: float, progress: Progress) -> None:
         """Refuse what some of its blocks show to be far slower than the best, before all of them are run; best_s and
@@ -128,16 +129,15 @@ class Runner:
         try:
             probed, warm = self.program.probe(*self.inputs, enough_s=slow / DOUBT)
         except TensorIRError as error:
-            raise Refused(self.known | failure(error, "run")) from None
+            raise self.candidate.ended(failure(error, "run")) from None
         if DOUBT * probed > slow:
             self._refuse_slow(DOUBT * probed, best_s, pace)
         self._whole = WHOLE if warm else "run"
 
     def _refuse_slow(self, least: float, best_s: float, pace: float) -> None:
         """The record says of the machine's pace what was judged by, as far as it is known to differ."""
-        drift = {} if pace == 1.0 else {"drift": pace}
         detail = {"at_least_s": least, "best_s": best_s}
-        raise Refused(self.known | {"status": "skipped_slow", "detail": detail} | drift)
+        raise self.candidate.ended(Outcome("skipped_slow", detail, drift=None if pace == 1.0 else pace))
 
     def verify(self, progress: Progress) -> None:
         """Run between canaries and compare with the reference; raises Refused unless everything is right."""
@@ -149,26 +149,27 @@ class Runner:
             again = self._guarded()
             status = "wrong_result" if _same(again, self.first) else "nondeterministic"
             self._refuse(status, found.max_err, found.where)
-        self._accept(found.max_err)
+        self.candidate.checked(True, found.max_err, self._shape())
 
     def _guarded(self) -> list[Any]:
         try:
             got, problems = self.program.run_guarded(*self.inputs)
         except TensorIRError as error:
-            raise Refused(self.known | failure(error, "run")) from None
+            raise self.candidate.ended(failure(error, "run")) from None
         if problems:
             self._refuse("wrong_result", None, f"[{problems[0].code}] {problems[0].message}")
         return each(got)
 
     def _refuse(self, status: str, max_err: float | None, where: str) -> None:
-        shapes = [self._shape()]
-        self.known["check"] = {"ok": False, "max_err": max_err, "shapes": shapes}
+        self.candidate.checked(False, max_err, self._shape())
         detail = {"max_err": max_err, "where": where[:500], "phase": "run"}
-        raise Refused(self.known | {"status": status, "detail": detail})
+        raise self.candidate.ended(Outcome(status, detail))
 
-    def _accept(self, max_err: float) -> None:
-        shapes = [*(self.known.get("check") or {}).get("shapes", []), self._shape()]
-        self.known["check"] = {"ok": True, "max_err": max_err, "shapes": shapes}
+    def _passed(self, shape: str) -> None:
+        """One more comparison was all right, whose error is within that of the first."""
+        check = self.candidate.known.check
+        assert check is not None
+        self.candidate.checked(True, check.max_err, shape)
 
     def _shape(self) -> str:
         return "device " + ", ".join(f"{p.name}{list(p.shape)}" for p in self.source.outputs)
@@ -187,13 +188,13 @@ class Runner:
             inputs = integer_arrays(given, SEED)
             got, problems = program.run_guarded(*inputs)
         except TensorIRError as error:
-            raise Refused(self.known | failure(error, "run")) from None
+            raise self.candidate.ended(failure(error, "run")) from None
         results = each(got)
         apart = compare(source.outputs, results, evaluate(outputs, inputs), exact, self.max_error)
         where = f"[{problems[0].code}] {problems[0].message}" if problems else apart.where
         if where:
             self._refuse("wrong_result", apart.max_err, f"for {shape}: {where}")
-        self.known["check"]["shapes"].append(f"device {shape}")
+        self._passed(f"device {shape}")
 
     def try_floats(self, left_s: float, progress: Progress) -> None:
         """Run on normal floats, unless ``Data.floats`` says otherwise; raises Refused when that is wrong."""
@@ -214,7 +215,7 @@ class Runner:
             self.once()
             got = self.bound.wait()
         except TensorIRError as error:
-            raise Refused(self.known | failure(error, "run")) from None
+            raise self.candidate.ended(failure(error, "run")) from None
         self.first = [np.array(x) for x in each(got)]
         self.rounded = True
         if floats.expected is None:
@@ -222,7 +223,7 @@ class Runner:
         found = compare_floats(self.source, self.first, floats, self.max_error)
         if found.where:
             self._refuse("wrong_result", found.max_err, f"on {words}: {found.where}")
-        self.known["check"]["shapes"].append(f"{self._shape()} {words}")
+        self._passed(f"{self._shape()} {words}")
 
     def bind(self) -> Any:
         """A prebound launch whose first result was compared with that of the guarded run."""
@@ -230,7 +231,7 @@ class Runner:
             self.bound = self.program.bind(*self.inputs)
             self.took = self.once()
         except TensorIRError as error:
-            raise Refused(self.known | failure(error, "run")) from None
+            raise self.candidate.ended(failure(error, "run")) from None
         self.compare_again()
         return self.bound
 
@@ -262,7 +263,7 @@ class Runner:
             self.once()
             got = each(self.bound.wait())
         except TensorIRError as error:
-            raise Refused(self.known | failure(error, "run")) from None
+            raise self.candidate.ended(failure(error, "run")) from None
         if _same(got, self.first):
             return
         found = compare(self.source.outputs, got, self.first, not self.rounded, self.max_error)
@@ -297,10 +298,10 @@ class Runner:
                 return
             far = times > FAR and (turns > 1 or once > LONG_SECONDS)
             if far or turns == LOOKS:
-                self._refuse_slow(0.8 * own, best_s, pace_fields(pace).get("drift", 1.0))
+                self._refuse_slow(0.8 * own, best_s, told_pace(pace) or 1.0)
 
-    def time(self, progress: Progress, best_s: float | None = None, beside: Beside | None = None) -> Json:
-        """The record's own fields of a timed run (``runtime.estimate``); the pace, where the reference ran too.
+    def time(self, progress: Progress, best_s: float | None = None, beside: Beside | None = None) -> Outcome:
+        """The outcome of a timed run (``runtime.estimate``); with the pace, where the reference ran too.
 
         best_s: as for ``refuse_slow``; what is shown to be slower is not timed any longer
         """
@@ -317,7 +318,7 @@ class Runner:
         once = min(self.once(), self.once())
         found = look(self.bound, once, None if beside is None else beside.reference, enough=enough)
         self.compare_over()
-        return self.known | timed(found) | ({} if beside is None else pace_fields(found.pace))
+        return timed(found, None if beside is None else told_pace(found.pace)).knowing(self.candidate.known)
 
 
 def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
@@ -333,12 +334,11 @@ def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
     return None
 
 
-def timed(found: Estimate) -> Json:
-    """An estimate as fields of a record."""
-    made: Json = {"status": "ok", **found.fields()}
-    if found.high_s - found.low_s > UNSTABLE * found.seconds:
-        made["flags"] = ["unstable_timing"]
-    return made
+def timed(found: Estimate, drift: float | None = None) -> Outcome:
+    """An estimate as an outcome."""
+    flags = ("unstable_timing",) if found.high_s - found.low_s > UNSTABLE * found.seconds else None
+    times = found.seconds, found.low_s, found.high_s, found.samples[:MOST_SAMPLES]
+    return Outcome("ok", None, *times, ESTIMATOR, drift, flags=flags)
 
 
 def _spoilt(array: Any) -> Any:

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from tensorir.api.asker import Asker, Json
+from tensorir.api.asker import Asker
+from tensorir.api.questions import Request
 from tensorir.tune.process import WorkerError
+from tensorir.tune.trial import Reply
 
 MOST = 4
 """Builders unless more are asked for: each takes a few hundred MB, and what is asked for together is asked for on older
@@ -29,13 +31,13 @@ class Builders:
         self._askers: list[Asker] = []
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tensorir-builder")
 
-    def build(self, messages: Sequence[Json], remaining_s: float | None) -> list[Json]:
+    def build(self, requests: Sequence[Request], remaining_s: float | None) -> list[Reply]:
         """What became of each; all have ended, or were killed at the end of the time, when this returns."""
-        asked: list[Future[Json]] = []
-        self._askers += [Asker() for _ in range(len(messages) - len(self._askers))]
+        asked: list[Future[Reply]] = []
+        self._askers += [Asker() for _ in range(len(requests) - len(self._askers))]
         try:
-            for asker, message in zip(self._askers, messages, strict=False):
-                asked.append(self._threads.submit(asker.request, message, self._limits, remaining_s))
+            for asker, request in zip(self._askers, requests, strict=False):
+                asked.append(self._threads.submit(asker.request, request, self._limits, remaining_s))
             return [_reply(a) for a in asked]
         except BaseException:
             self._kill(asked)
@@ -56,8 +58,8 @@ class Builders:
             asker.close()
 
 
-def _reply(asked: Future[Json]) -> Json:
+def _reply(asked: Future[Reply]) -> Reply:
     try:
         return asked.result()
     except WorkerError as error:  # the measuring process may still do what this one cannot
-        return {"status": "crashed", "detail": {"phase": "start", "message": str(error)}}
+        return Reply("crashed", {"phase": "start", "message": str(error)})

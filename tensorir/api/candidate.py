@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, LoweringError, TensorIRError
 from tensorir.schedule.trace import Step
 from tensorir.target import Target
-from tensorir.tune.child import Json
+from tensorir.tune.trial import Check, Known, Outcome
 
 if TYPE_CHECKING:
     from tensorir.api.schedule import Schedule
@@ -30,23 +30,23 @@ _LOST = ("DEVICE_NOT_AVAILABLE", "DEVICE_NOT_FOUND", "device is lost", "cudaErro
 
 
 class Refused(Exception):  # an outcome of a measurement, not a failure of the program
-    """The configuration ends here: ``result`` is what its record says."""
+    """The configuration ends here: ``outcome`` is what its record says."""
 
-    def __init__(self, result: Json) -> None:
-        self.result = result
-        super().__init__(result.get("status"))
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        super().__init__(outcome.status)
 
 
 @dataclass
 class Candidate:
-    """A configuration's source and what is known about it so far (fields of its record).
+    """A configuration's source and what is known about it so far.
 
     max_error: None when it computes as declared, so that whole numbers give whole results; else how far it may be off
                relative to the largest output
     """
 
     source: Source
-    known: Json = field(default_factory=dict)
+    known: Known = field(default_factory=Known)
     schedule: Schedule | None = None
     max_error: float | None = None
 
@@ -58,9 +58,22 @@ class Candidate:
         """
         if self.schedule is not None and self.schedule.edited is None:
             progress("check")
-            before = self.known.get("check") or {"max_err": None, "shapes": []}
-            outcome = _checked(self.schedule, self.known)
-            self.known["check"] = {**before, **outcome, "shapes": [*outcome["shapes"], *before["shapes"]]}
+            before = self.known.check or Check(True)
+            shapes = _checked(self.schedule, self.known)
+            self.learn(check=replace(before, ok=True, shapes=(*shapes, *before.shapes)))
+
+    def learn(self, **known: Any) -> None:
+        """Know more of it: fields of ``Known``."""
+        self.known = replace(self.known, **known)
+
+    def checked(self, ok: bool, max_err: float | str | None, shape: str) -> None:
+        """Know what was compared on one more shape."""
+        before = () if self.known.check is None or not ok else self.known.check.shapes
+        self.learn(check=Check(ok, max_err, (*before, shape)))
+
+    def ended(self, outcome: Outcome) -> Refused:
+        """Return the refusal of a candidate with everything that is known of it."""
+        return Refused(outcome.knowing(self.known))
 
 
 def quiet(phase: str) -> None:
@@ -75,17 +88,17 @@ def prepare(
     progress: Progress = quiet,
     check: bool = True,
 ) -> Candidate:
-    """Schedule, emit and check one configuration; raises Refused with the record's fields."""
+    """Schedule, emit and check one configuration; raises Refused."""
     progress("schedule")
     s = _scheduled(work, template, config, target)
     progress("emit")
     try:
         source = s._to_run()
     except TensorIRError as error:
-        raise Refused(_result("illegal_schedule", error, "emit")) from None
+        raise Refused(_failed("illegal_schedule", error, "emit")) from None
     except Exception as error:  # our bug: say so, and go on with the next configuration
         raise Refused(unexpected(error, "emit")) from None
-    known: Json = {"trace": json.loads(s.trace.to_json()), "source_sha256": source.sha256}
+    known = Known(trace=json.loads(s.trace.to_json()), source_sha256=source.sha256)
     made = Candidate(source, known, s, work.allowed_error(template))
     if check:
         made.check(progress)
@@ -96,19 +109,19 @@ def _scheduled(work: Work, template: str, config: Mapping[str, Any], target: Tar
     try:
         return work.schedule(config, template=template, target=target)
     except TensorIRError as error:
-        raise Refused(_result("illegal_schedule", error, "schedule")) from None
+        raise Refused(_failed("illegal_schedule", error, "schedule")) from None
     except MemoryError as error:
         raise Refused(no_memory(error, "schedule")) from None
     except (Exception, SystemExit) as error:
         raise Refused(raised(error)) from None
 
 
-def raised(error: BaseException) -> Json:
-    """The result for what the user's own function raised."""
+def raised(error: BaseException) -> Outcome:
+    """The outcome for what the user's own function raised."""
     detail = {"code": "template.raised", "message": in_words(error)[:1000], "phase": "schedule"}
     detail["traceback"] = "".join(traceback.format_exception(error))[-2000:]
     detail = {key: text.encode("utf-8", "replace").decode() for key, text in detail.items()}  # halves of pairs
-    return {"status": "illegal_schedule", "detail": detail}
+    return Outcome("illegal_schedule", detail)
 
 
 def in_words(error: BaseException) -> str:
@@ -119,75 +132,69 @@ def in_words(error: BaseException) -> str:
         return f"{type(error).__name__}, whose text is not to be had ({type(another).__name__})"
 
 
-def _checked(s: Schedule, known: Json) -> Json:
-    """Legality, equivalence, races and bounds on awkward shapes, in the interpreter."""
+def _checked(s: Schedule, known: Known) -> tuple[str, ...]:
+    """Legality, equivalence, races and bounds in the interpreter: the awkward shapes on which all is well."""
     try:
         verdict = s.check(level="fast")
     except TensorIRError as error:
-        raise Refused(known | _result("internal_error", error, "check")) from None
+        raise Refused(_failed("internal_error", error, "check").knowing(known)) from None
     except Exception as error:
-        raise Refused(known | unexpected(error, "check")) from None
-    outcome: Json = {"ok": bool(verdict), "shapes": list(verdict.shapes)}
+        raise Refused(unexpected(error, "check").knowing(known)) from None
     if verdict:
-        return outcome
+        return tuple(verdict.shapes)
     problem = verdict.problems[0]
     detail = {"code": problem.code, "message": problem.message[:1000], "where": problem.at[:500], "phase": "check"}
-    raise Refused(known | {"status": "wrong_result", "check": outcome, "detail": detail})
+    check = Check(False, None, tuple(verdict.shapes))
+    raise Refused(Outcome("wrong_result", detail, check=check).knowing(known))
 
 
-def _result(status: str, error: TensorIRError, phase: str) -> Json:
+def _failed(status: str, error: TensorIRError, phase: str, **more: Any) -> Outcome:
     first = error.problems[0] if error.problems else None
     detail = {"code": error.code, "message": (first.message if first else str(error))[:1000], "phase": phase}
     if isinstance(error, CompileError) and error.log:
         detail["log"] = error.log[:4096]
-    return {"status": status, "detail": detail}
+    return Outcome(status, detail | more)
 
 
-def no_memory(error: MemoryError, phase: str) -> Json:
-    """The result for a candidate that wants more memory of the host than it may have."""
-    detail = {
-        "limit": "host memory",
-        "message": f"the measuring process is out of memory: {error}"[:1000],
-        "phase": phase,
-    }
-    return {"status": "resource_limit", "detail": detail}
+def no_memory(error: MemoryError, phase: str) -> Outcome:
+    """The outcome for a candidate that wants more memory of the host than it may have."""
+    message = f"the measuring process is out of memory: {error}"[:1000]
+    return Outcome("resource_limit", {"limit": "host memory", "message": message, "phase": phase})
 
 
-def unexpected(error: BaseException, phase: str) -> Json:
-    """The result for an exception that should not exist."""
+def unexpected(error: BaseException, phase: str) -> Outcome:
+    """The outcome for an exception that should not exist."""
     if isinstance(error, MemoryError):
         return no_memory(error, phase)
     lines = "".join(traceback.format_exception(error))
-    return {
-        "status": "internal_error",
-        "detail": {"message": f"{type(error).__name__}: {error}"[:1000], "phase": phase, "traceback": lines[-4000:]},
-    }
+    message = f"{type(error).__name__}: {error}"[:1000]
+    return Outcome("internal_error", {"message": message, "phase": phase, "traceback": lines[-4000:]})
 
 
-def failure(error: TensorIRError, phase: str) -> Json:
-    """The status of what went wrong while compiling or running on the device."""
+_STATUS: tuple[tuple[type[TensorIRError], str], ...] = (
+    (LoweringError, "illegal_schedule"),
+    (CompileError, "compile_error"),
+    (DeviceError, "device_error"),
+    (LaunchError, "launch_error"),
+)
+
+
+def failure(error: TensorIRError, phase: str) -> Outcome:
+    """The outcome for what went wrong while compiling or running on the device."""
     if error.code in _LIMITS:
-        found = _result("resource_limit", error, phase)
-        found["detail"]["limit"] = _LIMITS[error.code]
-        return found
+        return _failed("resource_limit", error, phase, limit=_LIMITS[error.code])
     if any(word in str(error) for word in _LOST):
-        return _result("device_lost", error, phase)
+        return _failed("device_lost", error, phase)
     if error.code.startswith("cache."):  # the machine's fault: measured again when it is mended
-        return _result("internal_error", error, phase)
-    if isinstance(error, LoweringError):
-        return _result("illegal_schedule", error, phase)
-    if isinstance(error, CompileError):
-        return _result("compile_error", error, phase)
-    if isinstance(error, DeviceError):
-        return _result("device_error", error, phase)
-    if isinstance(error, LaunchError):
-        return _result("launch_error", error, phase)
-    return _result("internal_error", error, phase)
+        return _failed("internal_error", error, phase)
+    return _failed(
+        next((status for kind, status in _STATUS if isinstance(error, kind)), "internal_error"), error, phase
+    )
 
 
 def trace_text(made: Candidate) -> str:
     """The trace as Python statements."""
-    return steps_text(made.known.get("trace"))
+    return steps_text(made.known.trace)
 
 
 def steps_text(steps: Any) -> str:

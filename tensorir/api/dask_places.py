@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from tensorir.api.asker import Json, ask
+from tensorir.api.asker import ask
 from tensorir.api.places import Function
+from tensorir.codec import Json
 from tensorir.errors import DeclarationError, refuse
 
 ASK_S = 0.25  # between two questions to the scheduler who is there

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from tensorir.api.floats import Floats, moved_by_digits
+from tensorir.api.questions import Output
 from tensorir.check.verdict import tolerance
 from tensorir.codegen.source import Param, Source
-from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import as_declared
 from tensorir.ir.dtypes import DTYPES
 from tensorir.runtime.arguments import numpy_dtype
@@ -29,20 +29,6 @@ from tensorir.tune.inputs import Argument, dealt_arrays, random_arrays
 
 SEED = 1
 FLOATS_S = 5.0  # a reference that takes longer is not asked a second time, about numbers with every digit in use
-
-
-@dataclass(frozen=True)
-class Output:
-    """Name, dtype and shape of one output."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    @classmethod
-    def of(cls, tensors: Iterable[Tensor]) -> list[Output]:
-        """Return what is compared of each tensor."""
-        return [cls(t.name, t.dtype, t.shape) for t in tensors]
 
 
 class Data:

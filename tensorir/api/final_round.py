@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.bench import Runner, pace_fields, timed
+from tensorir.api.bench import Runner, timed, told_pace
 from tensorir.api.candidate import Progress, Refused
 from tensorir.api.expected import SEED, Data, compare, each
 from tensorir.api.floats import Floats
+from tensorir.api.questions import Final, Wanted
 from tensorir.runtime.estimate import Estimate, Rounds, settle
 from tensorir.runtime.timing import slots
 from tensorir.runtime.turns import HELD_S
-from tensorir.tune.child import Json
 from tensorir.tune.paired import Race, Standing, reconciled
+from tensorir.tune.trial import CANCELLED, FinalRound, Outcome, Peer
 
 if TYPE_CHECKING:
     from tensorir.api.worker import State
@@ -49,49 +51,46 @@ def peers_here(state: State, data: Data, progress: Progress) -> dict[str, Callab
     return found
 
 
-def final(state: State, message: Json, progress: Progress) -> Json:
+def final(state: State, question: Final, progress: Progress) -> FinalRound:
     """Build the finalists again, check them again, and time them in turn with the peers."""
     began = time.perf_counter()
-    seconds = message.get("seconds")
-    end = None if seconds is None else began + seconds
+    end = None if question.seconds is None else began + question.seconds
     data = state.data(progress)
-    peers = peers_here(state, data, progress) if message.get("peers", True) else {}
-    if not message["all_peers"]:
+    peers = peers_here(state, data, progress) if question.peers else {}
+    if not question.all_peers:
         peers = _fastest(peers, data.fresh()[0], progress)
-    items = message["finalists"]
-    results: list[Json] = [{"status": "cancelled"} for _ in items]
+    results = [CANCELLED for _ in question.finalists]
     runners: dict[int, Runner] = {}
-    for n in _order(len(items)):
+    for n in _order(len(results)):
         if end is not None and runners and time.perf_counter() > began + 0.6 * (end - began):
             break
         try:
-            runners[n] = _finalist(state, items[n], data, progress, n)
+            runners[n] = _finalist(state, question.finalists[n], data, progress, n)
         except Refused as refused:
             results[n] = _out(state, n, refused)
     _elsewhere(runners, results, state, began, end, progress)
-    arrays = _on_floats(runners, results, state, data, message["floats"], end, progress)
-    ours, theirs = _in_turn(state, message, runners, [partial(p, *arrays) for p in peers.values()], end, progress)
-    standings = _raced(state, [r.bound for r in runners.values()], ours, end, message["race_s"], progress)
-    load = {"load": fields} if (fields := state.load.fields()) else {}
-    for (n, runner), fields in zip(runners.items(), _as_fields(ours, standings), strict=True):
+    arrays = _on_floats(runners, results, state, data, question.floats, end, progress)
+    ours, theirs = _in_turn(state, question, runners, [partial(p, *arrays) for p in peers.values()], end, progress)
+    standings = _raced(state, [r.bound for r in runners.values()], ours, end, question.race_s, progress)
+    load = state.load.rounded()
+    for (n, runner), timed_ in zip(runners.items(), _as_outcomes(ours, standings), strict=True):
         try:
             runner.compare_over()
-            results[n] = runner.known | fields | load
+            results[n] = replace(timed_, load=load).knowing(runner.candidate.known)
         except Refused as refused:
             results[n] = _out(state, n, refused)
-    against = [{"name": name, **about(found)} for name, found in zip(peers, theirs, strict=True)]
-    best = min(against, key=lambda b: b["time_s"], default=None)
-    return {"status": "ok", "results": results, "baseline": best, "against": against, "load": {}, **load}
+    against = tuple(peer_of(name, found) for name, found in zip(peers, theirs, strict=True))
+    best = min(against, key=lambda p: p.time_s, default=None)
+    return FinalRound(tuple(results), best, load, against)
 
 
-def about(found: Estimate) -> Json:
-    """What is known of a library's time; ``spread``: its slowest slot over its fastest."""
-    return {"time_s": found.seconds, "low_s": found.low_s, "high_s": found.high_s, "spread": found.spread,
-            "samples": list(found.samples)}  # fmt: skip
+def peer_of(name: str, found: Estimate) -> Peer:
+    """What is known of a library's time."""
+    return Peer(name, found.seconds, found.low_s, found.high_s, found.spread, found.samples)
 
 
 def _on_floats(
-    runners: dict[int, Runner], results: list[Json], state: State, data: Data, seed: int, end: float | None,
+    runners: dict[int, Runner], results: list[Outcome], state: State, data: Data, seed: int, end: float | None,
     progress: Progress,
 ) -> list[Any]:  # fmt: skip
     """The finalists on normal floats, other ones in every round, on which they are then timed: how much power a GPU
@@ -101,7 +100,7 @@ def _on_floats(
     numbers stay whole where drawing others would take too long.
     """
     left = math.inf if end is None else end - time.perf_counter()
-    numbers = sum(math.prod(a["shape"]) for a in state.setup["arguments"])
+    numbers = sum(math.prod(a.shape) for a in state.setup.arguments)
     if 4 * numbers * DRAW_S > left:
         return data.fresh()[0]
     progress("reference")
@@ -123,14 +122,13 @@ def _on_floats(
     return list(floats.arrays)
 
 
-def _out(state: State, n: int, refused: Refused) -> Json:
+def _out(state: State, n: int, refused: Refused) -> Outcome:
     """What becomes of a finalist. Where the device went with it, that is the answer: the others are then asked for
     again, in a new process.
     """
     if not state.works():
-        detail = {**refused.result.get("detail", {}), "phase": f"run {n}"}
-        raise Refused({**refused.result, "detail": detail})
-    return refused.result
+        raise Refused(refused.outcome.telling(phase=f"run {n}"))
+    return refused.outcome
 
 
 def _raced(
@@ -157,23 +155,24 @@ def _raced(
     return race.standings() if race.rounds else []
 
 
-def _as_fields(found: list[Estimate], standings: list[Standing]) -> list[Json]:
-    """The record's own fields of each finalist: its estimate; where they raced, the rounds of the race too, in which
-    they were paired with each other.
+def _as_outcomes(found: list[Estimate], standings: list[Standing]) -> list[Outcome]:
+    """The outcome of each finalist: its estimate; where they raced, by the rounds of the race too, in which they were
+    paired with each other.
     """
     if not standings:
-        return [_final_fields(e) for e in found]
+        return [timed(e, told_pace(e.pace)) for e in found]
     seconds = reconciled([e.seconds for e in found], standings)
     scaled = [e.scaled(s / e.seconds) for e, s in zip(found, seconds, strict=True)]
-    return [_final_fields(e) | {"race": s.json()} for e, s in zip(scaled, standings, strict=True)]
-
-
-def _final_fields(found: Estimate) -> Json:
-    return timed(found) | pace_fields(found.pace)
+    return [replace(timed(e, told_pace(e.pace)), race=s) for e, s in zip(scaled, standings, strict=True)]
 
 
 def _elsewhere(
-    runners: dict[int, Runner], results: list[Json], state: State, began: float, end: float | None, progress: Progress
+    runners: dict[int, Runner],
+    results: list[Outcome],
+    state: State,
+    began: float,
+    end: float | None,
+    progress: Progress,
 ) -> None:
     """The finalists' schedules on the device at awkward shapes too, while there is time; wrong ones leave."""
     for n in list(runners):
@@ -219,14 +218,14 @@ def rough(call: Callable[[], Any]) -> float:
     return min(times)
 
 
-def _finalist(state: State, item: Json, data: Data, progress: Progress, n: int) -> Runner:
+def _finalist(state: State, wanted: Wanted, data: Data, progress: Progress, n: int) -> Runner:
     def named(phase: str) -> None:
         progress(f"{phase} {n}")
 
-    candidate = state.candidate(item, named, check=False)  # its trial did that, on the same source
-    if item.get("sha256") and candidate.source.sha256 != item["sha256"]:
+    candidate = state.candidate(wanted, named, check=False)  # its trial did that, on the same source
+    if wanted.sha256 and candidate.source.sha256 != wanted.sha256:
         detail = {"message": "the template made another source than in the trial", "phase": "final"}
-        raise Refused({"status": "nondeterministic", "detail": detail})  # said of the trial's source
+        raise Refused(Outcome("nondeterministic", detail))  # said of the trial's source
     named("compile")
     runner = Runner(state.device, candidate, data, cache=True)
     runner.verify(named)
@@ -235,7 +234,7 @@ def _finalist(state: State, item: Json, data: Data, progress: Progress, n: int) 
 
 
 def _in_turn(
-    state: State, message: Json, runners: dict[int, Runner], peers: list[Callable[[], Any]], end: float | None,
+    state: State, question: Final, runners: dict[int, Runner], peers: list[Callable[[], Any]], end: float | None,
     progress: Progress,
 ) -> tuple[list[Estimate], list[Estimate]]:  # fmt: skip
     """Rounds of the finalists, the reference and the libraries until there are enough, or half of the time is up and
@@ -245,14 +244,15 @@ def _in_turn(
     """
     if not runners:
         return [], []
-    wanted = message.get("reference")
+    reference = question.reference
     with state.timing(progress):
         ours = [(r.bound, min(r.once(), r.once())) for r in runners.values()]
     digests = [r.source.sha256 for r in runners.values()]
-    beside = None if wanted is None or wanted["sha256"] in digests else state.beside(wanted, progress)
+    sha256 = "" if reference is None else reference.wanted.sha256
+    beside = None if sha256 in digests else state.beside(reference, progress)
     anchor, unit, others = 0, None, []
-    if wanted is not None and wanted["sha256"] in digests:
-        anchor, unit = digests.index(wanted["sha256"]), float(wanted["seconds"])
+    if reference is not None and sha256 in digests:
+        anchor, unit = digests.index(sha256), reference.seconds
     elif beside is not None:
         anchor, unit, others = len(ours), beside.seconds, [(beside.bound, beside.seconds)]
     with state.timing(progress):

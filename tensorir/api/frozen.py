@@ -102,8 +102,8 @@ def why_stale(work: Work, record: Record, target: Target) -> list[str]:
     try:
         made = prepare(work, name, record["config"], target, check=False)
     except Refused as refused:
-        detail = refused.result.get("detail") or {}
-        return [f"whether template {name} makes it: {detail.get('message', refused.result['status'])!s:.200}"]
+        outcome = refused.outcome
+        return [f"whether template {name} makes it: {outcome.told.get('message', outcome.status)!s:.200}"]
     then, now = steps_text(record["trace"]).splitlines(), trace_text(made).splitlines()
     for n in range(max(len(then), len(now))):
         a, b = (steps[n] if n < len(steps) else "nothing" for steps in (then, now))

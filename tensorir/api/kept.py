@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir import _package
 from tensorir._package import PACKAGE_VERSION
 from tensorir.api.identity import folder_of
-from tensorir.codegen.codec import CodecError, decode, encode
+from tensorir.codec import CodecError, decode, encode
 from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError
 from tensorir.runtime.cache import cache_key, default_cache

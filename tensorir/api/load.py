@@ -97,7 +97,7 @@ def _first_good(work: Work, records: Iterable[Record], device: Device) -> tuple[
             source = made.source
             keep_source(key, source)
         error = work.allowed_error(record["template"])
-        program = _checked(work, Candidate(source, {}, None, error), device)
+        program = _checked(work, Candidate(source, max_error=error), device)
         if program is not None:
             again = _again(work, record["template"], record["config"], device)
             f = Executable(
@@ -156,7 +156,8 @@ def _checked(work: Work, made: Candidate, device: Device) -> Program | None:
         return program
     made.check(quiet)  # what comes from a record was checked so when it was measured, and has no schedule here
     from tensorir.api.bench import Runner
-    from tensorir.api.expected import Data, Output
+    from tensorir.api.expected import Data
+    from tensorir.api.questions import Output
     from tensorir.interp.magnitude import is_continuous
     from tensorir.tune.inputs import arguments
 

@@ -79,7 +79,7 @@ class Options:
     final_s: float | None = None
     started: float | None = None
     stop: Callable[[], bool] | None = None
-    on_start: Callable[[Json, Mapping[str, Space], int], object] | None = None
+    on_start: Callable[[Mapping[str, Any], Mapping[str, Space], int], object] | None = None
     on_baseline: Callable[[str, float], object] | None = None
     on_peer: Callable[[Json], object] | None = None
     live: bool = True

@@ -13,7 +13,7 @@ import numpy as np
 
 from tensorir.api.identity import describe
 from tensorir.api.schedule import Schedule
-from tensorir.codegen.codec import decode, encode
+from tensorir.codec import decode, encode, travels
 from tensorir.errors import TensorIRError
 from tensorir.expr.compute import compute, placeholder, reduce_axis
 from tensorir.expr.reducers import sum as total
@@ -34,6 +34,7 @@ LOADS = 4  # loads in flight
 _ABOUT = ("name", "driver", "platform", "target")
 
 
+@travels
 @dataclass(frozen=True)
 class Peaks:
     """Operations and bytes a second, as measured; the fastest of many short parts.

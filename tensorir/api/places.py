@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.asker import Asker, Json, ask, end_idle
+from tensorir.api.asker import Asker, ask, end_idle
 from tensorir.api.identity import fingerprint
+from tensorir.codec import Json
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
 from tensorir.tune.flight import Places
+from tensorir.tune.trial import Outcome
 
 if TYPE_CHECKING:
     from tensorir.runtime.device import Device
@@ -83,7 +85,7 @@ class DevicePlaces:
         """Ask the worker of this device."""
         setup = {**message["setup"], "device": place}
         asker = self._askers[place]
-        future = self._threads.submit(asker.request, {**message, "setup": setup}, self._limits, remaining_s)
+        future = self._threads.submit(asker.answer, {**message, "setup": setup}, self._limits, remaining_s)
         self._running = {f for f in self._running if not f.done()} | {future}
         return future
 
@@ -111,7 +113,7 @@ def device_names(device: str | Device | Sequence[str | Device] | None) -> list[s
     return names
 
 
-def alike(found: Mapping[str, Json]) -> Json:
+def alike(found: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     """The description of the first of several devices; DeclarationError when they differ in more than their number."""
     (name, first), *others = found.items()
     for other, about in others:
@@ -131,10 +133,10 @@ class Neighbours:
         self._workers: dict[str, str] = {}
         self._warned = False
 
-    def notice(self, record: Mapping[str, Any]) -> None:
+    def notice(self, outcome: Outcome) -> None:
         """Look at where a trial was measured."""
-        detail = record.get("detail")
-        if self._warned or not isinstance(detail, dict):
+        detail = outcome.told
+        if self._warned or not detail:
             return
         host, worker = str(detail.get("host", "this machine")), str(detail.get("worker", detail.get("place")))
         if self._workers.setdefault(host, worker) != worker:

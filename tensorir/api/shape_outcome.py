@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tensorir.codec import encode, travels
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_path
 from tensorir.errors.shown import Shown, few_lines
@@ -71,6 +72,7 @@ class ShapeResult(Shown):
         return {key_of(c.record): c for c in reversed(self.choices)}
 
 
+@travels
 @dataclass(frozen=True, repr=False)
 class Served(Shown):
     """How a tuned shape fares with the few kernels.
@@ -161,10 +163,8 @@ class Portfolio(Shown):
             for n, k in enumerate(d.kernels)
         ]
         shapes = [
-            {"workload": s.workload, "parameters": p, "weight": s.weight, "kernel": s.kernel, "best_s": s.best_s,
-             "time_s": s.time_s, "regret": s.regret, "tree_regret": s.tree_regret, "confirmed": s.confirmed}
-            for s, p in zip(self.served, d.shapes, strict=True)
-        ]  # fmt: skip
+            {"workload": s.workload, "parameters": p, **encode(s)} for s, p in zip(self.served, d.shapes, strict=True)
+        ]
         made = {"regret": self.regret, "exact": self.exact, "kernels": kernels, "shapes": shapes}
         return {**made, "fixed": d.fixed, "tree": tree_json(d.tree)}
 

@@ -9,7 +9,7 @@ from importlib.resources import files as resources
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, cast
 
-from tensorir.codegen.codec import encode
+from tensorir.codec import encode
 from tensorir.errors import LaunchError, LaunchTypeError, TensorIRError, refuse
 from tensorir.errors.needs import shown
 from tensorir.runtime.pointers import OnPointers

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.codegen.codec import decode, encode
+from tensorir.api.questions import Failed, Guarded, Output, Ran, Request, Setup
+from tensorir.codec import decode, encode
 from tensorir.codegen.source import Param, Source
 from tensorir.errors import (
     CheckError,
@@ -33,8 +34,10 @@ from tensorir.runtime.arguments import numpy_dtype
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.device import Device
 from tensorir.runtime.launch import Program
-from tensorir.tune.child import MARK, Json
-from tensorir.tune.process import LAST, Worker
+from tensorir.tune.child import MARK
+from tensorir.tune.inputs import Argument
+from tensorir.tune.process import Worker
+from tensorir.tune.trial import Reply
 
 MODULE = "tensorir.api.worker"
 LIMIT_S = 30.0
@@ -103,11 +106,11 @@ def run_guarded(
         folder = Path(name)
         for n, (p, array) in enumerate(zip(source.inputs, arrays, strict=True)):
             _write(folder / f"input-{n}", np.asarray(array, numpy_dtype(p.dtype)))
-        reply = _ask(_message(source, device, folder), device, limit_s)
-        if reply["status"] != "ok":
+        reply = _ask(_request(source, device, folder), device, limit_s)
+        if not reply.ok:
             raise _failure(reply, source, limit_s)
         results = tuple(_read(folder / f"output-{n}", p) for n, p in enumerate(source.outputs))
-    problems = tuple(decode(Problem, p) for p in reply["problems"])
+    problems = decode(Ran, reply.answer).problems
     if not any(p.code in HARM for p in problems):
         key = _key(source, device)
         _passed.add(key)
@@ -115,7 +118,7 @@ def run_guarded(
     return results[0] if len(results) == 1 else results, problems
 
 
-def answer(device: Device, source: Source, folder: Path, progress: Callable[[str], None]) -> Json:
+def answer(device: Device, source: Source, folder: Path, progress: Callable[[str], None]) -> Reply:
     """What the other process does: run the text on the arrays of the folder, and leave its results there."""
     progress("compile")
     try:
@@ -125,11 +128,11 @@ def answer(device: Device, source: Source, folder: Path, progress: Callable[[str
         got, problems = program.run_guarded(*arrays)
     except TensorIRError as error:
         kind = next((name for name, k in _KINDS.items() if isinstance(error, k)), "CheckError")
-        found = [encode(p) for p in error.problems]
-        return {"status": "refused", "kind": kind, "problems": found, "log": getattr(error, "log", "")}
+        found = Failed(kind, tuple(error.problems), getattr(error, "log", ""))
+        return Reply("refused", answer=encode(found))
     for n, array in enumerate(got if isinstance(got, tuple) else (got,)):
         _write(folder / f"output-{n}", array)
-    return {"status": "ok", "problems": [encode(p) for p in problems]}
+    return Reply("ok", answer=encode(Ran(tuple(problems))))
 
 
 def _write(path: Path, array: Any) -> None:
@@ -140,50 +143,48 @@ def _read(path: Path, p: Param) -> Any:
     return np.fromfile(path, np.uint8).view(numpy_dtype(p.dtype)).reshape(p.shape)
 
 
-def _message(source: Source, device: Device, folder: Path) -> Json:
-    given, made = ([{"shape": list(p.shape)} for p in some] for some in (source.inputs, source.outputs))
-    setup = {
-        "key": f"unproven {device.name} {given} {made}",
-        "device": device.name,
-        "arguments": given,
-        "outputs": made,
-    }
-    return {"do": "guarded", "setup": {**setup, "origin": None}, "source": encode(source), "folder": str(folder)}
+def _request(source: Source, device: Device, folder: Path) -> Request:
+    given = tuple(Argument(p.name, p.dtype, p.shape, 0, 0) for p in source.inputs)
+    made = tuple(Output(p.name, p.dtype, p.shape) for p in source.outputs)
+    shapes = [[p.shape for p in some] for some in (given, made)]
+    setup = Setup(f"unproven {device.name} {shapes}", device.name, given, made)
+    return Request.of(Guarded(source, str(folder)), setup)
 
 
-def _ask(message: Json, device: Device, limit_s: float) -> Json:
+def _ask(request: Request, device: Device, limit_s: float) -> Reply:
     """The worker's reply. What crashes where others have been is asked again: they may have spoilt its memory."""
     with _lock:
         worker = _workers.setdefault(os.getpid(), Worker(MODULE))
     limits = {"setup": SETUP_S, "compile": COMPILE_S, "run": limit_s}
-    starts = worker.starts
-    reply = worker.request(message, sum(limits.values()), limits=limits)
-    if reply["status"] == "crashed" and worker.starts == starts:
-        reply = worker.request(message, sum(limits.values()), limits=limits)
+    starts, message = worker.starts, encode(request)
+    reply = Reply.of(worker.request(message, sum(limits.values()), limits=limits))
+    if reply.status == "crashed" and worker.starts == starts:
+        reply = Reply.of(worker.request(message, sum(limits.values()), limits=limits))
     # what has done harm may have done more than was seen; and a context on a GPU takes memory there
-    if reply.pop(LAST, False) or reply.get("problems") or device.target.language != "opencl":
+    harmed = reply.answer is not None and bool(reply.answer.get("problems"))
+    if reply.last or harmed or device.target.language != "opencl":
         worker.close()
     return reply
 
 
-def _failure(reply: Json, source: Source, limit_s: float) -> TensorIRError:
+def _failure(reply: Reply, source: Source, limit_s: float) -> TensorIRError:
     """What became of a text that did not come to its end."""
-    if reply["status"] == "refused":
-        problems = [decode(Problem, p) for p in reply["problems"]]
-        kind = _KINDS[reply["kind"]]
-        return CompileError(problems, reply["log"]) if kind is CompileError else kind(problems)
-    detail = reply.get("detail", {})
-    compiling = detail.get("phase") == "compile"
+    if reply.status == "refused":
+        found = decode(Failed, reply.answer)
+        kind = _KINDS[found.kind]
+        return CompileError(found.problems, found.log) if kind is CompileError else kind(found.problems)
+    detail = reply.told
+    compiling = reply.phase == "compile"
     kind, doing = (CompileError, "was compiled") if compiling else (LaunchError, "ran")
-    if reply["status"].endswith("_timeout"):
+    if reply.status.endswith("_timeout"):
         code = "compile.time-limit" if compiling else "launch.time-limit"
         message = (
             f"{source.name}: the text {doing} for {detail['limit_s']:g} s in a process of its own and had not ended"
         )
         more = "" if compiling else f", or limit_s={4 * limit_s:g} for one that takes long"
         return kind(Problem(code, message, hint=f"a loop that ends{more}"))
-    if reply["status"] not in ("crashed", "resource_limit"):
-        message = f"the process for text that has not passed did not answer: {detail.get('message', reply['status'])}"
+    if reply.status not in ("crashed", "resource_limit"):
+        message = f"the process for text that has not passed did not answer: {detail.get('message', reply.status)}"
         return refuse(CheckError, "check.not-run", message)
     ended = detail.get("signal") or detail.get("limit") or f"exit status {detail.get('exit')}"
     ended += f", {_SIGNALS[ended]}" if ended in _SIGNALS else ""

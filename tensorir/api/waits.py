@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
-from typing import Any
 
 from tensorir.api.bench import WAIT
-
-Json = dict[str, Any]
+from tensorir.codec import Json
+from tensorir.tune.trial import Outcome
 
 
 class Waits:
@@ -34,14 +32,11 @@ class Waits:
         if whose is not None and whose["pid"]:
             self._known(whose)
 
-    def hear(self, reply: Mapping[str, Any]) -> None:
+    def hear(self, outcome: Outcome) -> None:
         """What a worker has answered, or where it was when it was stopped."""
-        detail = reply.get("detail")
-        if not isinstance(detail, dict):
-            return
-        for other in detail.get("waited") or ():
+        for other in outcome.told.get("waited") or ():
             self._known(other)["seconds"] += other["seconds"]
-        whose = _whose(str(detail.get("phase", "")))
+        whose = _whose(outcome.phase)
         if whose is not None and self._since is not None:
             self._known(whose)["seconds"] += time.monotonic() - self._since
 

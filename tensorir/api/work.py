@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from tensorir.api.questions import Origin
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
 from tensorir.errors.habits import meant
 from tensorir.errors.needs import (
@@ -151,19 +152,6 @@ class Templates(MutableMapping[str, Template]):
         return Templates(self._made, self._later)
 
     __copy__ = copy
-
-
-@dataclass(frozen=True, repr=False)
-class Origin(Shown):
-    """How another process can make the workload again: by calling NAME(**options).
-
-    kind: "ops" (the operators' folder of this package), "file" or "module"; place is the path or the module's name
-    """
-
-    kind: str
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    place: str = ""
 
 
 class Work(Shown):

@@ -11,21 +11,42 @@ import gc
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.bench import BESIDE, REFERENCE, WAIT, Beside, Runner
 from tensorir.api.candidate import Candidate, Progress, Refused, prepare, quiet, raised
-from tensorir.api.expected import Data, Output, compare_floats, each
-from tensorir.api.final_round import about, final, peers_here, rough
+from tensorir.api.expected import Data, compare_floats, each
+from tensorir.api.final_round import final, peer_of, peers_here, rough
 from tensorir.api.floats import Floats
 from tensorir.api.identity import describe, fingerprint
+from tensorir.api.questions import (
+    Build,
+    Checked,
+    Checks,
+    Described,
+    Digest,
+    Digests,
+    Examine,
+    Final,
+    FirstPeer,
+    Guarded,
+    Hello,
+    Measure,
+    Question,
+    Ready,
+    Request,
+    Setup,
+    Standard,
+    Unusable,
+    Wanted,
+)
 from tensorir.api.undisturbed import LeftRunning, undisturbed
 from tensorir.api.unproven import answer
-from tensorir.codegen.codec import decode, encode
-from tensorir.codegen.source import Source
+from tensorir.codec import decode, encode
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.cache import default_cache
 from tensorir.runtime.device import Device, open_device
@@ -33,9 +54,9 @@ from tensorir.runtime.estimate import Rounds
 from tensorir.runtime.machine import REST, Section
 from tensorir.runtime.turns import Turns
 from tensorir.tune.child import Json
-from tensorir.tune.inputs import Argument
-from tensorir.tune.process import LAST, bound_memory, serve
-from tensorir.tune.record import MOST_DRIFT, drift_of, steady_s
+from tensorir.tune.process import bound_memory, serve
+from tensorir.tune.record import MOST_DRIFT
+from tensorir.tune.trial import Outcome, Reply
 
 if TYPE_CHECKING:
     from tensorir.api.schedule import Schedule
@@ -51,7 +72,7 @@ BASELINE_ROUNDS, BASELINE_S = 10, 0.7  # of a first look at a library, at most
 class State:
     """What one setup stands for in this process, made on first use."""
 
-    def __init__(self, setup: Json) -> None:
+    def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self._work: Workload | None = None
         self._device: Device | None = None
@@ -66,21 +87,19 @@ class State:
     def device(self) -> Device:
         """The opened device."""
         if self._device is None:
-            self._device = open_device(self.setup["device"])
+            self._device = open_device(self.setup.device)
             if self._device.target.kind == "cpu":
-                sizes = [self.setup["arguments"], self.setup["outputs"]]
-                bound_memory(MEMORY + COPIES * 8 * sum(math.prod(a["shape"]) for some in sizes for a in some))
+                bound_memory(MEMORY + COPIES * 8 * self.setup.elements)
         return self._device
 
     @property
     def turns(self) -> Turns:
         """Whose turn it is on this device."""
         if self._turns is None:
-            title, wait = self.setup.get("title", ""), self.setup.get("wait", True)
-            self._turns = Turns(self.device.place, str(title), bool(wait))
+            self._turns = Turns(self.device.place, self.setup.title, self.setup.wait)
         return self._turns
 
-    def waited(self) -> list[Json]:
+    def waited(self) -> list[dict[str, Any]]:
         """Who else had a turn since this was last asked (``Turns.waited``)."""
         return [] if self._turns is None else self._turns.waited()
 
@@ -103,21 +122,19 @@ class State:
     @property
     def work(self) -> Workload | None:
         """The workload made again; None when only its sources are known here."""
-        if self._work is None and self.setup["origin"] is not None:
+        if self._work is None and self.setup.origin is not None:
             from tensorir.api.origin import rebuild
-            from tensorir.api.workload import Origin
 
-            self._work = rebuild(decode(Origin, self.setup["origin"]))
+            self._work = rebuild(self.setup.origin)
         return self._work
 
     def data(self, progress: Progress) -> Data:
         """Inputs and expected outputs."""
         if self._data is None:
-            arguments = [decode(Argument, a) for a in self.setup["arguments"]]
-            outputs = [decode(Output, o) for o in self.setup["outputs"]]
-            exact, folder = self.setup["exact"], self.setup["folder"]
-            continuous = self.setup["continuous"]
-            made = Data(arguments, exact, outputs, folder, self._reference, continuous=continuous)
+            given = self.setup
+            made = Data(
+                given.arguments, given.exact, given.outputs, given.folder, self._reference, continuous=given.continuous
+            )
             progress("reference")
             made.fresh()
             self._data = made
@@ -128,109 +145,119 @@ class State:
             raise CheckError(Problem("workload.reference", "the expected outputs of this workload are gone"))
         return self.work.reference(*arrays)
 
-    def beside(self, wanted: Json | None, progress: Progress) -> Beside | None:
+    def beside(self, reference: Standard | None, progress: Progress) -> Beside | None:
         """The run's reference kernel, ready to be timed with a candidate; None where there is none or it fails."""
-        if wanted is None:
+        if reference is None:
             return None
-        name = f"{wanted['sha256']} {wanted['seconds']}"
-        if self._beside is None or self._beside[0] != name:
+        if self._beside is None or self._beside[0] != reference.name:
             progress(BESIDE)
-            self._beside = (name, None)  # should it fail it is not tried again
+            self._beside = (reference.name, None)  # should it fail it is not tried again
             with contextlib.suppress(Refused, TensorIRError, OSError, ValueError):
-                self._beside = (name, self._made_beside(wanted))
+                self._beside = (reference.name, self._made_beside(reference))
         return self._beside[1]
 
-    def _made_beside(self, wanted: Json) -> Beside | None:
+    def _made_beside(self, reference: Standard) -> Beside | None:
         """None where it would take much memory, or is not what took these seconds."""
-        made = json.loads(Path(self.setup["folder"], REFERENCE).read_bytes()) if self.setup["origin"] is None else {}
-        candidate = self.candidate({**wanted, **made}, quiet, check=False)
-        if candidate.source.sha256 != wanted["sha256"] or self._bytes() > MOST_BYTES:
+        wanted, seconds = reference.wanted, reference.seconds
+        if self.setup.origin is None:
+            made = json.loads(Path(self.setup.folder, REFERENCE).read_bytes())
+            wanted = replace(wanted, ready=decode(Ready, made))
+        candidate = self.candidate(wanted, quiet, check=False)
+        if candidate.source.sha256 != wanted.sha256 or 8 * self.setup.elements > MOST_BYTES:
             return None  # the template has been changed since, or candidates may need the room
         runner = Runner(self.device, candidate, self.data(quiet), cache=True)
         runner.bound = runner.program.bind(*runner.inputs)
-        seconds = min(runner.once() for _ in range(3))
-        if not wanted["seconds"] / MOST_DRIFT < seconds < wanted["seconds"] * MOST_DRIFT + FINISH_S:
+        took = min(runner.once() for _ in range(3))
+        if not seconds / MOST_DRIFT < took < seconds * MOST_DRIFT + FINISH_S:
             return None
-        return Beside(runner.bound, wanted["seconds"])
-
-    def _bytes(self) -> int:
-        """Of the inputs and outputs, at most."""
-        return sum(8 * math.prod(a["shape"]) for key in ("arguments", "outputs") for a in self.setup[key])
+        return Beside(runner.bound, seconds)
 
     def rest(self) -> None:
         """Free what it keeps on the device between trials."""
         self._beside = None
 
-    def candidate(self, message: Json, progress: Progress, check: bool = True) -> Candidate:
+    def candidate(self, wanted: Wanted, progress: Progress, check: bool = True) -> Candidate:
         """The source of one configuration, made here or sent along."""
-        if message.get("source") is not None:
-            return Candidate(decode(Source, message["source"]), dict(message["known"]), None, message.get("max_error"))
+        if wanted.ready is not None:
+            return Candidate(wanted.ready.source, wanted.ready.known, None, wanted.ready.max_error)
         assert self.work is not None
         device = self.device
         try:
             with undisturbed():
-                return prepare(self.work, message["template"], message["config"], device.target, progress, check)
+                return prepare(self.work, wanted.template, wanted.config, device.target, progress, check)
         except LeftRunning as left:
             self.spoilt = True
             detail = {"code": "template.left-running", "message": str(left), "phase": "schedule"}
-            raise Refused({"status": "illegal_schedule", "detail": detail}) from None
+            raise Refused(Outcome("illegal_schedule", detail)) from None
         except Exception:
             raise
         except BaseException as error:  # nobody interrupts this process but what runs in it
             raise Refused(raised(error)) from None
 
-    def scheduled(self, candidate: Candidate, message: Json, progress: Progress) -> Schedule | None:
+    def scheduled(self, candidate: Candidate, wanted: Wanted, progress: Progress) -> Schedule | None:
         """The schedule of a candidate, made again where another process made its source; None where it cannot be."""
         if candidate.schedule is not None or self.work is None:
             return candidate.schedule
         progress("schedule")
-        again = self.candidate({**message, "source": None}, quiet, check=False)
+        again = self.candidate(replace(wanted, ready=None), quiet, check=False)
         if again.source.sha256 != candidate.source.sha256:
             detail = {"message": "the template made another source than in the builder", "phase": "schedule"}
-            raise Refused(candidate.known | {"status": "nondeterministic", "detail": detail})
+            raise candidate.ended(Outcome("nondeterministic", detail))
         return again.schedule
 
 
-TIMED = ("measure", "baseline", "final")
-"""Requests for which something is timed."""
+TIMED = (Measure, FirstPeer, Final)
+"""Questions for which something is timed."""
 KEPT = 16  # setups whose inputs and expected outputs stay in memory; others are made again, from the saved outputs
 _states: dict[str, State] = {}
 
 
 def handler(message: Json, progress: Progress) -> Json:
     """Answer one request."""
+    return encode(answered(decode(Request, message), progress))
+
+
+def answered(request: Request, progress: Progress) -> Reply:
+    """Return the answer to a request, and what became of it."""
     clock = _Clock(progress)
     clock("setup")
-    setup = message["setup"]
-    state = _state_of(setup)
-    if "expect" in message and (reason := _unfit(state, message["expect"])):
-        return {"status": "unfit", "detail": {"message": reason}}
-    answer: Callable[[State, Json, Progress], Json] = _ANSWERS[message["do"]]
+    state = _state_of(request.setup)
+    if request.expect is not None and (reason := _unfit(state, request.expect)):
+        return Reply("unfit", {"message": reason})
+    question = request.asked()
     state.load = REST
     try:
-        result = answer(state, message, clock)
+        reply = _ANSWERS[type(question)](state, question, clock)
     except Refused as refused:
-        result = refused.result
+        reply = Reply.just(refused.outcome)
     except Exception as error:
         if state.works():
             raise
-        result = {"status": "launch_error", "detail": {"message": str(error)[:1000], "phase": "run"}}
-    if state.spoilt or (result.get("status") != "ok" and not state.works()):
-        result[LAST] = True
-    if "expect" in message:
-        result["device"] = describe(state.device)
-    if message["do"] == "build" and "built" in result:
-        result["built"]["seconds"] = clock.spent()
-    if message["do"] == "measure":
-        result["detail"] = {**result.get("detail", {}), "seconds": clock.spent()}
-    if message["do"] in TIMED and (waited := state.waited()):
-        result["detail"] = {**result.get("detail", {}), "waited": waited}
-    return result
+        reply = Reply("launch_error", {"message": str(error)[:1000], "phase": "run"})
+    return _completed(reply, request, question, state, clock)
 
 
-def _state_of(setup: Json) -> State:
+def _completed(reply: Reply, request: Request, question: Question, state: State, clock: _Clock) -> Reply:
+    """With what is said of every answer, whatever it is."""
+    if state.spoilt or (not reply.ok and not state.works()):
+        reply = replace(reply, last=True)
+    if request.expect is not None:
+        reply = replace(reply, device=describe(state.device))
+    if isinstance(question, Measure) or (isinstance(question, Build) and reply.ok):
+        reply = reply.telling(seconds=clock.spent())
+    if isinstance(question, TIMED) and (waited := state.waited()):
+        reply = reply.telling(waited=waited)
+    return reply
+
+
+def _answer(answer: Any, **more: Any) -> Reply:
+    """Return the reply that has this answer."""
+    return Reply("ok", answer=encode(answer), **more)
+
+
+def _state_of(setup: Setup) -> State:
     """The state of this setup; of the many that a cluster or a set of shapes sends, the latest are kept."""
-    key = str(setup["key"])
+    key = setup.key
     state = _states[key] = _states.pop(key) if key in _states else State(setup)  # last: used last
     while len(_states) > KEPT:
         del _states[next(iter(_states))]
@@ -240,7 +267,7 @@ def _state_of(setup: Json) -> State:
     return state
 
 
-def _unfit(state: State, expected: Json) -> str:
+def _unfit(state: State, expected: Mapping[str, Any]) -> str:
     """Why what is measured here cannot be compared with what other workers measure; empty when it can."""
     try:
         found = fingerprint(describe(state.device), state.work)
@@ -272,26 +299,25 @@ class _Clock:
         return found
 
 
-def _hello(state: State, message: Json, progress: Progress) -> Json:
+def _hello(state: State, question: Hello, progress: Progress) -> Reply:
     """Which device this is; one that cannot be opened, or a cache that others may write, is the caller's problem."""
     try:
         about = describe(state.device)
         default_cache()  # now: trials do not use it, what is handed out in the end does
     except TensorIRError as error:
-        return {"status": "device", "problems": [encode(p) for p in error.problems]}
-    names = [] if state.work is None else list(state.work.baselines)
-    return {"status": "ok", "device": about, "baselines": names}
+        return Reply("device", answer=encode(Unusable(error.problems)))
+    return _answer(Described(about, () if state.work is None else tuple(state.work.baselines)))
 
 
-def _measure(state: State, message: Json, progress: Progress) -> Json:
+def _measure(state: State, question: Measure, progress: Progress) -> Reply:
     """Everything about one configuration, cheap refusals first: the interpreter costs more than the device."""
-    began = time.perf_counter()
-    beside = state.beside(message.get("reference"), progress)  # first: whose template it is may remember what it made
-    candidate = state.candidate(message, progress, check=False)
+    began, best_s = time.perf_counter(), question.best_s
+    beside = state.beside(question.reference, progress)  # first: whose template it is may remember what it made
+    candidate = state.candidate(question.wanted, progress, check=False)
     data = state.data(progress)
     progress("compile")
     runner = Runner(state.device, candidate, data, cache=False)
-    best_s, pace = message["best_s"], state.drift
+    pace = state.drift
     runner.probe(best_s, pace, progress)
     runner.verify(progress)
     runner.bind()
@@ -301,96 +327,100 @@ def _measure(state: State, message: Json, progress: Progress) -> Json:
     candidate.check(progress)
     state.load = REST
     with state.timing(progress):
-        result = runner.time(progress, best_s, beside)
-    result |= {"load": fields} if (fields := state.load.fields()) else {}
-    state.drift = drift_of(result)
-    if best_s is None or steady_s(result) < best_s:  # what may be handed out when the run ends early
-        runner.schedule = state.scheduled(candidate, message, progress)
+        outcome = runner.time(progress, best_s, beside)
+    state.drift = outcome.drift or 1.0
+    if best_s is None or outcome.steady_s < best_s:  # what may be handed out when the run ends early
+        runner.schedule = state.scheduled(candidate, question.wanted, progress)
         runner.at_awkward_shape(state.device, progress)
-        seconds = message.get("seconds")
-        runner.try_floats(math.inf if seconds is None else began + seconds - time.perf_counter(), progress)
-    return result
+        left = math.inf if question.seconds is None else began + question.seconds - time.perf_counter()
+        runner.try_floats(left, progress)
+    return Reply.just(replace(outcome, check=candidate.known.check, load=state.load.rounded()))
 
 
-def _build(state: State, message: Json, progress: Progress) -> Json:
+def _build(state: State, question: Build, progress: Progress) -> Reply:
     """What can be done for one configuration while others are built: what is left is to run and time it."""
-    candidate = state.candidate(message, progress, check=False)
+    candidate = state.candidate(question.wanted, progress, check=False)
     candidate.check(progress)
     data = state.data(progress)
     progress("compile")
     Runner(state.device, candidate, data, cache=False).warm(progress)
-    made = {"source": encode(candidate.source), "known": candidate.known, "max_error": candidate.max_error}
-    return {"status": "ok", "built": made}
+    return _answer(Ready(candidate.source, candidate.known, candidate.max_error))
 
 
-def _digests(state: State, message: Json, progress: Progress) -> Json:
+def _digests(state: State, question: Digest, progress: Progress) -> Reply:
     """The SHA-256 of each source that the templates make, None where they make none."""
     found: list[str | None] = []
-    for wanted in message["wanted"]:
+    for wanted in question.wanted:
         try:
             found.append(state.candidate(wanted, progress, check=False).source.sha256)
         except Refused:
             found.append(None)
-    return {"status": "ok", "digests": found}
+    return _answer(Digests(tuple(found)))
 
 
-def _check(state: State, message: Json, progress: Progress) -> Json:
+def _examine(state: State, question: Examine, progress: Progress) -> Reply:
     """Every check that there is, each with its outcome; stops at the first that fails."""
-    checks: list[Json] = []
+    checks: list[Checked] = []
     try:
-        candidate = state.candidate(message, progress)
-        shapes = (candidate.known.get("check") or {}).get("shapes", [])
+        candidate = state.candidate(question.wanted, progress)
+        shapes = () if candidate.known.check is None else candidate.known.check.shapes
         detail = f"on {len(shapes)} shapes" if shapes else "edited text: on the device only"
-        checks.append({"name": "interpreter", "ok": True, "detail": detail})
+        checks.append(Checked("interpreter", True, detail))
         data = state.data(progress)
         progress("compile")
         runner = Runner(state.device, candidate, data, cache=True)
-        checks.append({"name": "compile", "ok": True, "detail": f"{runner.program.compile_s:.2f} s"})
+        checks.append(Checked("compile", True, f"{runner.program.compile_s:.2f} s"))
         runner.verify(progress)
-        how = "equal to the last bit" if data.exact else f"largest error {runner.known['check']['max_err']:.2g}"
-        checks.append({"name": "device", "ok": True, "detail": f"integers: {how}; nothing else written"})
+        assert candidate.known.check is not None
+        how = (
+            "equal to the last bit" if data.exact else f"largest error {float(candidate.known.check.max_err or 0):.2g}"
+        )
+        checks.append(Checked("device", True, f"integers: {how}; nothing else written"))
         runner.bind()
         runner.compare_again()
-        checks.append({"name": "repeatable", "ok": True, "detail": "the same bits again"})
+        checks.append(Checked("repeatable", True, "the same bits again"))
         checks.append(_on_random_floats(state, runner, progress))
     except Refused as refused:
-        detail = refused.result.get("detail", {})
-        name = {"schedule": "schedule", "emit": "schedule", "check": "interpreter", "compile": "compile"}
-        label = name.get(str(detail.get("phase")), "device")
-        words = f"{refused.result['status']}: {detail.get('where') or detail.get('message') or ''}"
-        checks.append({"name": label, "ok": False, "detail": words})
-    return {"status": "ok", "ok": all(c["ok"] for c in checks), "checks": checks}
+        checks.append(_failed_check(refused.outcome))
+    return _answer(Checks(tuple(checks)))
 
 
-def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Json:
+def _failed_check(outcome: Outcome) -> Checked:
+    """The check that ended it."""
+    names = {"schedule": "schedule", "emit": "schedule", "check": "interpreter", "compile": "compile"}
+    why = outcome.told.get("where") or outcome.told.get("message") or ""
+    return Checked(names.get(outcome.phase, "device"), False, f"{outcome.status}: {why}")
+
+
+def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Checked:
     """Every digit in use, within what rounding explains."""
     if state.work is None:
-        return {"name": "random", "ok": True, "detail": "left out: the reference is not here"}
+        return Checked("random", True, "left out: the reference is not here")
     if not state.data(progress).continuous:
-        return {"name": "random", "ok": True, "detail": "left out: results jump where sums are rounded"}
+        return Checked("random", True, "left out: results jump where sums are rounded")
     progress("reference")
     floats = Floats.of(state.work, 3)
     progress("run")
     got = runner.program(*floats.arrays)
     found = compare_floats(runner.source, each(got), floats, runner.max_error)
     detail = found.where or f"normal floats: largest error {found.max_err:.2g}"
-    return {"name": "random", "ok": not found.where, "detail": detail}
+    return Checked("random", not found.where, detail)
 
 
-def _guarded(state: State, message: Json, progress: Progress) -> Json:
+def _guarded(state: State, question: Guarded, progress: Progress) -> Reply:
     """A text that nobody has run before, between canaries; see ``api.unproven``."""
-    return answer(state.device, decode(Source, message["source"]), Path(message["folder"]), progress)
+    return answer(state.device, question.source, Path(question.folder), progress)
 
 
-def _baseline(state: State, message: Json, progress: Progress) -> Json:
+def _first_peer(state: State, question: FirstPeer, progress: Progress) -> Reply:
     """The fastest peer, timed briefly in turn with the reference: for progress lines only."""
-    beside = state.beside(message.get("reference"), progress)
+    beside = state.beside(question.reference, progress)
     data = state.data(progress)
     found = peers_here(state, data, progress)
     inputs, _ = data.fresh()
     calls = {name: partial(call, *inputs) for name, call in found.items()}
     if not calls:
-        return {"status": "ok", "name": None}
+        return Reply("ok")
     times = {}
     with state.timing(progress):
         for name, call in calls.items():
@@ -402,18 +432,23 @@ def _baseline(state: State, message: Json, progress: Progress) -> Json:
         while len(rounds.samples[0]) < BASELINE_ROUNDS and time.perf_counter() < began + BASELINE_S:
             rounds.run()
     anchor, unit = (None, None) if beside is None else (1, beside.seconds)
-    return {"status": "ok", "name": name, **about(rounds.estimates(anchor, unit)[0]), "load": state.load.fields()}
+    return _answer(replace(peer_of(name, rounds.estimates(anchor, unit)[0]), load=state.load.rounded()))
 
 
-_ANSWERS: dict[str, Callable[[State, Json, Progress], Json]] = {
-    "hello": _hello,
-    "measure": _measure,
-    "build": _build,
-    "digests": _digests,
-    "check": _check,
-    "guarded": _guarded,
-    "baseline": _baseline,
-    "final": final,
+def _final(state: State, question: Final, progress: Progress) -> Reply:
+    """The final round; see ``api.final_round``."""
+    return _answer(final(state, question, progress))
+
+
+_ANSWERS: dict[type[Question], Callable[[State, Any, Progress], Reply]] = {
+    Hello: _hello,
+    Measure: _measure,
+    Build: _build,
+    Digest: _digests,
+    Examine: _examine,
+    Guarded: _guarded,
+    FirstPeer: _first_peer,
+    Final: _final,
 }
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.work import Origin, Template, Templates, Work
+from tensorir.api.questions import Origin
+from tensorir.api.work import Template, Templates, Work
 from tensorir.errors import DeclarationError
 from tensorir.errors.habits import answering, public, unknown
 from tensorir.errors.needs import need_bool, need_path

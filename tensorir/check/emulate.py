@@ -40,6 +40,7 @@ from tensorir.check.launched import (
 )
 from tensorir.check.placed import Placed
 from tensorir.check.prepared import attribute_of, is_placed, prepared, section_of
+from tensorir.codec import travels
 from tensorir.codegen.dialect import DIALECTS
 from tensorir.codegen.expressions import c_type
 from tensorir.codegen.source import Param, Source
@@ -70,6 +71,7 @@ _GRANULES = {_TYPES[name]: min(2, kind.bits.bit_length() - 4) for name, kind in 
 """log2 of the bytes of a watched cell: a word, less where its neighbours may belong to other threads."""
 
 
+@travels
 @dataclass(frozen=True)
 class Traffic:
     """What one place of the text asked of memory, on the first block.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from tensorir.api.workload import Workload
@@ -12,6 +11,7 @@ from tensorir.check.verdict import compare_results
 from tensorir.cli.chosen import offline
 from tensorir.cli.common import say
 from tensorir.cli.terminal import columns, cut
+from tensorir.codec import encode
 from tensorir.codegen.source import Source
 from tensorir.interp.reference import evaluate, random_arguments
 
@@ -43,7 +43,7 @@ def emulated(work: Workload, target: str | None, log: str) -> dict[str, Any]:
 
 def _counted(t: Traffic, source: Source) -> dict[str, Any]:
     lines = source.text.splitlines()
-    return {**asdict(t), "text": lines[t.line - 1].strip() if 0 < t.line <= len(lines) else ""}
+    return {**encode(t), "text": lines[t.line - 1].strip() if 0 < t.line <= len(lines) else ""}
 
 
 def table(traffic: list[dict[str, Any]]) -> list[str]:

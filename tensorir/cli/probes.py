@@ -40,9 +40,9 @@ def find_kernel() -> list[Finding]:
     with Measurer(work, None, Options()) as measurer:
         measurer.open()
         answer = measurer.check("only", {})
-    wrong = [c for c in answer["checks"] if not c["ok"]]
-    detail = "compiled, run and checked" if not wrong else f"{wrong[0]['name']}: {wrong[0]['detail']}"
-    return [Finding("kernel", answer["ok"], detail, "another OpenCL runtime, or --device")]
+    wrong = [c for c in answer.checks if not c.ok]
+    detail = "compiled, run and checked" if not wrong else f"{wrong[0].name}: {wrong[0].detail}"
+    return [Finding("kernel", answer.ok, detail, "another OpenCL runtime, or --device")]
 
 
 def find_cuda() -> list[Finding]:

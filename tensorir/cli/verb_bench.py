@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 from tensorir.api.measurer import Measurer
@@ -12,8 +13,9 @@ from tensorir.cli.common import Stop, put, put_json, say
 from tensorir.cli.options import split
 from tensorir.cli.parse import workloads
 from tensorir.cli.tables import table
+from tensorir.codec import encode
 from tensorir.runtime.estimate import ESTIMATOR
-from tensorir.runtime.machine import Load
+from tensorir.runtime.machine import REST
 from tensorir.tune.outcome import Machine, reason_of
 from tensorir.tune.progress import between, rate
 from tensorir.tune.ratio import Ratio, Span, without_slots
@@ -44,11 +46,12 @@ def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
         about = measurer.open()
         chosen = on_device(work, measurer, about, log)
         answer = measurer.against(chosen.template, chosen.config)
-    result, against = answer["result"], answer["against"]
+    result, name = encode(answer.results[0]), {"round": secrets.token_hex(8)}
+    against = [encode(peer) | name for peer in answer.against]
     if result["status"] != "ok":
         wrong = result["status"] in ("wrong_result", "nondeterministic")
         raise Stop(common.WRONG if wrong else common.NO_CONFIG, f"{work.title}: {reason_of(result)}")
-    load, mine = Load.of(answer["load"]), Span.of(result)
+    load, mine = answer.load or REST, Span.of(result | name)
     ratios = [Ratio.of(Span.of(a), mine, load if about["kind"] == "cpu" else None) for a in against]
     best = min(range(len(against)), key=lambda n: float(against[n]["time_s"]), default=None)
     return {

@@ -13,6 +13,7 @@ from tensorir.cli.common import put, put_json
 from tensorir.cli.emulated import emulated, table
 from tensorir.cli.options import split
 from tensorir.cli.parse import workloads
+from tensorir.codec import encode
 
 
 def run(
@@ -43,4 +44,4 @@ def _on_device(work: Workload, device: str | None, log: str) -> dict[str, Any]:
     with Measurer(work, device, Options()) as measurer:
         chosen = on_device(work, measurer, measurer.open(), log)
         found = measurer.check(chosen.template, chosen.config)
-    return {"workload": work.title, **chosen.json(), "ok": found["ok"], "checks": found["checks"]}
+    return {"workload": work.title, **chosen.json(), "ok": found.ok, "checks": encode(found)["checks"]}

@@ -7,13 +7,13 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 
 from tensorir._package import Lazy
 from tensorir.cli import common
 from tensorir.cli.common import put, put_json
 from tensorir.cli.finding import Finding
+from tensorir.codec import encode
 from tensorir.errors import TensorIRError
 
 
@@ -22,7 +22,7 @@ def run(as_json: bool) -> int:
     findings = [_python(), *(found for name, probe in PROBES.items() for found in _guarded(name, probe))]
     usable = any(f.name.startswith("device ") and f.ok for f in findings)
     if as_json:
-        put_json({"schema": 1, "ok": usable, "checks": [asdict(f) for f in findings]})
+        put_json({"schema": 1, "ok": usable, "checks": [encode(f) for f in findings]})
     else:
         for f in findings:
             mark = {True: "ok  ", False: "BAD ", None: "-   "}[f.ok]

@@ -19,6 +19,8 @@ from tensorir.cli.common import (
 )
 from tensorir.cli.parse import from_title, record_named, workloads
 from tensorir.cli.tables import config_text
+from tensorir.codec import encode
+from tensorir.tune.trial import Trial
 
 
 def run(
@@ -37,7 +39,7 @@ def run(
         )
     with Measurer(work, device, Options(timeout=timeout)) as measurer:
         measurer.open()
-        result = measurer.measure(found["template"], found["config"], "trial", None)
+        result = encode(measurer.measure(Trial(found["template"], found["config"]), None))
     same = result.get("source_sha256") == found["source_sha256"]
     _tell(found, result, same, as_json)
     if result["status"] == "ok":

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from tensorir.codec import travels
 from tensorir.errors.shown import Shown, Text, difference, few_lines
 from tensorir.ir.dtypes import DTYPES
 
@@ -15,6 +16,7 @@ AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 """What kernels on registers of 64 bytes ask of an x86 processor."""
 
 
+@travels
 @dataclass(frozen=True, repr=False)
 class Param(Shown):
     """One argument of a program.
@@ -33,6 +35,7 @@ class Param(Shown):
     data: bytes | None = field(default=None, repr=False)
 
 
+@travels
 @dataclass(frozen=True, repr=False)
 class TensorMap(Shown):
     """Which tiles of an array a kernel copies by the tensor memory accelerator (CUtensorMap): an argument by value.
@@ -62,6 +65,7 @@ MOST_ON_STACK = 16 << 10
 """Bytes of a block's arrays on the stack of a thread, which a framework or libc may have made as small as 64 KiB."""
 
 
+@travels
 @dataclass(frozen=True, repr=False)
 class KernelLaunch(Shown):
     """One kernel of the source: launched with ``grid`` blocks of ``block`` threads, both (x, y, z).
@@ -94,6 +98,7 @@ class KernelLaunch(Shown):
         return tuple(arrays.get(a, a) for a in self.args)
 
 
+@travels
 @dataclass(frozen=True, repr=False)
 class GatherRange(Shown):
     """Every element of input ``param`` must lie in ``0 <= value < limit`` (it indexes ``into``); checked at launch."""
@@ -103,6 +108,7 @@ class GatherRange(Shown):
     into: str
 
 
+@travels
 @dataclass(frozen=True, repr=False)
 class Assumed(Shown):
     """What the caller promises of an argument and no launch looks at: ``low <= element < high``; None for no bound.
@@ -116,6 +122,7 @@ class Assumed(Shown):
     high: int | None = None
 
 
+@travels
 @dataclass(frozen=True, repr=False)
 class Source(Shown):
     """Emitted (or edited) text of a whole program.

@@ -11,12 +11,14 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from tensorir.codec import travels
 from tensorir.errors.shown import Shown, few_lines
 
 _PACKAGE = str(Path(__file__).parent.parent)
 _PACKAGE_NAME = __name__.split(".")[0]
 
 
+@travels
 @dataclass(frozen=True, repr=False)
 class Problem(Shown):
     """One broken rule: what is wrong, where, and what to do instead.

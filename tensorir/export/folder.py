@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tensorir._package import PACKAGE_VERSION
-from tensorir.codegen.codec import encode
+from tensorir.codec import encode
 from tensorir.codegen.source import Assumed, Param, Source
 from tensorir.errors import refuse
 from tensorir.errors.needs import need_path

@@ -26,7 +26,6 @@ import random
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tensorir.runtime.timing import SLOT_SECONDS, Timed, Timing, slots
 
@@ -73,16 +72,6 @@ class Estimate:
     def scaled(self, factor: float) -> Estimate:
         """As if the reference had taken ``factor`` times as long."""
         return Estimate(self.seconds * factor, self.low_s * factor, self.high_s * factor, self.samples, self.pace)
-
-    def fields(self) -> dict[str, Any]:
-        """The fields of a record that are a time, and how it was come by."""
-        return {
-            "time_s": self.seconds,
-            "low_s": self.low_s,
-            "high_s": self.high_s,
-            "samples": list(self.samples)[:200],
-            "estimator": ESTIMATOR,
-        }
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tensorir.codec import CodecError, decode, encode, travels
 from tensorir.errors.shown import Shown
 
 STAT = Path("/proc/stat")
@@ -21,6 +22,7 @@ SLACK_S = 0.03  # in sum: the steps of the counters
 CORES = 0.5  # of one core, from which others disturb: a kernel waits for the slowest of its threads
 
 
+@travels(sparse=True)
 @dataclass(frozen=True, repr=False)
 class Load(Shown):
     """What others took of the cores that this process may use, summed over the sections in which something was timed.
@@ -62,26 +64,27 @@ class Load(Shown):
     def _sums(self) -> tuple[float, float, float]:
         return self.seconds, self.others, self.stolen
 
+    def rounded(self) -> Load | None:
+        """What is worth writing down of it; None where nothing is known."""
+        if not self.seconds:
+            return None
+        seconds, others, stolen = (round(value, 4) for value in self._sums())
+        average = None if self.average is None else round(self.average, 2)
+        return Load(seconds, others, stolen, self.cores, average)
+
     def fields(self) -> dict[str, Any]:
         """As JSON; empty where nothing is known."""
-        if not self.seconds:
-            return {}
-        rounded = {"seconds": self.seconds, "others": self.others, "stolen": self.stolen}
-        found: dict[str, Any] = {key: round(value, 4) for key, value in rounded.items()} | {"cores": self.cores}
-        return found if self.average is None else found | {"average": round(self.average, 2)}
+        found = self.rounded()
+        return {} if found is None else encode(found)
 
     @classmethod
     def of(cls, fields: Mapping[str, Any] | None) -> Load:
-        """What ``fields`` gave; nothing of what is not a number."""
-        given = fields or {}
-
-        def number(key: str) -> float:
-            value = given.get(key)
-            return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
-
-        average = number("average") if "average" in given else None
-        seconds, others, stolen = (number(key) for key in ("seconds", "others", "stolen"))
-        return cls(seconds, others, stolen, max(1, int(number("cores"))), average)
+        """What ``fields`` gave; the load of a machine at rest for anything else, as a log may say what it likes."""
+        try:
+            found = decode(cls, fields or {})
+        except CodecError:
+            return cls()
+        return found if found.cores > 0 else cls()
 
     @classmethod
     def sum(cls, some: Iterable[Mapping[str, Any] | None]) -> Load:

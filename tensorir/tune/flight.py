@@ -13,8 +13,10 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tensorir.codec import Json, encode
 from tensorir.errors import TensorIRError, refuse
-from tensorir.tune.process import Json, WorkerError
+from tensorir.tune.process import WorkerError
+from tensorir.tune.trial import CANCELLED, Known, Outcome, Reply, Trial
 
 RETRIES = 2  # a place that is lost or late is not the candidate's fault unless it happens again and again
 LATE = 4.0  # times the longest trial so far: an answer is late,
@@ -52,18 +54,31 @@ class Places(Protocol):
 
 
 @dataclass(frozen=True)
-class Landed:
-    """A trial that has its result. seconds: from the start of the attempt that brought it"""
+class Sent:
+    """What a place is asked for a trial, and what is known of that before."""
 
-    trial: Any
-    result: Json
+    message: Json
+    known: Known = field(default_factory=Known)
+
+
+def as_it_is(trial: Trial) -> Sent:
+    """Return the message that says the trial and nothing else."""
+    return Sent(encode(trial))
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A trial, by its name, that has its result. seconds: from the start of the attempt that brought it"""
+
+    name: Any
+    reply: Reply
     seconds: float
 
 
 @dataclass(eq=False)
 class _Flight:
-    trial: Hashable
-    message: Json
+    name: Hashable
+    sent: Sent
     until: float | None
     late_s: float | None
     tried: list[str] = field(default_factory=list)  # places, those that turned out unfit left out
@@ -82,8 +97,8 @@ class _Attempt:
 class Flights:
     """What is under way at ``places``.
 
-    prepare:       completes the message of a trial before it is sent; when what it returns has a ``status``, that is
-                   the result already. Another search may set its own once nothing is under way
+    prepare:       makes the message of a trial, or its outcome where that is known already. Another search may set its
+                   own once nothing is under way
     trial_timeout: seconds after which an answer is late, and nothing is hoped for any more; None: by the trials so far
     """
 
@@ -91,7 +106,7 @@ class Flights:
         self,
         places: Places,
         *,
-        prepare: Callable[[Json], Json] = dict,
+        prepare: Callable[[Trial], Sent | Outcome] = as_it_is,
         trial_timeout: float | None = None,
         grace_s: float = GRACE_S,
         clock: Callable[[], float] = time.monotonic,
@@ -122,18 +137,18 @@ class Flights:
         waiting = sum(not f.awaited for f in self._flights.values())
         return max(0, len(self._idle(self._live())) - waiting)
 
-    def start(self, trial: Hashable, message: Json, remaining_s: float | None) -> None:
-        """Have ``message`` measured wherever there is room; ``trial`` names it among those under way."""
-        complete = self.prepare(message)
-        if "status" in complete:
-            self._ready.append(Landed(trial, complete, 0.0))
+    def start(self, name: Hashable, trial: Trial, remaining_s: float | None) -> None:
+        """Have ``trial`` measured wherever there is room; ``name`` tells it among those under way."""
+        sent = self.prepare(trial)
+        if isinstance(sent, Outcome):
+            self._ready.append(Landed(name, Reply.just(sent), 0.0))
             return
-        self._enter(trial, complete, remaining_s, None)
+        self._enter(name, sent, remaining_s, None)
         self._dispatch(self._live())
 
-    def _enter(self, trial: Hashable, message: Json, remaining_s: float | None, late_s: float | None) -> None:
+    def _enter(self, name: Hashable, sent: Sent, remaining_s: float | None, late_s: float | None) -> None:
         until = None if remaining_s is None else self._clock() + remaining_s
-        self._flights[trial] = _Flight(trial, message, until, late_s)
+        self._flights[name] = _Flight(name, sent, until, late_s)
 
     def collect(self, wait_s: float) -> list[Landed]:
         """What has finished, each trial once; waits up to ``wait_s`` seconds for the first.
@@ -156,20 +171,20 @@ class Flights:
             else:
                 time.sleep(left)
 
-    def ask(self, message: Json, remaining_s: float | None, late_s: float | None = None) -> Json:
+    def ask(self, message: Json, remaining_s: float | None, late_s: float | None = None) -> Reply:
         """One request to whichever place is free, and its answer; only while no trial is under way.
 
         After ``remaining_s`` seconds the answer is ``cancelled``. Raises PlacesLost like ``collect``.
         """
         assert not self.under_way
         key = object()
-        self._enter(key, message, remaining_s, late_s)
+        self._enter(key, Sent(message), remaining_s, late_s)
         end = None if remaining_s is None else self._clock() + remaining_s + OVERTIME_S
         try:
             while end is None or self._clock() < end:
                 for landed in self.collect(1.0 if end is None else min(1.0, end - self._clock())):
-                    return landed.result
-            return {"status": "cancelled", "detail": {"phase": "executor"}}
+                    return landed.reply
+            return Reply("cancelled", {"phase": "executor"})
         finally:
             self.abandon()
 
@@ -211,7 +226,7 @@ class Flights:
         now = self._clock()
         remaining = None if flight.until is None else flight.until - now
         try:
-            future = self._places.start(place, flight.message, remaining)
+            future = self._places.start(place, flight.sent.message, remaining)
         except (RuntimeError, OSError) as error:  # a pool that is broken or shut down, a scheduler that is gone
             self._broken = self._broken or _lost(f"the executor takes no more work: {error or type(error).__name__}")
             return
@@ -257,16 +272,16 @@ class Flights:
                 self._heard[place] = self._hopeful = now
             flight = attempt.flight
             flight.awaited -= 1
-            if self._flights.get(flight.trial) is not flight:
+            if self._flights.get(flight.name) is not flight:
                 continue  # counted already, or abandoned
-            result = self._result(flight, attempt.future, place, len(live)) if done else None
+            reply = self._reply(flight, attempt.future, place, len(live)) if done else None
             if not done:
                 flight.troubles.append(("lost", place))
-            if result is not None:
-                landed.append(self._land(flight, result, place, now - attempt.began))
+            if reply is not None:
+                landed.append(self._land(flight, reply, place, now - attempt.began))
         return landed
 
-    def _result(self, flight: _Flight, future: Future[Json], place: str, live: int) -> Json | None:
+    def _reply(self, flight: _Flight, future: Future[Json], place: str, live: int) -> Reply | None:
         """The result of an attempt; None when it says something about the place, not about the trial."""
         error = None if future.cancelled() else future.exception()
         if future.cancelled() or isinstance(error, BrokenExecutor):
@@ -277,20 +292,20 @@ class Flights:
         if error is not None:
             flight.troubles.append(("failed", f"{type(error).__name__}: {error}"[:500]))
             return None
-        result = dict(future.result())
-        words = str((result.get("detail") or {}).get("message", ""))[:500]
-        if result.get("status") == "unfit":
+        reply = Reply.of(future.result())
+        words = str(reply.told.get("message", ""))[:500]
+        if reply.status == "unfit":
             flight.tried.remove(place)
             self._unfit[place] = words
             if not self._places.named:  # the next request might go there again, and the one after it
                 self._broken = _lost(f"a process of the executor cannot measure this: {words}")
             return None
-        if result.get("status") == "device_lost" and live > 1 and len(flight.tried) <= RETRIES:
+        if reply.status == "device_lost" and live > 1 and len(flight.tried) <= RETRIES:
             flight.troubles.append(("device", words))
             if self._places.named:
                 self._unfit[place] = f"its device was lost: {words}"
             return None
-        return result
+        return reply
 
     def _given_up(self) -> list[Landed]:
         """Trials that were lost, late or failed at every place that they were given to."""
@@ -302,17 +317,15 @@ class Flights:
                 status = "run_timeout" if flight.awaited else "crashed" if kinds == {"lost"} else "internal_error"
                 words = "; ".join(sorted({text for kind, text in flight.troubles if kind != "lost"}))
                 message = f"measured at {len(flight.tried)} workers, none of which answered" + (words and f": {words}")
-                result = {"status": status, "detail": {"phase": "executor", "message": message[:1000]}}
-                landed.append(self._land(flight, result, ", ".join(flight.tried), self._clock() - flight.began))
+                reply = Reply(status, {"phase": "executor", "message": message[:1000]})
+                landed.append(self._land(flight, reply, ", ".join(flight.tried), self._clock() - flight.began))
         return landed
 
-    def _land(self, flight: _Flight, result: Json, place: str, seconds: float) -> Landed:
-        del self._flights[flight.trial]
-        if flight.late_s is None and result.get("status") != "cancelled":
+    def _land(self, flight: _Flight, reply: Reply, place: str, seconds: float) -> Landed:
+        del self._flights[flight.name]
+        if flight.late_s is None and reply.status != CANCELLED.status:
             self._longest = max(self._longest, seconds)
-        if isinstance(result.get("detail", {}), dict):
-            result["detail"] = {**result.get("detail", {}), "place": place}
-        return Landed(flight.trial, {**(flight.message.get("known") or {}), **result}, seconds)
+        return Landed(flight.name, reply.telling(place=place).knowing(flight.sent.known), seconds)
 
 
 def _lost(message: str) -> TensorIRError:

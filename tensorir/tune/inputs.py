@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorir.codec import travels
 from tensorir.expr.program import inputs_of, scalars_of
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.dealt import scalar, table
@@ -36,6 +37,7 @@ _TURN = 1
 """Of scalars and tables among whole numbers; those among floats are the next ones, of the other sign."""
 
 
+@travels
 @dataclass(frozen=True)
 class Argument:
     """One argument of a program and the integers ``low … high`` that are good for it.

@@ -10,14 +10,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
+from tensorir.codec import CodecError, encode
 from tensorir.errors import TensorIRError
 from tensorir.runtime.machine import REST, Load
-from tensorir.tune.arm import Arm, Config, SpaceLike
+from tensorir.tune.arm import Arm, SpaceLike
 from tensorir.tune.elsewhere import Table, tables
 from tensorir.tune.flight import Flights, Landed, PlacesLost
 from tensorir.tune.log import choose, key_of, usable
@@ -25,8 +26,9 @@ from tensorir.tune.outcome import Machine, Timed, TuneOutcome, grouped_reasons
 from tensorir.tune.paired import TIE
 from tensorir.tune.ratio import Span
 from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record, drift_of, is_library, steady_s
-from tensorir.tune.sides import Ahead, Final, Log, Make, Measure, Result
+from tensorir.tune.sides import Ahead, Final, Log, Make, Measure
 from tensorir.tune.store import LogError
+from tensorir.tune.trial import CANCELLED, Known, Outcome, Peer, Trial
 
 FINAL_SHARE = 0.25  # of the budget is the most that is kept back for the final round
 ROUNDS_S = 1.5  # of nine rounds with a library, whose threads are waited for
@@ -87,9 +89,8 @@ def search(
     cold_s:   seconds until a new worker is ready: the final round may need one, as what hangs is killed
     make:     ``make(name, space, seed=…, budget=…)``, with ``priors=…`` where there are any; that of
               ``tensorir.tune.strategy`` when None
-    flights:  places that measure at the same time, in place of ``measure``: a trial's message has its ``template``,
-              ``config``, ``kind`` and the ``best_s`` so far. In which order they answer decides what is asked next, so
-              only one place gives the same trials again
+    flights:  places that measure at the same time, in place of ``measure``. In which order they answer decides what is
+              asked next, so only one place gives the same trials again
     ahead:    builds the next few configurations at once; the strategy is then asked for them together
     also:     ids of trials that are measured again in the final round whatever their times
     defaults: measure the templates' defaults before what the strategies ask for
@@ -129,13 +130,12 @@ def search(
     return run.outcome(strategy)
 
 
-def _library(found: Mapping[str, Any] | None) -> dict[str, Any]:
+def _library(found: Peer | None) -> dict[str, Any]:
     """The field of a final record that holds what is known of the library of its round."""
     if found is None:
         return {}
-    taken = Span.of(found)
-    kept = {"name": str(found["name"])[:200], "time_s": taken.time_s, "low_s": taken.low_s, "high_s": taken.high_s,
-            "samples": list(taken.slots)[:200], "spread": taken.spread}  # fmt: skip
+    taken = Span.of(encode(found))
+    kept = encode(Peer(found.name[:200], taken.time_s, taken.low_s, taken.high_s, taken.spread, taken.slots[:200]))
     return {"baseline": kept} if is_library(kept) else {}
 
 
@@ -235,21 +235,20 @@ class _Run:
 
     def _measured(self, batch: Sequence[tuple[Arm, int, str]], ahead: Ahead | None) -> None:
         """Build them all, then measure one after the other; raises _Stop."""
-        begin, results = self.clock(), list[Result | None]([None] * len(batch))
-        configs = [arm.space.config(row) for arm, row, _ in batch]
+        begin, results = self.clock(), list[Outcome | None]([None] * len(batch))
+        trials = [Trial(arm.name, arm.space.config(row), kind) for arm, row, kind in batch]
         if ahead is not None and len(batch) > 1:
-            asked = [{"template": arm.name, "config": c} for (arm, *_), c in zip(batch, configs, strict=True)]
             with self._loading():
-                results = list(ahead.build(asked, self._left()))
+                results = list(ahead.build(trials, self._left()))
         share = (self.clock() - begin) / max(1, len(batch))
         known = [n for n, result in enumerate(results) if result is not None]  # these have ended: first into the log
         for n in sorted(range(len(batch)), key=lambda n: n not in known):
-            (arm, row, kind), result, began = batch[n], results[n], self.clock()
+            (arm, row, _), result, began = batch[n], results[n], self.clock()
             if result is None:
                 if len(batch) > 1:
                     self._go_on(arm, row)
-                result = self.measure(arm.name, configs[n], kind, self._left())
-            self._finish(arm, row, configs[n], result, share + self.clock() - began)
+                result = self.measure(trials[n], self._left())
+            self._finish(arm, row, result, share + self.clock() - began)
 
     @contextlib.contextmanager
     def _loading(self) -> Iterator[None]:
@@ -323,18 +322,18 @@ class _Run:
         except _Stop as reason:
             return reason
         best = min(a.best_s for a in self.arms.values())
-        message: Config = {"template": arm.name, "config": arm.space.config(row), "kind": kind}
-        message["best_s"] = best if math.isfinite(best) else None
-        flights.start((arm.name, row), message, self._left())
+        trial = Trial(arm.name, arm.space.config(row), kind, best if math.isfinite(best) else None)
+        flights.start((arm.name, row), trial, self._left())
         return None
 
     def _take(self, landed: Sequence[Landed]) -> _Stop | None:
         """Log and learn from what has finished; the first reason to stop, but nothing that has finished is left out."""
         over = None
         for one in landed:
-            arm, row = self.arms[one.trial[0]], one.trial[1]
+            name, row = one.name
+            arm = self.arms[name]
             try:
-                self._finish(arm, row, arm.space.config(row), one.result, one.seconds)
+                self._finish(arm, row, one.reply.outcome, one.seconds)
             except _Stop as reason:
                 arm.forget(row)
                 over = over or reason
@@ -412,13 +411,13 @@ class _Run:
         afresh = self.cold_s + entries * statistics.median(self.good_costs[-RECENT:])
         return min(FINAL_SHARE * self.budget_s, afresh + ROUNDS_S)
 
-    def _finish(self, arm: Arm, row: int, config: Config, result: Result, cost: float) -> None:
+    def _finish(self, arm: Arm, row: int, outcome: Outcome, cost: float) -> None:
         """Take a result: first the log, then the strategy, then whoever watches."""
-        if result.get("status") == "cancelled":
+        if outcome.status == CANCELLED.status:
             arm.forget(row)
             remaining = self._remaining(self._reserve())
             raise _Stop("budget" if remaining is not None and remaining <= cost else "cancelled")
-        record = self._sealed("trial", arm.name, config, result)
+        record = self._sealed("trial", arm.name, arm.space.config(row), outcome)
         error = self._append(record)
         self.counts[record["status"]] += 1
         self.costs.append(cost)
@@ -436,14 +435,15 @@ class _Run:
         if record["status"] == "device_lost":
             raise _Stop("device_lost")
 
-    def _sealed(self, kind: str, template: str, config: Mapping[str, Any], result: Result) -> Record:
+    def _sealed(self, kind: str, template: str, config: Mapping[str, Any], outcome: Outcome, **more: Any) -> Record:
+        """The record of an outcome; more: fields of a final record."""
         identity = self.identity
-        if "device" in result:  # which of several of the same kind
-            identity = replace(identity, device=result["device"])
+        if outcome.device is not None:  # which of several of the same kind
+            identity = replace(identity, device=outcome.device)
         try:
-            return identity.record(kind, template, config, result)
-        except BadRecord as error:  # a bug of the measuring side, not a reason to lose the run
-            detail = {"message": f"the measurement is not a record: {error}", "status": str(result.get("status"))[:100]}
+            return identity.record(kind, template, config, {**encode(outcome), **more})
+        except (BadRecord, CodecError) as error:  # a bug of the measuring side, not a reason to lose the run
+            detail = {"message": f"the measurement is not a record: {error}", "status": outcome.status[:100]}
             return identity.record(kind, template, config, {"status": "internal_error", "detail": detail})
 
     def _append(self, record: Record) -> TensorIRError | None:
@@ -465,20 +465,19 @@ class _Run:
                 return
             answer = self.final(finalists, remaining)
             self.round, name = [], os.urandom(8).hex()
-            self.baseline = {**answer.baseline, "round": name} if answer.baseline else self.baseline
-            self.last += Load.of(answer.load)
+            self.baseline = {**encode(answer.baseline), "round": name} if answer.baseline else self.baseline
+            self.last += answer.load or REST
             library = _library(answer.baseline)
-            for trial, result in zip(finalists, answer.results, strict=True):
-                if result.get("status") != "cancelled":  # then there was no time left for it: nothing was learnt
-                    self._keep_final(trial, {**result, **library}, name)
+            for trial, outcome in zip(finalists, answer.results, strict=True):
+                if outcome.status != CANCELLED.status:  # then there was no time left for it: nothing was learnt
+                    self._keep_final(trial, outcome, **library, round=name)
                     library = {}
             if any(final["status"] == "ok" for _, final in self.round) or not self.round:
                 return
 
-    def _keep_final(self, trial: Record, result: Result, name: str) -> None:
-        inherited = {key: trial[key] for key in ("trace", "source_sha256", "check", "resources")}
-        own = {**inherited, **result, "of": trial["id"], "round": name}
-        final = self._sealed("final", trial["template"], trial["config"], own)
+    def _keep_final(self, trial: Record, outcome: Outcome, **more: Any) -> None:
+        inherited = {f.name: trial[f.name] for f in fields(Known) if getattr(outcome, f.name) is None}
+        final = self._sealed("final", trial["template"], trial["config"], outcome, of=trial["id"], **inherited, **more)
         self.finals.append(final)
         self.new.append(final)
         self.round.append((trial, final))

@@ -23,12 +23,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorir.codec import travels
 from tensorir.tune.record import interval
 
 ERROR = 0.05  # of the whole family of comparisons
@@ -50,6 +50,7 @@ def log_capital(ahead: NDArray[np.int64], rounds: NDArray[np.int64]) -> NDArray[
     return result
 
 
+@travels(sparse=True)
 @dataclass(frozen=True)
 class Standing:
     """How one contestant came out.
@@ -67,10 +68,6 @@ class Standing:
     high: float
     rounds: int
     than: int | None = None
-
-    def json(self) -> dict[str, Any]:
-        """As it lies in a record."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 class Race:

@@ -78,8 +78,6 @@ _QUIET = {"OPENBLAS_THREAD_TIMEOUT": "16"}
 """
 NO_ROOM = os.strerror(errno.ENOSPC)
 MOST_PHASE = 200  # characters of a phase that are kept
-LAST = "last"
-"""Of a reply: the process that gave it can measure no more, and the next request needs a new one."""
 
 
 class WorkerError(TensorIRError):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from tensorir.tune.arm import Config, StrategyLike
+from tensorir.tune.arm import StrategyLike
 from tensorir.tune.record import Record
+from tensorir.tune.trial import FinalRound, Outcome, Trial
 
-Result = Mapping[str, Any]
-Measure = Callable[[str, Config, str, float | None], Result]
-"""``measure(template, config, kind, remaining_s)`` returns the measurement's own fields of a record.
+Measure = Callable[[Trial, float | None], Outcome]
+"""``measure(trial, remaining_s)`` returns what became of it.
 
-kind: "default" or "trial"; where the default fails, what is measured next stands in for it. After ``remaining_s``
-seconds (None: no limit) it must have returned, with ``{"status": "cancelled"}`` when it was not done: such a trial is
-neither logged nor counted.
+After ``remaining_s`` seconds (None: no limit) it must have returned, ``CANCELLED`` when it was not done: such a trial
+is neither logged nor counted.
 """
 
 
@@ -27,29 +25,13 @@ class Log(Protocol):
     def append(self, record: Record) -> None: ...
 
 
-@dataclass(frozen=True)
-class FinalRound:
-    """What the final round measured.
-
-    results:  one per finalist, in order: the fields of a record that are the measurement's own, from
-              interleaved runs; a finalist that turned out wrong or crashed has that status. ``race`` is its
-              Standing (``tensorir.tune.paired``): whoever was not found slower than another ties with the best
-    baseline: ``{"name", "time_s", "low_s", "high_s", "spread"}`` of the peer measured in the same round, or None
-    load:     what else the machine did meanwhile (``runtime.machine.Load.fields``)
-    """
-
-    results: Sequence[Result]
-    baseline: dict[str, Any] | None = None
-    load: Mapping[str, Any] | None = None
-
-
 class Ahead(Protocol):
     """What builds several configurations at once, before each of them is measured alone."""
 
     @property
     def width(self) -> int: ...
-    def build(self, wanted: Sequence[Config], remaining_s: float | None) -> Sequence[Result | None]:
-        """For each ``{"template": …, "config": …}`` its result, where that is known now, or None: measure it."""
+    def build(self, wanted: Sequence[Trial], remaining_s: float | None) -> Sequence[Outcome | None]:
+        """For each trial its outcome, where that is known now, or None: measure it."""
         ...
 
 

@@ -3,8 +3,9 @@
 from concurrent.futures import Future
 
 from tensorir.api.waits import Waits
-from tensorir.tune.flight import Flights
-from tensorir.tune.sides import FinalRound
+from tensorir.codec import encode
+from tensorir.tune.flight import Flights, Sent
+from tensorir.tune.trial import CANCELLED, Check, FinalRound, Outcome, Trial
 
 ABOUT = {"name": "cpu", "platform": "x", "driver": "1", "id": "x:0", "target": "opencl"}
 
@@ -32,7 +33,8 @@ class Devices:
     def start(self, place, message, remaining):
         self.bench.places[-1].append(place)
         future = Future()
-        future.set_result(message["measurer"].measure(message["template"], message["config"], "trial", remaining))
+        trial = Trial(message["template"], message["config"])
+        future.set_result(encode(message["measurer"].measure(trial, remaining)))
         return future
 
     def close(self):
@@ -73,28 +75,27 @@ class Measurer:
     def digests(self, records):
         return [r["source_sha256"] for r in records]
 
-    def measure(self, template, config, kind, remaining):
+    def measure(self, trial, remaining):
         bench = self.bench
         cost = bench.cost if remaining is None else min(bench.cost, max(0.0, remaining))
         bench.clock.now += cost
         if cost < bench.cost:
-            return {"status": "cancelled"}
-        bench.calls.append((self.n, config.get("x")))
-        return self.result(template, config)
+            return CANCELLED
+        bench.calls.append((self.n, trial.config.get("x")))
+        return self.result(trial.template, trial.config)
 
     def result(self, template, config):
         time_s = self.bench.time_of(self.n, config.get("x"))
         if time_s is None:
-            return {"status": "compile_error"}
-        check = {"ok": True, "max_err": 0.0, "shapes": []}
+            return Outcome("compile_error")
         sha = f"{self.n * 1000 + config.get('x', 0):064x}"
-        return {"status": "ok", "time_s": time_s, "samples": [time_s] * 3, "check": check, "source_sha256": sha}
+        return Outcome("ok", time_s=time_s, samples=(time_s,) * 3, check=Check(True, 0.0), source_sha256=sha)
 
     def final(self, finalists, remaining, searched_s=None):
         self.bench.finals.append((self.n, [r["config"].get("x") for r in finalists]))
         self.bench.clock.now += 0.5 * len(finalists)
         results = [self.result(r["template"], r["config"]) for r in finalists]
-        bad = {"status": "wrong_result", "detail": {}}
+        bad = Outcome("wrong_result", {})
         return FinalRound(
             [bad if (self.n, r["config"].get("x")) in self.bench.wrong_in_final else x
              for r, x in zip(finalists, results, strict=True)]
@@ -110,7 +111,7 @@ class Side(Measurer):
 
     @property
     def flights(self):
-        self.shareable.prepare = lambda message: {**message, "measurer": self}
+        self.shareable.prepare = lambda trial: Sent({**encode(trial), "measurer": self})
         return self.shareable
 
     def watched(self, on_trial, record):

@@ -3,6 +3,7 @@
 import tensorir as tir
 from tensorir.api.candidate import prepare
 from tensorir.api.identity import describe, identity_of
+from tensorir.codec import encode
 from tensorir.runtime.device import open_device
 from tensorir.tune.store import LogWriter
 
@@ -26,7 +27,7 @@ def note(work, log, times=(1e-3,), **changes):
     with LogWriter(log, work.title) as writer:
         for time_s, config in zip(times, found, strict=False):
             made = prepare(work, template, config, device.target, check=False)
-            result = {"status": "ok", "time_s": time_s, "samples": [time_s] * 3, **made.known, **changes}
+            result = {"status": "ok", "time_s": time_s, "samples": [time_s] * 3, **encode(made.known), **changes}
             result.setdefault("check", {"ok": True, "max_err": 0.0, "shapes": []})
             records.append(identity.record("trial", template, config, result))
             writer.append(records[-1])

@@ -26,7 +26,7 @@ def among_evil(tmp_path_factory):
     log = tmp_path_factory.mktemp("chaos")
     restrict = f"kind not in {ELSEWHERE}"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tensorir.api.measurer.LEAST_S", 0.5)
+        patch.setattr("tensorir.api.limits.LEAST_S", 0.5)
         return tuned(log, evil=True, restrict=restrict, timeout=2.0, compile_timeout=6.0)
 
 

@@ -15,6 +15,7 @@ from tensorir import _package
 from tensorir.api import kept, load
 from tensorir.api.candidate import prepare
 from tensorir.api.identity import describe, identity_of
+from tensorir.codec import encode
 from tensorir.lower import pipeline
 from tensorir.runtime import cache
 from tensorir.runtime.device import devices, open_device
@@ -177,12 +178,12 @@ def test_stale_records_behind_the_kept_ones(tmp_path, counted):
             config = space.config(n)
             known = prepare(work, template, config, device.target, check=False).known
             if n < kept.FIRST:
-                known["source_sha256"] = f"{n:064x}"
+                known = replace(known, source_sha256=f"{n:064x}")
             time_s = 1e-4 * (n + 1)
-            result = {"status": "ok", "time_s": time_s, "samples": [time_s], "check": {"ok": True}, **known}
+            result = {"status": "ok", "time_s": time_s, "samples": [time_s], "check": {"ok": True}, **encode(known)}
             writer.append(identity.record("trial", template, config, result))
     for _ in range(2):
-        assert loaded(tmp_path / "log").emitted.sha256 == known["source_sha256"]
+        assert loaded(tmp_path / "log").emitted.sha256 == known.source_sha256
     assert counted()[2] >= 2
 
 

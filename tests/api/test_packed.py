@@ -96,9 +96,10 @@ def test_on_the_same_device_nothing_is_compiled(tmp_path, machine):
 def test_the_machine_code_is_checked_before_it_is_used(tmp_path, machine, packed, monkeypatch):
     from tensorir.api.bench import Runner
     from tensorir.api.candidate import Refused
+    from tensorir.tune.trial import Outcome
 
     def wrong(*_):
-        raise Refused({"status": "wrong_result"})
+        raise Refused(Outcome("wrong_result"))
 
     machine("there")
     import_pack(packed, str(tmp_path / "log there"))

@@ -113,9 +113,10 @@ def test_other_passes_are_noticed(pinned, monkeypatch):
 def test_a_kernel_that_is_wrong_here_is_refused(pinned, monkeypatch):
     from tensorir.api.bench import Runner
     from tensorir.api.candidate import Refused
+    from tensorir.tune.trial import Outcome
 
     def wrong(*_):
-        raise Refused({"status": "wrong_result"})
+        raise Refused(Outcome("wrong_result"))
 
     monkeypatch.setattr(Runner, "verify", wrong)
     assert "does not compute it" in refused(pinned[0](), "load.frozen-wrong")

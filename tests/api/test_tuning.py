@@ -20,8 +20,10 @@ from tensorir.api.builders import Builders
 from tensorir.api.candidate import Refused, prepare
 from tensorir.api.options import Options, seconds
 from tensorir.api.origin import from_file
+from tensorir.api.questions import Ready
 from tensorir.api.tuning import _restricted
 from tensorir.api.workload import Template
+from tensorir.codec import decode, encode
 from tensorir.errors import DeclarationError, Problem
 from tensorir.runtime.device import devices
 from tensorir.target import Target
@@ -91,9 +93,9 @@ def test_whatever_a_template_raises_is_its_own_trial(error):
     work = tir.Workload("raising", C, {"t": (schedule, tir.Space())})
     with pytest.raises(Refused) as refused:
         prepare(work, "t", {}, Target("opencl", "cpu"))
-    found = refused.value.result
-    assert found["status"] == "illegal_schedule" and found["detail"]["code"] == "template.raised"
-    assert type(error).__name__ in found["detail"]["message"] and json.dumps(found, ensure_ascii=False).encode()
+    found = refused.value.outcome
+    assert found.status == "illegal_schedule" and found.told["code"] == "template.raised"
+    assert type(error).__name__ in found.told["message"] and json.dumps(encode(found), ensure_ascii=False).encode()
 
 
 def test_what_a_template_made_before_it_was_changed_is_stale(tmp_path):
@@ -212,7 +214,7 @@ def test_builders_make_several_candidates_at_once(tmp_path, monkeypatch, builder
             replies.append(found)
             return found
 
-    monkeypatch.setattr("tensorir.api.measurer.Builders", Noted)
+    monkeypatch.setattr("tensorir.api.channel.Builders", Noted)
     work = from_file(ZOO, "product", {"n": 24})
     outcome = work.tune(trials=6, budget="120s", log=str(tmp_path), builders=builders, strategy="grid", top=1)
     assert outcome.trials == 6 and outcome.counts == {"ok": 6}
@@ -220,7 +222,7 @@ def test_builders_make_several_candidates_at_once(tmp_path, monkeypatch, builder
     for r in outcome.records:
         assert len(r["check"]["shapes"]) > 3 and len(set(r["check"]["shapes"])) == len(r["check"]["shapes"])
         assert r["source_sha256"] and r["trace"] and r["samples"]
-    assert all(b["built"]["known"]["check"]["ok"] for found in replies for b in found)
+    assert all(decode(Ready, b.answer).known.check.ok for found in replies for b in found)
 
 
 WARM = """
@@ -253,10 +255,10 @@ def test_what_a_builder_leaves_is_all_that_the_launch_needs(tmp_path, size):
 
 def test_a_builder_that_cannot_start_leaves_its_candidate_to_the_measuring_process(tmp_path, monkeypatch):
     class Broken(Asker):
-        def request(self, message, *rest):
-            if message["do"] == "build":
+        def request(self, request, *rest):
+            if request.do == "build":
                 raise WorkerError(Problem("worker.start", "no"))
-            return super().request(message, *rest)
+            return super().request(request, *rest)
 
     monkeypatch.setattr("tensorir.api.builders.Asker", Broken)
     outcome = from_file(ZOO, "product", {"n": 24}).tune(trials=3, budget="60s", log=str(tmp_path), builders=2, top=1)
@@ -286,10 +288,10 @@ def test_a_set_of_shapes(tmp_path, monkeypatch):
 
     class Noted(Builders):
         def build(self, messages, remaining_s):
-            asked.append((self, [m["setup"]["key"] for m in messages]))
+            asked.append((self, [m.setup.key for m in messages]))
             return super().build(messages, remaining_s)
 
-    monkeypatch.setattr("tensorir.api.measurer.Builders", Noted)
+    monkeypatch.setattr("tensorir.api.channel.Builders", Noted)
     works = [from_file(ZOO, "product", {"n": n}) for n in (16, 20)]
     given = {"weights": [1, 2], "strategy": "random", "builders": 2, "top": 1}
     found = tir.tune_shapes(works, trials=6, budget=None, log=str(tmp_path), **given)

@@ -115,4 +115,4 @@ def test_exceptions_without_a_text_have_words():
         def __str__(self):
             raise ValueError
 
-    assert raised(Mute())["detail"]["message"] == "Mute, whose text is not to be had (ValueError)"
+    assert raised(Mute()).told["message"] == "Mute, whose text is not to be had (ValueError)"

@@ -128,7 +128,7 @@ def test_configurations_that_constraints_refuse_are_not_scheduled():
             assert caught.value.problems[0].hint in near.split(" | ")
         with pytest.raises(Refused) as refused:
             prepare(work, "default", config, Target.parse("opencl"))
-        assert refused.value.result["detail"]["code"] == "space.illegal"
+        assert refused.value.outcome.told["code"] == "space.illegal"
     assert not asked
     for row in range(len(space.legal)):
         work.schedule(space.config(row))
@@ -264,13 +264,13 @@ def test_distance_of_titles():
 def test_prepare_maps_refusals(mode, status, code):
     with pytest.raises(Refused) as caught:
         prepare(zoo.own(), "t", {"mode": mode}, Target.parse("opencl"))
-    assert caught.value.result["status"] == status and caught.value.result["detail"]["code"].startswith(code)
+    assert caught.value.outcome.status == status and caught.value.outcome.told["code"].startswith(code)
 
 
 def test_prepare_checks_and_describes():
     made = prepare(zoo.product(), "tile", {"ti": 2, "tj": 4, "out": True}, Target.parse("opencl"))
-    assert made.known["check"]["ok"] and made.known["check"]["shapes"] and made.known["trace"][0][0] == "split"
-    assert made.known["source_sha256"] == made.source.sha256
+    assert made.known.check.ok and made.known.check.shapes and made.known.trace[0][0] == "split"
+    assert made.known.source_sha256 == made.source.sha256
 
 
 class TestExactInputs:

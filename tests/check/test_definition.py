@@ -219,7 +219,7 @@ def test_another_computation_is_refused_wherever_it_is_asked_for():
         assert e.value.code == "template.definition"
     with pytest.raises(Refused) as r:
         prepare(work, "default", {"tile": 1}, tir.Target.parse("opencl"))
-    assert r.value.result["status"] == "illegal_schedule" and r.value.result["detail"]["code"] == "template.definition"
+    assert r.value.outcome.status == "illegal_schedule" and r.value.outcome.told["code"] == "template.definition"
 
 
 def test_templates_of_an_operator_schedule_another_definition_or_are_refused():

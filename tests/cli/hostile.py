@@ -5,6 +5,7 @@ import json
 from tensorir import ops
 from tensorir.api.candidate import prepare
 from tensorir.api.identity import compute_digest
+from tensorir.codec import encode as plain
 from tensorir.target import Target
 from tensorir.tune.record import MAX_LINE, Identity, encode, seal, slug
 
@@ -36,7 +37,7 @@ def good(about, versions):
     known = prepare(w, template, config, target, check=False).known
     me = Identity(w.title, compute_digest(w), about, versions)
     ok = {"status": "ok", "time_s": 1e-3, "samples": [1e-3] * 3, "check": {"ok": True, "max_err": 0.0, "shapes": []}}
-    return me.record("trial", template, config, {**ok, **known})
+    return me.record("trial", template, config, {**ok, **plain(known)})
 
 
 def lines(record):

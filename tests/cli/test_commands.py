@@ -28,6 +28,7 @@ from tensorir.ops.shapes import SETS
 from tensorir.runtime import c_device
 from tensorir.runtime.device import devices
 from tensorir.tune.log import LogError
+from tensorir.tune.trial import Outcome
 
 ZOO = str(Path(zoo.__file__))
 ROOT = Path(__file__).parents[2]
@@ -580,7 +581,7 @@ class TestSets:
         assert code == common.INTERRUPTED and "no time left for matmul m=8 n=16" in err and "matmul m=8 n=8" in out
 
     def test_nothing_works(self, tune, monkeypatch):
-        monkeypatch.setattr("benches.Measurer.result", lambda *_: {"status": "compile_error"})
+        monkeypatch.setattr("benches.Measurer.result", lambda *_: Outcome("compile_error"))
         code, out, err = tune("--trials", "2", "--json", "-o", "out")
         assert code == common.NO_CONFIG and json.loads(out)["portfolio"] is None and "no valid configuration" in err
 

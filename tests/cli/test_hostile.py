@@ -22,7 +22,7 @@ from tensorir.tune.frozen import frozen_text
 from tensorir.tune.log import LogReader
 from tensorir.tune.loop import search
 from tensorir.tune.record import BadRecord, decode, encode, slug
-from tensorir.tune.sides import FinalRound
+from tensorir.tune.trial import Check, FinalRound, Outcome
 
 needs_device = pytest.mark.skipif(
     not any(d.usable and not d.simulator and d.language == "opencl" for d in devices()), reason="no OpenCL device"
@@ -122,11 +122,11 @@ class Fake(measurer.Measurer):
     def open(self):
         return ABOUT
 
-    def measure(self, template, config, kind, remaining):
-        return {"status": "ok", "time_s": 1e-3, "samples": [1e-3], "check": {"ok": True, "max_err": 0.0}}
+    def measure(self, trial, remaining):
+        return Outcome("ok", time_s=1e-3, samples=(1e-3,), check=Check(True, 0.0))
 
     def final(self, finalists, remaining):
-        return FinalRound([self.measure("", {}, "", None) for _ in finalists])
+        return FinalRound(tuple(self.measure(None, None) for _ in finalists))
 
 
 def test_tuning_goes_on_from_it(harmless, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
-from tensorir.codegen.codec import decode, encode
+from tensorir.codec import decode, encode
 from tensorir.codegen.instructions import rounded_tiles
 from tensorir.codegen.source import Source
 from tensorir.ir.build import const

@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from tensorir.runtime import estimate, timing
-from tensorir.runtime.estimate import ESTIMATOR, Estimate, Reference, Rounds, look
+from tensorir.runtime.estimate import Estimate, Reference, Rounds, look
 from tensorir.runtime.timing import Timing
 
 
@@ -171,9 +171,9 @@ def test_waiting_for_threads_that_never_rest_ends(clock):
     assert estimate.SETTLE_S < clock.now < estimate.SETTLE_S + 0.01
 
 
-def test_fields_name_the_estimator():
-    found = Estimate.of([3.0, 1.0, 2.0]).fields()
-    assert found["estimator"] == ESTIMATOR and found["time_s"] == statistics.median(found["samples"]) == 2.0
+def test_an_estimate_is_the_middle_of_its_slots():
+    found = Estimate.of([3.0, 1.0, 2.0])
+    assert found.seconds == statistics.median(found.samples) == 2.0
     half = Estimate.of([3.0, 1.0, 2.0, 2.0, 2.0, 2.0]).scaled(0.5)
     assert (half.low_s, half.seconds, half.high_s) == (0.5, 1.0, 1.5)
 

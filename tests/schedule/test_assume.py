@@ -9,7 +9,7 @@ import pytest
 from refusal_cases import gather, plain
 
 import tensorir as tir
-from tensorir.codegen.codec import decode, encode
+from tensorir.codec import decode, encode
 from tensorir.codegen.source import Assumed, Source
 from tensorir.runtime.device import devices
 

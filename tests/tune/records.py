@@ -12,7 +12,7 @@ def ok(time_s=1e-3, **more):
         "status": "ok",
         "time_s": time_s,
         "samples": [time_s * 0.9, time_s, time_s * 1.1],
-        "check": {"ok": True, "max_err": 0.0, "shapes": [[4, 4]]},
+        "check": {"ok": True, "max_err": 0.0, "shapes": ["device C[4, 4]"]},
         "source_sha256": "ab" * 32,
         **more,
     }

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import flight_zoo
 import pytest
+from searching import search
 
 import tensorir as tir
 from tensorir.api.dask_places import DaskPlaces
 from tensorir.api.origin import from_file
 from tensorir.api.places import places_of
+from tensorir.codec import encode
 from tensorir.runtime.device import devices
-from tensorir.tune.flight import Flights
+from tensorir.tune.flight import Flights, Sent
 from tensorir.tune.log import Identity, LogReader, LogWriter
-from tensorir.tune.loop import search
 from tensorir.tune.space import Space
 
 distributed = pytest.importorskip("distributed", reason="pip install tensorir[dask]")
@@ -64,7 +65,7 @@ def test_a_cluster_is_no_executor(client):
 
 def test_one_worker_killed_and_one_hung(client, hung):
     places = DaskPlaces(client, {}, flight_zoo.dangerous)
-    flights = Flights(places, prepare=lambda m: {**m, "folder": str(hung)}, trial_timeout=3.0)
+    flights = Flights(places, prepare=lambda trial: Sent({**encode(trial), "folder": str(hung)}), trial_timeout=3.0)
     space = Space(x=range(40), default={"x": 3})
     with LogWriter(hung / "log", ME.workload) as log:
         outcome = search("random", {"a": space}, None, identity=ME, log=log, flights=flights)

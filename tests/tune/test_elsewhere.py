@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from records import ok
+from searching import search
 
 from tensorir.api.near import FEW, near_records
 from tensorir.tune.elsewhere import MOST, tables
 from tensorir.tune.log import Identity, LogWriter
-from tensorir.tune.loop import search
 from tensorir.tune.record import Record
 from tensorir.tune.space import Space
 

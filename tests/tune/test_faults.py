@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from records import ME, made, write
+from searching import search
 
 from tensorir.tune import log, record, store
 from tensorir.tune.log import LogError, LogReader, LogWriter
-from tensorir.tune.loop import search
 from tensorir.tune.record import decode, encode
 from tensorir.tune.space import Space
 

@@ -6,14 +6,15 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import flight_zoo
 import pytest
+from searching import search
 
 from tensorir.api.places import ExecutorPlaces, Neighbours, device_names, width_of
+from tensorir.codec import encode
 from tensorir.errors import DeclarationError
-from tensorir.tune.flight import Flights, PlacesLost
+from tensorir.tune.flight import Flights, PlacesLost, Sent, as_it_is
 from tensorir.tune.log import Identity, LogReader, LogWriter
-from tensorir.tune.loop import search
-from tensorir.tune.sides import FinalRound
 from tensorir.tune.space import Space
+from tensorir.tune.trial import FinalRound, Outcome
 
 ME = Identity("own n=8", "d1g357", {"name": "cpu", "driver": "1"}, {"tensorir": "0.1.0"})
 SPACE = Space(x=range(20), default={"x": 3})
@@ -100,9 +101,9 @@ def test_results_know_the_best_so_far_and_which_device():
     def script(place, x):
         return flight_zoo.timed(x) | {"device": {"name": "cpu", "driver": "1", "id": place}}
 
-    def prepare(message):
-        seen.append(message["best_s"])
-        return message
+    def prepare(trial):
+        seen.append(trial.best_s)
+        return as_it_is(trial)
 
     outcome = run(Flights(Stage(["p", "q"], script), prepare=prepare), trials=6)
     assert seen[0] is None and seen[1] == pytest.approx(5e-3) and len(seen) == 6
@@ -209,7 +210,7 @@ def test_budget_ends_even_if_nobody_answers():
     outcome = run(Flights(stage), budget_s=0.3)
     assert outcome.stopped == "budget" and outcome.counts == {"ok": 1} and len(stage.asked) == 3
     flights = Flights(Stage(["p"], lambda place, x: None))
-    assert flights.ask({"config": {"x": 1}}, 0.01)["status"] == "cancelled" and flights.under_way == 0
+    assert flights.ask({"config": {"x": 1}}, 0.01).status == "cancelled" and flights.under_way == 0
 
 
 def test_interrupt_and_stop():
@@ -224,8 +225,8 @@ def test_interrupt_and_stop():
 
 
 def test_a_killed_process_breaks_a_pool_and_the_next_one_goes_on(tmp_path):
-    def prepare(message):
-        return {**message, "folder": str(tmp_path)}
+    def prepare(trial):
+        return Sent({**encode(trial), "folder": str(tmp_path)})
 
     def final(finalists, left):
         return FinalRound([flight_zoo.timed(r["config"]["x"]) for r in finalists])
@@ -248,9 +249,9 @@ def test_a_killed_process_breaks_a_pool_and_the_next_one_goes_on(tmp_path):
 def test_what_is_under_way_counts_for_a_templates_share():
     templates = []
 
-    def prepare(message):
-        templates.append(message["template"])
-        return message
+    def prepare(trial):
+        templates.append(trial.template)
+        return as_it_is(trial)
 
     spaces = {name: Space(x=range(20), default={"x": 3}) for name in "ab"}
     run(Flights(Stage("pqrs", well), prepare=prepare), spaces=spaces, trials=16)
@@ -275,5 +276,5 @@ def test_neighbours_on_a_processor_are_noticed_once():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for host, worker in (("h", "1"), ("g", "1"), ("h", "1"), ("h", "2"), ("h", "3")):
-            found.notice({"detail": {"host": host, "worker": worker, "place": "worker 0"}})
+            found.notice(Outcome("ok", {"host": host, "worker": worker, "place": "worker 0"}))
     assert [str(w.message).split(" at ")[0] for w in caught] == ["several workers measure on the processor of h"]

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 from records import first
+from searching import search
 
 from tensorir.tune.choosing import library
 from tensorir.tune.log import Identity, LogReader, LogWriter, best
-from tensorir.tune.loop import search
 from tensorir.tune.outcome import reason_of, without_default
-from tensorir.tune.sides import FinalRound
 from tensorir.tune.space import Space
 from tensorir.tune.store import LogError
+from tensorir.tune.trial import FinalRound
 
 ME = Identity("own n=8", "d1g357", {"name": "cpu", "platform": "x", "driver": "1"}, {"tensorir": "0.1.0"})
 

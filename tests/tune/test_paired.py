@@ -124,7 +124,7 @@ def test_one_alone_has_nothing_to_decide():
     race = Race(1)
     assert race.decided
     race.add({0: 1.0})
-    assert race.standings()[0].standing == "best" and race.standings()[0].json()["ratio"] == 1.0
+    assert race.standings()[0].standing == "best" and race.standings()[0].ratio == 1.0
 
 
 def test_too_little_is_a_tie_and_too_much_an_end():

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import ME
+from searching import search
 
 from tensorir.tune import bayes, gp, model, prior
 from tensorir.tune.gp import Hyperparameters, Posterior
-from tensorir.tune.loop import search
 from tensorir.tune.model import Hyper, Model, Points
 from tensorir.tune.pool import Pool, encode
 from tensorir.tune.prior import Expectation, some_of

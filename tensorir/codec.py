@@ -1,4 +1,8 @@
-"""Frozen dataclasses as JSON and back, from their fields and annotations: a field that is added travels as well."""
+"""Dataclasses as JSON and back, from their fields and annotations: a field that is added travels as well.
+
+A class that is written says so where it is defined, by ``@travels``: ``encode`` and ``decode`` refuse all others, and
+the tests send every field of every registered class there and back.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,59 @@ import functools
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 T = TypeVar("T")
 Json = dict[str, Any]
 
 
 class CodecError(ValueError):
-    """What is read is not what ``encode`` wrote for that type."""
+    """What is read is not what ``encode`` wrote for that type, or has no form as JSON."""
+
+
+_sparse: dict[type[Any], bool] = {}
+"""The registered classes; whether their JSON leaves out fields that are None."""
+
+
+@overload
+def travels(kind: type[T]) -> type[T]: ...
+@overload
+def travels(*, sparse: bool) -> Callable[[type[T]], type[T]]: ...
+def travels(kind: type[T] | None = None, *, sparse: bool = False) -> Any:
+    """Register a dataclass that is written as JSON: to a file, a cache, a log or another process.
+
+    sparse: its JSON leaves out fields that are None, and reading takes absent fields for None
+    """
+
+    def register(made: type[T]) -> type[T]:
+        if not is_dataclass(made):
+            raise TypeError(f"{made.__name__} is no dataclass: @travels stands above @dataclass")
+        _sparse[made] = sparse
+        return made
+
+    return register if kind is None else register(kind)
+
+
+def travelling() -> tuple[type[Any], ...]:
+    """Return all registered classes, in the order of their definition."""
+    return tuple(_sparse)
+
+
+def _registered(kind: type[Any]) -> bool:
+    """Whether the JSON of a registered class is sparse; CodecError for a class that is not registered."""
+    if kind not in _sparse:
+        raise CodecError(f"{kind.__name__} has no form as JSON: it is not declared with @travels")
+    return _sparse[kind]
 
 
 def encode(value: Any) -> Json:
-    """Return a dataclass as plain data: an object with every field, nested dataclasses included.
+    """Return a registered dataclass as plain data: an object with every field, nested dataclasses included.
 
     Tuples are lists, bytes are base64, enums are their values.
     """
-    return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    sparse = _registered(type(value))
+    found = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    return {name: made for name, made in found.items() if made is not None} if sparse else found
 
 
 def decode(kind: type[T], data: Any) -> T:
@@ -34,6 +75,8 @@ def decode(kind: type[T], data: Any) -> T:
     """
     made: Any = kind
     readers = _readers(made)
+    if _registered(made) and isinstance(data, Mapping):
+        data = {**dict.fromkeys(readers), **data}
     if not isinstance(data, Mapping) or data.keys() != readers.keys():
         found = ", ".join(map(str, data)) if isinstance(data, Mapping) else type(data).__name__
         raise CodecError(f"{kind.__name__} has the fields {', '.join(readers)}, not {found}")
@@ -59,6 +102,7 @@ def _plain(value: Any) -> Any:
 
 
 _Reader = Callable[[Any], Any]
+_UNREADABLE = (TypeError, ValueError, KeyError, OverflowError)
 
 
 @functools.cache
@@ -70,7 +114,7 @@ def _readers(kind: type[Any]) -> Mapping[str, _Reader]:
 def _read(kind: type[Any], name: str, read: _Reader, value: Any) -> Any:
     try:
         return read(value)
-    except (TypeError, ValueError, KeyError) as error:
+    except _UNREADABLE as error:
         raise CodecError(f"{kind.__name__}.{name}: {error}") from None
 
 
@@ -120,7 +164,7 @@ def _either(hint: Any, readers: Sequence[_Reader]) -> _Reader:
         for one in readers:
             try:
                 return one(value)
-            except (TypeError, ValueError, KeyError):
+            except _UNREADABLE:
                 continue
         raise CodecError(f"{hint} expected, not {type(value).__name__}")
 

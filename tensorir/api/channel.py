@@ -1,0 +1,196 @@
+"""The processes that measure one workload: started, asked, shared with other workloads, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tensorir.api.asker import Anyone, Asker, Asking
+from tensorir.api.builders import Builders
+from tensorir.api.expected import Data
+from tensorir.api.identity import fingerprint
+from tensorir.api.limits import limits_of
+from tensorir.api.options import Options
+from tensorir.api.places import DevicePlaces, alike, device_names, places_of
+from tensorir.api.questions import Described, Hello, Output, Question, Request, Setup, Unusable
+from tensorir.api.waits import Waits
+from tensorir.codec import decode, encode
+from tensorir.errors import DeclarationError, DeviceError, refuse
+from tensorir.interp.magnitude import is_continuous
+from tensorir.target import Target
+from tensorir.tune.flight import Flights, Places
+from tensorir.tune.inputs import arguments
+from tensorir.tune.trial import Reply
+
+if TYPE_CHECKING:
+    from tensorir.api.work import Work
+    from tensorir.runtime.device import Device
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The processes of one channel, for another one to use while it does not."""
+
+    asked: Asker | Flights
+    builders: Builders
+
+
+class Channel:
+    """Asks the measuring processes about one workload.
+
+    about:  the device's description, once it is open; target: its limits
+    waits:  who else times on the devices
+    cold_s: seconds until the processes were ready
+    setup:  what they must know of the workload
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        device: str | Device | Sequence[str | Device] | None,
+        options: Options,
+        shared: Shared | None = None,
+    ) -> None:
+        """shared: ``shareable`` of the channel of another workload on the same devices, used when that one is not."""
+        self.work, self.options, self.waits = work, options, Waits(options.wait)
+        self.about: Mapping[str, Any] = {}
+        self.target, self.cold_s = Target("opencl", "cpu"), 0.0
+        self._expect: Mapping[str, Any] | None = None
+        self.limits = limits_of(options)
+        self.builders = Builders(self.limits) if shared is None else shared.builders
+        names = device_names(device)
+        self._places = None if shared is not None else self._places_for(names)
+        given = None if shared is None else shared.asked
+        self.flights = given if isinstance(given, Flights) else None
+        if self._places is not None:
+            self.flights = Flights(self._places, trial_timeout=options.trial_timeout)
+        self._shared = shared is not None
+        self.asker: Asking = (
+            Anyone(self.flights) if self.flights is not None else given if isinstance(given, Asker) else Asker()
+        )
+        self.folder = tempfile.mkdtemp(prefix="tensorir-")
+        self.setup = self.described(names[0] if names else None)
+
+    @property
+    def shareable(self) -> Shared | None:
+        """The worker, or the devices' workers, for others to use; those of an executor are shared by themselves."""
+        if isinstance(self.asker, Asker):
+            return Shared(self.asker, self.builders)
+        if self.flights is None or self.options.executor is not None:
+            return None
+        return Shared(self.flights, self.builders)
+
+    def close(self) -> None:
+        """End what is not another one's."""
+        with contextlib.ExitStack() as ending:  # whatever interrupts one of these, the others follow
+            ending.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            if not self._shared:
+                ending.callback(self.asker.close)
+                ending.callback(self.builders.close)
+
+    def abandon(self) -> None:
+        """Leave, and end what is shared: who shared it has left before."""
+        with contextlib.ExitStack() as ending:
+            ending.callback(self.close)
+            ending.callback(self.asker.close)
+            ending.callback(self.builders.close)
+
+    def _places_for(self, devices: Sequence[str]) -> Places | None:
+        """Where trials are measured at the same time; None for one after the other, here."""
+        o = self.options
+        if o.executor is None:
+            return DevicePlaces(devices, self.limits) if len(devices) > 1 else None
+        if len(devices) > 1:
+            message = "with an executor, device is what each of its workers opens: one name or none"
+            raise refuse(DeclarationError, "tune.devices", message, hint="an executor with a worker for each device")
+        places = places_of(o.executor, o.width, self.limits)
+        if self.work.origin is None:
+            message = f"{self.work.name} was made here, and the executor's processes cannot make it again"
+            hint = "return it from a function of a file, and tune tensorir.api.origin.from_file(FILE, FUNCTION, {})"
+            raise refuse(DeclarationError, "tune.origin", message, hint=hint)
+        return places
+
+    def described(self, device: str | None) -> Setup:
+        """Return the setup of the workload on a device."""
+        outputs = self.work.outputs
+        given, exact = arguments(outputs)
+        return Setup(
+            uuid.uuid4().hex,
+            device,
+            given,
+            tuple(Output.of(outputs)),
+            self.work.origin,
+            self.work.title,
+            exact,
+            is_continuous(outputs),
+            self.folder,
+            self.options.wait,
+        )
+
+    def open(self) -> Mapping[str, Any]:
+        """The device's description; raises DeviceError when there is none, or when several are not of one kind."""
+        began, hello = time.monotonic(), Hello()
+        if isinstance(self._places, DevicePlaces):
+            message, places = encode(self.request(hello)), self._places
+            asked = {name: places.start(name, message, None) for name in places.live()}
+            self.about = alike({name: _device(Reply.of(future.result())) for name, future in asked.items()})
+        else:
+            self.about = _device(self.ask(hello, None if self.flights is None else self.until_the_end()))
+        self.cold_s = time.monotonic() - began
+        self.target = Target.parse(self.about["target"])
+        if self.flights is None:
+            self.setup = replace(self.setup, device=self.about["id"])
+        else:
+            self._expect = fingerprint(self.about, self.work if self.work.origin is not None else None)
+        if self.work.origin is None:
+            self.reference_here()
+        return self.about
+
+    def reference_here(self) -> None:
+        """Without an origin the worker cannot evaluate the reference: save the expected outputs for it."""
+        s = self.setup
+        data = Data(s.arguments, s.exact, s.outputs, s.folder, self.work.reference, continuous=s.continuous)
+        data.fresh()
+        left = self.until_the_end()
+        if (floats := data.floats(math.inf if left is None else left)) is not None:
+            floats.moved()
+
+    def request(self, question: Question, limits: Mapping[str, float] | None = None) -> Request:
+        """Return the request of a question about this workload; limits: seconds for some phases, as in ``ask``."""
+        return Request.of(question, self.setup, expect=self._expect, limits=limits)
+
+    def ask(
+        self,
+        question: Question,
+        remaining_s: float | None,
+        limits: Mapping[str, float] | None = None,
+        late_s: float | None = None,
+    ) -> Reply:
+        """Return the answer to a question; limits: seconds for some phases, where they are other than usual."""
+        if isinstance(self.asker, Asker):
+            self.asker.hear(self.waits.hear_phase)
+        reply = self.asker.request(self.request(question, limits), self.limits, remaining_s, late_s)
+        self.waits.hear(reply)
+        return reply
+
+    def until_the_end(self) -> float | None:
+        """Seconds left of the budget; None without one."""
+        o = self.options
+        return None if o.budget_s is None or o.started is None else o.started + o.budget_s - time.monotonic()
+
+
+def _device(reply: Reply) -> Mapping[str, Any]:
+    """The device in the answer to a hello; DeviceError where there is none."""
+    if reply.status == "device":
+        raise DeviceError(decode(Unusable, reply.answer).problems)
+    if not reply.ok:
+        words = reply.told.get("message") or reply.told.get("output") or reply.status
+        raise refuse(DeviceError, "device.broken", f"the device cannot be used in a worker process: {words}"[:1000])
+    return decode(Described, reply.answer).device

@@ -1,0 +1,66 @@
+"""Seconds that the phases of a request may take, as asked for and as other trials took them."""
+
+from __future__ import annotations
+
+import math
+
+from tensorir.api.bench import BESIDE, WHOLE
+from tensorir.api.options import Options
+from tensorir.tune.trial import Outcome
+
+REFERENCE_S = 600.0  # a reference in Python may take its time
+SETUP_S = 120.0
+CHECK_S = 30.0  # at least
+LEAST_S = 2.0  # that runs of all blocks may take once it is known how long others took, and
+MOST_RUNS = 100.0  # times the best (some ten launches, of candidates up to five times slower), and
+MOST_SLACK = 10.0  # times the longest such phase of a valid trial: the arrays and the machine's load are in it
+PEER_S = 60.0  # for a look at one library,
+PEER_SHARE = 0.25  # of what is left of the budget at most,
+PEER_LEAST_S = 10.0  # or half of it where that is less than this: the first look imports the library
+
+
+def limits_of(options: Options) -> dict[str, float]:
+    """Return the seconds that each phase may take, those of single finalists included."""
+    run, compile_ = options.timeout, options.compile_timeout
+    limits = {"setup": SETUP_S, "reference": REFERENCE_S, "schedule": run, "emit": run, "check": max(run, CHECK_S)}
+    limits |= {"compile": compile_, BESIDE: compile_ + run, "run": run, WHOLE: run, "time": 10 * run}
+    limits |= {"baseline": PEER_S}
+    for n in range(options.top + 2):
+        limits |= {f"{phase} {n}": run for phase in ("run", "schedule", "emit")}
+        limits |= {f"compile {n}": compile_}
+    return limits
+
+
+def for_a_peer(left_s: float | None) -> float:
+    """Return the seconds that a look at one library may take, of those that are left."""
+    return PEER_S if left_s is None else min(PEER_S, max(PEER_SHARE * left_s, min(PEER_LEAST_S, left_s / 2)))
+
+
+class Experience:
+    """What trials so far say of how long others may take.
+
+    best_s:    the least seconds of a valid result, None before there is one
+    longest_s: of the phases in which valid candidates ran as a whole
+    """
+
+    def __init__(self) -> None:
+        self.best_s: float | None = None
+        self.longest_s: float | None = None
+
+    def better(self, seconds: float) -> None:
+        """A valid result took so long."""
+        self.best_s = min(self.best_s or math.inf, seconds)
+
+    def took(self, outcome: Outcome) -> None:
+        """Learn how long running takes, from a trial that was just made: another day's machine may be slower."""
+        spent = outcome.told.get("seconds") or {}
+        if outcome.ok and WHOLE in spent:
+            self.longest_s = max(self.longest_s or 0.0, spent[WHOLE])
+
+    def limits(self, best_s: float | None, timeout: float) -> dict[str, float]:
+        """Return the seconds for running what has been seen to run in part and not to be far slower than the best;
+        none before another one was seen to get through.
+        """
+        if best_s is None or self.longest_s is None:
+            return {}
+        return {WHOLE: min(timeout, LEAST_S + MOST_RUNS * best_s + MOST_SLACK * self.longest_s)}

@@ -1,0 +1,324 @@
+"""What the supervisor asks of a measuring process, and what that answers, as data that travels between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorir.codec import decode, encode, travels
+from tensorir.codegen.source import Source
+from tensorir.errors import Problem
+from tensorir.errors.shown import Shown
+from tensorir.expr.tensor import Tensor
+from tensorir.tune.inputs import Argument
+from tensorir.tune.trial import Known
+
+
+@travels
+@dataclass(frozen=True, repr=False)
+class Origin(Shown):
+    """How another process can make the workload again: by calling NAME(**options).
+
+    kind: "ops" (the operators' folder of this package), "file" or "module"; place is the path or the module's name
+    """
+
+    kind: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""
+
+
+@travels
+@dataclass(frozen=True)
+class Output:
+    """Name, dtype and shape of one output."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensors: Iterable[Tensor]) -> list[Output]:
+        """Return what is compared of each tensor."""
+        return [cls(t.name, t.dtype, t.shape) for t in tensors]
+
+
+# --- what is asked
+
+
+@travels
+@dataclass(frozen=True)
+class Setup:
+    """The workload on its device, as a measuring process makes it.
+
+    key:        tells setups apart
+    origin:     how the workload is made; None where its sources are sent along
+    device:     by name, None for the first that is usable
+    exact, continuous: whether whole numbers give whole results, and whether results on floats can be compared
+    folder:     of the expected outputs
+    wait:       take turns with other tunings
+    """
+
+    key: str
+    device: str | None
+    arguments: tuple[Argument, ...]
+    outputs: tuple[Output, ...]
+    origin: Origin | None = None
+    title: str = ""
+    exact: bool = True
+    continuous: bool = False
+    folder: str = ""
+    wait: bool = True
+
+    @property
+    def elements(self) -> int:
+        """Of all arguments and outputs together."""
+        return sum(_size(a.shape) for some in (self.arguments, self.outputs) for a in some)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for extent in shape:
+        size *= extent
+    return size
+
+
+@travels
+@dataclass(frozen=True)
+class Ready:
+    """A configuration that was made elsewhere.
+
+    max_error: as ``tensorir.api.candidate.Candidate`` has it
+    """
+
+    source: Source
+    known: Known
+    max_error: float | None
+
+
+@travels(sparse=True)
+@dataclass(frozen=True)
+class Wanted:
+    """A configuration.
+
+    ready:  what was made of it already; None: the measuring process makes it
+    sha256: of the source that its trial had, where it must be the same one
+    """
+
+    template: str
+    config: Mapping[str, Any]
+    ready: Ready | None = None
+    sha256: str | None = None
+
+    @property
+    def known(self) -> Known:
+        """What is known of it before anybody is asked."""
+        return Known() if self.ready is None else self.ready.known
+
+
+@travels
+@dataclass(frozen=True)
+class Standard:
+    """The run's reference: the configuration that others are timed in turn with.
+
+    seconds: of one call in its own trial
+    """
+
+    wanted: Wanted
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """Tells references apart."""
+        return f"{self.wanted.sha256} {self.seconds}"
+
+
+@travels
+@dataclass(frozen=True)
+class Hello:
+    """Which device is this? Answered by Described."""
+
+
+@travels(sparse=True)
+@dataclass(frozen=True)
+class Measure:
+    """Measure a configuration; the outcome is the answer.
+
+    best_s:  the least seconds so far: what is clearly slower is refused early
+    seconds: until all must be done
+    """
+
+    wanted: Wanted
+    best_s: float | None = None
+    reference: Standard | None = None
+    seconds: float | None = None
+
+
+@travels
+@dataclass(frozen=True)
+class Build:
+    """Make, check and compile a configuration; answered by Ready, with the seconds of its phases."""
+
+    wanted: Wanted
+
+
+@travels
+@dataclass(frozen=True)
+class Digest:
+    """Which sources do the templates make of these? Answered by Digests."""
+
+    wanted: tuple[Wanted, ...]
+
+
+@travels
+@dataclass(frozen=True)
+class Examine:
+    """Run every check on a configuration; answered by Checks."""
+
+    wanted: Wanted
+
+
+@travels(sparse=True)
+@dataclass(frozen=True)
+class FirstPeer:
+    """Time the fastest library briefly; answered by a Peer, or nothing where there is none."""
+
+    reference: Standard | None = None
+
+
+@travels(sparse=True)
+@dataclass(frozen=True)
+class Final:
+    """Measure the finalists again, in turn with each other and with libraries; answered by a FinalRound.
+
+    race_s:  seconds that the finalists race at most
+    floats:  the seed of the inputs
+    seconds: until all must be done, None for no limit
+    peers:   whether libraries are timed at all; all_peers: the slow ones as well
+    """
+
+    finalists: tuple[Wanted, ...]
+    race_s: float
+    floats: int
+    seconds: float | None = None
+    peers: bool = True
+    all_peers: bool = False
+    reference: Standard | None = None
+
+
+@travels
+@dataclass(frozen=True)
+class Guarded:
+    """Run a text that nobody has run before; answered by Ran or Failed. The arrays are in ``folder``."""
+
+    source: Source
+    folder: str
+
+
+Question = Hello | Measure | Build | Digest | Examine | FirstPeer | Final | Guarded
+QUESTIONS: dict[str, type[Question]] = {
+    "hello": Hello,
+    "measure": Measure,
+    "build": Build,
+    "digests": Digest,
+    "check": Examine,
+    "baseline": FirstPeer,
+    "final": Final,
+    "guarded": Guarded,
+}
+_NAMES = {kind: name for name, kind in QUESTIONS.items()}
+
+
+@travels(sparse=True)
+@dataclass(frozen=True)
+class Request:
+    """A question on its way.
+
+    expect: what the device must be like (``tensorir.api.identity.fingerprint``), None for any
+    limits: seconds for some phases, where they are other than usual
+    """
+
+    do: str
+    question: Mapping[str, Any]
+    setup: Setup
+    expect: Mapping[str, Any] | None = None
+    limits: Mapping[str, float] | None = None
+
+    @classmethod
+    def of(cls, question: Question, setup: Setup, **more: Any) -> Request:
+        """Return the request with this question."""
+        return cls(_NAMES[type(question)], encode(question), setup, **more)
+
+    def asked(self) -> Question:
+        """Return the question."""
+        return decode(QUESTIONS[self.do], self.question)
+
+
+# --- what is answered
+
+
+@travels
+@dataclass(frozen=True)
+class Described:
+    """A device (``tensorir.api.identity.describe``), and the names of the libraries that could run there."""
+
+    device: Mapping[str, Any]
+    baselines: tuple[str, ...] = ()
+
+
+@travels
+@dataclass(frozen=True)
+class Unusable:
+    """Why a device cannot be opened."""
+
+    problems: tuple[Problem, ...]
+
+
+@travels
+@dataclass(frozen=True)
+class Digests:
+    """The SHA-256 of each source, None where there is none."""
+
+    found: tuple[str | None, ...]
+
+
+@travels
+@dataclass(frozen=True)
+class Checked:
+    """One check and how it came out."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@travels
+@dataclass(frozen=True)
+class Checks:
+    """All checks of a configuration, up to the first that failed."""
+
+    checks: tuple[Checked, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all passed."""
+        return all(c.ok for c in self.checks)
+
+
+@travels
+@dataclass(frozen=True)
+class Ran:
+    """A guarded run came to its end; what the canaries showed."""
+
+    problems: tuple[Problem, ...]
+
+
+@travels
+@dataclass(frozen=True)
+class Failed:
+    """A guarded run was refused: the name of the error's class, its problems, and the compiler's words."""
+
+    kind: str
+    problems: tuple[Problem, ...]
+    log: str = ""

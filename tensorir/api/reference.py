@@ -1,0 +1,82 @@
+"""The run's reference: the configuration that all others are timed in turn with, chosen and kept."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tensorir.api.bench import BESIDE, LONG_S, REFERENCE
+from tensorir.api.candidate import Refused
+from tensorir.api.expected import save_json
+from tensorir.api.questions import Standard, Wanted
+from tensorir.codec import encode
+from tensorir.tune.log import Record, key_of
+from tensorir.tune.record import steady_s
+from tensorir.tune.trial import Outcome
+
+MOST_LEVELS = 5  # earlier trials that are made again to see whether their source is still the same
+
+
+class Reference:
+    """Chooses the reference: of the log an earlier trial, else the default once it was measured.
+
+    make:    what a worker must know of a configuration; raises Refused where it cannot be made
+    digests: the SHA-256 of the sources that the templates make now of some records
+    folder:  of the expected outputs; every trial names the reference, so a source that was made here is stored there
+    """
+
+    def __init__(
+        self,
+        make: Callable[[str, Mapping[str, Any]], Wanted],
+        digests: Callable[[Sequence[Record]], Sequence[str | None]],
+        folder: str,
+    ) -> None:
+        self._make, self._digests, self._folder = make, digests, folder
+        self._default = ""  # the configuration that others are timed with once it was measured
+        self._levels: list[Record] = []  # trials of earlier runs that they can be timed with instead
+        self.chosen: Standard | None = None
+
+    def known(self, default: Mapping[str, Any], levels: Sequence[Record]) -> None:
+        """Take over usable trials of the log, whether or not they count in this run, and which is the default.
+
+        Others are timed with one of them, the default or else the earliest, so that all drifts of the log are on the
+        level of that one's trial; where there is none, with the default once it was measured.
+        """
+        self._default = key_of(default)
+        short = [r for r in levels if r["status"] == "ok" and steady_s(r) < LONG_S]
+        self._levels = sorted(short, key=lambda r: (key_of(r) != self._default, r["started"]))[:MOST_LEVELS]
+
+    def standard(self, templates: Mapping[str, Any]) -> Standard | None:
+        """Return the reference; of earlier trials, one whose source is still the same."""
+        while self.chosen is None and self._levels:
+            record = self._levels.pop(0)
+            if record["template"] in templates and self._digests([record]) == [record["source_sha256"]]:
+                self._default = key_of(record)
+                self.measured(record["template"], record["config"], steady_s(record), record["source_sha256"])
+        return self.chosen
+
+    def stands_in(self, template: str, config: Mapping[str, Any]) -> None:
+        """What was measured is the default, or stands in for it, unless there is a reference."""
+        if self.chosen is None:
+            self._default = key_of({"template": template, "config": config})
+
+    def measured(self, template: str, config: Mapping[str, Any], seconds: float, sha256: str | None) -> None:
+        """A valid trial took so long: the default becomes the reference, unless it takes too long to be one."""
+        is_default = key_of({"template": template, "config": config}) == self._default
+        if self.chosen is not None or not is_default or seconds >= LONG_S:
+            return
+        with contextlib.suppress(Refused, OSError):  # an old record may be of what cannot be made any more
+            wanted = self._make(template, config)
+            if wanted.ready is not None:
+                save_json(Path(self._folder, REFERENCE), encode(wanted.ready))
+            self.chosen = Standard(replace(wanted, ready=None, sha256=sha256), seconds)
+
+    def fell(self, outcome: Outcome) -> bool:
+        """Whether the worker ended while it made the reference, which is then given up for good."""
+        fell = outcome.phase == BESIDE
+        if fell:
+            self.chosen, self._default, self._levels = None, "", []
+        return fell

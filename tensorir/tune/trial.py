@@ -1,0 +1,184 @@
+"""One trial as data: what is measured, what became of it, and what a final round found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+from tensorir.codec import CodecError, Json, decode, travels
+from tensorir.runtime.machine import Load
+from tensorir.tune.paired import Standing
+
+
+@travels(sparse=True)
+@dataclass(frozen=True)
+class Trial:
+    """A configuration to measure.
+
+    kind:   "default" or "trial"; where the default fails, what is measured next stands in for it
+    best_s: the least seconds of a valid result so far, where several trials are measured at the same time
+    """
+
+    template: str
+    config: Mapping[str, Any]
+    kind: str = "trial"
+    best_s: float | None = None
+
+
+@travels
+@dataclass(frozen=True)
+class Check:
+    """What was compared with the reference.
+
+    max_err: the largest difference; a word where it is no number
+    shapes:  on which shapes, and where
+    """
+
+    ok: bool
+    max_err: float | str | None = None
+    shapes: tuple[str, ...] = ()
+
+
+@travels(sparse=True)
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known of a configuration before it is timed, as its record has it."""
+
+    trace: list[Any] | None = None
+    source_sha256: str | None = None
+    check: Check | None = None
+    resources: Mapping[str, Any] | None = None
+
+    def ended(self, status: str, detail: Mapping[str, Any] | None = None, **measured: Any) -> Outcome:
+        """Return the outcome of a configuration of which this is known."""
+        return Outcome(status, detail, **measured).knowing(self)
+
+
+@travels(sparse=True)
+@dataclass(frozen=True)
+class Outcome(Known):
+    """What became of a measurement: the fields of its record that are the measurement's own.
+
+    status:    one of ``tensorir.tune.record.STATUSES``
+    detail:    why it failed, where, and what else is worth knowing: plain data
+    estimator: how the time was come by (``tensorir.runtime.estimate``)
+    drift:     by how much slower the machine was than in the reference's own trial
+    load:      what else the machine did meanwhile
+    race:      how it came out of the race of a final round
+    device:    which of several devices of one kind measured it
+    """
+
+    status: str
+    detail: Mapping[str, Any] | str | None = None
+    time_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    samples: tuple[float, ...] | None = None
+    estimator: str | None = None
+    drift: float | None = None
+    load: Load | None = None
+    flags: tuple[str, ...] | None = None
+    race: Standing | None = None
+    device: Mapping[str, Any] | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the result is right and has a time."""
+        return self.status == "ok"
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """The detail; empty where there is none."""
+        return self.detail if isinstance(self.detail, Mapping) else {}
+
+    @property
+    def phase(self) -> str:
+        """Where it was when it ended; empty where that is not said."""
+        return str(self.told.get("phase", ""))
+
+    @property
+    def steady_s(self) -> float:
+        """Seconds to compare with those of other trials, infinite where there are none."""
+        return math.inf if self.time_s is None else max(self.time_s, math.ulp(0.0))
+
+    def telling(self, **more: Any) -> Self:
+        """Return the same outcome with more detail, unless that is a text."""
+        return self if isinstance(self.detail, str) else replace(self, detail={**self.told, **more})
+
+    def knowing(self, known: Known) -> Self:
+        """Return the same outcome with what was known before, where it does not say."""
+        own = {f.name: getattr(self, f.name) for f in fields(Known)}
+        return replace(self, **{n: getattr(known, n) for n, v in own.items() if v is None})
+
+
+_OUTCOME = tuple(f.name for f in fields(Outcome))
+CANCELLED = Outcome("cancelled")
+"""There was no time left: such a trial is neither logged nor counted."""
+
+
+@travels(sparse=True)
+@dataclass(frozen=True)
+class Reply(Outcome):
+    """What became of a request.
+
+    answer: what was asked for; None where the outcome says it all
+    last:   the process that gave it can measure no more, and the next request needs a new one
+    """
+
+    answer: Mapping[str, Any] | None = None
+    last: bool | None = None
+
+    @classmethod
+    def of(cls, data: Json) -> Reply:
+        """Read what came from a process: candidates ran there, and it may be anything."""
+        try:
+            return decode(cls, data)
+        except CodecError as error:
+            return cls("internal_error", {"message": f"an answer that cannot be read: {error}"[:1000]})
+
+    @classmethod
+    def just(cls, outcome: Outcome) -> Reply:
+        """Return the reply that says an outcome and nothing else."""
+        return cls(**{name: getattr(outcome, name) for name in _OUTCOME})
+
+    @property
+    def outcome(self) -> Outcome:
+        """What a record says of it."""
+        return Outcome(**{name: getattr(self, name) for name in _OUTCOME})
+
+
+@travels(sparse=True)
+@dataclass(frozen=True)
+class Peer:
+    """A library's time.
+
+    spread: the slowest slot over the fastest; samples: the slots
+    load:   what else the machine did meanwhile, where it was timed by itself
+    """
+
+    name: str
+    time_s: float
+    low_s: float | None = None
+    high_s: float | None = None
+    spread: float | None = None
+    samples: tuple[float, ...] | None = None
+    load: Load | None = None
+
+
+@travels(sparse=True)
+@dataclass(frozen=True)
+class FinalRound:
+    """What a final round found.
+
+    results:  one for each finalist, in order, from interleaved runs; a finalist that turned out wrong or crashed has
+              that status. Whose ``race`` does not call it slower than another ties with the best
+    baseline: the fastest library of the same round, of those in ``against``
+    load:     what else the machine did meanwhile
+    """
+
+    results: tuple[Outcome, ...]
+    baseline: Peer | None = None
+    load: Load | None = None
+    against: tuple[Peer, ...] = ()
