@@ -14,7 +14,7 @@ import tensorir as tir
 from tensorir.api import kept, measurer, tuning
 from tensorir.api.identity import describe, versions_of
 from tensorir.api.options import Options
-from tensorir.cli import common
+from tensorir.cli import common, verb_repro
 from tensorir.runtime.device import devices, open_device
 from tensorir.target import Target
 from tensorir.tune import log
@@ -151,7 +151,7 @@ def test_every_lie_by_itself_in_a_search(record):
 
 
 def test_every_lie_can_be_asked_for_again(harmless, tmp_path, record, monkeypatch):
-    monkeypatch.setattr(measurer, "Measurer", Fake)
+    monkeypatch.setattr(verb_repro, "Measurer", Fake)
     (tmp_path / "log").mkdir()
     for lie in hostile.lies(record)[::4]:
         (tmp_path / "log/x.jsonl").write_bytes(encode(lie))
