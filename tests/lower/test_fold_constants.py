@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.ir.tree import Load
+from tensorir.arith.affine import Arith
+from tensorir.ir.build import binary, const
+from tensorir.ir.tree import Buffer, Kind, Load, Loop, Scope, Store, Var
 from tensorir.ir.visit import find
+from tensorir.lower.joined import Joiner
 from tensorir.lower.pipeline import lower
 
 pytestmark = pytest.mark.usefixtures("unkept")
@@ -81,3 +84,46 @@ def test_the_lowest_integer_has_no_opposite(dtype):
     s.unroll("Y.k")
     assert s.check()
     assert s.check(level="device")
+
+
+def test_vectors_in_parts_are_in_one_loop_with_sums_written_out():
+    """Registers of 16 bytes hold half of eight lanes: a loop over both halves has a sum for each row."""
+    s = transform(INPUT, 8, target="c -vector_bytes=16")
+    text = s.source()
+    lines = [x for x in text.splitlines() if re.search(r"Y_register\[[^]]*\] =", x)]
+    assert [len(re.findall(r"\bX \+", x)) for x in lines] == [int(n) for n in (INPUT != 0).sum(1)]
+    assert len(re.findall(r"int64_t c_v = 0", text)) == 1, "of all sums"
+    assert re.search(r"int64_t X_at = out_c_0 \* 8 \+ c_v \* 4;", text)
+    assert s.check()
+    assert s.check(level="device")
+
+
+def stores(index, other, value=None, steps=4, more=None):
+    """Two loops of stores to registers: r[index(i)] = 1, then q[other(i)] = q[other(i)] + 2 or ``value(r, i)``."""
+    r = Buffer("r", "float32", (const(64),), Scope.REGISTER)
+    q = more or r
+    i, j = Var("i", "index"), Var("j", "index")
+    first = Loop(i, const(steps), Store(r, (index(i),), const(1.0, "float32")), Kind.UNROLL)
+    again = value(r, j) if value else binary("+", Load(q, (other(j),), "float32"), const(2.0, "float32"))
+    return [first, Loop(j, const(steps), Store(q, (other(j),), again), Kind.UNROLL)]
+
+
+Q = Buffer("q", "float32", (const(64),), Scope.REGISTER)
+
+
+@pytest.mark.parametrize(
+    ("loops", "joins"),
+    [
+        (stores(lambda i: i, lambda i: i), True),
+        (stores(lambda i: i, lambda i: i + 4), True),
+        (stores(lambda i: i, lambda i: i, more=Q), True),
+        (stores(lambda i: i, lambda i: i + 2), False),  # step 2 of the first writes what step 0 of the second wrote
+        (stores(lambda i: const(0), lambda i: const(0)), False),  # 1 + 2, and not 1 + 2 + 2 + 2 + 2
+        (stores(lambda i: i, lambda i: i * 2), False),
+        (stores(lambda i: i, lambda i: i, lambda r, i: Load(r, (const(3) - i,), "float32"), more=Q), False),
+    ],
+)
+def test_loops_join_where_no_step_meets_another(loops, joins):
+    made = Joiner(Arith(), loops=True)(loops)
+    assert isinstance(made, Loop) == joins
+    assert not isinstance(Joiner(Arith(), loops=False)(loops), Loop)
