@@ -69,7 +69,7 @@ def test_the_rest_is_proved(template):
 
 @emulated
 def test_results_leave_as_without_a_rest():
-    for template, way in (("gpu_tensor", "*(uint4 *)(cast +"), ("gpu_hopper", "tir_tma_store(&cast_map")):
+    for template, way in (("gpu_tensor", "*(uint4 *)(out +"), ("gpu_hopper", "tir_tma_store(&out_map")):
         s = beyond(work(template), {**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template])
         assert s.source().count(way) == 1
 
