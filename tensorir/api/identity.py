@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorir._package import PACKAGE_VERSION
+from tensorir.api.operator import flag_words
 from tensorir.expr.program import program_of
 from tensorir.ir.text import show, text
 from tensorir.ir.tree import Reduce, Update
@@ -114,32 +115,10 @@ def command_for(work: Work, verb: str = "tune") -> str:
     if origin.kind == "file":
         given = [f"--arg {shlex.quote(f'{k}={v}')}" for k, v in origin.options.items()]
         return " ".join(["tensorir", verb, shlex.quote(f"{origin.place}:{origin.name}"), *given])
-    p = dict(origin.options)
-    if origin.name.startswith("conv2d") and {"n", "c", "h", "w", "k", "r", "s"} <= p.keys():
-        shape = "{n}x{c}x{h}x{w} {k}x{c}x{r}x{s}".format(**p)
-        rest = {k: v for k, v in p.items() if k not in ("n", "c", "h", "w", "k", "r", "s")}
-    elif origin.name == "matmul" and {"m", "n", "k"} <= p.keys():
-        shape, rest = "{m}x{n}x{k}".format(**p), {k: v for k, v in p.items() if k not in ("m", "n", "k")}
-    elif origin.name == "grouped_matmul" and {"m", "n", "k", "groups"} <= p.keys():
-        shape = "{m}x{n}x{k} --groups {groups}".format(**p)
-        rest = {k: v for k, v in p.items() if k not in ("m", "n", "k", "groups")}
-    else:
-        shape, rest = "", p
-    flags = [flag(k, v) for k, v in rest.items() if (k, v) not in _USUAL]
-    return " ".join(w for w in ("tensorir", verb, origin.name, shape, *flags) if w)
-
-
-_USUAL = {
-    ("stride", 1), ("pad", 0), ("dilation", 1), ("groups", 1), ("layout", "NCHW"), ("dtype", "float32"),
-    ("precision", "fp32"), ("bias", False), ("act", None), ("batch", 1), ("ta", False), ("tb", False),
-    ("alpha", False), ("beta", False),
-}  # fmt: skip
-
-
-def flag(name: str, value: Any) -> str:
-    """A parameter as the command line has it."""
-    option = "--" + name.replace("_", "-")
-    return option if value is True else f"{option} {shlex.quote(str(value))}"
+    told = [flag_words(k, v) for k, v in origin.options.items()]
+    if work.operator is not None:
+        told = work.operator.words(origin.options, work.usual)
+    return " ".join(w for w in ("tensorir", verb, origin.name, *told) if w)
 
 
 def most_like(work: Work, records: Iterable[Record]) -> str:

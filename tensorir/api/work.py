@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from tensorir.api.operator import Operator
 from tensorir.api.questions import Origin
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
 from tensorir.errors.habits import meant
@@ -169,6 +172,7 @@ class Work(Shown):
         max_error: float | None = None,
         parameters: Mapping[str, Any] | None = None,
         origin: Origin | tuple[Any, ...] | None = None,
+        operator: Operator | None = None,
     ) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > 1000:
             raise refuse(DeclarationError, "workload.name", f"a workload's name is a short text, not {shown(name)}")
@@ -190,7 +194,7 @@ class Work(Shown):
         made = Origin(*origin) if isinstance(origin, tuple) and 2 <= len(origin) <= 4 else origin
         if not isinstance(made, Origin | None):
             raise wrong("origin", origin, "an Origin, or (kind, name, options, place)")
-        self.origin = made
+        self.origin, self.operator = made, operator
         self._key: tuple[Any, ...] | None = None  # of the definition, once a template has declared its own
         self._parameters = None if parameters is None else _named("parameters", parameters)
 
@@ -200,6 +204,17 @@ class Work(Shown):
         if self._parameters is None and self.origin is not None:
             return dict(self.origin.options)
         return dict(self._parameters or {})
+
+    @property
+    def usual(self) -> dict[str, Any]:
+        """The defaults of the operator's parameters, which go without saying; none of workloads that are no operator's.
+
+        The module of the operator is loaded: it made this workload.
+        """
+        if self.operator is None:
+            return {}
+        function = getattr(sys.modules[self.operator.module], self.operator.name)
+        return {k: v.default for k, v in inspect.signature(function).parameters.items()}
 
     @property
     def title(self) -> str:

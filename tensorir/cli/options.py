@@ -7,11 +7,14 @@ from typing import Any
 
 import click
 
+from tensorir.api.operator import Flag
 from tensorir.cli.common import did_you_mean
 from tensorir.errors import DeclarationError
+from tensorir.ops.operators import FLAGS as OPERATOR_FLAGS
+from tensorir.ops.operators import OPERATORS
 
-ACTIVATIONS = ("relu", "gelu", "silu", "sigmoid", "tanh")
-PRECISIONS = ("fp32", "tf32", "3xtf32")
+MANY = 0.75
+"""Share of the operators from which on a flag's help does not say whose it is."""
 
 
 class Names(click.Choice[str]):
@@ -74,30 +77,35 @@ JSON = option("--json", "as_json", is_flag=True, help="One JSON document on stdo
 LOG = option("--log", default="tuning_logs", show_default=True, metavar="DIR", help="Where the logs are.")
 DEVICE = option("--device", metavar="DEV", help="cuda:0, opencl:0:0, opencl:pocl (default: the first usable).")
 
-FLAGS = (
-    option("--stride", type=at_least(1), help="conv2d: step of the window."),
-    option("--pad", type=at_least(0), help="conv2d: zeros on each side."),
-    option("--dilation", type=at_least(1), help="conv2d: distance of the taps."),
-    option("--groups", type=at_least(1), help="conv2d: groups of channels. grouped_matmul: groups of rows."),
-    option("--layout", type=Names(["NCHW", "NHWC"]), help="conv2d: order of the dimensions."),
-    option("--residual", is_flag=True, default=None, help="conv2d: add a tensor of the result's shape."),
-    option(
-        "--max-error",
-        type=click.FloatRange(min=0),
-        help="conv2d: error relative to the largest output that an algorithm may have (default 1e-4).",
-    ),
-    option("--prepack", is_flag=True, default=None, help="The weights are constants: pack them ahead, once."),
-    option("--batch", type=at_least(1), help="matmul: how many at once."),
-    option("--align", type=at_least(1), help="grouped_matmul: a group begins at a multiple of so many rows."),
-    option("--ta", is_flag=True, default=None, help="matmul: a is stored (k, m)."),
-    option("--tb", is_flag=True, default=None, help="matmul: b is stored (n, k)."),
-    option("--alpha", is_flag=True, default=None, help="matmul: a factor passed at each launch."),
-    option("--beta", is_flag=True, default=None, help="matmul: add beta times a third matrix."),
-    option("--bias", is_flag=True, default=None, help="Add a bias."),
-    option("--act", type=Names(ACTIVATIONS), help="Activation of the result."),
-    option("--dtype", type=ElementType(), help="Element type (default float32)."),
-    option("--precision", type=Names(PRECISIONS), help="Of products of float32 on GPUs."),
-)
+
+def _flag(flag: Flag) -> click.Option:
+    """The option of an operator's flag; its help says whose it is, where not all operators have it."""
+    owners = [o.name for o in OPERATORS.values() if flag.name in o.flags]
+    apart = dict(flag.apart)
+    mine = [name for name in owners if name not in apart]
+    about = f"{flag.about[0].upper()}{flag.about[1:]}"
+    if len(owners) < MANY * len(OPERATORS):
+        family = all(name.startswith(mine[0]) for name in mine)
+        about = f"{mine[0] + '*' if family and mine[1:] else ', '.join(mine)}: {flag.about}"
+    told = [about, *(f"{name}: {what}" for name, what in apart.items())]
+    if flag.kind == "switch":
+        return option(flag.option, is_flag=True, default=None, help=f"{'. '.join(told)}.")
+    kinds = {"int": at_least(flag.least), "float": click.FloatRange(min=0), "dtype": ElementType()}
+    kind = Names(flag.choices) if flag.kind == "choice" else kinds[flag.kind]
+    return option(flag.option, type=kind, help=f"{'. '.join(told)}.")
+
+
+def operators_text() -> str:
+    """The operators with the shapes that they take, those of one grammar together."""
+    alike: dict[str, list[str]] = {}
+    for o in OPERATORS.values():
+        alike.setdefault(o.grammar, []).append(o.name)
+    told = [f"{', '.join(names[:-1])}{' or ' if names[1:] else ''}{names[-1]} ({grammar})"
+            for grammar, names in alike.items()]  # fmt: skip
+    return ", ".join(told)
+
+
+FLAGS = tuple(map(_flag, OPERATOR_FLAGS.values()))
 """The operators' parameters that are no extents."""
 
 _SHAPES = option(

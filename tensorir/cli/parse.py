@@ -13,19 +13,16 @@ from tensorir import ops
 from tensorir.api.origin import from_file
 from tensorir.api.workload import Workload
 from tensorir.cli.common import Stop, no_such, usage
-from tensorir.cli.operators import OPERATORS, OWN, PRODUCTS, SWITCHES, flags_of
 from tensorir.cli.shape_files import read_shapes
-from tensorir.errors import TensorIRError
+from tensorir.errors import DeclarationError, TensorIRError
 from tensorir.errors.spelling import nearest
+from tensorir.ops.operators import FLAGS, OPERATORS
 from tensorir.ops.shapes import SETS
 from tensorir.tune.log import LogReader, show
 from tensorir.tune.record import Record
 
 Options = Mapping[str, Any]
 Make = Callable[[], Workload]
-
-_CONV = "tensorir tune conv2d 1x64x56x56 64x64x3x3 --pad 1"
-_MATMUL = "tensorir tune matmul 512x512x512"
 
 
 def workloads(op: str, shapes: Sequence[str], options: Options) -> list[Make]:
@@ -59,21 +56,23 @@ def _without_set(op: str, shapes: Sequence[str], options: Options) -> list[Make]
 
 def _read(op: str, shapes: Sequence[str], options: Options) -> dict[str, Any]:
     """The parameters of an operator: its shapes as typed, and its flags."""
-    given = _own(op, options)
-    return _matmul(shapes, given) if op in PRODUCTS else _conv2d(shapes, given)
+    try:
+        return OPERATORS[op].read(shapes, _own(op, options))
+    except DeclarationError as e:
+        raise usage(e.problems[0].message, e.problems[0].hint) from None
 
 
 def _own(op: str, options: Options) -> dict[str, Any]:
     _foreign(op, options)
-    return {k: options[k] for k in flags_of(op) if options.get(k) is not None}
+    return {k: options[k] for k in OPERATORS[op].flags if options.get(k) is not None}
 
 
 def _foreign(op: str, options: Options) -> None:
     """Refuse flags of another operator."""
-    for other, names in OWN.items():
-        for name in names:
-            if name not in OWN[op] and options.get(name) not in (None, False):
-                raise usage(f"--{name.replace('_', '-')} belongs to {other}, not to {op}")
+    for other in OPERATORS.values():
+        for name in other.flags:
+            if name not in OPERATORS[op].flags and options.get(name) not in (None, False):
+                raise usage(f"{FLAGS[name].option} belongs to {other.name}, not to {op}")
     if options.get("arg"):
         raise usage("--arg belongs to FILE.py:FUNCTION")
 
@@ -84,34 +83,6 @@ def _maker(op: str, params: dict[str, Any]) -> Make:
         return work
 
     return make
-
-
-def _dims(text: str, count: int, letters: str, example: str) -> list[int]:
-    parts = text.lower().split("x")
-    if not all(re.fullmatch(r"\d{1,12}", p) for p in parts):
-        raise usage(f"{text!r:.60} is not a shape", f"{letters}, for example {example}")
-    if len(parts) != count:
-        raise usage(f"{text} has {len(parts)} dimensions, {letters} has {count}", f"for example {example}")
-    return [int(p) for p in parts]
-
-
-def _conv2d(shapes: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
-    if len(shapes) != 2:
-        raise usage(f"conv2d needs two shapes, NxCxHxW KxCxRxS, not {len(shapes)}", _CONV)
-    n, c, h, w = _dims(shapes[0], 4, "NxCxHxW", "1x64x56x56")
-    k, inner, r, s = _dims(shapes[1], 4, "KxCxRxS", "64x64x3x3")
-    groups = int(given.get("groups", 1))
-    if inner != c and not (groups > 1 and inner * groups == c):
-        share = f" (or {c // groups} with {groups} groups)" if groups > 1 and c % groups == 0 else ""
-        raise usage(f"the input has {c} channels, the weights {inner}: they must agree{share}", f"{k}x{c}x{r}x{s}")
-    return {"n": n, "c": c, "h": h, "w": w, "k": k, "r": r, "s": s, **given}
-
-
-def _matmul(shapes: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
-    if len(shapes) != 1:
-        raise usage(f"matmul needs one shape, MxNxK, not {len(shapes)}", _MATMUL)
-    m, n, k = _dims(shapes[0], 3, "MxNxK", "512x512x512")
-    return {"m": m, "n": n, "k": k, **given}
 
 
 def _set(op: str, name: str, shapes: Sequence[str], options: Options) -> list[tuple[Make, float]]:
@@ -201,10 +172,11 @@ def work_of(title: str) -> Workload | None:
 
 
 def _value(name: str, text: str) -> Any:
-    if name in SWITCHES and text in ("0", "1"):
+    kind = FLAGS[name].kind if name in FLAGS else "int"
+    if kind == "switch" and text in ("0", "1"):
         return text == "1"
     if re.fullmatch(r"-?\d{1,12}", text):
         return int(text)
-    if name == "max_error":
+    if kind == "float":
         return float(text)
     return {"None": None, "True": True, "False": False}.get(text, text)

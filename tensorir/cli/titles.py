@@ -8,14 +8,12 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tensorir.cli.operators import flags_of
+from tensorir.ops.operators import OPERATORS
 
 if TYPE_CHECKING:
     from tensorir.tune.log import LogReader
 
-_TITLE = re.compile(
-    r"\b(conv2d(?:_backward_(?:data|weight))?|(?:grouped_)?matmul)((?: [a-z_]\w*=[\w.-]+)+)"
-)  # fmt: skip
+_TITLE = re.compile(rf"\b({'|'.join(sorted(OPERATORS, key=len, reverse=True))})((?: [a-z_]\w*=[\w.-]+)+)")
 
 
 def brief(text: str) -> str:
@@ -34,7 +32,7 @@ def _defaults(op: str) -> frozenset[str]:
     from tensorir import ops  # most messages, and all help, have no titles
 
     found = inspect.signature(getattr(ops, op)).parameters
-    values = {k: found[k].default for k in flags_of(op) if k in found}
+    values = {k: found[k].default for k in OPERATORS[op].flags if k in found}
     return frozenset(f"{k}={int(v) if isinstance(v, bool) else v}" for k, v in values.items())
 
 

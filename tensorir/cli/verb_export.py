@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tensorir.api.export_shapes import RecordedSet, about_record, recorded_set
-from tensorir.api.identity import command_for, flag, most_like, suits
+from tensorir.api.identity import command_for, most_like, suits
 from tensorir.api.load import left_out
+from tensorir.api.operator import flag_words
 from tensorir.api.shipping import part_of_work
 from tensorir.api.workload import Workload
 from tensorir.cli import common
@@ -124,8 +125,8 @@ def _set(
     """The kernels of a set of shapes."""
     made = [(make(), weight) for make, weight in weighted(op, shape, parameters)]
     parameters = {name: value for name, value in parameters.items() if name != "arg"}
-    flags = [flag(name, value) for name, value in parameters.items() if value is not None and value is not False]
-    flags += [] if log == "tuning_logs" else [flag("log", log)]
+    flags = [flag_words(name, value) for name, value in parameters.items() if value is not None and value is not False]
+    flags += [] if log == "tuning_logs" else [flag_words("log", log)]
     found = recorded_set(
         [work for work, _ in made], [weight for _, weight in made], target, log,
         REGRET if regret is None else regret, command=" ".join(["tensorir tune", op, *flags]),

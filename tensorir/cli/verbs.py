@@ -8,7 +8,18 @@ import click
 
 from tensorir._package import Lazy
 from tensorir.cli.group import Group
-from tensorir.cli.options import DEVICE, JSON, LOG, WORKLOAD, Duration, Names, argument, at_least, option
+from tensorir.cli.options import (
+    DEVICE,
+    JSON,
+    LOG,
+    WORKLOAD,
+    Duration,
+    Names,
+    argument,
+    at_least,
+    operators_text,
+    option,
+)
 from tensorir.cli.verb import Verb
 
 TUNERS = ("bayes", "climb", "evolve", "grid", "random", "replay")  # strategy.STRATEGIES, which imports NumPy
@@ -20,11 +31,11 @@ _REGRET = option("--regret", type=click.FloatRange(min=0), help="--shapes: what 
 _TUNE = Verb(
     "tune",
     Lazy("tensorir.cli.early", "tune"),
-    """Search for the fastest schedule of OP and log every trial.
+    f"""Search for the fastest schedule of OP and log every trial.
 
-    OP is conv2d, conv2d_backward_data or conv2d_backward_weight (NxCxHxW KxCxRxS), matmul or grouped_matmul (MxNxK),
-    or FILE.py:FUNCTION. The same command continues where the last one stopped. Ctrl-C ends it with the best so far.
-    --device cuda:0,cuda:1 measures on several devices of one kind at the same time.
+    OP is {operators_text()}, or FILE.py:FUNCTION. The same command continues where the last
+    one stopped. Ctrl-C ends it with the best so far. --device cuda:0,cuda:1 measures on several devices of one kind at
+    the same time.
 
     --shapes tunes a set of shapes under one budget and finds the fewest kernels that are fast on all of them.
     """,

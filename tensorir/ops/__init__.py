@@ -6,19 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tensorir.errors.habits import unknown
-
-OPERATORS = {
-    "conv2d": "tensorir.ops.convolution",
-    "conv2d_backward_data": "tensorir.ops.conv_backward",
-    "conv2d_backward_weight": "tensorir.ops.conv_backward",
-    "grouped_matmul": "tensorir.ops.gemm_grouped",
-    "matmul": "tensorir.ops.gemm",
-}
+from tensorir.ops.operators import OPERATORS as OPERATORS
 
 
 def __getattr__(name: str) -> Any:
     if name in OPERATORS:
-        value = getattr(importlib.import_module(OPERATORS[name]), name)
+        value = getattr(importlib.import_module(OPERATORS[name].module), name)
         globals()[name] = value  # found at once from now on
         return value
     raise unknown("nn", name, "tensorir.ops", OPERATORS)

@@ -28,6 +28,7 @@ from tensorir.ops.common import (
 from tensorir.ops.conv_backward_tensor import data_templates
 from tensorir.ops.conv_weight_hopper import is_narrow, weight_warpgroups
 from tensorir.ops.conv_weight_tensor import weight_templates
+from tensorir.ops.operators import OPERATORS
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -142,6 +143,7 @@ def _workload(name: str, out: Tensor, shape: dict[str, Any], nest: Nest, referen
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * n * k * p * q * cg * r * s,
         origin=("ops", name, params),
+        operator=OPERATORS[name],
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from tensorir.ops.common import (
 )
 from tensorir.ops.conv_cpu import cpu_templates
 from tensorir.ops.images import epilogue
+from tensorir.ops.operators import OPERATORS
 
 DEFAULTS = dict(residual=False, prepack=False, max_error=1e-4, precision="fp32")
 """Options that a workload is only named by where they are not these."""
@@ -80,6 +81,7 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * n * k * p * q * (c // groups) * r * s,
         origin=("ops", "conv2d", params),
+        operator=OPERATORS["conv2d"],
         baselines=conv2d_baselines(shape),
         max_error=max_error,
     )  # fmt: skip

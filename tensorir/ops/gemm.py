@@ -24,6 +24,7 @@ from tensorir.ops.common import (
 )
 from tensorir.ops.gemm_cpu import epilogue
 from tensorir.ops.gemm_spaces import cpu_templates
+from tensorir.ops.operators import OPERATORS
 
 
 @plain_ints
@@ -69,6 +70,7 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * batch * m * n * k,
         origin=("ops", "matmul", params),
+        operator=OPERATORS["matmul"],
         baselines=matmul_baselines(shape),
     )  # fmt: skip
 

@@ -30,6 +30,7 @@ from tensorir.ops.gemm_blocks import join_operands
 from tensorir.ops.gemm_cpu import register_tile
 from tensorir.ops.gemm_gpu import gpu_templates
 from tensorir.ops.model import on_core
+from tensorir.ops.operators import OPERATORS
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -82,6 +83,7 @@ def grouped_matmul(m: int = 2048, n: int = 512, k: int = 512, groups: int = 8, a
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * m * n * k,
         origin=("ops", "grouped_matmul", params),
+        operator=OPERATORS["grouped_matmul"],
     )  # fmt: skip
 
 

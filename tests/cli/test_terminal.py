@@ -15,11 +15,12 @@ import zoo
 
 import tensorir as tir
 from tensorir import ops
-from tensorir.cli import common, emulated, main, operators, watch, watch_set
+from tensorir.cli import common, emulated, main, watch, watch_set
 from tensorir.cli.tables import table
 from tensorir.cli.terminal import coloured, columns, fold, fold_code, paint
 from tensorir.cli.titles import brief
 from tensorir.errors.catalogue import entries
+from tensorir.ops.operators import OPERATORS
 from tensorir.runtime.device import devices
 
 ROOT = Path(__file__).parents[2]
@@ -112,7 +113,7 @@ def test_a_short_title_names_the_workload(cli, logs, tmp_path):
     assert stored != title and brief(stored) == title
 
 
-@pytest.mark.parametrize("name", operators.OPERATORS)
+@pytest.mark.parametrize("name", OPERATORS)
 def test_short_titles(name):
     """An operator's own title loses its defaults and keeps its extents and what was asked for."""
     title = getattr(ops, name)(dtype="float16").title

@@ -9,7 +9,7 @@ import pytest
 from tensorir import ops
 from tensorir.api.options import Options
 from tensorir.api.tuning import refuse_options
-from tensorir.cli import main, operators, options, verbs
+from tensorir.cli import main, options, verbs
 from tensorir.cli.common import Stop
 from tensorir.errors import TensorIRError
 from tensorir.errors.catalogue import entries
@@ -19,6 +19,7 @@ from tensorir.export.asked import destinations
 from tensorir.export.destinations import DESTINATIONS
 from tensorir.intrin import intrin
 from tensorir.ir.dtypes import DTYPES, SHORT, dtype_of
+from tensorir.ops.operators import FLAGS, OPERATORS
 from tensorir.ops.shapes import SETS
 from tensorir.target import _OPT_IN, _SETTABLE, Target, preset
 from tensorir.tune.restrict import parse as condition
@@ -85,11 +86,11 @@ WORDS = {
     "verb": (main.VERBS, command),
     "log": (verbs.VERBS["log"].commands, lambda w: command("log", w)),
     "cache": (("export", "import"), lambda w: command("cache", w)),
-    "operator": (operators.OPERATORS, lambda w: command("tune", w, "8x8x8", "--dry-run")),
+    "operator": (OPERATORS, lambda w: command("tune", w, "8x8x8", "--dry-run")),
     "list": (ops.OPERATORS, lambda w: command("list", w)),
     "layout": (("NCHW", "NHWC"), lambda w: command("show", *CONV, "--layout", w)),
-    "act": (options.ACTIVATIONS, lambda w: command("show", *CONV, "--act", w)),
-    "precision": (options.PRECISIONS, lambda w: command("show", *CONV, "--precision", w)),
+    "act": (FLAGS["act"].choices, lambda w: command("show", *CONV, "--act", w)),
+    "precision": (FLAGS["precision"].choices, lambda w: command("show", *CONV, "--precision", w)),
     "tuner": (verbs.TUNERS, lambda w: command("tune", *CONV, "--tuner", w)),
     "progress": (("auto", "live", "plain", "none"), lambda w: command("tune", *CONV, "--progress", w)),
     "dtype": ([*(n for n in DTYPES if n != "index"), *SHORT], lambda w: refusal(dtype_of, w)),

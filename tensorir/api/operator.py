@@ -1,0 +1,110 @@
+"""What an operator says of itself: the shapes that people type for it, and its flags."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensorir.errors import DeclarationError, TensorIRError, refuse
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A parameter of operators that is no extent.
+
+    kind:  "switch", "dtype", "float", "int" from ``least`` on, or "choice" of ``choices``
+    about: what it means; ``apart``: what it means for single operators
+    """
+
+    name: str
+    kind: str
+    about: str
+    least: int = 0
+    choices: tuple[str, ...] = ()
+    apart: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def option(self) -> str:
+        """As the command line has it."""
+        return "--" + self.name.replace("_", "-")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator as the command line, lists, logs and messages know it.
+
+    module:  where the function that makes its workloads is defined, which is called ``name``
+    grammar: the shapes that are typed, "NxCxHxW KxCxRxS"; each letter is an extent, and stands for one number. Where it
+             stands a second time it may be divided by ``shared``, a flag (the channels of one group)
+    example: numbers for the grammar
+    flags:   names of its flags;  needed: those without which there is no workload
+    """
+
+    name: str
+    module: str
+    grammar: str
+    example: str
+    flags: tuple[str, ...]
+    shared: str = ""
+    needed: tuple[str, ...] = ()
+
+    @property
+    def extents(self) -> tuple[str, ...]:
+        """The parameters that a shape says."""
+        return tuple(dict.fromkeys(self.grammar.lower().replace(" ", "x").split("x")))
+
+    @property
+    def command(self) -> str:
+        """A command that tunes it."""
+        return f"tensorir tune {self.name} {self.example}"
+
+    def read(self, shapes: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameters from shapes as typed and flags. Raises DeclarationError ``operator.shape``."""
+        wanted = self.grammar.split()
+        if len(shapes) != len(wanted):
+            count = {1: "one shape", 2: "two shapes"}.get(len(wanted), f"{len(wanted)} shapes")
+            raise _refuse(f"{self.name} needs {count}, {self.grammar}, not {len(shapes)}", self.command)
+        found: dict[str, int] = {}
+        for letters, example, text in zip(wanted, self.example.split(), shapes, strict=True):
+            for name, n in zip(letters.lower().split("x"), _dims(text, letters, example), strict=True):
+                self._agree(found.setdefault(name, n), n, name, given)
+        return {**found, **given}
+
+    def _agree(self, first: int, again: int, name: str, given: Mapping[str, Any]) -> None:
+        parts = int(given.get(self.shared, 1)) if self.shared else 1
+        if again in (first, first / parts):
+            return
+        share = f" (or {first // parts} with {parts} {self.shared})" if parts > 1 and first % parts == 0 else ""
+        letter = name.upper()
+        raise _refuse(f"{letter} is {first} in one shape and {again} in another: they must agree{share}", self.command)
+
+    def words(self, params: Mapping[str, Any], usual: Mapping[str, Any]) -> list[str]:
+        """What a command says of ``params``, but for flags that are as ``usual``; nothing of extents that lack."""
+        if not params.keys() >= set(self.extents):
+            return [flag_words(k, v) for k, v in params.items()]
+        shapes = ["x".join(str(params[n]) for n in word.lower().split("x")) for word in self.grammar.split()]
+        rest = {k: v for k, v in params.items() if k not in self.extents}
+        told = {k: v for k, v in rest.items() if k in self.needed or k not in usual or usual[k] != v}
+        return [*shapes, *(flag_words(k, v) for k, v in told.items())]
+
+
+def flag_words(name: str, value: Any) -> str:
+    """A parameter as the command line has it."""
+    option = "--" + name.replace("_", "-")
+    return option if value is True else f"{option} {shlex.quote(str(value))}"
+
+
+def _dims(text: str, letters: str, example: str) -> list[int]:
+    parts, count = text.lower().split("x"), letters.count("x") + 1
+    if not all(re.fullmatch(r"\d{1,12}", p) for p in parts):
+        raise _refuse(f"{text!r:.60} is not a shape", f"{letters}, for example {example}")
+    if len(parts) != count:
+        raise _refuse(f"{text} has {len(parts)} dimensions, {letters} has {count}", f"for example {example}")
+    return [int(p) for p in parts]
+
+
+def _refuse(message: str, hint: str) -> TensorIRError:
+    return refuse(DeclarationError, "operator.shape", message, hint=hint)

@@ -1,0 +1,51 @@
+"""The operators as they describe themselves: each is a row here, a definition, and a file that makes its workloads."""
+
+from __future__ import annotations
+
+from tensorir.api.operator import Flag, Operator
+
+FLAGS = {
+    f.name: f
+    for f in (
+        Flag("stride", "int", "step of the window", least=1),
+        Flag("pad", "int", "zeros on each side"),
+        Flag("dilation", "int", "distance of the taps", least=1),
+        Flag("groups", "int", "groups of channels", least=1, apart=(("grouped_matmul", "groups of rows"),)),
+        Flag("layout", "choice", "order of the dimensions", choices=("NCHW", "NHWC")),
+        Flag("residual", "switch", "add a tensor of the result's shape"),
+        Flag("max_error", "float", "error relative to the largest output that an algorithm may have (default 1e-4)"),
+        Flag("prepack", "switch", "the weights are constants: pack them ahead, once"),
+        Flag("batch", "int", "how many at once", least=1),
+        Flag("align", "int", "a group begins at a multiple of so many rows", least=1),
+        Flag("ta", "switch", "a is stored (k, m)"),
+        Flag("tb", "switch", "b is stored (n, k)"),
+        Flag("alpha", "switch", "a factor passed at each launch"),
+        Flag("beta", "switch", "add beta times a third matrix"),
+        Flag("bias", "switch", "add a bias"),
+        Flag("act", "choice", "activation of the result", choices=("relu", "gelu", "silu", "sigmoid", "tanh")),
+        Flag("dtype", "dtype", "element type (default float32)"),
+        Flag("precision", "choice", "of products of float32 on GPUs", choices=("fp32", "tf32", "3xtf32")),
+    )
+}
+"""Every flag, in the order of help texts."""
+
+_GEOMETRY = ("stride", "pad", "dilation", "groups", "layout")
+_TYPES = ("dtype", "precision")
+_IMAGE = ("NxCxHxW KxCxRxS", "1x64x56x56 64x64x3x3")
+_PRODUCT = ("MxNxK", "512x512x512")
+
+OPERATORS = {
+    o.name: o
+    for o in (
+        Operator("conv2d", "tensorir.ops.convolution", *_IMAGE,
+                 flags=(*_GEOMETRY, "residual", "max_error", "bias", "act", "prepack", *_TYPES), shared="groups"),
+        Operator("conv2d_backward_data", "tensorir.ops.conv_backward", *_IMAGE, flags=(*_GEOMETRY, *_TYPES),
+                 shared="groups"),
+        Operator("conv2d_backward_weight", "tensorir.ops.conv_backward", *_IMAGE, flags=(*_GEOMETRY, *_TYPES),
+                 shared="groups"),
+        Operator("grouped_matmul", "tensorir.ops.gemm_grouped", *_PRODUCT,
+                 flags=("groups", "align", "tb", "act", *_TYPES), needed=("groups",)),
+        Operator("matmul", "tensorir.ops.gemm", *_PRODUCT,
+                 flags=("batch", "ta", "tb", "alpha", "beta", "bias", "act", "prepack", *_TYPES)),
+    )
+}  # fmt: skip
