@@ -60,9 +60,9 @@ class Channel:
     ) -> None:
         """shared: ``shareable`` of the channel of another workload on the same devices, used when that one is not."""
         self.work, self.spec, self.waits = work, spec, Waits(spec.wait)
-        self.about: Mapping[str, Any] = {}
+        self.about: Mapping[str, object] = {}
         self.target, self.cold_s = Target("opencl", "cpu"), 0.0
-        self._expect: Mapping[str, Any] | None = None
+        self._expect: Mapping[str, object] | None = None
         self.limits = limits_of(spec)
         self.builders = Builders(self.limits) if shared is None else shared.builders
         names = device_names(device)
@@ -144,9 +144,9 @@ class Channel:
         else:
             self.about = _device(self.ask(hello, None if self.flights is None else self.until_the_end()))
         self.cold_s = time.monotonic() - began
-        self.target = Target.parse(self.about["target"])
+        self.target = Target.parse(str(self.about["target"]))
         if self.flights is None:
-            self.setup = replace(self.setup, device=self.about["id"])
+            self.setup = replace(self.setup, device=str(self.about["id"]))
         else:
             self._expect = fingerprint(self.about, self.work if self.work.origin is not None else None)
         if self.work.origin is None:

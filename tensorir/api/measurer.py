@@ -114,7 +114,7 @@ class Measurer:
 
     # --- what the search calls
 
-    def known(self, records: Sequence[Record], default: Mapping[str, Any], levels: Sequence[Record] = ()) -> None:
+    def known(self, records: Sequence[Record], default: Mapping[str, object], levels: Sequence[Record] = ()) -> None:
         """Take over the best time of earlier records, and which configuration others are timed with.
 
         levels: usable trials of the log, whether or not they count in this run (``Reference.known``)
@@ -179,7 +179,7 @@ class Measurer:
         limits = self.experience.limits(question.best_s, self.spec.timeout)
         return self.channel.ask(question, remaining, limits).outcome
 
-    def _learn(self, template: str, config: Mapping[str, Any], outcome: Outcome, default: bool) -> None:
+    def _learn(self, template: str, config: Mapping[str, object], outcome: Outcome, default: bool) -> None:
         """Judge later trials by this one."""
         self.experience.took(outcome)
         if not outcome.ok:
@@ -220,7 +220,7 @@ class Measurer:
         if first and outcome.ok and flights is not None and not flights.under_way:
             self._first_baseline(self.channel.until_the_end())
 
-    def _made(self, template: str, config: Mapping[str, Any], check: bool = True) -> Wanted:
+    def _made(self, template: str, config: Mapping[str, object], check: bool = True) -> Wanted:
         """What a worker must know of a configuration; raises Refused where it cannot be made.
 
         check: False for one whose trial has been
@@ -249,7 +249,7 @@ class Measurer:
             found += decode(Digests, reply.answer).found if reply.ok else [r["source_sha256"] for r in some]
         return found
 
-    def _digest(self, template: str, config: Mapping[str, Any]) -> str | None:
+    def _digest(self, template: str, config: Mapping[str, object]) -> str | None:
         try:
             return prepare(self.work, template, config, self.channel.target, check=False).source.sha256
         except Refused:
@@ -268,7 +268,7 @@ class Measurer:
         if self.spec.on_peer is not None:
             self.spec.on_peer(encode(peer))
 
-    def check(self, template: str, config: Mapping[str, Any]) -> Checks:
+    def check(self, template: str, config: Mapping[str, object]) -> Checks:
         """All checks of one configuration."""
         try:
             wanted = self._made(template, config)
@@ -280,7 +280,7 @@ class Measurer:
             return decode(Checks, reply.answer)
         return Checks((Checked("worker", False, reason_of(encode(reply))),))
 
-    def against(self, template: str, config: Mapping[str, Any]) -> FinalRound:
+    def against(self, template: str, config: Mapping[str, object]) -> FinalRound:
         """A configuration timed in turn with all of its peers."""
         record = {"template": template, "config": dict(config), "source_sha256": None}
         reply = self.channel.ask(self._final([record], AGAINST_S, all_peers=True), None)

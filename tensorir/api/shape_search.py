@@ -165,11 +165,11 @@ class ShapeSearch:
         """Trials after the one that found the best."""
         return len(self.curve) - 1 - self.curve.index(self.curve[-1]) if self.curve else 0
 
-    def knows(self, template: str, config: Mapping[str, Any]) -> bool:
+    def knows(self, template: str, config: Mapping[str, object]) -> bool:
         """Whether this configuration was measured here."""
         return any(r["template"] == template and r["config"] == config for r in self.records)
 
-    def legal(self, template: str, config: Mapping[str, Any]) -> bool:
+    def legal(self, template: str, config: Mapping[str, object]) -> bool:
         """Whether this shape can have this configuration."""
         return self.session.legal(template, config)
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorir.api.identity import folder_of, identity_of
 from tensorir.api.measurer import Measurer
@@ -74,7 +74,7 @@ class Session:
         default = {"template": first, "config": self.spaces[first].default}
         measurer.known(self.reused, default, usable(here, self.identity))
 
-    def legal(self, template: str, config: Mapping[str, Any]) -> bool:
+    def legal(self, template: str, config: Mapping[str, object]) -> bool:
         """Whether this configuration is among those that are searched."""
         space = self.spaces.get(template)
         return space is not None and space.index(config) >= 0

@@ -40,7 +40,7 @@ class Arm:
         """The row of the default."""
         return int(self.space.index(self.space.default))
 
-    def row(self, config: Mapping[str, Any]) -> int:
+    def row(self, config: Mapping[str, object]) -> int:
         """The row of a configuration, -1 when it is not legal. A space that lists a sample lists this one as well:
         a search of such a space finds rows that its next run does not know of.
         """

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from tensorir.codec import encode
+from tensorir.codec import Json, encode
 from tensorir.runtime.machine import REST, Load
 from tensorir.tune.arm import Arms
 from tensorir.tune.findings import Findings
@@ -123,7 +123,7 @@ class Confirmation:
         return replace(default, time_s=times[0], low_s=times[1], high_s=times[2], gflops=rate)
 
 
-def _library(found: Peer | None) -> dict[str, Any]:
+def _library(found: Peer | None) -> Json:
     """The field of a final record that holds what is known of the library of its round."""
     if found is None:
         return {}

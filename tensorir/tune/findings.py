@@ -37,7 +37,7 @@ class Findings:
         """Where the records are stored."""
         return None if self._log is None else str(self._log.path)
 
-    def trial(self, template: str, config: Mapping[str, Any], outcome: Outcome) -> Record:
+    def trial(self, template: str, config: Mapping[str, object], outcome: Outcome) -> Record:
         """Keep the outcome of a trial: first in the log."""
         record = self._sealed("trial", template, config, outcome)
         self._append(record)
@@ -59,7 +59,7 @@ class Findings:
         """Whether a final round found a trial wrong."""
         return any(r.get("of") == record["id"] and r["status"] not in {"ok", *TRANSIENT} for r in self.finals)
 
-    def _sealed(self, kind: str, template: str, config: Mapping[str, Any], outcome: Outcome, **more: Any) -> Record:
+    def _sealed(self, kind: str, template: str, config: Mapping[str, object], outcome: Outcome, **more: Any) -> Record:
         identity = self.identity
         if outcome.device is not None:  # which of several of the same kind
             identity = replace(identity, device=outcome.device)

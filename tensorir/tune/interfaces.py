@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from tensorir.tune.flight import Flights
 from tensorir.tune.pool import Config, HasRows
@@ -26,7 +26,7 @@ class SpaceLike(HasRows, Protocol):
     @property
     def default(self) -> Config: ...
     def config(self, row: int) -> Config: ...
-    def index(self, config: Mapping[str, Any]) -> int: ...
+    def index(self, config: Mapping[str, object]) -> int: ...
 
 
 class Strategy(Protocol):

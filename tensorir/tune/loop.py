@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorir.codec import Json
 from tensorir.errors import TensorIRError
 from tensorir.runtime.machine import Load
 from tensorir.tune.arm import Arm, Arms
@@ -315,7 +316,7 @@ class _Search:
             machine=_machine(found.new, self.confirmation.load),
         )
 
-    def _counters(self) -> dict[str, Any]:
+    def _counters(self) -> Json:
         counts = Counter({"initial": 0, "model": 0, "local": 0})
         surrogate: Any = None
         for arm in self.arms.values():
