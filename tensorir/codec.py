@@ -121,7 +121,7 @@ def _read(kind: type[Any], name: str, read: _Reader, value: Any) -> Any:
 def _reader(hint: Any) -> _Reader:
     """What makes a value of an annotated type from its plain form; TypeError for a type that has none."""
     origin, args = get_origin(hint), get_args(hint)
-    if hint is Any:
+    if hint in (Any, object):
         return lambda value: value
     if hint is None or hint is type(None) or hint in (str, int, bool):
         return functools.partial(_exactly, type(None) if hint is None else hint)

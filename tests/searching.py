@@ -5,6 +5,8 @@ from dataclasses import replace
 from tensorir.codec import decode, encode
 from tensorir.runtime.machine import Load
 from tensorir.tune import loop
+from tensorir.tune.interfaces import Bench, Part, Task
+from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import FinalRound, Outcome, Peer
 
 WHOLE = {
@@ -43,10 +45,16 @@ class Building:
         return [None if data is None else outcome(data) for data in found]
 
 
-def search(strategy, spaces, measure, final=None, ahead=None, **options):
+TASK = ("identity", "reuse", "flops", "priors")
+PART = ("also", "defaults", "grace_s", "make", "clock")
+
+
+def search(strategy, spaces, measure, final=None, ahead=None, flights=None, cold_s=0.0, log=None, **options):
     """``tensorir.tune.loop.search`` with what measures, builds and confirms in the words of tests."""
-    options |= {"final": finishing(final), "ahead": ahead and Building(ahead)}
-    return loop.search(strategy, spaces, measuring(measure), **options)
+    task = Task(spaces=spaces, **{name: options.pop(name) for name in TASK if name in options})
+    part = Part(**{name: options.pop(name) for name in PART if name in options})
+    bench = Bench(measuring(measure), finishing(final), ahead and Building(ahead), flights, cold_s)
+    return loop.search(RunSpec(strategy=strategy, **{"budget_s": None, **options}), task, bench, log, part)
 
 
 __all__ = ["FinalRound", "outcome", "search"]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.api.options import Options
 from tensorir.api.workload import Template
 from tensorir.errors import asked
 from tensorir.export.folder import export
@@ -20,6 +19,7 @@ from tensorir.ir.build import MATH
 from tensorir.ops.gemm_grouped import blocks_of
 from tensorir.runtime.device import devices, open_device
 from tensorir.schedule.schedule import StageRef
+from tensorir.tune.spec import RunSpec
 
 ONE = (lambda s, c: s, tir.Space(x=[1]))
 
@@ -236,14 +236,13 @@ OTHERS = {
     "Workload.random_inputs": lambda seed=0: WORK.random_inputs(seed),
     "Workload.template_for": lambda target="cuda", template="t": WORK.template_for(target, template),
     "Workload.schedule": lambda config=None, template="t", target="cuda": WORK.schedule(config, template, target),
-    "Workload.tune": lambda trials=None, budget="60s", seed=0, log="log", on_trial=None: Options.of(
-        trials, budget, seed, log, on_trial, None, {}
+    "Workload.tune": lambda trials=None, budget="60s", seed=0, log="log", on_trial=None: RunSpec.of(
+        trials=trials, budget=budget, seed=seed, log=log, on_trial=on_trial
     ),
     "Workload.tune.options": lambda restrict=(), timeout="5s", compile_timeout=9, fresh=False, patience=3, top=5,
-    started=None, stop=None, on_start=None, on_baseline=None: Options.of(
-        None, None, 0, "log", None, None,
-        dict(restrict=restrict, timeout=timeout, compile_timeout=compile_timeout, fresh=fresh, patience=patience,
-             top=top, started=started, stop=stop, on_start=on_start, on_baseline=on_baseline),
+    started=None, stop=None, on_start=None, on_baseline=None: RunSpec.of(
+        restrict=restrict, timeout=timeout, compile_timeout=compile_timeout, fresh=fresh, patience=patience,
+        top=top, started=started, stop=stop, on_start=on_start, on_baseline=on_baseline,
     ),
     "ops.matmul": lambda m=8, n=8, k=8, batch=1, ta=False, tb=False, dtype="float32", bias=False, act=None,
     alpha=False, beta=False, prepack=False: tir.ops.matmul(

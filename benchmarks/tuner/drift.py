@@ -31,11 +31,11 @@ import numpy as np
 
 import tensorir as tir
 from tensorir.api.measurer import Measurer
-from tensorir.api.options import Options
 from tensorir.codec import encode
 from tensorir.runtime.device import open_device
 from tensorir.target import Target
 from tensorir.tune.record import drift_of, steady_s
+from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import Trial
 
 RESULTS = Path(__file__).parent.parent / "results" / "tuner_drift.json"
@@ -83,7 +83,7 @@ def candidates(work: tir.Workload, target: Target, seed: int) -> list[tuple[str,
 @contextlib.contextmanager
 def opened(work: tir.Workload) -> Iterator[tuple[Measurer, list[tuple[str, dict[str, Any]]]]]:
     """A measuring side that has timed the default, and what may be measured beside it."""
-    with Measurer(work, None, Options(budget_s=None)) as measurer:
+    with Measurer(work, None, RunSpec(budget_s=None)) as measurer:
         target = Target.parse(measurer.open()["target"])
         every = candidates(work, target, 0)
         name, config = every[0]

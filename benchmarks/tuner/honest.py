@@ -35,10 +35,10 @@ from pathlib import Path
 from typing import Any
 
 from tensorir.api.measurer import Measurer
-from tensorir.api.options import Options
 from tensorir.cli.parse import work_of
 from tensorir.tune.log import LogReader
 from tensorir.tune.record import span, steady_s
+from tensorir.tune.spec import RunSpec
 
 RESULTS = Path(__file__).parent.parent / "results" / "tuner_honest.jsonl"
 WORKLOADS = (
@@ -151,7 +151,7 @@ def at_rest(run: Row) -> dict[str, float]:
         raise RuntimeError(f"no workload {run['title']}")
     kinds = [{**kind, "id": name, "source_sha256": None, "trace": None, "check": None, "resources": None}
              for name, kind in (("chosen", run["chosen"]), ("default", run["default"]))]  # fmt: skip
-    with Measurer(work, None, Options(budget_s=None, final_s=1.0)) as measurer:
+    with Measurer(work, None, RunSpec(budget_s=None, final_s=1.0)) as measurer:
         measurer.open()
         against = measurer.against(run["chosen"]["template"], run["chosen"]["config"])
         true = {a.name: a.time_s / against.results[0].steady_s for a in against.against}

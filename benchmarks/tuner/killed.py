@@ -26,9 +26,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout that is not installed
 
+from tensorir.tune.interfaces import Bench, Part, Task
 from tensorir.tune.log import Identity, LogReader, LogWriter
 from tensorir.tune.loop import search
 from tensorir.tune.space import Space
+from tensorir.tune.spec import RunSpec
 from tensorir.tune.strategy import make
 from tensorir.tune.trial import Check, Outcome
 
@@ -111,8 +113,10 @@ def _tune(log: Path, tell: int) -> None:
     reuse = list(LogReader(log).records())
     with LogWriter(log, ME.workload) as writer:
         real(tell, b"+")
-        search("random", {"a": SPACE}, measure, identity=ME, seed=os.getpid(), log=writer, reuse=reuse, make=make,
-               on_trial=lambda r: real(tell, r["id"].encode()))  # fmt: skip
+        spec = RunSpec(
+            strategy="random", budget_s=None, seed=os.getpid(), on_trial=lambda r: real(tell, r["id"].encode())
+        )
+        search(spec, Task(ME, {"a": SPACE}, reuse), Bench(measure), writer, Part(make=make))
 
 
 def _judge(log: Path, said: set[str], tally: Tally) -> int:

@@ -27,9 +27,11 @@ from typing import Any
 from tensorir.api.places import ExecutorPlaces
 from tensorir.codec import encode
 from tensorir.tune.flight import Flights, Places, Sent
+from tensorir.tune.interfaces import Bench, Task
 from tensorir.tune.log import Identity, LogReader, LogWriter
 from tensorir.tune.loop import search
 from tensorir.tune.space import Space
+from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import Outcome, Trial
 
 RESULT = Path(__file__).parents[1] / "results" / "tuner_scaling.json"
@@ -99,7 +101,8 @@ def run(places: Places, strategy: str, trials: int, seconds: float, folder: str 
     with tempfile.TemporaryDirectory() as root, LogWriter(root, ME.workload) as log:
         flights.ask({"config": SPACE.default, "seconds": 0.0}, None)  # the workers are up
         began = time.perf_counter()
-        outcome = search(strategy, {"t": SPACE}, _nowhere, identity=ME, trials=trials, log=log, flights=flights)
+        spec = RunSpec(strategy=strategy, trials=trials, budget_s=None)
+        outcome = search(spec, Task(ME, {"t": SPACE}), Bench(_nowhere, flights=flights), log)
         took = time.perf_counter() - began
         logged = [r["config"] for r in LogReader(root).records(kind="trial")]
     assert outcome.best is not None

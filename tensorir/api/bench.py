@@ -14,6 +14,7 @@ from tensorir.api.candidate import Candidate, Progress, failure
 from tensorir.api.expected import SEED, Data, compare, compare_floats, each
 from tensorir.api.floats import Floats
 from tensorir.check.equivalence import awkward_shapes, label
+from tensorir.codec import Json
 from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError
 from tensorir.expr.resize import resize
@@ -106,7 +107,7 @@ class Runner:
         except TensorIRError as error:
             raise self.candidate.ended(failure(error, "compile")) from None
 
-    def _resources(self) -> dict[str, Any]:
+    def _resources(self) -> Json:
         found = dict(self.program.resources or {})
         return found | {"compile_s": self.program.compile_s, "workspace_bytes": self.source.workspace_bytes}
 

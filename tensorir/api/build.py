@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.exportable import Exportable, parts_of, parts_of_batches
+from tensorir.codec import Json
 from tensorir.codegen.source import Source
 from tensorir.errors import LaunchError, Problem
 from tensorir.errors.habits import answering, public, unknown
@@ -100,7 +101,7 @@ class Executable(Exportable, Shown):
         return self.program.copies
 
     @property
-    def resources(self) -> dict[str, Any] | None:
+    def resources(self) -> Json | None:
         """Registers, spills and shared memory, as far as the device tells."""
         return self.program.resources
 

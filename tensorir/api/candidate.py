@@ -83,7 +83,7 @@ def quiet(phase: str) -> None:
 def prepare(
     work: Work,
     template: str,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     target: Target,
     progress: Progress = quiet,
     check: bool = True,
@@ -105,7 +105,7 @@ def prepare(
     return made
 
 
-def _scheduled(work: Work, template: str, config: Mapping[str, Any], target: Target) -> Schedule:
+def _scheduled(work: Work, template: str, config: Mapping[str, object], target: Target) -> Schedule:
     try:
         return work.schedule(config, template=template, target=target)
     except TensorIRError as error:

@@ -17,7 +17,6 @@ from tensorir.api.builders import Builders
 from tensorir.api.expected import Data
 from tensorir.api.identity import fingerprint
 from tensorir.api.limits import limits_of
-from tensorir.api.options import Options
 from tensorir.api.places import DevicePlaces, alike, device_names, places_of
 from tensorir.api.questions import Described, Hello, Output, Question, Request, Setup, Unusable
 from tensorir.api.waits import Waits
@@ -27,6 +26,7 @@ from tensorir.interp.magnitude import is_continuous
 from tensorir.target import Target
 from tensorir.tune.flight import Flights, Places
 from tensorir.tune.inputs import arguments
+from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import Reply
 
 if TYPE_CHECKING:
@@ -55,22 +55,22 @@ class Channel:
         self,
         work: Work,
         device: str | Device | Sequence[str | Device] | None,
-        options: Options,
+        spec: RunSpec,
         shared: Shared | None = None,
     ) -> None:
         """shared: ``shareable`` of the channel of another workload on the same devices, used when that one is not."""
-        self.work, self.options, self.waits = work, options, Waits(options.wait)
-        self.about: Mapping[str, Any] = {}
+        self.work, self.spec, self.waits = work, spec, Waits(spec.wait)
+        self.about: Mapping[str, object] = {}
         self.target, self.cold_s = Target("opencl", "cpu"), 0.0
-        self._expect: Mapping[str, Any] | None = None
-        self.limits = limits_of(options)
+        self._expect: Mapping[str, object] | None = None
+        self.limits = limits_of(spec)
         self.builders = Builders(self.limits) if shared is None else shared.builders
         names = device_names(device)
         self._places = None if shared is not None else self._places_for(names)
         given = None if shared is None else shared.asked
         self.flights = given if isinstance(given, Flights) else None
         if self._places is not None:
-            self.flights = Flights(self._places, trial_timeout=options.trial_timeout)
+            self.flights = Flights(self._places, trial_timeout=spec.trial_timeout)
         self._shared = shared is not None
         self.asker: Asking = (
             Anyone(self.flights) if self.flights is not None else given if isinstance(given, Asker) else Asker()
@@ -83,7 +83,7 @@ class Channel:
         """The worker, or the devices' workers, for others to use; those of an executor are shared by themselves."""
         if isinstance(self.asker, Asker):
             return Shared(self.asker, self.builders)
-        if self.flights is None or self.options.executor is not None:
+        if self.flights is None or self.spec.executor is not None:
             return None
         return Shared(self.flights, self.builders)
 
@@ -104,7 +104,7 @@ class Channel:
 
     def _places_for(self, devices: Sequence[str]) -> Places | None:
         """Where trials are measured at the same time; None for one after the other, here."""
-        o = self.options
+        o = self.spec
         if o.executor is None:
             return DevicePlaces(devices, self.limits) if len(devices) > 1 else None
         if len(devices) > 1:
@@ -131,7 +131,7 @@ class Channel:
             exact,
             is_continuous(outputs),
             self.folder,
-            self.options.wait,
+            self.spec.wait,
         )
 
     def open(self) -> Mapping[str, Any]:
@@ -144,9 +144,9 @@ class Channel:
         else:
             self.about = _device(self.ask(hello, None if self.flights is None else self.until_the_end()))
         self.cold_s = time.monotonic() - began
-        self.target = Target.parse(self.about["target"])
+        self.target = Target.parse(str(self.about["target"]))
         if self.flights is None:
-            self.setup = replace(self.setup, device=self.about["id"])
+            self.setup = replace(self.setup, device=str(self.about["id"]))
         else:
             self._expect = fingerprint(self.about, self.work if self.work.origin is not None else None)
         if self.work.origin is None:
@@ -182,7 +182,7 @@ class Channel:
 
     def until_the_end(self) -> float | None:
         """Seconds left of the budget; None without one."""
-        o = self.options
+        o = self.spec
         return None if o.budget_s is None or o.started is None else o.started + o.budget_s - time.monotonic()
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorir.api.candidate import Candidate, trace_text
 from tensorir.api.frozen import log_for
@@ -14,6 +14,7 @@ from tensorir.api.identity import compute_digest, folder_of, place_of, suits, ta
 from tensorir.api.load import left_out, regenerate
 from tensorir.api.shape_outcome import Portfolio, ShapeResult
 from tensorir.api.shape_set import understood
+from tensorir.codec import Json
 from tensorir.errors import NotTuned, Problem
 from tensorir.errors.needs import need_path
 from tensorir.export.asked import by_language, each_language, places, refuse_sets
@@ -92,7 +93,7 @@ class RecordedSet:
         return export_set(parts, path, to, name=name, dispatch=portfolio.dispatch, files=files, about=more)
 
 
-def about_record(record: Record) -> dict[str, Any]:
+def about_record(record: Record) -> Json:
     """What an exported folder says of the record that its kernel is from."""
     return {key: record[key] for key in ("id", "time_s", "device", "versions", "started")}
 

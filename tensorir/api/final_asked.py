@@ -15,20 +15,20 @@ from tensorir.tune.trial import CANCELLED, FinalRound, Outcome, Reply
 
 if TYPE_CHECKING:
     from tensorir.api.channel import Channel
-    from tensorir.api.options import Options
     from tensorir.api.questions import Final
     from tensorir.api.reference import Reference
+    from tensorir.tune.spec import RunSpec
 
 RACE_SHARE = 0.25  # of the time that the search took is worth spending on which of its finalists is fastest
 LEAST_LEFT_S = 1.0  # of the budget, or there is no round
 
 
-def race_s(options: Options, searched_s: float | None) -> float:
+def race_s(spec: RunSpec, searched_s: float | None) -> float:
     """Return the seconds that the finalists race at most; searched_s: as for ``Measurer.final``."""
-    if options.final_s is not None:
-        return options.final_s
+    if spec.final_s is not None:
+        return spec.final_s
     if searched_s is None:
-        searched_s = time.monotonic() - (options.started or math.inf)
+        searched_s = time.monotonic() - (spec.started or math.inf)
     return max(1.0, RACE_SHARE * searched_s)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorir.api.candidate import Refused, prepare, steps_text, trace_text
 from tensorir.api.identity import command_for
@@ -35,7 +35,7 @@ def is_frozen(log: str) -> bool:
         return True  # reading it says what is wrong
 
 
-def log_for(work: Work, log: str, device: Mapping[str, Any] | None = None) -> str:
+def log_for(work: Work, log: str, device: Mapping[str, object] | None = None) -> str:
     """The log to choose from: ``log``, or the file of TENSORIR_FROZEN where that pins this workload on this device.
 
     device: as in a record; any when None
@@ -57,7 +57,7 @@ def _records(work: Work, log: str) -> list[Record]:
     return list(LogReader(log).records(workload=work.title))
 
 
-def _on(record: Record, device: Mapping[str, Any]) -> bool:
+def _on(record: Record, device: Mapping[str, object]) -> bool:
     return bool(record["device"].get("name") == device.get("name"))
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir._package import PACKAGE_VERSION
 from tensorir.api.operator import flag_words
+from tensorir.codec import Json
 from tensorir.expr.program import program_of
 from tensorir.ir.text import show, text
 from tensorir.ir.tree import Reduce, Update
@@ -43,13 +44,13 @@ def compute_digest(work: Work) -> str:
     return hashlib.sha256("\n".join([*lines, *seen]).encode()).hexdigest()[:32]
 
 
-def describe(device: Device) -> dict[str, Any]:
+def describe(device: Device) -> Json:
     """What a record says about the device: plain text, and the limits as a target that can be parsed again."""
     target = replace(device.target, device="")
     return {**device.identity, "id": device.name, "kind": target.kind, "target": target.text}
 
 
-def versions_of(device: Mapping[str, Any], search: bool = True) -> dict[str, str]:
+def versions_of(device: Mapping[str, object], search: bool = True) -> dict[str, str]:
     """Versions of what makes the kernel, and of what searched unless ``search`` is False."""
     found = {"tensorir": PACKAGE_VERSION, "python": platform.python_version()}
     found |= {key: str(device[key]) for key in ("compiler", "pyopencl", "cupy") if key in device}
@@ -65,7 +66,7 @@ def versions_of(device: Mapping[str, Any], search: bool = True) -> dict[str, str
     return found
 
 
-def identity_of(work: Work, device: Mapping[str, Any], search: bool = True) -> Identity:
+def identity_of(work: Work, device: Mapping[str, object], search: bool = True) -> Identity:
     """The identity of this workload's records on a device (as ``describe`` gives it).
 
     search: with the versions of what searched, which records say and no comparison asks for
@@ -73,7 +74,7 @@ def identity_of(work: Work, device: Mapping[str, Any], search: bool = True) -> I
     return Identity(work.title, compute_digest(work), device, versions_of(device, search))
 
 
-def fingerprint(device: Mapping[str, Any], work: Work | None = None) -> dict[str, Any]:
+def fingerprint(device: Mapping[str, object], work: Work | None = None) -> Json:
     """What must be the same wherever trials of one run are measured, or their times could not be compared."""
     found: dict[str, Any] = {key: device.get(key) for key in ("name", "driver", "target")}
     found |= relevant(versions_of(device, search=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tensorir.api.bench import BESIDE, WHOLE
-from tensorir.api.options import Options
+from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import Outcome
 
 REFERENCE_S = 600.0  # a reference in Python may take its time
@@ -19,13 +19,13 @@ PEER_SHARE = 0.25  # of what is left of the budget at most,
 PEER_LEAST_S = 10.0  # or half of it where that is less than this: the first look imports the library
 
 
-def limits_of(options: Options) -> dict[str, float]:
+def limits_of(spec: RunSpec) -> dict[str, float]:
     """Return the seconds that each phase may take, those of single finalists included."""
-    run, compile_ = options.timeout, options.compile_timeout
+    run, compile_ = spec.timeout, spec.compile_timeout
     limits = {"setup": SETUP_S, "reference": REFERENCE_S, "schedule": run, "emit": run, "check": max(run, CHECK_S)}
     limits |= {"compile": compile_, BESIDE: compile_ + run, "run": run, WHOLE: run, "time": 10 * run}
     limits |= {"baseline": PEER_S}
-    for n in range(options.top + 2):
+    for n in range(spec.top + 2):
         limits |= {f"{phase} {n}": run for phase in ("run", "schedule", "emit")}
         limits |= {f"compile {n}": compile_}
     return limits

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorir.api.build import Executable
 from tensorir.api.candidate import Candidate, Refused, prepare, quiet, steps_text, trace_text
@@ -114,7 +114,7 @@ def _first_good(work: Work, records: Iterable[Record], device: Device) -> tuple[
     return None, stale, wrong
 
 
-def _again(work: Work, template: str, config: Mapping[str, Any], device: Device) -> Callable[[str], Part]:
+def _again(work: Work, template: str, config: Mapping[str, object], device: Device) -> Callable[[str], Part]:
     """What lowers the kernel for another target, for export; a loaded kernel needs none of it."""
 
     def again(wanted: str) -> Part:

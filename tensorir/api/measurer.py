@@ -16,7 +16,6 @@ from tensorir.api.candidate import Refused, prepare
 from tensorir.api.channel import Channel, Shared
 from tensorir.api.final_asked import final_round, race_s
 from tensorir.api.limits import Experience
-from tensorir.api.options import Options
 from tensorir.api.places import Neighbours
 from tensorir.api.questions import (
     Build,
@@ -41,6 +40,7 @@ from tensorir.tune.flight import Flights, Sent
 from tensorir.tune.log import Record, key_of
 from tensorir.tune.outcome import reason_of
 from tensorir.tune.record import steady_s
+from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import FinalRound, Outcome, Peer, Trial
 
 if TYPE_CHECKING:
@@ -63,12 +63,12 @@ class Measurer:
         self,
         work: Work,
         device: str | Device | Sequence[str | Device] | None,
-        options: Options,
+        spec: RunSpec,
         shared: Shared | None = None,
     ) -> None:
         """shared: ``shareable`` of the measurer of another workload on the same devices, used when that one is not."""
-        self.work, self.options = work, options
-        self.channel = Channel(work, device, options, shared)
+        self.work, self.spec = work, spec
+        self.channel = Channel(work, device, spec, shared)
         self.experience = Experience()
         self.reference = Reference(partial(self._made, check=False), self.digests, self.channel.folder)
         self._unwatched = True
@@ -114,7 +114,7 @@ class Measurer:
 
     # --- what the search calls
 
-    def known(self, records: Sequence[Record], default: Mapping[str, Any], levels: Sequence[Record] = ()) -> None:
+    def known(self, records: Sequence[Record], default: Mapping[str, object], levels: Sequence[Record] = ()) -> None:
         """Take over the best time of earlier records, and which configuration others are timed with.
 
         levels: usable trials of the log, whether or not they count in this run (``Reference.known``)
@@ -129,12 +129,12 @@ class Measurer:
         """Configurations that are built at once; several only where the runtime keeps on disk what it compiles, and
         where they are made in the processes that build them.
         """
-        asked = self.options.builders
+        asked = self.spec.builders
         if self.work.origin is None:
             return 1
         if self.channel.flights is not None or POCL not in str(self.channel.about.get("platform", "")).lower():
             return 1
-        if asked is None and (self.options.budget_s or math.inf) < WORTH_S:
+        if asked is None and (self.spec.budget_s or math.inf) < WORTH_S:
             return 1
         return min(MOST, cores()) if asked is None else asked
 
@@ -176,10 +176,10 @@ class Measurer:
         return outcome.knowing(wanted.known)
 
     def _measured(self, question: Measure, remaining: float | None) -> Outcome:
-        limits = self.experience.limits(question.best_s, self.options.timeout)
+        limits = self.experience.limits(question.best_s, self.spec.timeout)
         return self.channel.ask(question, remaining, limits).outcome
 
-    def _learn(self, template: str, config: Mapping[str, Any], outcome: Outcome, default: bool) -> None:
+    def _learn(self, template: str, config: Mapping[str, object], outcome: Outcome, default: bool) -> None:
         """Judge later trials by this one."""
         self.experience.took(outcome)
         if not outcome.ok:
@@ -199,7 +199,7 @@ class Measurer:
         except Refused as refused:
             return refused.outcome
         question = Measure(wanted, trial.best_s, self._standard(), self.channel.until_the_end())
-        limits = self.experience.limits(trial.best_s, self.options.timeout)
+        limits = self.experience.limits(trial.best_s, self.spec.timeout)
         return Sent(encode(self.channel.request(question, limits)), wanted.known)
 
     def watched(self, on_trial: Callable[[Record], object] | None, record: Record) -> None:
@@ -220,7 +220,7 @@ class Measurer:
         if first and outcome.ok and flights is not None and not flights.under_way:
             self._first_baseline(self.channel.until_the_end())
 
-    def _made(self, template: str, config: Mapping[str, Any], check: bool = True) -> Wanted:
+    def _made(self, template: str, config: Mapping[str, object], check: bool = True) -> Wanted:
         """What a worker must know of a configuration; raises Refused where it cannot be made.
 
         check: False for one whose trial has been
@@ -249,26 +249,26 @@ class Measurer:
             found += decode(Digests, reply.answer).found if reply.ok else [r["source_sha256"] for r in some]
         return found
 
-    def _digest(self, template: str, config: Mapping[str, Any]) -> str | None:
+    def _digest(self, template: str, config: Mapping[str, object]) -> str | None:
         try:
             return prepare(self.work, template, config, self.channel.target, check=False).source.sha256
         except Refused:
             return None
 
     def _first_baseline(self, remaining: float | None) -> None:
-        told = (self.options.on_baseline, self.options.on_peer)
+        told = (self.spec.on_baseline, self.spec.on_peer)
         if told == (None, None) or (remaining is not None and remaining < LEAST_LEFT_S):
             return
         reply = self.channel.ask(FirstPeer(self._standard()), None if remaining is None else 0.5 * remaining)
         if self.reference.fell(reply) or not reply.ok or reply.answer is None:
             return
         peer = decode(Peer, reply.answer)
-        if self.options.on_baseline is not None:
-            self.options.on_baseline(peer.name, peer.time_s)
-        if self.options.on_peer is not None:
-            self.options.on_peer(encode(peer))
+        if self.spec.on_baseline is not None:
+            self.spec.on_baseline(peer.name, peer.time_s)
+        if self.spec.on_peer is not None:
+            self.spec.on_peer(encode(peer))
 
-    def check(self, template: str, config: Mapping[str, Any]) -> Checks:
+    def check(self, template: str, config: Mapping[str, object]) -> Checks:
         """All checks of one configuration."""
         try:
             wanted = self._made(template, config)
@@ -280,7 +280,7 @@ class Measurer:
             return decode(Checks, reply.answer)
         return Checks((Checked("worker", False, reason_of(encode(reply))),))
 
-    def against(self, template: str, config: Mapping[str, Any]) -> FinalRound:
+    def against(self, template: str, config: Mapping[str, object]) -> FinalRound:
         """A configuration timed in turn with all of its peers."""
         record = {"template": template, "config": dict(config), "source_sha256": None}
         reply = self.channel.ask(self._final([record], AGAINST_S, all_peers=True), None)
@@ -304,7 +304,7 @@ class Measurer:
     ) -> Final:
         return Final(
             tuple(self._finalist(r) for r in finalists),
-            race_s(self.options, searched_s),
+            race_s(self.spec, searched_s),
             secrets.randbelow(10_000),
             None if left is None else max(0.5, 0.85 * left - 0.5),
             all_peers=all_peers,

@@ -25,7 +25,7 @@ def rebuild(origin: Origin) -> Workload:
     return made
 
 
-def from_file(place: str, name: str, options: Mapping[str, Any]) -> Workload:
+def from_file(place: str, name: str, options: Mapping[str, object]) -> Workload:
     """Run a user's Python file and call its function NAME with ``options``; it returns a Workload."""
     path = Path(place)
     if not path.is_file():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorir._package import PACKAGE_VERSION
+from tensorir.codec import Json
 from tensorir.errors import TensorIRError, refuse
 from tensorir.runtime.cache import Cache, default_cache, pack_entry, unpack_entry
 from tensorir.runtime.device import devices, open_device
@@ -36,7 +37,7 @@ def export_pack(
     workloads: Sequence[str] = (),
     make: Callable[[str], Workload | None] | None = None,
     device: str | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """Pack the valid records of ``workloads`` (titles; all when empty) and every kernel of theirs in the cache.
 
     make: the workload of a title; its chosen kernel is loaded first, so that it is compiled, checked and in the cache.
@@ -117,7 +118,7 @@ def _small_enough(path: Path, members: dict[str, bytes]) -> None:
         raise refuse(PackError, "pack.too-large", message, hint="--workload, or a frozen file as --log")
 
 
-def import_pack(path: str | os.PathLike[str], log: str) -> dict[str, Any]:
+def import_pack(path: str | os.PathLike[str], log: str) -> Json:
     """Verify a packed log as a whole, then put its kernels into the artifact cache and its records below ``log``.
 
     An entry that the cache has already stays as it is. Returns ``records``, ``artifacts``, ``known`` (artifacts that
@@ -192,7 +193,7 @@ class _Devices:
         self.rows: dict[tuple[str, str], dict[str, Any]] = {}
         self._here = [i for i in devices() if i.usable and not i.simulator]
 
-    def _row(self, name: str, driver: str, here: Callable[[], bool]) -> dict[str, Any]:
+    def _row(self, name: str, driver: str, here: Callable[[], bool]) -> Json:
         if (name, driver) not in self.rows:
             made = {"name": name, "driver": driver, "here": here(), "records": 0, "artifacts": 0}
             self.rows[name, driver] = made

@@ -47,7 +47,7 @@ class Peaks:
     busy: str = ""
 
 
-def known_peaks(device: Mapping[str, Any]) -> Peaks | None:
+def known_peaks(device: Mapping[str, object]) -> Peaks | None:
     """What was measured earlier on this machine of a device of this name, driver and limits (as records have them)."""
     found = default_cache().get(_key(device))
     try:
@@ -76,7 +76,7 @@ def measured_peaks(record: Record) -> Peaks | None:
     return found
 
 
-def _key(device: Mapping[str, Any]) -> str:
+def _key(device: Mapping[str, object]) -> str:
     return cache_key(
         kind="peaks",
         kernels=(CHAINS, STEPS, LOADS, READ_BYTES),

@@ -107,7 +107,7 @@ class Wanted:
     """
 
     template: str
-    config: Mapping[str, Any]
+    config: Mapping[str, object]
     ready: Ready | None = None
     sha256: str | None = None
 
@@ -242,7 +242,7 @@ class Request:
     do: str
     question: Mapping[str, Any]
     setup: Setup
-    expect: Mapping[str, Any] | None = None
+    expect: Mapping[str, object] | None = None
     limits: Mapping[str, float] | None = None
 
     @classmethod
@@ -263,7 +263,7 @@ class Request:
 class Described:
     """A device (``tensorir.api.identity.describe``), and the names of the libraries that could run there."""
 
-    device: Mapping[str, Any]
+    device: Mapping[str, object]
     baselines: tuple[str, ...] = ()
 
 

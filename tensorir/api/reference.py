@@ -39,7 +39,7 @@ class Reference:
         self._levels: list[Record] = []  # trials of earlier runs that they can be timed with instead
         self.chosen: Standard | None = None
 
-    def known(self, default: Mapping[str, Any], levels: Sequence[Record]) -> None:
+    def known(self, default: Mapping[str, object], levels: Sequence[Record]) -> None:
         """Take over usable trials of the log, whether or not they count in this run, and which is the default.
 
         Others are timed with one of them, the default or else the earliest, so that all drifts of the log are on the
@@ -58,12 +58,12 @@ class Reference:
                 self.measured(record["template"], record["config"], steady_s(record), record["source_sha256"])
         return self.chosen
 
-    def stands_in(self, template: str, config: Mapping[str, Any]) -> None:
+    def stands_in(self, template: str, config: Mapping[str, object]) -> None:
         """What was measured is the default, or stands in for it, unless there is a reference."""
         if self.chosen is None:
             self._default = key_of({"template": template, "config": config})
 
-    def measured(self, template: str, config: Mapping[str, Any], seconds: float, sha256: str | None) -> None:
+    def measured(self, template: str, config: Mapping[str, object], seconds: float, sha256: str | None) -> None:
         """A valid trial took so long: the default becomes the reference, unless it takes too long to be one."""
         is_default = key_of({"template": template, "config": config}) == self._default
         if self.chosen is not None or not is_default or seconds >= LONG_S:

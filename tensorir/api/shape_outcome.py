@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorir.codec import encode, travels
+from tensorir.codec import Json, encode, travels
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_path
 from tensorir.errors.shown import Shown, few_lines
@@ -155,7 +155,7 @@ class Portfolio(Shown):
             )
         return cls(dispatch, regret, found.exact, tuple(served), records)
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         """The kernels, the shapes and the tree as plain data."""
         d = self.dispatch
         kernels = [
@@ -168,7 +168,7 @@ class Portfolio(Shown):
         made = {"regret": self.regret, "exact": self.exact, "kernels": kernels, "shapes": shapes}
         return {**made, "fixed": d.fixed, "tree": tree_json(d.tree)}
 
-    def files(self, name: str, device: Mapping[str, Any]) -> dict[str, str]:
+    def files(self, name: str, device: Mapping[str, object]) -> dict[str, str]:
         """The choice as code, in Python and C, and as data: file names and texts.
 
         name:   of the operator
@@ -243,7 +243,7 @@ class SetOutcome(Shown):
         times = [(r.weight, r.best_s if which == "best" else r.default_s) for r in self.results]
         return None if any(t is None for _, t in times) else sum(w * t for w, t in times if t is not None)
 
-    def choose(self, **parameters: Any) -> dict[str, Any]:
+    def choose(self, **parameters: Any) -> Json:
         """``{"template": …, "config": …}`` for a shape: what ``work.schedule(**…)`` takes.
 
         The kernel of the tuned shape with these parameters, or by the decision tree. Raises DeclarationError for
@@ -273,7 +273,7 @@ class SetOutcome(Shown):
             raise refuse(DeclarationError, "shapes.unwritable", message) from None
         return path
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         """The document of ``tensorir tune --shapes … --json``."""
         totals = {f"{which}_s": self.total_s(which) for which in ("default", "best", "kernel")}
         return {

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tensorir.api.identity import folder_of
 from tensorir.api.measurer import Measurer
-from tensorir.api.options import Options
 from tensorir.api.tuning import Session
 from tensorir.errors import TensorIRError
-from tensorir.tune.elsewhere import Table, tables
+from tensorir.tune.elsewhere import tables
+from tensorir.tune.interfaces import Part, Table, Task
 from tensorir.tune.log import Choice, LogReader, LogWriter, Record, choose
 from tensorir.tune.outcome import TuneOutcome, grouped_reasons
 from tensorir.tune.record import steady_s
 from tensorir.tune.slices import Given, Kept
+from tensorir.tune.spec import RunSpec
+from tensorir.tune.trial import FinalRound
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
@@ -70,11 +72,11 @@ class ShapeSearch:
 
     def __init__(
         self, work: Work, weight: float, device: str | Device | Sequence[str | Device] | None,
-        options: Options, clock: Clock,
+        spec: RunSpec, clock: Clock,
     ) -> None:  # fmt: skip
         self.work, self.weight, self.title, self.clock = work, weight, work.title, clock
-        self.options = replace(options, on_trial=self._seen, patience=None)
-        self._given, self._device = options, device
+        self.spec = replace(spec, on_trial=self._seen, patience=None)
+        self._given, self._device = spec, device
         self._session: Session | None = None
         self._measurer: Measurer | None = None
         self._log: LogWriter | None = None
@@ -163,11 +165,11 @@ class ShapeSearch:
         """Trials after the one that found the best."""
         return len(self.curve) - 1 - self.curve.index(self.curve[-1]) if self.curve else 0
 
-    def knows(self, template: str, config: Mapping[str, Any]) -> bool:
+    def knows(self, template: str, config: Mapping[str, object]) -> bool:
         """Whether this configuration was measured here."""
         return any(r["template"] == template and r["config"] == config for r in self.records)
 
-    def legal(self, template: str, config: Mapping[str, Any]) -> bool:
+    def legal(self, template: str, config: Mapping[str, object]) -> bool:
         """Whether this shape can have this configuration."""
         return self.session.legal(template, config)
 
@@ -181,11 +183,11 @@ class ShapeSearch:
 
     def default(self, until: float | None, grace_s: float) -> TuneOutcome:
         """Measure the default, unless something is known already; it may take ``grace_s`` longer."""
-        return self._search(until, trials=1, grace_s=grace_s)
+        return self._search(until, 1, part=replace(self._part, grace_s=grace_s))
 
     def slice(self, until: float | None, trials: int) -> TuneOutcome:
         """Some trials of the strategy's choice."""
-        outcome = self._search(until, trials=len(self.records) + trials, priors=self._tables())
+        outcome = self._search(until, len(self.records) + trials, replace(self._task(), priors=self._tables()))
         self.exhausted = outcome.stopped == "exhausted"
         self.content = outcome.stopped == "gain"
         return outcome
@@ -204,28 +206,38 @@ class ShapeSearch:
             name = next(n for n, s in spaces.items() if s is space)
             return Given([*rows[name]])
 
-        return self._search(until, trials=known + len(wanted), spaces=spaces, make=make, defaults=False)
+        part = Part(make=make, defaults=False, grace_s=0.0, clock=self.clock)
+        return self._search(until, known + len(wanted), replace(self._task(), spaces=spaces), part)
 
     def confirm(self, until: float | None, also: Sequence[str]) -> TuneOutcome:
         """The final round."""
-        top = min(self._given.top, FINALISTS)
         final = partial(self.session.measurer.final, searched_s=sum(self.costs))
-        self.outcome = self._search(until, trials=1, final=final, also=also, top=top)
+        part = replace(self._part, also=frozenset(also))
+        self.outcome = self._search(until, 1, part=part, final=final, top=min(self._given.top, FINALISTS))
         return self.outcome
 
-    def _search(self, until: float | None, **changed: Any) -> TuneOutcome:
-        session = self.session
+    @property
+    def _part(self) -> Part:
+        """A slice goes on with the strategies of the ones before, and has no time but its own."""
+        return Part(make=self._strategy, grace_s=0.0, clock=self.clock)
+
+    def _task(self) -> Task:
+        """What is known of other shapes is told at the beginning of a strategy only."""
+        return replace(self.session.task, reuse=[*self.session.earlier, *self.records], priors={})
+
+    def _search(
+        self, until: float | None, trials: int, task: Task | None = None, part: Part | None = None,
+        final: Callable[..., FinalRound] | None = None, top: int | None = None,
+    ) -> TuneOutcome:  # fmt: skip
         now = self._last = self.clock()
-        options = replace(self.options, started=now, budget_s=None if until is None else until - now)
-        given: dict[str, Any] = {"final": None, "make": self._strategy, "clock": self.clock, "priors": {}}
-        given |= {"grace_s": 0.0, **changed}
-        given["ahead"] = session.measurer if session.measurer.width > 1 else None
-        reuse = [*session.earlier, *self.records]
-        outcome = session.search(options, reuse=reuse, log=self._log, **given)
+        spec = replace(self.spec, started=now, budget_s=None if until is None else until - now, trials=trials)
+        spec = spec if top is None else replace(spec, top=top)
+        bench = replace(self.session.bench, final=final)
+        outcome = self.session.search(spec, self._log, task or self._task(), bench, part or self._part)
         self.error = self.error or outcome.error
         return outcome
 
-    def _tables(self) -> dict[str, list[Table]]:
+    def _tables(self) -> Mapping[str, Sequence[Table]]:
         """What strategies that have not begun may start from; those that go on have taken it."""
         waiting = {n: s for n, s in self.session.spaces.items() if n not in self._kept or not self._kept[n].begun}
         return tables([*self.session.earlier, *self.near], self.session.identity, waiting) if waiting else {}
@@ -258,7 +270,7 @@ class ShapeSearch:
         """The outcome with the trials of all slices; None where nothing was measured."""
         if not self.records:
             return None
-        found = self.outcome or self._search(None, trials=1)  # that measures nothing any more
+        found = self.outcome or self._search(None, 1)  # that measures nothing any more
         new = self.counts.total()
         return replace(
             found,

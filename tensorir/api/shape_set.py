@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.api.identity import distance
 from tensorir.api.near import FEW
-from tensorir.api.options import Options
 from tensorir.api.places import device_names
 from tensorir.api.shape_outcome import Portfolio, SetOutcome, ShapeResult
 from tensorir.api.shape_search import FINALISTS, Clock, ShapeSearch
@@ -22,12 +21,13 @@ from tensorir.errors import DeclarationError, DeviceError, refuse
 from tensorir.errors.needs import need_list, need_number, wrong
 from tensorir.tune.dispatch import aligned
 from tensorir.tune.gains import expected_gain
+from tensorir.tune.interfaces import GRACE_S
 from tensorir.tune.log import Record, key_of
-from tensorir.tune.loop import GRACE_S
 from tensorir.tune.outcome import TuneOutcome
 from tensorir.tune.portfolio import REGRET
 from tensorir.tune.process import WorkerError
 from tensorir.tune.record import steady_s
+from tensorir.tune.spec import RunSpec
 from tensorir.tune.store import LogError
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def tune_shapes(
     """
     from tensorir.show.live import Several, watched
 
-    made = Options.of(trials, budget, seed, log, on_trial, executor, options)
+    given = {"trials": trials, "budget": budget, "seed": seed, "log": log, "on_trial": on_trial}
+    made = RunSpec.of(**given, executor=executor, **options)
     works, numbers = understood(works, weights, regret)
     cell = Several(works, numbers, made)
     return watched(cell, made, lambda heard: tune_set(works, numbers, device, heard, regret))
@@ -80,20 +81,20 @@ def tune_shapes(
 
 def tune_set(
     works: Sequence[Work], weights: Sequence[float] | None, device: str | Device | Sequence[str | Device] | None,
-    options: Options, regret: float = REGRET, clock: Clock = time.monotonic,
+    spec: RunSpec, regret: float = REGRET, clock: Clock = time.monotonic,
 ) -> SetOutcome:  # fmt: skip
-    """``tune_shapes`` with its options made."""
+    """``tune_shapes`` as a RunSpec asks for it."""
     works, numbers = understood(works, weights, regret)
     width = max(1, len(device_names(device)))
-    options = replace(options, started=clock() if options.started is None else options.started)
+    spec = replace(spec, started=clock() if spec.started is None else spec.started)
     with ExitStack() as stack:
         for work in works:  # what can be said without a device is said before anything is measured
-            refuse_options(work, options)
-        own = [replace(options, seed=(options.seed + 1000 * n) % 2**63) for n in range(len(works))]  # where each looks
+            refuse_options(work, spec)
+        own = [replace(spec, seed=(spec.seed + 1000 * n) % 2**63) for n in range(len(works))]  # where each looks
         shapes = [ShapeSearch(w, x, device, o, clock) for w, x, o in zip(works, numbers, own, strict=True)]
         for shape in shapes:
             stack.callback(shape.close)
-        return _SetRun(shapes, options, regret, clock, width).run()
+        return _SetRun(shapes, spec, regret, clock, width).run()
 
 
 def understood(
@@ -127,18 +128,16 @@ class _Ended(Exception):  # the run is over, nothing went wrong
 class _SetRun:
     """The phases of a run over all shapes."""
 
-    def __init__(
-        self, shapes: list[ShapeSearch], options: Options, regret: float, clock: Clock, width: int = 1
-    ) -> None:
+    def __init__(self, shapes: list[ShapeSearch], spec: RunSpec, regret: float, clock: Clock, width: int = 1) -> None:
         self.width, self._shared = width, None  # devices that measure at the same time, and what asks them
         self.every = self.shapes = shapes
-        self.options, self.regret, self.clock = options, regret, clock
-        assert options.started is not None
-        self.start = options.started
-        self.end = None if options.budget_s is None else self.start + options.budget_s
-        crossing = 0 if options.trials is None else min(options.trials // 4, len(shapes) - 1)
-        self.limit = None if options.trials is None else options.trials - crossing
-        self.crossing_s = CROSS * (options.budget_s or 0.0)
+        self.spec, self.regret, self.clock = spec, regret, clock
+        assert spec.started is not None
+        self.start = spec.started
+        self.end = None if spec.budget_s is None else self.start + spec.budget_s
+        crossing = 0 if spec.trials is None else min(spec.trials // 4, len(shapes) - 1)
+        self.limit = None if spec.trials is None else spec.trials - crossing
+        self.crossing_s = CROSS * (spec.budget_s or 0.0)
         self.stopped = "budget"
 
     def run(self) -> SetOutcome:
@@ -175,7 +174,7 @@ class _SetRun:
                 self._slice(chosen)
             self.stopped = self._why()
             self._cross()
-            self.limit, self.crossing_s = self.options.trials, 0.0
+            self.limit, self.crossing_s = self.spec.trials, 0.0
         self._confirm()
 
     def _open(self, shape: ShapeSearch) -> None:
@@ -216,7 +215,7 @@ class _SetRun:
             return "exhausted"
         if not any(s.left(self.limit) for s in self.shapes):
             return "trials"
-        patience = self.options.patience
+        patience = self.spec.patience
         if patience is not None and all(s.since_best >= patience or not s.left(self.limit) for s in self.shapes):
             return "patience"
         if all(s.content or s.exhausted for s in self.shapes):
@@ -249,9 +248,9 @@ class _SetRun:
 
     def _final_s(self) -> float:
         """Seconds for the final rounds: as if every finalist were built and measured afresh."""
-        if self.options.budget_s is None:
+        if self.spec.budget_s is None:
             return 0.0
-        return min(FINAL * self.options.budget_s, sum(map(self._round_s, self.shapes)))
+        return min(FINAL * self.spec.budget_s, sum(map(self._round_s, self.shapes)))
 
     def _round_s(self, shape: ShapeSearch) -> float:
         return (min(FINALISTS, len(shape.records)) + 3) * shape.cost_s
@@ -264,7 +263,7 @@ class _SetRun:
 
     def _next(self) -> ShapeSearch | None:
         """The shape with the greatest expected gain, among those with trials and time left."""
-        patience = self.options.patience
+        patience = self.spec.patience
         left = self._time(self._explore_until())
         open_ = [
             s
@@ -327,10 +326,10 @@ class _SetRun:
             popular = self._popular()
             for shape in sorted(self.shapes, key=lambda s: -s.weight * (s.curve[-1] if s.curve else 0.0)):
                 found = sorted(self._elsewhere(shape), key=lambda f: (f[0] / max(1, popular[key_of(f[1])]), f[1]["id"]))
-                if not found or not shape.left(self.options.trials) or self._affordable(shape, until) < 1:
+                if not found or not shape.left(self.spec.trials) or self._affordable(shape, until) < 1:
                     continue
                 known = len(shape.records)
-                self._note(shape.these(until, [r for _, r in found[: self.width]], self.options.trials))
+                self._note(shape.these(until, [r for _, r in found[: self.width]], self.spec.trials))
                 going = going or len(shape.records) > known
 
     def _popular(self) -> Counter[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from tensorir.api.work import Work
 from tensorir.export.part import Part
@@ -12,14 +11,14 @@ from tensorir.target import Target
 
 
 def part_of_work(
-    work: Work, template: str, config: Mapping[str, Any], target: Target, about: Mapping[str, Any] | None = None
+    work: Work, template: str, config: Mapping[str, object], target: Target, about: Mapping[str, object] | None = None
 ) -> Part:
     """The program of a configuration, tested against the workload's reference."""
     made = work.schedule(config, template=template, target=target)._part()
     return work._tested(replace(made, about=about or {}), template, again_of_work(work, template, config, target))
 
 
-def again_of_work(work: Work, template: str, config: Mapping[str, Any], target: Target) -> Callable[[str], Part]:
+def again_of_work(work: Work, template: str, config: Mapping[str, object], target: Target) -> Callable[[str], Part]:
     """What lowers a configuration that was chosen for ``target`` for another one; see ``Part.again``.
 
     Where its schedule cannot be lowered so, it gives the workload's default there, which ``about`` says.

@@ -7,16 +7,16 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorir.api.identity import folder_of, identity_of
 from tensorir.api.measurer import Measurer
 from tensorir.api.near import near_records
-from tensorir.api.options import Options
 from tensorir.api.resumed import current
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.habits import meant
 from tensorir.target import Target
+from tensorir.tune.interfaces import Bench, Part, Task
 from tensorir.tune.legal import listed_until
 from tensorir.tune.log import LogReader, LogWriter, answers, usable
 from tensorir.tune.loop import search
@@ -24,6 +24,7 @@ from tensorir.tune.outcome import TuneOutcome
 from tensorir.tune.record import Record, compares
 from tensorir.tune.restrict import parse
 from tensorir.tune.space import Space
+from tensorir.tune.spec import RunSpec
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
@@ -32,15 +33,15 @@ if TYPE_CHECKING:
 LEAST_S = 2.0  # for listing spaces, however small the budget: something is always measured
 
 
-def tune(work: Work, device: str | Device | Sequence[str | Device] | None, options: Options) -> TuneOutcome:
+def tune(work: Work, device: str | Device | Sequence[str | Device] | None, spec: RunSpec) -> TuneOutcome:
     """Search ``work``'s templates on a device; see ``Workload.tune``."""
-    options = replace(options, started=time.monotonic() if options.started is None else options.started)
-    with Measurer(work, device, options) as measurer:
-        session = Session(work, measurer, options)
-        if options.on_start is not None:
-            options.on_start(session.about, session.spaces, len(session.reused))
-        with LogWriter(options.log, session.identity.workload) as log:
-            return session.search(options, log=log, ahead=measurer if measurer.width > 1 else None)
+    spec = replace(spec, started=time.monotonic() if spec.started is None else spec.started)
+    with Measurer(work, device, spec) as measurer:
+        session = Session(work, measurer, spec)
+        if spec.on_start is not None:
+            spec.on_start(session.about, session.spaces, len(session.reused))
+        with LogWriter(spec.log, session.identity.workload) as log:
+            return session.search(spec, log)
 
 
 class Session:
@@ -50,21 +51,21 @@ class Session:
     reused:  those that count here
     """
 
-    def __init__(self, work: Work, measurer: Measurer, options: Options) -> None:
-        refuse_options(work, options)
+    def __init__(self, work: Work, measurer: Measurer, spec: RunSpec) -> None:
+        refuse_options(work, spec)
         self.work, self.measurer = work, measurer
         self.about = measurer.open()
         target = Target.parse(self.about["target"])
-        budget, started = options.budget_s, options.started
+        budget, started = spec.budget_s, spec.started
         end = None if budget is None or started is None else max(started + budget, time.monotonic() + LEAST_S)
         with listed_until(end):
-            self.spaces = _restricted(work, options.restrict, options.templates, target)
+            self.spaces = _restricted(work, spec.restrict, spec.templates, target)
             for space in self.spaces.values():
                 _ = space.legal
         self.identity = identity_of(work, self.about)
-        here = list(LogReader(folder_of(work, options.log)).records())
+        here = list(LogReader(folder_of(work, spec.log)).records())
         # what the log knows of this workload, and of the nearest other shapes for the search to start from
-        found = [] if options.fresh else [*here, *near_records(self.identity, options.log)]
+        found = [] if spec.fresh else [*here, *near_records(self.identity, spec.log)]
         legal = [r for r in found if not self.identity.accepts(r) or self.legal(r["template"], r["config"])]
         self.earlier = current(legal, self.identity, work.templates, measurer.digests)
         self.reused = usable(self.earlier, self.identity)
@@ -73,35 +74,34 @@ class Session:
         default = {"template": first, "config": self.spaces[first].default}
         measurer.known(self.reused, default, usable(here, self.identity))
 
-    def legal(self, template: str, config: Mapping[str, Any]) -> bool:
+    def legal(self, template: str, config: Mapping[str, object]) -> bool:
         """Whether this configuration is among those that are searched."""
         space = self.spaces.get(template)
         return space is not None and space.index(config) >= 0
 
-    def search(self, options: Options, **others: Any) -> TuneOutcome:
-        """``tensorir.tune.loop.search`` with this session's spaces, measurer and records; ``others`` go before them."""
-        given: dict[str, Any] = dict(
-            spaces=self.spaces,
-            measure=self.measurer.measure,
-            identity=self.identity,
-            trials=options.trials,
-            budget_s=options.budget_s,
-            seed=options.seed,
-            reuse=self.earlier,
-            final=self.measurer.final,
-            top=options.top,
-            patience=options.patience,
-            least_gain=options.least_gain,
-            on_trial=options.on_trial
-            if self.measurer.flights is None
-            else partial(self.measurer.watched, options.on_trial),
-            flights=self.measurer.flights,
-            started=options.started,
-            stop=options.stop,
-            flops=self.work.flops,
-            cold_s=self.measurer.cold_s,
-        )
-        found = search(options.strategy, **{**given, **others})
+    @property
+    def task(self) -> Task:
+        """What is searched."""
+        return Task(self.identity, self.spaces, self.earlier, self.work.flops)
+
+    @property
+    def bench(self) -> Bench:
+        """Who measures."""
+        m = self.measurer
+        return Bench(m.measure, m.final, m if m.width > 1 else None, m.flights, m.cold_s)
+
+    def search(
+        self,
+        spec: RunSpec,
+        log: LogWriter | None = None,
+        task: Task | None = None,
+        bench: Bench | None = None,
+        part: Part | None = None,
+    ) -> TuneOutcome:
+        """``tensorir.tune.loop.search`` of this session's task on its bench, or of others."""
+        if self.measurer.flights is not None:
+            spec = replace(spec, on_trial=partial(self.measurer.watched, spec.on_trial))
+        found = search(spec, task or self.task, bench or self.bench, log, part)
         return replace(found, machine=replace(found.machine, waits=self.measurer.waits.told()))
 
 
@@ -113,15 +113,15 @@ def _say_older(records: Sequence[Record]) -> None:
         warnings.warn(f"{text}: they guide the search, and are no results of it", stacklevel=2)
 
 
-def refuse_options(work: Work, options: Options) -> None:
+def refuse_options(work: Work, spec: RunSpec) -> None:
     """Refuse unknown templates, and conditions that no template's knobs give a meaning, before a device is opened."""
-    for template in options.templates:
+    for template in spec.templates:
         if template not in work.templates:
             message = f"{work.name} has no template {template!r}"
             raise ScheduleError(Problem("template.unknown", message, hint=meant("template", template, work.templates)))
-    for condition in options.restrict:
+    for condition in spec.restrict:
         refusals = []
-        for name in options.templates or work.templates:
+        for name in spec.templates or work.templates:
             try:
                 parse(condition, work.templates[name].space.names)
                 break

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.api.operator import Operator
 from tensorir.api.questions import Origin
+from tensorir.codec import Json
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
 from tensorir.errors.habits import meant
 from tensorir.errors.needs import (
@@ -199,7 +200,7 @@ class Work(Shown):
         self._parameters = None if parameters is None else _named("parameters", parameters)
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Json:
         """As given, or the arguments of the function that made the workload."""
         if self._parameters is None and self.origin is not None:
             return dict(self.origin.options)
@@ -297,7 +298,7 @@ class Work(Shown):
             return False
 
     def schedule(
-        self, config: Mapping[str, Any] | None = None, template: str | None = None, target: Any = "opencl"
+        self, config: Mapping[str, object] | None = None, template: str | None = None, target: Any = "opencl"
     ) -> Schedule:
         """The schedule that a template makes for one configuration of its space (its default when None).
 
@@ -370,7 +371,7 @@ def _check_array(a: Tensor | Var, given: Any) -> None:
         raise refuse(DeclarationError, "workload.arguments", message)
 
 
-def _named(name: str, given: Any) -> dict[str, Any]:
+def _named(name: str, given: Any) -> Json:
     return {} if given is None else dict(need_mapping(name, given))
 
 

@@ -267,7 +267,7 @@ def _state_of(setup: Setup) -> State:
     return state
 
 
-def _unfit(state: State, expected: Mapping[str, Any]) -> str:
+def _unfit(state: State, expected: Mapping[str, object]) -> str:
     """Why what is measured here cannot be compared with what other workers measure; empty when it can."""
     try:
         found = fingerprint(describe(state.device), state.work)

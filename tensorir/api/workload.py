@@ -63,16 +63,17 @@ class Workload(Work):
                   worker, as many trials at a time as it has workers. That they do not disturb each other is the
                   caller's to see to: one worker for each device or machine
         options:  ``strategy restrict templates timeout compile_timeout trial_timeout width wait fresh patience
-                  least_gain top final_s started stop live``, see ``tensorir.api.options.Options``
+                  least_gain top final_s started stop live``, see ``tensorir.tune.spec.RunSpec``
 
         Ctrl-C returns the best so far (``status`` "interrupted"). A notebook shows one cell that is renewed twice a
         second, and in the end holds the table of the outcome; ``live=False`` for none.
         """
-        from tensorir.api.options import Options
         from tensorir.api.tuning import tune
         from tensorir.show.live import Single, watched
+        from tensorir.tune.spec import RunSpec
 
-        made = Options.of(trials, budget, seed, log, on_trial, executor, options)
+        given = {"trials": trials, "budget": budget, "seed": seed, "log": log, "on_trial": on_trial}
+        made = RunSpec.of(**given, executor=executor, **options)
         return watched(Single(self, made), made, lambda heard: tune(self, device, heard))
 
     def load(self, device: str | Device | None = None, log: str = "tuning_logs", nearest: bool = False) -> Executable:

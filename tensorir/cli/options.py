@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ import click
 from tensorir.api.operator import Flag
 from tensorir.cli.common import did_you_mean
 from tensorir.errors import DeclarationError
+from tensorir.errors.needs import seconds_of
 from tensorir.ops.operators import FLAGS as OPERATOR_FLAGS
 from tensorir.ops.operators import OPERATORS
 
@@ -34,12 +34,8 @@ class Duration(click.ParamType[Any]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, int | float):
-            return float(value)
-        match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|min|h)?\s*", str(value))
-        unit = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-        seconds = float(match[1]) * unit[match[2] or "s"] if match else 0.0
-        if seconds <= 0:
+        seconds = seconds_of(value)
+        if seconds is None:
             self.fail(f"{value!r} is not a time; try 90s, 5m or 1h", param, ctx)
         return seconds
 

@@ -6,7 +6,6 @@ import shlex
 from importlib.metadata import version
 
 from tensorir.api.measurer import Measurer
-from tensorir.api.options import Options
 from tensorir.api.workload import Origin, Workload
 from tensorir.cli.finding import Finding
 from tensorir.cli.probe import probe
@@ -17,6 +16,7 @@ from tensorir.runtime.caches import pocl_cache, pocl_files
 from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass
 from tensorir.runtime.device import devices
 from tensorir.tune.gp import missing
+from tensorir.tune.spec import RunSpec
 
 
 def find_devices() -> list[Finding]:
@@ -37,7 +37,7 @@ def find_kernel() -> list[Finding]:
     """Compile and run one kernel on the default device, in a process of its own."""
     work: Workload = probe()
     work.origin = Origin("module", "probe", {}, "tensorir.cli.probe")
-    with Measurer(work, None, Options()) as measurer:
+    with Measurer(work, None, RunSpec()) as measurer:
         measurer.open()
         answer = measurer.check("only", {})
     wrong = [c for c in answer.checks if not c.ok]

@@ -6,7 +6,6 @@ import secrets
 from typing import Any
 
 from tensorir.api.measurer import Measurer
-from tensorir.api.options import Options
 from tensorir.cli import common
 from tensorir.cli.chosen import on_device
 from tensorir.cli.common import Stop, put, put_json, say
@@ -19,6 +18,7 @@ from tensorir.runtime.machine import REST
 from tensorir.tune.outcome import Machine, reason_of
 from tensorir.tune.progress import between, rate
 from tensorir.tune.ratio import Ratio, Span, without_slots
+from tensorir.tune.spec import RunSpec
 
 
 def run(
@@ -42,7 +42,7 @@ def run(
 
 
 def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
-    with Measurer(work, device, Options()) as measurer:
+    with Measurer(work, device, RunSpec()) as measurer:
         about = measurer.open()
         chosen = on_device(work, measurer, about, log)
         answer = measurer.against(chosen.template, chosen.config)

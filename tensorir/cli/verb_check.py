@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tensorir.api.measurer import Measurer
-from tensorir.api.options import Options
 from tensorir.api.workload import Workload
 from tensorir.cli import common
 from tensorir.cli.chosen import on_device
@@ -14,6 +13,7 @@ from tensorir.cli.emulated import emulated, table
 from tensorir.cli.options import split
 from tensorir.cli.parse import workloads
 from tensorir.codec import encode
+from tensorir.tune.spec import RunSpec
 
 
 def run(
@@ -41,7 +41,7 @@ def run(
 
 
 def _on_device(work: Workload, device: str | None, log: str) -> dict[str, Any]:
-    with Measurer(work, device, Options()) as measurer:
+    with Measurer(work, device, RunSpec()) as measurer:
         chosen = on_device(work, measurer, measurer.open(), log)
         found = measurer.check(chosen.template, chosen.config)
     return {"workload": work.title, **chosen.json(), "ok": found.ok, "checks": encode(found)["checks"]}

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from tensorir.api.identity import command_for
-from tensorir.api.options import Options
 from tensorir.api.shape_set import tune_set
 from tensorir.api.workload import Workload
 from tensorir.cli import common, onnx_replace
@@ -18,6 +17,7 @@ from tensorir.cli.onnx_replace import Plan
 from tensorir.export.shipped import build
 from tensorir.ops.onnx_nodes import fix_dims, graph_of, others
 from tensorir.target import Target
+from tensorir.tune.spec import RunSpec
 
 TOLERANCE = 1e-4
 """What --test allows, relative to the largest value of an output."""
@@ -90,8 +90,8 @@ def _tune(works: list[Workload], device: str | None, budget: float, log: str) ->
     say(f"tuning {len(works)} workloads for {budget:.0f} s on {where or 'the first device'}")
     counts = Counter(work.name for work in works)
     for name, count in counts.items():
-        options = Options(budget_s=budget * count / len(works), log=log, started=time.monotonic())
-        found = tune_set([w for w in works if w.name == name], None, where, options)
+        spec = RunSpec(budget_s=budget * count / len(works), log=log, started=time.monotonic())
+        found = tune_set([w for w in works if w.name == name], None, where, spec)
         for r in found.results:
             if r.outcome is None:
                 say(f"left out {r.work.title}: {r.refused or 'no time'}")

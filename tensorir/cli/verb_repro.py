@@ -6,7 +6,6 @@ from typing import Any
 
 from tensorir.api.identity import compute_digest
 from tensorir.api.measurer import Measurer
-from tensorir.api.options import Options
 from tensorir.cli import common
 from tensorir.cli.common import (
     Stop,
@@ -20,6 +19,7 @@ from tensorir.cli.common import (
 from tensorir.cli.parse import from_title, record_named, workloads
 from tensorir.cli.tables import config_text
 from tensorir.codec import encode
+from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import Trial
 
 
@@ -37,7 +37,7 @@ def run(
         raise Stop(
             common.LOG, f"{work.title} is not the computation of record {found['id']}: its definition has changed"
         )
-    with Measurer(work, device, Options(timeout=timeout)) as measurer:
+    with Measurer(work, device, RunSpec(timeout=timeout)) as measurer:
         measurer.open()
         result = encode(measurer.measure(Trial(found["template"], found["config"]), None))
     same = result.get("source_sha256") == found["source_sha256"]

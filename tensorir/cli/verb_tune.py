@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tensorir.api.options import Options
 from tensorir.api.shape_set import tune_set
 from tensorir.api.tuning import tune
 from tensorir.api.workload import Workload
@@ -22,6 +21,7 @@ from tensorir.cli.watch_set import watch_set
 from tensorir.runtime.host import target_here
 from tensorir.tune.outcome import TuneOutcome
 from tensorir.tune.portfolio import REGRET
+from tensorir.tune.spec import RunSpec
 
 
 def run(
@@ -60,8 +60,8 @@ def _make(folder: str) -> None:
 
 def _one(work: Workload, device: str | None, began: float, given: dict[str, Any]) -> TuneOutcome:
     with watch(given.pop("progress"), work, given["trials"], given["budget"], began, given["log"]) as seen:
-        options = _options(given, began, seen.on_trial)
-        return tune(work, _several(device), replace(options, on_start=seen.on_start, on_peer=seen.on_peer))
+        spec = _spec(given, began, seen.on_trial)
+        return tune(work, _several(device), replace(spec, on_start=seen.on_start, on_peer=seen.on_peer))
 
 
 def _several(device: str | None) -> Any:
@@ -75,8 +75,8 @@ def _set(
 ) -> int:  # fmt: skip
     """Several shapes under one budget."""
     with watch_set(given.pop("progress"), works, weights, given["budget"], began) as seen:
-        options = _options(given, began, seen.on_trial)
-        found = tune_set(works, weights, _several(device), options, REGRET if regret is None else regret)
+        spec = _spec(given, began, seen.on_trial)
+        found = tune_set(works, weights, _several(device), spec, REGRET if regret is None else regret)
     for r in found.results:
         if r.outcome is None:
             say(f"left out {r.work.title}: {r.refused}" if r.refused else f"no time left for {r.work.title}")
@@ -92,26 +92,13 @@ def _set(
     return code
 
 
-def _options(given: dict[str, Any], started: float, on_trial: Any) -> Options:
-    return Options(
-        trials=given["trials"],
-        budget_s=given["budget"],
-        seed=given["seed"],
-        log=given["log"],
-        on_trial=on_trial,
-        strategy=given["tuner"],
-        restrict=given["restrict"],
-        templates=given["template"],
-        timeout=given["timeout"],
-        compile_timeout=given["compile_timeout"],
-        fresh=given["fresh"],
-        wait=not given["no_wait"],
-        patience=given["patience"],
-        least_gain=given["least_gain"],
-        top=given["top"],
-        builders=given["builders"],
-        started=started,
-    )
+SPELT = {"tuner": "strategy", "template": "templates"}
+"""Flags that have another name in a RunSpec."""
+
+
+def _spec(given: dict[str, Any], started: float, on_trial: Callable[[Any], object]) -> RunSpec:
+    own = {SPELT.get(name, name): value for name, value in given.items()}
+    return RunSpec.of(wait=not own.pop("no_wait"), started=started, on_trial=on_trial, **own)
 
 
 def _code(outcomes: Sequence[TuneOutcome]) -> int:

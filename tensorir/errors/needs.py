@@ -10,6 +10,7 @@ import functools
 import math
 import operator
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ParamSpec, TypeVar
 
@@ -154,3 +155,23 @@ def need_path(name: str, value: Any, error: Class = DeclarationError) -> str:
     if not isinstance(path, str) or not path or "\0" in path:
         raise wrong(name, value, "a path", error)
     return path
+
+
+_UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_TIME = re.compile(rf"\s*(\d{{1,9}}(?:\.\d{{1,6}})?)\s*({'|'.join(_UNITS)})?\s*")
+
+
+def seconds_of(value: Any) -> float | None:
+    """Seconds of "90s", "5m", "1.5h", "250ms" or a number; None for anything else."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if math.isfinite(value) and value > 0 else None
+    match = _TIME.fullmatch(value) if isinstance(value, str) else None
+    return (float(match[1]) * _UNITS[match[2] or "s"] or None) if match else None
+
+
+def need_seconds(value: Any) -> float:
+    """Seconds as ``seconds_of`` reads them; DeclarationError ``tune.time`` for anything else."""
+    found = seconds_of(value)
+    if found is None:
+        raise refuse(DeclarationError, "tune.time", f"{shown(value)} is not a time", hint="90s, 5m, 1h")
+    return found

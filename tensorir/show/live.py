@@ -20,8 +20,8 @@ from tensorir.tune.progress import Progress, SetProgress, between, duration, eta
 from tensorir.tune.record import steady_s
 
 if TYPE_CHECKING:
-    from tensorir.api.options import Options
     from tensorir.api.work import Work
+    from tensorir.tune.spec import RunSpec
 
 EVERY_S = 0.5
 T = TypeVar("T")
@@ -32,9 +32,9 @@ Put = Callable[[str, str], object]
 class Single:
     """What the run of one workload has heard so far."""
 
-    def __init__(self, work: Work, options: Options) -> None:
+    def __init__(self, work: Work, spec: RunSpec) -> None:
         self.title, self.device, self.failed = work.title, "", ""
-        self.state = Progress(total=options.trials, budget_s=options.budget_s, flops=work.flops)
+        self.state = Progress(total=spec.trials, budget_s=spec.budget_s, flops=work.flops)
         self.seconds: list[float | None] = []
 
     def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Any], reused: int) -> None:
@@ -79,9 +79,9 @@ class Single:
 class Several:
     """What the run of several shapes has heard so far."""
 
-    def __init__(self, works: Sequence[Work], weights: Sequence[float], options: Options) -> None:
+    def __init__(self, works: Sequence[Work], weights: Sequence[float], spec: RunSpec) -> None:
         self.title = works[0].name
-        self.state = SetProgress({w.title: x for w, x in zip(works, weights, strict=True)}, options.budget_s)
+        self.state = SetProgress({w.title: x for w, x in zip(works, weights, strict=True)}, spec.budget_s)
 
     def on_trial(self, record: Mapping[str, Any]) -> None:
         """A trial of any shape."""
@@ -115,13 +115,13 @@ class Cell:
         self._started, self._lock, self._over = clock(), threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=contextvars.copy_context().run, args=(self._run,), daemon=True)
 
-    def listening(self, options: Options) -> Options:
-        """Options whose callbacks tell this cell too."""
+    def listening(self, spec: RunSpec) -> RunSpec:
+        """RunSpec whose callbacks tell this cell too."""
         heard: dict[str, Any] = {}
         for name in ("on_start", "on_peer", "on_trial"):
             if (mine := getattr(self.heard, name, None)) is not None:
-                heard[name] = self._both(mine, getattr(options, name))
-        return replace(options, **heard)
+                heard[name] = self._both(mine, getattr(spec, name))
+        return replace(spec, **heard)
 
     def _both(self, mine: Callable[..., object], theirs: Callable[..., object] | None) -> Callable[..., None]:
         def called(*given: Any) -> None:
@@ -153,13 +153,13 @@ class Cell:
         self._thread.join()
 
 
-def watched(heard: Single | Several, options: Options, run: Callable[[Options], T]) -> T:
+def watched(heard: Single | Several, spec: RunSpec, run: Callable[[RunSpec], T]) -> T:
     """What ``run`` returns; in a notebook with a live cell meanwhile, which shows it in the end."""
-    put = screen() if options.live else None
+    put = screen() if spec.live else None
     if put is None:
-        return run(options)
+        return run(spec)
     with Cell(heard, put) as cell:
-        outcome = run(cell.listening(options))
+        outcome = run(cell.listening(spec))
     put(_package.html_of(outcome), repr(outcome))
     _stay(outcome, put)
     return outcome

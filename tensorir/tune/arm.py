@@ -1,34 +1,17 @@
-"""One template in the search: its space, its strategy, and what is known about it."""
+"""The templates of a search: each with its space, its strategy and what is known about it, and which one is next."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from tensorir.tune.pool import HasRows
+from tensorir.tune.interfaces import Make, SpaceLike, Strategy, Task
 from tensorir.tune.record import MOST, Record, drift_of, steady_s
 
-Config = dict[str, Any]
-
-
-class SpaceLike(HasRows, Protocol):
-    """What the loop needs to know of a space; ``tensorir.tune.space.Space`` is one."""
-
-    @property
-    def size(self) -> int: ...
-    @property
-    def default(self) -> Config: ...
-    def config(self, row: int) -> Config: ...
-    def index(self, config: Mapping[str, Any]) -> int: ...
-
-
-class StrategyLike(Protocol):
-    """``tensorir.tune.strategy.Strategy``; ``counts`` and ``surrogate`` are reported where there are any."""
-
-    def ask(self, n: int = 1) -> list[int]: ...
-    def tell(self, row: int, seconds: float | None) -> None: ...
+OPTIMISM = 0.7  # in log time: the median configuration of a space is e**0.9 to e**1.2 slower than its best
+MIN_SHARE = 0.15  # of an equal share of the trials goes to every template
 
 
 @dataclass
@@ -41,7 +24,7 @@ class Arm:
 
     name: str
     space: SpaceLike
-    strategy: StrategyLike
+    strategy: Strategy
     known: set[int] = field(default_factory=set)
     under_way: set[int] = field(default_factory=set)
     best_s: float = math.inf
@@ -52,7 +35,12 @@ class Arm:
         """How many rows were measured or are about to be."""
         return len(self.known) + len(self.under_way)
 
-    def row(self, config: Mapping[str, Any]) -> int:
+    @property
+    def default(self) -> int:
+        """The row of the default."""
+        return int(self.space.index(self.space.default))
+
+    def row(self, config: Mapping[str, object]) -> int:
         """The row of a configuration, -1 when it is not legal. A space that lists a sample lists this one as well:
         a search of such a space finds rows that its next run does not know of.
         """
@@ -86,10 +74,82 @@ class Arm:
         return None
 
 
+class Arms(dict[str, Arm]):
+    """The templates by name; the first one's default is *the* default."""
+
+    @classmethod
+    def opened(
+        cls, task: Task, priors: Mapping[str, Any], make: Make, strategy: str, seed: int, trials: int | None
+    ) -> Arms:
+        """Return the templates of a task, each with a new strategy; trials: of all of them, None for no limit."""
+        share = None if trials is None else -(-trials // max(1, len(task.spaces)))
+        made = cls()
+        for number, (name, space) in enumerate(task.spaces.items()):
+            known = {"priors": priors[name]} if name in priors else {}
+            made[name] = Arm(name, space, make(strategy, space, seed=seed + number, budget=share, **known))
+        return made
+
+    @property
+    def best_s(self) -> float:
+        """The least seconds of a valid result, infinite before there is one."""
+        return min(arm.best_s for arm in self.values())
+
+    @property
+    def under_way(self) -> int:
+        """Rows that are being measured."""
+        return sum(len(arm.under_way) for arm in self.values())
+
+    def row(self, record: Record) -> int | None:
+        """The row of a record's configuration; None when it is not legal here."""
+        arm = self.get(record["template"])
+        row = -1 if arm is None else arm.row(record["config"])
+        return row if row >= 0 else None
+
+    def forget(self) -> None:
+        """What is being measured has not been after all."""
+        for arm in self.values():
+            for row in tuple(arm.under_way):
+                arm.forget(row)
+
+    def is_default(self, record: Record) -> bool:
+        """Whether a record is of *the* default."""
+        arm = next(iter(self.values()), None)
+        return arm is not None and record["template"] == arm.name and self.row(record) == arm.default
+
+    def promising(self) -> Arm | None:
+        """The template to try next: the best time found, less an allowance that shrinks as it is tried.
+
+        A small share is kept for each one whatever its times: a bad default says little about a template.
+        """
+        open_arms = [arm for arm in self.values() if not arm.exhausted]
+        total = sum(arm.tried for arm in self.values())
+        neglected = [arm for arm in open_arms if arm.tried < MIN_SHARE * total / len(self)]
+        if neglected:
+            return neglected[0]
+        times = [arm.best_s for arm in self.values() if math.isfinite(arm.best_s)]
+        unknown = 2 * max(times) if times else 1.0  # a template of which nothing has run yet is not hopeless
+
+        def score(arm: Arm) -> float:
+            best = arm.best_s if math.isfinite(arm.best_s) else unknown
+            return math.log(best) - OPTIMISM * math.sqrt(math.log(total + 2) / (arm.tried + 1))
+
+        return min(open_arms, key=score, default=None)
+
+    def hopeless(self, least: float) -> bool:
+        """Whether every template's strategy expects less than that of its next trials, against the best of all."""
+        best = self.best_s
+        for arm in self.values():
+            gain = getattr(arm.strategy, "expected_gain", None)
+            # what improves on the template's own best need not improve on the best of another one
+            if not arm.exhausted and (gain is None or gain - max(0.0, math.log(arm.best_s / best)) >= least):
+                return False
+        return math.isfinite(best)
+
+
 def believed_time(record: Record) -> float | None:
     """The seconds to tell the strategy: a slow configuration that was cut short counts with its lower bound."""
     if record["status"] == "skipped_slow":
         detail = record.get("detail")
         bound = detail.get("at_least_s") if isinstance(detail, dict) else None
         return float(bound) / drift_of(record) if isinstance(bound, (int, float)) and 0 < bound <= MOST else None
-    return None if record["time_s"] is None else steady_s(record)
+    return None if record.get("time_s") is None else steady_s(record)

@@ -1,36 +1,15 @@
-"""The protocol of search strategies and those that need no model: random, grid, climbing."""
+"""Search strategies that need no model: random, grid, climbing."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from tensorir.tune.pool import HasRows, Ints, Pool
-
-
-class Strategy(Protocol):
-    """Ask, measure elsewhere, tell.
-
-    A row is an index into the pool (``Space.legal``). ``ask`` never repeats a row and never returns one that
-    was told; the list is shorter than ``n``, in the end empty, when the pool is exhausted.
-    """
-
-    name: str
-
-    def ask(self, n: int = 1) -> list[int]:
-        """Up to ``n`` new rows."""
-        ...
-
-    def tell(self, row: int, seconds: float | None) -> None:
-        """The measured time of a row; None (or no finite positive number) when it failed.
-
-        Rows that were never asked for are welcome: earlier records, the default configuration.
-        """
-        ...
 
 
 class PoolSearch:

@@ -70,7 +70,7 @@ class Choice(Shown):
         return best.time_s * steady_s(self.record) / steady_s(best.record)
 
 
-def key_of(record: Mapping[str, Any]) -> str:
+def key_of(record: Mapping[str, object]) -> str:
     """What makes two records measurements of the same thing: template and configuration."""
     return key_text([record["template"], record["config"]])
 

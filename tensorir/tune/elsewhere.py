@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
 
 from tensorir.tune.arm import believed_time
+from tensorir.tune.interfaces import SpaceLike, Table
 from tensorir.tune.log import answers, identity_of
 from tensorir.tune.record import TRANSIENT, Identity, Record, compares
 
 MOST = 4
 """Tables for each template: what many devices say hardly differs from what the best known of them say."""
 
-Table = dict[int, float | None]
 
-
-class Indexed(Protocol):
-    """What tells the row of a configuration, -1 when it is not legal; ``tensorir.tune.space.Space`` is one."""
-
-    def index(self, config: Mapping[str, Any]) -> int: ...
-
-
-def tables(records: Iterable[Record], identity: Identity, spaces: Mapping[str, Indexed]) -> dict[str, list[Table]]:
+def tables(
+    records: Iterable[Record], identity: Identity, spaces: Mapping[str, SpaceLike]
+) -> dict[str, Sequence[Table]]:
     """For each template, seconds (None: failed) by row of its space, one table for each other device or shape.
 
     records:  of any kind; those that are ``answers`` for ``identity`` are not taken
@@ -31,7 +25,7 @@ def tables(records: Iterable[Record], identity: Identity, spaces: Mapping[str, I
     Of many tables the largest are taken. What they say is checked by the search against what it measures
     (``tensorir.tune.prior``).
     """
-    found: dict[str, dict[tuple[str, bool], Table]] = defaultdict(lambda: defaultdict(dict))
+    found: dict[str, dict[tuple[str, bool], dict[int, float | None]]] = defaultdict(lambda: defaultdict(dict))
     for record in records:
         space = spaces.get(record["template"])
         if space is None or record["kind"] != "trial" or record["status"] in TRANSIENT or answers(record, identity):
@@ -40,7 +34,7 @@ def tables(records: Iterable[Record], identity: Identity, spaces: Mapping[str, I
         if row >= 0:
             found[record["template"]][identity_of(record), compares(record)][row] = believed_time(record)
 
-    def knowing(table: Table) -> int:
+    def knowing(table: Mapping[int, float | None]) -> int:
         return -sum(seconds is not None for seconds in table.values())
 
     return {template: sorted(groups.values(), key=knowing)[:MOST] for template, groups in found.items()}

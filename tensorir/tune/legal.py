@@ -295,7 +295,7 @@ def around(
     return np.array(found, dtype=np.int32).reshape(len(found), len(names))
 
 
-def accepted(config: Mapping[str, Any], where: Mapping[str, Predicate]) -> bool:
+def accepted(config: Mapping[str, object], where: Mapping[str, Predicate]) -> bool:
     """Whether every constraint accepts a configuration; one that raises does not."""
     try:
         return all(predicate(config) for predicate in where.values())

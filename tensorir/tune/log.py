@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tensorir.codec import Json
 from tensorir.errors import refuse
 from tensorir.runtime.machine import Load
 from tensorir.tune.choosing import DOUBT, Choice, choose, key_of, passed
@@ -171,7 +172,7 @@ def show(reader: LogReader, name: str) -> list[Record]:
     )
 
 
-def stats(reader: LogReader) -> dict[str, Any]:
+def stats(reader: LogReader) -> Json:
     """Counts over a whole log (``log stats``)."""
     statuses: Counter[str] = Counter()
     flags: Counter[str] = Counter()
@@ -209,7 +210,7 @@ def stats(reader: LogReader) -> dict[str, Any]:
     }
 
 
-def verify(reader: LogReader, regenerate: Callable[[Record], str | None] | None = None) -> dict[str, Any]:
+def verify(reader: LogReader, regenerate: Callable[[Record], str | None] | None = None) -> Json:
     """Check every line, and every source when ``regenerate`` is given (``log verify``).
 
     regenerate: the SHA-256 of the source that this version makes for a record; None when it cannot
@@ -237,7 +238,7 @@ def verify(reader: LogReader, regenerate: Callable[[Record], str | None] | None 
     }
 
 
-def merge(sources: Sequence[str | os.PathLike[str]], destination: str | os.PathLike[str]) -> dict[str, Any]:
+def merge(sources: Sequence[str | os.PathLike[str]], destination: str | os.PathLike[str]) -> Json:
     """Write the union of several logs below ``destination``, one segment per workload (``log merge``).
 
     Commutative and idempotent: the same records give the same file names and bytes in any order.
@@ -258,7 +259,7 @@ def merge(sources: Sequence[str | os.PathLike[str]], destination: str | os.PathL
     }
 
 
-def compact(root: str | os.PathLike[str]) -> dict[str, Any]:
+def compact(root: str | os.PathLike[str]) -> Json:
     """Replace the finished segments of each workload by one sorted segment (``log compact``).
 
     Segments that a live process may still append to are left alone. One with damaged lines is

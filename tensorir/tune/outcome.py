@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tensorir.codec import Json
 from tensorir.errors import TensorIRError
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.runtime.machine import REST, Load
 from tensorir.tune.ratio import Ratio, Span, without_slots
-from tensorir.tune.record import Identity, Record
+from tensorir.tune.record import Fields, Identity, Record
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,7 +64,7 @@ class Timed(Shown):
             taken=timed,
         )
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         """The ``best`` object of the document."""
         return {
             "trial": self.trial,
@@ -99,7 +100,7 @@ class Machine(Shown):
         parts += [f"{_met(w)} process {w['pid']} ({w['workload']}, {w['seconds']:.0f}s)" for w in self.waits]
         return ", ".join(parts)
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         """As documents have it."""
         load = self.load.fields() | {"used": round(self.load.used, 3), "lost": round(self.load.lost, 3)}
         return {
@@ -164,7 +165,7 @@ class TuneOutcome(Shown):
         on_cpu = self.identity.device.get("kind", "cpu") == "cpu"
         return None if mine is None else Ratio.of(other, mine, self.machine.last if on_cpu else None)
 
-    def _baseline_json(self) -> dict[str, Any] | None:
+    def _baseline_json(self) -> Json | None:
         if self.baseline is None:
             return None
         return without_slots(self.baseline) | ({} if self.ratio is None else self.ratio.json())
@@ -178,7 +179,7 @@ class TuneOutcome(Shown):
             said = f"best {milliseconds(self.best.time_s)}{ratio}; {said}"
         return few_lines(f"<TuneOutcome {self.status}: {self.identity.workload}: {said}>")
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         """The pinned document of ``tensorir tune --json``."""
         device = self.identity.device
         return {
@@ -211,7 +212,7 @@ def _met(other: Mapping[str, Any]) -> str:
     return "took turns with" if other["seconds"] else "timed next to"
 
 
-def reason_of(record: Mapping[str, Any]) -> str:
+def reason_of(record: Fields) -> str:
     """A few words on why a trial failed: its status, and from the detail what tells failures apart."""
     detail = record.get("detail")
     if isinstance(detail, str):
@@ -225,7 +226,7 @@ def reason_of(record: Mapping[str, Any]) -> str:
     return f"{record['status']}: {line}" if line else str(record["status"])
 
 
-def without_default(record: Mapping[str, Any]) -> str:
+def without_default(record: Fields) -> str:
     """What becomes of a run whose default failed, and why it did."""
     return f"{reason_of(record)}; the search goes on with what passes"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tensorir.runtime.machine import REST, Load
 from tensorir.tune.ratio import Ratio, Span
-from tensorir.tune.record import steady_s
+from tensorir.tune.record import Fields, steady_s
 
 EVERY_S = 10.0
 UNTOLD = 10.0  # upper over lower end of a time's interval from which it is no measurement
@@ -67,7 +67,7 @@ class Progress:
         if device.get("kind") != "cpu":
             self.load = None
 
-    def add(self, record: Mapping[str, Any]) -> bool:
+    def add(self, record: Fields) -> bool:
         """Take in a new record; True when it is the best so far."""
         self.counts[record["status"]] += 1
         if self.load is not None:
@@ -108,7 +108,7 @@ class SetProgress:
     first: dict[str, float] = field(default_factory=dict)
     best: dict[str, float] = field(default_factory=dict)
 
-    def add(self, record: Mapping[str, Any]) -> bool:
+    def add(self, record: Fields) -> bool:
         """Take in a new record; True when it is the best so far of its shape."""
         self.counts[record["status"]] += 1
         title, time_s = record["workload"], steady_s(record)

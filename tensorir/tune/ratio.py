@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from tensorir.codec import Json
 from tensorir.errors.shown import Shown
 from tensorir.runtime.estimate import THRICE, middle
 from tensorir.runtime.machine import Load
-from tensorir.tune.record import span, steady_s
+from tensorir.tune.record import Fields, span, steady_s
 
 WIDE = 1.5  # upper over lower end of the ratio's interval from which it is unsteady,
 HOPELESS = 4.0  # and from which no number is given, nor for an unsteady one
@@ -33,7 +33,7 @@ class Span(Shown):
     round: str = ""
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Span:
+    def of(cls, found: Fields) -> Span:
         """Of a record that has a time, or of what a document says of a library."""
         low, high = span({"samples": [], **found})
         slots, name = tuple(found.get("samples") or ()), str(found.get("round") or "")
@@ -85,7 +85,7 @@ class Ratio(Shown):
         return cls(value, low, high, said)
 
     @classmethod
-    def given(cls, fields: Mapping[str, Any]) -> Ratio:
+    def given(cls, fields: Json) -> Ratio:
         """What ``json`` gave."""
         return cls(fields["ratio"], fields["ratio_low"], fields["ratio_high"], fields.get("doubt", ""))
 
@@ -115,7 +115,7 @@ class Ratio(Shown):
         known = self.high <= HOPELESS * self.low and 1 / ABSURD <= self.value <= ABSURD
         return not self.steady and not known
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         """The fields of a document."""
         found = {"ratio": self.value, "ratio_low": self.low, "ratio_high": self.high, "steady": self.steady}
         return found | ({"doubt": self.doubt} if self.doubt else {})
@@ -125,6 +125,6 @@ def _plain(x: float) -> str:
     return f"{x:.2g}" if x < 100 else f"{x:,.0f}"
 
 
-def without_slots(peer: Mapping[str, Any]) -> dict[str, Any]:
+def without_slots(peer: Mapping[str, object]) -> Json:
     """What documents have of a library's time."""
     return {k: v for k, v in peer.items() if k not in ("samples", "round")}

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tensorir.codec import Json
 from tensorir.errors.shown import Shown
 
 Record = dict[str, Any]
+Fields = Mapping[str, Any]
+"""What a record or a document says, to be read only."""
 
 VERSION = 2
 READ = frozenset({1, 2})  # versions that are understood as they are
@@ -89,7 +92,7 @@ class Identity(Shown):
     device: Mapping[str, Any]
     versions: Mapping[str, str]
 
-    def record(self, kind: str, template: str, config: Mapping[str, Any], result: Mapping[str, Any]) -> Record:
+    def record(self, kind: str, template: str, config: Mapping[str, object], result: Fields) -> Record:
         """Return the sealed record of one measurement; BadRecord when ``result`` is not one.
 
         ``result`` has ``status`` and any other field of the record that is the measurement's own;
@@ -134,21 +137,21 @@ class Identity(Shown):
         )
 
 
-def drift_of(record: Mapping[str, Any]) -> float:
+def drift_of(record: Fields) -> float:
     """By how much slower what trials are timed with (the reference) ran than in its own trial; 1 where the record does
     not say.
     """
     return float(record.get("drift", 1.0))
 
 
-def compares(record: Mapping[str, Any]) -> bool:
+def compares(record: Fields) -> bool:
     """Whether the time of a record, if it has one, was come by as this version does, and so compares with new ones."""
     from tensorir.runtime.estimate import ESTIMATOR
 
     return bool(record.get("v", VERSION) >= VERSION and record.get("estimator", ESTIMATOR) == ESTIMATOR)
 
 
-def steady_s(record: Mapping[str, Any]) -> float:
+def steady_s(record: Fields) -> float:
     """Seconds to compare with those of records of the same kind (``compares``); infinite for what has no time.
 
     As if the machine were as fast as it was when the reference had its own trial: since version 2 ``time_s`` is that.
@@ -159,7 +162,7 @@ def steady_s(record: Mapping[str, Any]) -> float:
     return max(float(seconds) / _unit(record), math.ulp(0.0))  # never 0, whatever a log says
 
 
-def span(record: Mapping[str, Any]) -> tuple[float, float]:
+def span(record: Fields) -> tuple[float, float]:
     """The 95 % interval of ``steady_s``; the record has a time."""
     if record.get("low_s") is not None and record.get("v", VERSION) >= VERSION:
         return min(record["low_s"], record["time_s"]), max(record["high_s"], record["time_s"])
@@ -167,7 +170,7 @@ def span(record: Mapping[str, Any]) -> tuple[float, float]:
     return low / _unit(record), high / _unit(record)
 
 
-def _unit(record: Mapping[str, Any]) -> float:
+def _unit(record: Fields) -> float:
     """In version 1 times were as measured."""
     return drift_of(record) if record.get("v", VERSION) == 1 else 1.0
 
@@ -245,7 +248,7 @@ def _summed(line: bytes) -> bytes | None:
     return body
 
 
-def read_json(text: bytes) -> dict[str, Any]:
+def read_json(text: bytes) -> Json:
     """The object in a text; BadRecord for anything else, for equal keys and for what JSON does not have."""
     try:
         made = _decoder.decode(text.decode("utf-8"))
@@ -279,13 +282,13 @@ def migrated(line: bytes) -> Record:
     return record
 
 
-def version_of(record: Mapping[str, Any]) -> int:
+def version_of(record: Fields) -> int:
     """Which version of the schema a record says that it has; -1 when it does not say."""
     version = record.get("v")
     return version if isinstance(version, int) and not isinstance(version, bool) else -1
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> Json:
     """Two readers may pick different ones of two equal keys, so such a line means nothing."""
     made = dict(pairs)
     if len(made) != len(pairs):

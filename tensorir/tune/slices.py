@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-
-class _Strategy(Protocol):
-    def ask(self, n: int = 1) -> list[int]: ...
-    def tell(self, row: int, seconds: float | None) -> None: ...
+from tensorir.tune.interfaces import Strategy
 
 
 class Kept:
@@ -17,9 +14,9 @@ class Kept:
     begin: makes the strategy when it is first asked, when it is known how many trials there may be
     """
 
-    def __init__(self, begin: Callable[[], _Strategy]) -> None:
+    def __init__(self, begin: Callable[[], Strategy]) -> None:
         self._begin = begin
-        self._inner: _Strategy | None = None
+        self._inner: Strategy | None = None
         self._told: dict[int, float | None] = {}
 
     @property

@@ -36,7 +36,7 @@ class Space(Shown):
         self,
         *,
         where: Mapping[str, Predicate] | None = None,
-        default: Mapping[str, Any] | None = None,
+        default: Mapping[str, object] | None = None,
         **knobs: Iterable[Any],
     ) -> None:
         for keyword, given in (("where", where), ("default", default)):
@@ -98,7 +98,7 @@ class Space(Shown):
         """The configuration of one row of ``legal``."""
         return self._at(self.legal[need_int("row", row, 0, len(self.legal) - 1)])
 
-    def index(self, config: Mapping[str, Any]) -> int:
+    def index(self, config: Mapping[str, object]) -> int:
         """The row of ``legal`` that holds ``config`` (as it is or as JSON returned it); -1 when none does."""
         try:
             code = self._code(self._indices(config))
@@ -106,7 +106,7 @@ class Space(Shown):
             return -1
         return self._more[code] if code in self._more else self._drawn(code)
 
-    def admit(self, config: Mapping[str, Any]) -> int:
+    def admit(self, config: Mapping[str, object]) -> int:
         """The row of ``config`` as ``index`` gives it; one that is legal and was not drawn is listed now."""
         row = self.index(config)
         if row >= 0 or not self.sampled:
@@ -215,11 +215,11 @@ class Space(Shown):
 
     # -- configurations from outside
 
-    def canonical(self, config: Mapping[str, Any]) -> Config:
+    def canonical(self, config: Mapping[str, object]) -> Config:
         """``config`` with exactly the declared names and values: undoes what JSON did (tuples became lists)."""
         return self._at(self._indices(config))
 
-    def accept(self, config: Mapping[str, Any]) -> Config:
+    def accept(self, config: Mapping[str, object]) -> Config:
         """``canonical`` of a configuration that every constraint accepts.
 
         Raises DeclarationError ``space.illegal``, which names those that do not.
@@ -295,7 +295,7 @@ class Space(Shown):
     def _at(self, indices: Iterable[int]) -> Config:
         return {n: v[int(i)] for n, v, i in zip(self.names, self.values, indices, strict=True)}
 
-    def _indices(self, config: Mapping[str, Any]) -> tuple[int, ...]:
+    def _indices(self, config: Mapping[str, object]) -> tuple[int, ...]:
         config = {**self._before, **need_mapping("config", config)}
         for name in config:
             self._knob(name)
@@ -335,7 +335,7 @@ class Space(Shown):
         legal = self.config(int(same.sum(axis=1).argmax()))
         return ", ".join(f"{n}={v!r}" for n, v in legal.items() if v != config[n])
 
-    def _checked_default(self, default: Mapping[str, Any]) -> Config:
+    def _checked_default(self, default: Mapping[str, object]) -> Config:
         config = self.canonical(default)
         broken = self._refusals(config)
         if broken:

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
 from tensorir.errors.spelling import nearest
-from tensorir.tune.baseline import Climber, GridSearch, PoolSearch, RandomSearch, Replay, Strategy
+from tensorir.tune.baseline import Climber, GridSearch, PoolSearch, RandomSearch, Replay
 from tensorir.tune.bayes import Bayes
 from tensorir.tune.evolve import Evolution
 from tensorir.tune.gp import absent
+from tensorir.tune.interfaces import Strategy
 from tensorir.tune.pool import HasRows, Pool
 
 __all__ = [

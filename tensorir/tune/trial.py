@@ -22,7 +22,7 @@ class Trial:
     """
 
     template: str
-    config: Mapping[str, Any]
+    config: Mapping[str, object]
     kind: str = "trial"
     best_s: float | None = None
 
@@ -81,7 +81,7 @@ class Outcome(Known):
     load: Load | None = None
     flags: tuple[str, ...] | None = None
     race: Standing | None = None
-    device: Mapping[str, Any] | None = None
+    device: Mapping[str, object] | None = None
 
     @property
     def ok(self) -> bool:

@@ -24,7 +24,6 @@ from tensorir.api.candidate import Candidate, Refused, failure, quiet
 from tensorir.api.expected import compare, compare_floats
 from tensorir.api.floats import Floats
 from tensorir.api.measurer import Measurer
-from tensorir.api.options import Options
 from tensorir.api.questions import (
     Build,
     Digests,
@@ -45,6 +44,7 @@ from tensorir.errors import CheckError, CompileError, DeviceError, LaunchError, 
 from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.tune.arm import believed_time
 from tensorir.tune.outcome import Machine
+from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import FinalRound, Known, Outcome, Reply, Trial
 
 
@@ -102,7 +102,7 @@ def round_of(*results):
 
 
 def measurer(*answers):
-    m = Measurer(zoo.product(12), None, Options())
+    m = Measurer(zoo.product(12), None, RunSpec())
     m.work.origin = object()
     m.channel.asker = Asked(*answers)
     return m
@@ -270,7 +270,7 @@ def test_the_limit_for_whole_runs_follows_the_best_time_and_what_others_took():
     assert limits[:3] == [{}, {}, {}], "not before a candidate was seen to get through, its first launch apart"
     assert limits[3]["whole"] == pytest.approx(2.0 + 100 * 0.01 + 10 * 0.02)
     assert limits[4]["whole"] == pytest.approx(2.0 + 100 * 0.01 + 10 * 0.3)
-    assert m.experience.limits(5.0, m.options.timeout)["whole"] == m.options.timeout, "never more than was asked for"
+    assert m.experience.limits(5.0, m.spec.timeout)["whole"] == m.spec.timeout, "never more than was asked for"
     asker = Asker()
     seen = []
     asker._worker = SimpleNamespace(starts=1, request=lambda *_, limits, **__: seen.append(limits) or OK)
@@ -347,7 +347,7 @@ def test_what_launches_show_to_be_slow_is_not_timed(monkeypatch):
 @pytest.fixture
 def side():
     """A workload's measurer and the state of its worker, in this process."""
-    m = Measurer(zoo.product(12), None, Options())
+    m = Measurer(zoo.product(12), None, RunSpec())
     m.channel.reference_here()
     with m:
         yield m, State(m.channel.setup)
@@ -664,7 +664,7 @@ def test_right_results_that_jump_are_not_compared_on_floats(rebuilt):
     """A sum that is added up in another order may be on the other side of a half."""
     work = zoo.quantised(8)
     record_ = {"template": "plain", "source_sha256": None, "config": {}}
-    with Measurer(work, None, Options()) as m:
+    with Measurer(work, None, RunSpec()) as m:
         m.channel.reference_here()
         state = State(m.channel.setup)
         state._work = work if rebuilt else None
@@ -683,7 +683,7 @@ def test_sums_that_cancel_are_held_against_what_a_last_digit_does_to_them(rebuil
     work = zoo.shares(4096, 64)
     floats = Floats.of(work, 1)
     assert compare(work.outputs, [zoo.backwards(floats.arrays[0])], floats.expected, False).where
-    with Measurer(work, None, Options()) as m:
+    with Measurer(work, None, RunSpec()) as m:
         m.channel.reference_here()
         state = State(m.channel.setup)
         state._work = work if rebuilt else None

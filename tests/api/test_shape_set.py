@@ -10,11 +10,11 @@ from benches import Bench
 
 import tensorir as tir
 from tensorir.api import shape_search, shape_set
-from tensorir.api.options import Options
 from tensorir.errors import DeclarationError, DeviceError, Problem
 from tensorir.tune import loop
 from tensorir.tune.log import LogError, LogReader, LogWriter, key_of
 from tensorir.tune.process import WorkerError
+from tensorir.tune.spec import RunSpec
 
 
 def shape(n, values=range(12), **more):
@@ -35,7 +35,7 @@ def near_target(n, x):
 def run(monkeypatch, tmp_path):
     def go(bench, works, weights=None, regret=0.05, device=None, **options):
         monkeypatch.setattr(shape_search, "Measurer", bench.measurer)
-        options = Options(**{"budget_s": None, "log": str(tmp_path), "strategy": "random", **options})
+        options = RunSpec(**{"budget_s": None, "log": str(tmp_path), "strategy": "random", **options})
         found = shape_set.tune_set(works, weights, device, options, regret, bench.clock)
         assert bench.opened == 0
         return found

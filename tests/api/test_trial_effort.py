@@ -9,12 +9,12 @@ import zoo
 from tensorir.api import worker
 from tensorir.api.candidate import Refused
 from tensorir.api.measurer import Measurer
-from tensorir.api.options import Options
 from tensorir.api.origin import from_file
 from tensorir.api.questions import Build, Measure, Ready
 from tensorir.codec import decode
 from tensorir.runtime.device import devices
 from tensorir.runtime.opencl import OpenCLDevice
+from tensorir.tune.spec import RunSpec
 
 pytestmark = pytest.mark.skipif(
     not any(d.usable and not d.simulator and d.language == "opencl" for d in devices()), reason="no OpenCL device"
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def side():
     work = from_file(str(Path(zoo.__file__)), "product", {"n": 24})
-    with Measurer(work, None, Options()) as measurer:
+    with Measurer(work, None, RunSpec()) as measurer:
         measurer.open()
         yield measurer, worker.State(measurer.channel.setup)
 

@@ -18,17 +18,18 @@ import tensorir as tir
 from tensorir.api.asker import Asker
 from tensorir.api.builders import Builders
 from tensorir.api.candidate import Refused, prepare
-from tensorir.api.options import Options, seconds
 from tensorir.api.origin import from_file
 from tensorir.api.questions import Ready
 from tensorir.api.tuning import _restricted
 from tensorir.api.workload import Template
 from tensorir.codec import decode, encode
 from tensorir.errors import DeclarationError, Problem
+from tensorir.errors.needs import need_seconds
 from tensorir.runtime.device import devices
 from tensorir.target import Target
 from tensorir.tune.log import LogReader, best
 from tensorir.tune.process import WorkerError
+from tensorir.tune.spec import RunSpec
 
 ZOO = str(Path(zoo.__file__))
 
@@ -399,23 +400,23 @@ def test_nothing_stays_behind(tmp_path, monkeypatch):
     ("text", "value"), [("90s", 90), ("5m", 300), ("1.5h", 5400), ("250ms", 0.25), (" 7 ", 7), (3, 3), (None, None)]
 )
 def test_times(text, value):
-    assert seconds(text) == value
+    assert RunSpec.of(budget=text).budget_s == value
 
 
 @pytest.mark.parametrize("bad", ["soon", "-3s", "0", "", 0, -1, float("nan"), True, [], "1e3s"])
 def test_wrong_times(bad):
     with pytest.raises(tir.DeclarationError) as caught:
-        seconds(bad)
+        need_seconds(bad)
     assert caught.value.code == "tune.time"
 
 
 def test_wrong_options():
     with pytest.raises(tir.DeclarationError) as caught:
-        Options.of(None, "5s", 0, "log", None, None, {"speed": 3})
+        RunSpec.of(budget="5s", speed=3)
     assert caught.value.code == "tune.option"
     for trials in (0, -3, 2.5, True):
         with pytest.raises(tir.DeclarationError):
-            Options.of(trials, "5s", 0, "log", None, None, {})
+            RunSpec.of(trials=trials, budget="5s")
 
 
 @pytest.mark.parametrize(

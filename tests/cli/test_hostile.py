@@ -13,15 +13,16 @@ import pytest
 import tensorir as tir
 from tensorir.api import kept, measurer, tuning
 from tensorir.api.identity import describe, versions_of
-from tensorir.api.options import Options
 from tensorir.cli import common, verb_repro
 from tensorir.runtime.device import devices, open_device
 from tensorir.target import Target
 from tensorir.tune import log
 from tensorir.tune.frozen import frozen_text
+from tensorir.tune.interfaces import Bench, Task
 from tensorir.tune.log import LogReader
 from tensorir.tune.loop import search
 from tensorir.tune.record import BadRecord, decode, encode, slug
+from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import Check, FinalRound, Outcome
 
 needs_device = pytest.mark.skipif(
@@ -144,9 +145,10 @@ def test_every_lie_by_itself_in_a_search(record):
     template = record["template"]
     spaces = {template: work.templates[template].space_for(Target.parse("opencl"))}
     me = log.Identity(work.title, record["compute"], ABOUT, VERSIONS)
-    fake = Fake(work, None, Options())
+    fake = Fake(work, None, RunSpec())
     for lie in hostile.lies(record):
-        outcome = search("climb", spaces, fake.measure, identity=me, trials=2, reuse=[lie], final=fake.final)
+        spec = RunSpec(strategy="climb", trials=2, budget_s=None)
+        outcome = search(spec, Task(me, spaces, [lie]), Bench(fake.measure, fake.final))
         assert outcome.status == "ok" and outcome.trials + outcome.reused == 2
 
 

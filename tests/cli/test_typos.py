@@ -7,7 +7,6 @@ import click
 import pytest
 
 from tensorir import ops
-from tensorir.api.options import Options
 from tensorir.api.tuning import refuse_options
 from tensorir.cli import main, options, verbs
 from tensorir.cli.common import Stop
@@ -23,6 +22,7 @@ from tensorir.ops.operators import FLAGS, OPERATORS
 from tensorir.ops.shapes import SETS
 from tensorir.target import _OPT_IN, _SETTABLE, Target, preset
 from tensorir.tune.restrict import parse as condition
+from tensorir.tune.spec import RunSpec
 from tensorir.tune.strategy import STRATEGIES, make
 
 CONV = ("conv2d", "1x2x5x5", "3x2x3x3")
@@ -99,7 +99,7 @@ WORDS = {
     "export": (long_options("export"), lambda w: command("export", w)),
     "shapes": ([k for k, v in SETS.items() if v[0] == "conv2d"], lambda w: command("tune", "conv2d", "--shapes", w)),
     "template": (product().templates, lambda w: refusal(product().template_for, "cuda", w)),
-    "searched": (product().templates, lambda w: refusal(refuse_options, product(), Options(templates=(w,)))),
+    "searched": (product().templates, lambda w: refusal(refuse_options, product(), RunSpec(templates=(w,)))),
     "language": (("opencl", "cuda", "hip"), lambda w: refusal(Target.parse, w)),
     "device": (("opencl:0:0", "cuda:0"), lambda w: refusal(Target.parse, w)),
     "limit": (_SETTABLE, lambda w: refusal(Target.parse, f"cuda -{w}=1")),

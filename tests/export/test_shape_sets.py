@@ -34,7 +34,7 @@ def note(log, work, times, device=DEVICE, template="tile", **changed):
         for config, time_s in times:
             made = prepare(work, template, config, Target.parse(device["target"]), check=False)
             result = {"status": "ok", "time_s": time_s, "samples": [time_s] * 6, "check": {"ok": True, "max_err": 0.0}}
-            result |= {"source_sha256": made.source.sha256, "trace": made.known["trace"], **changed}
+            result |= {"source_sha256": made.source.sha256, "trace": made.known.trace, **changed}
             writer.append(identity.record("trial", template, config, result))
 
 

@@ -6,9 +6,9 @@ import pytest
 from notebooks import executed, html_of
 
 import tensorir as tir
-from tensorir.api.options import Options
 from tensorir.show import live
 from tensorir.show.live import Cell, Several, Single, watched
+from tensorir.tune.spec import RunSpec
 
 RECORD = {"status": "ok", "time_s": 2e-3, "low_s": 1.9e-3, "high_s": 2.2e-3, "samples": [2e-3], "workload": "matmul"}
 
@@ -30,7 +30,7 @@ class Screen:
 
 def test_a_cell_changes_with_the_clock_alone(work):
     now, screen = [100.0], Screen()
-    cell = Cell(Single(work, Options()), screen, clock=lambda: now[0])
+    cell = Cell(Single(work, RunSpec()), screen, clock=lambda: now[0])
     for _ in range(3):
         cell.renew()
         now[0] += 1.0
@@ -41,9 +41,9 @@ def test_a_cell_changes_with_the_clock_alone(work):
 
 
 def test_a_cell_tells_trials_the_best_and_its_ratio(work):
-    screen, heard, seen = Screen(), Single(work, Options(trials=9)), []
+    screen, heard, seen = Screen(), Single(work, RunSpec(trials=9)), []
     cell = Cell(heard, screen)
-    options = cell.listening(Options(trials=9, on_trial=seen.append))
+    options = cell.listening(RunSpec(trials=9, on_trial=seen.append))
     options.on_start({"name": "a device", "kind": "cpu"}, {}, 2)
     options.on_peer({"name": "numpy", "time_s": 1e-3, "low_s": 0.9e-3, "high_s": 1.1e-3})
     options.on_trial(RECORD)
@@ -58,14 +58,14 @@ def test_a_cell_tells_trials_the_best_and_its_ratio(work):
 def test_a_cell_of_several_shapes(work):
     other = tir.ops.matmul(m=16, n=16, k=16)
     screen = Screen()
-    cell = Cell(Several([work, other], [1.0, 2.0], Options()), screen)
-    cell.listening(Options()).on_trial({**RECORD, "workload": other.title})
+    cell = Cell(Several([work, other], [1.0, 2.0], RunSpec()), screen)
+    cell.listening(RunSpec()).on_trial({**RECORD, "workload": other.title})
     cell.renew()
     assert "1 of 2" in screen.shown[-1][0] and "total 4.0000 ms" in screen.shown[-1][0]
 
 
 def test_outside_of_notebooks_nothing_is_shown(work, monkeypatch):
-    options = Options()
+    options = RunSpec()
     assert live.screen() is None
     assert watched(Single(work, options), options, lambda given: given) is options
     monkeypatch.setattr(live, "screen", Screen)
@@ -77,7 +77,7 @@ def test_an_error_ends_the_cell(work, monkeypatch):
     screen = Screen()
     monkeypatch.setattr(live, "screen", lambda: screen)
     with pytest.raises(RuntimeError):
-        watched(Single(work, Options()), Options(), lambda given: raised())
+        watched(Single(work, RunSpec()), RunSpec(), lambda given: raised())
     assert len(screen.shown) >= 1 and "Tuning …" in screen.shown[-1][0]
 
 

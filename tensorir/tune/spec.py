@@ -1,9 +1,7 @@
-"""What a tuning run may be asked for."""
+"""A tuning run as it was asked for, by a call or on the command line: one value, from there to the search."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -17,17 +15,16 @@ from tensorir.errors.needs import (
     need_list,
     need_number,
     need_path,
+    need_seconds,
     need_text,
-    shown,
     wrong,
 )  # fmt: skip
-from tensorir.tune.child import Json
-from tensorir.tune.log import Record
+from tensorir.tune.record import Record
 from tensorir.tune.space import Space
 
 
 @dataclass(frozen=True)
-class Options:
+class RunSpec:
     """How to tune.
 
     budget_s:        wall time from ``started`` (a ``time.monotonic()``; the call when None), final round included
@@ -81,7 +78,7 @@ class Options:
     stop: Callable[[], bool] | None = None
     on_start: Callable[[Mapping[str, Any], Mapping[str, Space], int], object] | None = None
     on_baseline: Callable[[str, float], object] | None = None
-    on_peer: Callable[[Json], object] | None = None
+    on_peer: Callable[[Mapping[str, Any]], object] | None = None
     live: bool = True
 
     def __post_init__(self) -> None:
@@ -107,41 +104,26 @@ class Options:
             need_number("started", self.started)
 
     @classmethod
-    def of(
-        cls, trials: Any, budget: Any, seed: int, log: Any, on_trial: Any, executor: Any, options: Mapping[str, Any]
-    ) -> Options:
-        """From the arguments of ``Workload.tune``; DeclarationError ``tune.option`` for one that does not exist."""
-        known = {f.name for f in fields(cls)}
-        for name in options:
-            if name not in known:
-                remedy = habit("tune()", name) or near(name, [*known, "trials", "budget"])
-                message = f"tune has no option {name!r}"
-                raise refuse(DeclarationError, "tune.option", message, hint=remedy or ", ".join(sorted(known)))
+    def of(cls, **given: Any) -> RunSpec:
+        """From the arguments of ``Workload.tune``, where times may be words and the time of all is ``budget``.
+
+        Raises DeclarationError ``tune.option`` for an argument that does not exist.
+        """
+        known = {f.name for f in fields(cls)} - {"budget_s"} | {"budget"}
+        for name in given.keys() - known:
+            remedy = habit("tune()", name) or near(name, known)
+            raise refuse(
+                DeclarationError, "tune.option", f"tune has no option {name!r}", hint=remedy or ", ".join(sorted(known))
+            )
+        made = {**given, "log": need_path("log", given["log"])} if "log" in given else dict(given)
         for name in ("restrict", "templates"):
-            if isinstance(options.get(name), str):
-                options = {**options, name: (options[name],)}
-        for name in ("timeout", "compile_timeout", "trial_timeout", "final_s"):
-            if options.get(name) is not None:
-                options = {**options, name: _limit(name, options[name])}
-        return cls(trials, seconds(budget), seed, need_path("log", log), on_trial, executor, **options)
+            if isinstance(given.get(name), str):
+                made[name] = (given[name],)
+        if made.get("budget") is not None:
+            made["budget"] = need_seconds(made["budget"])
+        if "budget" in made:
+            made["budget_s"] = made.pop("budget")
+        return cls(**made | {name: need_seconds(given[name]) for name in _TIMES if given.get(name) is not None})
 
 
-def _limit(name: str, text: Any) -> float:
-    found = seconds(text)
-    if found is None:
-        raise wrong(name, text, "a time", hint=f"{name}='10s'")
-    return found
-
-
-def seconds(text: Any) -> float | None:
-    """Seconds of "90s", "5m", "1.5h", "250ms" or a number; DeclarationError ``tune.time`` for anything else."""
-    if text is None:
-        return None
-    if isinstance(text, int | float) and not isinstance(text, bool) and math.isfinite(text) and text > 0:
-        return float(text)
-    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|min|h)?\s*", text) if isinstance(text, str) else None
-    unit = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-    value = float(match[1]) * unit[match[2] or "s"] if match else 0.0
-    if value <= 0:
-        raise refuse(DeclarationError, "tune.time", f"{shown(text)} is not a time", hint="90s, 5m, 1h")
-    return value
+_TIMES = ("timeout", "compile_timeout", "trial_timeout", "final_s")

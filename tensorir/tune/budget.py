@@ -1,0 +1,90 @@
+"""The time of a search: what is left of it, and what is kept back for the final round."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+FINAL_SHARE = 0.25  # of the budget is the most that is kept back for the final round
+UNKNOWN_SHARE = 0.1  # of the budget, while no trial says what one costs
+ROUNDS_S = 1.5  # of nine rounds with a library, whose threads are waited for
+RECENT = 15  # trials whose cost predicts the next one's
+MARGIN = 1.25  # of that cost must be left, or no further trial begins
+
+
+class Budget:
+    """The seconds of a search.
+
+    total_s: wall time from ``start``, final round included; None for no limit
+    grace_s: that the first trial may take beyond it where nothing is known yet
+    final:   finalists of the final round, None where there is none; cold_s: seconds until a new worker is ready
+    reused:  usable results of earlier runs
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        start: float | None,
+        total_s: float | None,
+        grace_s: float,
+        final: int | None,
+        cold_s: float,
+    ) -> None:
+        self.clock, self.start = clock, clock() if start is None else start
+        self._total_s, self._grace_s, self._final, self._cold_s = total_s, grace_s, final, cold_s
+        self.reused = 0
+        self._costs: list[float] = []
+        self._good: list[float] = []
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds so far."""
+        return self.clock() - self.start
+
+    @property
+    def passed(self) -> int:
+        """Trials of this run that were right."""
+        return len(self._good)
+
+    def paid(self, cost_s: float, ok: bool) -> None:
+        """A trial took so long."""
+        self._costs.append(cost_s)
+        if ok:
+            self._good.append(cost_s)
+
+    def remaining(self) -> float | None:
+        """Seconds until all must be done; None without a limit."""
+        return None if self._total_s is None else self.start + self._total_s - self.clock()
+
+    def for_trials(self) -> float | None:
+        """Seconds until the final round begins."""
+        remaining = self.remaining()
+        return None if remaining is None else remaining - self._reserve()
+
+    def left(self) -> float | None:
+        """Seconds for the next trial; something is always measured, however small the budget: what is running when it
+        ends and would be the only result may take a little longer.
+        """
+        if self._costs:
+            return self.for_trials()
+        remaining = self.remaining()
+        return None if remaining is None else remaining + (0.0 if self.reused else self._grace_s)
+
+    def spent(self, cost_s: float | None = None) -> bool:
+        """Whether there is no time for a trial that costs as much as the last ones did, or ``cost_s``."""
+        remaining = self.for_trials()
+        if cost_s is None:
+            cost_s = MARGIN * statistics.median(self._costs[-RECENT:]) if self._costs else 0.0
+        return remaining is not None and remaining <= cost_s
+
+    def _reserve(self) -> float:
+        """Seconds to keep for the final round: as if every finalist were built and measured afresh, and for so many
+        rounds that their ratios have narrow intervals.
+        """
+        if self._final is None or self._total_s is None:
+            return 0.0
+        if not self._good:
+            return UNKNOWN_SHARE * self._total_s
+        entries = min(self._final, len(self._good) + self.reused) + 2  # the default and the baseline
+        afresh = self._cold_s + entries * statistics.median(self._good[-RECENT:])
+        return min(FINAL_SHARE * self._total_s, afresh + ROUNDS_S)

@@ -1,0 +1,77 @@
+"""What a search has found: its records, those of earlier runs that count, and the log that they go to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from tensorir.codec import CodecError, encode
+from tensorir.errors import TensorIRError
+from tensorir.tune.interfaces import Log
+from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record
+from tensorir.tune.store import LogError
+from tensorir.tune.trial import Known, Outcome
+
+
+class Findings:
+    """The records of a search.
+
+    records: usable trials, ``reused`` of earlier runs first; finals: those of final rounds
+    new:     of this run; counts: its trials by status
+    error:   why the log cannot be written any more
+    """
+
+    def __init__(self, identity: Identity, log: Log | None) -> None:
+        self.identity, self._log = identity, log
+        self.records: list[Record] = []
+        self.finals: list[Record] = []
+        self.new: list[Record] = []
+        self.counts: Counter[str] = Counter()
+        self.reused = 0
+        self.error: TensorIRError | None = None
+
+    @property
+    def log_path(self) -> str | None:
+        """Where the records are stored."""
+        return None if self._log is None else str(self._log.path)
+
+    def trial(self, template: str, config: Mapping[str, object], outcome: Outcome) -> Record:
+        """Keep the outcome of a trial: first in the log."""
+        record = self._sealed("trial", template, config, outcome)
+        self._append(record)
+        self.counts[record["status"]] += 1
+        self.records.append(record)
+        self.new.append(record)
+        return record
+
+    def final(self, trial: Record, outcome: Outcome, **more: Any) -> Record:
+        """Keep what a final round says of a trial; more: fields of its record."""
+        inherited = {f.name: trial[f.name] for f in fields(Known) if getattr(outcome, f.name) is None}
+        made = self._sealed("final", trial["template"], trial["config"], outcome, of=trial["id"], **inherited, **more)
+        self.finals.append(made)
+        self.new.append(made)
+        self._append(made)
+        return made
+
+    def failed_again(self, record: Record) -> bool:
+        """Whether a final round found a trial wrong."""
+        return any(r.get("of") == record["id"] and r["status"] not in {"ok", *TRANSIENT} for r in self.finals)
+
+    def _sealed(self, kind: str, template: str, config: Mapping[str, object], outcome: Outcome, **more: Any) -> Record:
+        identity = self.identity
+        if outcome.device is not None:  # which of several of the same kind
+            identity = replace(identity, device=outcome.device)
+        try:
+            return identity.record(kind, template, config, {**encode(outcome), **more})
+        except (BadRecord, CodecError) as error:  # a bug of the measuring side, not a reason to lose the run
+            detail = {"message": f"the measurement is not a record: {error}", "status": outcome.status[:100]}
+            return identity.record(kind, template, config, {"status": "internal_error", "detail": detail})
+
+    def _append(self, record: Record) -> None:
+        if self._log is not None and self.error is None:
+            try:
+                self._log.append(record)
+            except LogError as error:
+                self.error = error

@@ -1,0 +1,128 @@
+"""What a search is given: spaces, strategies, who measures, and the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from tensorir.tune.flight import Flights
+from tensorir.tune.pool import Config, HasRows
+from tensorir.tune.record import Identity, Record
+from tensorir.tune.trial import FinalRound, Outcome, Trial
+
+GRACE_S = 1.5  # that the first trial may take beyond the budget: no run outlives its own by more than two seconds
+Table = Mapping[int, float | None]
+"""Seconds (None: failed) by row, as measured on another device or for another shape."""
+
+
+class SpaceLike(HasRows, Protocol):
+    """What a search needs to know of a space; ``tensorir.tune.space.Space`` is one."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def default(self) -> Config: ...
+    def config(self, row: int) -> Config: ...
+    def index(self, config: Mapping[str, object]) -> int: ...
+
+
+class Strategy(Protocol):
+    """Ask, measure elsewhere, tell.
+
+    A row is an index into the pool (``Space.legal``). ``ask`` never repeats a row and never returns one that
+    was told; the list is shorter than ``n``, in the end empty, when the pool is exhausted. ``counts``, ``surrogate``,
+    ``expected_gain``, ``forget`` and ``load`` are used where there are any.
+    """
+
+    def ask(self, n: int = 1) -> list[int]:
+        """Up to ``n`` new rows."""
+        ...
+
+    def tell(self, row: int, seconds: float | None) -> None:
+        """The measured time of a row; None (or no finite positive number) when it failed.
+
+        Rows that were never asked for are welcome: earlier records, the default configuration.
+        """
+        ...
+
+
+Make = Callable[..., Strategy]
+"""``make(name, space, seed=…, budget=…)`` returns a strategy, with ``priors=…`` where there are any."""
+
+
+class Log(Protocol):
+    """``tensorir.tune.log.LogWriter``."""
+
+    @property
+    def path(self) -> Path: ...
+    def append(self, record: Record) -> None: ...
+
+
+class Ahead(Protocol):
+    """What builds several configurations at once, before each of them is measured alone."""
+
+    @property
+    def width(self) -> int: ...
+    def build(self, wanted: Sequence[Trial], remaining_s: float | None) -> Sequence[Outcome | None]:
+        """For each trial its outcome, where that is known now, or None: measure it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Who measures.
+
+    measure: ``measure(trial, remaining_s)`` returns what became of it. After ``remaining_s`` seconds (None: no limit)
+             it must have returned, ``CANCELLED`` when it was not done: such a trial is neither logged nor counted
+    final:   re-measures finalists interleaved with each other and with the baseline; None for no final round
+    ahead:   builds the next few configurations at once; the strategy is then asked for them together
+    flights: places that measure at the same time, in place of ``measure``. In which order they answer decides what is
+             asked next, so only one place gives the same trials again
+    cold_s:  seconds until a new worker is ready: the final round may need one, as what hangs is killed
+    """
+
+    measure: Callable[[Trial, float | None], Outcome]
+    final: Callable[[Sequence[Record], float | None], FinalRound] | None = None
+    ahead: Ahead | None = None
+    flights: Flights | None = None
+    cold_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is searched.
+
+    spaces: of all templates; the first template's default is *the* default
+    reuse:  earlier records of any kind. Those that ``identity`` accepts are told to the strategy and never measured
+            again; those of other devices, versions and shapes whose configurations are legal here are what a
+            search may start from (``tensorir.tune.elsewhere``). The others are left alone
+    priors: what strategies may start from, by template; by ``reuse`` when None
+    flops:  operations of one run
+    """
+
+    identity: Identity
+    spaces: Mapping[str, SpaceLike]
+    reuse: Iterable[Record] = ()
+    flops: float | None = None
+    priors: Mapping[str, Sequence[Table]] | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where a search is one part of a longer one, what is different.
+
+    also:     ids of trials that are measured again in the final round whatever their times
+    defaults: measure the templates' defaults before what the strategies ask for
+    grace_s:  that the first trial may take beyond the budget where nothing is known yet
+    make:     what makes strategies; ``tensorir.tune.strategy.make`` when None
+    clock:    the time, in seconds
+    """
+
+    also: frozenset[str] = frozenset()
+    defaults: bool = True
+    grace_s: float = GRACE_S
+    make: Make | None = None
+    clock: Callable[[], float] = field(default=time.monotonic)
