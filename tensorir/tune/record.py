@@ -14,6 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tensorir.errors.shown import Shown
+from tensorir.runtime.estimate import ESTIMATOR
+from tensorir.runtime.timing import outside
+from tensorir.tune.child import plain
 
 Record = dict[str, Any]
 
@@ -96,9 +99,6 @@ class Identity(Shown):
         what identifies the record is set here and cannot be overridden. A time without ``low_s`` and ``high_s`` gets
         the interval of its samples.
         """
-        from tensorir.runtime.estimate import ESTIMATOR  # what only measuring needs, and loading does without
-        from tensorir.tune.child import plain
-
         empty: Record = {"trace": None, "source_sha256": None, "time_s": None, "samples": [], "check": None}
         empty |= {"resources": None, "started": utc_now(), "estimator": ESTIMATOR}
         made: Record = {"v": VERSION, "kind": kind, "id": os.urandom(8).hex(), "workload": self.workload}
@@ -143,8 +143,6 @@ def drift_of(record: Mapping[str, Any]) -> float:
 
 def compares(record: Mapping[str, Any]) -> bool:
     """Whether the time of a record, if it has one, was come by as this version does, and so compares with new ones."""
-    from tensorir.runtime.estimate import ESTIMATOR
-
     return bool(record.get("v", VERSION) >= VERSION and record.get("estimator", ESTIMATOR) == ESTIMATOR)
 
 
@@ -493,8 +491,6 @@ def interval(samples: list[float], time_s: float) -> tuple[float, float]:
     Order statistics need no assumption about the noise; below six samples they cover 95 % nowhere,
     and the whole range is given.
     """
-    from tensorir.runtime.timing import outside
-
     ordered, n = sorted(samples), len(samples)
     if not ordered:
         return time_s, time_s
