@@ -74,6 +74,16 @@ def test_help_loads_neither_numpy_nor_rich(args):
     assert not loaded_by(code) & {"numpy", "rich", "pyopencl", "cupy", "skopt", "scipy", "ml_dtypes"}
 
 
+@pytest.mark.parametrize("first", ["tensor", "compute", "reducers", "whole", "program"])
+def test_whichever_module_is_first_operators_and_reprs_work(first):
+    """``expr/whole.py`` tells tensors what their operators make, ``ir/text.py`` nodes what their repr says."""
+    code = (
+        f"import tensorir.expr.{first}\nfrom tensorir.expr.compute import placeholder\n"
+        "A = placeholder((4, 8)); print((A[1:] + 1).shape, A.sum(axis=1).op.bodies)"
+    )
+    assert python(code) == "(3, 8) (<Reduce sum(A[i, k], axis=k)>,)"
+
+
 def test_every_public_name_is_there():
     import tensorir
 

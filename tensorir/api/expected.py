@@ -19,7 +19,7 @@ import numpy as np
 
 from tensorir.api.floats import Floats, moved_by_digits
 from tensorir.api.questions import Output
-from tensorir.check.verdict import tolerance
+from tensorir.check.tolerance import tolerance
 from tensorir.codegen.source import Param, Source
 from tensorir.interp.reference import as_declared
 from tensorir.ir.dtypes import DTYPES

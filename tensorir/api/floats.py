@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorir.check.verdict import tolerance
+from tensorir.check.tolerance import tolerance
 from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError
 from tensorir.interp.reference import results_of

@@ -15,11 +15,13 @@ from tensorir.api.candidate import Refused, prepare, steps_text, trace_text
 from tensorir.api.identity import command_for
 from tensorir.errors import NotTuned, Problem, TensorIRError, refuse
 from tensorir.target import Target
+from tensorir.tune.choosing import choose
 from tensorir.tune.frozen import looks_frozen
+from tensorir.tune.record import Identity, Record, relevant
+from tensorir.tune.store import LogError, LogReader
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
-    from tensorir.tune.record import Identity, Record
 
 VARIABLE = "TENSORIR_FROZEN"
 
@@ -44,16 +46,12 @@ def log_for(work: Work, log: str, device: Mapping[str, object] | None = None) ->
     if not named or is_frozen(log):
         return log
     if not is_frozen(named):
-        from tensorir.tune.store import LogError
-
         message = f"{VARIABLE} names {named}, and there is no such file"
         raise refuse(LogError, "log.unreadable", message, hint=f"unset {VARIABLE}, or tensorir log freeze -o {named}")
     return named if any(device is None or _on(r, device) for r in _records(work, named)) else log
 
 
 def _records(work: Work, log: str) -> list[Record]:
-    from tensorir.tune.store import LogReader
-
     return list(LogReader(log).records(workload=work.title))
 
 
@@ -67,8 +65,6 @@ def pinned(work: Work, identity: Identity, log: str) -> Record | None:
     Raises NotTuned ``load.frozen-stale`` when it pins one for what the definition, the device's driver or limits, or
     the versions were.
     """
-    from tensorir.tune.log import choose
-
     mine = [r for r in _records(work, log) if _on(r, identity.device)]
     found = choose(r for r in mine if identity.accepts(r))
     if mine and not found:
@@ -78,8 +74,6 @@ def pinned(work: Work, identity: Identity, log: str) -> Record | None:
 
 def _differences(record: Record, identity: Identity) -> list[str]:
     """What a record was made for and is otherwise now."""
-    from tensorir.tune.record import relevant
-
     found = ["the definition"] if record["compute"] != identity.compute else []
     for key, name in (("driver", "the driver"), ("target", "the limits of the device")):
         then, now = record["device"].get(key), identity.device.get(key)

@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir import _package
 from tensorir._package import PACKAGE_VERSION
-from tensorir.api.identity import folder_of
+from tensorir.api.identity import compute_digest, folder_of
 from tensorir.codec import CodecError, decode, encode
 from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError
+from tensorir.ir.text import text
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.target import Target
+from tensorir.tune.record import BadRecord, Identity, Record, relevant, validate
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
     from tensorir.runtime.launch import Program
-    from tensorir.tune.record import Identity, Record
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 FIRST = 4  # records kept of a ranking
@@ -81,8 +82,6 @@ def _put(key: str | None, value: Any) -> None:
 
 def ranked(work: Work, identity: Identity, log: str, rank: Callable[[], list[Record]]) -> list[Record]:
     """``rank()``, or its first records as they were for the same log files; a caller that needs more ranks again."""
-    from tensorir.tune.record import BadRecord, relevant, validate
-
     files = _contents(folder_of(work, log))
     mine = {k: str(identity.device.get(k)) for k in ("name", "driver")}
     key = files and _key(
@@ -160,8 +159,7 @@ def ours(function: Callable[..., Any]) -> bool:
 
 def _instruction(name: str) -> list[Any]:
     """All that an instruction means: users may register their own under any name."""
-    from tensorir.intrin.intrin import intrinsic
-    from tensorir.ir.text import text
+    from tensorir.intrin.intrin import intrinsic  # few kernels have instructions
 
     made = intrinsic(name)
     return [name, text(made.semantics), dict(made.emit), dict(made.align), list(made.needs)]
@@ -192,8 +190,6 @@ def check_key(work: Work, program: Program, max_error: float | None) -> str | No
     """
     if work._reference is not None and not ours(work._reference):
         return None
-    from tensorir.api.identity import compute_digest
-
     source = json.dumps(encode(program.source), sort_keys=True)
     return _key(
         "check",

@@ -5,7 +5,6 @@ What an earlier process did is not done again (``api.kept``), so most of what co
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,12 +18,13 @@ from tensorir.errors import NotTuned, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.launch import Program
 from tensorir.target import Target
+from tensorir.tune.choosing import Choice, choose
+from tensorir.tune.record import Identity, Record
+from tensorir.tune.store import LogReader
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
     from tensorir.export.part import Part
-    from tensorir.tune.log import Choice
-    from tensorir.tune.record import Identity, Record
 
 
 def load(work: Work, device: str | Device | None, log: str, nearest: bool = False) -> Executable:
@@ -127,9 +127,6 @@ def _again(work: Work, template: str, config: Mapping[str, object], device: Devi
 
 def choices(work: Work, identity: Identity, log: str) -> list[Choice]:
     """The usable configurations for this definition and device, fastest first."""
-    from tensorir.tune.log import choose
-    from tensorir.tune.store import LogReader
-
     records = LogReader(folder_of(work, log)).records(workload=work.title, compute=identity.compute)
     return choose(r for r in records if identity.accepts(r))
 
@@ -155,23 +152,10 @@ def _checked(work: Work, made: Candidate, device: Device) -> Program | None:
     if was_checked(key, program):
         return program
     made.check(quiet)  # what comes from a record was checked so when it was measured, and has no schedule here
-    from tensorir.api.bench import Runner
-    from tensorir.api.expected import Data
-    from tensorir.api.questions import Output
-    from tensorir.interp.magnitude import is_continuous
-    from tensorir.tune.inputs import arguments
+    from tensorir.api.proof import computes_right  # all that measures and compares
 
-    given, exact = arguments(work.outputs)
-    outputs = Output.of(work.outputs)
-    data = Data(given, exact, outputs, "", work.reference, continuous=is_continuous(work.outputs))
-    try:
-        runner = Runner(device, made, data, cache=True, program=program)
-        runner.verify(quiet)
-        runner.try_floats(math.inf, quiet)
-    except Refused:
+    if not computes_right(work, made, program, device):
         return None
-    finally:
-        data.remove()
     program.keep()
     keep_check(key, program)
     return program
@@ -184,8 +168,6 @@ def left_out(work: Work, log: str, fits: Callable[[Record], bool], stale: int = 
     stale: records whose kernel this version makes in another way
     wrong: records whose kernel does not build here, or does not compute what the reference says
     """
-    from tensorir.tune.store import LogReader
-
     digest, redefined, elsewhere = compute_digest(work), 0, dict[str, None]()
     for record in LogReader(folder_of(work, log)).records(workload=work.title):
         if record["status"] == "ok" and record["compute"] != digest:
@@ -205,8 +187,6 @@ def left_out(work: Work, log: str, fits: Callable[[Record], bool], stale: int = 
 
 def not_tuned(work: Work, identity: Identity, log: str, stale: int = 0, wrong: int = 0) -> NotTuned:
     """What to say when there is no usable record."""
-    from tensorir.tune.store import LogReader
-
     name = identity.device.get("name", "this device")
     message = f"{work.title} is not tuned for {name} in {log}{left_out(work, log, identity.accepts, stale, wrong)}"
     like = most_like(work, LogReader(log).records())

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir._package import PACKAGE_VERSION
 from tensorir.codec import Json
-from tensorir.errors import TensorIRError, refuse
+from tensorir.errors import NotTuned, Problem, TensorIRError, refuse
 from tensorir.runtime.cache import Cache, default_cache, pack_entry, unpack_entry
 from tensorir.runtime.device import devices, open_device
 from tensorir.tune.log import slug, write_merged
@@ -81,8 +81,6 @@ def _ordered(records: Iterable[Record]) -> list[Record]:
 
 
 def _nothing(title: str, log: str) -> TensorIRError:
-    from tensorir.errors import NotTuned, Problem
-
     what = f"of {title} " if title else ""
     return NotTuned(Problem("pack.not-tuned", f"there is no record {what}in {log} to pack", hint="tensorir log ls"))
 

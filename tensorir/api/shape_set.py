@@ -17,6 +17,7 @@ from tensorir.api.places import device_names
 from tensorir.api.shape_outcome import Portfolio, SetOutcome, ShapeResult
 from tensorir.api.shape_search import FINALISTS, Clock, ShapeSearch
 from tensorir.api.tuning import refuse_options
+from tensorir.api.work import Work
 from tensorir.errors import DeclarationError, DeviceError, refuse
 from tensorir.errors.needs import need_list, need_number, wrong
 from tensorir.tune.dispatch import aligned
@@ -31,7 +32,6 @@ from tensorir.tune.spec import RunSpec
 from tensorir.tune.store import LogError
 
 if TYPE_CHECKING:
-    from tensorir.api.work import Work
     from tensorir.runtime.device import Device
 
 SLICE = 4  # trials of a shape between two looks at who is next
@@ -101,8 +101,6 @@ def understood(
     works: Sequence[Work], weights: Sequence[float] | None, regret: float
 ) -> tuple[Sequence[Work], list[float]]:
     """The shapes and their weights; DeclarationError ``shapes.set``, ``argument.value`` or ``argument.type``."""
-    from tensorir.api.work import Work
-
     works = need_list("works", works, "workloads")
     for n, work in enumerate(works):
         if not isinstance(work, Work):

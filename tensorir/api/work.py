@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.api.operator import Operator
 from tensorir.api.questions import Origin
+from tensorir.check.tolerance import tolerance
 from tensorir.codec import Json
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
 from tensorir.errors.habits import meant
@@ -29,6 +30,7 @@ from tensorir.expr.program import as_outputs, computes_of, inputs_of, scalars_of
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Binary, Call, Reduce, Var
 from tensorir.ir.visit import find
+from tensorir.runtime.host import target_here
 from tensorir.target import Target
 
 if TYPE_CHECKING:
@@ -84,8 +86,6 @@ class Template(Shown):
         """The configurations for this machine's processor, for the least GPU that has what the template needs, or for
         a GPU about which nothing is known.
         """
-        from tensorir.runtime.host import target_here
-
         gpu = f"cuda -arch={self.needs}" if self.needs.startswith("sm_") else "opencl -kind=gpu"
         return self.space_for(target_here("opencl" if self.kinds[0] == "cpu" else gpu))
 
@@ -258,8 +258,6 @@ class Work(Shown):
         """How far ``template`` may be off relative to the largest output; None: exact on whole numbers."""
         if not self.templates[template].approximate:
             return None
-        from tensorir.check.verdict import tolerance
-
         return tolerance(self.outputs[0].dtype) if self.max_error is None else self.max_error
 
     # --- schedules
@@ -311,7 +309,6 @@ class Work(Shown):
                 ("opencl -registers=16 -vector_bytes=32") the result is the same on every machine
         """
         from tensorir.api.schedule import Schedule
-        from tensorir.runtime.host import target_here
 
         parsed = target_here(target)
         name = self.template_for(parsed, template)

@@ -14,6 +14,7 @@ from tensorir.check.equivalence import awkward_shapes, axes_of, label, lowered_o
 from tensorir.check.given import Run, exactly, runs, short
 from tensorir.check.infinities import infinities_spread
 from tensorir.check.parts import not_run, undefined
+from tensorir.check.tolerance import tolerance
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, CompileError, LaunchError, LoweringError, Problem, TensorIRError
 from tensorir.errors.shown import Shown, few_lines
@@ -292,12 +293,6 @@ def compare_results(
                 )
             )
     return Verdict(tuple(problems), (label(outputs),), f"on the device, largest relative error {worst:.2g}", worst)
-
-
-def tolerance(dtype: str) -> float:
-    """Relative error (to the largest element) that rounding explains."""
-    known = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-    return known.get(dtype, 0.0 if DTYPES[dtype].kind != "f" else 2.0 ** (1 - DTYPES[dtype].digits))
 
 
 def _allowed(dtype: str, want: np.ndarray, scale: float, inside: bool) -> Any:

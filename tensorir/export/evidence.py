@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.check.verdict import tolerance
+from tensorir.check.tolerance import tolerance
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import as_declared, evaluate
 from tensorir.ir.dtypes import WIDENED, from_numpy

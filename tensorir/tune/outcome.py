@@ -12,6 +12,7 @@ from tensorir.errors import TensorIRError
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.runtime.machine import REST, Load
+from tensorir.tune.progress import milliseconds
 from tensorir.tune.ratio import Ratio, Span, without_slots
 from tensorir.tune.record import Fields, Identity, Record
 
@@ -171,8 +172,6 @@ class TuneOutcome(Shown):
         return without_slots(self.baseline) | ({} if self.ratio is None else self.ratio.json())
 
     def __repr__(self) -> str:
-        from tensorir.tune.progress import milliseconds
-
         said = f"{self.trials} new trials, {self.reused} reused, stopped by {self.stopped}"
         if self.best is not None and self.best.time_s is not None:
             ratio = f", {self.ratio.text(str(self.baseline['name']))}" if self.ratio and self.baseline else ""

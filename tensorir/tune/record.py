@@ -15,6 +15,9 @@ from typing import Any
 
 from tensorir.codec import Json
 from tensorir.errors.shown import Shown
+from tensorir.runtime.estimate import ESTIMATOR
+from tensorir.runtime.timing import outside
+from tensorir.tune.child import plain
 
 Record = dict[str, Any]
 Fields = Mapping[str, Any]
@@ -99,9 +102,6 @@ class Identity(Shown):
         what identifies the record is set here and cannot be overridden. A time without ``low_s`` and ``high_s`` gets
         the interval of its samples.
         """
-        from tensorir.runtime.estimate import ESTIMATOR  # what only measuring needs, and loading does without
-        from tensorir.tune.child import plain
-
         empty: Record = {"trace": None, "source_sha256": None, "time_s": None, "samples": [], "check": None}
         empty |= {"resources": None, "started": utc_now(), "estimator": ESTIMATOR}
         made: Record = {"v": VERSION, "kind": kind, "id": os.urandom(8).hex(), "workload": self.workload}
@@ -146,8 +146,6 @@ def drift_of(record: Fields) -> float:
 
 def compares(record: Fields) -> bool:
     """Whether the time of a record, if it has one, was come by as this version does, and so compares with new ones."""
-    from tensorir.runtime.estimate import ESTIMATOR
-
     return bool(record.get("v", VERSION) >= VERSION and record.get("estimator", ESTIMATOR) == ESTIMATOR)
 
 
@@ -496,8 +494,6 @@ def interval(samples: list[float], time_s: float) -> tuple[float, float]:
     Order statistics need no assumption about the noise; below six samples they cover 95 % nowhere,
     and the whole range is given.
     """
-    from tensorir.runtime.timing import outside
-
     ordered, n = sorted(samples), len(samples)
     if not ordered:
         return time_s, time_s

@@ -1,0 +1,77 @@
+"""Kernels as PyTorch registers and calls them, by the files that exported folders ship; it is imported here."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from importlib.resources import files as resources
+from typing import Any, cast
+
+from tensorir.api.build import Executable
+from tensorir.codec import encode
+from tensorir.export.c_program import ERRORS, core, launched, packed_bytes
+from tensorir.export.shipped import torch_operator
+from tensorir.export.shipped.torch_c import CBody, Doors
+from tensorir.export.shipped.torch_kernel import Kernel
+from tensorir.runtime.pointers import OnPointers
+
+Refused = Callable[[str, str, type[Exception]], Exception]
+"""The package's error of a code, with a message, for a kind of Python's."""
+
+
+def register(f: Executable, name: str, backward: Mapping[str, Executable], refused: Refused) -> Any:
+    """Register ``f`` under a name that is one; see ``Executable.torch``."""
+    gradients = {of: [_kernel(g, refused)] for of, g in backward.items()}
+    return torch_operator.register(name, [_kernel(f, refused)], gradients, _doors(f))
+
+
+def _kernel(f: Executable, refused: Refused) -> Any:
+    """What the shipped file registers."""
+    source, on_pointers = f.emitted, OnPointers(f.program)
+    arguments = [
+        {"name": p.name, "dtype": p.dtype, "shape": p.shape, "role": p.role, "align": on_pointers.align.get(p.name, 1)}
+        for p in (*source.inputs, *source.outputs)
+    ]
+    about = {
+        "name": source.name,
+        "arguments": arguments,
+        "gathers": [encode(g) for g in source.gathers],
+        "held": [p.name for p in source.inputs if p.name in source.used_once],
+        "workspace_bytes": on_pointers.workspace_bytes,
+    }
+    if f.device.target.language == "c":
+        return Kernel(about, _in_c(f, about), refuse=refused)
+    device = f.device.name if f.device.target.language == "cuda" else "cpu"
+    return Kernel(about, on_pointers, device, refused)
+
+
+def _in_c(f: Executable, about: Mapping[str, Any]) -> Any:
+    """The kernels of a C device as one function of C, which PyTorch calls without Python."""
+    source, module = f.emitted, f.program._module
+    device: Any = f.device  # of the class CDevice, whose module knows addresses
+    library = device.library(core(source, "core"), source.name)
+    kernels = [cast(Any, module).runs[k.name] for k in launched(source)]
+    (ctypes.c_void_p * len(kernels)).in_dll(library, "tir_kernels")[:] = kernels
+    memories = list(f.program.constants().values())
+    if memories:
+        (ctypes.c_void_p * len(memories)).in_dll(library, "core_constants")[:] = [m.ctypes.data for m in memories]
+    kept = module, memories, library
+    return CBody.of(library, "core", about, packed_bytes(source), dict(enumerate(ERRORS.values(), 1)), kept)
+
+
+def _doors(f: Executable) -> Any:
+    """By which PyTorch calls kernels of a C device; None for others, and where PyTorch has no C functions for it."""
+    device: Any = f.device
+    if device.target.language != "c":
+        return None
+    if not _open or not _open[-1].free:
+        text = resources("tensorir.export.shipped").joinpath("door_torch.c").read_text(encoding="utf-8")
+        try:
+            _open.append(Doors(device.library(text, "door_torch")))
+        except (OSError, AttributeError):
+            return None
+    return _open[-1]
+
+
+_open: list[Any] = []
+"""Doors of this process, the last one with room for more kernels."""
