@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorir.codegen.source import Param, Source, itemsize
+from tensorir.export.c_numbers import DECODE, Numbers
 from tensorir.export.c_program import c_type, given, packed_bytes, spaces
 from tensorir.export.evidence import Evidence
 from tensorir.ir.dtypes import DTYPES, WIDENED
@@ -166,15 +167,15 @@ def selftest(source: Source, called: str, evidence: Evidence, why: str = "") -> 
     parts = [_START.replace("NAME", called)]
     kinds = {p.dtype for p in source.params if p.name in about and p.role != "scalar"}
     parts += [_NARROW] if kinds & WIDENED else []
-    parts += [] if exact else [_WITHIN]
-    parts += [_WIDE] if not exact and any(p.dtype in WIDENED for p in source.outputs) else []
+    case = _case(source, called, evidence, about, exact)
+    used = "\n".join(case)
+    parts += [text for name, text in (("decoded", DECODE), ("within", _WITHIN), ("wide", _WIDE)) if f"{name}(" in used]
     held = [p for p in source.params if p.role == "constant" and p.name in about]
     parts += [f"extern const void *{called}_constants[];"] if held else []
     parts += [f"#define WHY {why}()" if why else '#define WHY "it returned an error code"']
     parts += [_makers([*source.inputs, *held], about)]
-    for n, (seed, want) in enumerate(evidence.arrays.items()):
-        parts += _case(source, called, evidence.manifest, n, seed, want, about, exact)
-    calls = " ".join(f"case_{n}(shift);" for n in range(len(evidence.arrays)))
+    parts += case
+    calls = " ".join(f"run(shift, {n}, {seed});" for n, seed in enumerate(evidence.arrays))
     parts += ["int main(void) {", f"  for (size_t shift = 0; shift < 2; ++shift) {{ {calls} }}"]
     parts += ["  if (wrong) return 1;", f'  puts("selftest ok {called}");', "  return 0;", "}", ""]
     return "\n".join(parts)
@@ -203,20 +204,20 @@ def _int64(value: int) -> str:
 
 
 def _case(
-    source: Source, called: str, manifest: Mapping[str, Any], number: int, seed: int, made: Sequence[NDArray[Any]],
-    about: Mapping[str, tuple[int, int, int]], exact: bool,
-) -> list[str]:  # fmt: skip
+    source: Source, called: str, evidence: Evidence, about: Mapping[str, tuple[int, int, int]], exact: bool
+) -> list[str]:
+    """A function that runs the inputs of a seed, and what each case expects."""
     arrays = given(source)
     tables: list[str] = []
-    lines = [f"static void case_{number}(size_t shift) {{", f"  void *buffers[{len(arrays)}];"]
+    lines = ["static void run(size_t shift, int number, uint64_t seed) {", f"  void *buffers[{len(arrays)}];"]
     for n, p in enumerate(arrays):
         size = _bytes(p)
         far = f"shift * {max(1, _element(p))}"
         edge = "0xa5" if p.role == "output" else "0xff"
         lines += [f"  unsigned char *p{n} = between({size}, {far}, {edge});", f"  buffers[{n}] = p{n};"]
         if p.role != "output":
-            lines += [f"  make_{n}(buffers[{n}], {seed});", f"  const uint64_t before_{n} = sum_of(p{n}, {size});"]
-    lines += _fixed(source, called, about, seed)
+            lines += [f"  make_{n}(buffers[{n}], seed);", f"  const uint64_t before_{n} = sum_of(p{n}, {size});"]
+    lines += _fixed(source, called, about)
     lines += ["  for (int how = 0; how < ways(shift); ++how) {"]
     for n, p in enumerate(arrays):
         lines += [f"    memset(p{n}, 0xff, {_bytes(p)});"] if p.role == "output" and _bytes(p) else []
@@ -225,28 +226,34 @@ def _case(
         lines += [f'  look(p{n}, {_bytes(p)}, {"0xa5" if p.role == "output" else "0xff"}, "{p.name}");']
         if p.role != "output":
             lines += [f'  if (sum_of(p{n}, {_bytes(p)}) != before_{n}) fail("it was written", "{p.name}", 0, 0);']
-    for n, (p, want) in enumerate(zip(source.outputs, made, strict=True)):
-        at, size = len(source.inputs) + n, prod(p.shape)
-        if not size:
+    for n, p in enumerate(source.outputs):
+        at, wanted = len(source.inputs) + n, [made[n] for made in evidence.arrays.values()]
+        allowed = [_allowed(p, want, evidence.manifest["tolerance"].get(p.name, 0.0)) for want in wanted]
+        if not prod(p.shape):
             continue
-        if exact:
-            lines += _exactly(p, at, size, want)
+        if exact or not any(allowed):
+            table, checks = _exactly(p, at, wanted)
         else:
-            name = f"want_{number}_{n}"
-            allowed = manifest["tolerance"].get(p.name, 0.0)
-            table, checks = _nearly(p, at, want, allowed, name)
-            tables += table
-            lines += checks
-    return [*tables, *lines, "  }", "  while (holds) free(held[--holds]);", "}"]
+            table, checks = _nearly(p, at, wanted, allowed)
+        tables += table
+        lines += checks
+    return [*tables, *lines, "  }", "  (void)number, (void)seed;", "  while (holds) free(held[--holds]);", "}"]
 
 
-def _fixed(source: Source, called: str, about: Mapping[str, Any], seed: int) -> Iterator[str]:
+def _allowed(p: Param, want: NDArray[Any], tolerance: float) -> float:
+    """How far an element may be off; 0 where its bits must be those of the reference."""
+    values = want.astype(np.float64)
+    finite = values[np.isfinite(values)]
+    return 0.0 if DTYPES[p.dtype].kind in "iub" else tolerance * float(np.abs(finite).max(initial=0.0))
+
+
+def _fixed(source: Source, called: str, about: Mapping[str, Any]) -> Iterator[str]:
     """Inputs that are constants of the program, made as the others are."""
     number = len(source.inputs)
     for n, p in enumerate(p for p in source.params if p.role == "constant"):
         if p.name in about:
             yield f"  unsigned char *c{n} = between({_bytes(p)}, 0, 0xff);"
-            yield f"  make_{number}((void *)c{n}, {seed});"
+            yield f"  make_{number}((void *)c{n}, seed);"
             yield f"  {called}_constants[{n}] = c{n};"
             number += 1
 
@@ -284,18 +291,16 @@ def _called(source: Source, called: str) -> Iterator[str]:
     yield f'    if (code) fail(WHY, "{called}", code, 0);'
 
 
-def _exactly(p: Param, at: int, size: int, want: NDArray[Any]) -> Iterator[str]:
-    kind = f"uint{8 * itemsize(p.dtype)}_t"
-    yield f"  uint64_t sum_{at} = 0;"
-    yield f"  for (size_t n = 0; n < {size}; ++n) {{"
-    yield f"    {kind} x;"
-    yield f"    memcpy(&x, p{at} + n * sizeof x, sizeof x);"
+def _exactly(p: Param, at: int, wanted: Sequence[NDArray[Any]]) -> tuple[list[str], list[str]]:
+    """Sums of the bits of all elements."""
+    kind, digests = f"uint{8 * itemsize(p.dtype)}_t", ", ".join(f"UINT64_C({digest(want)})" for want in wanted)
+    lines = [f"  uint64_t sum_{at} = 0;", f"  for (size_t n = 0; n < {prod(p.shape)}; ++n) {{", f"    {kind} x;"]
+    lines += [f"    memcpy(&x, p{at} + n * sizeof x, sizeof x);"]
     if DTYPES[p.dtype].kind == "f":
-        yield f"    if (!({kind})(x << 1)) x = 0; /* no negative zeros */"
-    yield f"    sum_{at} += (mixed(n) | 1) * x;"
-    yield "  }"
-    yield f"  if (sum_{at} != UINT64_C({digest(want)}))"
-    yield f'    fail("its bits are not those of the reference", "{p.name}", 0, 0);'
+        lines += [f"    if (!({kind})(x << 1)) x = 0; /* no negative zeros */"]
+    lines += [f"    sum_{at} += (mixed(n) | 1) * x;", "  }", f"  if (sum_{at} != bits_{at}[number])"]
+    lines += [f'    fail("its bits are not those of the reference", "{p.name}", 0, 0);']
+    return [f"static const uint64_t bits_{at}[] = {{{digests}}};"], lines
 
 
 def digest(want: NDArray[Any]) -> int:
@@ -311,41 +316,42 @@ def digest(want: NDArray[Any]) -> int:
     return int((x * bits).sum(dtype=np.uint64))
 
 
-def _nearly(p: Param, at: int, want: NDArray[Any], tolerance: float, name: str) -> tuple[list[str], list[str]]:
+def _nearly(p: Param, at: int, wanted: Sequence[NDArray[Any]], allowed: Sequence[float]) -> tuple[list[str], list[str]]:
     """Expected values: of every element where there are few, else of some, and sums of all in stretches."""
-    values = want.reshape(-1).astype(np.float64)
-    finite = values[np.isfinite(values)]
-    scale = float(np.abs(finite).max(initial=0.0))
-    allowed = 0.0 if DTYPES[p.dtype].kind in "iub" else tolerance * scale
-    size = len(values)
-    step = max(1, size // TABLE)
-    some = values[::step]
-    tables = [f"static const double {name}[] = {{{', '.join(map(_number, some))}}};"]
+    rows = [want.reshape(-1).astype(np.float64) for want in wanted]
+    size = len(rows[0])
+    step, length = max(1, size // TABLE), -(-size // SEGMENTS)
     value = f"(({c_type(p)} *)p{at})[n]"
     if p.dtype in _FORMATS:
         m, bias = _FORMATS[p.dtype]
         value = f"wide({value}, {m}, {bias}, {DTYPES[p.dtype].bits})"
-    checks = [f"  for (size_t n = 0; n < {size}; n += {step})"]
-    checks += [f'    within((double){value}, {name}[n / {step}], {allowed!r}, "{p.name}");']
+    name = f"want_{at}"
+    tables, taken = _table(name, [row[::step] for row in rows], allowed)
+    tables += [f"static const double allowed_{at}[] = {{{', '.join(map(repr, allowed))}}};"]
+    lines = [f"  for (size_t n = 0; n < {size}; n += {step})"]
+    lines += [f'    within((double){value}, {taken(f"n / {step}")}, allowed_{at}[number], "{p.name}");']
     if step > 1:
-        length = -(-size // SEGMENTS)
-        sums = [float(values[k : k + length].sum()) for k in range(0, size, length)]
-        bounds = allowed * length
-        tables.append(f"static const double {name}_sums[] = {{{', '.join(map(_number, sums))}}};")
-        checks += [f"  for (size_t k = 0; k * {length} < {size}; ++k) {{", "    double sum = 0;"]
-        checks += [
+        sums = [np.array([row[k : k + length].sum() for k in range(0, size, length)]) for row in rows]
+        more, taken = _table(f"{name}_sums", sums, [a * length for a in allowed])
+        tables += more
+        lines += [f"  for (size_t k = 0; k * {length} < {size}; ++k) {{"]
+        lines += [f"    double sum = 0, should = {taken('k')};"]
+        lines += [
             f"    for (size_t n = k * {length}; n < {size} && n < (k + 1) * {length}; ++n) sum += (double){value};"
         ]
-        checks += [f'    if (isfinite({name}_sums[k])) within(sum, {name}_sums[k], {bounds!r}, "{p.name}");', "  }"]
-    return tables, checks
+        lines += [f'    if (isfinite(should)) within(sum, should, allowed_{at}[number] * {length}, "{p.name}");', "  }"]
+    return tables, lines
 
 
-def _number(value: float) -> str:
-    if np.isnan(value):
-        return "NAN"
-    if np.isinf(value):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    return f"{value:.9g}"
+def _table(
+    name: str, rows: Sequence[NDArray[np.float64]], allowed: Sequence[float]
+) -> tuple[list[str], Callable[[str], str]]:
+    """Numbers of each case as a table of the text; how one of them is taken out, by its place in C."""
+    made = Numbers.of(rows, allowed)
+    texts = ",\n".join(made.literal(n) for n in range(len(rows)))
+    tables = [f"static const char *const {name}[] = {{\n{texts}}};"]
+    tables += [f"static const double {name}_units[] = {{{', '.join(map(repr, made.units))}}};"]
+    return tables, lambda place: f"decoded({name}[number], {place}, {made.digits}, {name}_units[number])"
 
 
 def _bytes(p: Param) -> int:
