@@ -1,4 +1,4 @@
-"""What the declarations of convolutions share: operands in the type of the sums, results in either layout, epilogues."""
+"""What declarations of convolutions share: operands in the type of the sums, results in either layout, epilogues."""
 
 from __future__ import annotations
 
