@@ -134,11 +134,11 @@ def on_device(s: Any, seed: int = 0, device: Any = None, limit_s: float | None =
         try:
             source, got, problems = s._run_guarded(run.arrays, device, limit_s)
         except LaunchError as e:
-            return Verdict(e.problems, (label(s.outputs),), "on the device")
+            return Verdict(e.problems, (label(s.began_with),), "on the device")
         except TensorIRError as e:
             return Verdict(e.problems, (), "not built")
         if problems:
-            return Verdict(tuple(problems), (label(s.outputs),), "on the device")
+            return Verdict(tuple(problems), (label(s.began_with),), "on the device")
         if any(kind in name for name in source.instructions for kind in ("e4m3", "e5m2")):
             run = replace(run, exact=False)  # Hopper keeps some 14 bits of sums of these
         found = _compared(s, source, run, results_of(got))
@@ -146,7 +146,7 @@ def on_device(s: Any, seed: int = 0, device: Any = None, limit_s: float | None =
         if not found:
             break
         run = short(s.outputs, source, _conditions(s), seed + 1)
-    return verdict
+    return replace(verdict, shapes=(label(s.began_with),))
 
 
 def arguments_for(s: Any, seed: int = 0) -> list[np.ndarray]:
@@ -165,7 +165,7 @@ def emulated(s: Any, shapes: Any, seed: int, limit_s: float | None = None) -> Ve
     target = s.target if s.target.language == "cuda" else Target.parse("cuda")
     shown: list[str] = []
     for n, (one, source) in enumerate(_on_shapes(s, shapes)):
-        shown.append(label(one.outputs))
+        shown.append(label(one.began_with))
         if told := undefined(source.text, target):
             return Verdict(told, tuple(shown), "CUDA text, read")
         for run in runs(one.outputs, source, _conditions(one), seed, n, alone):

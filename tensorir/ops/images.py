@@ -1,4 +1,4 @@
-"""What the declarations of the CPU convolutions share: padded images, packed weights, results in either layout."""
+"""What declarations of convolutions share: operands in the type of the sums, results in either layout, epilogues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ir.words import SIDES
 from tensorir.ops.common import Config, accumulator, result_type
-from tensorir.ops.model import PANEL
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -21,37 +20,10 @@ Shape = Mapping[str, Any]
 Pixel = Callable[[Expr, Expr, Expr, Expr], Expr]
 
 
-def padded(x: Tensor, shape: Shape, rows: int, columns: int) -> Tensor:
-    """x_pad (n, h, w, c): the image with its padding and whatever else of ``rows`` by ``columns`` lies outside it, in
-    the type of the sums.
-    """
-    nchw, pad = shape["layout"] == "NCHW", shape["pad"]
-    inside = not pad and rows <= shape["h"] and columns <= shape["w"] and shape["n"] <= x.shape[0]
-
-    def pixel(n: Expr, h: Expr, w: Expr, c: Expr) -> Expr:
-        at = (n, c, h - pad, w - pad) if nchw else (n, h - pad, w - pad, c)
-        return widened(x[at] if inside else x.get(*at, fill=0))
-
-    return compute((shape["n"], rows, columns, shape["c"]), pixel, "x_pad", axes=("n", "h", "w", "c"))  # type: ignore[no-any-return]
-
-
 def widened(e: Expr) -> Expr:
     """``e`` in the type that sums of such products are held in."""
     wide = accumulator(e.dtype)
     return cast(e, wide) if wide else e
-
-
-def tap(w: Tensor, shape: Shape, ko: Expr, ki: Expr, c: Expr, r: Expr, s: Expr) -> Expr:
-    """The weight of output channel ``ko * PANEL + ki`` in the type of the sums; 0 beyond the last one."""
-    o = ko * PANEL + ki
-    at = (o, c, r, s) if shape["layout"] == "NCHW" else (o, r, s, c)
-    return widened(w.get(*at, fill=0) if shape["k"] % PANEL else w[at])
-
-
-def packed(w: Tensor, shape: Shape) -> Tensor:
-    """W (k/16, r, s, c, k%16): the weights in panels of output channels."""
-    size = (-(-shape["k"] // PANEL), shape["r"], shape["s"], shape["c"], PANEL)
-    return compute(size, lambda ko, r, s, c, ki: tap(w, shape, ko, ki, c, r, s), "W")  # type: ignore[no-any-return]
 
 
 def result(shape: Shape, value: Pixel) -> Tensor:

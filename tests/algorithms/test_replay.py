@@ -70,3 +70,13 @@ def test_a_replayed_trace_computes_the_definition():
     want = w.reference(*arrays)
     off = np.abs(s.build()(*arrays) - want).max() / np.abs(want).max()
     assert off <= s.allowed_error == 5e-5
+
+
+@pytest.mark.parametrize("tile", [2, 4, 6])
+def test_devices_are_held_to_the_definition_within_the_bound(tile):
+    w = tir.ops.conv2d(c=64, h=14, w=14, k=32, pad=1, bias=True)
+    s = tir.Schedule(w.outputs).redeclare("winograd", tile=tile)
+    verdict = s.check("device")
+    assert verdict and verdict.max_error <= s.allowed_error and "out.p=14" in verdict.shapes[0]
+    part = s._part()
+    assert part.outputs == w.outputs and part.max_error == s.allowed_error == s.build().max_error
