@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -266,8 +266,6 @@ def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tup
     shown: list[str] = []
     for module, outputs in _modules(s, shapes):
         name = label(outputs)
-        if name in shown:
-            continue
         problem, numbers = compare_in_turn(module, outputs, numbers, seed, _approximation(s))
         shown.append(name)
         if problem is not None:
@@ -276,11 +274,13 @@ def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tup
 
 
 def _modules(s: Schedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tuple[Module, tuple[Tensor, ...]]]:
-    fits, own, least = False, lowered_once(s), _least_extents(s)
+    """The kernels on each shape that the trace fits, once: several are often rounded to the same one."""
+    fits, seen, own, least = False, set[str](), lowered_once(s), _least_extents(s)
     for extents in shapes:
-        fitted = _fitted(s, extents, own, least)
+        fitted = _fitted(s, extents, own, least, seen)
         if fitted is not None:  # else this trace does not fit that shape (exact splits, fixed factors)
             fits = True
+            seen.add(label(fitted[1]))
             yield fitted
     if not fits:
         yield own(), s.began_with
@@ -292,9 +292,11 @@ def lowered_once(s: Schedule) -> Callable[[], Module]:
 
 
 def _fitted(
-    s: Schedule, extents: dict[Var, int], own: Callable[[], Module], least: dict[Var, int]
+    s: Schedule, extents: dict[Var, int], own: Callable[[], Module], least: dict[Var, int], seen: Container[str]
 ) -> tuple[Module, tuple[Tensor, ...]] | None:
-    """The schedule lowered on ``extents``, or on the nearest extents that it fits and that cost little to interpret."""
+    """The schedule lowered on ``extents``, or on the nearest extents that it fits and that cost little to interpret;
+    None where it fits none, or those that were ``seen``.
+    """
     found, tried = None, None
     for work in (WORK, WORK // 8, WORK // 64):
         smaller = _shrunk(extents, work, least)
@@ -304,6 +306,8 @@ def _fitted(
         made = _replayed(s, smaller)
         if made is None:
             break
+        if label(made.definition) in seen:
+            return None
         try:
             found = lower(made.program, made.target), made.definition
         except LoweringError as e:
