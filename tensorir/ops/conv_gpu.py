@@ -31,7 +31,7 @@ def gpu_templates(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any
     on_gpu = Template(lambda sch, cfg: gpu_tile(sch, cfg, shape), lambda t: _gpu_space(shape, t), kinds=("gpu",))
     return {
         **_tensor_cores(operands, shape),
-        **warp_template(operands, shape),
+        **warp_template(shape),
         **depthwise_template(operands, shape),
         "gpu_tile": on_gpu,
         **_winograds(shape, max_error),
