@@ -32,7 +32,7 @@ def gpu_templates(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any
     return {
         **_tensor_cores(operands, shape),
         **warp_template(shape),
-        **depthwise_template(operands, shape),
+        **depthwise_template(shape),
         "gpu_tile": on_gpu,
         **_winograds(shape, max_error),
     }
