@@ -21,7 +21,7 @@ from tensorir.intrin.hopper import ROWS
 from tensorir.intrin.pixels import CORNERS, MOST_OFFSET, MOST_PIXEL_STEP
 from tensorir.ir.tree import Expr
 from tensorir.ops.blocks import extent_of
-from tensorir.ops.common import Config, accumulator, result_type
+from tensorir.ops.common import Config, accumulator, result_type, written_by
 from tensorir.ops.conv_tensor import conv_multiplication, turned
 from tensorir.ops.gemm_blocks import multiprocessors
 from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES, swizzled_rows
@@ -146,7 +146,7 @@ def in_line(s: Schedule, c: Config, shape: Shape, target: Target, whole: bool, o
         _, tile = s.split(tile, [None, multiprocessors(target)])
     s.bind(tile, "block.x").bind(wi, "warpgroup")
     if whole:
-        leave_in_tiles(s, wi, i, k, shape["dtype"])
+        leave_in_tiles(s, "rows", wi, i, k, shape["dtype"])
     s.compute_at("sums", wi)
     cb, ci, cc = s.split("sums.c", [None, ROW_BYTES // size // m.k, m.k])
     s.reorder(*(f"sums.{v}" for v in own), "sums.r", "sums.s", cb, ci, "sums.i", "sums.k", cc)
@@ -161,22 +161,22 @@ def in_line(s: Schedule, c: Config, shape: Shape, target: Target, whole: bool, o
     return s.pipeline(step, c["depth"], roles={"load": load, "compute": compute_})
 
 
-def leave_in_tiles(s: Schedule, wi: Any, i: Any, k: Any, dtype: str) -> None:
-    """Results pass through shared memory, from where copies bring whole tiles of ``rows`` to an array of more
+def leave_in_tiles(s: Schedule, rows: str, wi: Any, i: Any, k: Any, dtype: str) -> None:
+    """Results of the stage ``rows`` pass through shared memory, from where copies bring whole tiles to an array of more
     dimensions.
 
     i, k: the loops over the rows and columns of one warpgroup of ``wi``;  dtype: of the operands
     """
-    of_rows = list(s.loops("rows"))
-    s.set_scope("rows", "register").compute_at("rows", wi)  # each warpgroup its own
-    s.set_scope("rows", "shared").layout("rows", f"r, x -> {swizzled_rows(2)}")
+    of_rows, array = list(s.loops(rows)), written_by(s, rows)
+    s.set_scope(array, "register").compute_at(rows, wi)  # each warpgroup its own
+    s.set_scope(array, "shared").layout(array, f"r, x -> {swizzled_rows(2)}")
     if extent_of(s, i) > ROWS:
         several, i = s.split(i, [None, ROWS])
         s.unroll(several)
     panel, k = s.split(k, [None, STORED])
     s.reorder(panel, i, k).unroll(panel)
     s.tensorize(i, f"tma.store.{result_type(dtype)}.{ROWS}x{STORED}")
-    store_rows(s, "rows", of_rows[:-1], of_rows[-1], f"m{ROWS}.{result_kind({'dtype': dtype})}.n")
+    store_rows(s, rows, of_rows[:-1], of_rows[-1], f"m{ROWS}.{result_kind({'dtype': dtype})}.n")
 
 
 def gone_through(shape: Shape) -> bool:

@@ -16,6 +16,13 @@ CASES = [
     ("conv2d", "gpu_warp", SM80, dict(n=2, c=13, h=5, w=6, k=20, pad=2, dilation=2, prepack=True)),
     ("conv2d", "gpu_depthwise", SM80, dict(c=9, h=6, w=7, k=9, pad=1, groups=9, stride=2, bias=True)),
     ("conv2d", "gpu_depthwise", SM80, dict(c=16, h=6, w=5, k=16, groups=16, layout="NHWC", dtype="float16")),
+    ("conv2d_backward_weight", "gpu_hopper", SM90, dict(c=8, h=5, w=6, k=8, pad=1, layout="NHWC", dtype="float16")),
+    (
+        "conv2d_backward_weight",
+        "gpu_hopper",
+        SM90,
+        dict(n=2, c=128, h=4, w=5, k=128, r=1, s=2, groups=2, layout="NHWC", dtype="bfloat16"),
+    ),
 ]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tensorir.arith.affine import Arith, conjunction, conjuncts, same, weakest
-from tensorir.ir.build import as_expr, as_int, cast, const, select
+from tensorir.ir.build import as_expr, as_int, binary, cast, const, select
 from tensorir.ir.tree import (
     Axis,
     Buffer,
@@ -131,7 +131,9 @@ def _domained(d: Domain, new: Mapping[Buffer, Buffer]) -> Stage:
 
 
 class _Again(Rewriter):
-    """What a stage does, by its new axes: terms that do not count are the identity, cells that are none are 0."""
+    """What a stage does, by its new axes: terms that do not count are the identity, cells that are none are 0 where
+    what they would read does not exist, and never read.
+    """
 
     def __init__(self, axis: Mapping[Var, Expr], arith: Arith, new: Mapping[Buffer, Buffer], at: tuple[Expr, ...],
                  conds: Sequence[Expr], zeros: frozenset[Buffer]) -> None:  # fmt: skip
@@ -142,7 +144,7 @@ class _Again(Rewriter):
         if isinstance(n.value, Const):  # an initial value is one wherever it stands
             return n.replace(buffer=buffer, index=self.at, value=value)
         zero = const(False if value.dtype == "bool" else 0, value.dtype)
-        counted = self._counted(value, zero, self.conds)
+        counted = value if self._exists(value) else self._counted(value, zero, self.conds)
         kept = counted if buffer.dtype == counted.dtype else cast(counted, buffer.dtype)
         return n.replace(buffer=buffer, index=self.at, value=kept)
 
@@ -151,6 +153,12 @@ class _Again(Rewriter):
         values = [self._counted(v, identity, self._needed(v))
                   for v, identity in zip(values, n.combiner.identity, strict=True)]  # fmt: skip
         return n.replace(buffers=tuple(self.new.get(b, b) for b in n.buffers), index=self.at, values=tuple(values))
+
+    def _exists(self, value: Expr) -> bool:
+        """Whether all that a value reads is there in every cell."""
+        return all(self.arith.proves(c) for x in find(value, Load)
+                   for i, n in zip(x.index, x.buffer.shape, strict=True)
+                   for c in (binary("<=", const(0), i), binary("<", i, n)))  # fmt: skip
 
     def _value(self, e: Expr) -> Expr:
         return self.arith.simplify(substitute(e, self.axis))
