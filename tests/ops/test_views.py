@@ -23,12 +23,28 @@ CASES = [
         SM90,
         dict(n=2, c=128, h=4, w=5, k=128, r=1, s=2, groups=2, layout="NHWC", dtype="bfloat16"),
     ),
+    (
+        "conv2d",
+        "gpu_hopper",
+        SM90,
+        dict(n=2, c=64, h=9, w=7, k=64, pad=1, layout="NHWC", dtype="float16", act="relu", bias=True, residual=True),
+    ),
+    ("conv2d", "gpu_hopper", SM90, dict(n=2, c=32, h=5, w=7, k=64, pad=1, stride=2, layout="NHWC", precision="tf32")),
+    (
+        "conv2d_backward_data",
+        "gpu_hopper",
+        SM90,
+        dict(n=2, c=128, h=5, w=7, k=128, r=2, groups=2, pad=1, layout="NHWC", dtype="bfloat16"),
+    ),
 ]
+LINE = {"conv2d": dict(groups=2, wide=8, bk=64, depth=3, resident=1, pixels="im2col")}
+"""Where the default has boxes of pixels."""
 
 
 def made(op, template, target, params):
     work = getattr(tir.ops, op)(**params)
-    return work, work.schedule(template=template, target=target)
+    config = LINE.get(op) if template == "gpu_hopper" else None
+    return work, work.schedule(config, template=template, target=target)
 
 
 def said(case):
