@@ -36,14 +36,26 @@ CASES = [
         SM90,
         dict(n=2, c=128, h=5, w=7, k=128, r=2, groups=2, pad=1, layout="NHWC", dtype="bfloat16"),
     ),
+    ("conv2d_backward_weight", "gpu_tensor", SM80, dict(n=6, c=16, h=6, w=9, k=16, pad=1, precision="tf32")),
+    (
+        "conv2d_backward_weight",
+        "gpu_tensor",
+        SM80,
+        dict(n=2, c=16, h=16, w=16, k=32, r=1, s=2, groups=2, layout="NHWC", dtype="float16"),
+    ),
+    ("conv2d_backward_weight", "gpu_tensor", SM80, dict(c=8, h=33, w=32, k=16, r=2, s=2, stride=2, dtype="bfloat16")),
 ]
-LINE = {"conv2d": dict(groups=2, wide=8, bk=64, depth=3, resident=1, pixels="im2col")}
-"""Where the default has boxes of pixels."""
+CHANGED = {
+    ("conv2d", "gpu_hopper"): dict(groups=2, wide=8, bk=64, depth=3, resident=1, pixels="im2col"),
+    ("conv2d_backward_weight", "gpu_tensor"): dict(parts=2),
+}
+"""Of a template's default configuration: pixels in one line instead of boxes, and in parts."""
 
 
 def made(op, template, target, params):
     work = getattr(tir.ops, op)(**params)
-    config = LINE.get(op) if template == "gpu_hopper" else None
+    default = work.templates[template].space_for(tir.Target.parse(target)).default
+    config = {**default, **CHANGED.get((op, template), {})}
     return work, work.schedule(config, template=template, target=target)
 
 
