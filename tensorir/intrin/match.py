@@ -155,8 +155,8 @@ class _Unify:
                     return
                 raise
             return
-        if isinstance(have, Select) and self.intrin.maps and is_padded(have):
-            have = have.a  # what a tile has beyond its array is 0 anyway
+        if isinstance(have, Select) and self.intrin.maps and (inside := padded(have)) is not None:
+            have = inside  # what a tile has beyond its array is 0 anyway
         if isinstance(want, Load) and isinstance(have, Load):
             self.access(want.buffer, want.index, have.buffer, have.index)
         elif want.dtype == have.dtype == "index":
@@ -280,14 +280,18 @@ class _Unify:
         return NoMatch(f"where {self.intrin.name} has {show(want)}, the stage has {show(have)}")
 
 
-def is_padded(e: Select) -> bool:
-    """Whether it is an element of an array where that has it, and 0 elsewhere."""
-    if not isinstance(e.a, Load) or not isinstance(e.b, Const) or e.b.value != 0:
-        return False
+def padded(e: Expr) -> Load | None:
+    """The element of an array that ``e`` is where that has it, and 0 elsewhere; None where ``e`` is anything else."""
+    conds: list[Expr] = []
+    while isinstance(e, Select) and isinstance(e.b, Const) and e.b.value == 0:
+        conds += conjuncts(e.cond)
+        e = e.a
+    if not isinstance(e, Load):
+        return None
     arith = Arith()
-    bounds = [c for i, n in zip(e.a.index, e.a.buffer.shape, strict=True) for x in (i, _read(i))
+    bounds = [c for i, n in zip(e.index, e.buffer.shape, strict=True) for x in (i, _read(i))
               for c in (binary("<=", const(0), x), binary("<", x, n))]  # fmt: skip
-    return all(any(same_bound(arith, c, b) for b in bounds) for c in conjuncts(e.cond))
+    return e if all(any(same_bound(arith, c, b) for b in bounds) for c in conds) else None
 
 
 def _read(index: Expr) -> Expr:

@@ -393,7 +393,9 @@ class _Placed(Rewriter):
 def _copied(n: Stage) -> list[Load]:
     """What a stage of a tile copy reads to copy it, without the data that tells where it lies."""
     (store,) = find(n.body, Store)
-    value = store.value.a if isinstance(store.value, Select) else store.value
+    value = store.value
+    while isinstance(value, Select):  # 0 elsewhere
+        value = value.a
     return [value] if isinstance(value, Load) else []
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
 from tensorir.ir.dtypes import DTYPES, WIDENED, is_float
+from tensorir.ir.visit import writes
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -36,6 +37,11 @@ def last_stage(s: Schedule, main: str) -> str:
     for name in after[:-1]:
         s.compute_inline(name)
     return after[-1]
+
+
+def written_by(s: Schedule, stage: str) -> str:
+    """The array that a stage writes."""
+    return writes(s.index.stages[stage].body)[0].name
 
 
 def unroll_by(s: Schedule, loop: str, times: int) -> Schedule:

@@ -76,7 +76,7 @@ def conv2d_backward_weight(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k:
     dw = nn.conv2d_backward_weight(x, dy, (r, s), accumulate=accumulator(x.dtype), **_how(shape))
     padded = "x_pad" if pad else ""
     nest = Nest("dw", ("r", "s"), "k", "c", ("n", "p"), "q", (), ("dy", padded or "x"), padded)
-    first, second = weight_warpgroups(x, dy, shape), weight_templates(x, dy, shape)
+    first, second = weight_warpgroups(shape), weight_templates(shape)
     templates = {**second, **first} if is_narrow(shape) else {**first, **second}
     return _workload("conv2d_backward_weight", dw, shape, nest, reference_weight, templates)
 

@@ -17,13 +17,16 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, accumulator, result_type
 from tensorir.ops.conv_hopper import conv_warpgroups, hopper_space, stored_whole
-from tensorir.ops.conv_im2col import STORED, columns, converted, gone_through, in_images, in_line, joined, sums
+from tensorir.ops.conv_im2col import STORED, Sums, gone_through, in_line
 from tensorir.ops.conv_tensor import conv_multiplication, conv_space, gpu_tensor, leading_names, summed
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
 
 Shape = Mapping[str, Any]
+
+GRADIENT = Sums("dx", "dy_spread", "n, h, w, c | k, r, s", "n, h, w", "c", "k", "n")
+"""What ``nn.conv2d_backward_data`` declares, channels last."""
 
 
 def data_templates(dy: Tensor, w: Tensor, shape: Shape) -> dict[str, Template]:
@@ -37,10 +40,10 @@ def data_templates(dy: Tensor, w: Tensor, shape: Shape) -> dict[str, Template]:
         return gpu_tensor(type(s)(declared(dy, w, shape, as_forward), s.target), c, as_forward)
 
     cores = {"gpu_tensor": Template(function, lambda t: conv_space(as_forward, t), ("gpu",), needs=m.needs)}
-    return {**_warpgroups(dy, w, shape, as_forward), **cores}
+    return {**_warpgroups(shape, as_forward), **cores}
 
 
-def _warpgroups(dy: Tensor, w: Tensor, shape: Shape, f: Shape) -> dict[str, Template]:
+def _warpgroups(shape: Shape, f: Shape) -> dict[str, Template]:
     """The template for warpgroups: gradients of convolutions with stride 1 in 16 bits, channels last, whose pixels are
     in one line. The filter is read as it lies, along the image's channels.
     """
@@ -52,28 +55,10 @@ def _warpgroups(dy: Tensor, w: Tensor, shape: Shape, f: Shape) -> dict[str, Temp
         return {}
 
     def function(s: Schedule, c: Config) -> Schedule:
-        made = type(s)(declared_in_line(dy, w, shape, f), s.target)
-        return in_line(made, c, f, s.target, stored_whole(c, f), order="n")
+        return in_line(s, c, f, s.target, stored_whole(c, f), GRADIENT)
 
     space = partial(hopper_space, f, panels=True)
     return {"gpu_hopper": Template(function, space, ("gpu",), needs="sm_90a")}
-
-
-def declared_in_line(dy: Tensor, w: Tensor, shape: Shape, f: Shape) -> Tensor:
-    """``nn.conv2d_backward_data`` with stride 1 and its pixels as rows, as ``conv_im2col`` has it: w_turned is
-    ([g,] r, s, k, c), and r and s count taps backwards.
-    """
-    kg, groups = shape["k"] // shape["groups"], shape["groups"]
-
-    def tap(*given: Expr) -> Expr:
-        g, (r, s, k, c) = given[:-4], given[-4:]
-        return w[(g[0] * kg + k if g else k, f["r"] - 1 - r, f["s"] - 1 - s, c)]
-
-    size, axes = (f["r"], f["s"], kg, shape["cg"]), ["r", "s", "k", "c"]
-    if groups > 1:
-        size, axes = (groups, *size), ["g", *axes]  # type: ignore[assignment]
-    filters = compute(size, tap, name="w_turned", axes=axes)
-    return in_images(converted(joined(sums(columns(dy, f), filters, f, "n"), f), f), f, "dx")
 
 
 def forward_shape(shape: Shape) -> dict[str, Any] | None:

@@ -14,7 +14,6 @@ from tensorir.ops.blocks import ALIGNED, bind_grid, element_bytes, groups_met, h
 from tensorir.ops.common import Config, out_stage
 from tensorir.ops.conv_cpu import admissible
 from tensorir.ops.conv_hopper import conv_warpgroups, gpu_hopper, hopper_space
-from tensorir.ops.conv_im2col import declared_in_line
 from tensorir.ops.conv_tensor import conv_multiplication, conv_space, declared, gpu_tensor
 from tensorir.ops.conv_warp import warp_template
 from tensorir.ops.depthwise_gpu import depthwise_template
@@ -31,8 +30,8 @@ def gpu_templates(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any
     on_gpu = Template(lambda sch, cfg: gpu_tile(sch, cfg, shape), lambda t: _gpu_space(shape, t), kinds=("gpu",))
     return {
         **_tensor_cores(operands, shape),
-        **warp_template(operands, shape),
-        **depthwise_template(operands, shape),
+        **warp_template(shape),
+        **depthwise_template(shape),
         "gpu_tile": on_gpu,
         **_winograds(shape, max_error),
     }
@@ -52,8 +51,9 @@ def _tensor_cores(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any
         return cores
 
     def groups(s: Schedule, c: Config) -> Schedule:
-        declare = declared_in_line if c["pixels"] == "im2col" else declared
-        return gpu_hopper(type(s)(declare(operands, shape), s.target), c, shape, s.target)
+        if c["pixels"] != "im2col":
+            s = type(s)(declared(operands, shape), s.target)
+        return gpu_hopper(s, c, shape, s.target)
 
     return {"gpu_hopper": Template(groups, lambda t: hopper_space(shape, t), ("gpu",), needs="sm_90a"), **cores}
 

@@ -10,20 +10,15 @@ of a picture, follow each other without a gap.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.workload import Template
-from tensorir.expr.compute import compute, reduce_axis
-from tensorir.expr.functions import where
-from tensorir.expr.reducers import sum as total
-from tensorir.expr.tensor import Tensor
-from tensorir.ir.tree import Expr
 from tensorir.ops.blocks import element_bytes
 from tensorir.ops.common import Config
 from tensorir.ops.gemm_blocks import Operand, sums_of
 from tensorir.ops.gemm_warp import DTYPES, product_in_threads, warp_block, warp_space
-from tensorir.ops.images import Shape, declaring, result
+from tensorir.ops.views import Shape, image_of, sums_axes
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.legal import Predicate
 
@@ -44,72 +39,39 @@ TILES = ((8, 8, 8, 2, 4, 8), (8, 8, 8, 1, 4, 8), (4, 8, 8, 4, 1, 8), (4, 8, 16, 
 NEAR = 1.15
 
 
-def warp_template(operands: Mapping[str, Tensor | None], shape: Shape) -> dict[str, Template]:
+def warp_template(shape: Shape) -> dict[str, Template]:
     """The template, where a convolution is a product of matrices that warps can share."""
     if shape["dtype"] not in DTYPES or (shape["groups"] > 1 and _per_group(shape) % LEAST):
         return {}
-    function = declaring(operands, shape, conv2d, gpu_warp)
-    return {"gpu_warp": Template(function, lambda t: conv_space(shape, t), ("gpu",), needs="sm_70")}
-
-
-def conv2d(x: Tensor, w: Tensor, shape: Shape) -> Tensor:
-    """``nn.conv2d`` as a product; k counts terms, i channels of the result and j its pixels.
-
-    Intermediates, z, the group, in front of all where there are several: taps (k, i), of 1x1 filters (i, k), columns
-    (k, j), sums (i, j); for NHWC, whose channels lie side by side, taps (i, k), columns (j, k), sums (j, i)
-    """
-    groups, kg, nchw, p, q = shape["groups"], _per_group(shape), shape["layout"] == "NCHW", shape["p"], shape["q"]
-    many, depth, packed = shape["n"] * p * q, _channels(shape), is_packed(shape)
-    terms, lead = depth * shape["r"] * shape["s"], ((groups,) if groups > 1 else ())
-
-    def tap(k: Expr) -> tuple[Expr, Expr, Expr]:
-        """Row and column of a term's tap, and its channel."""
-        return k // (depth * shape["s"]), k // depth % shape["s"], k % depth
-
-    def pixel(z: Sequence[Expr], k: Expr, j: Expr) -> Expr:
-        r, s, c = tap(k)
-        channel = z[0] * shape["cg"] + c if z else c
-        h = j // q % p * shape["stride"] + r * shape["dilation"] - shape["pad"]
-        v = j % q * shape["stride"] + s * shape["dilation"] - shape["pad"]
-        at = (j // (p * q), channel, h, v) if nchw else (j // (p * q), h, v, channel)
-        if depth > shape["cg"]:
-            return where(c < shape["cg"], x.get(*at, fill=0), 0)
-        return x.get(*at, fill=0) if shape["pad"] else x[at]
-
-    def weight(z: Sequence[Expr], k: Expr, i: Expr) -> Expr:
-        r, s, c = tap(k)
-        out = z[0] * kg + i if z else i
-        at = (out, c, r, s) if nchw else (out, r, s, c)
-        return w[at] if depth == shape["cg"] else w.get(*at, fill=0)
-
-    def array(value: Callable[..., Expr], rows: int, across: int, turned: bool, name: str, axes: str) -> Tensor:
-        """What ``value`` makes of z, a row and a column, or stored the other way round."""
-        size, names = ((across, rows), axes[::-1]) if turned else ((rows, across), axes)
-        made: Tensor = compute(
-            (*lead, *size),
-            lambda *at: value(at[:-2], *(at[:-3:-1] if turned else at[-2:])),
-            name,
-            axes=(*(["z"] if lead else []), *names),
+    return {
+        "gpu_warp": Template(
+            lambda s, c: gpu_warp(s, c, shape), lambda t: conv_space(shape, t), ("gpu",), needs="sm_70"
         )
-        return made
+    }
 
-    columns = array(pixel, terms, many, not nchw, "columns", "kj")
-    taps = array(weight, terms, kg, not packed, "taps", "ki")
-    t = reduce_axis(terms, "k")
 
-    def value(z: Sequence[Expr], i: Expr, j: Expr) -> Expr:
-        weight = taps[(*z, t, i) if packed else (*z, i, t)]
-        return total(weight * columns[(*z, t, j)] if nchw else columns[(*z, j, t)] * weight, axis=t)
+def as_product(s: Schedule, shape: Shape) -> None:
+    """Walk the sums as a product; k counts terms, i and j channels of the result and pixels, the latter of which lie
+    side by side in NCHW.
 
-    sums = array(value, kg, many, not nchw, "sums", "ij" if nchw else "ji")
+    z, the group, is in front of all where there are several: filters w_packed (k, channel), of 1x1 filters
+    (channel, k), what is under the taps of a pixel (k, pixel), for NHWC (pixel, k), and sums (i, j)
+    """
+    nchw, grouped, image = shape["layout"] == "NCHW", shape["groups"] > 1, image_of(shape)
+    (channel, pixel), lead = "ij" if nchw else "ji", "z, " if grouped else ""
+    columns = f"{lead}k, {pixel}" if nchw else f"{lead}{pixel}, k"
+    taps = f"{lead}k, {channel}" if is_packed(shape) else f"{lead}{channel}, k"
+    step = {"c": shape["bk"] if shape["cg"] > shape["bk"] else 1}
+    axes = f"{sums_axes(shape)} -> {_rows_and_columns(shape, '(n, p, q)')}, k = (r, s, c)"
+    s.reindex("y", axes, step, {image: columns, "w": taps}, writes=f"{lead}i, j")
 
-    def out(n: Expr, k: Expr, row: Expr, column: Expr) -> Expr:
-        z, i = ((k // kg,), k % kg) if groups > 1 else ((), k)
-        j = (n * p + row) * q + column
-        at: Expr = sums[(*z, i, j) if nchw else (*z, j, i)]
-        return at
 
-    return result(shape, out)
+def _rows_and_columns(shape: Shape, pixel: str) -> str:
+    """The axes of the product's result, made of channels and of ``pixel``."""
+    kg, grouped, nchw = _per_group(shape), shape["groups"] > 1, shape["layout"] == "NCHW"
+    channel = f"k%{kg}" if grouped else "k"
+    i, j = (channel, pixel) if nchw else (pixel, channel)
+    return f"{f'z = k/{kg}, ' if grouped else ''}i = {i}, j = {j}"
 
 
 def is_packed(shape: Shape) -> bool:
@@ -145,27 +107,25 @@ def product(shape: Shape) -> dict[str, Any]:
 def gpu_warp(s: Schedule, c: Config, shape: Shape) -> Schedule:
     """c: those of ``gemm_warp.gpu_warp``; ``packed``: filters are turned by a kernel of their own"""
     shape = {**shape, **c}
-    nchw, p = shape["layout"] == "NCHW", product(shape)
+    as_product(s, shape)
+    nchw, p, columns = shape["layout"] == "NCHW", product(shape), f"{image_of(shape)}_packed"
     lead, taps, pixels = "z, " if shape["groups"] > 1 else "", *_neighbours(shape)
-    first, second = Operand("taps", lead, taps), Operand("columns", lead, pixels)
+    first, second = Operand("w_packed", lead, taps), Operand(columns, lead, pixels)
     given = {"a": first, "b": second} if nchw else {"a": second, "b": first}
-    sums = sums_of(s, c, p, c["bk"], "warp", "sums", lambda out: _as_matrix(s, out, shape))
+    sums = sums_of(s, c, p, c["bk"], "warp", "y", lambda out: _as_matrix(s, out, shape))
     product_in_threads(s, c, p, sums, given)
     if is_packed(shape):
         _pack(s, shape)
     else:
-        s.compute_inline("taps")
-    return s.compute_inline("columns")
+        s.compute_inline("w_packed")
+    s.compute_inline(columns)
+    return s.compute_inline("x_pad") if shape["pad"] else s
 
 
 def _as_matrix(s: Schedule, out: str, shape: Shape) -> None:
-    """The loops over a result as those over rows and columns of the product: [z,] i, j."""
-    nchw, groups = shape["layout"] == "NCHW", shape["groups"]
-    names = (["z"] if groups > 1 else []) + ["i" if nchw else "j"]
-    channels = s.split(f"{out}.k", [groups, _per_group(shape)][-len(names) :], names=names)
-    images = [f"{out}.{x}" for x in "npq"]
-    s.reorder(*channels, *images) if nchw else s.reorder(*channels[:-1], *images, channels[-1])
-    s.fuse(images[0], s.fuse(*images[1:]), name=f"{out}.{'j' if nchw else 'i'}")
+    """Walk a result by the rows and columns of the product: the pixels of an image first, which lie side by side."""
+    s.reindex(out, "p, q -> p = (p, q)")
+    s.reindex(out, f"n, k, p -> {_rows_and_columns(shape, '(n, p)')}")
 
 
 def _neighbours(shape: Shape) -> tuple[int, int]:
@@ -179,16 +139,16 @@ def _pack(s: Schedule, shape: Shape) -> None:
     """The filters by a kernel of their own, once where they are constants; a block turns those that it reads in shared
     memory.
     """
-    z = ["taps.z"] if shape["groups"] > 1 else []
-    taps, c = s.split("taps.k", [None, _channels(shape)])
+    z = ["w_packed.z"] if shape["groups"] > 1 else []
+    taps, c = s.split("w_packed.k", [None, _channels(shape)])
     cb, cl = s.split(c, [None, PACKED // LANES])
-    ib, il = s.split("taps.i", [None, LANES])
+    ib, il = s.split("w_packed.i", [None, LANES])
     s.reorder(*z, ib, cb, cl, il, taps)
     block = s.fuse(*z, ib, cb, name="filters")
     s.bind(block, "block.x").bind(cl, "thread.y").bind(il, "thread.x")
     s.stage_in("w", at=block, scope="shared", layout="k, c, r, s -> c, r, s, k", pad=1)
     if shape["prepack"]:
-        s.run_once("taps")
+        s.run_once("w_packed")
 
 
 def packed_bytes(shape: Shape) -> int:

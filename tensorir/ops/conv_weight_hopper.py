@@ -14,24 +14,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.workload import Template
-from tensorir.expr.compute import compute, reduce_axis
-from tensorir.expr.functions import cast
-from tensorir.expr.reducers import sum as total
-from tensorir.expr.tensor import Tensor
 from tensorir.intrin.hopper import ROWS
-from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, accumulator, result_type
+from tensorir.ops.common import Config, written_by
 from tensorir.ops.conv_im2col import STORED, gone_through, leave_in_tiles, pixels
 from tensorir.ops.gemm_blocks import Operand, Sums, part_length, sums_of
 from tensorir.ops.gemm_hopper import hopper_block, hopper_space, product_by_warpgroups, stored_whole, warpgroups
+from tensorir.ops.views import Shape, image_of, weight_axes
 from tensorir.tune.legal import Predicate
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
     from tensorir.target import Target
     from tensorir.tune.space import Space
-
-Shape = Mapping[str, Any]
 
 STEP = 64
 """Pixels that are multiplied at a time."""
@@ -42,7 +36,7 @@ TILES = ((2, 1, 256), (2, 1, 192), (2, 1, 128), (2, 1, 64), (2, 2, 64), (1, 1, 2
 """groups, rows and bn of configurations to start with, each with the longest ring that there is room for."""
 
 
-def weight_warpgroups(x: Tensor, dy: Tensor, shape: Shape) -> dict[str, Template]:
+def weight_warpgroups(shape: Shape) -> dict[str, Template]:
     """The template for warpgroups: 16 bits, channels last, and images that a copy goes through. The channels of a group
     are whole tiles, since the next group's lie behind them.
     """
@@ -53,7 +47,7 @@ def weight_warpgroups(x: Tensor, dy: Tensor, shape: Shape) -> dict[str, Template
         return {}
 
     def function(s: Schedule, c: Config) -> Schedule:
-        return gpu_hopper(type(s)(declared(x, dy, shape), s.target), c, shape, s.target)
+        return gpu_hopper(s, c, shape, s.target)
 
     return {"gpu_hopper": Template(function, lambda t: _space(shape, t), ("gpu",), needs="sm_90a")}
 
@@ -77,74 +71,51 @@ def _channels(shape: Shape) -> int:
     return int(-(-shape["cg"] // STORED) * STORED)
 
 
-def declared(x: Tensor, dy: Tensor, shape: Shape) -> Tensor:
-    """``nn.conv2d_backward_weight`` as a product over the pixels k of all results.
+def as_product(s: Schedule, shape: Shape) -> None:
+    """Walk the sums as a product over the pixels k of all results, with filters i and what is under their taps j.
 
-    Intermediates: grad ([z,] k, i), columns ([z,] k, j) and sums ([z,] i, j) of each group z, rows (i, j) of all groups
-    in the type of results, and dw (k, r, s, c).
+    z, the group, is in front of all where there are several: dy_packed (k, i), x_pad_packed (k, j), sums (i, j)
     """
-    p, q, stride, dilation, pad = (shape[v] for v in ("p", "q", "stride", "dilation", "pad"))
-    groups, cg, channels, made = shape["groups"], shape["cg"], _channels(shape), product(shape)
-    lead: tuple[list[int], list[str]] = ([groups], ["z"]) if groups > 1 else ([], [])
-    kg, k = made["m"], reduce_axis(made["k"], "k")
+    z, image = "z, " if shape["groups"] > 1 else "", image_of(shape)
+    s.reindex("dw", f"{weight_axes(shape)} -> k, t = (r, s), c, n, p, q", writes="k, t, c")
+    axes = f"k, t, c | n, p, q -> {_rows_and_columns(shape)}, k = (n, p, q)"
+    s.reindex("dw", axes, {"c": STORED}, {"dy": f"{z}k, i", image: f"{z}k, j"}, writes=f"{z}i, j")
 
-    def array(name: str, rows: int, across: int, axes: str, value: Any) -> Tensor:
-        return compute((*lead[0], rows, across), value, name=name, axes=[*lead[1], *axes])  # type: ignore[no-any-return]
 
-    def gradient(*at: Expr) -> Expr:
-        *z, t, i = at
-        return dy[t // (p * q), t // q % p, t % q, z[0] * kg + i if z else i]
-
-    def pixel(*at: Expr) -> Expr:
-        *z, t, j = at
-        tap, c = (j // channels, j % channels) if shape["r"] * shape["s"] > 1 else (0, j)
-        row, column = t // q % p * stride, t % q * stride
-        place = row + (tap // shape["s"] * dilation - pad), column + (tap % shape["s"] * dilation - pad)
-        return x.get(t // (p * q), *place, z[0] * cg + c if z else c, fill=0)
-
-    def value(*at: Expr) -> Expr:
-        *z, i, j = at
-        return total(cast(grad[(*z, k, i)], wide) * cast(columns[(*z, k, j)], wide), axis=k)
-
-    wide = accumulator(shape["dtype"])
-    assert wide is not None
-    grad = array("grad", made["k"], kg, "ki", gradient)
-    columns = array("columns", made["k"], made["n"], "kj", pixel)
-    sums = array("sums", kg, made["n"], "ij", value)
-
-    def row(i: Expr, j: Expr) -> Expr:
-        return cast(sums[(i // kg, i % kg, j) if groups > 1 else (i, j)], result_type(shape["dtype"]))
-
-    rows = compute((shape["k"], made["n"]), row, name="rows", axes=("i", "j"))
-    size = (shape["k"], shape["r"], shape["s"], cg)
-    return compute(size, lambda k, r, s, c: rows[k, (r * shape["s"] + s) * channels + c], name="dw")  # type: ignore[no-any-return]
+def _rows_and_columns(shape: Shape) -> str:
+    """Filters, of a group where there are several, and the channels under one tap after the other."""
+    kg, several = shape["k"] // shape["groups"], shape["r"] * shape["s"] > 1
+    rows = f"z = k/{kg}, i = k%{kg}" if shape["groups"] > 1 else "i = k"
+    return f"{rows}, j = {'(t, c)' if several else '(c, t)'}"  # of one tap: that the channel is all there is
 
 
 def gpu_hopper(s: Schedule, c: Config, shape: Shape, target: Target) -> Schedule:
     """c: as that of a product (``gemm_hopper``), whose tiles of ``bn`` are 64 channels under each of several taps, or
     more under one
     """
-    p, own = product(shape), ["z"] if shape["groups"] > 1 else []
+    p, own, image = product(shape), ["z"] if shape["groups"] > 1 else [], image_of(shape)
     z = "".join(f"{v}, " for v in own)
+    as_product(s, shape)
     if stored_whole(c, p):
-        _as_matrix(s, "dw", shape)
-        sums = Sums("sums", "dw", "sums", [f"dw.{v}" for v in own], [f"sums.{v}" for v in own], z)
+        s.reindex("cast", "k, r, s, c -> i = k, j = (r, s, c)", {"c": STORED}, name="rows", writes="i, j")
+        out = "cast.out"
+        _as_matrix(s, out, shape)
+        sums = Sums("dw", out, written_by(s, "dw"), [f"{out}.{v}" for v in own], [f"dw.{v}" for v in own], z)
     else:
-        sums = sums_of(s, c, p, STEP, "warp", "sums", lambda out: _as_matrix(s, out, shape))
+        sums = sums_of(s, c, p, STEP, "warp", "dw", lambda out: _as_matrix(s, out, shape))
 
     def leave(wi: Any, i: Any, j: Any) -> None:
-        leave_in_tiles(s, wi, i, j, shape["dtype"])
+        leave_in_tiles(s, "cast", wi, i, j, shape["dtype"])
 
-    given = {"a": Operand("grad", z), "b": Operand("columns", z)}
-    return product_by_warpgroups(s, c, p, sums, given, target, leave)
+    given = {"a": Operand("dy_packed", z), "b": Operand(f"{image}_packed", z)}
+    product_by_warpgroups(s, c, p, sums, given, target, leave)
+    return s.compute_inline(image) if shape["pad"] else s
 
 
 def _as_matrix(s: Schedule, out: str, shape: Shape) -> None:
-    """The loops over a filter as those over rows and columns of the product: [z,] i, j."""
-    names = ["z", "i"] if shape["groups"] > 1 else ["i"]
-    s.split(f"{out}.k", [shape["groups"], shape["k"] // shape["groups"]][-len(names) :], names=names)
-    few, channel = s.split(f"{out}.c", [None, STORED])
-    s.fuse(s.fuse(s.fuse(f"{out}.r", f"{out}.s"), few), channel, name=f"{out}.j")
+    """Walk a filter by the rows and columns of the product."""
+    s.reindex(out, "r, s -> t = (r, s)")
+    s.reindex(out, f"k, t, c -> {_rows_and_columns(shape)}", {"c": STORED})
 
 
 def _space(shape: Shape, target: Target) -> Space:

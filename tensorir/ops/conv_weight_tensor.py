@@ -10,40 +10,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tensorir import nn
 from tensorir.api.workload import Template
-from tensorir.expr.compute import compute, reduce_axis
-from tensorir.expr.functions import cast
-from tensorir.expr.reducers import sum as total
-from tensorir.expr.tensor import Tensor
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
-from tensorir.ir.tree import Expr
 from tensorir.ops.blocks import bind_grid, joint
-from tensorir.ops.common import Config, accumulator, leaves_in_halves, out_stage, result_type
+from tensorir.ops.common import Config, leaves_in_halves, out_stage
 from tensorir.ops.conv_tensor import LEAST
 from tensorir.ops.gemm_tensor import KINDS, load_rows, swizzled, vector_of
+from tensorir.ops.views import Shape, image_of, weight_axes
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
     from tensorir.target import Target
     from tensorir.tune.space import Space
 
-Shape = Mapping[str, Any]
 PARTS = (1, 2, 4, 8, 16, 32, 64)
 """That the pixels may be cut into."""
 MANY = 512
 """Blocks that keep the largest devices busy."""
 
 
-def weight_templates(x: Tensor, dy: Tensor, shape: Shape) -> dict[str, Template]:
+def weight_templates(shape: Shape) -> dict[str, Template]:
     """The template for tensor cores, where these fit the gradient."""
     if _multiplication(shape) is None:
         return {}
-
-    def function(s: Schedule, c: Config) -> Schedule:
-        return gpu_tensor(type(s)(declared(x, dy, shape, c["parts"]), s.target), c, shape)
-
-    return {"gpu_tensor": Template(function, lambda t: _space(shape, t), ("gpu",), needs="sm_80")}
+    return {
+        "gpu_tensor": Template(
+            lambda s, c: gpu_tensor(s, c, shape), lambda t: _space(shape, t), ("gpu",), needs="sm_80"
+        )
+    }
 
 
 def _orders(shape: Shape) -> tuple[str, str]:
@@ -62,62 +56,23 @@ def _multiplication(shape: Shape) -> Multiplication | None:
     return m if turned and whole else None
 
 
-def declared(x: Tensor, dy: Tensor, shape: Shape, parts: int) -> Tensor:
-    """``nn.conv2d_backward_weight`` as products over the pixels t of ``parts`` parts.
+def as_products(s: Schedule, shape: Shape, parts: int) -> str:
+    """Walk the sums as products over the pixels t of ``parts`` parts; returns the stage that adds up the products.
 
-    Intermediates: grad ([z,] [g,] t, k), columns ([z,] [g,] r, s, t, c), for NCHW with t last; sums of
+    Operands: dy_packed ([z,] [g,] t, k), what is under each tap ([z,] [g,] r, s, t, c), for NCHW with t last; sums of
     ([z,] [g,] r, s, k, c), where k and c count channels of one group.
     """
-    m, nchw, groups, kg, cg = _multiplication(shape), shape["layout"] == "NCHW", *_channels(shape)
-    assert m is not None
-    p, q, stride, pad, dilation = (shape[v] for v in ("p", "q", "stride", "pad", "dilation"))
-    length = part_length(shape, parts)
-    own = [*(["z"] if parts > 1 else []), *(["g"] if groups > 1 else [])]
-    size = dict(z=parts, g=groups, r=shape["r"], s=shape["s"], t=length, k=kg, c=cg)
-
-    def read(t: Tensor, i: Mapping[str, Any], channel: Any, step: int, row: Any, column: Any) -> Expr:
-        at = i.get("z", 0) * length + i["t"]
-        n, h, w = at // (p * q), at // q % p * step + row, at % q * step + column
-        return t.get(*((n, channel, h, w) if nchw else (n, h, w, channel)), fill=0)
-
-    def grad(*given: Expr) -> Expr:
-        i: dict[str, Any] = dict(zip(of_grad, given, strict=True))
-        return read(dy, i, i.get("g", 0) * kg + i["k"], 1, 0, 0)
-
-    def column(*given: Expr) -> Expr:
-        i: dict[str, Any] = dict(zip(of_columns, given, strict=True))
-        tap = (i[v] * dilation - pad for v in "rs")
-        return read(x, i, i.get("g", 0) * cg + i["c"], stride, *tap)
-
-    def value(*given: Expr) -> Expr:
-        i: dict[str, Any] = {**dict(zip(of_sums, given, strict=True)), "t": reduce_t}
-        a, b = gradient[tuple(i[v] for v in of_grad)], columns[tuple(i[v] for v in of_columns)]
-        return total(cast(a, m.sums) * cast(b, m.sums), axis=reduce_t)
-
-    of_grad, of_columns = [*own, *("kt" if nchw else "tk")], [*own, "r", "s", *("ct" if nchw else "tc")]
-    of_sums, reduce_t = [*own, "r", "s", "k", "c"], reduce_axis(length, "t")
-    gradient = compute(tuple(size[v] for v in of_grad), grad, name="grad", axes=of_grad)
-    columns = compute(tuple(size[v] for v in of_columns), column, name="columns", axes=of_columns)
-    sums = compute(tuple(size[v] for v in of_sums), value, name="sums", axes=of_sums)
-    return _result(sums, shape, of_sums, parts)
-
-
-def _result(sums: Tensor, shape: Shape, names: list[str], parts: int) -> Tensor:
-    """The parts added up, in the layout of a filter and the type of the operands."""
-    nchw, groups, kg, cg = shape["layout"] == "NCHW", *_channels(shape)
-    z = reduce_axis(parts, "z")
-
-    def value(k: Expr, c: Expr, r: Expr, s: Expr) -> Expr:
-        i: dict[str, Any] = dict(z=z, g=k // kg, k=k % kg if groups > 1 else k, c=c, r=r, s=s)
-        one: Expr = sums[tuple(i[v] for v in names)]
-        return total(one, axis=z) if parts > 1 else one
-
-    k, r, s = (shape[v] for v in "krs")
-    if nchw:
-        dw = compute((k, cg, r, s), value, name="dw", axes=("k", "c", "r", "s"))
-    else:
-        dw = compute((k, r, s, cg), lambda k, r, s, c: value(k, c, r, s), name="dw")
-    return nn.convert(dw, result_type(shape["dtype"])) if accumulator(shape["dtype"]) == "float32" else dw
+    old, terms, kg = weight_axes(shape), "t = (n, p, q)", shape["k"] // shape["groups"]
+    if parts > 1:
+        s.reindex("dw", f"{old} -> k, r, s, c, {terms}", writes="k, r, s, c")
+        length = part_length(shape, parts)
+        old, terms = "k, r, s, c | t", f"z = t/{length}, t = t%{length}"
+    z, g = "z, " if parts > 1 else "", "g, " if shape["groups"] > 1 else ""
+    new = f"g = k/{kg}, r, s, k = k%{kg}, c" if g else "r, s, k, c"
+    k, c = ("k, t", "c, t") if shape["layout"] == "NCHW" else ("t, k", "t, c")
+    reads = {"dy": f"{z}{g}{k}", image_of(shape): f"{z}{g}r, s, {c}"}
+    s.reindex("dw", f"{old} -> {new}, {terms}", reads=reads, writes=f"{g}r, s, k, c")
+    return s.rfactor("dw", "dw.z").name if parts > 1 else "dw"
 
 
 def _channels(shape: Shape) -> tuple[int, int, int]:
@@ -136,12 +91,14 @@ def gpu_tensor(s: Schedule, c: Config, shape: Shape) -> Schedule:
     """
     m, nchw, grouped = _multiplication(shape), shape["layout"] == "NCHW", shape["groups"] > 1
     assert m is not None
+    dw, image = as_products(s, shape, c["parts"]), image_of(shape)
+    pixels = f"{image}_packed"
     if c["parts"] > 1:
-        out = s.stage_out("sums", at="root", scope="warp").name
+        out = s.stage_out(dw, at="root", scope="warp").name
         _add_up(s)
-        lead, channel = [f"{out}.z", *([f"{out}.g"] if grouped else [])], f"{out}.k"
+        lead, channel = [f"{out}.rf", *([f"{out}.g"] if grouped else [])], f"{out}.k"
     else:
-        out = out_stage(s, "sums", "warp")
+        out = out_stage(s, dw, "warp")
         group, channel = s.split(f"{out}.k", [None, shape["k"] // shape["groups"]]) if grouped else (None, f"{out}.k")
         lead = [group] if group else []
     kb, wk, k = s.split(channel, [None, c["bk"] // c["wk"], c["wk"]])
@@ -153,15 +110,17 @@ def gpu_tensor(s: Schedule, c: Config, shape: Shape) -> Schedule:
     if staged_out(c, shape):
         layout = f"k, r, s, c -> r, s, k, {swizzled(c['bc'], m, 'k').replace('x', 'c')}"
         s.stage_out(out, at=cb, scope="shared", vector=vector_of(c["bc"], shape["cg"], m), layout=layout)
-    s.compute_at("sums", wc)
-    to, ti, tt = s.split("sums.t", [None, c["bt"] // m.k, m.k])
-    k0, k1 = s.split("sums.k", [None, 16])
-    c0, c1 = s.split("sums.c", [None, 8])
-    own = [f"sums.{v}" for v in (*(["z"] if c["parts"] > 1 else []), *(["g"] if grouped else []), "r", "s")]
+    s.compute_at(dw, wc)
+    to, ti, tt = s.split(f"{dw}.t", [None, c["bt"] // m.k, m.k])
+    k0, k1 = s.split(f"{dw}.k", [None, 16])
+    c0, c1 = s.split(f"{dw}.c", [None, 8])
+    own = [f"{dw}.{v}" for v in (*(["rf"] if c["parts"] > 1 else []), *(["g"] if grouped else []), "r", "s")]
     s.reorder(*own, to, ti, k0, c0, k1, c1, tt)
-    for operand, of_channels, tile in (("grad", "k", c["bk"]), ("columns", "c", c["bc"])):
+    for operand, of_channels, tile in (("dy_packed", "k", c["bk"]), (pixels, "c", c["bc"])):
         _stage(s, operand, of_channels, tile, to, c, shape, m)
-    names = (("grad", "a", len(own) - 2), ("columns", "b", len(own)))
+    if shape["pad"]:
+        s.compute_inline(image)
+    names = (("dy_packed", "a", len(own) - 2), (pixels, "b", len(own)))
     for (operand, fragment, dim), order in zip(names, _orders(shape), strict=True):
         load_rows(s, s.stage_in(f"{operand}_shared", at=ti, scope="warp").name, dim, m, fragment, order)
     s.tensorize(k1, f"mma.m16n8k{m.k}.{m.name}.{''.join(_orders(shape))}")
@@ -185,7 +144,7 @@ def _stage(s: Schedule, operand: str, channel: str, tile: int, at: Any, c: Confi
            m: Multiplication) -> None:  # fmt: skip
     """A tile of an operand in shared memory, straight from where its elements lie."""
     lead = [v for v, used in (("z", c["parts"] > 1), ("g", shape["groups"] > 1)) if used]
-    lead += ["r", "s"] if operand == "columns" else []
+    lead += ["r", "s"] if channel == "c" else []
     nchw = shape["layout"] == "NCHW"
     row, run = (channel, "t") if nchw else ("t", channel)
     width = c["bt"] if nchw else tile
@@ -199,11 +158,9 @@ def _stage(s: Schedule, operand: str, channel: str, tile: int, at: Any, c: Confi
 
 def _add_up(s: Schedule) -> None:
     """The kernel that adds up the parts: a thread for each element of the filter."""
-    final = s.stages()[-1].name
-    block, thread = s.split(joint(s, list(s.loops(final)[:4])), [None, 128])
-    s.bind(block, "block.x").bind(thread, "thread.x")
-    if final != "dw":
-        s.compute_at("dw", thread)
+    final = out_stage(s, "dw")
+    block, thread = s.split(joint(s, list(s.loops(final))), [None, 128])
+    s.bind(block, "block.x").bind(thread, "thread.x").compute_at("dw", thread)
 
 
 def _space(shape: Shape, target: Target) -> Space:

@@ -10,17 +10,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tensorir.api.workload import Template
-from tensorir.expr.compute import compute, reduce_axis
-from tensorir.expr.reducers import sum as total
-from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, last_stage
-from tensorir.ops.images import Shape, declaring, result, widened
+from tensorir.ops.common import Config, out_stage
+from tensorir.ops.views import Shape, image_of, sums_axes
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -41,52 +36,21 @@ LANES = 128
 """Channels of a block that turns the filters."""
 
 
-def depthwise_template(operands: Mapping[str, Tensor | None], shape: Shape) -> dict[str, Template]:
+def depthwise_template(shape: Shape) -> dict[str, Template]:
     """The template, where each channel has a filter of its own."""
     if shape["c"] == 1 or not shape["groups"] == shape["c"] == shape["k"] or shape["r"] * shape["s"] > MOST_TAPS:
         return {}
-    function = declaring(operands, shape, conv2d, gpu_depthwise)
-    return {"gpu_depthwise": Template(function, lambda t: space(shape, t), ("gpu",))}
-
-
-def conv2d(x: Tensor, w: Tensor, shape: Shape) -> Tensor:
-    """``nn.conv2d`` with a filter for each channel.
-
-    Intermediates: padded, as x;  NHWC: taps (r, s, c);  sums, as the result
-    """
-    nchw, pad, stride, dilation = shape["layout"] == "NCHW", shape["pad"], shape["stride"], shape["dilation"]
-    n, c, h, v = (shape[name] for name in "nchw")
-    size = (n, c, h + 2 * pad, v + 2 * pad) if nchw else (n, h + 2 * pad, v + 2 * pad, c)
-
-    def pixel(*at: Expr) -> Expr:
-        i = list(at)
-        for d in (2, 3) if nchw else (1, 2):
-            i[d] = i[d] - pad
-        return x.get(*i, fill=0)
-
-    image = compute(size, pixel, "padded", axes=tuple("nchw" if nchw else "nhwc")) if pad else x
-    taps = None if nchw else compute((shape["r"], shape["s"], c), lambda r, s, c: w[c, r, s, 0], "taps")
-    rr, rs = reduce_axis(shape["r"], "r"), reduce_axis(shape["s"], "s")
-
-    def product(n: Expr, c: Expr, p: Expr, q: Expr) -> Expr:
-        row, column = p * stride + rr * dilation, q * stride + rs * dilation
-        read = image[(n, c, row, column) if nchw else (n, row, column, c)]
-        return total(widened(read) * widened(w[c, 0, rr, rs] if taps is None else taps[rr, rs, c]), axis=(rr, rs))
-
-    p, q = shape["p"], shape["q"]
-    if nchw:
-        sums = compute((n, c, p, q), product, "sums", axes=tuple("nkpq"))
-        return result(shape, lambda n, k, p, q: sums[n, k, p, q])
-    sums = compute((n, p, q, c), lambda n, p, q, c: product(n, c, p, q), "sums", axes=tuple("npqk"))
-    return result(shape, lambda n, k, p, q: sums[n, p, q, k])
+    return {"gpu_depthwise": Template(lambda s, c: gpu_depthwise(s, c, shape), lambda t: space(shape, t), ("gpu",))}
 
 
 def gpu_depthwise(s: Schedule, c: Config, shape: Shape) -> Schedule:
     """c: a block has ``tk`` x ``tp`` x ``tq`` threads along channels, rows and columns, each of which makes ``rp`` x
     ``rq`` pixels of ``vec`` channels
     """
-    nchw, vector, image = shape["layout"] == "NCHW", c["vec"], "padded" if shape["pad"] else "x"
-    out = last_stage(s, "y")
+    nchw, vector, image = shape["layout"] == "NCHW", c["vec"], image_of(shape)
+    if not nchw:  # filters whose channels lie side by side
+        s.reindex("y", f"{sums_axes(shape)} -> n, p, q, k, r, s, c", reads={"w": "r, s, k"})
+    out = out_stage(s, "y")
     kb, kt, kl = s.split(f"{out}.k", [None, c["tk"], vector])
     pb, pt, pl = s.split(f"{out}.p", [None, c["tp"], c["rp"]])
     qb, qt, ql = s.split(f"{out}.q", [None, c["tq"], c["rq"]])
@@ -95,10 +59,10 @@ def gpu_depthwise(s: Schedule, c: Config, shape: Shape) -> Schedule:
     s.reorder(*blocks, *across, along, kl, pl, ql) if nchw else s.reorder(*blocks, *across, along, pl, ql, kl)
     block = s.fuse(*blocks, name="block")
     s.bind(block, "block.x").bind(s.fuse(*across, name="across"), "thread.y").bind(along, "thread.x")
-    s.compute_at("sums", along)
-    s.reorder(*(f"sums.{x}" for x in ("n", "r", "s", "p", "q", "k")))
-    for x in ("r", "s", "p", "q", "k"):
-        s.unroll(f"sums.{x}")
+    s.compute_at("y", along)
+    s.reorder(*(f"y.{x}" for x in "ncrspqk"))
+    for x in "rspqk":
+        s.unroll(f"y.{x}")
     s.unroll(pl).unroll(ql)
     lanes = vector if vector > 1 else None
     if through_shared(shape):
@@ -106,22 +70,22 @@ def gpu_depthwise(s: Schedule, c: Config, shape: Shape) -> Schedule:
     else:
         s.stage_in(image, at=along, scope="register", vector=lanes)
     if not nchw:
-        s.stage_in("taps", at="sums.s", scope="register", vector=lanes)
+        s.stage_in("w_packed", at="y.s", scope="register", vector=lanes)
         if vector > 1:
             s.vectorize(kl)
         _turn(s, shape)
     if shape["pad"]:
-        s.compute_inline("padded")
+        s.compute_inline(image)
     return s
 
 
 def _turn(s: Schedule, shape: Shape) -> None:
     """The filters by a kernel of their own, once where they are constants: channels side by side."""
-    rows, lane = s.split("taps.c", [None, LANES])
-    s.reorder(rows, lane, "taps.r", "taps.s")
+    rows, lane = s.split("w_packed.k", [None, LANES])
+    s.reorder(rows, lane, "w_packed.r", "w_packed.s")
     s.bind(rows, "block.x").bind(lane, "thread.x")
     if shape["prepack"]:
-        s.run_once("taps")
+        s.run_once("w_packed")
 
 
 def through_shared(shape: Shape) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tensorir.ops.blocks import extent_of
-from tensorir.ops.common import Config, out_stage
+from tensorir.ops.common import Config, out_stage, written_by
 from tensorir.tune.gpu_devices import gpu_of
 
 if TYPE_CHECKING:
@@ -166,21 +166,20 @@ def sums_of(s: Schedule, c: Config, p: Mapping[str, Any], step: int, scope: str 
     if c["splits"] == 1:
         out = out_stage(s, stage, scope)
         as_matrix(out)
-        acc, buffer = stage, f"{stage}_{scope}" if out == f"{stage}.out" else stage
-        axes = batch
+        acc, axes = stage, batch
     else:
         acc = partial_sums(s, c, p, step, stage)
         if c["atomic"]:
             _start(s, p, stage, batch)
-            out, buffer = s.atomic(stage)[stage].name, f"{stage}_rf"
+            out = s.atomic(stage)[stage].name
         else:
             last = out_stage(s, stage)
             as_matrix(last)
             add_up(s, p, batch, last, stage)
-            out, buffer = s.stage_out(acc, at="root", scope="warp").name, f"{stage}_rf_warp"
+            out = s.stage_out(acc, at="root", scope="warp").name
         axes = ["rf", *batch]
     lead = "".join(f"{x}, " for x in axes)
-    return Sums(acc, out, buffer, [f"{out}.{x}" for x in axes], [f"{acc}.{x}" for x in axes], lead)
+    return Sums(acc, out, written_by(s, acc), [f"{out}.{x}" for x in axes], [f"{acc}.{x}" for x in axes], lead)
 
 
 def partial_sums(s: Schedule, c: Config, p: Mapping[str, Any], step: int, stage: str) -> str:
@@ -201,7 +200,7 @@ def add_up(s: Schedule, p: Mapping[str, Any], batch: Sequence[str], out: str, su
     s.reorder(*(f"{sums}.{x}" for x in ("rf", *batch, "i", "j")))
     s.unroll(f"{sums}.rf")
     if lanes > 1:
-        s.stage_in(f"{sums}_rf", at=f"{sums}.rf", scope="register", vector=lanes)
+        s.stage_in(written_by(s, f"{sums}.rf"), at=f"{sums}.rf", scope="register", vector=lanes)
         s.vectorize(few).vectorize(f"{sums}.j")
 
 

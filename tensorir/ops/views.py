@@ -22,6 +22,16 @@ def sums_axes(shape: Shape) -> str:
     return "n, k, p, q | c, r, s" if shape["layout"] == "NCHW" else "n, p, q, k | r, s, c"
 
 
+def weight_axes(shape: Shape) -> str:
+    """Likewise of the sums "dw" that ``nn.conv2d_backward_weight`` declares."""
+    return "k, c, r, s | n, p, q" if shape["layout"] == "NCHW" else "k, r, s, c | n, p, q"
+
+
+def image_of(shape: Shape) -> str:
+    """The tensor that the taps read."""
+    return "x_pad" if shape["pad"] else "x"
+
+
 def image_stage(s: Schedule, shape: Shape) -> str:
     """The stage that holds what the taps read: the padded image, or a copy of an image without padding."""
     return "x_pad" if shape["pad"] else s.stage_in("x", at="root", scope="global").name

@@ -110,7 +110,7 @@ def test_the_default_is_in_the_space_and_one_kernel_without_workspace(work):
 def test_gpu_templates_stage_both_operands():
     for work, operands in (
         (tir.ops.matmul(m=256, n=256, k=256), ("a_shared", "b_shared")),
-        (tir.ops.conv2d(n=1, c=64, h=28, w=28, k=64, r=3, s=3, pad=1), ("taps_shared", "columns_shared")),
+        (tir.ops.conv2d(n=1, c=64, h=28, w=28, k=64, r=3, s=3, pad=1), ("x_pad_packed_shared", "w_packed_shared")),
     ):
         text = work.schedule(target="cuda").source()
         assert all(f"float {name}[" in text for name in operands)

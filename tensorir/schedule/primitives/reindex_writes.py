@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tensorir.arith.affine import Arith, conjunction, conjuncts, same, weakest
-from tensorir.ir.build import as_expr, as_int, cast, const, select
+from tensorir.ir.build import as_expr, as_int, binary, cast, const, select
 from tensorir.ir.tree import (
     Axis,
     Buffer,
@@ -131,7 +131,9 @@ def _domained(d: Domain, new: Mapping[Buffer, Buffer]) -> Stage:
 
 
 class _Again(Rewriter):
-    """What a stage does, by its new axes: terms that do not count are the identity, cells that are none are 0."""
+    """What a stage does, by its new axes: terms that do not count are the identity, cells that are none are 0 where
+    what they would read does not exist, and never read.
+    """
 
     def __init__(self, axis: Mapping[Var, Expr], arith: Arith, new: Mapping[Buffer, Buffer], at: tuple[Expr, ...],
                  conds: Sequence[Expr], zeros: frozenset[Buffer]) -> None:  # fmt: skip
@@ -142,7 +144,7 @@ class _Again(Rewriter):
         if isinstance(n.value, Const):  # an initial value is one wherever it stands
             return n.replace(buffer=buffer, index=self.at, value=value)
         zero = const(False if value.dtype == "bool" else 0, value.dtype)
-        counted = self._counted(value, zero, self.conds)
+        counted = value if self._exists(value) else self._counted(value, zero, self.conds)
         kept = counted if buffer.dtype == counted.dtype else cast(counted, buffer.dtype)
         return n.replace(buffer=buffer, index=self.at, value=kept)
 
@@ -151,6 +153,12 @@ class _Again(Rewriter):
         values = [self._counted(v, identity, self._needed(v))
                   for v, identity in zip(values, n.combiner.identity, strict=True)]  # fmt: skip
         return n.replace(buffers=tuple(self.new.get(b, b) for b in n.buffers), index=self.at, values=tuple(values))
+
+    def _exists(self, value: Expr) -> bool:
+        """Whether all that a value reads is there in every cell."""
+        return all(self.arith.proves(c) for x in find(value, Load)
+                   for i, n in zip(x.index, x.buffer.shape, strict=True)
+                   for c in (binary("<=", const(0), i), binary("<", i, n)))  # fmt: skip
 
     def _value(self, e: Expr) -> Expr:
         return self.arith.simplify(substitute(e, self.axis))
@@ -177,9 +185,16 @@ def _with_readers(program: Program, d: Domain, new: Mapping[Buffer, Buffer]) -> 
     """The program whose stages read what is kept under the new axes; its outputs are still to be written."""
     for stage in find(program.body, Stage):
         if any(x.buffer in new for x in find(stage.body, Load)):
-            arith = Arith({it.var: (0, as_int(it.extent) - 1) for it in stage.iters})
-            program = swap(program, stage, stage.replace(body=_Readers(d, new, arith)(stage.body)))
+            program = swap(program, stage, stage.replace(body=_Readers(d, new, _whole(stage.iters))(stage.body)))
     return program
+
+
+def _whole(iters: Sequence[Iter]) -> Arith:
+    """What is known of a reader's axes when it is told where to read: an axis of one value stays in sums.
+
+    Once such axes are fused with others it is a quotient, which makes the sum one loop again: i of i//28 * 28 + i%28.
+    """
+    return Arith({it.var: (0, max(as_int(it.extent), 2) - 1) for it in iters})
 
 
 class _Readers(Rewriter):
@@ -217,8 +232,7 @@ def _written_out(program: Program, d: Domain, buffer: Buffer, kept: Buffer) -> P
     name = unique(f"{d.stage.name}.out", index.names())
     axes = tuple(Var(v.name, "index") for v in written_index(d.stage) if isinstance(v, Var))
     iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, buffer.shape, strict=True))
-    arith = Arith({v: (0, as_int(n) - 1) for v, n in zip(axes, buffer.shape, strict=True)})
-    value: Expr = Load(kept, place(d, axes, arith), kept.dtype)
+    value: Expr = Load(kept, place(d, axes, _whole(iters)), kept.dtype)
     repeats = any(x.repeats for x in find(d.stage.body, Store))
     copy = Stage(name, iters, (), Store(buffer, axes, value, repeats))
     loops = [Loop(Var(f"{name}.{v.name}", "index"), n, copy) for v, n in zip(axes, buffer.shape, strict=True)]
