@@ -123,15 +123,17 @@ class Bijection:
         return out
 
     def back(self, axes: Sequence[Expr]) -> list[Expr]:
-        """The old axes in terms of the new ones ``axes``."""
-        out: list[Expr] = [const(0) for _ in self.extents]
+        """The old axes in terms of the new ones ``axes``, the parts that count most first."""
+        parts: list[tuple[Piece, Expr]] = []
         for c, axis in zip(self.new, axes, strict=True):
             rest = self.size(c)
             for n, piece in enumerate(c.pieces):
                 rest //= self.extent(piece)
                 part = binary("//", axis, rest)
-                part = part if n == 0 else binary("%", part, self.extent(piece))
-                out[piece[0]] = binary("+", out[piece[0]], binary("*", part, piece[1]))
+                parts.append((piece, part if n == 0 else binary("%", part, self.extent(piece))))
+        out: list[Expr] = [const(0) for _ in self.extents]
+        for (number, divisor, _), part in sorted(parts, key=lambda p: -p[0][1]):
+            out[number] = binary("+", out[number], binary("*", part, divisor))
         return out
 
     def beyond(self) -> Iterator[int]:
