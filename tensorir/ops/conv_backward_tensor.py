@@ -18,7 +18,7 @@ from tensorir.ir.tree import Expr
 from tensorir.ops.common import Config, accumulator, result_type
 from tensorir.ops.conv_hopper import conv_warpgroups, hopper_space, stored_whole
 from tensorir.ops.conv_im2col import STORED, columns, converted, gone_through, in_images, in_line, joined, sums
-from tensorir.ops.conv_tensor import conv_multiplication, conv_space, gpu_tensor, leading_names, summed
+from tensorir.ops.conv_tensor import conv_multiplication, conv_space, gpu_tensor, leading_names, main_stage, summed
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -34,7 +34,8 @@ def data_templates(dy: Tensor, w: Tensor, shape: Shape) -> dict[str, Template]:
         return {}
 
     def function(s: Schedule, c: Config) -> Schedule:
-        return gpu_tensor(type(s)(declared(dy, w, shape, as_forward), s.target), c, as_forward)
+        made = type(s)(declared(dy, w, shape, as_forward), s.target)
+        return gpu_tensor(made, c, as_forward, "image", main_stage(as_forward))
 
     cores = {"gpu_tensor": Template(function, lambda t: conv_space(as_forward, t), ("gpu",), needs=m.needs)}
     return {**_warpgroups(dy, w, shape, as_forward), **cores}
@@ -94,7 +95,7 @@ def declared(dy: Tensor, w: Tensor, shape: Shape, f: Shape) -> Tensor:
     """``nn.conv2d_backward_data`` as ``summed`` has it, with the parameters ``f`` of its convolutions.
 
     Pixel h = stride * p + u of the image meets the taps (u + pad) % stride, that + stride …, so r counts them
-    backwards: image is (n, [g,] h, w, k) with dy's rows and columns, w_turned ([g,] [u, v,] r, s, c, k).
+    backwards: image is (n, [g,] h, w, k) with dy's rows and columns, w_packed ([g,] [u, v,] r, s, c, k).
     """
     stride, pad, groups, nchw = shape["stride"], shape["pad"], shape["groups"], shape["layout"] == "NCHW"
     kg, own = shape["k"] // groups, leading_names(f)
@@ -118,6 +119,6 @@ def declared(dy: Tensor, w: Tensor, shape: Shape, f: Shape) -> Tensor:
     taps = [*own, "r", "s", "k", "c"]
     size = dict(n=shape["n"], g=groups, u=stride, v=stride, r=f["r"], s=f["s"], h=high, w=wide, k=shape["cg"], c=kg)
     image = compute(tuple(size[v] for v in pixels), pixel, name="image", axes=pixels)
-    turned = compute(tuple(size[v] for v in taps), tap, name="w_turned", axes=taps)
+    turned = compute(tuple(size[v] for v in taps), tap, name="w_packed", axes=taps)
     dx = summed(image, turned, f)
     return nn.convert(dx, result_type(shape["dtype"])) if accumulator(shape["dtype"]) == "float32" else dx

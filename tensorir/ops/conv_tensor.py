@@ -22,7 +22,8 @@ from tensorir.ir.tree import Expr
 from tensorir.ops.blocks import bind_grid
 from tensorir.ops.common import Config, leaves_in_halves, out_stage
 from tensorir.ops.gemm_tensor import kind_of, load_rows, result_kind, swizzled, vector_of
-from tensorir.ops.images import epilogue, result
+from tensorir.ops.images import result
+from tensorir.ops.views import image_stage, reorder_image, sums_axes
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -49,16 +50,39 @@ def conv_multiplication(shape: Mapping[str, Any]) -> Multiplication | None:
     return m if whole else None
 
 
-def declared(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any]) -> Tensor:
-    """``nn.conv2d`` in the order of the instructions, whose tiles are the last dimensions of what they multiply.
+def view(s: Schedule, shape: Mapping[str, Any]) -> str:
+    """Walk the sums "y" in the order of the instructions, whose tiles are the last dimensions of what they multiply;
+    returns what holds the image.
 
-    Intermediates: image (see ``_image``), w_turned ([g,] r, s, k, c) and the sums (n, [g,] p, q, k), for NCHW
-    (n, [g,] p, k, q); k and c count channels of one group.
+    The image lies as (n, [g,] [h%stride, w%stride,] h, w, c), "w_packed" as ([g,] r, s, k, c) and the sums as
+    (n, [g,] p, q, k), for NCHW (n, [g,] p, k, q); k and c count channels of one group. Neighbouring outputs read every
+    stride-th pixel. Sorted by what is left of their row and column, these are neighbours, and rows and columns that no
+    tap reads (a 1x1 filter's) belong to parts that are not staged.
     """
-    x, w = operands["x"], operands["w"]
-    assert x is not None
-    assert w is not None
-    return epilogue(summed(_image(x, shape), turned(w, shape), shape), operands, shape)
+    image = image_stage(s, shape) if is_rearranged(shape) else "x"
+    if shape["layout"] == "NCHW" or shape["groups"] > 1 or shape["stride"] > 1:
+        _sort_pixels(s, image, shape)
+    own, kg = leading_names(shape), shape["k"] // shape["groups"]
+    sums = ["n", *own, *("pkq" if shape["layout"] == "NCHW" else "pqk")]
+    said = {"g": f"g = k/{kg}", "k": f"k = k%{kg}"} if "g" in own else {}
+    axes = ", ".join(said.get(v, v) for v in [*sums, *"rsc"])
+    in_place = shape["layout"] == "NHWC" and not own  # the result's own dimensions
+    s.reindex("y", f"{sums_axes(shape)} -> {axes}", reads={"w": ", ".join([*own, *"rskc"])},
+              writes=None if in_place else ", ".join(sums))  # fmt: skip
+    return image
+
+
+def _sort_pixels(s: Schedule, image: str, shape: Mapping[str, Any]) -> None:
+    """Keep an image as (n, [g,] [a, b,] h, w, c): a and b are what a stride leaves of rows and columns."""
+    if not shape["pad"]:
+        s.set_scope(image, "auto")  # it is computed where it is read, and then nowhere
+    cg, stride, new = shape["cg"], shape["stride"], {"n": "n"}
+    if shape["groups"] > 1:
+        new |= {"g": f"c/{cg}"}
+    if stride > 1:
+        new |= {"a": f"h%{stride}", "b": f"w%{stride}"}
+    new |= {v: f"{v}/{stride}" if stride > 1 else v for v in "hw"}
+    reorder_image(s, image, shape, {**new, "c": f"c%{cg}" if shape["groups"] > 1 else "c"}, widen=False)
 
 
 def summed(image: Tensor, turned: Tensor, shape: Mapping[str, Any]) -> Tensor:
@@ -128,52 +152,32 @@ def turned(w: Tensor, shape: Mapping[str, Any]) -> Tensor:
     return compute(size, lambda g, r, s, k, c: tap(g * kg + k, r, s, c), name="w_turned")  # type: ignore[no-any-return]
 
 
-def _image(x: Tensor, shape: Mapping[str, Any]) -> Tensor:
-    """What the taps read, channel last and in groups of channels: (n, [g,] h, w, c), or with a stride
-    (n, [g,] h%stride, w%stride, h/stride, w/stride, c).
-
-    Neighbouring outputs read every stride-th pixel. Sorted by what is left of their row and column, these are
-    neighbours, and rows and columns that no tap reads (a 1x1 filter's) belong to parts that are not staged.
-    """
-    if not is_rearranged(shape):
-        return x
-    groups, pad, stride, nchw = (shape["groups"], shape["pad"], shape["stride"], shape["layout"] == "NCHW")
-    high, wide = (-(-(shape[v] + 2 * pad) // stride) for v in "hw")
-    names = ["n", *(["g"] if groups > 1 else []), *(["a", "b"] if stride > 1 else []), "h", "w", "c"]
-    size = dict(n=shape["n"], g=groups, a=stride, b=stride, h=high, w=wide, c=shape["cg"])
-
-    def element(*at: Expr) -> Expr:
-        i: dict[str, Any] = dict(zip(names, at, strict=True))
-        row, column = (i[v] * stride + i.get(part, 0) - pad for v, part in ("ha", "wb"))
-        channel = i.get("g", 0) * shape["cg"] + i["c"]
-        return x.get(*((i["n"], channel, row, column) if nchw else (i["n"], row, column, channel)), fill=0)
-
-    return compute(tuple(size[v] for v in names), element, name="image", axes=names)  # type: ignore[no-any-return]
-
-
 def is_rearranged(shape: Mapping[str, Any]) -> bool:
     """Whether the taps read anything else than ``x`` as it lies."""
     return bool(shape["pad"] or shape["stride"] > 1 or shape["groups"] > 1 or is_packed(shape))
 
 
-def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
+def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any], image: str, y: str = "y") -> Schedule:
     """c: ``wp`` x ``wk`` warps of a block, each with ``rp`` rows of sixteen pixels by ``rk`` channels; ``bc`` input
     channels at a time, ``depth`` of the pipeline of copies; ``staged``: results leave by way of shared memory
 
+    image, y: what holds it and what adds up, as a view of them has left it, such as ``view``
     The rows of an instruction's sums are what is further apart in the result: pixels, or the channels of NCHW.
     """
-    m, y, grouped, nchw = conv_multiplication(shape), main_stage(shape), shape["groups"] > 1, shape["layout"] == "NCHW"
+    m, grouped, nchw = conv_multiplication(shape), shape["groups"] > 1, shape["layout"] == "NCHW"
     assert m is not None
     out, own, packed = out_stage(s, y, "warp"), leading_names(shape), is_packed(shape)
     if packed:
         _pack(s, shape)
-    image_of, rows, columns = [f"{out}.n"], f"{out}.p", f"{out}.q"
+    n, *pixels = s.loops(out)
+    outputs = pixels.pop(0 if nchw else -1)
+    image_of, (rows, columns) = [n], pixels
     if "u" in own:
         (rows, u), (columns, v) = (s.split(axis, [None, shape["parts"]]) for axis in (rows, columns))
         image_of += [u, v]
     pb, wp, p = s.split(rows, [None, c["wp"], c["rp"]])
     qb, q = s.split(columns, [None, PIXELS])
-    group, channel = s.split(f"{out}.k", [None, shape["k"] // shape["groups"]]) if grouped else (None, f"{out}.k")
+    group, channel = s.split(outputs, [None, shape["k"] // shape["groups"]]) if grouped else (None, outputs)
     kb, wk, k = s.split(channel, [None, c["wk"], c["rk"]])
     channels = [group, kb] if grouped else [kb]
     s.reorder(*image_of, *channels, pb, qb, wp, wk, *((p, k, q) if nchw else (p, q, k)))
@@ -187,10 +191,9 @@ def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     q0, q1 = s.split(f"{y}.q", [None, 8 if nchw else PIXELS])
     inner = (k0, q0, k1, q1) if nchw else (q0, k0, q1, k1)
     s.reorder(f"{y}.n", *(f"{y}.{v}" for v in own), co, f"{y}.r", f"{y}.s", ci, f"{y}.p", *inner, cc)
-    image = "image" if is_rearranged(shape) else "x"
     _stage(s, image, "w", co, c, shape)
-    _stage(s, "w_turned", "k", co, c, shape)
-    operands = ("w_turned", image) if nchw else (image, "w_turned")
+    _stage(s, "w_packed", "k", co, c, shape)
+    operands = ("w_packed", image) if nchw else (image, "w_packed")
     for operand, fragment, order in zip(operands, "ab", "nt", strict=True):
         copy = s.stage_in(f"{operand}_shared", at=ci, scope="warp").name
         load_rows(s, copy, len(_leading(operand, shape).split(",")) - 1, m, fragment, order)
@@ -241,16 +244,16 @@ def _pack(s: Schedule, shape: Mapping[str, Any]) -> None:
     """The turned filter by a kernel of its own, once where weights are prepacked: in KCRS a row of channels lies in as
     many pieces as there are taps, which every block would gather again.
     """
-    rows, lane = s.split(s.fuse("w_turned.k", "w_turned.c"), [None, 128])
-    s.reorder(rows, lane, *(f"w_turned.{v}" for v in (*leading_names(shape), "r", "s")))
+    rows, lane = s.split(s.fuse("w_packed.k", "w_packed.c"), [None, 128])
+    s.reorder(rows, lane, *(f"w_packed.{v}" for v in (*leading_names(shape), "r", "s")))
     s.bind(rows, "block.x").bind(lane, "thread.x")
     if shape.get("prepack"):
-        s.run_once("w_turned")
+        s.run_once("w_packed")
 
 
 def _stage(s: Schedule, operand: str, row: str, at: Any, c: Config, shape: Mapping[str, Any]) -> None:
     """What a block reads of an operand for ``bc`` channels, in shared memory: rows of channels."""
-    m, packed = conv_multiplication(shape), operand == "w_turned" and is_packed(shape)
+    m, packed = conv_multiplication(shape), operand == "w_packed" and is_packed(shape)
     assert m is not None
     lanes, lead = vector_of(c["bc"], shape["cg"], m), _leading(operand, shape)
     stored = swizzled(c["bc"], m, row).replace("x", "c")
@@ -266,7 +269,7 @@ def _stage(s: Schedule, operand: str, row: str, at: Any, c: Config, shape: Mappi
 
 def _leading(operand: str, shape: Mapping[str, Any]) -> str:
     """The dimensions of a copy before its rows, as a layout names them."""
-    if operand == "w_turned":
+    if operand == "w_packed":
         return ", ".join([*leading_names(shape), "r, s, "])
     group = "g, " if shape["groups"] > 1 else ""
     return f"n, {group}{'a, b, ' if shape['stride'] > 1 else ''}h, "
