@@ -41,7 +41,7 @@ once(
 )
 once("reindex.symbolic-extent", "symbolic extent", lambda s: s.reindex("C", "i, j -> t = (i, j)"), triangular)
 once("reindex.names", "C.k is taken", lambda s: s.reindex("C", "i, j -> k = (i, j)"))
-once("reindex.pad", "{'i': 4}", lambda s: s.reindex("C", "i, j -> t = (i, j)", pad={"i": 4}))
+once("reindex.pad", "{'u': 4}: u is no axis", lambda s: s.reindex("C", "i, j -> t = (i, j)", pad={"u": 4}))
 once("argument.value", "pad", lambda s: s.reindex("C", "i, j -> t = (i, j)", pad={"t": 0}))
 once("reindex.pad-identity", "exp(0.0) with the zeros",
      lambda s: s.reindex("C", "i | k -> i = i, t = k", pad={"t": 8}, reads={"A": "i, t"}), exponentials)  # fmt: skip

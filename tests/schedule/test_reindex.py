@@ -37,6 +37,9 @@ def run(s, *arrays):
         {"pad": {"i": 16, "j": 4, "t": 8}},
         {"reads": {"x_pad": "i, t"}},
         {"reads": {"x_pad": "t, i", "f": "t, j"}, "pad": {"i": 16, "j": 4, "t": 8}},
+        {"pad": {"c": 8, "t": 5}},
+        {"reads": {"x_pad": "t, i", "f": "t, j"}, "pad": {"c": 4}},
+        {"writes": "j, i", "reads": {"x_pad": "t, i", "f": "t, j"}, "pad": {"c": 8, "q": 3, "k": 4}},
         {"writes": "i, j"},
         {"writes": "jo = j/4, i, ji = j%4", "name": "sums", "pad": {"i": 16, "j": 4, "t": 8}},
         {"writes": "j, i", "reads": {"x_pad": "t, i", "f": "t, j"}, "pad": {"i": 16, "j": 4, "t": 8}},
@@ -201,7 +204,7 @@ def views(draw):
     groups = [pieces[m:n] for m, n in zip([0, *ends], [*ends, len(pieces)], strict=True)]
     said = ", ".join(f"v{n} = ({', '.join(g)})" if len(g) > 1 else f"v{n} = {g[0]}" for n, g in enumerate(groups))
     names = [f"v{n}" for n in range(len(groups))]
-    pad = draw(st.dictionaries(st.sampled_from(names), st.integers(1, 5), max_size=2))
+    pad = draw(st.dictionaries(st.sampled_from([*names, *"abc"]), st.integers(1, 5), max_size=3))
     text = f"a, b, c -> {said}"
     return extents, text, pad, *(draw(st.booleans()) and draw(packings(names)) for _ in range(2))
 

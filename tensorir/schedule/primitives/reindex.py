@@ -68,8 +68,8 @@ def reindex(self: Scheduled[Any], stage: Name, view: str, pad: Mapping[str, int]
 
     view:  short names of the stage's axes, those of its reduction behind the bar; they are serial and in one perfect
            nest, other loops of which move inside
-    pad:   new axes whose extent is rounded up to a multiple: what is beyond the end is not computed, and packed
-           operands have zeros there
+    pad:   new axes, or old ones before the view is made of them, whose extent is rounded up to a multiple: what is
+           beyond the end is not computed, and packed operands have zeros there
     reads: buffers that the stage reads, each with the new axes under which a copy of what it reads is made ahead, or
            with parts of them: "jo = j/16, k, ji = j%16"
     name:  what to call that copy, where there is one;  dtype: the type of copies, where the stage converts all that it
@@ -118,7 +118,10 @@ class _Reindex:
         for x in loops:
             need_serial(x, "reindex")
         extents = tuple(constant_extent(x, "reindex.symbolic-extent") for x in loops)
-        self.map = self._bijective(view.text, view.names, extents, view.new)
+        made = [c.name for c in view.new]
+        whole = [-(-n // m) * m if (m := 1 if a in made else pad.get(a, 1)) > 1 else n
+                 for a, n in zip(view.names, extents, strict=True)]  # fmt: skip
+        self.map = self._bijective(view.text, view.names, whole, view.new)
         self._need_axes()
         labels = [f"{stage.name}.{c.name}" for c in view.new]
         taken = self.index.names() - {x.var.name for x in loops}
@@ -126,8 +129,8 @@ class _Reindex:
             raise self._refuse("reindex.names", f"the name {clash[0]} is taken", "another name on the right of ->")
         self.axes = {c.name: Var(label, "index") for c, label in zip(view.new, labels, strict=True)}
         for label, n in pad.items():
-            if label not in self.axes:
-                raise self._refuse("reindex.pad", f"pad={{{label!r}: {n}}}: {label} is no new axis",
+            if label not in self.axes and label not in view.names:
+                raise self._refuse("reindex.pad", f"pad={{{label!r}: {n}}}: {label} is no axis of the view",
                                    f"pad={{{view.new[0].name!r}: 16}}")  # fmt: skip
         self.sizes = {c.name: self.map.size(c) for c in view.new}
         self.padded = {label: -(-size // pad.get(label, 1)) * pad.get(label, 1) for label, size in self.sizes.items()}
@@ -135,9 +138,10 @@ class _Reindex:
         self.tails = list(self._tails(extents))
 
     def _tails(self, extents: Sequence[int]) -> Iterator[tuple[Expr, list[Loop]]]:
-        for n in self.map.beyond():
-            x = self.loops[n]
-            yield binary("<", self.values[x.var], extents[n]), [x]
+        beyond = set(self.map.beyond())
+        for n, (x, extent) in enumerate(zip(self.loops, extents, strict=True)):
+            if n in beyond or self.map.extents[n] > extent:
+                yield binary("<", self.values[x.var], extent), [x]
         for c in self.view.new:
             if self.padded[c.name] > self.sizes[c.name]:
                 yield binary("<", self.axes[c.name], self.sizes[c.name]), [self.loops[p[0]] for p in c.pieces]
@@ -248,7 +252,8 @@ class _Reindex:
         fresh = [Var(c.name, "index") for c in dims.new]
         arith = Arith({v: (0, dims.size(c) - 1) for v, c in zip(fresh, dims.new, strict=True)})
         wanted = [self.axes[n] for n in dims.names]
-        given = [Arith(ranges(index.above(stage))).linear(in_loops(i, stage)).expr() for i in load.index]
+        known = self._beyond_the_end(index.above(stage))
+        given = [known.linear(in_loops(i, stage)).expr() for i in load.index]
         if loose := [v for i in given for v in find(i, Var) if v not in wanted]:
             axis = loose[0].name
             more = f"{said}, {axis.split('.', 1)[-1]}" if said else axis.split(".", 1)[-1]
@@ -278,6 +283,13 @@ class _Reindex:
         reader = stage.replace(body=_Instead(buffer, Load(copy, own, dtype))(stage.body))
         self._need_converted(reader.body, buffer, dtype)
         return place_at_root(swap(program, stage, reader), made, before=[reader])
+
+    def _beyond_the_end(self, loops: Sequence[Loop]) -> Arith:
+        """What is known of ``loops`` where axes are read that are joined in a new one: not where that one ends, since
+        tiles of a copy may go beyond it, and the outermost axis stays what the others are left over from.
+        """
+        joined = {self.axes[c.name] for c in self.view.new if len(c.pieces) > 1}
+        return Arith({v: (low, 2 * high + 1 if v in joined else high) for v, (low, high) in ranges(loops).items()})
 
     def _dims(self, what: str, said: str) -> Bijection:
         """How a copy or a result is indexed that is said by new axes or parts of them: these, named in their order."""

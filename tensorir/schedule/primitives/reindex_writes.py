@@ -177,9 +177,16 @@ def _with_readers(program: Program, d: Domain, new: Mapping[Buffer, Buffer]) -> 
     """The program whose stages read what is kept under the new axes; its outputs are still to be written."""
     for stage in find(program.body, Stage):
         if any(x.buffer in new for x in find(stage.body, Load)):
-            arith = Arith({it.var: (0, as_int(it.extent) - 1) for it in stage.iters})
-            program = swap(program, stage, stage.replace(body=_Readers(d, new, arith)(stage.body)))
+            program = swap(program, stage, stage.replace(body=_Readers(d, new, _whole(stage.iters))(stage.body)))
     return program
+
+
+def _whole(iters: Sequence[Iter]) -> Arith:
+    """What is known of a reader's axes when it is told where to read: an axis of one value stays in sums.
+
+    Once such axes are fused with others it is a quotient, which makes the sum one loop again: i of i//28 * 28 + i%28.
+    """
+    return Arith({it.var: (0, max(as_int(it.extent), 2) - 1) for it in iters})
 
 
 class _Readers(Rewriter):
@@ -217,8 +224,7 @@ def _written_out(program: Program, d: Domain, buffer: Buffer, kept: Buffer) -> P
     name = unique(f"{d.stage.name}.out", index.names())
     axes = tuple(Var(v.name, "index") for v in written_index(d.stage) if isinstance(v, Var))
     iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, buffer.shape, strict=True))
-    arith = Arith({v: (0, as_int(n) - 1) for v, n in zip(axes, buffer.shape, strict=True)})
-    value: Expr = Load(kept, place(d, axes, arith), kept.dtype)
+    value: Expr = Load(kept, place(d, axes, _whole(iters)), kept.dtype)
     repeats = any(x.repeats for x in find(d.stage.body, Store))
     copy = Stage(name, iters, (), Store(buffer, axes, value, repeats))
     loops = [Loop(Var(f"{name}.{v.name}", "index"), n, copy) for v, n in zip(axes, buffer.shape, strict=True)]
