@@ -116,15 +116,14 @@ def unconverted(program: Program, made: Sequence[Buffer]) -> list[Load]:
 
 def _domained(d: Domain, new: Mapping[Buffer, Buffer]) -> Stage:
     """The stage with the new axes as its domain."""
-    arith = Arith({d.own[name]: (0, extent - 1) for name, (_, extent) in d.axes.items()})
     back = dict(zip(d.loops, d.view.back(list(d.own.values())), strict=True))
     axis = {it.var: back[b] for it, b in zip(d.stage.iters, d.stage.binds, strict=True) if isinstance(b, Var)}
     at = tuple(d.kept.forward(c, [d.own[name] for name in d.kept.names]) for c in d.kept.new)
     there = {var: d.own[name] for name, (var, _) in d.axes.items()}
     conds = [substitute(cond, there) for cond in d.tails]
-    again = _Again(axis, arith, new, at, conds, d.zeros)
     iters = tuple(Iter(d.own[name], as_expr(extent), Axis.REDUCE if name in d.reduced else Axis.SPATIAL)
                   for name, (_, extent) in d.axes.items())  # fmt: skip
+    again = _Again(axis, _whole(iters), new, at, conds, d.zeros)
     return d.stage.replace(
         iters=iters, binds=tuple(var for var, _ in d.axes.values()), body=again(d.stage.body),
         init=None if d.stage.init is None else again(d.stage.init), guards=())  # fmt: skip
@@ -182,9 +181,10 @@ def _with_readers(program: Program, d: Domain, new: Mapping[Buffer, Buffer]) -> 
 
 
 def _whole(iters: Sequence[Iter]) -> Arith:
-    """What is known of a reader's axes when it is told where to read: an axis of one value stays in sums.
+    """What is known of a stage's axes when it is told where to read: an axis of one value stays in sums.
 
     Once such axes are fused with others it is a quotient, which makes the sum one loop again: i of i//28 * 28 + i%28.
+    Tiles of it may have more rows than one, beyond the end, which must not all be the same.
     """
     return Arith({it.var: (0, max(as_int(it.extent), 2) - 1) for it in iters})
 
