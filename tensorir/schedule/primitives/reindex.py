@@ -66,8 +66,8 @@ def reindex(self: Scheduled[Any], stage: Name, view: str, pad: Mapping[str, int]
     """Walk a stage by other axes of the same domain, "n, p, q, k | r, s, c -> i = (n, p, q), j = k, t = (r, s, c)",
     and pack what it reads under them, ``reads={"x": "i, t"}``; returns the new axes.
 
-    view:  short names of the stage's axes, those of its reduction behind the bar; they are serial and in one perfect
-           nest, other loops of which move inside
+    view:  short names of the stage's axes, those of its reduction behind the bar, with a minus where the new ones count
+           backwards; they are serial and in one perfect nest, other loops of which move inside
     pad:   new axes, or old ones before the view is made of them, whose extent is rounded up to a multiple: what is
            beyond the end is not computed, and packed operands have zeros there
     reads: buffers that the stage reads, each with the new axes under which a copy of what it reads is made ahead, or
@@ -121,7 +121,8 @@ class _Reindex:
         made = [c.name for c in view.new]
         whole = [-(-n // m) * m if (m := 1 if a in made else pad.get(a, 1)) > 1 else n
                  for a, n in zip(view.names, extents, strict=True)]  # fmt: skip
-        self.map = self._bijective(view.text, view.names, whole, view.new)
+        last = {n: extents[n] - 1 for n, name in enumerate(view.names) if name in view.backwards}
+        self.map = self._bijective(view.text, view.names, whole, view.new, last)
         self._need_axes()
         labels = [f"{stage.name}.{c.name}" for c in view.new]
         taken = self.index.names() - {x.var.name for x in loops}
@@ -141,7 +142,8 @@ class _Reindex:
         beyond = set(self.map.beyond())
         for n, (x, extent) in enumerate(zip(self.loops, extents, strict=True)):
             if n in beyond or self.map.extents[n] > extent:
-                yield binary("<", self.values[x.var], extent), [x]
+                value = self.values[x.var]
+                yield binary("<=", 0, value) if n in self.map.last else binary("<", value, extent), [x]
         for c in self.view.new:
             if self.padded[c.name] > self.sizes[c.name]:
                 yield binary("<", self.axes[c.name], self.sizes[c.name]), [self.loops[p[0]] for p in c.pieces]
@@ -149,9 +151,9 @@ class _Reindex:
     # --- what must hold
 
     def _bijective(self, text: str, names: Sequence[str], extents: Sequence[int],
-                   new: Sequence[Component]) -> Bijection:  # fmt: skip
+                   new: Sequence[Component], last: Mapping[int, int] | None = None) -> Bijection:  # fmt: skip
         """The view of axes ``names`` as ``new`` ones, proved to be bijective."""
-        made = Bijection(tuple(names), tuple(extents), tuple(new))
+        made = Bijection(tuple(names), tuple(extents), tuple(new), last or {})
         told = made.witness()
         if told or not made.proved():
             name = names[told[0] if told else 0]
