@@ -18,17 +18,14 @@ from tensorir.ir.dtypes import dtype_of
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
     Axis,
-    Binary,
     Buffer,
     Cast,
-    Const,
     Expr,
     Iter,
     Load,
     Loop,
     Program,
     Scope,
-    Select,
     Stage,
     Stmt,
     Store,
@@ -55,6 +52,7 @@ from tensorir.schedule.history import AxisRef, Name, Scheduled
 from tensorir.schedule.primitives.loops import Guard
 from tensorir.schedule.primitives.reindex_view import HINT, Bijection, Component, View, components, parse_view
 from tensorir.schedule.primitives.reindex_writes import Domain, kept_under, unconverted, unfit
+from tensorir.schedule.primitives.reindex_zeros import at_zero
 from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, nest, place_at_root, swap
 
@@ -350,7 +348,7 @@ class _Reindex:
 
     def _need_identity(self, update: Update, zeros: set[Buffer], axis: str) -> None:
         for value, identity in zip(update.values, update.combiner.identity, strict=True):
-            if _at_zero(value, zeros) != identity.value:
+            if at_zero(value, zeros) != identity.value:
                 said = show(_Zeros(zeros)(value))
                 raise self._refuse(
                     "reindex.pad-identity", f"beyond the end of {axis} a term is {said} with the zeros of what is "
@@ -383,23 +381,3 @@ class _Zeros(Rewriter):
 
     def on_Load(self, n: Load) -> Expr:
         return const(0, n.dtype) if n.buffer in self.buffers else n
-
-
-def _at_zero(e: Expr, zeros: set[Buffer]) -> object:
-    """The value of a term where reads of ``zeros`` are 0, in exact arithmetic; None where it depends on others."""
-    if isinstance(e, Load):
-        return 0 if e.buffer in zeros else None
-    if isinstance(e, Const):
-        return e.value
-    if isinstance(e, Cast):
-        return _at_zero(e.a, zeros)
-    if isinstance(e, Select):
-        a, b = _at_zero(e.a, zeros), _at_zero(e.b, zeros)
-        return a if a == b else None
-    if isinstance(e, Binary) and e.op in ("+", "-", "*"):
-        a, b = _at_zero(e.a, zeros), _at_zero(e.b, zeros)
-        if e.op == "*" and (a == 0 or b == 0):
-            return 0
-        if isinstance(a, int | float) and isinstance(b, int | float):
-            return a + b if e.op == "+" else a - b if e.op == "-" else a * b
-    return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tensorir.arith.affine import Arith, conjunction, conjuncts, same, weakest
-from tensorir.ir.build import as_expr, as_int, cast, const, select
+from tensorir.ir.build import as_expr, as_int, binary, cast, const, select
 from tensorir.ir.tree import (
     Axis,
     Buffer,
@@ -30,9 +30,10 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )
-from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
+from tensorir.ir.visit import Rewriter, find, substitute, writes
 from tensorir.schedule.analysis import Index, stages_writing, unique
 from tensorir.schedule.primitives.reindex_view import Bijection
+from tensorir.schedule.primitives.reindex_zeros import at_zero
 from tensorir.schedule.rewrite import nest, place_at_root, swap, written_index
 
 
@@ -123,7 +124,7 @@ def _domained(d: Domain, new: Mapping[Buffer, Buffer]) -> Stage:
     conds = [substitute(cond, there) for cond in d.tails]
     iters = tuple(Iter(d.own[name], as_expr(extent), Axis.REDUCE if name in d.reduced else Axis.SPATIAL)
                   for name, (_, extent) in d.axes.items())  # fmt: skip
-    again = _Again(axis, _whole(iters), new, at, conds, d.zeros)
+    again = _Again(axis, iters, new, at, conds, d.zeros)
     return d.stage.replace(
         iters=iters, binds=tuple(var for var, _ in d.axes.values()), body=again(d.stage.body),
         init=None if d.stage.init is None else again(d.stage.init), guards=())  # fmt: skip
@@ -132,9 +133,11 @@ def _domained(d: Domain, new: Mapping[Buffer, Buffer]) -> Stage:
 class _Again(Rewriter):
     """What a stage does, by its new axes: terms that do not count are the identity, cells that are none are 0."""
 
-    def __init__(self, axis: Mapping[Var, Expr], arith: Arith, new: Mapping[Buffer, Buffer], at: tuple[Expr, ...],
-                 conds: Sequence[Expr], zeros: frozenset[Buffer]) -> None:  # fmt: skip
-        self.axis, self.arith, self.new, self.at, self.conds, self.zeros = axis, arith, new, at, conds, zeros
+    def __init__(self, axis: Mapping[Var, Expr], iters: Sequence[Iter], new: Mapping[Buffer, Buffer],
+                 at: tuple[Expr, ...], conds: Sequence[Expr], zeros: frozenset[Buffer]) -> None:  # fmt: skip
+        self.axis, self.new, self.at, self.conds, self.zeros = axis, new, at, conds, zeros
+        self.arith, self.there = _whole(iters), Arith({it.var: (0, as_int(it.extent) - 1) for it in iters})
+        self.reduced = {it.var for it in iters if it.axis is Axis.REDUCE}
 
     def on_Store(self, n: Store) -> Store:
         buffer, value = self.new.get(n.buffer, n.buffer), self._value(n.value)
@@ -147,22 +150,31 @@ class _Again(Rewriter):
 
     def on_Update(self, n: Update) -> Update:
         values = [self._value(v) for v in n.values]
-        values = [self._counted(v, identity, self._needed(v))
+        values = [self._counted(v, identity, self._needed(v, identity))
                   for v, identity in zip(values, n.combiner.identity, strict=True)]  # fmt: skip
         return n.replace(buffers=tuple(self.new.get(b, b) for b in n.buffers), index=self.at, values=tuple(values))
 
     def _value(self, e: Expr) -> Expr:
         return self.arith.simplify(substitute(e, self.axis))
 
-    def _needed(self, value: Expr) -> list[Expr]:
-        """Conditions that packed operands do not make up for by their zeros."""
-        out = []
-        for cond in self.conds:
-            moved = set(find(cond, Var))
-            reads = [x for x in find(value, Load) if any(uses(i, moved) for i in x.index)]
-            if not reads or any(x.buffer not in self.zeros for x in reads):
-                out.append(cond)
-        return out
+    def _needed(self, value: Expr, identity: Const) -> list[Expr]:
+        """Conditions that are needed: not those of cells that are none, which nobody reads, nor those for which packed
+        operands make up by their zeros, as long as all that is read is there.
+        """
+        inside = all(self._inside(x) for x in find(value, Load))
+        return [cond for cond in self.conds if not inside or not self._made_up(value, identity, cond)]
+
+    def _made_up(self, value: Expr, identity: Const, cond: Expr) -> bool:
+        """Whether a term beyond ``cond`` is of no cell, or the identity by the zeros of operands that are packed."""
+        moved = set(find(cond, Var))
+        if not moved & self.reduced:
+            return True
+        packed = {x.buffer for x in find(value, Load) if x.buffer in self.zeros and moved <= set(find(x, Var))}
+        return bool(at_zero(value, packed) == identity.value)
+
+    def _inside(self, x: Load) -> bool:
+        ends = ((binary("<=", 0, i), binary("<", i, n)) for i, n in zip(x.index, x.buffer.shape, strict=True))
+        return all(self.there.proves(c) for both in ends for c in both)
 
     def _counted(self, value: Expr, other: Expr, conds: Sequence[Expr]) -> Expr:
         """``value`` where ``conds`` hold; one condition where it is a choice already, of ``other`` elsewhere."""
