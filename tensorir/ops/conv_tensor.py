@@ -13,16 +13,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tensorir.expr.compute import compute, reduce_axis
-from tensorir.expr.functions import cast
-from tensorir.expr.reducers import sum as total
+from tensorir.expr.compute import compute
 from tensorir.expr.tensor import Tensor
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
 from tensorir.ir.tree import Expr
 from tensorir.ops.blocks import bind_grid
 from tensorir.ops.common import Config, leaves_in_halves, out_stage
 from tensorir.ops.gemm_tensor import kind_of, load_rows, result_kind, swizzled, vector_of
-from tensorir.ops.images import result
 from tensorir.ops.views import image_stage, reorder_image, sums_axes
 
 if TYPE_CHECKING:
@@ -61,81 +58,43 @@ def view(s: Schedule, shape: Mapping[str, Any]) -> str:
     """
     image = image_stage(s, shape) if is_rearranged(shape) else "x"
     if shape["layout"] == "NCHW" or shape["groups"] > 1 or shape["stride"] > 1:
-        _sort_pixels(s, image, shape)
-    own, kg = leading_names(shape), shape["k"] // shape["groups"]
-    sums = ["n", *own, *("pkq" if shape["layout"] == "NCHW" else "pqk")]
-    said = {"g": f"g = k/{kg}", "k": f"k = k%{kg}"} if "g" in own else {}
-    axes = ", ".join(said.get(v, v) for v in [*sums, *"rsc"])
-    in_place = shape["layout"] == "NHWC" and not own  # the result's own dimensions
-    s.reindex("y", f"{sums_axes(shape)} -> {axes}", reads={"w": ", ".join([*own, *"rskc"])},
-              writes=None if in_place else ", ".join(sums))  # fmt: skip
+        if not shape["pad"]:
+            s.set_scope(image, "auto")  # it is computed where it is read, and then nowhere
+        sort_pixels(s, image, shape, shape["stride"])
+    kg = shape["k"] // shape["groups"]
+    said = {"g": f"k/{kg}", "k": f"k%{kg}"} if shape["groups"] > 1 else {}
+    sort_sums(s, "y", sums_axes(shape), said, shape)
     return image
 
 
-def _sort_pixels(s: Schedule, image: str, shape: Mapping[str, Any]) -> None:
-    """Keep an image as (n, [g,] [a, b,] h, w, c): a and b are what a stride leaves of rows and columns."""
-    if not shape["pad"]:
-        s.set_scope(image, "auto")  # it is computed where it is read, and then nowhere
-    cg, stride, new = shape["cg"], shape["stride"], {"n": "n"}
-    if shape["groups"] > 1:
-        new |= {"g": f"c/{cg}"}
+def sort_pixels(s: Schedule, image: str, shape: Mapping[str, Any], stride: int, pad: Mapping[str, int] | None = None
+                ) -> None:  # fmt: skip
+    """Keep an image as (n, [g,] [a, b,] h, w, c), where a and b are what a stride leaves of rows and columns."""
+    new = {"n": "n", **({"g": f"c/{shape['cg']}"} if shape["groups"] > 1 else {})}
     if stride > 1:
         new |= {"a": f"h%{stride}", "b": f"w%{stride}"}
     new |= {v: f"{v}/{stride}" if stride > 1 else v for v in "hw"}
-    reorder_image(s, image, shape, {**new, "c": f"c%{cg}" if shape["groups"] > 1 else "c"}, widen=False)
+    new |= {"c": f"c%{shape['cg']}" if shape["groups"] > 1 else "c"}
+    reorder_image(s, image, shape, new, widen=False, pad=pad)
 
 
-def summed(image: Tensor, turned: Tensor, shape: Mapping[str, Any]) -> Tensor:
-    """The sums of products of an image and a filter in the order of the instructions, and the result in its layout.
+def sort_sums(s: Schedule, y: str, declared: str, said: Mapping[str, str], shape: Mapping[str, Any]) -> None:
+    """Walk sums with the axes ``declared`` as (n, [g,] [u, v,] p, q, k), for NCHW (n, [g,] [u, v,] p, k, q), and
+    "w_packed" as ([g,] [a, b,] r, s, k, c).
 
-    With ``parts`` every parts-th pixel of the result has a filter of its own: turned is ([g,] u, v, r, s, k, c) and the
-    sums are (n, [g,] u, v, p, q, k), where u and v count what is left of the result's rows and columns.
+    said: what axes are made of that are not declared by their own names
     """
-    m, parts, kg = conv_multiplication(shape), shape.get("parts", 1), shape["k"] // shape["groups"]
-    assert m is not None
-    groups, stride, dilation, pad = (shape[v] for v in ("groups", "stride", "dilation", "pad"))
-    rr, rs, rc = (reduce_axis(shape[v], name) for v, name in (("r", "r"), ("s", "s"), ("cg", "c")))
-    nchw, own = shape["layout"] == "NCHW", leading_names(shape)
-    names = ["n", *own, *("pkq" if nchw else "pqk")]
-
-    def moved(part: Any) -> Any:  # parts beyond the first may begin one row of the image further
-        return (part + pad) // parts - pad // parts if parts > 1 else 0
-
-    def value(*given: Expr) -> Expr:
-        i: dict[str, Any] = dict(zip(names, given, strict=True))
-        row, column = rr * dilation, rs * dilation
-        at: tuple[Expr, ...] = (i["p"] + row + moved(i.get("u")), i["q"] + column + moved(i.get("v")))
-        if stride > 1:
-            at = (row % stride, column % stride, i["p"] + row // stride, i["q"] + column // stride)
-        lead = (i["g"],) if groups > 1 else ()
-        tap = turned[(*(i[v] for v in own), rr, rs, i["k"], rc)]
-        return total(cast(image[(i["n"], *lead, *at, rc)], m.sums) * cast(tap, m.sums), axis=(rr, rs, rc))
-
-    size = dict(n=shape["n"], g=groups, u=parts, v=parts, p=shape["p"], q=shape["q"], k=kg)
-    sums = compute(tuple(size[v] for v in names), value, name=main_stage(shape), axes=names)
-    if sums.name == "y":
-        return sums  # type: ignore[no-any-return]
-
-    def joined(n: Expr, k: Expr, p: Expr, q: Expr) -> Expr:
-        i = dict(n=n, p=p, q=q, k=k)
-        if groups > 1:
-            i |= dict(g=k // kg, k=k % kg)
-        if parts > 1:
-            i |= dict(u=p % parts, v=q % parts, p=p // parts, q=q // parts)
-        at: Expr = sums[tuple(i[v] for v in names)]
-        return at
-
-    return result({**shape, **shape.get("result", {})}, joined)
+    own = leading_names(shape)
+    sums = ["n", *own, *("pkq" if shape["layout"] == "NCHW" else "pqk")]
+    parts = ["a", "b"] if "u" in own else []
+    axes = ", ".join(f"{v} = {said[v]}" if v in said else v for v in [*sums, *parts, *"rsc"])
+    filters = ", ".join([*(["g"] if "g" in own else []), *parts, *"rskc"])
+    s.reindex(y, f"{declared} -> {axes}", reads={"w": filters}, writes=", ".join(sums))
 
 
 def leading_names(shape: Mapping[str, Any]) -> list[str]:
     """Dimensions by which filter and sums fall into independent pieces."""
     return [*(["g"] if shape["groups"] > 1 else []), *(["u", "v"] if shape.get("parts", 1) > 1 else [])]
-
-
-def main_stage(shape: Mapping[str, Any]) -> str:
-    """The stage that adds up: the result itself where its dimensions are those of the instructions."""
-    return "y" if shape["layout"] == "NHWC" and not leading_names(shape) else "sums"
 
 
 def turned(w: Tensor, shape: Mapping[str, Any]) -> Tensor:
@@ -244,8 +203,9 @@ def _pack(s: Schedule, shape: Mapping[str, Any]) -> None:
     """The turned filter by a kernel of its own, once where weights are prepacked: in KCRS a row of channels lies in as
     many pieces as there are taps, which every block would gather again.
     """
-    rows, lane = s.split(s.fuse("w_packed.k", "w_packed.c"), [None, 128])
-    s.reorder(rows, lane, *(f"w_packed.{v}" for v in (*leading_names(shape), "r", "s")))
+    *taps, k, c = s.loops("w_packed")
+    rows, lane = s.split(s.fuse(k, c), [None, 128])
+    s.reorder(rows, lane, *taps)
     s.bind(rows, "block.x").bind(lane, "thread.x")
     if shape.get("prepack"):
         s.run_once("w_packed")
@@ -272,7 +232,7 @@ def _leading(operand: str, shape: Mapping[str, Any]) -> str:
     if operand == "w_packed":
         return ", ".join([*leading_names(shape), "r, s, "])
     group = "g, " if shape["groups"] > 1 else ""
-    return f"n, {group}{'a, b, ' if shape['stride'] > 1 else ''}h, "
+    return f"n, {group}{'a, b, ' if max(shape['stride'], shape.get('parts', 1)) > 1 else ''}h, "
 
 
 def staged_pixels(shape: Mapping[str, Any], taps: str, outputs: int) -> int:

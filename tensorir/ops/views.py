@@ -28,10 +28,11 @@ def image_stage(s: Schedule, shape: Shape) -> str:
 
 
 def reorder_image(s: Schedule, stage: str, shape: Shape, new: Mapping[str, str], name: str | None = None,
-                  widen: bool = True) -> None:  # fmt: skip
+                  widen: bool = True, pad: Mapping[str, int] | None = None) -> None:  # fmt: skip
     """Keep an image under ``new`` axes, each said in n, c, h and w, in the type of the sums, or with ``widen=False`` in
     its own.
 
+    pad: new axes with what their extents are multiples of
     ``nn.conv2d`` converts all that it reads to the type of the sums.
     """
     own = [str(loop).split(".", 1)[1] for loop in s.loops(stage)]  # a copy's axes are numbered
@@ -39,7 +40,7 @@ def reorder_image(s: Schedule, stage: str, shape: Shape, new: Mapping[str, str],
     said = [f"{axis} = {called[of[0]]}{of[1:]}" for axis, of in new.items()]
     view = f"{', '.join(own)} -> {', '.join(said)}"
     kind = accumulator(shape["dtype"]) if widen else None
-    s.reindex(stage, view, writes=", ".join(new), name=name, dtype=kind)
+    s.reindex(stage, view, pad, writes=", ".join(new), name=name, dtype=kind)
 
 
 def channels_last(s: Schedule, stage: str, shape: Shape) -> None:
