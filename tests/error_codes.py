@@ -15,6 +15,7 @@ COMPOSED = {
         "annotate",
         "pipeline",
         "reindex",
+        "keep-term",
     ),
     "{mark}.lost": ("annotate", "partition", "specialize"),
     "{primitive}.scheduled": ("compute-at", "reverse-compute-at", "inline", "reverse-inline"),

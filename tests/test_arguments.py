@@ -190,6 +190,7 @@ SCHEDULE = {
     "check.shape": lambda s, axis="C_relu.i", n=2: s.check(shapes=[keyed(axis, n)]),
 }
 REFUSED = {
+    "keep_term": lambda s, axis="C.k", value="0": s.keep_term(axis, value),
     "assume.range": lambda s, low=0, high=4: s.assume("A", low=low, high=high),
     "tensorize": lambda s, axis="C.i", intrin="fma.f32x4": s.tensorize(axis, intrin),
     "reverse_compute_inline": lambda s, stage="C_relu": s.reverse_compute_inline(stage),

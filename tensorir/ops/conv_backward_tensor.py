@@ -10,15 +10,18 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tensorir import nn
 from tensorir.api.workload import Template
-from tensorir.expr.compute import compute
 from tensorir.expr.tensor import Tensor
-from tensorir.ir.tree import Expr
-from tensorir.ops.common import Config, accumulator, result_type
+from tensorir.ops.common import Config
 from tensorir.ops.conv_hopper import conv_warpgroups, hopper_space, stored_whole
 from tensorir.ops.conv_im2col import STORED, Sums, gone_through, in_line
-from tensorir.ops.conv_tensor import conv_multiplication, conv_space, gpu_tensor, leading_names, summed
+from tensorir.ops.conv_tensor import (
+    conv_multiplication,
+    conv_space,
+    gpu_tensor,
+    sort_pixels,
+    sort_sums,
+)
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -37,7 +40,8 @@ def data_templates(dy: Tensor, w: Tensor, shape: Shape) -> dict[str, Template]:
         return {}
 
     def function(s: Schedule, c: Config) -> Schedule:
-        return gpu_tensor(type(s)(declared(dy, w, shape, as_forward), s.target), c, as_forward)
+        view(s, shape, as_forward)
+        return gpu_tensor(s, c, as_forward, "dy_spread", "dx")
 
     cores = {"gpu_tensor": Template(function, lambda t: conv_space(as_forward, t), ("gpu",), needs=m.needs)}
     return {**_warpgroups(shape, as_forward), **cores}
@@ -75,34 +79,24 @@ def forward_shape(shape: Shape) -> dict[str, Any] | None:
                 result=dict(p=shape["h"], q=shape["w"]))  # fmt: skip
 
 
-def declared(dy: Tensor, w: Tensor, shape: Shape, f: Shape) -> Tensor:
-    """``nn.conv2d_backward_data`` as ``summed`` has it, with the parameters ``f`` of its convolutions.
+def view(s: Schedule, shape: Shape, f: Shape) -> None:
+    """Walk the gradient as ``f``, convolutions of "dy_spread" with taps that are counted backwards.
 
-    Pixel h = stride * p + u of the image meets the taps (u + pad) % stride, that + stride …, so r counts them
-    backwards: image is (n, [g,] h, w, k) with dy's rows and columns, w_turned ([g,] [u, v,] r, s, c, k).
+    Pixel h = stride * p + u of the image meets those taps alone that read an element of dy, no zero between two. They
+    are every stride-th one, from a on, and rows of dy are those of "dy_spread" with one remainder.
     """
-    stride, pad, groups, nchw = shape["stride"], shape["pad"], shape["groups"], shape["layout"] == "NCHW"
-    kg, own = shape["k"] // groups, leading_names(f)
-    more = 1 if stride > 1 else 0
-    high, wide = (f[v] + (f[t] - 1) * f["dilation"] + more for v, t in (("p", "r"), ("q", "s")))
-    before_h, before_w = ((f[t] - 1) * f["dilation"] - pad // stride for t in "rs")
-
-    def pixel(*given: Expr) -> Expr:
-        i: dict[str, Any] = dict(zip(pixels, given, strict=True))
-        row, column, channel = i["h"] - before_h, i["w"] - before_w, i.get("g", 0) * kg + i["c"]
-        return dy.get(*((i["n"], channel, row, column) if nchw else (i["n"], row, column, channel)), fill=0)
-
-    def tap(*given: Expr) -> Expr:
-        i: dict[str, Any] = dict(zip(taps, given, strict=True))
-        r = (i.get("u", 0) + pad) % stride + stride * (f["r"] - 1 - i["r"])
-        s = (i.get("v", 0) + pad) % stride + stride * (f["s"] - 1 - i["s"])
-        k = i.get("g", 0) * kg + i["c"]
-        return w.get(*((k, i["k"], r, s) if nchw else (k, r, s, i["k"])), fill=0)
-
-    pixels = ["n", *(["g"] if groups > 1 else []), "h", "w", "c"]
-    taps = [*own, "r", "s", "k", "c"]
-    size = dict(n=shape["n"], g=groups, u=stride, v=stride, r=f["r"], s=f["s"], h=high, w=wide, k=shape["cg"], c=kg)
-    image = compute(tuple(size[v] for v in pixels), pixel, name="image", axes=pixels)
-    turned = compute(tuple(size[v] for v in taps), tap, name="w_turned", axes=taps)
-    dx = summed(image, turned, f)
-    return nn.convert(dx, result_type(shape["dtype"])) if accumulator(shape["dtype"]) == "float32" else dx
+    stride, pad, cg = shape["stride"], shape["pad"], shape["cg"]
+    rest = {"c": "k", **({"g": f"c/{cg}", "k": f"c%{cg}"} if shape["groups"] > 1 else {"k": "c"})}
+    declared = "n, c, h, w | k, -r, -s" if shape["layout"] == "NCHW" else "n, h, w, c | k, -r, -s"
+    if stride == 1:
+        sort_pixels(s, "dy_spread", f, stride)
+        sort_sums(s, "dx", declared, {"p": "h", "q": "w", **rest}, f)
+        return
+    sort_pixels(s, "dy_spread", f, stride, {"h": f["p"] + f["r"], "w": f["q"] + f["s"]})
+    said = {f"{v}": f"{x}%{stride}" for v, x in zip("uvab", "hwrs", strict=True)}
+    said |= {f"{v}": f"{x}/{stride}" for v, x in zip("pqrs", "hwrs", strict=True)}
+    sort_sums(s, "dx", declared, {**said, **rest}, f)
+    for part, pixel, taps in (("a", "u", "r"), ("b", "v", "s")):
+        first = (shape[taps] - 1 - pad) % stride  # the remainder of rows, or columns, that hold dy
+        ahead = f"(dx.{pixel} + {stride - 1 - first}) // {stride}"
+        s.keep_term(f"dx.{part}", f"{first} - dx.{pixel} + {stride} * ({ahead})")

@@ -14,7 +14,7 @@ from tensorir.ops.blocks import ALIGNED, bind_grid, element_bytes, groups_met, h
 from tensorir.ops.common import Config, out_stage
 from tensorir.ops.conv_cpu import admissible
 from tensorir.ops.conv_hopper import conv_warpgroups, gpu_hopper, hopper_space
-from tensorir.ops.conv_tensor import conv_multiplication, conv_space, declared, gpu_tensor
+from tensorir.ops.conv_tensor import conv_multiplication, conv_space, gpu_tensor, view
 from tensorir.ops.conv_warp import warp_template
 from tensorir.ops.depthwise_gpu import depthwise_template
 
@@ -44,15 +44,13 @@ def _tensor_cores(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any
         return {}
 
     def function(s: Schedule, c: Config) -> Schedule:
-        return gpu_tensor(type(s)(declared(operands, shape), s.target), c, shape)
+        return gpu_tensor(s, c, shape, view(s, shape))
 
     cores = {"gpu_tensor": Template(function, lambda t: conv_space(shape, t), ("gpu",), needs=m.needs)}
     if conv_warpgroups(shape) is None:
         return cores
 
     def groups(s: Schedule, c: Config) -> Schedule:
-        if c["pixels"] != "im2col":
-            s = type(s)(declared(operands, shape), s.target)
         return gpu_hopper(s, c, shape, s.target)
 
     return {"gpu_hopper": Template(groups, lambda t: hopper_space(shape, t), ("gpu",), needs="sm_90a"), **cores}

@@ -16,7 +16,7 @@ from tensorir.intrin.hopper import KINDS, ROWS
 from tensorir.intrin.match import MOST_SPAN, MOST_STEP
 from tensorir.ops.common import Config, leaves_in_halves, out_stage
 from tensorir.ops.conv_im2col import STORED, gone_through, in_line, tiles_in_line
-from tensorir.ops.conv_tensor import conv_multiplication, is_rearranged, leading_names, main_stage
+from tensorir.ops.conv_tensor import conv_multiplication, leading_names, view
 from tensorir.ops.gemm_blocks import multiprocessors
 from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES, sums_fit
 from tensorir.ops.gemm_tensor import result_kind, store_rows
@@ -60,8 +60,9 @@ def gpu_hopper(s: Schedule, c: Config, shape: Mapping[str, Any], target: Target)
     """
     if c["pixels"] == "im2col":
         return in_line(s, c, shape, target, stored_whole(c, shape))
-    m, y, image, own = conv_warpgroups(shape), main_stage(shape), is_rearranged(shape), leading_names(shape)
+    m, own, y = conv_warpgroups(shape), leading_names(shape), "y"
     assert m is not None
+    image = view(s, shape)
     out = out_stage(s, y, "warp")
     size, high = 4 // m.word, ROWS // c["wide"]
     pb, wi, p = s.split(f"{out}.p", [None, c["groups"], high])
@@ -82,11 +83,11 @@ def gpu_hopper(s: Schedule, c: Config, shape: Mapping[str, Any], target: Target)
     step = s.fuse(f"{y}.r", f"{y}.s", cb, name="step")
     parts = ["a", "b"] if shape["stride"] > 1 else []  # the rows and columns that a tap reads with a stride
     pixels, taps = ("".join(f"{v}, " for v in names) for names in (["n", *own, *parts], [*own, "r", "s"]))
-    for name, layout in (("image" if image else "x", f"{pixels}p, x, c -> {pixels}{_pixels(size)}"),
-                         ("w_turned", f"{taps}x, c -> {taps}{_pixels(size, False)}")):  # fmt: skip
+    for name, layout in ((image, f"{pixels}p, x, c -> {pixels}{_pixels(size)}"),
+                         ("w_packed", f"{taps}x, c -> {taps}{_pixels(size, False)}")):  # fmt: skip
         s.stage_in(name, at=step, scope="shared", layout=layout, via="tma")
     s.tensorize(f"{y}.p", f"wgmma.m{high}x{c['wide']}n{c['bk']}k{m.k}.{m.name}.nt").unroll(ci)
-    for name in ("image", "w_turned") if image else ("w_turned",):
+    for name in ("w_packed",) if image == "x" else (image, "w_packed"):
         s.compute_inline(name)
     load, compute = REGISTERS[c["groups"]]
     return s.pipeline(step, c["depth"], roles={"load": load, "compute": compute})

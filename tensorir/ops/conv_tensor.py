@@ -13,16 +13,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tensorir.expr.compute import compute, reduce_axis
-from tensorir.expr.functions import cast
-from tensorir.expr.reducers import sum as total
+from tensorir.expr.compute import compute
 from tensorir.expr.tensor import Tensor
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
 from tensorir.ir.tree import Expr
 from tensorir.ops.blocks import bind_grid
 from tensorir.ops.common import Config, leaves_in_halves, out_stage
 from tensorir.ops.gemm_tensor import kind_of, load_rows, result_kind, swizzled, vector_of
-from tensorir.ops.images import epilogue, result
+from tensorir.ops.views import image_stage, reorder_image, sums_axes
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -49,69 +47,54 @@ def conv_multiplication(shape: Mapping[str, Any]) -> Multiplication | None:
     return m if whole else None
 
 
-def declared(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any]) -> Tensor:
-    """``nn.conv2d`` in the order of the instructions, whose tiles are the last dimensions of what they multiply.
+def view(s: Schedule, shape: Mapping[str, Any]) -> str:
+    """Walk the sums "y" in the order of the instructions, whose tiles are the last dimensions of what they multiply;
+    returns what holds the image.
 
-    Intermediates: image (see ``_image``), w_turned ([g,] r, s, k, c) and the sums (n, [g,] p, q, k), for NCHW
-    (n, [g,] p, k, q); k and c count channels of one group.
+    The image lies as (n, [g,] [h%stride, w%stride,] h, w, c), "w_packed" as ([g,] r, s, k, c) and the sums as
+    (n, [g,] p, q, k), for NCHW (n, [g,] p, k, q); k and c count channels of one group. Neighbouring outputs read every
+    stride-th pixel. Sorted by what is left of their row and column, these are neighbours, and rows and columns that no
+    tap reads (a 1x1 filter's) belong to parts that are not staged.
     """
-    x, w = operands["x"], operands["w"]
-    assert x is not None
-    assert w is not None
-    return epilogue(summed(_image(x, shape), turned(w, shape), shape), operands, shape)
+    image = image_stage(s, shape) if is_rearranged(shape) else "x"
+    if shape["layout"] == "NCHW" or shape["groups"] > 1 or shape["stride"] > 1:
+        if not shape["pad"]:
+            s.set_scope(image, "auto")  # it is computed where it is read, and then nowhere
+        sort_pixels(s, image, shape, shape["stride"])
+    kg = shape["k"] // shape["groups"]
+    said = {"g": f"k/{kg}", "k": f"k%{kg}"} if shape["groups"] > 1 else {}
+    sort_sums(s, "y", sums_axes(shape), said, shape)
+    return image
 
 
-def summed(image: Tensor, turned: Tensor, shape: Mapping[str, Any]) -> Tensor:
-    """The sums of products of an image and a filter in the order of the instructions, and the result in its layout.
+def sort_pixels(s: Schedule, image: str, shape: Mapping[str, Any], stride: int, pad: Mapping[str, int] | None = None
+                ) -> None:  # fmt: skip
+    """Keep an image as (n, [g,] [a, b,] h, w, c), where a and b are what a stride leaves of rows and columns."""
+    new = {"n": "n", **({"g": f"c/{shape['cg']}"} if shape["groups"] > 1 else {})}
+    if stride > 1:
+        new |= {"a": f"h%{stride}", "b": f"w%{stride}"}
+    new |= {v: f"{v}/{stride}" if stride > 1 else v for v in "hw"}
+    new |= {"c": f"c%{shape['cg']}" if shape["groups"] > 1 else "c"}
+    reorder_image(s, image, shape, new, widen=False, pad=pad)
 
-    With ``parts`` every parts-th pixel of the result has a filter of its own: turned is ([g,] u, v, r, s, k, c) and the
-    sums are (n, [g,] u, v, p, q, k), where u and v count what is left of the result's rows and columns.
+
+def sort_sums(s: Schedule, y: str, declared: str, said: Mapping[str, str], shape: Mapping[str, Any]) -> None:
+    """Walk sums with the axes ``declared`` as (n, [g,] [u, v,] p, q, k), for NCHW (n, [g,] [u, v,] p, k, q), and
+    "w_packed" as ([g,] [a, b,] r, s, k, c).
+
+    said: what axes are made of that are not declared by their own names
     """
-    m, parts, kg = conv_multiplication(shape), shape.get("parts", 1), shape["k"] // shape["groups"]
-    assert m is not None
-    groups, stride, dilation, pad = (shape[v] for v in ("groups", "stride", "dilation", "pad"))
-    rr, rs, rc = (reduce_axis(shape[v], name) for v, name in (("r", "r"), ("s", "s"), ("cg", "c")))
-    nchw, own = shape["layout"] == "NCHW", leading_names(shape)
-    names = ["n", *own, *("pkq" if nchw else "pqk")]
-
-    def moved(part: Any) -> Any:  # parts beyond the first may begin one row of the image further
-        return (part + pad) // parts - pad // parts if parts > 1 else 0
-
-    def value(*given: Expr) -> Expr:
-        i: dict[str, Any] = dict(zip(names, given, strict=True))
-        row, column = rr * dilation, rs * dilation
-        at: tuple[Expr, ...] = (i["p"] + row + moved(i.get("u")), i["q"] + column + moved(i.get("v")))
-        if stride > 1:
-            at = (row % stride, column % stride, i["p"] + row // stride, i["q"] + column // stride)
-        lead = (i["g"],) if groups > 1 else ()
-        tap = turned[(*(i[v] for v in own), rr, rs, i["k"], rc)]
-        return total(cast(image[(i["n"], *lead, *at, rc)], m.sums) * cast(tap, m.sums), axis=(rr, rs, rc))
-
-    size = dict(n=shape["n"], g=groups, u=parts, v=parts, p=shape["p"], q=shape["q"], k=kg)
-    sums = compute(tuple(size[v] for v in names), value, name=main_stage(shape), axes=names)
-    if sums.name == "y":
-        return sums  # type: ignore[no-any-return]
-
-    def joined(n: Expr, k: Expr, p: Expr, q: Expr) -> Expr:
-        i = dict(n=n, p=p, q=q, k=k)
-        if groups > 1:
-            i |= dict(g=k // kg, k=k % kg)
-        if parts > 1:
-            i |= dict(u=p % parts, v=q % parts, p=p // parts, q=q // parts)
-        at: Expr = sums[tuple(i[v] for v in names)]
-        return at
-
-    return result({**shape, **shape.get("result", {})}, joined)
+    own = leading_names(shape)
+    sums = ["n", *own, *("pkq" if shape["layout"] == "NCHW" else "pqk")]
+    parts = ["a", "b"] if "u" in own else []
+    axes = ", ".join(f"{v} = {said[v]}" if v in said else v for v in [*sums, *parts, *"rsc"])
+    filters = ", ".join([*(["g"] if "g" in own else []), *parts, *"rskc"])
+    s.reindex(y, f"{declared} -> {axes}", reads={"w": filters}, writes=", ".join(sums))
 
 
 def leading_names(shape: Mapping[str, Any]) -> list[str]:
     """Dimensions by which filter and sums fall into independent pieces."""
     return [*(["g"] if shape["groups"] > 1 else []), *(["u", "v"] if shape.get("parts", 1) > 1 else [])]
-
-
-def main_stage(shape: Mapping[str, Any]) -> str:
-    """The stage that adds up: the result itself where its dimensions are those of the instructions."""
-    return "y" if shape["layout"] == "NHWC" and not leading_names(shape) else "sums"
 
 
 def turned(w: Tensor, shape: Mapping[str, Any]) -> Tensor:
@@ -128,52 +111,32 @@ def turned(w: Tensor, shape: Mapping[str, Any]) -> Tensor:
     return compute(size, lambda g, r, s, k, c: tap(g * kg + k, r, s, c), name="w_turned")  # type: ignore[no-any-return]
 
 
-def _image(x: Tensor, shape: Mapping[str, Any]) -> Tensor:
-    """What the taps read, channel last and in groups of channels: (n, [g,] h, w, c), or with a stride
-    (n, [g,] h%stride, w%stride, h/stride, w/stride, c).
-
-    Neighbouring outputs read every stride-th pixel. Sorted by what is left of their row and column, these are
-    neighbours, and rows and columns that no tap reads (a 1x1 filter's) belong to parts that are not staged.
-    """
-    if not is_rearranged(shape):
-        return x
-    groups, pad, stride, nchw = (shape["groups"], shape["pad"], shape["stride"], shape["layout"] == "NCHW")
-    high, wide = (-(-(shape[v] + 2 * pad) // stride) for v in "hw")
-    names = ["n", *(["g"] if groups > 1 else []), *(["a", "b"] if stride > 1 else []), "h", "w", "c"]
-    size = dict(n=shape["n"], g=groups, a=stride, b=stride, h=high, w=wide, c=shape["cg"])
-
-    def element(*at: Expr) -> Expr:
-        i: dict[str, Any] = dict(zip(names, at, strict=True))
-        row, column = (i[v] * stride + i.get(part, 0) - pad for v, part in ("ha", "wb"))
-        channel = i.get("g", 0) * shape["cg"] + i["c"]
-        return x.get(*((i["n"], channel, row, column) if nchw else (i["n"], row, column, channel)), fill=0)
-
-    return compute(tuple(size[v] for v in names), element, name="image", axes=names)  # type: ignore[no-any-return]
-
-
 def is_rearranged(shape: Mapping[str, Any]) -> bool:
     """Whether the taps read anything else than ``x`` as it lies."""
     return bool(shape["pad"] or shape["stride"] > 1 or shape["groups"] > 1 or is_packed(shape))
 
 
-def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
+def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any], image: str, y: str = "y") -> Schedule:
     """c: ``wp`` x ``wk`` warps of a block, each with ``rp`` rows of sixteen pixels by ``rk`` channels; ``bc`` input
     channels at a time, ``depth`` of the pipeline of copies; ``staged``: results leave by way of shared memory
 
+    image, y: what holds it and what adds up, as a view of them has left it, such as ``view``
     The rows of an instruction's sums are what is further apart in the result: pixels, or the channels of NCHW.
     """
-    m, y, grouped, nchw = conv_multiplication(shape), main_stage(shape), shape["groups"] > 1, shape["layout"] == "NCHW"
+    m, grouped, nchw = conv_multiplication(shape), shape["groups"] > 1, shape["layout"] == "NCHW"
     assert m is not None
     out, own, packed = out_stage(s, y, "warp"), leading_names(shape), is_packed(shape)
     if packed:
         _pack(s, shape)
-    image_of, rows, columns = [f"{out}.n"], f"{out}.p", f"{out}.q"
+    n, *pixels = s.loops(out)
+    outputs = pixels.pop(0 if nchw else -1)
+    image_of, (rows, columns) = [n], pixels
     if "u" in own:
         (rows, u), (columns, v) = (s.split(axis, [None, shape["parts"]]) for axis in (rows, columns))
         image_of += [u, v]
     pb, wp, p = s.split(rows, [None, c["wp"], c["rp"]])
     qb, q = s.split(columns, [None, PIXELS])
-    group, channel = s.split(f"{out}.k", [None, shape["k"] // shape["groups"]]) if grouped else (None, f"{out}.k")
+    group, channel = s.split(outputs, [None, shape["k"] // shape["groups"]]) if grouped else (None, outputs)
     kb, wk, k = s.split(channel, [None, c["wk"], c["rk"]])
     channels = [group, kb] if grouped else [kb]
     s.reorder(*image_of, *channels, pb, qb, wp, wk, *((p, k, q) if nchw else (p, q, k)))
@@ -187,10 +150,9 @@ def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     q0, q1 = s.split(f"{y}.q", [None, 8 if nchw else PIXELS])
     inner = (k0, q0, k1, q1) if nchw else (q0, k0, q1, k1)
     s.reorder(f"{y}.n", *(f"{y}.{v}" for v in own), co, f"{y}.r", f"{y}.s", ci, f"{y}.p", *inner, cc)
-    image = "image" if is_rearranged(shape) else "x"
     _stage(s, image, "w", co, c, shape)
-    _stage(s, "w_turned", "k", co, c, shape)
-    operands = ("w_turned", image) if nchw else (image, "w_turned")
+    _stage(s, "w_packed", "k", co, c, shape)
+    operands = ("w_packed", image) if nchw else (image, "w_packed")
     for operand, fragment, order in zip(operands, "ab", "nt", strict=True):
         copy = s.stage_in(f"{operand}_shared", at=ci, scope="warp").name
         load_rows(s, copy, len(_leading(operand, shape).split(",")) - 1, m, fragment, order)
@@ -241,16 +203,17 @@ def _pack(s: Schedule, shape: Mapping[str, Any]) -> None:
     """The turned filter by a kernel of its own, once where weights are prepacked: in KCRS a row of channels lies in as
     many pieces as there are taps, which every block would gather again.
     """
-    rows, lane = s.split(s.fuse("w_turned.k", "w_turned.c"), [None, 128])
-    s.reorder(rows, lane, *(f"w_turned.{v}" for v in (*leading_names(shape), "r", "s")))
+    *taps, k, c = s.loops("w_packed")
+    rows, lane = s.split(s.fuse(k, c), [None, 128])
+    s.reorder(rows, lane, *taps)
     s.bind(rows, "block.x").bind(lane, "thread.x")
     if shape.get("prepack"):
-        s.run_once("w_turned")
+        s.run_once("w_packed")
 
 
 def _stage(s: Schedule, operand: str, row: str, at: Any, c: Config, shape: Mapping[str, Any]) -> None:
     """What a block reads of an operand for ``bc`` channels, in shared memory: rows of channels."""
-    m, packed = conv_multiplication(shape), operand == "w_turned" and is_packed(shape)
+    m, packed = conv_multiplication(shape), operand == "w_packed" and is_packed(shape)
     assert m is not None
     lanes, lead = vector_of(c["bc"], shape["cg"], m), _leading(operand, shape)
     stored = swizzled(c["bc"], m, row).replace("x", "c")
@@ -266,10 +229,10 @@ def _stage(s: Schedule, operand: str, row: str, at: Any, c: Config, shape: Mappi
 
 def _leading(operand: str, shape: Mapping[str, Any]) -> str:
     """The dimensions of a copy before its rows, as a layout names them."""
-    if operand == "w_turned":
+    if operand == "w_packed":
         return ", ".join([*leading_names(shape), "r, s, "])
     group = "g, " if shape["groups"] > 1 else ""
-    return f"n, {group}{'a, b, ' if shape['stride'] > 1 else ''}h, "
+    return f"n, {group}{'a, b, ' if max(shape['stride'], shape.get('parts', 1)) > 1 else ''}h, "
 
 
 def staged_pixels(shape: Mapping[str, Any], taps: str, outputs: int) -> int:

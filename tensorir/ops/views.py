@@ -37,16 +37,20 @@ def image_stage(s: Schedule, shape: Shape) -> str:
     return "x_pad" if shape["pad"] else s.stage_in("x", at="root", scope="global").name
 
 
-def reorder_image(s: Schedule, stage: str, shape: Shape, new: Mapping[str, str], name: str | None = None) -> None:
-    """Keep an image under ``new`` axes, each said in n, c, h and w, in the type of the sums.
+def reorder_image(s: Schedule, stage: str, shape: Shape, new: Mapping[str, str], name: str | None = None,
+                  widen: bool = True, pad: Mapping[str, int] | None = None) -> None:  # fmt: skip
+    """Keep an image under ``new`` axes, each said in n, c, h and w, in the type of the sums, or with ``widen=False`` in
+    its own.
 
-    ``nn.conv2d`` converts all that it reads to that type.
+    pad: new axes with what their extents are multiples of
+    ``nn.conv2d`` converts all that it reads to the type of the sums.
     """
     own = [str(loop).split(".", 1)[1] for loop in s.loops(stage)]  # a copy's axes are numbered
     called = dict(zip("nchw" if shape["layout"] == "NCHW" else "nhwc", own, strict=True))
     said = [f"{axis} = {called[of[0]]}{of[1:]}" for axis, of in new.items()]
     view = f"{', '.join(own)} -> {', '.join(said)}"
-    s.reindex(stage, view, writes=", ".join(new), name=name, dtype=accumulator(shape["dtype"]))
+    kind = accumulator(shape["dtype"]) if widen else None
+    s.reindex(stage, view, pad, writes=", ".join(new), name=name, dtype=kind)
 
 
 def channels_last(s: Schedule, stage: str, shape: Shape) -> None:

@@ -33,6 +33,7 @@ from tensorir.schedule.primitives import (
     specialize,
     staging,
     tensorize,
+    terms,
 )
 from tensorir.schedule.registry import PRIMITIVES
 from tensorir.schedule.trace import Trace, read_trace
@@ -59,6 +60,7 @@ class AxisMethods(Scheduled[H]):
     annotate = annotate.annotate
     stage_in = staging.stage_in
     prefetch = prefetch.prefetch
+    keep_term = terms.keep_term
     pipeline = pipeline.pipeline
     tensorize = tensorize.tensorize
 

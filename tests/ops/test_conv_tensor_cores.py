@@ -93,7 +93,7 @@ def test_channels_first(changed, dtype):
 
 @pytest.mark.parametrize("changed", [*SHAPES[1::4], *({"layout": "NCHW", **c} for c in TURNED[::3])], ids=str)
 def test_schedules_are_proved(changed):
-    verdict = work(**changed).schedule(target=AMPERE).check()  # against what the template declares
+    verdict = work(**changed).schedule(target=AMPERE).check()  # against what nn.conv2d says
     assert verdict, verdict
 
 

@@ -32,6 +32,14 @@ def gather():
     return tir.Schedule(tir.compute((5, 8), lambda i, j: T[at[i], j] * 2, name="G"))
 
 
+def spread():
+    """Every second element of P is none of A; each C meets one that is."""
+    A, B = tir.placeholder((5,), name="A"), tir.placeholder((2,), name="B")
+    P = tir.compute((9,), lambda i: tir.where(tir.equal(i % 2, 0), A[i // 2], 0), name="P")
+    k = tir.reduce_axis(2, name="k")
+    return tir.Schedule(tir.compute((8,), lambda i: tir.sum(P[i + k] * B[k], axis=k), name="C"))
+
+
 EXAMPLES = {
     "split": (matmul, lambda s: s.split("C.i", [None, 4])),
     "split named": (matmul, lambda s: s.split("C.k", [2, None], tail="exact", names=["ko", "ki"])),
@@ -78,6 +86,7 @@ EXAMPLES = {
         matmul,
         lambda s: (s.reorder(s.split("C.k", [None, 4])[0], "C.i", "C.j", "C.k.1"), s.stage_out("C", "C.i")),
     ),
+    "keep_term": (spread, lambda s: s.keep_term("C.k", "C.i % 2")),
     "prefetch": (matmul, lambda s: s.prefetch("B", at="C.k", ahead="C.i", distance=2)),
     "pipeline": (
         lambda: tir.Schedule(matmul().outputs, "opencl -kind=gpu"),

@@ -170,6 +170,17 @@ def test_an_intermediate_in_another_order_is_read_there():
     assert s.check() and np.array_equal(run(s, *arrays), want)
 
 
+def test_taps_are_counted_backwards():
+    """The gradient of an image is a convolution with the filter turned by half a turn."""
+    dy, w = tir.placeholder((1, 5, 6, 4), name="dy"), tir.placeholder((4, 3, 3, 2), name="w")
+    s = tir.Schedule(tir.nn.conv2d_backward_data(dy, w, (5, 6), pad=1, layout="NHWC"))
+    s.reindex("dx", "n, h, w, c | k, -r, -s -> n, h, w, c, r, s, k", reads={"w": "r, s, c, k"}, writes="n, h, w, c")
+    at = {x.buffer.name: [show(i) for i in x.index] for st in find(s.program, Stage) for x in find(st.body, Load)}
+    assert at["dy_spread"] == ["n", "h + r", "w + s", "k"]
+    assert at["w"] == ["k", "2 - r", "2 - s", "c"]
+    assert s.check()
+
+
 def test_an_intermediate_in_the_type_of_its_readers():
     A = tir.placeholder((6, 5), "float16", name="A")
     P = tir.compute((6, 5), lambda i, j: A[i, j] + A[i, 0], name="P")
@@ -205,7 +216,7 @@ def views(draw):
     said = ", ".join(f"v{n} = ({', '.join(g)})" if len(g) > 1 else f"v{n} = {g[0]}" for n, g in enumerate(groups))
     names = [f"v{n}" for n in range(len(groups))]
     pad = draw(st.dictionaries(st.sampled_from([*names, *"abc"]), st.integers(1, 5), max_size=3))
-    text = f"a, b, c -> {said}"
+    text = f"{', '.join(draw(st.sampled_from([v, f'-{v}'])) for v in 'abc')} -> {said}"
     return extents, text, pad, *(draw(st.booleans()) and draw(packings(names)) for _ in range(2))
 
 
@@ -239,14 +250,14 @@ def test_any_view_of_any_domain(given):
 
 
 @settings(deadline=None)
-@given(views(), st.sampled_from(["sum", "max", "prod"]))
-def test_any_view_of_any_reduction(given, op):
+@given(views(), st.sampled_from(["sum", "max", "prod"]), st.sampled_from(["", "-"]))
+def test_any_view_of_any_reduction(given, op, backwards):
     extents, text, pad, _, kept = given
     spatial = [n for n in ("v0", "v1", "v2", "v3", "v4", "v5") if f"{n} = " in text]
     A, k = tir.placeholder((*extents, 3), "int32", name="A"), tir.reduce_axis(3, name="k")
     C = tir.compute(extents, lambda a, b, c: getattr(tir, op)(A[a, b, c, k] + a, axis=k), name="C")
     s = tir.Schedule(C)
-    text = text.replace("c ->", "c | k -> t = k,")
+    text = text.replace("c ->", f"c | {backwards}k -> t = k,")
     s.reindex("C", text, pad={**pad, "t": 4}, reads=None, writes=", ".join(kept or spatial))
     differs = compare(s, Field(), 0)
     assert not differs, f"{differs}\n{s}"

@@ -18,17 +18,14 @@ from tensorir.ir.dtypes import dtype_of
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
     Axis,
-    Binary,
     Buffer,
     Cast,
-    Const,
     Expr,
     Iter,
     Load,
     Loop,
     Program,
     Scope,
-    Select,
     Stage,
     Stmt,
     Store,
@@ -55,6 +52,7 @@ from tensorir.schedule.history import AxisRef, Name, Scheduled
 from tensorir.schedule.primitives.loops import Guard
 from tensorir.schedule.primitives.reindex_view import HINT, Bijection, Component, View, components, parse_view
 from tensorir.schedule.primitives.reindex_writes import Domain, kept_under, unconverted, unfit
+from tensorir.schedule.primitives.reindex_zeros import at_zero
 from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, nest, place_at_root, swap
 
@@ -66,8 +64,8 @@ def reindex(self: Scheduled[Any], stage: Name, view: str, pad: Mapping[str, int]
     """Walk a stage by other axes of the same domain, "n, p, q, k | r, s, c -> i = (n, p, q), j = k, t = (r, s, c)",
     and pack what it reads under them, ``reads={"x": "i, t"}``; returns the new axes.
 
-    view:  short names of the stage's axes, those of its reduction behind the bar; they are serial and in one perfect
-           nest, other loops of which move inside
+    view:  short names of the stage's axes, those of its reduction behind the bar, with a minus where the new ones count
+           backwards; they are serial and in one perfect nest, other loops of which move inside
     pad:   new axes, or old ones before the view is made of them, whose extent is rounded up to a multiple: what is
            beyond the end is not computed, and packed operands have zeros there
     reads: buffers that the stage reads, each with the new axes under which a copy of what it reads is made ahead, or
@@ -121,7 +119,8 @@ class _Reindex:
         made = [c.name for c in view.new]
         whole = [-(-n // m) * m if (m := 1 if a in made else pad.get(a, 1)) > 1 else n
                  for a, n in zip(view.names, extents, strict=True)]  # fmt: skip
-        self.map = self._bijective(view.text, view.names, whole, view.new)
+        last = {n: extents[n] - 1 for n, name in enumerate(view.names) if name in view.backwards}
+        self.map = self._bijective(view.text, view.names, whole, view.new, last)
         self._need_axes()
         labels = [f"{stage.name}.{c.name}" for c in view.new]
         taken = self.index.names() - {x.var.name for x in loops}
@@ -141,7 +140,8 @@ class _Reindex:
         beyond = set(self.map.beyond())
         for n, (x, extent) in enumerate(zip(self.loops, extents, strict=True)):
             if n in beyond or self.map.extents[n] > extent:
-                yield binary("<", self.values[x.var], extent), [x]
+                value = self.values[x.var]
+                yield binary("<=", 0, value) if n in self.map.last else binary("<", value, extent), [x]
         for c in self.view.new:
             if self.padded[c.name] > self.sizes[c.name]:
                 yield binary("<", self.axes[c.name], self.sizes[c.name]), [self.loops[p[0]] for p in c.pieces]
@@ -149,9 +149,9 @@ class _Reindex:
     # --- what must hold
 
     def _bijective(self, text: str, names: Sequence[str], extents: Sequence[int],
-                   new: Sequence[Component]) -> Bijection:  # fmt: skip
+                   new: Sequence[Component], last: Mapping[int, int] | None = None) -> Bijection:  # fmt: skip
         """The view of axes ``names`` as ``new`` ones, proved to be bijective."""
-        made = Bijection(tuple(names), tuple(extents), tuple(new))
+        made = Bijection(tuple(names), tuple(extents), tuple(new), last or {})
         told = made.witness()
         if told or not made.proved():
             name = names[told[0] if told else 0]
@@ -348,7 +348,7 @@ class _Reindex:
 
     def _need_identity(self, update: Update, zeros: set[Buffer], axis: str) -> None:
         for value, identity in zip(update.values, update.combiner.identity, strict=True):
-            if _at_zero(value, zeros) != identity.value:
+            if at_zero(value, zeros) != identity.value:
                 said = show(_Zeros(zeros)(value))
                 raise self._refuse(
                     "reindex.pad-identity", f"beyond the end of {axis} a term is {said} with the zeros of what is "
@@ -381,23 +381,3 @@ class _Zeros(Rewriter):
 
     def on_Load(self, n: Load) -> Expr:
         return const(0, n.dtype) if n.buffer in self.buffers else n
-
-
-def _at_zero(e: Expr, zeros: set[Buffer]) -> object:
-    """The value of a term where reads of ``zeros`` are 0, in exact arithmetic; None where it depends on others."""
-    if isinstance(e, Load):
-        return 0 if e.buffer in zeros else None
-    if isinstance(e, Const):
-        return e.value
-    if isinstance(e, Cast):
-        return _at_zero(e.a, zeros)
-    if isinstance(e, Select):
-        a, b = _at_zero(e.a, zeros), _at_zero(e.b, zeros)
-        return a if a == b else None
-    if isinstance(e, Binary) and e.op in ("+", "-", "*"):
-        a, b = _at_zero(e.a, zeros), _at_zero(e.b, zeros)
-        if e.op == "*" and (a == 0 or b == 0):
-            return 0
-        if isinstance(a, int | float) and isinstance(b, int | float):
-            return a + b if e.op == "+" else a - b if e.op == "-" else a * b
-    return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tensorir.arith.affine import Arith, Linear
 from tensorir.errors import Problem, ScheduleError
@@ -29,12 +29,16 @@ class Component:
 
 @dataclass(frozen=True)
 class View:
-    """What the text of a reindex says: old spatial axes, old reduce axes, and the new axes in their order."""
+    """What the text of a reindex says: old spatial axes, old reduce axes, and the new axes in their order.
+
+    backwards: old axes with a minus, which the new ones count from their end
+    """
 
     text: str
     spatial: tuple[str, ...]
     reduced: tuple[str, ...]
     new: tuple[Component, ...]
+    backwards: frozenset[str] = frozenset()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -45,13 +49,15 @@ class View:
 def parse_view(text: str) -> View:
     """The view that ``text`` says. Raises ScheduleError ``reindex.syntax``."""
     left, arrow, right = text.partition("->")
-    sides = [tuple(n.strip() for n in side.split(",") if n.strip()) for side in left.split("|")]
+    said = [tuple(n.strip() for n in side.split(",") if n.strip()) for side in left.split("|")]
+    backwards = frozenset(n[1:].strip() for side in said for n in side if n.startswith("-"))
+    sides = [tuple(n.removeprefix("-").strip() for n in side) for side in said]
     names = tuple(itertools.chain(*sides))
     bad = [n for n in names if not re.fullmatch(r"[A-Za-z_][\w.&]*", n)]
     if not arrow or len(sides) > 2 or bad or len(set(names)) < len(names):
         many = "there is a second |" if len(sides) > 2 else "an axis stands twice on the left"
         raise _syntax(text, f"{bad[0]!r} is no name" if bad else many if arrow else "there is no ->")
-    return View(text, sides[0], sides[1] if len(sides) > 1 else (), components(text, names, right))
+    return View(text, sides[0], sides[1] if len(sides) > 1 else (), components(text, names, right), backwards)
 
 
 def components(text: str, names: Sequence[str], right: str) -> tuple[Component, ...]:
@@ -94,11 +100,13 @@ class Bijection:
     """New axes for old ones of known extents; see ``witness`` for whether it is one.
 
     names, extents: the old axes;  new: what the new ones are made of
+    last: numbers of old axes that are counted backwards, each with its last value, which is 0 then
     """
 
     names: tuple[str, ...]
     extents: tuple[int, ...]
     new: tuple[Component, ...]
+    last: Mapping[int, int] = field(default_factory=dict)
 
     def pieces(self, n: int) -> list[Piece]:
         """What the new axes take of old axis ``n``."""
@@ -117,22 +125,25 @@ class Bijection:
         """A new axis in terms of the old ones ``of``."""
         out: Expr = const(0)
         for number, divisor, extent in c.pieces:
-            part = binary("//", of[number], divisor)
+            whole = binary("-", self.last[number], of[number]) if number in self.last else of[number]
+            part = binary("//", whole, divisor)
             part = binary("%", part, extent) if extent else part
             out = binary("+", binary("*", out, self.extent((number, divisor, extent))), part)
         return out
 
     def back(self, axes: Sequence[Expr]) -> list[Expr]:
-        """The old axes in terms of the new ones ``axes``."""
-        out: list[Expr] = [const(0) for _ in self.extents]
+        """The old axes in terms of the new ones ``axes``, the parts that count most first."""
+        parts: list[tuple[Piece, Expr]] = []
         for c, axis in zip(self.new, axes, strict=True):
             rest = self.size(c)
             for n, piece in enumerate(c.pieces):
                 rest //= self.extent(piece)
                 part = binary("//", axis, rest)
-                part = part if n == 0 else binary("%", part, self.extent(piece))
-                out[piece[0]] = binary("+", out[piece[0]], binary("*", part, piece[1]))
-        return out
+                parts.append((piece, part if n == 0 else binary("%", part, self.extent(piece))))
+        out: list[Expr] = [const(0) for _ in self.extents]
+        for (number, divisor, _), part in sorted(parts, key=lambda p: -p[0][1]):
+            out[number] = binary("+", out[number], binary("*", part, divisor))
+        return [binary("-", self.last[n], e) if n in self.last else e for n, e in enumerate(out)]
 
     def beyond(self) -> Iterator[int]:
         """Old axes of which the new ones take values that there are not: parts that do not divide."""

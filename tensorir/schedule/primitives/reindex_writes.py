@@ -30,9 +30,10 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )
-from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
+from tensorir.ir.visit import Rewriter, find, substitute, writes
 from tensorir.schedule.analysis import Index, stages_writing, unique
 from tensorir.schedule.primitives.reindex_view import Bijection
+from tensorir.schedule.primitives.reindex_zeros import at_zero
 from tensorir.schedule.rewrite import nest, place_at_root, swap, written_index
 
 
@@ -116,15 +117,14 @@ def unconverted(program: Program, made: Sequence[Buffer]) -> list[Load]:
 
 def _domained(d: Domain, new: Mapping[Buffer, Buffer]) -> Stage:
     """The stage with the new axes as its domain."""
-    arith = Arith({d.own[name]: (0, extent - 1) for name, (_, extent) in d.axes.items()})
     back = dict(zip(d.loops, d.view.back(list(d.own.values())), strict=True))
     axis = {it.var: back[b] for it, b in zip(d.stage.iters, d.stage.binds, strict=True) if isinstance(b, Var)}
     at = tuple(d.kept.forward(c, [d.own[name] for name in d.kept.names]) for c in d.kept.new)
     there = {var: d.own[name] for name, (var, _) in d.axes.items()}
     conds = [substitute(cond, there) for cond in d.tails]
-    again = _Again(axis, arith, new, at, conds, d.zeros)
     iters = tuple(Iter(d.own[name], as_expr(extent), Axis.REDUCE if name in d.reduced else Axis.SPATIAL)
                   for name, (_, extent) in d.axes.items())  # fmt: skip
+    again = _Again(axis, iters, new, at, conds, d.zeros)
     return d.stage.replace(
         iters=iters, binds=tuple(var for var, _ in d.axes.values()), body=again(d.stage.body),
         init=None if d.stage.init is None else again(d.stage.init), guards=())  # fmt: skip
@@ -135,9 +135,11 @@ class _Again(Rewriter):
     what they would read does not exist, and never read.
     """
 
-    def __init__(self, axis: Mapping[Var, Expr], arith: Arith, new: Mapping[Buffer, Buffer], at: tuple[Expr, ...],
-                 conds: Sequence[Expr], zeros: frozenset[Buffer]) -> None:  # fmt: skip
-        self.axis, self.arith, self.new, self.at, self.conds, self.zeros = axis, arith, new, at, conds, zeros
+    def __init__(self, axis: Mapping[Var, Expr], iters: Sequence[Iter], new: Mapping[Buffer, Buffer],
+                 at: tuple[Expr, ...], conds: Sequence[Expr], zeros: frozenset[Buffer]) -> None:  # fmt: skip
+        self.axis, self.new, self.at, self.conds, self.zeros = axis, new, at, conds, zeros
+        self.arith, self.there = _whole(iters), Arith({it.var: (0, as_int(it.extent) - 1) for it in iters})
+        self.reduced = {it.var for it in iters if it.axis is Axis.REDUCE}
 
     def on_Store(self, n: Store) -> Store:
         buffer, value = self.new.get(n.buffer, n.buffer), self._value(n.value)
@@ -150,7 +152,7 @@ class _Again(Rewriter):
 
     def on_Update(self, n: Update) -> Update:
         values = [self._value(v) for v in n.values]
-        values = [self._counted(v, identity, self._needed(v))
+        values = [self._counted(v, identity, self._needed(v, identity))
                   for v, identity in zip(values, n.combiner.identity, strict=True)]  # fmt: skip
         return n.replace(buffers=tuple(self.new.get(b, b) for b in n.buffers), index=self.at, values=tuple(values))
 
@@ -163,15 +165,24 @@ class _Again(Rewriter):
     def _value(self, e: Expr) -> Expr:
         return self.arith.simplify(substitute(e, self.axis))
 
-    def _needed(self, value: Expr) -> list[Expr]:
-        """Conditions that packed operands do not make up for by their zeros."""
-        out = []
-        for cond in self.conds:
-            moved = set(find(cond, Var))
-            reads = [x for x in find(value, Load) if any(uses(i, moved) for i in x.index)]
-            if not reads or any(x.buffer not in self.zeros for x in reads):
-                out.append(cond)
-        return out
+    def _needed(self, value: Expr, identity: Const) -> list[Expr]:
+        """Conditions that are needed: not those of cells that are none, which nobody reads, nor those for which packed
+        operands make up by their zeros, as long as all that is read is there.
+        """
+        inside = all(self._inside(x) for x in find(value, Load))
+        return [cond for cond in self.conds if not inside or not self._made_up(value, identity, cond)]
+
+    def _made_up(self, value: Expr, identity: Const, cond: Expr) -> bool:
+        """Whether a term beyond ``cond`` is of no cell, or the identity by the zeros of operands that are packed."""
+        moved = set(find(cond, Var))
+        if not moved & self.reduced:
+            return True
+        packed = {x.buffer for x in find(value, Load) if x.buffer in self.zeros and moved <= set(find(x, Var))}
+        return bool(at_zero(value, packed) == identity.value)
+
+    def _inside(self, x: Load) -> bool:
+        ends = ((binary("<=", 0, i), binary("<", i, n)) for i, n in zip(x.index, x.buffer.shape, strict=True))
+        return all(self.there.proves(c) for both in ends for c in both)
 
     def _counted(self, value: Expr, other: Expr, conds: Sequence[Expr]) -> Expr:
         """``value`` where ``conds`` hold; one condition where it is a choice already, of ``other`` elsewhere."""
@@ -190,9 +201,10 @@ def _with_readers(program: Program, d: Domain, new: Mapping[Buffer, Buffer]) -> 
 
 
 def _whole(iters: Sequence[Iter]) -> Arith:
-    """What is known of a reader's axes when it is told where to read: an axis of one value stays in sums.
+    """What is known of a stage's axes when it is told where to read: an axis of one value stays in sums.
 
     Once such axes are fused with others it is a quotient, which makes the sum one loop again: i of i//28 * 28 + i%28.
+    Tiles of it may have more rows than one, beyond the end, which must not all be the same.
     """
     return Arith({it.var: (0, max(as_int(it.extent), 2) - 1) for it in iters})
 

@@ -1,0 +1,141 @@
+"""keep_term: a reduction without terms that add nothing.
+
+The gradient of a strided convolution spreads its operand with zeros between the elements. Of the taps in each residue
+of the stride all but one meet those zeros alone, and which one follows from the pixel (Dumoulin and Visin, "A guide to
+convolution arithmetic for deep learning", 2016, section 4).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+
+from tensorir.arith.affine import Arith
+from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import need_text
+from tensorir.ir.build import as_int, const
+from tensorir.ir.text import show
+from tensorir.ir.tree import Axis, Binary, Const, Expr, Iter, Load, Loop, Program, Stage, Store, Update, Var
+from tensorir.ir.visit import Rewriter, find, substitute
+from tensorir.schedule.analysis import Index, caret, driven_by, index_of, need_serial, stages_writing
+from tensorir.schedule.conditions import parse
+from tensorir.schedule.history import Name, S
+from tensorir.schedule.primitives.reindex_zeros import at_zero
+from tensorir.schedule.registry import primitive
+from tensorir.schedule.rewrite import Rewrite, swap
+
+MOST_TRIED = 4096
+"""Values of axes that the proof goes through one by one."""
+
+
+@primitive("Reductions")
+def keep_term(self: S, axis: Name, value: str) -> S:
+    """Leave of a reduction the one term along ``axis`` that counts, at ``value`` of loops around the stage.
+
+    axis:  a loop over a whole reduce axis, along which all other terms are proved to add nothing: they read zeros that
+           the stages before leave where a condition does not hold
+    value: "(C.i + 1) % 2"
+
+    That zero times anything adds nothing is so in exact arithmetic. Raises ScheduleError: ``keep-term.axis``,
+    ``keep-term.value``, ``keep-term.counts``, ``keep-term.serial``.
+    """
+    loop = self._loop(axis)
+    need_text("value", value, ScheduleError)
+    self._history._apply("keep_term", (loop, value), {}, lambda p: _keep_term(p, loop, value))
+    return self
+
+
+def _keep_term(program: Program, loop: Loop, said: str) -> Rewrite:
+    index = index_of(program)
+    need_serial(loop, "keep-term")
+    stage, axis = _reduced(loop)
+    own = {b: it for it, b in zip(stage.iters, stage.binds, strict=True) if isinstance(b, Var) and it is not axis}
+    equal = parse(f"{loop.var.name} == ({said})", {v.name: v for v in [loop.var, *own]}, {})
+    assert isinstance(equal, Binary)
+    value = substitute(equal.b, {b: it.var for b, it in own.items()})
+    if loop.var in find(value, Var):
+        raise _refuse(
+            "keep-term.value", f"{said!r} is said by {loop.var.name} itself", loop, "numbers, and other loops"
+        )
+    _need_zeros(index, stage, axis, value, loop)
+    left = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it is not axis]
+    arith = Arith({it.var: (0, max(as_int(it.extent), 2) - 1) for it, _ in left})
+    new = stage.replace(iters=tuple(it for it, _ in left), binds=tuple(b for _, b in left),
+                        body=_At({axis.var: value}, arith)(stage.body))  # fmt: skip
+    done = swap(program, loop, swap(program.replace(body=loop.body), stage, new).body)
+    return Rewrite(done, (), {loop.var.name: f"its term at {said} was kept alone"})
+
+
+def _reduced(loop: Loop) -> tuple[Stage, Iter]:
+    """The stage and the reduce axis of it that ``loop`` walks whole, and nothing else."""
+    driven = driven_by(loop)
+    told = ""
+    if len(driven) != 1:
+        told = f"{loop.var.name} walks {len(driven)} axes" if driven else f"{loop.var.name} walks no axis"
+    elif driven[0][1].axis is not Axis.REDUCE or not isinstance(driven[0][0].body, Update):
+        told = f"{loop.var.name} walks no reduce axis of {driven[0][0].name}"
+    elif loop.var not in driven[0][0].binds or driven[0][0].guards:
+        told = f"{loop.var.name} walks a part of an axis, or {driven[0][0].name} has been scheduled already"
+    if told:
+        raise _refuse("keep-term.axis", told, loop, "a whole reduce axis of one stage, before other steps")
+    return driven[0]
+
+
+def _need_zeros(index: Index, stage: Stage, axis: Iter, value: Expr, loop: Loop) -> None:
+    """Every other term is the identity, for each value of the axes that ``value`` depends on."""
+    axes = [axis, *(it for it in stage.iters if it.var in find(value, Var))]
+    sizes = [as_int(it.extent) for it in axes]
+    if math.prod(sizes) > MOST_TRIED:
+        raise _refuse("keep-term.value", f"there are {math.prod(sizes)} cases to prove, more than {MOST_TRIED}", loop,
+                      "a part of an axis: s.reindex(...) with k%2")  # fmt: skip
+    body = stage.body
+    assert isinstance(body, Update)
+    arith = Arith({it.var: (0, as_int(it.extent) - 1) for it in stage.iters})
+    for at in itertools.product(*map(range, sizes)):
+        here: dict[Var, Expr] = {it.var: const(n) for it, n in zip(axes, at, strict=True)}
+        kept = arith.simplify(substitute(value, here))
+        if not isinstance(kept, Const) or not 0 <= kept.value < sizes[0]:
+            raise _refuse("keep-term.value", f"{show(kept)} is no value of {loop.var.name} in {sizes[0]}", loop,
+                          f"0 to {sizes[0] - 1}")  # fmt: skip
+        if kept.value != at[0] and (left := next(_counting(index, body, here, arith), None)) is not None:
+            case = ", ".join(f"{it.var.name} = {n}" for it, n in zip(axes, at, strict=True))
+            raise _refuse("keep-term.counts", f"where {case} a term is {show(left)}, not proved to add nothing", loop,
+                          "the value at which terms count")  # fmt: skip
+
+
+def _counting(index: Index, body: Update, at: Mapping[Var, Expr], arith: Arith) -> Iterator[Expr]:
+    """Terms that do not vanish where axes have these values."""
+    for term, identity in zip(body.values, body.combiner.identity, strict=True):
+        found = arith.simplify(_Made(index, arith)(substitute(term, dict(at))))
+        if at_zero(found, set()) != identity.value:
+            yield found
+
+
+class _Made(Rewriter):
+    """Reads of intermediate tensors as what the stages store there."""
+
+    def __init__(self, index: Index, arith: Arith) -> None:
+        self.index, self.arith = index, arith
+
+    def on_Load(self, n: Load) -> Expr:
+        made = stages_writing(self.index.program.body, n.buffer)
+        body = made[0].body if len(made) == 1 else None
+        if not isinstance(body, Store) or not all(isinstance(i, Var) for i in body.index):
+            return n
+        return self(substitute(body.value, dict(zip(body.index, n.index, strict=True))))  # type: ignore[no-any-return, arg-type]
+
+
+class _At(Rewriter):
+    """What a stage does at values of its axes, its index arithmetic in normal form."""
+
+    def __init__(self, at: Mapping[Var, Expr], arith: Arith) -> None:
+        self.at, self.arith = at, arith
+
+    def on_Update(self, n: Update) -> Update:
+        values = tuple(self.arith.simplify(substitute(v, dict(self.at))) for v in n.values)
+        return n.replace(values=values)
+
+
+def _refuse(code: str, message: str, at: Loop, hint: str = "") -> ScheduleError:
+    return ScheduleError(Problem(code, message, at=caret(at), hint=hint))
