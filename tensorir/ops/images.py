@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorir import nn
-from tensorir.expr.compute import compute
-from tensorir.expr.functions import cast
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Expr
 from tensorir.ir.words import SIDES
-from tensorir.ops.common import Config, accumulator, result_type
+from tensorir.ops.common import accumulator, result_type
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -20,41 +18,12 @@ Shape = Mapping[str, Any]
 Pixel = Callable[[Expr, Expr, Expr, Expr], Expr]
 
 
-def widened(e: Expr) -> Expr:
-    """``e`` in the type that sums of such products are held in."""
-    wide = accumulator(e.dtype)
-    return cast(e, wide) if wide else e
-
-
-def result(shape: Shape, value: Pixel) -> Tensor:
-    """y in the layout of the image, from ``value(n, k, p, q)``."""
-    n, k, p, q = (shape[v] for v in "nkpq")
-    if shape["layout"] == "NCHW":
-        return compute((n, k, p, q), value, "y", axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
-    return compute((n, p, q, k), lambda n, p, q, k: value(n, k, p, q), "y")  # type: ignore[no-any-return]
-
-
 def epilogue(y: Tensor, operands: Mapping[str, Tensor | None], shape: Shape) -> Tensor:
     """Bias, residual and activation of the sums ``y``, in the type of the operands, integers in that of the sums."""
     axis, converts = 1 if shape["layout"] == "NCHW" else 3, accumulator(shape["dtype"]) == "float32"
     name = "epilogue" if converts else "out"
     out = nn.bias_act(y, operands["b"], shape["act"], axis=axis, d=operands["d"], name=name)
     return nn.convert(out, result_type(shape["dtype"]), name="out") if converts else out
-
-
-def declaring(operands: Mapping[str, Tensor | None], shape: Shape, declare: Callable[[Tensor, Tensor, Shape], Tensor],
-              schedule: Callable[[Schedule, Config, Shape], Schedule]
-              ) -> Callable[[Schedule, Config], Schedule]:  # fmt: skip
-    """A template's function: declares an algorithm for a configuration, with the epilogue, and schedules that."""
-
-    def function(s: Schedule, c: Config) -> Schedule:
-        x, w = operands["x"], operands["w"]
-        assert x is not None
-        assert w is not None
-        y = declare(x, w, {**shape, **c})
-        return schedule(type(s)(epilogue(y, operands, shape), s.target), c, shape)
-
-    return function
 
 
 def write_tile(s: Schedule, pixel: Any, half: Any, lanes: Any, shape: Shape, extent: int, most: int) -> None:
