@@ -19,12 +19,12 @@ from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError
 from tensorir.expr.resize import resize
 from tensorir.interp.reference import evaluate
-from tensorir.runtime.estimate import ESTIMATOR, Estimate, Reference, look
+from tensorir.runtime.estimate import Estimate, Reference, look
 from tensorir.runtime.guard import LONG_SECONDS
 from tensorir.runtime.launch import Program
 from tensorir.runtime.timing import batch
 from tensorir.tune.inputs import arguments, integer_arrays
-from tensorir.tune.record import MOST_DRIFT
+from tensorir.tune.schema import ESTIMATOR, MOST_DRIFT
 from tensorir.tune.trial import Outcome
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from tensorir.tune.outcome import TuneOutcome, grouped_reasons
 from tensorir.tune.record import steady_s
 from tensorir.tune.slices import Given, Kept
 from tensorir.tune.spec import RunSpec
+from tensorir.tune.strategy import make
 from tensorir.tune.trial import FinalRound
 
 if TYPE_CHECKING:
@@ -243,8 +244,6 @@ class ShapeSearch:
         return tables([*self.session.earlier, *self.near], self.session.identity, waiting) if waiting else {}
 
     def _strategy(self, name: str, space: Any, seed: int, budget: int | None, priors: Sequence[Any] = ()) -> Kept:
-        from tensorir.tune.strategy import make
-
         template = next(n for n, s in self.session.spaces.items() if s is space)
         self._priors[template] = priors  # as they are when the strategy is first asked
         if template not in self._kept:

@@ -23,6 +23,7 @@ from tensorir.api.expected import Data, compare_floats, each
 from tensorir.api.final_round import final, peer_of, peers_here, rough
 from tensorir.api.floats import Floats
 from tensorir.api.identity import describe, fingerprint
+from tensorir.api.origin import rebuild
 from tensorir.api.questions import (
     Build,
     Checked,
@@ -46,16 +47,15 @@ from tensorir.api.questions import (
 )
 from tensorir.api.undisturbed import LeftRunning, undisturbed
 from tensorir.api.unproven import answer
-from tensorir.codec import decode, encode
+from tensorir.codec import Json, decode, encode
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.cache import default_cache
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.estimate import Rounds
 from tensorir.runtime.machine import REST, Section
 from tensorir.runtime.turns import Turns
-from tensorir.tune.child import Json
 from tensorir.tune.process import bound_memory, serve
-from tensorir.tune.record import MOST_DRIFT
+from tensorir.tune.schema import MOST_DRIFT
 from tensorir.tune.trial import Outcome, Reply
 
 if TYPE_CHECKING:
@@ -123,8 +123,6 @@ class State:
     def work(self) -> Workload | None:
         """The workload made again; None when only its sources are known here."""
         if self._work is None and self.setup.origin is not None:
-            from tensorir.api.origin import rebuild
-
             self._work = rebuild(self.setup.origin)
         return self._work
 

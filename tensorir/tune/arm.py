@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorir.tune.interfaces import Make, SpaceLike, Strategy, Task
-from tensorir.tune.record import MOST, Record, drift_of, steady_s
+from tensorir.tune.record import Record, drift_of, steady_s
+from tensorir.tune.schema import MOST
 
 OPTIMISM = 0.7  # in log time: the median configuration of a space is e**0.9 to e**1.2 slower than its best
 MIN_SHARE = 0.15  # of an equal share of the trials goes to every template

@@ -10,11 +10,11 @@ from typing import Any
 from tensorir.codec import Json
 from tensorir.errors import TensorIRError
 from tensorir.errors.shown import Shown, few_lines
-from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.runtime.machine import REST, Load
 from tensorir.tune.progress import milliseconds
 from tensorir.tune.ratio import Ratio, Span, without_slots
 from tensorir.tune.record import Fields, Identity, Record
+from tensorir.tune.schema import ESTIMATOR
 
 
 @dataclass(frozen=True, repr=False)

@@ -41,9 +41,9 @@ from tensorir.api.waits import Waits
 from tensorir.api.worker import State
 from tensorir.codec import encode
 from tensorir.errors import CheckError, CompileError, DeviceError, LaunchError, LoweringError, Problem
-from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.tune.arm import believed_time
 from tensorir.tune.outcome import Machine
+from tensorir.tune.schema import ESTIMATOR
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import FinalRound, Known, Outcome, Reply, Trial
 
