@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class Reference:
         short = [r for r in levels if r["status"] == "ok" and steady_s(r) < LONG_S]
         self._levels = sorted(short, key=lambda r: (key_of(r) != self._default, r["started"]))[:MOST_LEVELS]
 
-    def standard(self, templates: Mapping[str, Any]) -> Standard | None:
+    def standard(self, templates: Container[str]) -> Standard | None:
         """Return the reference; of earlier trials, one whose source is still the same."""
         while self.chosen is None and self._levels:
             record = self._levels.pop(0)

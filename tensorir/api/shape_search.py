@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from tensorir.api.channel import Shared
 from tensorir.api.identity import folder_of
 from tensorir.api.measurer import Measurer
 from tensorir.api.tuning import Session
@@ -108,11 +109,11 @@ class ShapeSearch:
         return self._session is not None
 
     @property
-    def shareable(self) -> Any:
+    def shareable(self) -> Shared | None:
         """What other shapes can share to measure with, once it is open or was refused."""
         return None if self._measurer is None else self._measurer.shareable
 
-    def open(self, shared: Any = None, left_s: float | None = None) -> None:
+    def open(self, shared: Shared | None = None, left_s: float | None = None) -> None:
         """Open the session and the log, and take over what is known.
 
         shared: ``shareable`` of an earlier one

@@ -99,7 +99,7 @@ class State:
             self._turns = Turns(self.device.place, self.setup.title, self.setup.wait)
         return self._turns
 
-    def waited(self) -> list[dict[str, Any]]:
+    def waited(self) -> list[Json]:
         """Who else had a turn since this was last asked (``Turns.waited``)."""
         return [] if self._turns is None else self._turns.waited()
 

@@ -63,7 +63,7 @@ def _versions(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
 
 
-def is_library(value: Any) -> bool:
+def is_library(value: object) -> bool:
     """Whether a final record can hold it: a name, and what ``Span.of`` takes."""
     if not isinstance(value, dict) or not _text(200)(value.get("name")) or not _seconds(value.get("time_s")):
         return False

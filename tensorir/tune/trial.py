@@ -51,10 +51,6 @@ class Known:
     check: Check | None = None
     resources: Mapping[str, Any] | None = None
 
-    def ended(self, status: str, detail: Mapping[str, Any] | None = None, **measured: Any) -> Outcome:
-        """Return the outcome of a configuration of which this is known."""
-        return Outcome(status, detail, **measured).knowing(self)
-
 
 @travels(sparse=True)
 @dataclass(frozen=True)
@@ -103,7 +99,7 @@ class Outcome(Known):
         """Seconds to compare with those of other trials, infinite where there are none."""
         return math.inf if self.time_s is None else max(self.time_s, math.ulp(0.0))
 
-    def telling(self, **more: Any) -> Self:
+    def telling(self, **more: object) -> Self:
         """Return the same outcome with more detail, unless that is a text."""
         return self if isinstance(self.detail, str) else replace(self, detail={**self.told, **more})
 
