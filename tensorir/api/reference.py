@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tensorir.api.bench import BESIDE, LONG_S, REFERENCE
+from tensorir.api.bench import LONG_S, REFERENCE_FILE, REFERENCE_PHASE
 from tensorir.api.candidate import Refused
 from tensorir.api.expected import save_json
 from tensorir.api.questions import Standard, Wanted
@@ -71,12 +71,12 @@ class Reference:
         with contextlib.suppress(Refused, OSError):  # an old record may be of what cannot be made any more
             wanted = self._make(template, config)
             if wanted.ready is not None:
-                save_json(Path(self._folder, REFERENCE), encode(wanted.ready))
+                save_json(Path(self._folder, REFERENCE_FILE), encode(wanted.ready))
             self.chosen = Standard(replace(wanted, ready=None, sha256=sha256), seconds)
 
     def fell(self, outcome: Outcome) -> bool:
         """Whether the worker ended while it made the reference, which is then given up for good."""
-        fell = outcome.phase == BESIDE
+        fell = outcome.phase == REFERENCE_PHASE
         if fell:
             self.chosen, self._default, self._levels = None, "", []
         return fell

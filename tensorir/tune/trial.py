@@ -151,7 +151,7 @@ class Peer:
     """A library's time.
 
     spread: the slowest slot over the fastest; samples: the slots
-    load:   what else the machine did meanwhile, where it was timed by itself
+    load:   what else the machine did meanwhile, where it was timed alone
     """
 
     name: str
