@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import enum
 import functools
+import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -81,6 +82,25 @@ def decode(kind: type[T], data: Any) -> T:
         found = ", ".join(map(str, data)) if isinstance(data, Mapping) else type(data).__name__
         raise CodecError(f"{kind.__name__} has the fields {', '.join(readers)}, not {found}")
     return kind(**{name: _read(kind, name, read, data[name]) for name, read in readers.items()})
+
+
+def plain(value: Any) -> Any:
+    """Return ``value`` as JSON data: tuples become lists, NumPy scalars numbers, NaN and infinities words.
+
+    JSON has no NaN, yet the largest error of a wrong result very often is one; losing the whole
+    reply to it would turn ``wrong_result`` into ``internal_error``.
+    """
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # NumPy scalars and arrays
+        return plain(value.tolist())
+    raise TypeError(f"{type(value).__name__} is not JSON data")
 
 
 def _plain(value: Any) -> Any:

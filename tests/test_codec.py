@@ -90,7 +90,7 @@ def samples(hint, depth=0):
     if origin in (types.UnionType, typing.Union):
         return [v for a in args for v in samples(a, depth)]
     plain = {str: ["", "a b", "ä\n"], int: [0, 1, -7, 2**62], bool: [False, True], float: [0.0, 1.5, -1e-300]}
-    plain |= {bytes: [b"", b"\0\xff"], typing.Any: ["x", [1, None]]}
+    plain |= {bytes: [b"", b"\0\xff"], typing.Any: ["x", [1, None]], object: ["x", [1, None]]}
     if hint in plain:
         return plain[hint]
     if origin is tuple and args[-1] is Ellipsis:

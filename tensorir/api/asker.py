@@ -24,7 +24,7 @@ from tensorir.tune.trial import CANCELLED, Reply
 
 MODULE = "tensorir.api.worker"
 TRIALS = ("measure", "build")
-"""What one configuration is asked for by itself."""
+"""Requests about one configuration alone."""
 LIMIT_S = 86_400.0  # phases have limits of their own
 
 
@@ -84,7 +84,7 @@ class Asker:
         self._worker.heard = phase
 
     def kill(self) -> None:
-        """Make a request under way return ``cancelled``, from any thread."""
+        """Make the present request return ``cancelled``, from any thread."""
         self._worker.kill()
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ _number = itertools.count(1)
 
 
 class Anyone:
-    """Asks whichever of several places is free; for single questions, while no trial is under way."""
+    """Asks whichever of several places is free; for single questions, while no trial is being measured."""
 
     def __init__(self, flights: Flights) -> None:
         self._flights = flights
@@ -121,7 +121,7 @@ _folder: list[str] = []
 
 
 def ask(message: Json, limits: Mapping[str, float], cancel_after: float | None) -> Json:
-    """Ask a worker beside this process, one for each request that is answered at the same time.
+    """Ask a worker process of this one, one for each request that is answered at the same time.
 
     Candidates run in that worker, so they cannot harm this process; it is kept for the next request. All arguments
     are JSON data.

@@ -19,12 +19,12 @@ from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError
 from tensorir.expr.resize import resize
 from tensorir.interp.reference import evaluate
-from tensorir.runtime.estimate import ESTIMATOR, Estimate, Reference, look
+from tensorir.runtime.estimate import Estimate, Reference, look
 from tensorir.runtime.guard import LONG_SECONDS
 from tensorir.runtime.launch import Program
 from tensorir.runtime.timing import batch
 from tensorir.tune.inputs import arguments, integer_arrays
-from tensorir.tune.record import MOST_DRIFT
+from tensorir.tune.schema import ESTIMATOR, MOST_DRIFT
 from tensorir.tune.trial import Outcome
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ SLOW = 2.0  # so many times by launches in turn with the reference's,
 BRIEF_S = 0.0003  # which are long against the 30-80 us of one finish,
 LOOKS = 5  # turns, or slots, that show how noisy the machine is
 WHOLE = "whole"  # the phase in which all blocks run of what has run in part: it takes no longer than others did
-REFERENCE = "reference.json"  # in the folder of expected outputs: the source of the kernel that others are timed beside
-BESIDE = "beside"  # the phase in which the kernel is made that others are timed beside
-LONG_S = 0.1  # a default that takes so long is not repeated beside others
+REFERENCE_FILE = "reference.json"  # in the folder of expected outputs: the source of the reference kernel
+REFERENCE_PHASE = "beside"  # the phase in which the reference kernel is made
+LONG_S = 0.1  # a default that takes so long is no reference
 STEADY = 1.02  # changes of the reference up to this factor are noise of its own
 DOUBT = 0.5  # the first blocks may have more to do than the others
 WAIT = "turn"  # the phase in which another process times on the device; its id and what it times follow
@@ -50,7 +50,7 @@ UNSTABLE = 0.25  # width of the interval over the median from which a time is fl
 
 
 @dataclass(frozen=True)
-class Beside:
+class ReferenceKernel:
     """The run's reference kernel, which is timed in turn with every candidate: what changes for it is the machine.
 
     bound:   its launch
@@ -61,7 +61,7 @@ class Beside:
     seconds: float
 
     @property
-    def reference(self) -> Reference:
+    def paired(self) -> Reference:
         """As the estimator takes it."""
         return Reference(self.bound, self.seconds)
 
@@ -271,7 +271,9 @@ class Runner:
         if found.where:
             self._refuse("wrong_result", found.max_err, f"where outputs held other values before: {found.where}")
 
-    def refuse_slow(self, best_s: float | None, pace: float, progress: Progress, beside: Beside | None = None) -> None:
+    def refuse_slow(
+        self, best_s: float | None, pace: float, progress: Progress, kernel: ReferenceKernel | None = None
+    ) -> None:
         """Cut short what launches show to be slower than the best: in turn with the reference, or where there is none
         far slower by themselves.
 
@@ -282,18 +284,18 @@ class Runner:
         progress(self._whole)
         now_s = best_s * max(1.0, pace)
         once = self.took if self.took > LONG_SECONDS else min(self.once() for _ in range(4))
-        if beside is not None:
-            self._refuse_slower(best_s, once, beside)
+        if kernel is not None:
+            self._refuse_slower(best_s, once, kernel)
         elif once > max(FAR * now_s, WORTH_S):
             self._refuse_slow(0.8 * once, best_s, pace)
 
-    def _refuse_slower(self, best_s: float, once: float, beside: Beside) -> None:
+    def _refuse_slower(self, best_s: float, once: float, kernel: ReferenceKernel) -> None:
         """Refuse what takes more than SLOW times the best in its fastest launch on a machine as slow as in the
         reference's slowest turn: under load some kernels suffer more than others, and what is typical says nothing.
         """
         turns, own, pace = 0, once, 0.0
         while once > BRIEF_S:
-            own, pace, turns = min(own, self.once()), max(pace, beside.pace(once)), turns + 1
+            own, pace, turns = min(own, self.once()), max(pace, kernel.pace(once)), turns + 1
             times = own / (best_s * max(1.0, pace))
             if times <= SLOW:
                 return
@@ -301,7 +303,7 @@ class Runner:
             if far or turns == LOOKS:
                 self._refuse_slow(0.8 * own, best_s, told_pace(pace) or 1.0)
 
-    def time(self, progress: Progress, best_s: float | None = None, beside: Beside | None = None) -> Outcome:
+    def time(self, progress: Progress, best_s: float | None = None, kernel: ReferenceKernel | None = None) -> Outcome:
         """The outcome of a timed run (``runtime.estimate``); with the pace, where the reference ran too.
 
         best_s: as for ``refuse_slow``; what is shown to be slower is not timed any longer
@@ -313,13 +315,13 @@ class Runner:
             if time.perf_counter() > said + SAY_S:
                 progress("time")
                 said = time.perf_counter()
-            return best_s is not None and beside is not None and beside.shows_slower(best_s, own, others)
+            return best_s is not None and kernel is not None and kernel.shows_slower(best_s, own, others)
 
         progress("time")
         once = min(self.once(), self.once())
-        found = look(self.bound, once, None if beside is None else beside.reference, enough=enough)
+        found = look(self.bound, once, None if kernel is None else kernel.paired, enough=enough)
         self.compare_over()
-        return timed(found, None if beside is None else told_pace(found.pace)).knowing(self.candidate.known)
+        return timed(found, None if kernel is None else told_pace(found.pace)).knowing(self.candidate.known)
 
 
 def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:

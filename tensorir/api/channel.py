@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorir.api.asker import Anyone, Asker, Asking
 from tensorir.api.builders import Builders
@@ -20,7 +20,7 @@ from tensorir.api.limits import limits_of
 from tensorir.api.places import DevicePlaces, alike, device_names, places_of
 from tensorir.api.questions import Described, Hello, Output, Question, Request, Setup, Unusable
 from tensorir.api.waits import Waits
-from tensorir.codec import decode, encode
+from tensorir.codec import Json, decode, encode
 from tensorir.errors import DeclarationError, DeviceError, refuse
 from tensorir.interp.magnitude import is_continuous
 from tensorir.target import Target
@@ -60,7 +60,7 @@ class Channel:
     ) -> None:
         """shared: ``shareable`` of the channel of another workload on the same devices, used when that one is not."""
         self.work, self.spec, self.waits = work, spec, Waits(spec.wait)
-        self.about: Mapping[str, object] = {}
+        self.about: Json = {}
         self.target, self.cold_s = Target("opencl", "cpu"), 0.0
         self._expect: Mapping[str, object] | None = None
         self.limits = limits_of(spec)
@@ -134,7 +134,7 @@ class Channel:
             self.spec.wait,
         )
 
-    def open(self) -> Mapping[str, Any]:
+    def open(self) -> Json:
         """The device's description; raises DeviceError when there is none, or when several are not of one kind."""
         began, hello = time.monotonic(), Hello()
         if isinstance(self._places, DevicePlaces):
@@ -186,11 +186,11 @@ class Channel:
         return None if o.budget_s is None or o.started is None else o.started + o.budget_s - time.monotonic()
 
 
-def _device(reply: Reply) -> Mapping[str, Any]:
+def _device(reply: Reply) -> Json:
     """The device in the answer to a hello; DeviceError where there is none."""
     if reply.status == "device":
         raise DeviceError(decode(Unusable, reply.answer).problems)
     if not reply.ok:
         words = reply.told.get("message") or reply.told.get("output") or reply.status
         raise refuse(DeviceError, "device.broken", f"the device cannot be used in a worker process: {words}"[:1000])
-    return decode(Described, reply.answer).device
+    return dict(decode(Described, reply.answer).device)

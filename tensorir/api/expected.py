@@ -20,11 +20,11 @@ import numpy as np
 from tensorir.api.floats import Floats, moved_by_digits
 from tensorir.api.questions import Output
 from tensorir.check.tolerance import tolerance
+from tensorir.codec import Json
 from tensorir.codegen.source import Param, Source
 from tensorir.interp.reference import as_declared
 from tensorir.ir.dtypes import DTYPES
 from tensorir.runtime.arguments import numpy_dtype
-from tensorir.tune.child import Json
 from tensorir.tune.inputs import Argument, dealt_arrays, random_arrays
 
 SEED = 1

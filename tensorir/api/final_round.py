@@ -249,12 +249,12 @@ def _in_turn(
         ours = [(r.bound, min(r.once(), r.once())) for r in runners.values()]
     digests = [r.source.sha256 for r in runners.values()]
     sha256 = "" if reference is None else reference.wanted.sha256
-    beside = None if sha256 in digests else state.beside(reference, progress)
+    kernel = None if sha256 in digests else state.reference_kernel(reference, progress)
     anchor, unit, others = 0, None, []
     if reference is not None and sha256 in digests:
         anchor, unit = digests.index(sha256), reference.seconds
-    elif beside is not None:
-        anchor, unit, others = len(ours), beside.seconds, [(beside.bound, beside.seconds)]
+    elif kernel is not None:
+        anchor, unit, others = len(ours), kernel.seconds, [(kernel.bound, kernel.seconds)]
     with state.timing(progress):
         calls = [*ours, *others, *((p, rough(p)) for p in peers)]
     rounds = Rounds(calls, range(len(calls) - len(peers), len(calls)))

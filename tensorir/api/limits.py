@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tensorir.api.bench import BESIDE, WHOLE
+from tensorir.api.bench import REFERENCE_PHASE, WHOLE
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import Outcome
 
@@ -23,7 +23,7 @@ def limits_of(spec: RunSpec) -> dict[str, float]:
     """Return the seconds that each phase may take, those of single finalists included."""
     run, compile_ = spec.timeout, spec.compile_timeout
     limits = {"setup": SETUP_S, "reference": REFERENCE_S, "schedule": run, "emit": run, "check": max(run, CHECK_S)}
-    limits |= {"compile": compile_, BESIDE: compile_ + run, "run": run, WHOLE: run, "time": 10 * run}
+    limits |= {"compile": compile_, REFERENCE_PHASE: compile_ + run, "run": run, WHOLE: run, "time": 10 * run}
     limits |= {"baseline": PEER_S}
     for n in range(spec.top + 2):
         limits |= {f"{phase} {n}": run for phase in ("run", "schedule", "emit")}

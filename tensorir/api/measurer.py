@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorir.api.builders import MOST
 from tensorir.api.candidate import Refused, prepare
@@ -33,7 +33,7 @@ from tensorir.api.questions import (
 )
 from tensorir.api.reference import Reference
 from tensorir.api.waits import Waits
-from tensorir.codec import decode, encode
+from tensorir.codec import Json, decode, encode
 from tensorir.runtime.host import cores
 from tensorir.runtime.opencl import POCL
 from tensorir.tune.flight import Flights, Sent
@@ -108,7 +108,7 @@ class Measurer:
         """Leave, and end what is shared: who shared it has left before."""
         self.channel.abandon()
 
-    def open(self) -> Mapping[str, Any]:
+    def open(self) -> Json:
         """The device's description; raises DeviceError when there is none, or when several are not of one kind."""
         return self.channel.open()
 

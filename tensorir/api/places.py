@@ -35,7 +35,7 @@ def places_of(executor: Any, width: int | None, limits: Mapping[str, float]) -> 
     return ExecutorPlaces(executor, width or width_of(executor), limits)
 
 
-def width_of(executor: Any) -> int:
+def width_of(executor: object) -> int:
     """How many workers an executor has; 1 where it does not say."""
     for name in ("_max_workers", "num_workers"):  # of concurrent.futures and loky; of mpi4py
         number = getattr(executor, name, None)
@@ -113,7 +113,7 @@ def device_names(device: str | Device | Sequence[str | Device] | None) -> list[s
     return names
 
 
-def alike(found: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+def alike(found: Mapping[str, Json]) -> Json:
     """The description of the first of several devices; DeclarationError when they differ in more than their number."""
     (name, first), *others = found.items()
     for other, about in others:

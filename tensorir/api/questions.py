@@ -246,9 +246,15 @@ class Request:
     limits: Mapping[str, float] | None = None
 
     @classmethod
-    def of(cls, question: Question, setup: Setup, **more: Any) -> Request:
+    def of(
+        cls,
+        question: Question,
+        setup: Setup,
+        expect: Mapping[str, Any] | None = None,
+        limits: Mapping[str, float] | None = None,
+    ) -> Request:
         """Return the request with this question."""
-        return cls(_NAMES[type(question)], encode(question), setup, **more)
+        return cls(_NAMES[type(question)], encode(question), setup, expect, limits)
 
     def asked(self) -> Question:
         """Return the question."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tensorir.api.bench import BESIDE, LONG_S, REFERENCE
+from tensorir.api.bench import LONG_S, REFERENCE_FILE, REFERENCE_PHASE
 from tensorir.api.candidate import Refused
 from tensorir.api.expected import save_json
 from tensorir.api.questions import Standard, Wanted
@@ -49,7 +49,7 @@ class Reference:
         short = [r for r in levels if r["status"] == "ok" and steady_s(r) < LONG_S]
         self._levels = sorted(short, key=lambda r: (key_of(r) != self._default, r["started"]))[:MOST_LEVELS]
 
-    def standard(self, templates: Mapping[str, Any]) -> Standard | None:
+    def standard(self, templates: Container[str]) -> Standard | None:
         """Return the reference; of earlier trials, one whose source is still the same."""
         while self.chosen is None and self._levels:
             record = self._levels.pop(0)
@@ -71,12 +71,12 @@ class Reference:
         with contextlib.suppress(Refused, OSError):  # an old record may be of what cannot be made any more
             wanted = self._make(template, config)
             if wanted.ready is not None:
-                save_json(Path(self._folder, REFERENCE), encode(wanted.ready))
+                save_json(Path(self._folder, REFERENCE_FILE), encode(wanted.ready))
             self.chosen = Standard(replace(wanted, ready=None, sha256=sha256), seconds)
 
     def fell(self, outcome: Outcome) -> bool:
         """Whether the worker ended while it made the reference, which is then given up for good."""
-        fell = outcome.phase == BESIDE
+        fell = outcome.phase == REFERENCE_PHASE
         if fell:
             self.chosen, self._default, self._levels = None, "", []
         return fell

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorir.codec import Json, encode, travels
+from tensorir.codec import Json, encode, plain, travels
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_path
 from tensorir.errors.shown import Shown, few_lines
-from tensorir.tune.child import plain
 from tensorir.tune.dispatch import Dispatch, Kernel, aligned, follow, tree_json
 from tensorir.tune.dispatch_text import c_text, python_text
 from tensorir.tune.log import DOUBT, Choice, Record, key_of

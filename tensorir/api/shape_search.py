@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from tensorir.api.channel import Shared
 from tensorir.api.identity import folder_of
 from tensorir.api.measurer import Measurer
 from tensorir.api.tuning import Session
@@ -23,6 +24,7 @@ from tensorir.tune.outcome import TuneOutcome, grouped_reasons
 from tensorir.tune.record import steady_s
 from tensorir.tune.slices import Given, Kept
 from tensorir.tune.spec import RunSpec
+from tensorir.tune.strategy import make
 from tensorir.tune.trial import FinalRound
 
 if TYPE_CHECKING:
@@ -107,11 +109,11 @@ class ShapeSearch:
         return self._session is not None
 
     @property
-    def shareable(self) -> Any:
+    def shareable(self) -> Shared | None:
         """What other shapes can share to measure with, once it is open or was refused."""
         return None if self._measurer is None else self._measurer.shareable
 
-    def open(self, shared: Any = None, left_s: float | None = None) -> None:
+    def open(self, shared: Shared | None = None, left_s: float | None = None) -> None:
         """Open the session and the log, and take over what is known.
 
         shared: ``shareable`` of an earlier one
@@ -243,8 +245,6 @@ class ShapeSearch:
         return tables([*self.session.earlier, *self.near], self.session.identity, waiting) if waiting else {}
 
     def _strategy(self, name: str, space: Any, seed: int, budget: int | None, priors: Sequence[Any] = ()) -> Kept:
-        from tensorir.tune.strategy import make
-
         template = next(n for n, s in self.session.spaces.items() if s is space)
         self._priors[template] = priors  # as they are when the strategy is first asked
         if template not in self._kept:

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tensorir.api.channel import Shared
 from tensorir.api.identity import distance
 from tensorir.api.near import FEW
 from tensorir.api.places import device_names
@@ -127,7 +128,8 @@ class _SetRun:
     """The phases of a run over all shapes."""
 
     def __init__(self, shapes: list[ShapeSearch], spec: RunSpec, regret: float, clock: Clock, width: int = 1) -> None:
-        self.width, self._shared = width, None  # devices that measure at the same time, and what asks them
+        self.width = width  # devices that measure at the same time
+        self._shared: Shared | None = None  # what asks them
         self.every = self.shapes = shapes
         self.spec, self.regret, self.clock = spec, regret, clock
         assert spec.started is not None

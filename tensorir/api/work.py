@@ -69,7 +69,7 @@ class Template(Shown):
         return " and ".join(self.kinds) + (f" ({self.needs} or later)" if self.needs else "")
 
     @classmethod
-    def of(cls, name: str, given: Any) -> Template:
+    def of(cls, name: str, given: object) -> Template:
         """``(function, space)``, ``(function, space, kinds)`` or a Template, checked."""
         made = given
         if isinstance(given, list | tuple) and len(given) in (2, 3):
@@ -111,7 +111,7 @@ class Template(Shown):
         return spaces[key]
 
 
-def _is_space(given: Any) -> bool:
+def _is_space(given: object) -> bool:
     from tensorir.tune.space import Space
 
     return isinstance(given, Space)
@@ -262,7 +262,7 @@ class Work(Shown):
 
     # --- schedules
 
-    def template_for(self, target: Any, template: str | None = None) -> str:
+    def template_for(self, target: str | Target, template: str | None = None) -> str:
         """The name of the template to use: the first that suits the target and has a legal configuration for it, or
         ``template`` if it suits.
         """
@@ -296,7 +296,7 @@ class Work(Shown):
             return False
 
     def schedule(
-        self, config: Mapping[str, object] | None = None, template: str | None = None, target: Any = "opencl"
+        self, config: Mapping[str, object] | None = None, template: str | None = None, target: str | Target = "opencl"
     ) -> Schedule:
         """The schedule that a template makes for one configuration of its space (its default when None).
 

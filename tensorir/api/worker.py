@@ -17,12 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.bench import BESIDE, REFERENCE, WAIT, Beside, Runner
+from tensorir.api.bench import REFERENCE_FILE, REFERENCE_PHASE, WAIT, ReferenceKernel, Runner
 from tensorir.api.candidate import Candidate, Progress, Refused, prepare, quiet, raised
 from tensorir.api.expected import Data, compare_floats, each
 from tensorir.api.final_round import final, peer_of, peers_here, rough
 from tensorir.api.floats import Floats
 from tensorir.api.identity import describe, fingerprint
+from tensorir.api.origin import rebuild
 from tensorir.api.questions import (
     Build,
     Checked,
@@ -46,16 +47,15 @@ from tensorir.api.questions import (
 )
 from tensorir.api.undisturbed import LeftRunning, undisturbed
 from tensorir.api.unproven import answer
-from tensorir.codec import decode, encode
+from tensorir.codec import Json, decode, encode
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.cache import default_cache
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.estimate import Rounds
 from tensorir.runtime.machine import REST, Section
 from tensorir.runtime.turns import Turns
-from tensorir.tune.child import Json
 from tensorir.tune.process import bound_memory, serve
-from tensorir.tune.record import MOST_DRIFT
+from tensorir.tune.schema import MOST_DRIFT
 from tensorir.tune.trial import Outcome, Reply
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class State:
         self._work: Workload | None = None
         self._device: Device | None = None
         self._data: Data | None = None
-        self._beside: tuple[str, Beside | None] | None = None  # what others are timed beside, by its name
+        self._kernel: tuple[str, ReferenceKernel | None] | None = None  # the reference, by its name
         self.spoilt = False  # by what a template left running
         self._turns: Turns | None = None
         self.load = REST  # what else the machine did during the timings of the present answer
@@ -99,7 +99,7 @@ class State:
             self._turns = Turns(self.device.place, self.setup.title, self.setup.wait)
         return self._turns
 
-    def waited(self) -> list[dict[str, Any]]:
+    def waited(self) -> list[Json]:
         """Who else had a turn since this was last asked (``Turns.waited``)."""
         return [] if self._turns is None else self._turns.waited()
 
@@ -123,8 +123,6 @@ class State:
     def work(self) -> Workload | None:
         """The workload made again; None when only its sources are known here."""
         if self._work is None and self.setup.origin is not None:
-            from tensorir.api.origin import rebuild
-
             self._work = rebuild(self.setup.origin)
         return self._work
 
@@ -145,22 +143,22 @@ class State:
             raise CheckError(Problem("workload.reference", "the expected outputs of this workload are gone"))
         return self.work.reference(*arrays)
 
-    def beside(self, reference: Standard | None, progress: Progress) -> Beside | None:
+    def reference_kernel(self, reference: Standard | None, progress: Progress) -> ReferenceKernel | None:
         """The run's reference kernel, ready to be timed with a candidate; None where there is none or it fails."""
         if reference is None:
             return None
-        if self._beside is None or self._beside[0] != reference.name:
-            progress(BESIDE)
-            self._beside = (reference.name, None)  # should it fail it is not tried again
+        if self._kernel is None or self._kernel[0] != reference.name:
+            progress(REFERENCE_PHASE)
+            self._kernel = (reference.name, None)  # should it fail it is not tried again
             with contextlib.suppress(Refused, TensorIRError, OSError, ValueError):
-                self._beside = (reference.name, self._made_beside(reference))
-        return self._beside[1]
+                self._kernel = (reference.name, self._made_kernel(reference))
+        return self._kernel[1]
 
-    def _made_beside(self, reference: Standard) -> Beside | None:
+    def _made_kernel(self, reference: Standard) -> ReferenceKernel | None:
         """None where it would take much memory, or is not what took these seconds."""
         wanted, seconds = reference.wanted, reference.seconds
         if self.setup.origin is None:
-            made = json.loads(Path(self.setup.folder, REFERENCE).read_bytes())
+            made = json.loads(Path(self.setup.folder, REFERENCE_FILE).read_bytes())
             wanted = replace(wanted, ready=decode(Ready, made))
         candidate = self.candidate(wanted, quiet, check=False)
         if candidate.source.sha256 != wanted.sha256 or 8 * self.setup.elements > MOST_BYTES:
@@ -170,11 +168,11 @@ class State:
         took = min(runner.once() for _ in range(3))
         if not seconds / MOST_DRIFT < took < seconds * MOST_DRIFT + FINISH_S:
             return None
-        return Beside(runner.bound, seconds)
+        return ReferenceKernel(runner.bound, seconds)
 
     def rest(self) -> None:
         """Free what it keeps on the device between trials."""
-        self._beside = None
+        self._kernel = None
 
     def candidate(self, wanted: Wanted, progress: Progress, check: bool = True) -> Candidate:
         """The source of one configuration, made here or sent along."""
@@ -312,7 +310,9 @@ def _hello(state: State, question: Hello, progress: Progress) -> Reply:
 def _measure(state: State, question: Measure, progress: Progress) -> Reply:
     """Everything about one configuration, cheap refusals first: the interpreter costs more than the device."""
     began, best_s = time.perf_counter(), question.best_s
-    beside = state.beside(question.reference, progress)  # first: whose template it is may remember what it made
+    kernel = state.reference_kernel(
+        question.reference, progress
+    )  # first: whose template it is may remember what it made
     candidate = state.candidate(question.wanted, progress, check=False)
     data = state.data(progress)
     progress("compile")
@@ -323,11 +323,11 @@ def _measure(state: State, question: Measure, progress: Progress) -> Reply:
     runner.bind()
     if best_s is not None:
         with state.timing(progress):
-            runner.refuse_slow(best_s, pace, progress, beside)
+            runner.refuse_slow(best_s, pace, progress, kernel)
     candidate.check(progress)
     state.load = REST
     with state.timing(progress):
-        outcome = runner.time(progress, best_s, beside)
+        outcome = runner.time(progress, best_s, kernel)
     state.drift = outcome.drift or 1.0
     if best_s is None or outcome.steady_s < best_s:  # what may be handed out when the run ends early
         runner.schedule = state.scheduled(candidate, question.wanted, progress)
@@ -414,7 +414,7 @@ def _guarded(state: State, question: Guarded, progress: Progress) -> Reply:
 
 def _first_peer(state: State, question: FirstPeer, progress: Progress) -> Reply:
     """The fastest peer, timed briefly in turn with the reference: for progress lines only."""
-    beside = state.beside(question.reference, progress)
+    kernel = state.reference_kernel(question.reference, progress)
     data = state.data(progress)
     found = peers_here(state, data, progress)
     inputs, _ = data.fresh()
@@ -427,11 +427,11 @@ def _first_peer(state: State, question: FirstPeer, progress: Progress) -> Reply:
             progress("baseline")
             times[name] = rough(call)
         name = min(times, key=lambda n: times[n])
-        others = [] if beside is None else [(beside.bound, beside.seconds)]
+        others = [] if kernel is None else [(kernel.bound, kernel.seconds)]
         rounds, began = Rounds([(calls[name], times[name]), *others], [0]), time.perf_counter()
         while len(rounds.samples[0]) < BASELINE_ROUNDS and time.perf_counter() < began + BASELINE_S:
             rounds.run()
-    anchor, unit = (None, None) if beside is None else (1, beside.seconds)
+    anchor, unit = (None, None) if kernel is None else (1, kernel.seconds)
     return _answer(replace(peer_of(name, rounds.estimates(anchor, unit)[0]), load=state.load.rounded()))
 
 

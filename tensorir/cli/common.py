@@ -12,6 +12,7 @@ import click
 
 from tensorir.cli.terminal import coloured, columns, fold, fold_code, paint
 from tensorir.cli.titles import brief
+from tensorir.codec import plain
 from tensorir.errors import TensorIRError, printable
 from tensorir.errors.spelling import nearest
 
@@ -90,8 +91,6 @@ def plainly(value: Any) -> str:
 
 def put_json(document: Any) -> None:
     """The result as one JSON document."""
-    from tensorir.tune.child import plain  # help does not need it
-
     click.echo(json.dumps(plain(document), indent=2, allow_nan=False))
 
 

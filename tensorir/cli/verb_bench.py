@@ -13,11 +13,11 @@ from tensorir.cli.options import split
 from tensorir.cli.parse import workloads
 from tensorir.cli.tables import table
 from tensorir.codec import encode
-from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.runtime.machine import REST
 from tensorir.tune.outcome import Machine, reason_of
 from tensorir.tune.progress import between, rate
 from tensorir.tune.ratio import Ratio, Span, without_slots
+from tensorir.tune.schema import ESTIMATOR
 from tensorir.tune.spec import RunSpec
 
 

@@ -29,9 +29,6 @@ from dataclasses import dataclass, field, replace
 
 from tensorir.runtime.timing import SLOT_SECONDS, Timed, Timing, slots
 
-ESTIMATOR = "paired-slots"
-"""The name of the above, as records and documents have it."""
-
 THRICE = 3.0  # a slowest slot over the fastest one from which a time says little
 WARM_S = 0.004
 SETTLE_S = 0.3  # at most, until the threads of a library have stopped spinning (OpenBLAS 27 ms, Intel's OpenMP 200 ms)

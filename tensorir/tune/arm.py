@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from tensorir.tune.interfaces import Make, SpaceLike, Strategy, Task
-from tensorir.tune.record import MOST, Record, drift_of, steady_s
+from tensorir.tune.interfaces import Make, SpaceLike, Strategy, Table, Task
+from tensorir.tune.record import Record, drift_of, steady_s
+from tensorir.tune.schema import MOST
 
 OPTIMISM = 0.7  # in log time: the median configuration of a space is e**0.9 to e**1.2 slower than its best
 MIN_SHARE = 0.15  # of an equal share of the trials goes to every template
@@ -79,7 +79,7 @@ class Arms(dict[str, Arm]):
 
     @classmethod
     def opened(
-        cls, task: Task, priors: Mapping[str, Any], make: Make, strategy: str, seed: int, trials: int | None
+        cls, task: Task, priors: Mapping[str, Sequence[Table]], make: Make, strategy: str, seed: int, trials: int | None
     ) -> Arms:
         """Return the templates of a task, each with a new strategy; trials: of all of them, None for no limit."""
         share = None if trials is None else -(-trials // max(1, len(task.spaces)))

@@ -11,16 +11,15 @@ import contextlib
 import ctypes
 import faulthandler
 import json
-import math
 import os
 import runpy
 import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
 
-Json = dict[str, Any]
+from tensorir.codec import Json, plain
+
 Progress = Callable[[str], None]
 Handler = Callable[[Json, Progress], Json]
 
@@ -30,25 +29,6 @@ MARK = "TENSORIR_WORKER"
 """In the environment: which worker a process belongs to, whatever group and parent it has given itself."""
 _PR_SET_PDEATHSIG = 1
 _channel: tuple[int, int] | None = None
-
-
-def plain(value: Any) -> Any:
-    """Return ``value`` as JSON data: tuples become lists, NumPy scalars numbers, NaN and infinities words.
-
-    JSON has no NaN, yet the largest error of a wrong result very often is one; losing the whole
-    reply to it would turn ``wrong_result`` into ``internal_error``.
-    """
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):  # NumPy scalars and arrays
-        return plain(value.tolist())
-    raise TypeError(f"{type(value).__name__} is not JSON data")
 
 
 def pack(message: Json) -> bytes:

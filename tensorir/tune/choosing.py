@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
+from tensorir.codec import Json
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime.machine import Load
 from tensorir.tune.ratio import Ratio, Span
@@ -104,7 +104,7 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     return _ranked(alike) or (_ranked(known) if len(alike) < len(known) else [])
 
 
-def library(records: Iterable[Record], best: Choice) -> tuple[dict[str, Any], Ratio] | None:
+def library(records: Iterable[Record], best: Choice) -> tuple[Json, Ratio] | None:
     """The library that was timed in the final round that the best's time is from, else in the newest that had one; and
     its time over the best's. None where none was timed, or the log is of a version that did not keep it.
     """

@@ -17,7 +17,8 @@ from tensorir.tune.log import choose, key_of
 from tensorir.tune.outcome import Timed
 from tensorir.tune.paired import TIE
 from tensorir.tune.ratio import Span
-from tensorir.tune.record import Record, is_library, steady_s
+from tensorir.tune.record import Record, steady_s
+from tensorir.tune.schema import is_library
 from tensorir.tune.trial import CANCELLED, FinalRound, Peer
 
 ROUNDS = 3  # when all finalists of one are disqualified

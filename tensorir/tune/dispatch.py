@@ -168,7 +168,7 @@ class Dispatch(Shown):
         every = {n: tuple(dict.fromkeys(s[n] for s in self.shapes)) for n in self.asked}
         return {n: v for n, v in every.items() if not any(is_number(x) or isinstance(x, bool) for x in v)}
 
-    def index(self, **parameters: Any) -> int:
+    def index(self, **parameters: object) -> int:
         """The number of the kernel for a shape: that of the tuned shape with these parameters, else by the tree.
 
         Raises DeclarationError for parameters that are missing, unknown or outside what was tuned.
@@ -192,7 +192,7 @@ class Dispatch(Shown):
                 return kernel
         return follow(self.tree, parameters)
 
-    def choose(self, **parameters: Any) -> Kernel:
+    def choose(self, **parameters: object) -> Kernel:
         """The kernel for a shape; see ``index``."""
         return self.kernels[self.index(**parameters)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any
 
 from tensorir.codec import CodecError, encode
 from tensorir.errors import TensorIRError
@@ -46,7 +45,7 @@ class Findings:
         self.new.append(record)
         return record
 
-    def final(self, trial: Record, outcome: Outcome, **more: Any) -> Record:
+    def final(self, trial: Record, outcome: Outcome, **more: object) -> Record:
         """Keep what a final round says of a trial; more: fields of its record."""
         inherited = {f.name: trial[f.name] for f in fields(Known) if getattr(outcome, f.name) is None}
         made = self._sealed("final", trial["template"], trial["config"], outcome, of=trial["id"], **inherited, **more)
@@ -59,7 +58,9 @@ class Findings:
         """Whether a final round found a trial wrong."""
         return any(r.get("of") == record["id"] and r["status"] not in {"ok", *TRANSIENT} for r in self.finals)
 
-    def _sealed(self, kind: str, template: str, config: Mapping[str, object], outcome: Outcome, **more: Any) -> Record:
+    def _sealed(
+        self, kind: str, template: str, config: Mapping[str, object], outcome: Outcome, **more: object
+    ) -> Record:
         identity = self.identity
         if outcome.device is not None:  # which of several of the same kind
             identity = replace(identity, device=outcome.device)

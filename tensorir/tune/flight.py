@@ -1,4 +1,4 @@
-"""Trials under way at several places: each is measured wherever a place is free, and counted once.
+"""Trials in flight at several places: each is measured wherever a place is free, and counted once.
 
 A place is a device, a process or a machine that may die, hang, come and go. It measures one thing at a time. A trial
 whose place is gone, or has not answered for long, is given to another one while the first may still answer: whichever
@@ -45,11 +45,11 @@ class Places(Protocol):
         ...
 
     def start(self, place: str, message: Json, remaining_s: float | None) -> Future[Json]:
-        """Send a request without waiting; it is to end by itself, ``cancelled``, after ``remaining_s``."""
+        """Send a request without waiting; it ends, ``cancelled``, after ``remaining_s``."""
         ...
 
     def close(self) -> None:
-        """Leave everything as it was found, without waiting for requests under way."""
+        """Leave everything as it was found, without waiting for requests in flight."""
         ...
 
 
@@ -95,10 +95,10 @@ class _Attempt:
 
 
 class Flights:
-    """What is under way at ``places``.
+    """The trials in flight at ``places``.
 
     prepare:       makes the message of a trial, or its outcome where that is known already. Another search may set its
-                   own once nothing is under way
+                   own once nothing is in flight
     trial_timeout: seconds after which an answer is late, and nothing is hoped for any more; None: by the trials so far
     """
 
@@ -138,7 +138,7 @@ class Flights:
         return max(0, len(self._idle(self._live())) - waiting)
 
     def start(self, name: Hashable, trial: Trial, remaining_s: float | None) -> None:
-        """Have ``trial`` measured wherever there is room; ``name`` tells it among those under way."""
+        """Have ``trial`` measured wherever there is room; ``name`` tells it among those in flight."""
         sent = self.prepare(trial)
         if isinstance(sent, Outcome):
             self._ready.append(Landed(name, Reply.just(sent), 0.0))
@@ -172,7 +172,7 @@ class Flights:
                 time.sleep(left)
 
     def ask(self, message: Json, remaining_s: float | None, late_s: float | None = None) -> Reply:
-        """One request to whichever place is free, and its answer; only while no trial is under way.
+        """One request to whichever place is free, and its answer; only while no trial is in flight.
 
         After ``remaining_s`` seconds the answer is ``cancelled``. Raises PlacesLost like ``collect``.
         """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_int, need_list, shown
@@ -42,7 +41,7 @@ def divisors(extent: int, low: int = 1, high: int | None = None) -> list[int]:
     return found
 
 
-def permutations(things: Sequence[Any]) -> list[tuple[Any, ...]]:
+def permutations(things: Sequence[object]) -> list[tuple[object, ...]]:
     """All orders of up to eight different words or numbers, as tuples; a word is taken letter by letter.
 
     ``permutations("ij")`` is ``[("i", "j"), ("j", "i")]``. A search places orders by where they have each thing.

@@ -11,7 +11,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from tensorir.codec import Json
 from tensorir.errors import refuse
@@ -133,9 +132,9 @@ def freeze(
     return sorted(found, key=lambda c: (c.record["workload"], c.record["id"])), stale
 
 
-def listing(reader: LogReader) -> list[dict[str, Any]]:
+def listing(reader: LogReader) -> list[Json]:
     """One row per workload and device: how much is known and how good it is (``log ls``)."""
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, str], Json] = {}
     known = list(reader.records())
     for record in known:
         key = (record["workload"], record["device"]["name"])

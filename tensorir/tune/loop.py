@@ -20,11 +20,12 @@ from tensorir.tune.confirm import Confirmation
 from tensorir.tune.elsewhere import tables
 from tensorir.tune.findings import Findings
 from tensorir.tune.flight import Flights, Landed, PlacesLost
-from tensorir.tune.interfaces import Ahead, Bench, Log, Make, Part, Task
+from tensorir.tune.interfaces import Ahead, Bench, Log, Part, Task
 from tensorir.tune.log import usable
 from tensorir.tune.outcome import Machine, TuneOutcome, grouped_reasons
 from tensorir.tune.record import Record, drift_of
 from tensorir.tune.spec import RunSpec
+from tensorir.tune.strategy import make
 from tensorir.tune.trial import CANCELLED, Outcome, Trial
 
 
@@ -62,12 +63,6 @@ def _ended(run: _Search, phase: Callable[[], None]) -> None:
         run.stopped = "interrupted"
 
 
-def _default_make() -> Make:
-    from tensorir.tune.strategy import make  # here, because it loads the surrogate models
-
-    return make
-
-
 class _Search:
     """State of one search.
 
@@ -81,8 +76,7 @@ class _Search:
         self.findings = Findings(task.identity, log)
         self.earlier = list(task.reuse)
         priors = tables(self.earlier, task.identity, task.spaces) if task.priors is None else task.priors
-        make = part.make or _default_make()
-        self.arms = Arms.opened(task, priors, make, spec.strategy, spec.seed, spec.trials)
+        self.arms = Arms.opened(task, priors, part.make or make, spec.strategy, spec.seed, spec.trials)
         self.confirmation = Confirmation(self.findings, self.arms, spec.top, part.also, task.flops)
         self.since_best = 0
         self.stopped = "exhausted"

@@ -10,11 +10,11 @@ from typing import Any
 from tensorir.codec import Json
 from tensorir.errors import TensorIRError
 from tensorir.errors.shown import Shown, few_lines
-from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.runtime.machine import REST, Load
 from tensorir.tune.progress import milliseconds
 from tensorir.tune.ratio import Ratio, Span, without_slots
 from tensorir.tune.record import Fields, Identity, Record
+from tensorir.tune.schema import ESTIMATOR
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,7 +48,7 @@ class Timed(Shown):
         return self.taken.scaled(self.time_s / self.taken.time_s)
 
     @classmethod
-    def of(cls, trial: Record, final: Mapping[str, Any] | None = None, flops: float | None = None) -> Timed:
+    def of(cls, trial: Record, final: Fields | None = None, flops: float | None = None) -> Timed:
         """Take the time of ``final`` (a record of the final round) where there is one, else that of the trial."""
         source = trial if final is None else final
         time_s = low = high = gflops = timed = None
@@ -230,7 +230,7 @@ def without_default(record: Fields) -> str:
     return f"{reason_of(record)}; the search goes on with what passes"
 
 
-def grouped_reasons(records: Iterable[Record]) -> tuple[dict[str, Any], ...]:
+def grouped_reasons(records: Iterable[Record]) -> tuple[Json, ...]:
     """Failures by reason: ``{"status", "reason", "count", "trial"}``, where ``trial`` is an example for ``repro``."""
     counts: Counter[str] = Counter()
     example: dict[str, Record] = {}

@@ -49,7 +49,7 @@ def damaged(path: Path, why: str) -> TensorIRError:
     return refuse(PackError, "pack.damaged", f"{path} is no packed log, or damaged: {why}"[:500], hint="copy it again")
 
 
-def write_pack(path: Path, members: Mapping[str, bytes], about: Mapping[str, Any]) -> None:
+def write_pack(path: Path, members: Mapping[str, bytes], about: Mapping[str, object]) -> None:
     """Write the file whole or not at all; the same members give the same bytes.
 
     about: what the manifest says besides the members

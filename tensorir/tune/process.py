@@ -16,8 +16,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
+from tensorir.codec import Json
 from tensorir.errors import TensorIRError, refuse
 from tensorir.runtime.caches import damaged_pocl_cache
 from tensorir.runtime.memory import bound_memory
@@ -26,17 +26,15 @@ from tensorir.tune.child import (
     MARK,
     MAX_FRAME,
     Handler,
-    Json,
     Progress,
-    end_marked,
     pack,
     serve,
     unpack,
 )
+from tensorir.tune.group import close_all, destroy, pidfd
 
 __all__ = [
     "Handler",
-    "Json",
     "Progress",
     "Worker",
     "WorkerError",
@@ -341,16 +339,16 @@ class _Child:
                 env=scrubbed_environment(environment) | {MARK: self._mark},
             )
         except BaseException as error:  # an interrupt too: closing ``life`` ends a child that did start
-            _close(self._to, self._from, self._life, self._capture)
+            close_all(self._to, self._from, self._life, self._capture)
             if not isinstance(error, OSError):
                 raise
             raise refuse(WorkerError, "worker.start", f"cannot start {sys.executable}: {error.strerror}") from None
         finally:
-            _close(*theirs)
+            close_all(*theirs)
         for fd in (self._to, self._from, self._capture):
             os.set_blocking(fd, False)
-        self._pidfd = _pidfd(self.process.pid)
-        self._cleanup = weakref.finalize(self, _destroy, self.process, self._fds(), self._mark)
+        self._pidfd = pidfd(self.process.pid)
+        self._cleanup = weakref.finalize(self, destroy, self.process, self._fds(), self._mark)
 
     def _fds(self) -> tuple[int, ...]:
         return (self._to, self._from, self._life, self._capture) + (() if self._pidfd is None else (self._pidfd,))
@@ -464,64 +462,14 @@ class _Child:
         self._cleanup()
 
     def close(self) -> None:
-        _close(self._to)
+        close_all(self._to)
         end = time.monotonic() + 1.0
         while not self._exited() and time.monotonic() < end:
             self._drain_capture()
             time.sleep(0.005)
         self._to = -1
         self._cleanup.detach()
-        _destroy(self.process, self._fds(), self._mark)
-
-
-def _destroy(process: subprocess.Popen[bytes], fds: tuple[int, ...], mark: str) -> None:
-    """Kill the group, then reap: the other order could hit a group that got the same number later."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    end_marked(mark, process.pid)
-    with contextlib.suppress(subprocess.TimeoutExpired):  # a process stuck in a driver call cannot be waited for
-        process.wait(2.0)
-        _group_gone(process.pid)
-    _close(*fds)
-
-
-def _group_gone(pgid: int, seconds: float = 0.5) -> None:
-    """Wait until the killed helpers of the group have left as well: the kernel takes a moment on a busy machine."""
-    end = time.monotonic() + seconds
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        while time.monotonic() < end:
-            os.killpg(pgid, 0)
-            if not _any_runs(pgid):
-                return
-            time.sleep(0.002)
-
-
-def _any_runs(pgid: int) -> bool:
-    """Whether a process of the group has not ended; True where the system does not say.
-
-    One that ended counts in its group until its parent has asked for it. The guardian's is the system's first process,
-    and that of a container may take its time, or never ask.
-    """
-    stats = list(Path("/proc").glob("[0-9]*/stat"))
-    for stat in stats:
-        with contextlib.suppress(OSError):  # it has just gone
-            state, _, group = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:3]
-            if int(group) == pgid and state not in "ZX":
-                return True
-    return not stats
-
-
-def _close(*fds: int) -> None:
-    for fd in fds:
-        with contextlib.suppress(OSError):
-            os.close(fd)
-
-
-def _pidfd(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when ``pid`` ends, where the system has them."""
-    with contextlib.suppress(AttributeError, OSError):
-        return os.pidfd_open(pid)
-    return None
+        destroy(self.process, self._fds(), self._mark)
 
 
 def _earliest(*times: float | None) -> float:

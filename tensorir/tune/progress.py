@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from tensorir.runtime.machine import REST, Load
 from tensorir.tune.ratio import Ratio, Span
@@ -48,7 +47,7 @@ class Progress:
     budget_s: float | None = None
     flops: float | None = None
     baseline: tuple[str, float] | None = None
-    peer: Mapping[str, Any] | None = None
+    peer: Fields | None = None
     known: int = 0
     load: Load | None = REST
     best: Span | None = None
@@ -61,7 +60,7 @@ class Progress:
         """Configurations known, earlier ones included."""
         return self.known + self.counts.total()
 
-    def start(self, device: Mapping[str, Any], known: int) -> None:
+    def start(self, device: Fields, known: int) -> None:
         """Take in the device, and how many earlier records are usable."""
         self.known = known
         if device.get("kind") != "cpu":
@@ -78,7 +77,7 @@ class Progress:
         self.best_s, self.best = time_s, Span.of(record)
         return True
 
-    def hear(self, peer: Mapping[str, Any]) -> None:
+    def hear(self, peer: Fields) -> None:
         """Take in what is known of the peer."""
         self.baseline, self.peer = (str(peer["name"]), float(peer["time_s"])), peer
         if self.load is not None:

@@ -20,6 +20,8 @@ from tensorir.tune.pool import Features
 from tensorir.tune.restrict import WORDS, parse
 
 Config = dict[str, Any]
+Expected = Callable[[Mapping[str, Any]], float]
+"""Seconds that a model expects of a configuration."""
 LONGEST_INT = 2048  # bits; Python and JSON readers stop at some number of digits
 
 
@@ -55,7 +57,7 @@ class Space(Shown):
         self._listed: Legal | None = None
         self._keys: npt.NDArray[Any] | None = None
         self._more: dict[int, int] = {}  # rows that were listed later, by code
-        self.expected_s: Callable[[Mapping[str, Any]], float] | None = None
+        self.expected_s: Expected | None = None
         self.features: Features | None = None
         self._before: Config = {}
         self.conditional = False  # knobs mean something under a condition only (``when``)
@@ -158,7 +160,7 @@ class Space(Shown):
             label += "'"
         return self._derived(self.values, {**self.where, label: predicate})
 
-    def pin(self, **knobs: Any) -> Space:
+    def pin(self, **knobs: object) -> Space:
         """Only the configurations in which these knobs have these values."""
         chosen = {j: self._value_index(j, v) for j, v in ((self._knob(n), v) for n, v in knobs.items())}
         values = tuple((vs[chosen[j]],) if j in chosen else vs for j, vs in enumerate(self.values))
@@ -193,7 +195,7 @@ class Space(Shown):
         new.features = features
         return new
 
-    def expecting(self, seconds: Callable[[Mapping[str, Any]], float] | None) -> Space:
+    def expecting(self, seconds: Expected | None) -> Space:
         """The same space with a model: ``seconds(config)`` is the time that a configuration is expected to take.
 
         What is legal stays as it is. The search tries first what is expected to be fast and last what is expected to be
@@ -203,7 +205,7 @@ class Space(Shown):
         new.expected_s = seconds
         return new
 
-    def since(self, before: Mapping[str, Any]) -> Space:
+    def since(self, before: Mapping[str, object]) -> Space:
         """The same space, which reads configurations that say nothing about some knobs: these have the values
         ``before``, for such were recorded when there was no such choice.
         """

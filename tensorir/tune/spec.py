@@ -36,7 +36,7 @@ class RunSpec:
     fresh:           do not use earlier records
     top:             finalists of the last round
     executor:        a ``concurrent.futures.Executor`` or a Dask ``Client``; see ``docs/tuning.md`` for what it means
-    width:           trials under way at a time through an executor; None: as many as it has workers
+    width:           trials in flight at a time through an executor; None: as many as it has workers
     builders:        processes that make, check and compile the next configurations at once, before each is timed alone;
                      None: one for each processor core, at most 4, from 20 seconds of budget on. 1 means none, as it is
                      where the runtime does not keep on disk what it compiles (all but PoCL), for what was made in
@@ -44,7 +44,7 @@ class RunSpec:
     trial_timeout:   seconds after which a trial is given to another worker (or device) as well; None: four times the
                      longest one so far, at least 30
     least_gain:      stop once the search expects its next trials to improve the best by less than this share each
-                     (0.01: 1 %); strategies without a model (all but "bayes") expect nothing and go on
+                     (0.01: 1 %); strategies without a model (all but "bayes") expect nothing and continue
     final_s:         seconds that the finalists race at most before those left are called a tie; a quarter of the time
                      spent until then when None, but a second at least
     on_start:        called with the device's description and the space before the first trial

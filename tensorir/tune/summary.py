@@ -188,7 +188,7 @@ def knobs(trials: Sequence[Record]) -> list[str]:
     return [k for k in common if len({json.dumps(r["config"][k]) for r in trials}) > 1]
 
 
-def levels(trials: Sequence[Record], knob: str) -> list[Any]:
+def levels(trials: Sequence[Record], knob: str) -> list[object]:
     """The values of a knob among the trials: numbers by size, words by name."""
     values = {json.dumps(r["config"][knob]): r["config"][knob] for r in trials}
 

@@ -51,17 +51,13 @@ class Known:
     check: Check | None = None
     resources: Mapping[str, Any] | None = None
 
-    def ended(self, status: str, detail: Mapping[str, Any] | None = None, **measured: Any) -> Outcome:
-        """Return the outcome of a configuration of which this is known."""
-        return Outcome(status, detail, **measured).knowing(self)
-
 
 @travels(sparse=True)
 @dataclass(frozen=True)
 class Outcome(Known):
     """What became of a measurement: the fields of its record that are the measurement's own.
 
-    status:    one of ``tensorir.tune.record.STATUSES``
+    status:    one of ``tensorir.tune.schema.STATUSES``
     detail:    why it failed, where, and what else is worth knowing: plain data
     estimator: how the time was come by (``tensorir.runtime.estimate``)
     drift:     by how much slower the machine was than in the reference's own trial
@@ -103,7 +99,7 @@ class Outcome(Known):
         """Seconds to compare with those of other trials, infinite where there are none."""
         return math.inf if self.time_s is None else max(self.time_s, math.ulp(0.0))
 
-    def telling(self, **more: Any) -> Self:
+    def telling(self, **more: object) -> Self:
         """Return the same outcome with more detail, unless that is a text."""
         return self if isinstance(self.detail, str) else replace(self, detail={**self.told, **more})
 
@@ -155,7 +151,7 @@ class Peer:
     """A library's time.
 
     spread: the slowest slot over the fastest; samples: the slots
-    load:   what else the machine did meanwhile, where it was timed by itself
+    load:   what else the machine did meanwhile, where it was timed alone
     """
 
     name: str

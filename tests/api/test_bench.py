@@ -19,7 +19,7 @@ from searching import outcome
 
 from tensorir.api import final_round, worker
 from tensorir.api.asker import Asker
-from tensorir.api.bench import LOOKS, Beside, Runner
+from tensorir.api.bench import LOOKS, ReferenceKernel, Runner
 from tensorir.api.candidate import Candidate, Refused, failure, quiet
 from tensorir.api.expected import compare, compare_floats
 from tensorir.api.floats import Floats
@@ -41,9 +41,9 @@ from tensorir.api.waits import Waits
 from tensorir.api.worker import State
 from tensorir.codec import encode
 from tensorir.errors import CheckError, CompileError, DeviceError, LaunchError, LoweringError, Problem
-from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.tune.arm import believed_time
 from tensorir.tune.outcome import Machine
+from tensorir.tune.schema import ESTIMATOR
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import FinalRound, Known, Outcome, Reply, Trial
 
@@ -279,10 +279,10 @@ def test_the_limit_for_whole_runs_follows_the_best_time_and_what_others_took():
 
 
 class TestShownToBeSlower:
-    BESIDE = Beside(None, 1e-3)
+    KERNEL = ReferenceKernel(None, 1e-3)
 
     def shown(self, own, others=(1e-3,) * LOOKS, best_s=1e-3):
-        return self.BESIDE.shows_slower(best_s, own, others)
+        return self.KERNEL.shows_slower(best_s, own, others)
 
     def test_quiet_machine(self):
         assert self.shown([1.5e-3] * LOOKS) and not self.shown([1e-3] * LOOKS)
@@ -310,7 +310,7 @@ class Launches(Runner):
 
 def test_the_pace_is_that_of_runs_as_long_as_the_candidates():
     calls = []
-    beside = Beside(lambda: calls.append(1) or time.sleep(2e-4), 1e-4)
+    beside = ReferenceKernel(lambda: calls.append(1) or time.sleep(2e-4), 1e-4)
     assert beside.pace(1e-3) >= 2 and len(calls) == 10
     calls.clear()
     assert beside.pace(1e-5) >= 2 and len(calls) == 1
@@ -319,9 +319,9 @@ def test_the_pace_is_that_of_runs_as_long_as_the_candidates():
 def test_what_launches_show_to_be_slow_is_not_timed(monkeypatch):
     def outcome(seconds, best_s, pace=1.0, paces=(1.0,) * 12, alone=False):
         left, seen = list(paces), []
-        monkeypatch.setattr(Beside, "pace", lambda *_: seen.append(1) or left.pop(0))
+        monkeypatch.setattr(ReferenceKernel, "pace", lambda *_: seen.append(1) or left.pop(0))
         try:
-            Launches(*seconds).refuse_slow(best_s, pace, str, None if alone else Beside(None, 1e-3))
+            Launches(*seconds).refuse_slow(best_s, pace, str, None if alone else ReferenceKernel(None, 1e-3))
         except Refused as refused:
             return refused.outcome, len(seen)
         return None, len(seen)

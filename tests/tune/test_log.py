@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from records import DEVICE, ME, first, made, ok, write
 
-from tensorir.runtime.estimate import ESTIMATOR
 from tensorir.tune import log, record
 from tensorir.tune.log import BadRecord, Identity, LogError, LogReader, LogWriter
 from tensorir.tune.record import MAX_LINE, checksum, decode, encode, interval, seal, slug
+from tensorir.tune.schema import ESTIMATOR
 
 
 def test_what_is_written_is_what_is_read(tmp_path):

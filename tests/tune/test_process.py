@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tensorir.tune import child, process
+from tensorir.tune.group import any_runs
 from tensorir.tune.process import Worker, WorkerError, scrubbed_environment
 
 HERE = Path(__file__).parent
@@ -348,11 +349,11 @@ def test_and_with_the_parent():
 def test_a_group_of_ended_processes_is_not_waited_for():
     """Those that nobody asks for stay in it, as a guardian does in a container whose first process does not."""
     run = subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True)
-    assert process._any_runs(run.pid)
+    assert any_runs(run.pid)
     run.kill()
     os.waitid(os.P_PID, run.pid, os.WEXITED | os.WNOWAIT)
     os.killpg(run.pid, 0)  # is still there
-    assert not process._any_runs(run.pid)
+    assert not any_runs(run.pid)
     run.communicate()
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from records import ME, first, made, ok
 
-from tensorir.tune import record
-from tensorir.tune.record import MAX_DEPTH, MAX_LINE, STATUSES, BadRecord, seal, validate
+from tensorir.tune import record, schema
+from tensorir.tune.record import MAX_DEPTH, MAX_LINE, BadRecord, seal, validate
+from tensorir.tune.schema import STATUSES
 
 jsonschema = pytest.importorskip("jsonschema")
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/tuning-log.schema.json").read_text(encoding="utf-8"))
@@ -26,11 +27,11 @@ def accepted(r):
 
 def test_it_is_a_schema_and_names_every_field():
     CHECKER.check_schema(SCHEMA)
-    required = {name for name, (needed, _) in record._SCHEMA.items() if needed}
+    required = {name for name, (needed, _) in schema.SCHEMA.items() if needed}
     assert set(SCHEMA["required"]) == required
-    assert set(SCHEMA["properties"]) == set(record._SCHEMA)
+    assert set(SCHEMA["properties"]) == set(schema.SCHEMA)
     assert set(SCHEMA["properties"]["status"]["enum"]) == STATUSES
-    assert set(SCHEMA["properties"]["v"]["enum"]) == record.READ and record.VERSION in record.READ
+    assert set(SCHEMA["properties"]["v"]["enum"]) == schema.READ and record.VERSION in schema.READ
     assert str(MAX_LINE) in SCHEMA["description"] and f" {MAX_DEPTH} " in SCHEMA["description"]
 
 
@@ -72,7 +73,7 @@ VALUES = [
 
 
 def fields():
-    return [*record._SCHEMA, "something else"]
+    return [*schema.SCHEMA, "something else"]
 
 
 @pytest.mark.parametrize("field", fields())
