@@ -74,6 +74,14 @@ def test_help_loads_neither_numpy_nor_rich(args):
     assert not loaded_by(code) & {"numpy", "rich", "pyopencl", "cupy", "skopt", "scipy", "ml_dtypes"}
 
 
+def test_help_loads_the_command_line_and_errors_alone():
+    said = python(
+        "import sys\nfrom tensorir.cli.main import run\nrun(['--help'])\n"
+        "print(*{m.split('.')[1] for m in sys.modules if m.startswith('tensorir.')})"
+    )
+    assert set(said.split("\n")[-1].split()) == {"_package", "cli", "codec", "errors"}
+
+
 @pytest.mark.parametrize("first", ["tensor", "compute", "reducers", "whole", "program"])
 def test_whichever_module_is_first_operators_and_reprs_work(first):
     """``expr/whole.py`` tells tensors what their operators make, ``ir/text.py`` nodes what their repr says."""

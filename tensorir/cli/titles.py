@@ -6,19 +6,31 @@ import functools
 import inspect
 import re
 from collections.abc import Iterable
+from types import ModuleType
 from typing import TYPE_CHECKING
-
-from tensorir.ops.operators import OPERATORS
 
 if TYPE_CHECKING:
     from tensorir.tune.log import LogReader
 
-_TITLE = re.compile(rf"\b({'|'.join(sorted(OPERATORS, key=len, reverse=True))})((?: [a-z_]\w*=[\w.-]+)+)")
-
 
 def brief(text: str) -> str:
     """``text`` with each operator's title in it shortened: ``matmul m=8 n=8 k=8`` for ``… batch=1 ta=0 act=None``."""
-    return _TITLE.sub(lambda found: found[1] + _telling(found[1], found[2]), text)
+    if "=" not in text:
+        return text
+    return _title().sub(lambda found: found[1] + _telling(found[1], found[2]), text)
+
+
+def _operators() -> ModuleType:
+    from tensorir import ops  # most messages, and all help, have no titles
+
+    return ops
+
+
+@functools.cache
+def _title() -> re.Pattern[str]:
+    """An operator's title: its name, and words ``k=v``."""
+    names = sorted(_operators().OPERATORS, key=len, reverse=True)
+    return re.compile(rf"\b({'|'.join(names)})((?: [a-z_]\w*=[\w.-]+)+)")
 
 
 def _telling(op: str, parameters: str) -> str:
@@ -29,10 +41,9 @@ def _telling(op: str, parameters: str) -> str:
 @functools.cache
 def _defaults(op: str) -> frozenset[str]:
     """The words ``k=v`` of an operator's title that go without saying; never its extents."""
-    from tensorir import ops  # most messages, and all help, have no titles
-
+    ops = _operators()
     found = inspect.signature(getattr(ops, op)).parameters
-    values = {k: found[k].default for k in OPERATORS[op].flags if k in found}
+    values = {k: found[k].default for k in ops.OPERATORS[op].flags if k in found}
     return frozenset(f"{k}={int(v) if isinstance(v, bool) else v}" for k, v in values.items())
 
 
