@@ -33,7 +33,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, lanes_of, sequence, substitute, uses, walk
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
-from tensorir.lower.masks import NoMask, in_memory, mask, speculable
+from tensorir.lower.masks import NoMask, added_where, in_memory, mask, speculable
 from tensorir.lower.moves import carriers, moves
 from tensorir.target import Target
 
@@ -145,7 +145,7 @@ class _Lanes:
         if isinstance(s, Seq):
             return sequence([self.stmt(x) for x in s.stmts])
         if isinstance(s, If):
-            return If(self._same_for_all(s.cond), self.stmt(s.then))
+            return self._if(s)
         if isinstance(s, Store):
             return self._store(s)
         if isinstance(s, Let) and not self.copies_only:
@@ -155,6 +155,26 @@ class _Lanes:
         if isinstance(s, Alloc) and not self.copies_only:
             return s.replace(body=self.stmt(s.body))
         raise _Scalar("there is more in the loop than stores")
+
+    def _if(self, s: If) -> Stmt:
+        """What lanes do where a condition holds; where it ends inside of the vector, what is added is 0 beyond."""
+        try:
+            return If(self._same_for_all(s.cond), self.stmt(s.then))
+        except _Scalar:
+            added = added_where(s.cond, s.then, self.var) if self.target.kind == "cpu" else None
+            if added is None:
+                raise
+            if (first := self._first_lanes(s.cond)) is not None:
+                return _Lanes(self.var, first, self.arith, self.target, self.raw).stmt(s.then)
+            return self._store(added)
+
+    def _first_lanes(self, cond: Expr) -> int | None:
+        """So many lanes from the first one on are all in which ``cond`` holds, if they make a vector of their own."""
+        decided = [self.arith.simplify(substitute(cond, {self.var: const(k)})) for k in range(self.lanes)]
+        held = [d.value for d in decided if isinstance(d, Const)]
+        first = sum(map(bool, held))
+        whole = len(held) == self.lanes and all(held[:first]) and first in (4, 8, 16)
+        return first if whole and self.lanes % first == 0 else None
 
     def _store(self, s: Store) -> Store:
         if self._converted(s.buffer):
