@@ -61,16 +61,22 @@ def vectorize(program: Program, target: Target) -> Program:
         axes, body = bound_loops(nest)
         arith = kernel_arith(axes, body)
         raw = carriers(body) if target.family == "cuda" else set()
-        done = _vector_tiles(_Vectorize(arith, target, raw)(body), arith)
+        done = _vector_tiles(_Vectorize(arith, target, raw, _partly(body))(body), arith)
         later = target.family == "cuda" and find(body, Store, lambda x: x.later)
         return rewrap(axes, _Settle()(done) if later else done)
 
     return each_nest(program, kernel)
 
 
+def _partly(body: Stmt) -> set[Buffer]:
+    """What is written under a condition without being read first: some of it may stay as it was before."""
+    stores = [s for n in find(body, If) for s in find(n.then, Store)]
+    return {s.buffer for s in stores if not any(x.buffer is s.buffer for x in find(s.value, Load))}
+
+
 class _Vectorize(Rewriter):
-    def __init__(self, arith: Arith, target: Target, raw: set[Buffer]) -> None:
-        self.arith, self.target, self.raw = arith, target, raw
+    def __init__(self, arith: Arith, target: Target, raw: set[Buffer], partly: set[Buffer]) -> None:
+        self.arith, self.target, self.raw, self.partly = arith, target, raw, partly
 
     def on_Loop(self, n: Loop) -> Stmt:
         if n.kind is not Kind.VECTOR:
@@ -90,7 +96,7 @@ class _Vectorize(Rewriter):
         elif self.target.kind != "cpu" and lanes > 8:
             return self._in_parts(n, lanes, 8)  # vload16 and vstore16 are broken in a widely used runtime
         try:
-            return _Lanes(n.var, lanes, self.arith, self.target, self.raw).stmt(n.body)
+            return _Lanes(n.var, lanes, self.arith, self.target, self.raw, self.partly).stmt(n.body)
         except _Scalar as why:
             said = self.target.family != "cuda" or any(_moved(s) for s in find(n.body, Store))
             return n.replace(kind=Kind.UNROLL, said=f"not in vectors: {why}" if said else "")
@@ -137,8 +143,10 @@ class _Linear(Rewriter):
 class _Lanes:
     """All lanes of one loop at once."""
 
-    def __init__(self, var: Var, lanes: int, arith: Arith, target: Target, raw: set[Buffer]) -> None:
-        self.var, self.lanes, self.arith, self.target, self.raw = var, lanes, arith, target, raw
+    def __init__(
+        self, var: Var, lanes: int, arith: Arith, target: Target, raw: set[Buffer], partly: set[Buffer]
+    ) -> None:
+        self.var, self.lanes, self.arith, self.target, self.raw, self.partly = var, lanes, arith, target, raw, partly
         self.copies_only = target.family == "cuda"
 
     def stmt(self, s: Stmt) -> Stmt:
@@ -165,7 +173,9 @@ class _Lanes:
             if added is None:
                 raise
             if (first := self._first_lanes(s.cond)) is not None:
-                return _Lanes(self.var, first, self.arith, self.target, self.raw).stmt(s.then)
+                return _Lanes(self.var, first, self.arith, self.target, self.raw, self.partly).stmt(s.then)
+            if added.buffer in self.partly:
+                raise  # lanes beyond would add to what nobody has written
             return self._store(added)
 
     def _first_lanes(self, cond: Expr) -> int | None:

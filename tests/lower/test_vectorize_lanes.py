@@ -162,7 +162,7 @@ def dot(k, lanes, op=tir.sum, target=CPU):
     s = tir.Schedule(tir.compute((1,), lambda i: op(x[r] * y[r], axis=r), name="z"), target)
     s.reindex("z", f"i | r -> i, r = r/{lanes}, l = r%{lanes}")
     s.rfactor("z", "z.l")
-    s.compute_at("z.rf", "z.i").vectorize("z.rf.rf")
+    s.compute_at("z.rf", "z.i").reorder("z.rf.r", "z.rf.i", "z.rf.rf").vectorize("z.rf.rf")
     return s.partition("z.rf.r", [k // lanes])
 
 
