@@ -172,11 +172,16 @@ BYTES = ((" += ", " -= "), ("rows[i] * 24", "rows[i] * 23"), ("] + y[", "] - y["
 
 
 def another(text):
-    """The text with one byte of it changed; in C, one of each width's, as any of them may be the one that runs."""
+    """The text with one byte of it changed; in C, one of each width's, as any of them may be the one that runs.
+
+    A text that widths share stands in front, and those include it
+    """
     common, *widths = re.split(r"(?=/\* --- registers of)", text)  # what stands before them is not the kernel's
-    parts = widths or [common]
+    parts = [w for w in widths if "#define TIR_BYTES" not in w] or [common]
     pair = next(pair for pair in BYTES if all(pair[0] in part for part in parts))
-    return "".join([*([common] if widths else ()), *(part.replace(*pair, 1) for part in parts)])
+    return "".join(
+        [*([common] if widths else ()), *(w.replace(*pair, 1) if w in parts else w for w in widths or parts)]
+    )
 
 
 def changed(folder, destination, where, silently):

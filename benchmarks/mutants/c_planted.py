@@ -21,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "export"))
 import test_c_program as kernels
 
 AFTER = "  return failed == 2 ? "
-OWN = r"/\* --- registers of 64.*?(?=/\* --- registers of 32)"
+OWN = r"/\* --- registers of (?:64|TIR).*?(?=/\* --- registers of 32)"
 """The text that a processor with AVX-512 takes; then those of 32 and 16 bytes."""
 HALF, LEAST = r"/\* --- registers of 32.*?(?=/\* --- registers of 16)", r"/\* --- registers of 16.*?(?=/\* Which of)"
-ALL = r"/\* --- registers of 64.*?(?=/\* Which of)"
+ALL = r"/\* --- registers of (?:64|TIR).*?(?=/\* Which of)"
 WHOLE = r".*"
 BLOCK = "l->run(l->args, block);"
 RACE = " (a race, told by chance; the thread sanitizer tells it)"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -217,10 +217,15 @@ def core(source: Source, called: str) -> str:
 
 def _unit(source: Source, texts: Mapping[Width, Source], called: str) -> str:
     """``NAME.c``."""
-    notes = [line for line in source.text.splitlines() if line.startswith("//")]
-    parts = [*notes, PROLOGUE + C.header, f'#include "{called}.h"']
-    parts += [pool_text()]
-    parts += [_section(width, text) for width, text in texts.items()]
+    notes = [line for line in source.text.splitlines() if line.startswith("//") and not line.startswith("// s.")]
+    texts, shared = _without_shared(texts)
+    several = _of_several(texts)
+    parts = [*notes]
+    parts += ["#ifdef TIR_BYTES", f"/* --- registers of TIR_BYTES bytes */\n{several}", "#else"] if several else []
+    parts += [PROLOGUE + C.header, f'#include "{called}.h"', pool_text(), shared, _PASTE if several else ""]
+    for width, text in texts.items():
+        own = _named(_body(text), lambda name, width=width: f"{name}_{width.nbytes}")  # type: ignore[misc]
+        parts += [_section(width, _again(width, called) if several and _is_shared(text, texts) else own)]
     parts += [
         _choice(),
         _table(source, texts),
@@ -228,32 +233,81 @@ def _unit(source: Source, texts: Mapping[Width, Source], called: str) -> str:
         _run(source, called),
         _doors(source, called),
     ]
+    parts += ["#endif\n"] if several else []
     return "\n".join(x for x in parts if x)
 
 
-def _section(width: Width, source: Source) -> str:
-    """The text for one width, its names with the width behind, compiled for processors that have it."""
-    own = {name for k in source.kernels for name in (k.name, f"{k.name}_run")}
-    own |= set(re.findall(r"^static const \w+ (\w+)\[", source.text, re.MULTILINE))
-    own |= set(re.findall(r"\btir_\w+\b", source.text))
+_PASTE = """\
+/* This file includes itself for widths of registers that have the same text, with their bytes behind each name. */
+#define TIR_PASTED(name, nbytes) name##_##nbytes
+#define TIR_BEHIND(name, nbytes) TIR_PASTED(name, nbytes)
+#define TIR(name) TIR_BEHIND(name, TIR_BYTES)"""
+
+
+def _again(width: Width, called: str) -> str:
+    return f'#define TIR_BYTES {width.nbytes}\n#include "{called}.c"\n#undef TIR_BYTES'
+
+
+def _of_several(texts: Mapping[Width, Source]) -> str:
+    """The text that two widths or more have, its own names in ``TIR()``; none where all are different."""
+    shared = next((text for text in texts.values() if _is_shared(text, texts)), None)
+    return "" if shared is None else _named(_body(shared), lambda name: f"TIR({name})")
+
+
+def _is_shared(text: Source, texts: Mapping[Width, Source]) -> bool:
+    """Whether the text is one that several have, of which a file holds one."""
+    bodies = [_body(x) for x in texts.values()]
+    shared = next((x for x in bodies if bodies.count(x) > 1), None)
+    return _body(text) == shared
+
+
+def _without_shared(texts: Mapping[Width, Source]) -> tuple[dict[Width, Source], str]:
+    """The texts without the types, macros and tables that all have, and those: they are the same for any processor."""
+    found = [_FOR_ALL.findall(text.text.replace(C.header, "", 1)) for text in texts.values()]
+    same = [x for x in found[0] if all(x in others for others in found)]
+    tables = {name for x in same for name in re.findall(r"^static const \w+ (\w+)\[", x)}
+
+    def renamed(text: str) -> str:
+        return re.sub(r"\b\w+\b", lambda m: f"{m[0]}_all" if m[0] in tables else m[0], text) if tables else text
+
+    def left(text: str) -> str:
+        return renamed(_FOR_ALL.sub(lambda m: "" if m[0] in same else m[0], text))
+
+    return {w: replace(t, text=left(t.text)) for w, t in texts.items()}, renamed("".join(same)).strip()
+
+
+_FOR_ALL = re.compile(
+    r"^(?:typedef [^{}\n]*;\n|static const \w+ \w+\[[^\n]*\};\n|#if defined\(__has_builtin\)\n(?:#.*\n)*)", re.MULTILINE
+)
+
+
+def _body(source: Source) -> str:
+    """The text of a width, without comments in front of it and what all have."""
     lines = [x for x in source.text.replace(C.header, "", 1).splitlines() if not x.startswith("//")]
+    return "\n".join(lines).strip()
+
+
+def _named(body: str, renamed: Callable[[str], str]) -> str:
+    """A text whose own names are ``renamed``, and which are nobody else's."""
+    runs = re.findall(r"^void (\w+)_run\(", body, re.MULTILINE)
+    own = {name for k in runs for name in (k, f"{k}_run")}
+    own |= set(re.findall(r"^static const \w+ (\w+)\[", body, re.MULTILINE))
+    own |= set(re.findall(r"\btir_\w+\b", body))
+    body = re.sub(r"^void (\w+_run\()", r"static void \1", body, flags=re.MULTILINE)
     names = re.compile(rf"\b(?:{'|'.join(sorted(own))})\b")
-    body = names.sub(lambda m: f"{m[0]}_{width.nbytes}", "\n".join(lines).strip())
-    body = re.sub(rf"^void (\w+_run_{width.nbytes}\()", r"static void \1", body, flags=re.MULTILINE)
+    return names.sub(lambda m: renamed(m[0]), body) if own else body
+
+
+def _section(width: Width, body: str) -> str:
+    """The text for one width, compiled for processors that have it."""
     begin, end = [f"/* --- registers of {width.nbytes} bytes */"], []
     if width.features:
         target = ",".join(width.features)
         begin += ["#if defined(__x86_64__)", "#if defined(__clang__)"]
         begin += [f'#pragma clang attribute push(__attribute__((target("{target}"))), apply_to = function)']
         begin += ["#else", "#pragma GCC push_options", f'#pragma GCC target("{target}")', "#endif"]
-        end = [
-            "#if defined(__clang__)",
-            "#pragma clang attribute pop",
-            "#else",
-            "#pragma GCC pop_options",
-            "#endif",
-            "#endif",
-        ]
+        end = ["#if defined(__clang__)", "#pragma clang attribute pop", "#else", "#pragma GCC pop_options", "#endif"]
+        end += ["#endif"]
     return "\n".join([*begin, body, *end])
 
 

@@ -134,6 +134,8 @@ def _inside(made: Mapping[str, Part], place: Path, to: Sequence[str], name: str,
     export_part(next(iter(made.values())), place, to, name=name, others=made, arch=arch)
 
 
+MANIFEST_LINE = 120
+"""Characters of a line of the manifest within which a value is written whole."""
 _OWN = ("language", "source", "sources", "options", "arguments", "kernels")
 """What a body always says of itself; the rest where it is not as in the first one."""
 
@@ -314,8 +316,22 @@ def _complete(
     if maps or any(k.maps for p in shipment.parts.values() for k in p.source.kernels):
         made["tensor_maps.py"] = resources("tensorir.runtime").joinpath("tensor_maps.py").read_bytes()
     manifest["files"] = {name: {"sha256": hashlib.sha256(data).hexdigest()} for name, data in made.items()}
-    made["manifest.json"] = (json.dumps(manifest, indent=2, sort_keys=False) + "\n").encode("utf-8")
+    made["manifest.json"] = (_json(manifest) + "\n").encode("utf-8")
     return made
+
+
+def _json(value: Any, indent: str = "") -> str:
+    """JSON to be read: what fits on a line is on one."""
+    short = json.dumps(value)
+    if len(indent) + len(short) <= MANIFEST_LINE or not isinstance(value, dict | list | tuple) or not value:
+        return short
+    inner = indent + " "
+    if isinstance(value, dict):
+        items = [f"{json.dumps(str(k))}: {_json(v, inner)}" for k, v in value.items()]
+    else:
+        items = [_json(v, inner) for v in value]
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    return begin + "\n" + inner + f",\n{inner}".join(items) + "\n" + indent + end
 
 
 def _library(

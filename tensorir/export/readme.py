@@ -74,7 +74,7 @@ From another language: compile `{m["source"]}` with {" ".join(m["options"])}, an
 {_ABOUT_SIZES if m["language"] == "opencl" else ""}
 ## Schedule
 
-{_trace(m)}
+{_schedule(m)}
 {"".join(_body(m | body, package) for body in m.get("bodies", {}).values())}"""
 
 
@@ -244,6 +244,11 @@ def _launches(m: dict[str, Any]) -> str:
         for k in m["kernels"]
     )
     return "\n".join([_LAUNCHES, *rows])
+
+
+def _schedule(m: dict[str, Any]) -> str:
+    """Where the steps are: most programs have many."""
+    return "Its steps are `trace` in `manifest.json`." if m["trace"] else "None: as declared."
 
 
 def _trace(m: dict[str, Any]) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tensorir.arith.affine import Arith
-from tensorir.ir.build import COMPARE, as_expr, binary, cast, const
+from tensorir.arith.affine import Arith, same
+from tensorir.ir.build import COMPARE, as_expr, binary, cast, const, select
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import (
     Alloc,
     Binary,
     Broadcast,
     Buffer,
+    Cast,
     Expr,
     Let,
     Load,
@@ -80,3 +81,33 @@ def in_memory(s: Let, var: Var, lanes: int) -> Stmt:
     buffer = Buffer(s.var.name, (as_expr(lanes),), s.var.dtype, Scope.REGISTER)
     kept = Load(buffer, (var,), s.var.dtype)
     return Alloc(buffer, Seq((Store(buffer, (var,), s.value), substitute(s.body, {s.var: kept}))))
+
+
+def added_where(cond: Expr, body: Stmt, var: Var) -> Store | None:
+    """``if (cond) r = r + a * b`` as ``r = r + (cond ? a : 0) * (cond ? b : 0)``, where lanes of ``var`` decide; None
+    for other statements.
+
+    All that is read has the condition: it may not be there where the condition does not hold.
+    """
+    if not isinstance(body, Store) or body.buffer.scope is not Scope.REGISTER or body.adds:
+        return None
+    value = body.value
+    if not isinstance(value, Binary) or value.op != "+" or not isinstance(value.a, Load):
+        return None
+    if value.a.buffer is not body.buffer or not same(value.a.index[0], body.index[0]) or not uses(value.b, {var}):
+        return None
+    term = _zero_unless(cond, value.b)
+    return None if term is None else body.replace(value=value.replace(b=term))
+
+
+def _zero_unless(cond: Expr, e: Expr) -> Expr | None:
+    """A product of elements, each 0 where ``cond`` does not hold."""
+    if isinstance(e, Load):
+        return select(cond, e, const(0, e.dtype))
+    if isinstance(e, Cast) and e.dtype != "bool":
+        a = _zero_unless(cond, e.a)
+        return None if a is None else e.replace(a=a)
+    if isinstance(e, Binary) and e.op == "*":
+        a, b = _zero_unless(cond, e.a), _zero_unless(cond, e.b)
+        return None if a is None or b is None else e.replace(a=a, b=b)
+    return None

@@ -33,7 +33,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, lanes_of, sequence, substitute, uses, walk
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
-from tensorir.lower.masks import NoMask, in_memory, mask, speculable
+from tensorir.lower.masks import NoMask, added_where, in_memory, mask, speculable
 from tensorir.lower.moves import carriers, moves
 from tensorir.target import Target
 
@@ -61,16 +61,22 @@ def vectorize(program: Program, target: Target) -> Program:
         axes, body = bound_loops(nest)
         arith = kernel_arith(axes, body)
         raw = carriers(body) if target.family == "cuda" else set()
-        done = _vector_tiles(_Vectorize(arith, target, raw)(body), arith)
+        done = _vector_tiles(_Vectorize(arith, target, raw, _partly(body))(body), arith)
         later = target.family == "cuda" and find(body, Store, lambda x: x.later)
         return rewrap(axes, _Settle()(done) if later else done)
 
     return each_nest(program, kernel)
 
 
+def _partly(body: Stmt) -> set[Buffer]:
+    """What is written under a condition without being read first: some of it may stay as it was before."""
+    stores = [s for n in find(body, If) for s in find(n.then, Store)]
+    return {s.buffer for s in stores if not any(x.buffer is s.buffer for x in find(s.value, Load))}
+
+
 class _Vectorize(Rewriter):
-    def __init__(self, arith: Arith, target: Target, raw: set[Buffer]) -> None:
-        self.arith, self.target, self.raw = arith, target, raw
+    def __init__(self, arith: Arith, target: Target, raw: set[Buffer], partly: set[Buffer]) -> None:
+        self.arith, self.target, self.raw, self.partly = arith, target, raw, partly
 
     def on_Loop(self, n: Loop) -> Stmt:
         if n.kind is not Kind.VECTOR:
@@ -90,7 +96,7 @@ class _Vectorize(Rewriter):
         elif self.target.kind != "cpu" and lanes > 8:
             return self._in_parts(n, lanes, 8)  # vload16 and vstore16 are broken in a widely used runtime
         try:
-            return _Lanes(n.var, lanes, self.arith, self.target, self.raw).stmt(n.body)
+            return _Lanes(n.var, lanes, self.arith, self.target, self.raw, self.partly).stmt(n.body)
         except _Scalar as why:
             said = self.target.family != "cuda" or any(_moved(s) for s in find(n.body, Store))
             return n.replace(kind=Kind.UNROLL, said=f"not in vectors: {why}" if said else "")
@@ -137,15 +143,17 @@ class _Linear(Rewriter):
 class _Lanes:
     """All lanes of one loop at once."""
 
-    def __init__(self, var: Var, lanes: int, arith: Arith, target: Target, raw: set[Buffer]) -> None:
-        self.var, self.lanes, self.arith, self.target, self.raw = var, lanes, arith, target, raw
+    def __init__(
+        self, var: Var, lanes: int, arith: Arith, target: Target, raw: set[Buffer], partly: set[Buffer]
+    ) -> None:
+        self.var, self.lanes, self.arith, self.target, self.raw, self.partly = var, lanes, arith, target, raw, partly
         self.copies_only = target.family == "cuda"
 
     def stmt(self, s: Stmt) -> Stmt:
         if isinstance(s, Seq):
             return sequence([self.stmt(x) for x in s.stmts])
         if isinstance(s, If):
-            return If(self._same_for_all(s.cond), self.stmt(s.then))
+            return self._if(s)
         if isinstance(s, Store):
             return self._store(s)
         if isinstance(s, Let) and not self.copies_only:
@@ -155,6 +163,28 @@ class _Lanes:
         if isinstance(s, Alloc) and not self.copies_only:
             return s.replace(body=self.stmt(s.body))
         raise _Scalar("there is more in the loop than stores")
+
+    def _if(self, s: If) -> Stmt:
+        """What lanes do where a condition holds; where it ends inside of the vector, what is added is 0 beyond."""
+        try:
+            return If(self._same_for_all(s.cond), self.stmt(s.then))
+        except _Scalar:
+            added = added_where(s.cond, s.then, self.var) if self.target.kind == "cpu" else None
+            if added is None:
+                raise
+            if (first := self._first_lanes(s.cond)) is not None:
+                return _Lanes(self.var, first, self.arith, self.target, self.raw, self.partly).stmt(s.then)
+            if added.buffer in self.partly:
+                raise  # lanes beyond would add to what nobody has written
+            return self._store(added)
+
+    def _first_lanes(self, cond: Expr) -> int | None:
+        """So many lanes from the first one on are all in which ``cond`` holds, if they make a vector of their own."""
+        decided = [self.arith.simplify(substitute(cond, {self.var: const(k)})) for k in range(self.lanes)]
+        held = [d.value for d in decided if isinstance(d, Const)]
+        first = sum(map(bool, held))
+        whole = len(held) == self.lanes and all(held[:first]) and first in (4, 8, 16)
+        return first if whole and self.lanes % first == 0 else None
 
     def _store(self, s: Store) -> Store:
         if self._converted(s.buffer):

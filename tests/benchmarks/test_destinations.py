@@ -45,6 +45,8 @@ def test_a_sum_is_changed_once_in_each_width(script):
     before = "static int tir_n; tir_n += 1;\n" + width.format(64) + width.format(32)
     after = script.another(before)
     assert after.count("U -= w") == 2 and after.count("M += ") == 2 and "tir_n += 1" in after
+    shared = width.format("TIR_BYTES") + "/* --- registers of 64 bytes */\n#define TIR_BYTES 64\nM += 1;\n"
+    assert script.another(shared).count("-=") == 1 and "M += 1" in script.another(shared)
     assert script.another("y = a * x;\nz = a * x;") == "y = a + x;\nz = a * x;"
 
 

@@ -161,7 +161,7 @@ def test_a_changed_kernel_fails(folders, tmp_path, kernel):
     shutil.copytree(folders(kernel), folder)
     file = folder / f"{kernel.__name__}.c"
     text = file.read_text()
-    begin = text.index("/* --- registers of 64")
+    begin = text.index("/* --- registers of")  # the first text, which widths may share
     changed = text[begin:].replace("k < 17", "k < 16").replace("3.0f", "3.01f").replace("+ 1.0f", "+ 1.5f")
     assert changed != text[begin:]
     file.write_text(text[:begin] + changed)
@@ -200,12 +200,41 @@ def test_the_python_side_runs_it_too(folders):
 
 def test_a_folder_is_small_and_says_nothing_of_its_maker(folders):
     for kernel in KERNELS:
-        if kernel is winograd:
-            continue  # whose transformations are written out
         folder = folders(kernel)
         read = [f for f in folder.iterdir() if f.suffix in (".c", ".h", ".txt", ".json", ".md")]
         assert sum(f.stat().st_size for f in read) < 100_000, kernel.__name__
         assert not any("/home" in f.read_text() or "/tmp" in f.read_text() for f in read)
+
+
+@pytest.mark.parametrize("registers", ["-vector_bytes=64 -registers=32", "-vector_bytes=32", "-vector_bytes=16"])
+@pytest.mark.parametrize(("taps", "tiles"), [(3, (2, 4, 6)), (5, (2, 4))])
+def test_winograd_folders_are_small(tmp_path, registers, taps, tiles):
+    """The largest ones: planes, whose last columns are written apart, with all that a convolution may end in."""
+    w = tir.ops.conv2d(n=1, c=64, h=30, w=27, k=64, r=taps, s=taps, pad=taps // 2, bias=True, act="relu", residual=True,
+                       prepack=True, max_error=1e-3)  # fmt: skip
+    target = f"c {registers}"
+    space = w.templates["cpu_winograd"].space_for(tir.Target.parse(target))
+    configs = [space.config(n) for n in range(len(space.configs))]
+    assert {c["m"] for c in configs} == set(tiles)
+    config = next(c for c in configs if c["m"] == max(tiles) and c["fetch"])
+    folder = w.schedule(config, "cpu_winograd", target).export(tmp_path / "conv", to="c")
+    read = [f for f in folder.iterdir() if f.suffix in (".c", ".h", ".txt", ".json", ".md")]
+    assert sum(f.stat().st_size for f in read) < 100_000
+
+
+def test_widths_with_one_text_share_it(tmp_path):
+    """Vectors of eight lanes are the same for registers of 64 bytes as for those of 32, and halves for those of 16."""
+    made = tir.ops.matmul(m=33, n=20, k=17).schedule(target="c -vector_bytes=32").export(tmp_path / "one", to="c")
+    text = (made / "one.c").read_text()
+    assert text.count('#include "one.c"') == 2
+    assert text.count("registers of 16 bytes") == text.count("registers of TIR_BYTES bytes") == 1
+    assert outcome(made, "cc").returncode == 0
+    begin, end = text.index("#ifdef TIR_BYTES"), text.index('#include "one.h"')
+    changed = text[:begin] + text[begin:end].replace("+= a[", "+= 2 * a[") + text[end:]
+    assert changed != text
+    (made / "one.c").write_text(changed)
+    if platform.machine() == "x86_64":
+        assert outcome(made, "cc").returncode == 1, "what is shared is what runs"
 
 
 class Call(ctypes.Structure):

@@ -153,3 +153,30 @@ def test_numbers_are_rounded_to_narrow_floats_one_by_one():
     want = ((a / np.float32(3)).astype("f2"), b.astype("f2"), (a.astype("f8") / 3).astype("f2"))
     for got, numpys in zip(made, want, strict=True):
         assert np.array_equal(got, numpys.astype("f4"))
+
+
+def dot(k, lanes, op=tir.sum, target=CPU):
+    """A sum over k in vectors of partial sums, whose last vector is in a part of its own."""
+    x, y = (tir.placeholder((k,), name=n) for n in "xy")
+    r = tir.reduce_axis(k, name="r")
+    s = tir.Schedule(tir.compute((1,), lambda i: op(x[r] * y[r], axis=r), name="z"), target)
+    s.reindex("z", f"i | r -> i, r = r/{lanes}, l = r%{lanes}")
+    s.rfactor("z", "z.l")
+    s.compute_at("z.rf", "z.i").reorder("z.rf.r", "z.rf.i", "z.rf.rf").vectorize("z.rf.rf")
+    return s.partition("z.rf.r", [k // lanes])
+
+
+@pytest.mark.parametrize(("k", "lanes"), [(21, 8), (17, 16), (15, 4), (31, 16)])
+def test_a_sum_that_ends_inside_a_vector_adds_zeros_beyond(k, lanes):
+    s = dot(k, lanes)
+    assert s.check()
+    assert s.check(level="device")
+    assert "not in vectors" not in s.source()
+    assert s.source().count("+=") <= 3, "vectors, the last one, and their lanes"
+
+
+def test_what_is_no_sum_ends_lane_by_lane():
+    """The largest product may be negative, and 0 is none of them."""
+    s = dot(21, 8, tir.max)
+    assert s.check()
+    assert s.check(level="device")
