@@ -303,19 +303,36 @@ def _fitted(
         if smaller == tried:
             break
         tried = smaller
-        made = _replayed(s, smaller)
-        if made is None:
-            break
-        if label(made.definition) in seen:
-            return None
-        try:
-            found = lower(made.program, made.target), made.definition
-        except LoweringError as e:
-            need_own_extents(own, e)
-            break
-        if iterations(found[0]) <= ITERATIONS:
+        made = _lowered(s, smaller, own, least, seen)
+        found = made or found
+        if made is None or iterations(made[0]) <= ITERATIONS:
             break
     return found
+
+
+def _lowered(
+    s: Schedule, extents: dict[Var, int], own: Callable[[], Module], least: dict[Var, int], seen: Container[str]
+) -> tuple[Module, tuple[Tensor, ...]] | None:
+    """The trace lowered on other extents; where that is refused axes are rounded up to whole tiles, one at a time, then
+    all. None where it fits none, or those that were ``seen``.
+    """
+    up, fits = _whole_tiles(s, extents, least), False
+    rounded = [{**extents, v: n} for v, n in up.items() if n != extents[v]]
+    for trace in (s.trace.to_json(), _loosened(s)):
+        for wanted in (extents, *rounded, up):
+            try:
+                made = Schedule(resize(s.began_with, wanted), s.target).replay(trace)
+                fits = True
+                if label(made.definition) in seen:
+                    return None
+                return lower(made.program, made.target), made.definition
+            except LoweringError as e:
+                need_own_extents(own, e)
+            except TensorIRError:
+                continue
+        if fits:
+            break
+    return None
 
 
 def need_own_extents(own: Callable[[], Module], refusal: LoweringError) -> None:
@@ -327,22 +344,15 @@ def need_own_extents(own: Callable[[], Module], refusal: LoweringError) -> None:
     own()
 
 
-def _replayed(s: Schedule, extents: dict[Var, int]) -> Schedule | None:
-    """The trace on other extents; axes that must divide are rounded up, one at a time, then all."""
+def _whole_tiles(s: Schedule, extents: dict[Var, int], least: dict[Var, int]) -> dict[Var, int]:
+    """Extents rounded up to whole tiles, beyond those iterations that an algorithm has at least."""
     period = {
         v: max((p for p in _periods(s, name, n) if p < n), default=1)
         for name, (v, n) in axes_of(s.began_with).items()
         if v in extents
     }
-    up = {v: -(-n // period[v]) * period[v] for v, n in extents.items()}
-    rounded = [{**extents, v: n} for v, n in up.items() if n != extents[v]]
-    for trace in (s.trace.to_json(), _loosened(s)):
-        for wanted in (extents, *rounded, up):
-            try:
-                return Schedule(resize(s.began_with, wanted), s.target).replay(trace)
-            except TensorIRError:
-                continue
-    return None
+    apart = {v: least.get(v, 1) - 1 for v in extents}
+    return {v: apart[v] - (apart[v] - n) // period[v] * period[v] for v, n in extents.items()}
 
 
 def _loosened(s: Schedule) -> str:

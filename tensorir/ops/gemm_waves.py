@@ -80,7 +80,7 @@ def each_sums(
         return
     out = last_stage(s, "c")
     first, second = (extent_of(s, f"{name}.i") for name in ("head", "rest"))
-    tail = s.cut(f"{out}.i", first).name
+    tail = s.cut(f"{out}.i", -second).name
     yield Sums("head", out, "head", [], [], ""), {**c, "splits": 1}, {**p, "m": first}
     stage = partial_sums(s, c, p, step, "rest")
     add_up(s, p, [], tail, "rest")

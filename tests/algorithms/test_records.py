@@ -9,6 +9,7 @@ import tensorir as tir
 from tensorir.api.candidate import prepare
 from tensorir.api.identity import describe, identity_of
 from tensorir.api.resumed import current
+from tensorir.codec import encode
 from tensorir.runtime.device import devices, open_device
 from tensorir.tune.store import LogReader, LogWriter
 
@@ -27,7 +28,7 @@ def note(log, before):
     identity = identity_of(w, describe(device))
     config = w.templates["cpu_winograd"].space_for(device.target).default
     made = prepare(w, "cpu_winograd", config, device.target)
-    known = dict(made.known)
+    known = encode(made.known)
     assert known["trace"][0] == ["redeclare", ["winograd"], {"tile": config["m"], "panel": 16}]
     if before:
         text = "\n".join(x for x in made.source.text.split("\n") if not x.startswith("// s.redeclare("))

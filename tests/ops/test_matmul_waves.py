@@ -67,6 +67,15 @@ def test_the_rest_is_proved(template):
     assert beyond(w, {**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template]).check()
 
 
+@pytest.mark.parametrize("template", TILES)
+def test_checks_reach_other_shapes_where_whole_blocks_are_left(template):
+    """Steps fit rows of whole blocks beyond the rest: other extents are rounded up to them."""
+    w = work(template, m=200)
+    verdict = beyond(w, {**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template]).check()
+    assert verdict and len(verdict.shapes) >= 3
+    assert all("c.i=200" not in x for x in verdict.shapes[1:])
+
+
 @emulated
 def test_results_leave_as_without_a_rest():
     for template, way in (("gpu_tensor", "*(uint4 *)(out +"), ("gpu_hopper", "tir_tma_store(&out_map")):

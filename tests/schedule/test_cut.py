@@ -41,6 +41,14 @@ def test_the_cut_may_lie_elsewhere():
     assert s.check()
 
 
+def test_a_cut_may_count_from_the_end():
+    s, same = two_parts(m=20), two_parts(m=20)
+    s.cut("c.i", -12)
+    same.cut("c.i", 8)
+    assert str(s) == str(same) and str(s.trace) == "s.cut('c.i', -12)"
+    assert s.check()
+
+
 def test_several_cuts_of_any_loop():
     s = two_parts()
     tail = s.cut("c.j", 3)
@@ -93,6 +101,7 @@ def chained(act):
     [
         ("cut.inside", lambda s: s.cut("C.i", 12)),
         ("cut.inside", lambda s: s.cut("C.i", 0)),
+        ("cut.inside", lambda s: s.cut("C.i", -12)),
         ("cut.spatial", lambda s: s.cut("C.k", 3)),
         ("cut.own-nest", lambda s: s.compute_at("C", "R.i").cut("R.i", 3)),
         ("cut.serial", lambda s: s.bind("R.j", "thread.x").cut("R.i", 3)),

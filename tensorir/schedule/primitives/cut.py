@@ -21,6 +21,8 @@ def cut(self: Scheduled[H], axis: Name, at: int) -> H:
     """Make two nests of one at the root: iterations of ``axis`` below ``at``, and in a stage ``<stage>.tail`` the
     others, which is returned. Each becomes a kernel of its own, scheduled by itself.
 
+    at: a number of iterations from the first one on; a negative one counts from the last one back
+
     Conditions that one of the nests decides are gone there, and with them what it does not read. Loops are still
     serial: index-set splitting, of a stage that is at the root and shares its loops with no other.
     """
@@ -46,9 +48,10 @@ def _cut(program: Program, loop: Loop, at: int) -> Rewrite:
     if own or any(it.axis is not Axis.SPATIAL for _, it in driven_by(loop)):
         message = f"iterations of {loop.var.name} go on with what others have made"
         raise _refuse("cut.spatial", message, loop, "a loop over the result's own dimensions")
+    at, asked = at + extent if at < 0 else at, at
     if not 0 < at < extent:
-        raise _refuse("cut.inside", f"{loop.var.name} runs over {extent} iterations: {at} leaves one nest empty", loop,
-                      f"1 to {extent - 1}")  # fmt: skip
+        raise _refuse("cut.inside", f"{loop.var.name} runs over {extent} iterations: {asked} leaves one nest empty",
+                      loop, f"1 to {extent - 1}")  # fmt: skip
     name = unique(f"{stage.name}.tail", index.names())
     fresh: dict[Var, Any] = {x.var: Var(f"{name}.{x.var.name.removeprefix(f'{stage.name}.')}", "index") for x in loops}
     ranges = {x.var: (0.0, constant_extent(x, "cut.symbolic-extent") - 1.0) for x in loops}
