@@ -74,8 +74,7 @@ def test_a_part_of_an_array_is_not_padded_by_what_follows(first):
 
 
 @emulated
-@pytest.mark.parametrize("eager", [False, True])
-def test_what_threads_make_of_tiles_is_read_before_they_make_the_next(eager):
+def test_what_threads_make_of_tiles_is_read_before_they_make_the_next():
     """Tiles of int8 that threads widen: products that read them are waited for in each iteration."""
     a, b = tir.placeholder((128, 256), "float16", name="a"), tir.placeholder((64, 256), "int8", name="b")
     wide = tir.compute((64, 256), lambda j, x: tir.cast(b[j, x], "float16") * 2.0, name="wide")
@@ -87,9 +86,10 @@ def test_what_threads_make_of_tiles_is_read_before_they_make_the_next(eager):
     assert s.check()
     rng = np.random.default_rng(0)
     arrays = [rng.integers(-3, 4, p.shape).astype(numpy_dtype(p.dtype)) for p in s.emitted().inputs]
-    got = emulate(s.emitted(), arrays, eager=eager)
-    assert not got.problems, got.problems
-    assert np.array_equal(got.outputs[0], 4 * arrays[0].astype(np.float32) @ arrays[1].astype(np.float32).T)
+    for eager in (False, True):
+        got = emulate(s.emitted(), arrays, eager=eager)
+        assert not got.problems, (eager, got.problems)
+        assert np.array_equal(got.outputs[0], 4 * arrays[0].astype(np.float32) @ arrays[1].astype(np.float32).T), eager
 
 
 @emulated
