@@ -183,13 +183,14 @@ def filters(n, h, c, k):
     dw = tir.nn.conv2d_backward_weight(x, dy, (3, 3), pad=1, layout="NHWC", accumulate="float32")
     t = tir.reduce_axis(n * h * h, name="t")
     grad = tir.compute((n * h * h, k), lambda t, k: dy[t // (h * h), t // h % h, t % h, k], name="grad")
-    columns = tir.compute(
-        (3, 3, n * h * h, c),
-        lambda r, s, t, c: x.get(t // (h * h), t // h % h + (r - 1), t % h + (s - 1), c, fill=0), name="columns")  # fmt: skip
+
+    def column(r, s, t, c):
+        return x.get(t // (h * h), t // h % h + (r - 1), t % h + (s - 1), c, fill=0)
 
     def term(r, s, k, c):
         return tir.cast(grad[t, k], "float32") * tir.cast(columns[r, s, t, c], "float32")
 
+    columns = tir.compute((3, 3, n * h * h, c), column, name="columns")
     sums = tir.compute((3, 3, k, c), lambda r, s, k, c: tir.sum(term(r, s, k, c), axis=t), name="sums")
     return dw, tir.compute(dw.shape, lambda k, r, s, c: sums[r, s, k, c], name="dw")
 
