@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Shape = Mapping[str, Any]
 
-GRADIENT = Sums("dx", "dy_spread", "n, h, w, c | k, r, s", "n, h, w", "c", "k", "n")
+GRADIENT = Sums("dx", "dy_spread", "n, h, w, c | k, -r, -s", "n, h, w", "c", "k", "n")
 """What ``nn.conv2d_backward_data`` declares, channels last."""
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.api.workload import Template
 from tensorir.intrin.hopper import ROWS
-from tensorir.ops.common import Config, written_by
+from tensorir.ops.common import Config, out_stage, written_by
 from tensorir.ops.conv_im2col import STORED, gone_through, leave_in_tiles, pixels
 from tensorir.ops.gemm_blocks import Operand, Sums, part_length, sums_of
 from tensorir.ops.gemm_hopper import hopper_block, hopper_space, product_by_warpgroups, stored_whole, warpgroups
@@ -96,16 +96,17 @@ def gpu_hopper(s: Schedule, c: Config, shape: Shape, target: Target) -> Schedule
     p, own, image = product(shape), ["z"] if shape["groups"] > 1 else [], image_of(shape)
     z = "".join(f"{v}, " for v in own)
     as_product(s, shape)
-    if stored_whole(c, p):
-        s.reindex("cast", "k, r, s, c -> i = k, j = (r, s, c)", {"c": STORED}, name="rows", writes="i, j")
-        out = "cast.out"
+    rows = out_stage(s, "dw") if stored_whole(c, p) else ""
+    if rows:
+        s.reindex(rows, "k, r, s, c -> i = k, j = (r, s, c)", {"c": STORED}, name="rows", writes="i, j")
+        out = f"{rows}.out"
         _as_matrix(s, out, shape)
         sums = Sums("dw", out, written_by(s, "dw"), [f"{out}.{v}" for v in own], [f"dw.{v}" for v in own], z)
     else:
         sums = sums_of(s, c, p, STEP, "warp", "dw", lambda out: _as_matrix(s, out, shape))
 
     def leave(wi: Any, i: Any, j: Any) -> None:
-        leave_in_tiles(s, "cast", wi, i, j, shape["dtype"])
+        leave_in_tiles(s, rows, wi, i, j, shape["dtype"])
 
     given = {"a": Operand("dy_packed", z), "b": Operand(f"{image}_packed", z)}
     product_by_warpgroups(s, c, p, sums, given, target, leave)

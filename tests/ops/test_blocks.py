@@ -49,7 +49,7 @@ def test_what_turning_filters_stages_is_what_the_space_counts(taps, channels):
     work, target = tir.ops.conv2d(**shape), "cuda -arch=sm_90 -shared_optin_bytes=1000000"
     source = work.schedule(template="gpu_warp", target=target).emitted()
     step = work.templates["gpu_warp"].space_for(Target.parse(target)).default["bk"]
-    (have,) = [k.shared_bytes for k in source.kernels if k.name.startswith("taps")]
+    (have,) = [k.shared_bytes for k in source.kernels if k.name.startswith("w_packed")]
     assert have == conv_warp.packed_bytes({**shape, "cg": channels, "bk": step, "dtype": "float32"})
 
 

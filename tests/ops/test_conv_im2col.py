@@ -72,7 +72,7 @@ def test_schedules_are_proved(given):
 def test_copies_and_maps():
     """One copy a step: the first pixel from the tile's number, the tap as an offset; results are rows of a matrix."""
     source = lined(work(n=5, h=14, w=9, r=3, s=2, stride=2, dilation=2, pad=1, c=128)).emitted()
-    x, y = ({m.array: m for m in source.kernels[0].maps}[name] for name in ("x", "cast"))
+    x, y = ({m.array: m for m in source.kernels[0].maps}[name] for name in ("x", "out"))
     assert (x.shape, x.box, x.steps, x.swizzle) == ((5, 14, 9, 128), (128, 64), (1, 2, 2, 1), 128)
     assert (x.lower, x.upper) == ((-1, -1), (-1 + 2 * 6 - 14, -1 + 2 * 5 - 9))
     assert (y.shape, y.box, y.steps, y.lower) == ((5 * 6 * 5, 64), (64, 64), (), ())

@@ -95,7 +95,7 @@ def test_copies_and_maps():
     """Of a step of 64 pixels: a copy of 64 filters' gradients, and one of 64 channels under each of three taps."""
     source = scheduled(work(n=5, h=14, w=9, r=3, s=2, stride=2, k=72), bn=192).emitted()
     (kernel,) = source.kernels
-    x, dy, dw = ({m.array: m for m in kernel.maps}[name] for name in ("x", "dy", "cast"))
+    x, dy, dw = ({m.array: m for m in kernel.maps}[name] for name in ("x", "dy", "out"))
     assert (x.shape, x.box, x.steps, x.swizzle) == ((5, 14, 9, 64), (64, 64), (1, 2, 2, 1), 128)
     assert (dy.shape, dy.box, dy.lower) == ((5 * 7 * 5, 72), (64, 64), ())
     assert (dw.shape, dw.box) == ((72, 3, 2, 64), (64, 1, 1, 64))
@@ -115,7 +115,7 @@ def test_parts_meet_in_a_second_kernel():
 @pytest.mark.parametrize(
     ("array", "change"),
     [("x", dict(lower=(0, -1))), ("x", dict(upper=(-2, 0))), ("x", dict(steps=(1, 1, 2, 1))), ("x", dict(box=(32, 64))),
-     ("x", dict(swizzle=0)), ("dy", dict(swizzle=0)), ("dy", dict(box=(32, 64))), ("cast", dict(swizzle=0))],
+     ("x", dict(swizzle=0)), ("dy", dict(swizzle=0)), ("dy", dict(box=(32, 64))), ("out", dict(swizzle=0))],
 )  # fmt: skip
 def test_other_maps_are_found(array, change):
     made = work(n=3, h=13, w=9, r=3, s=2, stride=2)

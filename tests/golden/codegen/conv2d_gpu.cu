@@ -1,143 +1,143 @@
 // y float32[1, 16, 8, 8] from x float32[1, 8, 8, 8], w float32[16, 8, 3, 3]
 // alignment in bytes: y 16
 // launch y_kernel: blocks (2, 1, 1), threads (32, 2, 2), shared 12288 B
-// s.split('y.k', [16], names=['y.i'])
-// s.reorder('y.i', 'y.n', 'y.p', 'y.q')
-// s.fuse('y.p', 'y.q')
-// s.fuse('y.n', 'y.p&q', name='y.j')
-// s.split('y.i', [None, 2, 32])
-// s.split('y.j', [None, 2, 16])
-// s.reorder('y.i.0', 'y.j.0', 'y.i.1', 'y.j.1', 'y.i.2', 'y.j.2')
-// s.bind('y.i.1', 'warp.y')
-// s.bind('y.j.1', 'warp.x')
-// s.bind('y.i.0', 'block.y')
-// s.bind('y.j.0', 'block.x')
-// s.compute_at('sums', 'y.j.1')
-// s.set_scope('sums', 'warp')
-// s.layout('sums', 'i, j -> i/4%8, j/4%4 | i/32, j/16, i%4, j%4')
-// s.split('sums.k', [None, 16])
-// s.reorder('sums.k.0', 'sums.k.1', 'sums.i', 'sums.j')
-// s.stage_in('taps', 'sums.k.0', 'shared', layout='i, k -> k, i/4 ^ k/4%4*2, i%4')
-// s.stage_in('taps_shared', 'sums.k.1', 'warp', layout='i, k -> i/4%8, *4 | k, i/32, i%4')
-// s.stage_in('columns', 'sums.k.0', 'shared', layout='k, j -> k, j')
-// s.stage_in('columns_shared', 'sums.k.1', 'warp', layout='k, j -> *8, j/4%4 | k, j/16, j%4')
-// s.unroll('sums.k.1')
-// s.pipeline('sums.k.0')
-// s.compute_inline('taps')
-// s.compute_inline('columns')
+// s.reindex('y', 'n, k, p, q | c, r, s -> i = k, j = (n, p, q), k = (r, s, c)', pad={'c': 1}, reads={'x_pad': 'k, j', 'w': 'i, k'}, writes='i, j')
+// s.reindex('y.out', 'p, q -> p = (p, q)')
+// s.reindex('y.out', 'n, k, p -> i = k, j = (n, p)')
+// s.split('y.out.i', [None, 2, 32])
+// s.split('y.out.j', [None, 2, 16])
+// s.reorder('y.out.i.0', 'y.out.j.0', 'y.out.i.1', 'y.out.j.1', 'y.out.i.2', 'y.out.j.2')
+// s.bind('y.out.i.1', 'warp.y')
+// s.bind('y.out.j.1', 'warp.x')
+// s.bind('y.out.i.0', 'block.y')
+// s.bind('y.out.j.0', 'block.x')
+// s.compute_at('y', 'y.out.j.1')
+// s.set_scope('y_packed', 'warp')
+// s.layout('y_packed', 'i, j -> i/4%8, j/4%4 | i/32, j/16, i%4, j%4')
+// s.split('y.k', [None, 16])
+// s.reorder('y.k.0', 'y.k.1', 'y.i', 'y.j')
+// s.stage_in('w_packed', 'y.k.0', 'shared', layout='i, k -> k, i/4 ^ k/4%4*2, i%4')
+// s.stage_in('w_packed_shared', 'y.k.1', 'warp', layout='i, k -> i/4%8, *4 | k, i/32, i%4')
+// s.stage_in('x_pad_packed', 'y.k.0', 'shared', layout='k, j -> k, j')
+// s.stage_in('x_pad_packed_shared', 'y.k.1', 'warp', layout='k, j -> *8, j/4%4 | k, j/16, j%4')
+// s.unroll('y.k.1')
+// s.pipeline('y.k.0')
+// s.compute_inline('w_packed')
+// s.compute_inline('x_pad_packed')
+// s.compute_inline('x_pad')
 
 extern "C" __global__ void __launch_bounds__(128)
 y_kernel(const float *__restrict__ x, const float *__restrict__ w, float *__restrict__ y)
 {
-  __align__(16) __shared__ float columns_shared[512];
-  __align__(16) __shared__ float taps_shared[1024];
-  __align__(16) __shared__ float columns_shared_1[512];
-  __align__(16) __shared__ float taps_shared_1[1024];
-  const int j_0 = blockIdx.x;
-  const int i_1 = threadIdx.z;
-  const int j_1 = threadIdx.y;
+  __align__(16) __shared__ float x_pad_packed_shared[512];
+  __align__(16) __shared__ float w_packed_shared[1024];
+  __align__(16) __shared__ float x_pad_packed_shared_1[512];
+  __align__(16) __shared__ float w_packed_shared_1[1024];
+  const int out_j_0 = blockIdx.x;
+  const int out_i_1 = threadIdx.z;
+  const int out_j_1 = threadIdx.y;
   const int lane = threadIdx.x;
-  __align__(16) float sums[16];
+  __align__(16) float y_packed[16];
   #pragma unroll
   for (int init_i_0 = 0; init_i_0 < 4; ++init_i_0) {
     #pragma unroll
     for (int init_j_0 = 0; init_j_0 < 4; ++init_j_0)
-      sums[init_i_0 * 4 + init_j_0] = 0.0f;
+      y_packed[init_i_0 * 4 + init_j_0] = 0.0f;
   }
-  float taps_shared_next[8];
-  const int w_at = i_1 * 288 + j_1 * 144 + lane / 16 * 72;
+  float w_packed_shared_next[8];
+  const int w_at = out_i_1 * 288 + out_j_1 * 144 + lane / 16 * 72;
   for (int n = 0; n < 8; ++n) {
     const int e = lane % 16;
-    taps_shared_next[n] = n * 8 + i_1 * 4 + j_1 * 2 + lane / 16 < 16 ? w[w_at + n * 576 + e % 8 * 9 + e / 8] : 0.0f;
+    w_packed_shared_next[n] = n * 8 + out_i_1 * 4 + out_j_1 * 2 + lane / 16 < 16 ? w[w_at + n * 576 + e % 8 * 9 + e / 8] : 0.0f;
   }
-  const int taps_shared_at = lane % 16 * 64 + j_1 * 2 + lane / 16;
+  const int w_packed_shared_at = lane % 16 * 64 + out_j_1 * 2 + lane / 16;
   for (int n = 0; n < 8; ++n)
-    taps_shared_1[taps_shared_at + (n * 2 + i_1 ^ lane % 16 / 4 * 2) * 4] = taps_shared_next[n];
-  float columns_shared_next[4];
-  const int x_at = i_1 * 128 + j_1 * 64 + j_0 * 32 + lane;
+    w_packed_shared_1[w_packed_shared_at + (n * 2 + out_i_1 ^ lane % 16 / 4 * 2) * 4] = w_packed_shared_next[n];
+  float x_pad_packed_shared_next[4];
+  const int x_at = out_i_1 * 128 + out_j_1 * 64 + out_j_0 * 32 + lane;
   for (int n = 0; n < 4; ++n)
-    columns_shared_next[n] = 1 <= j_0 * 4 + lane / 8 && 1 <= lane % 8 + n / 2 ? x[x_at + n % 2 * 256 + n / 2 - 9] : 0.0f;
-  const int columns_shared_at = i_1 * 64 + j_1 * 32 + lane;
+    x_pad_packed_shared_next[n] = 1 <= out_j_0 * 4 + lane / 8 && 1 <= lane % 8 + n / 2 ? x[x_at + n % 2 * 256 + n / 2 - 9] : 0.0f;
+  const int x_pad_packed_shared_at = out_i_1 * 64 + out_j_1 * 32 + lane;
   for (int n = 0; n < 4; ++n)
-    columns_shared_1[columns_shared_at + n * 128] = columns_shared_next[n];
+    x_pad_packed_shared_1[x_pad_packed_shared_at + n * 128] = x_pad_packed_shared_next[n];
   __syncthreads();
-  const int w_at2 = i_1 * 288 + j_1 * 144 + lane / 16 * 72;
-  const int x_at2 = i_1 * 128 + j_1 * 64 + j_0 * 32 + lane;
-  const int columns_shared_at2 = j_1 * 16 + lane % 4 * 4;
-  const int taps_shared_at2 = lane % 16 * 64 + j_1 * 2 + lane / 16;
-  const int columns_shared_at3 = i_1 * 64 + j_1 * 32 + lane;
-  const int columns_shared_at4 = j_1 * 16 + lane % 4 * 4;
-  const int taps_shared_at3 = lane % 16 * 64 + j_1 * 2 + lane / 16;
-  const int columns_shared_at5 = i_1 * 64 + j_1 * 32 + lane;
+  const int w_at2 = out_i_1 * 288 + out_j_1 * 144 + lane / 16 * 72;
+  const int x_at2 = out_i_1 * 128 + out_j_1 * 64 + out_j_0 * 32 + lane;
+  const int x_pad_packed_shared_at2 = out_j_1 * 16 + lane % 4 * 4;
+  const int w_packed_shared_at2 = lane % 16 * 64 + out_j_1 * 2 + lane / 16;
+  const int x_pad_packed_shared_at3 = out_i_1 * 64 + out_j_1 * 32 + lane;
+  const int x_pad_packed_shared_at4 = out_j_1 * 16 + lane % 4 * 4;
+  const int w_packed_shared_at3 = lane % 16 * 64 + out_j_1 * 2 + lane / 16;
+  const int x_pad_packed_shared_at5 = out_i_1 * 64 + out_j_1 * 32 + lane;
   for (int k_0 = 0; k_0 < 3; ++k_0) {
-    float columns_shared_next_1[4];
-    float taps_shared_next_1[8];
+    float x_pad_packed_shared_next_1[4];
+    float w_packed_shared_next_1[8];
     if (k_0 < 2) {
       for (int n = 0; n < 8; ++n) {
         const int e = lane % 16;
-        taps_shared_next_1[n] = n * 8 + i_1 * 4 + j_1 * 2 + lane / 16 < 16 ? w[w_at2 + n * 576 + e % 8 * 9 + k_0 * 4 + e / 8 + 2] : 0.0f;
+        w_packed_shared_next_1[n] = n * 8 + out_i_1 * 4 + out_j_1 * 2 + lane / 16 < 16 ? w[w_at2 + n * 576 + e % 8 * 9 + k_0 * 4 + e / 8 + 2] : 0.0f;
       }
       for (int n = 0; n < 4; ++n) {
         const int e = k_0 * 8 + n + 4;
         const int e1 = k_0 * 4 + n / 2 + 2;
-        columns_shared_next_1[n] = 1 <= j_0 * 4 + lane / 8 + e / 6 && j_0 * 4 + lane / 8 + e / 6 < 9 && 1 <= lane % 8 + e1 % 3 && lane % 8 + e1 % 3 < 9 ? x[x_at2 + n % 2 * 256 + e / 6 * 8 + e1 % 3 - 9] : 0.0f;
+        x_pad_packed_shared_next_1[n] = 1 <= out_j_0 * 4 + lane / 8 + e / 6 && out_j_0 * 4 + lane / 8 + e / 6 < 9 && 1 <= lane % 8 + e1 % 3 && lane % 8 + e1 % 3 < 9 ? x[x_at2 + n % 2 * 256 + e / 6 * 8 + e1 % 3 - 9] : 0.0f;
       }
     }
     #pragma unroll
     for (int k_1 = 0; k_1 < 16; ++k_1) {
-      __align__(16) float columns_shared_warp[4];
-      __align__(16) float taps_shared_warp[4];
-      *(float4 *)(taps_shared_warp) = *(float4 *)(taps_shared_1 + k_1 * 64 + (i_1 * 8 + lane / 4 ^ k_1 / 4 * 2) * 4);
-      *(float4 *)(columns_shared_warp) = *(float4 *)(columns_shared_1 + columns_shared_at2 + k_1 * 32);
+      __align__(16) float x_pad_packed_shared_warp[4];
+      __align__(16) float w_packed_shared_warp[4];
+      *(float4 *)(w_packed_shared_warp) = *(float4 *)(w_packed_shared_1 + k_1 * 64 + (out_i_1 * 8 + lane / 4 ^ k_1 / 4 * 2) * 4);
+      *(float4 *)(x_pad_packed_shared_warp) = *(float4 *)(x_pad_packed_shared_1 + x_pad_packed_shared_at2 + k_1 * 32);
       #pragma unroll
       for (int i_0 = 0; i_0 < 4; ++i_0) {
         #pragma unroll
-        for (int sums_j_0 = 0; sums_j_0 < 4; ++sums_j_0)
-          sums[i_0 * 4 + sums_j_0] += taps_shared_warp[i_0] * columns_shared_warp[sums_j_0];
+        for (int j_0 = 0; j_0 < 4; ++j_0)
+          y_packed[i_0 * 4 + j_0] += x_pad_packed_shared_warp[j_0] * w_packed_shared_warp[i_0];
       }
     }
     if (k_0 < 2) {
       for (int n = 0; n < 8; ++n)
-        taps_shared[taps_shared_at2 + (n * 2 + i_1 ^ lane % 16 / 4 * 2) * 4] = taps_shared_next_1[n];
+        w_packed_shared[w_packed_shared_at2 + (n * 2 + out_i_1 ^ lane % 16 / 4 * 2) * 4] = w_packed_shared_next_1[n];
       for (int n = 0; n < 4; ++n)
-        columns_shared[columns_shared_at3 + n * 128] = columns_shared_next_1[n];
+        x_pad_packed_shared[x_pad_packed_shared_at3 + n * 128] = x_pad_packed_shared_next_1[n];
     }
     __syncthreads();
     if (k_0 < 2) {
-      float columns_shared_next_2[4];
-      float taps_shared_next_2[8];
+      float x_pad_packed_shared_next_2[4];
+      float w_packed_shared_next_2[8];
       for (int n = 0; n < 8; ++n) {
         const int e = lane % 16;
-        taps_shared_next_2[n] = n * 8 + i_1 * 4 + j_1 * 2 + lane / 16 < 16 && k_0 * 32 + e < 40 ? w[w_at2 + n * 576 + e % 8 * 9 + k_0 * 4 + e / 8 + 4] : 0.0f;
+        w_packed_shared_next_2[n] = n * 8 + out_i_1 * 4 + out_j_1 * 2 + lane / 16 < 16 && k_0 * 32 + e < 40 ? w[w_at2 + n * 576 + e % 8 * 9 + k_0 * 4 + e / 8 + 4] : 0.0f;
       }
       for (int n = 0; n < 4; ++n) {
         const int e = k_0 * 8 + n + 2;
         const int e1 = k_0 * 4 + n / 2 + 1;
-        columns_shared_next_2[n] = k_0 * 32 + n * 4 + i_1 * 2 + j_1 < 40 && j_0 * 4 + lane / 8 + e / 6 < 8 && 1 <= lane % 8 + e1 % 3 && lane % 8 + e1 % 3 < 9 ? x[x_at2 + n % 2 * 256 + e / 6 * 8 + e1 % 3 - 1] : 0.0f;
+        x_pad_packed_shared_next_2[n] = k_0 * 32 + n * 4 + out_i_1 * 2 + out_j_1 < 40 && out_j_0 * 4 + lane / 8 + e / 6 < 8 && 1 <= lane % 8 + e1 % 3 && lane % 8 + e1 % 3 < 9 ? x[x_at2 + n % 2 * 256 + e / 6 * 8 + e1 % 3 - 1] : 0.0f;
       }
       #pragma unroll
       for (int k_1 = 0; k_1 < 16; ++k_1) {
-        __align__(16) float columns_shared_warp_1[4];
-        __align__(16) float taps_shared_warp_1[4];
-        *(float4 *)(taps_shared_warp_1) = *(float4 *)(taps_shared + k_1 * 64 + (i_1 * 8 + lane / 4 ^ k_1 / 4 * 2) * 4);
-        *(float4 *)(columns_shared_warp_1) = *(float4 *)(columns_shared + columns_shared_at4 + k_1 * 32);
+        __align__(16) float x_pad_packed_shared_warp_1[4];
+        __align__(16) float w_packed_shared_warp_1[4];
+        *(float4 *)(w_packed_shared_warp_1) = *(float4 *)(w_packed_shared + k_1 * 64 + (out_i_1 * 8 + lane / 4 ^ k_1 / 4 * 2) * 4);
+        *(float4 *)(x_pad_packed_shared_warp_1) = *(float4 *)(x_pad_packed_shared + x_pad_packed_shared_at4 + k_1 * 32);
         #pragma unroll
         for (int i_0 = 0; i_0 < 4; ++i_0) {
           #pragma unroll
-          for (int sums_j_0 = 0; sums_j_0 < 4; ++sums_j_0)
-            sums[i_0 * 4 + sums_j_0] += taps_shared_warp_1[i_0] * columns_shared_warp_1[sums_j_0];
+          for (int j_0 = 0; j_0 < 4; ++j_0)
+            y_packed[i_0 * 4 + j_0] += x_pad_packed_shared_warp_1[j_0] * w_packed_shared_warp_1[i_0];
         }
       }
       for (int n = 0; n < 8; ++n)
-        taps_shared_1[taps_shared_at3 + (n * 2 + i_1 ^ lane % 16 / 4 * 2) * 4] = taps_shared_next_2[n];
+        w_packed_shared_1[w_packed_shared_at3 + (n * 2 + out_i_1 ^ lane % 16 / 4 * 2) * 4] = w_packed_shared_next_2[n];
       for (int n = 0; n < 4; ++n)
-        columns_shared_1[columns_shared_at5 + n * 128] = columns_shared_next_2[n];
+        x_pad_packed_shared_1[x_pad_packed_shared_at5 + n * 128] = x_pad_packed_shared_next_2[n];
     }
     __syncthreads();
   }
-  const int y_at = i_1 * 2048 + lane / 4 * 256 + j_0 * 32 + j_1 * 16 + lane % 4 * 4;
+  const int y_at = out_i_1 * 2048 + lane / 4 * 256 + out_j_0 * 32 + out_j_1 * 16 + lane % 4 * 4;
   #pragma unroll
-  for (int i_2_0 = 0; i_2_0 < 4; ++i_2_0)
-    if (i_1 * 32 + lane / 4 * 4 + i_2_0 < 16)
-      *(float4 *)(y + y_at + i_2_0 * 64) = *(float4 *)(sums + i_2_0 * 4);
+  for (int out_i_2_0 = 0; out_i_2_0 < 4; ++out_i_2_0)
+    if (out_i_1 * 32 + lane / 4 * 4 + out_i_2_0 < 16)
+      *(float4 *)(y + y_at + out_i_2_0 * 64) = *(float4 *)(y_packed + out_i_2_0 * 4);
 }
