@@ -97,6 +97,5 @@ def view(s: Schedule, shape: Shape, f: Shape) -> None:
     said |= {f"{v}": f"{x}/{stride}" for v, x in zip("pqrs", "hwrs", strict=True)}
     sort_sums(s, "dx", declared, {**said, **rest}, f)
     for part, pixel, taps in (("a", "u", "r"), ("b", "v", "s")):
-        first = (shape[taps] - 1 - pad) % stride  # the remainder of rows, or columns, that hold dy
-        ahead = f"(dx.{pixel} + {stride - 1 - first}) // {stride}"
-        s.keep_term(f"dx.{part}", f"{first} - dx.{pixel} + {stride} * ({ahead})")
+        nearest = (shape[taps] - 1 - pad) % stride  # what is left of rows, or columns, that hold dy
+        s.keep_term(f"dx.{part}", f"{stride - 1} - (dx.{pixel} + {stride - 1 - nearest}) % {stride}")

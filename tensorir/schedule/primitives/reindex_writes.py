@@ -185,9 +185,9 @@ class _Again(Rewriter):
         return all(self.there.proves(c) for both in ends for c in both)
 
     def _counted(self, value: Expr, other: Expr, conds: Sequence[Expr]) -> Expr:
-        """``value`` where ``conds`` hold; one condition where it is a choice already, of ``other`` elsewhere."""
+        """``value`` where ``conds`` hold; one condition where it is choices already, of ``other`` elsewhere."""
         wanted = list(conds)
-        if wanted and isinstance(value, Select) and same(value.b, other):
+        while wanted and isinstance(value, Select) and same(value.b, other):
             wanted, value = [*conjuncts(value.cond), *wanted], value.a
         return select(conjunction(weakest(wanted, self.arith)), value, other) if wanted else value
 

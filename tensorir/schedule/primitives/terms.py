@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from tensorir.arith.affine import Arith
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_text
-from tensorir.ir.build import as_int, const
+from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Binary, Const, Expr, Iter, Load, Loop, Program, Stage, Store, Update, Var
 from tensorir.ir.visit import Rewriter, find, substitute
@@ -62,7 +62,7 @@ def _keep_term(program: Program, loop: Loop, said: str) -> Rewrite:
     left = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it is not axis]
     arith = Arith({it.var: (0, max(as_int(it.extent), 2) - 1) for it, _ in left})
     new = stage.replace(iters=tuple(it for it, _ in left), binds=tuple(b for _, b in left),
-                        body=_At({axis.var: value}, arith)(stage.body))  # fmt: skip
+                        body=_At(axis.var, value, arith)(stage.body))  # fmt: skip
     done = swap(program, loop, swap(program.replace(body=loop.body), stage, new).body)
     return Rewrite(done, (), {loop.var.name: f"its term at {said} was kept alone"})
 
@@ -127,14 +127,29 @@ class _Made(Rewriter):
 
 
 class _At(Rewriter):
-    """What a stage does at values of its axes, its index arithmetic in normal form."""
+    """What a stage does at a value of an axis, its index arithmetic in normal form.
 
-    def __init__(self, at: Mapping[Var, Expr], arith: Arith) -> None:
-        self.at, self.arith = at, arith
+    An index that is the axis alone is the value as it was said, whose range is plain to see; in others remainders in it
+    are differences, x - x // c * c, of which more is left out.
+    """
+
+    def __init__(self, axis: Var, value: Expr, arith: Arith) -> None:
+        self.axis, self.value, self.arith = axis, value, arith
+        self.differences = {axis: _Remainders()(value)}
 
     def on_Update(self, n: Update) -> Update:
-        values = tuple(self.arith.simplify(substitute(v, dict(self.at))) for v in n.values)
-        return n.replace(values=values)
+        return n.replace(values=tuple(self.arith.simplify(substitute(self(v), self.differences)) for v in n.values))
+
+    def on_Load(self, n: Load) -> Load:
+        return n.replace(index=tuple(self.value if i is self.axis else self(i) for i in n.index))
+
+
+class _Remainders(Rewriter):
+    """Remainders as differences."""
+
+    def on_Binary(self, n: Binary) -> Expr:
+        a, b = self(n.a), self(n.b)
+        return binary("-", a, binary("*", binary("//", a, b), b)) if n.op == "%" else binary(n.op, a, b)
 
 
 def _refuse(code: str, message: str, at: Loop, hint: str = "") -> ScheduleError:
