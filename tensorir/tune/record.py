@@ -16,7 +16,7 @@ from typing import Any
 from tensorir.codec import Json, plain
 from tensorir.errors.shown import Shown
 from tensorir.runtime.timing import outside
-from tensorir.tune.schema import ESTIMATOR, READ, SCHEMA
+from tensorir.tune.schema import ESTIMATOR, SCHEMA, understood
 
 Record = dict[str, Any]
 Fields = Mapping[str, Any]
@@ -222,7 +222,7 @@ def decode(line: bytes) -> Record:
     version = version_of(record)
     if version > VERSION:
         raise NewerRecord("newer schema")
-    if version not in READ and version in MIGRATIONS:
+    if not understood(version) and version in MIGRATIONS:
         raise OlderRecord("older schema")
     validate(record, _summed(line))
     return record

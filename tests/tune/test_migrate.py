@@ -6,7 +6,7 @@ import os
 import pytest
 from records import ME, finished, first, made, write
 
-from tensorir.tune import log, record
+from tensorir.tune import log, record, schema
 from tensorir.tune.arm import believed_time
 from tensorir.tune.log import LogReader
 from tensorir.tune.migrate import migrate
@@ -26,7 +26,7 @@ def later(monkeypatch):
         return {**r, "time_s": None if ms is None else ms / 1000}
 
     monkeypatch.setattr(record, "VERSION", 3)
-    monkeypatch.setattr(record, "READ", frozenset({3}))
+    monkeypatch.setattr(schema, "READ", frozenset({3}))
     monkeypatch.setattr(record, "MIGRATIONS", {1: earliest, 2: second})
 
 
