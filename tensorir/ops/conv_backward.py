@@ -57,7 +57,7 @@ def conv2d_backward_data(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: i
     nest = Nest(
         "dx", ("n", "h"), "c" if last == "w" else "w", last, (), "k", ("r", "s"), ("dy_spread", "w"), "dy_spread"
     )
-    return _workload("conv2d_backward_data", dx, shape, nest, reference_data, data_templates(dy, weights, shape))
+    return _workload("conv2d_backward_data", dx, shape, nest, reference_data, data_templates(shape))
 
 
 @plain_ints

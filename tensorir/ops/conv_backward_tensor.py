@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.workload import Template
-from tensorir.expr.tensor import Tensor
 from tensorir.ops.common import Config
 from tensorir.ops.conv_hopper import conv_warpgroups, hopper_space, stored_whole
 from tensorir.ops.conv_im2col import STORED, Sums, gone_through, in_line
@@ -32,7 +31,7 @@ GRADIENT = Sums("dx", "dy_spread", "n, h, w, c | k, -r, -s", "n, h, w", "c", "k"
 """What ``nn.conv2d_backward_data`` declares, channels last."""
 
 
-def data_templates(dy: Tensor, w: Tensor, shape: Shape) -> dict[str, Template]:
+def data_templates(shape: Shape) -> dict[str, Template]:
     """The templates for tensor cores, where these fit the gradient."""
     as_forward = forward_shape(shape)
     m = None if as_forward is None else conv_multiplication(as_forward)

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.workload import Template
-from tensorir.expr.tensor import Tensor
 from tensorir.ops import winograd_fused, winograd_gpu
 from tensorir.ops.blocks import ALIGNED, bind_grid, element_bytes, groups_met, has_room, start
 from tensorir.ops.common import Config, out_stage
@@ -24,12 +23,11 @@ if TYPE_CHECKING:
     from tensorir.tune.space import Space
 
 
-def gpu_templates(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any], max_error: float
-                  ) -> dict[str, Template]:  # fmt: skip
+def gpu_templates(shape: Mapping[str, Any], max_error: float) -> dict[str, Template]:
     """The templates for GPUs by name, the one that a search begins with first."""
     on_gpu = Template(lambda sch, cfg: gpu_tile(sch, cfg, shape), lambda t: _gpu_space(shape, t), kinds=("gpu",))
     return {
-        **_tensor_cores(operands, shape),
+        **_tensor_cores(shape),
         **warp_template(shape),
         **depthwise_template(shape),
         "gpu_tile": on_gpu,
@@ -37,7 +35,7 @@ def gpu_templates(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any
     }
 
 
-def _tensor_cores(operands: Mapping[str, Tensor | None], shape: Mapping[str, Any]) -> dict[str, Template]:
+def _tensor_cores(shape: Mapping[str, Any]) -> dict[str, Template]:
     """The template for tensor cores, where these fit the convolution."""
     m = conv_multiplication(shape)
     if m is None:

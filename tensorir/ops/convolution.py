@@ -12,7 +12,6 @@ from tensorir.api.workload import Template, Templates, Workload
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_number, plain_ints, shown
 from tensorir.expr.compute import placeholder
-from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.baselines import conv2d_baselines
 from tensorir.ops.common import (
@@ -68,15 +67,14 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     wide = accumulator(x.dtype)
     y = nn.conv2d(x, weights, stride=stride, pad=pad, dilation=dilation, groups=groups, layout=layout, accumulate=wide)
     d = placeholder(y.shape, added_type(x.dtype), name="residual") if residual else None
-    operands = {"x": x, "w": weights, "b": b, "d": d}
-    out = epilogue(y, operands, params)
+    out = epilogue(y, b, d, params)
     p, q = (out.shape[2], out.shape[3]) if nchw else (out.shape[1], out.shape[2])
     shape = {**params, **options, "p": p, "q": q, "cg": c // groups}
     return Workload(
         "conv2d", out,
         templates=Templates(
             cpu_templates(shape, max_error),
-            lambda: _for_gpus(operands, shape, max_error),
+            lambda: _for_gpus(shape, max_error),
         ),
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * n * k * p * q * (c // groups) * r * s,
@@ -87,12 +85,10 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     )  # fmt: skip
 
 
-def _for_gpus(
-    operands: Mapping[str, Tensor | None], shape: Mapping[str, Any], max_error: float
-) -> Mapping[str, Template]:
+def _for_gpus(shape: Mapping[str, Any], max_error: float) -> Mapping[str, Template]:
     from tensorir.ops.conv_gpu import gpu_templates  # a half of what an operator costs to import
 
-    return gpu_templates(operands, shape, max_error)
+    return gpu_templates(shape, max_error)
 
 
 def reference(shape: Mapping[str, Any], x: np.ndarray, w: np.ndarray, *rest: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from tensorir.ops.common import Config, accumulator, out_stage, sum_bytes, unrol
 from tensorir.ops.images import write_tile
 from tensorir.ops.model import PANEL
 from tensorir.ops.strips import strip
-from tensorir.ops.views import channels_last, image_stage, sums_axes
+from tensorir.ops.views import channels_last, sums_axes
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -58,9 +58,7 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     "block", each panel by the block; ``fetch`` the next panel into the caches while this one is used
     """
     grouped = shape["groups"] > 1
-    if c["stage_x"]:
-        x = image_stage(s, shape)
-        channels_last(s, x, shape)
+    x = channels_last(s, shape) if c["stage_x"] else ""
     view(s, shape, bool(c["flat"]))
     width = min(vector_lanes(shape), c["panel"]) if grouped else vector_lanes(shape)
     pack_apart(s, c, width, "w_packed.g" if grouped else "w_packed.ko", "w_packed.k" if grouped else "w_packed.ki")

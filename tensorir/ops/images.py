@@ -1,13 +1,12 @@
-"""What declarations of convolutions share: operands in the type of the sums, results in either layout, epilogues."""
+"""What convolutions share: the epilogue of their declarations, and how CPUs write register tiles of their results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorir import nn
 from tensorir.expr.tensor import Tensor
-from tensorir.ir.tree import Expr
 from tensorir.ir.words import SIDES
 from tensorir.ops.common import accumulator, result_type
 
@@ -15,14 +14,13 @@ if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
 
 Shape = Mapping[str, Any]
-Pixel = Callable[[Expr, Expr, Expr, Expr], Expr]
 
 
-def epilogue(y: Tensor, operands: Mapping[str, Tensor | None], shape: Shape) -> Tensor:
+def epilogue(y: Tensor, bias: Tensor | None, residual: Tensor | None, shape: Shape) -> Tensor:
     """Bias, residual and activation of the sums ``y``, in the type of the operands, integers in that of the sums."""
     axis, converts = 1 if shape["layout"] == "NCHW" else 3, accumulator(shape["dtype"]) == "float32"
     name = "epilogue" if converts else "out"
-    out = nn.bias_act(y, operands["b"], shape["act"], axis=axis, d=operands["d"], name=name)
+    out = nn.bias_act(y, bias, shape["act"], axis=axis, d=residual, name=name)
     return nn.convert(out, result_type(shape["dtype"]), name="out") if converts else out
 
 

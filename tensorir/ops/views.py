@@ -53,6 +53,8 @@ def reorder_image(s: Schedule, stage: str, shape: Shape, new: Mapping[str, str],
     s.reindex(stage, view, pad, writes=", ".join(new), name=name, dtype=kind)
 
 
-def channels_last(s: Schedule, stage: str, shape: Shape) -> None:
-    """Keep an image as (n, h, w, c), in the type of the sums."""
+def channels_last(s: Schedule, shape: Shape) -> str:
+    """Keep what the taps read as (n, h, w, c), in the type of the sums; returns its stage."""
+    stage = image_stage(s, shape)
     reorder_image(s, stage, shape, {v: v for v in "nhwc"})
+    return stage
