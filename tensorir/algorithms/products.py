@@ -182,7 +182,7 @@ def _is(forms: Sequence[Linear], axes: Sequence[Var]) -> bool:
 
 
 def _unpadded(read: Read, dims: str) -> tuple[Tensor, tuple[int, int]]:
-    """The image behind a tensor that only puts zeros around it, and so many rows and columns of them; else the tensor
+    """The image that a tensor only pads with zeros, and so many rows and columns of them; else the tensor
     that is read, and none.
     """
     tensor: Tensor = read.buffer.origin

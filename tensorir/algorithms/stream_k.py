@@ -1,4 +1,4 @@
-"""A reduction whose last rows are declared by themselves, so that they can be split into parts (stream-K).
+"""A reduction whose last rows are declared separately, so that they can be split into parts (stream-K).
 
 Osama et al., "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU", PPoPP
 2023: the tiles of whole waves are computed as they are, those of the last, partial wave in parts of their reduction.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 FAR = 5.0  # times the best, by some blocks or by launches alone: cut short,
 WORTH_S = 0.003  # where what they take tells
-SLOW = 2.0  # so many times by launches in turn with the reference's,
+SLOW = 2.0  # so many times by launches that alternate with the reference's,
 BRIEF_S = 0.0003  # which are long against the 30-80 us of one finish,
 LOOKS = 5  # turns, or slots, that show how noisy the machine is
 WHOLE = "whole"  # the phase in which all blocks run of what has run in part: it takes no longer than others did
@@ -51,7 +51,7 @@ UNSTABLE = 0.25  # width of the interval over the median from which a time is fl
 
 @dataclass(frozen=True)
 class ReferenceKernel:
-    """The run's reference kernel, which is timed in turn with every candidate: what changes for it is the machine.
+    """The run's reference kernel, which is timed alternately with every candidate: what changes for it is the machine.
 
     bound:   its launch
     seconds: of one call in its own trial
@@ -72,7 +72,7 @@ class ReferenceKernel:
         return batch(self.bound, round(length_s / self.seconds)) / self.seconds
 
     def shows_slower(self, best_s: float, own: Sequence[float], others: Sequence[float]) -> bool:
-        """Whether samples in turn leave no hope that the candidate is as fast as ``best_s``, seconds of a machine as
+        """Whether interleaved samples leave no hope that the candidate is as fast as ``best_s``, seconds of a machine as
         fast as it was in the reference's own trial.
 
         Of the candidate's samples the fastest counts, and the machine is taken to be as slow as for the reference's
@@ -274,8 +274,8 @@ class Runner:
     def refuse_slow(
         self, best_s: float | None, pace: float, progress: Progress, kernel: ReferenceKernel | None = None
     ) -> None:
-        """Cut short what launches show to be slower than the best: in turn with the reference, or where there is none
-        far slower by themselves.
+        """Cut short what launches show to be slower than the best: alternately with the reference, or where there is none
+        far slower in their own launches.
 
         best_s: for a machine as fast as in the reference's own trial; pace: how much slower it was last
         """

@@ -1,4 +1,4 @@
-"""Processes beside the measuring one that make, check and compile several candidates at once, and then rest."""
+"""Processes next to the measuring one that make, check and compile several candidates at once, and then rest."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Builders:
             raise
 
     def _kill(self, asked: Sequence[Future[Any]]) -> None:
-        """End requests under way; a worker that is just being started may need to be told again."""
+        """End requests in progress; a worker that is just being started may need to be told again."""
         end = time.monotonic() + 2.0
         while any(not a.done() for a in asked) and time.monotonic() < end:
             for asker in self._askers:

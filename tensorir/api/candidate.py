@@ -96,7 +96,7 @@ def prepare(
         source = s._to_run()
     except TensorIRError as error:
         raise Refused(_failed("illegal_schedule", error, "emit")) from None
-    except Exception as error:  # our bug: say so, and go on with the next configuration
+    except Exception as error:  # our bug: say so, and continue with the next configuration
         raise Refused(unexpected(error, "emit")) from None
     known = Known(trace=json.loads(s.trace.to_json()), source_sha256=source.sha256)
     made = Candidate(source, known, s, work.allowed_error(template))

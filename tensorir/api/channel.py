@@ -80,7 +80,7 @@ class Channel:
 
     @property
     def shareable(self) -> Shared | None:
-        """The worker, or the devices' workers, for others to use; those of an executor are shared by themselves."""
+        """The worker, or the devices' workers, for others to use; an executor shares its own."""
         if isinstance(self.asker, Asker):
             return Shared(self.asker, self.builders)
         if self.flights is None or self.spec.executor is not None:

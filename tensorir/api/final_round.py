@@ -1,4 +1,4 @@
-"""The final round: the finalists once more, checked again and timed in turn, with the peers that run here."""
+"""The final round: the finalists once more, checked again and timed interleaved, with the peers that run here."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def peers_here(state: State, data: Data, progress: Progress) -> dict[str, Callab
 
 
 def final(state: State, question: Final, progress: Progress) -> FinalRound:
-    """Build the finalists again, check them again, and time them in turn with the peers."""
+    """Build the finalists again, check them again, and time them interleaved with the peers."""
     began = time.perf_counter()
     end = None if question.seconds is None else began + question.seconds
     data = state.data(progress)

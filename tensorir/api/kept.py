@@ -152,7 +152,7 @@ def source_key(work: Work, record: Record, target: Target) -> str | None:
 
 
 def ours(function: Callable[..., object]) -> bool:
-    """Whether a function is this package's: its code lies in the files that ``package_state`` covers."""
+    """Whether a function is this package's: its code is in the files that ``package_state`` covers."""
     code = getattr(function, "__code__", None)
     return code is not None and Path(code.co_filename).resolve().is_relative_to(_PACKAGE)
 

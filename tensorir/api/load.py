@@ -162,7 +162,7 @@ def _checked(work: Work, made: Candidate, device: Device) -> Program | None:
 
 
 def left_out(work: Work, log: str, fits: Callable[[Record], bool], stale: int = 0, wrong: int = 0) -> str:
-    """Why the records of this workload are not used, in words to put behind "not tuned"; empty when there are none.
+    """Why the records of this workload are not used, in words to put after "not tuned"; empty when there are none.
 
     fits:  whether a record was made for the device that is meant
     stale: records whose kernel this version makes in another way

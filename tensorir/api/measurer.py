@@ -281,7 +281,7 @@ class Measurer:
         return Checks((Checked("worker", False, reason_of(encode(reply))),))
 
     def against(self, template: str, config: Mapping[str, object]) -> FinalRound:
-        """A configuration timed in turn with all of its peers."""
+        """Return the record of a configuration timed interleaved with all of its peers."""
         record = {"template": template, "config": dict(config), "source_sha256": None}
         reply = self.channel.ask(self._final([record], AGAINST_S, all_peers=True), None)
         return decode(FinalRound, reply.answer) if reply.ok else FinalRound((reply.outcome,))
@@ -289,7 +289,7 @@ class Measurer:
     def final(
         self, finalists: Sequence[Record], remaining: float | None, searched_s: float | None = None
     ) -> FinalRound:
-        """Re-measure in turn; a finalist that kills the worker is out, and the others are tried again.
+        """Re-measure, interleaved; a finalist that kills the worker is out, and the others are tried again.
 
         searched_s: seconds that the search for them took, of which the race may take a share; since the start when None
         """

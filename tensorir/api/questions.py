@@ -57,7 +57,7 @@ class Setup:
     device:     by name, None for the first that is usable
     exact, continuous: whether whole numbers give whole results, and whether results on floats can be compared
     folder:     of the expected outputs
-    wait:       take turns with other tunings
+    wait:       time only while no other tuning does
     """
 
     key: str
@@ -120,7 +120,7 @@ class Wanted:
 @travels
 @dataclass(frozen=True)
 class Standard:
-    """The run's reference: the configuration that others are timed in turn with.
+    """The run's reference: the configuration that others are timed alternately with.
 
     seconds: of one call in its own trial
     """
@@ -190,7 +190,7 @@ class FirstPeer:
 @travels(sparse=True)
 @dataclass(frozen=True)
 class Final:
-    """Measure the finalists again, in turn with each other and with libraries; answered by a FinalRound.
+    """Measure the finalists again, interleaved with each other and with libraries; answered by a FinalRound.
 
     race_s:  seconds that the finalists race at most
     floats:  the seed of the inputs

@@ -1,4 +1,4 @@
-"""The run's reference: the configuration that all others are timed in turn with, chosen and kept."""
+"""The run's reference: the configuration that all others are timed alternately with, chosen and kept."""
 
 from __future__ import annotations
 

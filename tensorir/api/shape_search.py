@@ -42,7 +42,7 @@ Made = TypeVar("Made")
 def in_time(make: Callable[[], Made], seconds: float, late: Callable[[], object]) -> Made:
     """What ``make`` returns or raises; TimeoutError after so many seconds.
 
-    Large spaces and references are made by Python and NumPy, which nothing can stop: ``make`` goes on in a thread that
+    Large spaces and references are made by Python and NumPy, which nothing can stop: ``make`` continues in a thread that
     nobody waits for, not even the end of the process, and ``late`` is called there in the end.
     """
     answer: Future[Made] = Future()
@@ -220,7 +220,7 @@ class ShapeSearch:
 
     @property
     def _part(self) -> Part:
-        """A slice goes on with the strategies of the ones before, and has no time but its own."""
+        """A slice continues the strategies of the slices before, and has no time but its own."""
         return Part(make=self._strategy, grace_s=0.0, clock=self.clock)
 
     def _task(self) -> Task:
@@ -240,7 +240,7 @@ class ShapeSearch:
         return outcome
 
     def _tables(self) -> Mapping[str, Sequence[Table]]:
-        """What strategies that have not begun may start from; those that go on have taken it."""
+        """What strategies that have not begun may start from; those that continue have taken it."""
         waiting = {n: s for n, s in self.session.spaces.items() if n not in self._kept or not self._kept[n].begun}
         return tables([*self.session.earlier, *self.near], self.session.identity, waiting) if waiting else {}
 

@@ -68,7 +68,7 @@ def tune_shapes(
 
     All defaults are measured first. Then slices of a few trials go to the shape with the greatest expected gain a
     second (``tensorir.tune.gains``), each beginning with what won on the nearest other shapes. The last parts of the
-    budget measure the winners on the other shapes, and the finalists of each shape in turn. Every trial is in the log
+    budget measure the winners on the other shapes, and the finalists of each shape, interleaved. Every trial is in the log
     of its shape, so the same call continues, and ``w.load()`` finds each shape's best.
     """
     from tensorir.show.live import Several, watched
@@ -203,7 +203,7 @@ class _SetRun:
         return next((s for s in self.shapes if s.records), None)
 
     def _refused(self, shape: ShapeSearch, error: DeclarationError) -> None:
-        """Go on without a shape of which no configuration is legal, or fits what the user asked for."""
+        """Drop a shape of which no configuration is legal, or fits what the user asked for."""
         if error.code != "space.empty" or len(self.shapes) == 1:
             raise error
         shape.refused = error.problems[0].message
@@ -318,7 +318,7 @@ class _SetRun:
     # --- winners on other shapes
 
     def _cross(self) -> None:
-        """Winners on the other shapes, in turns; first what is near and already won, or nearly, in several places."""
+        """Winners on the other shapes, round-robin; first what is near and already won, or nearly, in several places."""
         until = None if self.end is None else self.end - self._final_s()
         going = True
         while going:
@@ -344,7 +344,7 @@ class _SetRun:
     # --- the end
 
     def _confirm(self) -> None:
-        """Each shape's finalists in turn, its member of the set among them; those with most to lose first."""
+        """Each shape's finalists, interleaved, its member of the set among them; those with most to lose first."""
         found = Portfolio.of(self._results(), self.regret)
         members = {} if found is None else found.records
         waiting = sorted(self.shapes, key=lambda s: -s.weight * (s.curve[-1] if s.curve else 0.0))

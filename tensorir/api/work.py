@@ -302,7 +302,7 @@ class Work(Shown):
 
         Raises DeclarationError ``space.illegal`` where constraints of the space refuse the configuration.
 
-        What a template has declared by itself is compared with the workload's definition at sampled elements, in exact
+        A definition that a template declares itself is compared with the workload's definition at sampled elements, in exact
         arithmetic, once for all configurations that declare the same; ``template.definition`` where it differs.
 
         target: plain "opencl" is this machine's processor, for which configurations are recorded here; with limits

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from tensorir.api.workload import Workload
 
 MEMORY = 8 << 30  # bytes for compiling and checking, and
-COPIES = 20  # of inputs, outputs and what lies between: more than that is a candidate out of control
+COPIES = 20  # of inputs, outputs and intermediate arrays: more than that is a candidate out of control
 MOST_BYTES = 1 << 30  # of what the reference keeps on the device,
 FINISH_S = 1e-3  # that waiting for one launch may add
 BASELINE_ROUNDS, BASELINE_S = 10, 0.7  # of a first look at a library, at most
@@ -413,7 +413,7 @@ def _guarded(state: State, question: Guarded, progress: Progress) -> Reply:
 
 
 def _first_peer(state: State, question: FirstPeer, progress: Progress) -> Reply:
-    """The fastest peer, timed briefly in turn with the reference: for progress lines only."""
+    """The fastest peer, timed briefly, alternating with the reference: for progress lines only."""
     kernel = state.reference_kernel(question.reference, progress)
     data = state.data(progress)
     found = peers_here(state, data, progress)

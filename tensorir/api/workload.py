@@ -28,7 +28,7 @@ class Workload(Work):
                 place of the space a function of the target may make it
     reference:  ``reference(*arrays)`` in NumPy; without it the declarations themselves are evaluated
     flops:      operations of one run, estimated from the declarations when None
-    baselines:  name to ``callable(*arrays)``: peers to measure beside the result
+    baselines:  name to ``callable(*arrays)``: peers to measure next to the result
     max_error:  error relative to the largest output that approximate templates may have; None: what rounding in the
                 outputs' type explains
     parameters: what distinguishes workloads of one name; part of the title and of the log's folder

@@ -24,7 +24,7 @@ _DEFINES = re.compile(r"(?m)^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\n|[^\n])*)")
 _TYPE = re.compile(r"\b(?!return\b|else\b|do\b)\w+[ \t]*$")
 """Before the name of a function where it is declared."""
 _BODY = re.compile(r"(?:(?:const|noexcept)\s*)*\{")
-"""Behind the parameters of a function where it is defined."""
+"""Matches what follows the parameters of a function where it is defined."""
 _QUALIFIES = re.compile(r"(?:\w+(?:<[^<>;(){}]*>)?)?::(?:template )?$|(?:\w+|([)\]]))(?:\.|->)(?:template )?$")
 """Before the name of a function where it is called: its namespace or class, or its object, which may be an element or
 what a call returns.
@@ -160,7 +160,7 @@ class _Text:
         return next(self._semicolons(at, len(self.text)), len(self.text)) + 1
 
     def _skipped(self, at: int) -> int:
-        """Behind blanks and lines such as #pragma."""
+        """Return the position after blanks and lines such as #pragma."""
         m = re.compile(r"(?:\s|\\\n|(?<=\n)[ \t]*#[^\n]*)*").match(self.text, at)
         return m.end() if m else at
 

@@ -135,7 +135,7 @@ def divided_by(outputs: Sequence[Tensor]) -> set[int]:
 
 
 def _points(shape: tuple[int, ...], marks: set[int], seed: int) -> Points:
-    """Elements to compare, each once, of all sorts in turn: corners; along each axis its ends, and what is next to
+    """Elements to compare, each once, cycling through all sorts: corners; along each axis its ends, and what is next to
     ``marks``, with the other indices drawn; any.
     """
     if not shape or 0 in shape:

@@ -2,7 +2,7 @@
 
 ``emulator/cuda.h`` supplies what the text names, ``emulator/runtime.cpp`` runs it and watches every access: what two
 threads touch with no barrier between, reads of shared memory that nobody wrote, accesses out of bounds (of arrays in
-registers too), barriers that not all threads reach. What a GPU does on its own (copies, products of warpgroups) happens
+registers too), barriers that not all threads reach. Asynchronous work (copies, products of warpgroups) happens
 as late as the text allows. It counts what requests to memory cost. What is emulated are the documented semantics, not
 a processor: rounding of special functions, weak memory orders and timing are not modelled; blocks run one after
 another, those of a cluster at once.
@@ -117,7 +117,7 @@ def emulate(
 
     seed:  of the order in which threads run; what is ordered by barriers does not depend on it
     eager: copies of tiles may land before anyone must wait for them, and not only then; threads that come to a barrier
-           that counts may stay behind all others
+           that counts may be delayed until all others have run
     limit_s: seconds of processor time
     packed: arrays begin at odd multiples of what the kernels know of their addresses, and not of 256 bytes
     Raises CheckError ``emulate.no-compiler``, ``emulate.threads``, ``emulate.own-memory``, ``emulate.shared``,
@@ -212,7 +212,7 @@ class _Run(Placed):
 
 
 def _wanted(p: Param, packed: bool, mapped: bool) -> tuple[np.dtype[Any], int, int]:
-    """The kind of an array, its elements, and the bytes by which it lies behind a multiple of 256."""
+    """The kind of an array, its elements, and its offset in bytes from a multiple of 256."""
     narrow = p.role == "scalar" and p.dtype in WIDENED  # kernels take those as float
     kind = np.dtype(np.float32) if narrow else numpy_dtype(p.dtype)
     align = max(p.align, MAP_ALIGN * mapped) * packed if p.shape else 0
@@ -345,7 +345,7 @@ def _compile(source: Source) -> _Library:
         _compiled.cache_clear()
         library = _compiled(text, _entries(source), declared, defined, clusters)
     if library.own > OWN_BYTES:
-        message = f"{source.name} has {library.own} bytes for each thread alone, in its registers and behind them"
+        message = f"{source.name} has {library.own} bytes for each thread alone, in registers and local memory"
         raise refuse(CheckError, "emulate.own-memory", f"{message}; GPUs have room for {OWN_BYTES}",
                      hint="smaller tiles, or more threads for them")  # fmt: skip
     return library

@@ -86,7 +86,7 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
                 for name, (v, _) in axes.items()
             }
         )
-    # a reduction over several tiles; buffers that take turns, once around and into the second: one element is enough
+    # a reduction over several tiles; pipeline stages, once around and into the second: one element is enough
     depth = max((dict(x.options).get("depth", 2) for x in s.trace if x.primitive == "pipeline"), default=0)
     deep = {
         v: least[v] if v.extent is None else periods[name][-1] * (depth + 1) if depth else periods[name][-1] * 2 + 1
@@ -287,7 +287,7 @@ def _modules(s: Schedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tuple[Mo
 
 
 def lowered_once(s: Schedule) -> Callable[[], Module]:
-    """A function that gives the kernels of ``s`` on its own extents; only the first call takes time."""
+    """A function that gives the kernels of ``s`` on the extents of ``s`` itself; only the first call takes time."""
     return functools.cache(lambda: lower(s.program, s.target))
 
 

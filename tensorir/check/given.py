@@ -69,7 +69,7 @@ def runs(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr]
     alone: no other shape of the kernel is run
     """
     few = random_arguments(outputs, seed + turn, conditions=conditions)
-    # where tiles are copied by themselves, they land as late as they may, and once more at any time
+    # asynchronous tile copies land as late as they may, and in a second run at any time
     for n, eager in enumerate((False, True) if any(k.maps for k in source.kernels) else (False,) * (1 + alone)):
         given = random_arguments(outputs, seed + turn + n, conditions=conditions) if n else few
         arrays = given if conditions else larger(outputs, source, given, seed, turn + n)
@@ -94,7 +94,7 @@ def _other_numbers(outputs: tuple[Tensor, ...], source: Source, few: list[np.nda
         for n in (3, 4):  # either sign
             yield Run(_finite_ones(outputs, conditions, seed + n), exact=False, about=", with long scalars")
         if (far := with_small_results(outputs, few)) is not None:
-            yield Run(far, exact=False, about=", with results that are small beside others")
+            yield Run(far, exact=False, about=", with results that are small compared to others")
     for n in range(3 * alone):
         if (plain := _with_plain_scalars(outputs, few, conditions, n)) is not None:
             yield Run(plain, about=", with scalars that are 0, 1 or small")
@@ -143,7 +143,7 @@ def short(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr
 def _with_plain_scalars(
     outputs: tuple[Tensor, ...], arrays: list[np.ndarray], conditions: Sequence[Expr], turn: int
 ) -> list[np.ndarray] | None:
-    """The inputs with 0, 1 and a small number in turn for scalars of floats, for which some text goes another way; None
+    """The inputs with 0, 1 and a small number, cyclically, for scalars of floats, for which some text goes another way; None
     without any, and where results are no numbers then.
     """
     which = [n for n, a in enumerate(arguments_of(outputs)) if isinstance(a, Var) and DTYPES[a.dtype].kind == "f"]
@@ -151,7 +151,7 @@ def _with_plain_scalars(
         return None
     made = list(arrays)
     for k, n in enumerate(which):
-        made[n] = np.asarray((0, 2.0**-12, 1)[(k + turn) % 3], arrays[n].dtype)  # small ones beside 0 and 1
+        made[n] = np.asarray((0, 2.0**-12, 1)[(k + turn) % 3], arrays[n].dtype)  # small ones next to 0 and 1
     with np.errstate(all="ignore"):
         return made if _finite(evaluate(outputs, made)) else None
 
@@ -234,7 +234,7 @@ def larger(
 
 
 def longest(outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray], seed: int, turn: int) -> Run:
-    """For products that round what they multiply: one operand in turn has more digits than they keep, the others are
+    """For products that round what they multiply: one operand at a time has more digits than they keep, the others are
     mostly zero. tf32 keeps 11, which ``read`` has; two of these keep 21, and results are exact.
     """
     about, rng, operands = ", with operands of many digits", np.random.default_rng(seed), _multiplied(outputs)
@@ -320,7 +320,7 @@ def with_other_sizes(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> I
 
 
 def with_small_results(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> list[np.ndarray] | None:
-    """The inputs with floats so far apart that functions of them are very small beside others, and known to some
+    """The inputs with floats so far apart that functions of them are very small compared to others, and known to some
     digits: quotients of exponentials are. None where no function is called, or none does that.
     """
     if not any(c.fn not in EXACT_CALLS for op in computes_of(outputs) for b in op.bodies for c in find(b, Call)):

@@ -28,7 +28,7 @@ def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> It
         return
     yield _with(np.inf, far, arrays, (-1,))
     if any(f and len(x) > 2 for x, f in zip(arrays, far, strict=True)):
-        yield _with(np.nan, far, arrays, (1, 2))  # an odd and an even one: stages take turns
+        yield _with(np.nan, far, arrays, (1, 2))  # an odd and an even one: pipeline stages alternate
 
 
 def infinities_spread(

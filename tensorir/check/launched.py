@@ -18,7 +18,7 @@ THREADS = 1024
 CLUSTER = 8
 """Blocks of a cluster that every device with clusters takes."""
 MAP_BYTES = struct.calcsize("<4s3IQ16I5i20x")
-"""Of a map, which lies at a multiple of 64."""
+"""Bytes of a tensor map, which is aligned to 64."""
 
 
 @dataclass(frozen=True)

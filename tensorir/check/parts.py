@@ -163,7 +163,7 @@ def _known(part: str) -> bool:
 
 @functools.cache
 def _inner() -> frozenset[str]:
-    """The parts inside functions and of macros, which define no function by themselves."""
+    """The parts inside functions and of macros, which alone define no function."""
     texts = [helper_text(name, _CUDA) for name in HELPERS]
     extremes = map(cuda_extreme, ("min", "max"))
     return frozenset(g for whole in (*texts, *extremes, SHARED_ARENA, FETCH) for g in _groups(whole))
@@ -175,7 +175,7 @@ def _groups(whole: str) -> frozenset[str]:
 
 
 def _texts(name: str) -> Iterator[str]:
-    """What may define the function or type ``name``, beside registered instructions."""
+    """What may define the function or type ``name``, apart from registered instructions."""
     for helper in _HELPERS_OF.get(name, (name,)):
         with contextlib.suppress(KeyError):
             yield helper_text(helper, _CUDA)

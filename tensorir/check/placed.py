@@ -18,7 +18,7 @@ RED_ZONE = 4096
 
 
 class Placed:
-    """Arrays of some kind and count, ``align`` bytes behind a multiple of 256, full of poison as all around them.
+    """Arrays of some kind and count, ``align`` bytes past a multiple of 256, full of poison as all around them.
 
     file: a descriptor, ``size``: its bytes, ``place``: of each array, in it;  arrays: by name, of one dimension
     """

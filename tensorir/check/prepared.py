@@ -14,7 +14,7 @@ from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.intrin.intrin import known
 
 SECTION = "tir_shared"
-"""Where the arrays of a kernel in shared memory are; of several kernels, with its name behind it."""
+"""Where the arrays of a kernel in shared memory are; of several kernels, followed by its name."""
 
 _ELEMENT = r"(?:(?:un)?signed )?(?:long long|\w+)"
 _SHARED = re.compile(

@@ -36,7 +36,7 @@ def without_quotes(text: str) -> str:
 
 
 def is_anyones(name: str) -> bool:
-    """Whether a text may decide by itself what a macro of that name is: neither compilers nor the emulator do."""
+    """Whether a text alone may decide what a macro of that name is: neither compilers nor the emulator do."""
     return not (name.startswith(("_", "TIR_", "tir_")) or name in _macros() or _DEVICES.fullmatch(name))
 
 
@@ -60,7 +60,7 @@ def ways_to_tell(text: str) -> Iterator[tuple[int, str]]:
             yield n, "a raw string"
         defines = (continued or defines) and line.rstrip().endswith("\\")
         if line.endswith("\\") and not defines:
-            yield n, "a line that goes on in the next one"
+            yield n, "a line that continues in the next one"
 
 
 @functools.cache

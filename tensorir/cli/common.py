@@ -44,7 +44,7 @@ def no_such(what: str, name: str, legal: Collection[str], others: str = "") -> S
 
 
 def did_you_mean(word: str, legal: Sequence[str]) -> str:
-    """A question to put behind a message about ``word``; "" where no ``legal`` word is like it."""
+    """A question to put after a message about ``word``; "" where no ``legal`` word is like it."""
     near = nearest(word, legal, 2)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 

@@ -142,7 +142,7 @@ def _warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _refused(error: OSError) -> int:
-    """What the system refuses whatever we do: a name, a full disk behind stdout, a folder that is gone."""
+    """What the system refuses whatever we do: a name, a full disk that stdout writes to, a folder that is gone."""
     if error.errno == errno.ENAMETOOLONG:
         say(f"tensorir: {error.strerror}: {clean(str(error.filename)):.60}…")
         return USAGE

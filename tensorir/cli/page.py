@@ -111,7 +111,7 @@ def _section(t: Tuned, work: Workload | None, room: _Room, first: list[str]) -> 
     shown = [_convergence(t, room)] if good else []
     shown += first
     if found := importance(t.trials):
-        told = (f"By itself (epsilon squared, per template); knobs that matter only together show little of it. The "
+        told = (f"Each knob alone (epsilon squared, per template); knobs that matter only together show little of it. The "
                 f"interval is from {HALVES} random halves of the trials: few trials, long lines.")  # fmt: skip
         shown.append(f"<h3>Knobs</h3>{figures.importances(found)}<p>{html(told)}</p>")
     out = [_figures(*shown), _across(t, good, room), _trials(t, room), _failures(t, room), _notes(t)]
@@ -146,7 +146,7 @@ def _convergence(t: Tuned, room: _Room) -> str:
     if t.best is not None and t.place is not None and least < steady_s(t.trials[t.place]):
         said = f"When it was tried, trial {fastest + 1} was faster than the best, trial {t.place + 1}. "
         said += ("It failed when it was run again, or its template makes another kernel now." if t.best.round is None
-                 else "The final round, in which the fastest take turns, decides.")  # fmt: skip
+                 else "The final round, which times the fastest interleaved, decides.")  # fmt: skip
     return f"<h3>Convergence</h3>{drawn}" + (f"<p>{html(said)}</p>" if said else "")
 
 
@@ -185,7 +185,7 @@ def _trials(t: Tuned, room: _Room) -> str:
         rows.append(f'<tr data-t="{n}"{mark}>{text} <td class="tir-told">{code(config_words(r))}</td></tr>')
     head = "".join(f"<th>{x}</th>" for x in ("trial", "time", "interval", "", "template", "configuration"))
     left = f"; {count(len(order) - len(kept), 'other')} are left out" if len(kept) < len(order) else ""
-    final = "; those of finalists were measured again, in turn" * (t.best is not None and t.best.round is not None)
+    final = "; those of finalists were measured again, interleaved" * (t.best is not None and t.best.round is not None)
     note = f"By their times{final}{left}."
     find = ('<input class="tir-search" type="search" hidden aria-label="search" '
             'placeholder="search: words, or knob=value"> <span class="tir-count tir-dim"></span>')  # fmt: skip

@@ -24,7 +24,7 @@ Row = tuple[dict[str, Any], float]
 def read_shapes(path: Path, op: str, read: Read, given: dict[str, Any]) -> list[Row]:
     """Parameters and weights of the shapes in a file.
 
-    Text: ``1x64x56x56 64x64x3x3 --pad 1 --weight 3``, one shape a line, behind # a comment. JSON: a list of objects
+    Text: ``1x64x56x56 64x64x3x3 --pad 1 --weight 3``, one shape a line, a comment after #. JSON: a list of objects
     such as ``{"n": 1, "c": 64, …, "weight": 3}``. What the command says holds where a line says nothing.
 
     read: from shapes as typed and flags to parameters

@@ -1,4 +1,4 @@
-"""tensorir bench: our kernel and its peers, timed in turn in one process."""
+"""tensorir bench: our kernel and its peers, timed interleaved in one process."""
 
 from __future__ import annotations
 

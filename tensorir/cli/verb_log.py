@@ -50,16 +50,16 @@ def best(workload: str | None, log: str, as_json: bool) -> int:
     choices = logs.best(reader, workload=next(iter(whole(reader, [workload] if workload else [])), None))
     skipped(reader)
     rounds = [r for r in reader.records() if r.get("baseline")]
-    beside = [library((r for r in rounds if logs.identity_of(r) == logs.identity_of(c.record)), c) for c in choices]
+    peers = [library((r for r in rounds if logs.identity_of(r) == logs.identity_of(c.record)), c) for c in choices]
     if as_json:
         records = [
             {**c.record, "time_s": c.time_s, "low_s": c.low_s, "high_s": c.high_s, "confirmed": c.confirmed}
             | ({} if peer is None else {"baseline": without_slots(peer[0]) | peer[1].json()})
-            for c, peer in zip(choices, beside, strict=True)
+            for c, peer in zip(choices, peers, strict=True)
         ]
         put_json({"schema": 1, "records": records})
         return common.OK
-    for c, peer in zip(choices, beside, strict=True):
+    for c, peer in zip(choices, peers, strict=True):
         config = config_text(c.record["config"])
         ratio = "" if peer is None else f"  {peer[1].text(peer[0]['name'])}"
         words = "" if c.load is None else c.load.words()
@@ -98,7 +98,7 @@ def compact(log: str, as_json: bool) -> int:
 
 
 def migrate(log: str, as_json: bool) -> int:
-    """Bring records of older versions to the present one; the files as they were are kept beside, as *.older."""
+    """Bring records of older versions to the present one; the original files are kept, as *.older."""
     if not Path(log).exists():
         raise usage(f"there is no tuning log {log}")
     return finish(migrated(log), as_json)

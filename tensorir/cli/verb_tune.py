@@ -65,7 +65,7 @@ def _one(work: Workload, device: str | None, began: float, given: dict[str, Any]
 
 
 def _several(device: str | None) -> Any:
-    """The names of ``--device``; one by itself as it is."""
+    """The names of ``--device``; a single one as it is."""
     return device.split(",") if device and "," in device else device
 
 

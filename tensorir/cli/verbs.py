@@ -52,7 +52,7 @@ _TUNE = Verb(
     option("--compile-timeout", type=Duration(), default="60s", show_default=True),
     LOG,
     option("--fresh", is_flag=True, help="Do not use earlier records."),
-    option("--no-wait", is_flag=True, help="Time next to other tunings on this device instead of taking turns."),
+    option("--no-wait", is_flag=True, help="Time next to other tunings on this device instead of waiting for them."),
     option("--patience", type=at_least(1), help="Stop after so many trials without a gain."),
     option(
         "--least-gain",
@@ -209,7 +209,7 @@ _LOG = Group(
     Verb(
         "migrate",
         Lazy("tensorir.cli.verb_log", "migrate"),
-        "Bring records of older versions to the present one; the files as they were are kept beside, as *.older.",
+        "Bring records of older versions to the present one; the original files are kept, as *.older.",
         LOG,
         JSON,
     ),

@@ -63,14 +63,14 @@ class Dialect:
     unroll:   before a loop that is written out {n} times, unroll_by before one of which {n} iterations are
     whole:    literals of 64 bits: {value} {unsigned}
     held:     type of memory -> type that arrays inside of kernels have, where that is another one
-    has_vectors: arithmetic on vectors, beside which a scalar means all lanes
+    has_vectors: arithmetic on vectors, where a scalar operand means all lanes
     splat, convert, reinterpret, choose: of vectors of {type}{lanes}; what begins with tir_ is a helper
     half_load, half_store: of float16 at {name}[{i}], in {space}; half: {x} as it is stored
     casts:    (old, new) of 32 or 64 bits -> the bits as another type
     upper:    type -> function of the upper half of a product
     atomics:  type -> call that adds {x} to memory {at}
     wraps:    signed arithmetic that overflows is undefined: it is printed unsigned everywhere
-    any_address: vectors in arrays of the caller lie anywhere
+    any_address: vectors in arrays of the caller may be unaligned
     one_thread: blocks have one thread; runner: what follows a kernel; block is its place in the grid and, where its
         arrays are larger than a stack may be, the address of memory for them
     warned:   operator -> operators next to it that compilers want to see in parentheses

@@ -412,7 +412,7 @@ class Expressions:
         return f"({text} != 0)" if b.dtype == "bool" else text
 
     def rounded_for(self, b: Buffer, value: Expr) -> str:
-        """``value`` as it may be stored to ``b``: memory of a narrow type rounds by itself, registers do not."""
+        """``value`` as it may be stored to ``b``: a store to memory of a narrow type rounds, one to registers does not."""
         if b.dtype not in WIDENED:
             return self(value)
         if not self.held_in_float(b):
@@ -462,7 +462,7 @@ class Expressions:
         return f"{self.names.buffer(b)}[{self(i)}] = {self.names.buffer(value.buffer)}[{self(value.index[0])}]"
 
     def copy_async(self, s: Store) -> str:
-        """A copy from global to shared memory that is under way on its own; 0 where its condition does not hold."""
+        """An asynchronous copy from global to shared memory; it writes 0 where its condition does not hold."""
         source, cond = (s.value.a, s.value.cond) if isinstance(s.value, Select) else (s.value, None)
         assert isinstance(source, Load)
         lanes = s.index[0].lanes if isinstance(s.index[0], Ramp) else 1

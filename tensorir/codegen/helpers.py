@@ -51,7 +51,7 @@ _TO_FLOAT8 = """\
 }}"""
 _FLOAT8 = {
     "e4m3": dict(
-        # the largest is 448, and 464 lies half way to what would be the next: it rounds to even, which is 448
+        # the largest is 448, and 464 is half way to what would be the next: it rounds to even, which is 448
         NANNUMBER="0x7f", NAN="0x7f", SPECIAL="0x7fc00000u", NORMAL="8", SMALLEST="0.001953125", CUT="20",
         SHIFT="0x3c000000", HUGE="464.000031", OVER="0x7f", LEAST="0.015625", ADDED="16384.0", HALF="0x7ffff",
     ),

@@ -1,4 +1,4 @@
-"""The text of what warpgroups do beside computing: barriers, tensor copies, products under way, roles (PTX ISA 8)."""
+"""The text of what warpgroups do beside computing: barriers, tensor copies, asynchronous products, roles (PTX ISA 8)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def product_registers(body: Stmt) -> tuple[set[Buffer], set[Buffer]]:
 
 
 def order_lines(s: Stmt, expr: Expressions, sums: Sequence[Buffer], given: Sequence[Buffer]) -> list[str]:
-    """What a thread does about what is under way.
+    """The text by which a thread starts asynchronous work and waits for it.
 
-    sums, given: registers of products of warpgroups that are declared here. Compilers know nothing of what goes on
+    sums, given: registers of products of warpgroups that are declared here. Compilers know nothing of what happens
     between these instructions: nothing but a use of the registers keeps their accesses on the side where they stand.
     """
     line = _order_line(s, expr)
@@ -84,7 +84,7 @@ def barrier(b: Buffer, index: tuple[Expr, ...], expr: Expressions) -> str:
 
 
 def init_lines(s: InitBarriers, expr: Expressions) -> list[str]:
-    """One thread begins the barriers; all others meet it behind that."""
+    """One thread initializes the barriers; all threads synchronize after that."""
     expr.need("tir_barrier_init")
     expr.need("tir_barriers_ready")
     name, count = expr.names.buffer(s.buffer), as_int(s.buffer.shape[0])

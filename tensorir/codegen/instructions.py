@@ -130,7 +130,7 @@ def aligned_tiles(call: IntrinCall) -> list[Buffer]:
 
 
 def _check(call: IntrinCall, tile: Buffer, r: Region, expr: Expressions, wanted: set[str]) -> None:
-    """Where the tile really lies is known only now: refuse what the instruction cannot address."""
+    """Refuse tiles that the instruction cannot address: their place in memory is known only now."""
     name = f"{tile.name} of {call.intrin.name}, a tile of {r.buffer.name},"
     by_lane = call.intrin.by_warp or call.intrin.maps  # lowering has seen to it that each lane has its part
     if not by_lane and tile.dims[-1] > 1 and r.strides[-1] != 1:
@@ -143,7 +143,7 @@ def _check(call: IntrinCall, tile: Buffer, r: Region, expr: Expressions, wanted:
         return
     step = max(1, aligned // (DTYPES[r.buffer.dtype].bits // 8))
     if not expr.arith.is_multiple(r.first[0], step) or (rows and math.gcd(r.strides[-2], step) != step):
-        raise _fail("codegen.intrinsic-alignment", f"{name} is not proved to lie at a multiple of {aligned} bytes",
+        raise _fail("codegen.intrinsic-alignment", f"{name} is not proved to start at a multiple of {aligned} bytes",
                     f"offsets, rows and pad of {r.buffer.name} in multiples of {step} elements")  # fmt: skip
     expr.aligned[r.buffer] = max(expr.aligned.get(r.buffer, 0), aligned)
 

@@ -1,4 +1,4 @@
-"""Vectors whose lanes lie one or two elements apart in memory, perhaps with zeros at the ends, as parts of vectors.
+"""Vectors whose lanes are one or two elements apart in memory, perhaps with zeros at the ends, as parts of vectors.
 
 A border of a padded tensor, or every other pixel of a row: a load and an insert for each lane take longer than one or
 two vector loads and a shuffle.

@@ -93,7 +93,7 @@ class KernelLaunch(Shown):
 
     @property
     def params(self) -> tuple[str, ...]:
-        """Names of the Params behind ``args``, in the same order: for a map, of the array whose address it holds."""
+        """Names of the Params that ``args`` stand for, in the same order: for a map, of the array whose address it holds."""
         arrays = {m.name: m.array for m in self.maps}
         return tuple(arrays.get(a, a) for a in self.args)
 
@@ -101,7 +101,7 @@ class KernelLaunch(Shown):
 @travels
 @dataclass(frozen=True, repr=False)
 class GatherRange(Shown):
-    """Every element of input ``param`` must lie in ``0 <= value < limit`` (it indexes ``into``); checked at launch."""
+    """Every element of input ``param`` must satisfy ``0 <= value < limit`` (it indexes ``into``); checked at launch."""
 
     param: str
     limit: int

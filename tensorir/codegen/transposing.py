@@ -29,7 +29,7 @@ class Across:
     widest: int = SIDES[0]
 
     def start(self, row: int, column: int) -> Expr:
-        """Where the vector that begins there lies in ``buffer``."""
+        """The place in ``buffer`` of the vector that begins there."""
         return self.form.plus(Linear({}, row * self.pitch + column)).expr()
 
     @property
@@ -47,7 +47,7 @@ class Across:
         return -(-as_int(self.loop.extent) // self.side) * self.side
 
     def reading(self, columns: Buffer) -> Stmt:
-        """The loop's body, the vectors read from ``columns``, where each lies in one piece."""
+        """The loop's body, the vectors read from ``columns``, where each is contiguous."""
         at = Ramp(self.loop.var * self.rows, self.rows, "index")
         body: Stmt = _Replace(self.pack, Load(columns, (at,), self.pack.dtype))(self.loop.body)
         return body

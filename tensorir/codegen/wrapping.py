@@ -61,10 +61,10 @@ def _modular(printer: Printer, e: Expr, outer: int) -> str:
     if isinstance(e, Binary) and printer.wraps(e):
         p = {"*": _PRODUCT, "<<": _SHIFT}.get(e.op, _SUM)
         # few people know what holds tighter than a shift
-        left, behind = (_UNARY, _UNARY) if e.op == "<<" else (p, p + 1)
+        left, after = (_UNARY, _UNARY) if e.op == "<<" else (p, p + 1)
         modular = printer.wraps(e.b) or lanes_of(e) > 1
         # as the left side is, which is enough; vectors are of one type
-        right = _modular(printer, e.b, behind) if modular else printer(e.b, behind)
+        right = _modular(printer, e.b, after) if modular else printer(e.b, after)
         text = f"{_modular(printer, e.a, left)} {e.op} {right}"
         return f"({text})" if p < outer else text
     return f"({printer.vector_type(f'u{e.dtype}', lanes_of(e))}){printer(e, _UNARY)}"

@@ -170,7 +170,7 @@ HABITS: dict[str, dict[str, str]] = {
         "num_programs": "the extent of what is bound to block.x",
         "load": "A[i, j], and A.get(i, j, fill=0) where a mask is needed",
         "store": _COMPUTE,
-        "arange": "axes count by themselves: tir.compute((n,), lambda i: i)",
+        "arange": "axes count from 0 without it: tir.compute((n,), lambda i: i)",
         "dot": "tir.sum(A[i, k] * B[k, j], axis=k), or A @ B",
         "cdiv": "-(-n // m)",
         "autotune": _WORKLOAD,

@@ -1,6 +1,6 @@
 """Arguments checked where the user gives them: each refusal names the argument, what was given and what is expected.
 
-Python would notice most of these mistakes by itself, but frames deep inside the package and in words about our
+Python would notice most of these mistakes too, but frames deep inside the package and in words about our
 internals. ``error`` is the class to raise, that of the caller's phase.
 """
 

@@ -23,7 +23,7 @@ FAILED = {
     "BUILD": "the driver does not take the kernels",
     "LAUNCH": "the driver refused a launch or a copy",
 }
-"""What can go wrong beyond ``ERRORS``, the codes behind theirs."""
+"""Errors beyond ``ERRORS``; their codes follow those."""
 _ROLES = {"input": "TIR_INPUT", "scalar": "TIR_SCALAR", "output": "TIR_OUTPUT", "workspace": "TIR_SPACE",
           "constant": "TIR_CONSTANT"}  # fmt: skip
 
@@ -49,7 +49,7 @@ _OPENCL = """\
    call->stream the addresses are of the host, and the results are there when it returns. call->stream may be a
    cl_command_queue that runs commands in order: then arrays are given as cl_mem of its context, numbers by addresses of
    the host, the kernels are enqueued and not waited for, and indices are not looked at. Device and program are made at
-   the first call, or by NAME_load. Threads take turns. call->workspace, parallel_for and threads are not used. */"""
+   the first call, or by NAME_load. Calls are serialized. call->workspace, parallel_for and threads are not used. */"""
 _CUDA = """\
 /* On CUDA, whose driver is found when it runs (TENSORIR_LIBCUDA in the environment names another library). Not yet run
    on a GPU. Arrays may be on the device, and are used there, or on the host: those are copied, and results are there
@@ -119,7 +119,7 @@ def _unit(part: Part, host: Host, called: str) -> str:
 
 
 def _programs(part: Part) -> list[Part]:
-    """The program, and the portable one beside it where there is one."""
+    """The program, and the portable one where there is one."""
     portable = None if part.images is None else part.images.portable
     return [part] if portable is None else [part, portable]
 

@@ -53,7 +53,7 @@ _CALL = """\
 #define TIR_CALL
 /* How to run a kernel; NULL in place of its address: with what the kernel finds itself. */
 typedef struct tir_call {
-  size_t size;      /* sizeof(tir_call); less: the fields behind are not there, and count as 0 */
+  size_t size;      /* sizeof(tir_call); less: the fields after that are not there, and count as 0 */
   void *stream;     /* not used on processors */
   int (*parallel_for)(void *pool, size_t blocks, void (*body)(void *state, size_t block), void *state); /* 0: it ran */
   void *pool;       /* its first argument; without parallel_for the kernel has threads that sleep between calls */
@@ -105,7 +105,7 @@ def by_width(part: Part) -> dict[Width, Source]:
 def header(source: Source, called: str, errors: Mapping[str, str] = ERRORS, more: Sequence[str] = ()) -> str:
     """``NAME.h``.
 
-    errors: names and meanings of what it returns, from 1 on;  more: what it declares beside the function
+    errors: names and meanings of what it returns, from 1 on;  more: what it declares next to the function
     """
     upper = called.upper()
     lines = [f"/* {_signature(source)} */", f"#ifndef {upper}_H", f"#define {upper}_H"]
@@ -238,7 +238,7 @@ def _unit(source: Source, texts: Mapping[Width, Source], called: str) -> str:
 
 
 _PASTE = """\
-/* This file includes itself for widths of registers that have the same text, with their bytes behind each name. */
+/* This file includes itself for widths of registers that have the same text, with their bytes appended to each name. */
 #define TIR_PASTED(name, nbytes) name##_##nbytes
 #define TIR_BEHIND(name, nbytes) TIR_PASTED(name, nbytes)
 #define TIR(name) TIR_BEHIND(name, TIR_BYTES)"""

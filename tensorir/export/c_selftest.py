@@ -26,7 +26,7 @@ _START = """\
 /* Runs the kernel of this folder on inputs of a fixed generator and compares with what a reference, which does not know
  * the kernel, made of them: exact results by a sum of their bits which a change of any element changes, others within
  * their tolerance. So it does after each way to call it (on threads of its own, on one, on threads of the caller that
- * run blocks backwards, with what is packed once) and for each text that this processor can run. Arrays lie between
+ * run blocks backwards, with what is packed once) and for each text that this processor can run. Arrays are between
  * bytes that must not change, and once at addresses that suit nobody.
  * Prints "selftest ok" and exits with 0, else with 1. */
 #include <math.h>

@@ -115,7 +115,7 @@ def _call(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
         return fn(*axes)
     except TensorIRError:
         raise
-    except Exception as e:  # the user's own code: its line is named, and the cause stays behind the error
+    except Exception as e:  # the user's own code: its line is named, and the error keeps its cause
         message = f"the lambda of {name} raised {type(e).__name__}: {e}"
         raise refuse(DeclarationError, "declare.lambda-failed", message, where=line_of(e)) from e
     finally:

@@ -33,7 +33,7 @@ from tensorir.ir.visit import Rewriter, find, sequence, swap_buffers
 
 
 def computes_of(outputs: Sequence[Tensor]) -> list[Compute]:
-    """The compute calls behind ``outputs``, producers first."""
+    """The compute calls that ``outputs`` depend on, producers first."""
     done: dict[Compute, None] = {}
 
     def visit(op: Compute) -> None:

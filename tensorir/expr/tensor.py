@@ -1,4 +1,4 @@
-"""What is computed: tensors and the declarations behind them."""
+"""What is computed: tensors and their declarations."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Compute(Shown):
 class Tensor(Shown, Operators["Tensor"]):
     """An array that is given (placeholder, constant) or computed; index it inside ``compute``.
 
-    shape: ints;  dtype: a name such as "float32";  op: the Compute behind it, None when given
+    shape: ints;  dtype: a name such as "float32";  op: the Compute that defines it, None when given
 
     Operators, NumPy's functions and methods of arrays make tensors of whole ones: ``A + B``, ``A @ B``, ``A.T``,
     ``A.sum(axis=0)``, ``np.exp(A)``, ``A[1:, None]`` (``expr/whole.py``). ``==`` compares identity: ``tir.equal``.
@@ -159,7 +159,7 @@ class Tensor(Shown, Operators["Tensor"]):
                      hint=put_right(rows_of, "index it with the axes of a compute"))  # fmt: skip
 
     def get(self, *index: Any, fill: Any = 0) -> Expr:
-        """The element at ``index``, or ``fill`` where the index lies outside: a padded read."""
+        """The element at ``index``, or ``fill`` where the index is out of bounds: a padded read."""
         return PadLoad(self.buffer, self._index(index), converted(fill, self.dtype), self.dtype)
 
     def _index(self, index: Any) -> tuple[Expr, ...]:

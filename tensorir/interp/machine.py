@@ -57,7 +57,7 @@ class Machine(Lanes):
         super().__init__(k, memory, scalars, numbers, blocks, block_of)
         self.lifts = Lifts(k, numbers.exact)
         self.barriers = Barriers(self)
-        self.leaving: list[_Flight] = []  # copies under way that are no group yet, and those that are, oldest first
+        self.leaving: list[_Flight] = []  # copies in flight that are no group yet, and those that are, oldest first
         self.groups: list[list[_Flight]] = []
 
     def go(self) -> None:

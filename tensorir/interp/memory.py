@@ -41,8 +41,8 @@ class Cells:
         self.written = np.zeros(copies * self.size, bool) if values is None else None
         self.whole, self.asked = False, 0  # whether all of it was found written, and how often somebody asked
         self.watched = watched
-        self.pending: np.ndarray | None = None  # cells to which a copy is under way
-        self.reading: np.ndarray | None = None  # how many instructions that go on by themselves read a cell
+        self.pending: np.ndarray | None = None  # cells to which a copy is in flight
+        self.reading: np.ndarray | None = None  # how many asynchronous instructions read a cell
         if watched:
             n = len(self.values)
             self.writer, self.wrote = np.full(n, -1, np.int32), np.zeros(n, np.int32)
@@ -68,7 +68,7 @@ class Cells:
             old, since = self.reader[at], self.had_read[at]
             blocks = block_of[me]
             fresh = (old == -1) | (since != now)
-            if self.scope is Scope.GLOBAL:  # a barrier is behind the readers of this block alone
+            if self.scope is Scope.GLOBAL:  # a barrier orders the readers of this block alone
                 home = self.reading_block[at]
                 fresh = (old == -1) | ((since != now) & (home == blocks))
                 self.reading_block[at] = np.where((home == -1) | (home == blocks), blocks, MANY)
@@ -98,7 +98,7 @@ class Cells:
             self.writer[at], self.wrote[at] = me, now
 
     def depart(self, at: np.ndarray, value: np.ndarray) -> None:
-        """A copy to these cells is under way, which no thread makes: barriers order it, not those of the block."""
+        """A tile copy to these cells is in flight, which no thread makes: mbarriers order it, not those of the block."""
         self._need_landed(at, "written")
         if self.reading is not None and self.reading[at].any():
             cell = int(at[self.reading[at] > 0].flat[0]) % self.size
@@ -140,7 +140,7 @@ class Cells:
     def _need_landed(self, at: np.ndarray, verb: str) -> None:
         if self.pending is not None and self.pending[at].any():
             cell = int(np.asarray(at)[self.pending[at]].flat[0]) % self.size
-            what = f"{self.buffer.name}[{cell}] is {verb} while a copy to it is under way, which nobody has waited for"
+            what = f"{self.buffer.name}[{cell}] is {verb} while a copy to it is in flight, which nobody has waited for"
             raise Fault(Problem("memory.in-flight", what))
 
     def write(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray, *,
@@ -149,7 +149,7 @@ class Cells:
         self._need_landed(at, "written")
         if self.reading is not None and self.reading[at].any():
             cell = int(np.asarray(at)[self.reading[at] > 0].flat[0]) % self.size
-            what = f"{self.buffer.name}[{cell}] is written while a copy of it that nobody has waited for is under way"
+            what = f"{self.buffer.name}[{cell}] is written while a copy of it that nobody has waited for is in flight"
             raise Fault(Problem("memory.in-flight", what))
         if self.watched and repeats:
             self._repeat(at, value, me, now, block_of)

@@ -1,4 +1,4 @@
-"""Instructions of warpgroups that are under way."""
+"""Instructions of warpgroups that are in flight."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Product = tuple[list[Touched], list[Touched]]
 
 
 class Later(threading.local):
-    """What is under way on its own, of each role: products, and tiles that leave."""
+    """The asynchronous work in flight, of each role: products, and tiles that leave."""
 
     def __init__(self) -> None:
         self.of = {"products": Products(), "stores": Products()}
@@ -27,7 +27,7 @@ class Products:
         self.groups: list[list[_Product]] = []
 
     def begin(self, made: list[Touched], read: list[Touched]) -> None:
-        """One more; it goes on from what earlier ones leave in the same registers."""
+        """Add one more; it accumulates onto what earlier ones leave in the same registers."""
         for cells, at in made:
             cells.under_way(at)
         for cells, at in read:

@@ -191,9 +191,9 @@ def random_arguments(
 ) -> list[np.ndarray]:
     """Inputs for ``outputs``: small whole numbers (or field elements), gather indices in range, divisors not 0.
 
-    Scalars and gather indices are dealt out (``interp/dealt.py``); seeds that follow each other have others.
+    Scalars and gather indices are drawn without replacement (``interp/dealt.py``); seeds that follow each other have others.
 
-    conditions:  what a schedule compares elements of inputs with is there too, and what lies next to it, so that each
+    conditions:  what a schedule compares elements of inputs with is there too, and its neighbours, so that each
                  of its versions runs
     scalar_bits: digits of scalars, as far as their types have them; 0 for small ones
     count:       so many values for each argument that is no scalar, in place of an array of its shape

@@ -1,6 +1,6 @@
 """Warpgroups with roles, and the barriers that they meet at.
 
-Each role runs in a thread of its own, one at a time: it goes on until it waits for a barrier, or has released
+Each role runs in a thread of its own, one at a time: it runs until it waits for a barrier, or has released
 something at one; then it is the others' turn, so that what a release allows happens at once, and copies are made as far
 ahead as the barriers allow. What is copied lands as late as the text allows: when somebody waits for it.
 """
@@ -47,12 +47,12 @@ class Turns:
             self._pass_on(me)
 
     def others(self, stuck: str = "") -> None:
-        """Let the others go on; ``stuck``: what this role waits for, which ends all when every role does."""
+        """Let the others run; ``stuck``: what this role waits for, which ends all when every role does."""
         me = self.mine.number
         with self.ready:
             self.stuck = self.stuck | {me} if stuck else set()
             if stuck and self.stuck >= self.alive:
-                self.fault = Fault(Problem("barrier.stuck", f"all roles wait, one {stuck}, and nothing is under way"))
+                self.fault = Fault(Problem("barrier.stuck", f"all roles wait, one {stuck}, and nothing is in flight"))
             self._pass_on(me)
         self._await_turn()
 
@@ -74,7 +74,7 @@ class _Ended(Exception):  # another role has failed
 
 @dataclass
 class _Landing:
-    """A copy that is under way in one block."""
+    """A copy that is in flight in one block."""
 
     home: Cells
     where: np.ndarray
@@ -153,13 +153,13 @@ class Barriers:
                 kind.settle(int(i), int(j))
             if self.turns is not None:
                 self.turns.stuck.clear()
-                if not s.bytes:  # who announces copies goes on to make them
+                if not s.bytes:  # who announces copies makes them next
                     self.turns.others()
 
         return run
 
     def wait(self, s: Await) -> Action:
-        """Threads that go on when the phase has ended, in all blocks alike."""
+        """Threads wait for the end of the phase, in all blocks alike."""
         slot, parity = self.machine.expr(s.index[0]), self.machine.expr(s.parity)
 
         def run(f: Frame) -> None:
@@ -188,7 +188,7 @@ class Barriers:
         each = [(r, turn) for r in s.roles for turn in range(r.turns)]
         bodies = [
             machine.stmt(r.body) for r, _ in each
-        ]  # sets of warpgroups that take turns have registers of their own
+        ]  # ping-pong sets of warpgroups have registers of their own
 
         def run(f: Frame) -> None:
             self.turns = turns = Turns(len(each))

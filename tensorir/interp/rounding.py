@@ -1,5 +1,5 @@
 """How far rounding may move each result from the declaration's, in any order of its sums: a running error analysis
-(Wilkinson; Higham, "Accuracy and Stability of Numerical Algorithms", 3.3) beside the values.
+(Wilkinson; Higham, "Accuracy and Stability of Numerical Algorithms", 3.3) alongside the values.
 
 A bound for each element tells small results from wrong ones where the largest result says nothing of them: a quotient
 of sums of positive numbers is good to some digits however small it is, and a difference of large numbers is not.
@@ -48,7 +48,7 @@ def _least(dtype: str) -> float:
 
 
 def _unit(dtype: str) -> float:
-    """Half of the step behind 1, in which values of a type are computed."""
+    """Half of the step from 1 to the next number of the type in which values of a type are computed."""
     return 2.0**-53 if dtype == "float64" else 2.0**-24
 
 

@@ -27,7 +27,7 @@ def argument_pools(outputs: Sequence[Tensor], numbers: Numbers, seed: int) -> li
 
 
 class Samples:
-    """``Samples(outputs, pools, numbers).at(t, points)``: elements of the tensors behind ``outputs``.
+    """``Samples(outputs, pools, numbers).at(t, points)``: elements of the tensors that ``outputs`` depend on.
 
     pools: for each argument in order of declaration the values that its elements have (``argument_pools``)
     work:  terms that have been computed so far

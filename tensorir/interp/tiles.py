@@ -18,7 +18,7 @@ ATOM_ROWS, PIECE_BYTES = 8, 16
 
 
 def offsets(region: Region, dims: tuple[int, ...]) -> np.ndarray:
-    """For each element of a tile, in row-major order: how far from the first it lies, before any permutation."""
+    """For each element of a tile, in row-major order: its distance from the first, before any permutation."""
     if not region.swizzle:
         return np.arange(math.prod(dims))
     row = region.swizzle * 8 // DTYPES[region.buffer.dtype].bits
@@ -29,7 +29,7 @@ def offsets(region: Region, dims: tuple[int, ...]) -> np.ndarray:
 
 
 def permuted(at: np.ndarray, region: Region) -> np.ndarray:
-    """Where these elements of a buffer lie, whose rows have their pieces of 16 bytes permuted by the row's number."""
+    """The places of these elements in a buffer whose rows have their pieces of 16 bytes permuted by the row's number."""
     if not region.swizzle:
         return at
     size = DTYPES[region.buffer.dtype].bits // 8
@@ -38,7 +38,7 @@ def permuted(at: np.ndarray, region: Region) -> np.ndarray:
 
 
 def copy_tile(machine: Lanes, barriers: Barriers, call: IntrinCall) -> Action:
-    """What executes a tensor copy: into shared memory the tile is under way from here on, and zero where the array
+    """What executes a tensor copy: into shared memory the tile is in flight from here on, and zero where the array
     ends; to an array only what it has is written, and the source has to stay until it was waited for.
     """
     tiles = dict(zip((t.name for t in call.intrin.operands), call.operands, strict=True))

@@ -1,7 +1,7 @@
 """Instructions that the threads of a warp run together, on all warps at once.
 
 Operands are gathered from the lanes into whole tiles, the meaning of the instruction runs on those, and its result is
-dealt out again.
+distributed to the lanes again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Operand:
             if self.home.watched:
                 values = self.home.read(where, *self.machine.who(f, where))
             else:
-                if not self.later:  # the sums of one product may be under way when the next goes on from them
+                if not self.later:  # the sums of one product may be in flight when the next accumulates onto them
                     self.home.need_written(where)
                 values = self.home.values[where]
             tiles = values.reshape(len(warps), self.lanes, -1)[:, self.lane, self.register]

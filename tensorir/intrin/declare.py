@@ -29,13 +29,13 @@ Text is a format string over the operands. For an operand ``a``:
 Some instructions are run by the 32 threads of a warp together. They say which thread (lane) holds which element of an
 operand, and in which of its registers: ``fragments={"a": "i, k -> i%8, k/2%4 | k/8, i/8, k%2"}`` puts element (i, k)
 into lane ``i%8 * 4 + k/2%4``, there into register ``k/8 * 4 + i/8 * 2 + k%2``; ``{a}`` is then the first of the
-thread's own registers. Nothing behind the bar, ``"i, k -> i, k |"``, is one element for each lane. Of an operand in
+thread's own registers. Nothing after the bar, ``"i, k -> i, k |"``, is one element for each lane. Of an operand in
 shared memory, ``addresses`` says in the same way which lane gives the address of which run of neighbours, and
 ``{a}`` is the thread's own address.
 
-Instructions of warpgroups deal out elements to 128 lanes. What they read in shared memory they find by a descriptor:
-of an operand among ``descriptors``, ``{a}`` is that of its tile, which must lie in swizzled rows of 128 bytes. They are
-``later``: the threads go on, and lowering waits for them where their results are wanted; ``{adds}`` is a further
+Instructions of warpgroups distribute elements to 128 lanes. They read shared memory by a descriptor:
+of an operand among ``descriptors``, ``{a}`` is that of its tile, which must be stored in swizzled rows of 128 bytes. They are
+``later`` (asynchronous): the threads do not wait, and lowering waits for them where their results are wanted; ``{adds}`` is a further
 argument, with its comma, where the first of a sum of products begins with 0. Of an operand among ``maps``,
 ``{a_map}`` is the tensor map of its array and ``{a_at}`` where the tile begins, innermost first; ``{barrier}`` is told
 when the copy has come.
@@ -81,7 +81,7 @@ class Intrin:
     fragments: operand -> which lane of the warp holds what, for instructions that a warp runs together
     addresses: operand in shared memory -> which lane gives the address of which run of neighbours
     prelude:   language -> functions that the text calls, put in front of the kernels
-    descriptors: operands in shared memory that lie in swizzled rows and are told by a descriptor
+    descriptors: operands in shared memory that are stored in swizzled rows and addressed by a descriptor
     maps:      operands in global memory of which a whole tile, zero beyond the array, is copied by one thread
     later:     its results are there only when they have been waited for
     blocks:    of a cluster whose shared memory it fills alike
@@ -153,7 +153,7 @@ class Intrin:
             lanes = {lane for lane, _ in lane_places(layout, b.dims)}
             if lanes != set(range(self.lanes)):
                 raise self._refuse(
-                    "fragment", f"{written(layout)} deals {b.name} out to {len(lanes)} lanes, not {self.lanes}"
+                    "fragment", f"{written(layout)} distributes {b.name} to {len(lanes)} lanes, not {self.lanes}"
                 )
 
     @cached_property
@@ -304,7 +304,7 @@ def fields_of(text: str) -> list[str]:
 def meaning(output: Tensor, accumulate: bool = False) -> Program:
     """The semantics of an instruction that computes ``output`` from placeholders.
 
-    accumulate: the result is added to what the output holds; a reduction always goes on from what is there, so it
+    accumulate: the result is added to what the output holds; a reduction always adds to what is there, so it
                 needs ``accumulate=True``
 
     The operands are named after the tensors. Raises DeclarationError (``intrin.meaning``).
@@ -317,7 +317,7 @@ def meaning(output: Tensor, accumulate: bool = False) -> Program:
         message = f"{output.name} takes several computations; an instruction is one"
         raise refuse(DeclarationError, "intrin.meaning", message)
     if isinstance(body, Update) and not accumulate:
-        message = f"{output.name} reduces, and instructions that reduce go on from what their output holds"
+        message = f"{output.name} reduces, and instructions that reduce add to what their output holds"
         raise refuse(DeclarationError, "intrin.meaning", message, hint=f"meaning({output.name}, accumulate=True)")
     if isinstance(body, Store) and accumulate:
         body = Update((body.buffer,), body.index, (body.value,), simple_combiner("sum", body.buffer.dtype))

@@ -1,7 +1,7 @@
 """CUDA instructions of Hopper (sm_90a): products of warpgroups, and copies of whole tiles.
 
-``wgmma`` multiplies 64 rows by up to 256 columns, both read from shared memory, into the registers of 128 threads; it
-goes on while these do other things. A tensor copy (TMA) is asked for by one thread: it moves a tile of an array, with
+``wgmma`` multiplies 64 rows by up to 256 columns, both read from shared memory, into the registers of 128 threads,
+asynchronously. A tensor copy (TMA) is asked for by one thread: it moves a tile of an array, with
 zeros where the tile sticks out, and tells a barrier when it is there. Both want rows of 128 bytes whose pieces of 16
 are permuted, so that neither meets bank conflicts (PTX ISA, sections on wgmma.mma_async and cp.async.bulk.tensor).
 """
@@ -67,7 +67,7 @@ def wgmma_named(name: str) -> Intrin | None:
 
     The last letters say how a and b are stored: a "n" as (m, k), b "t" as (n, k), as in a BLAS call; 16-bit types alone
     may have the other orders. "m4x16" in place of "m64": the rows are those of an image, four of sixteen pixels. With
-    ".rs" behind, a is in the registers of the warpgroup, which may have computed it, and any order of a will do
+    the suffix ".rs", a is in the registers of the warpgroup, which may have computed it, and any order of a will do
     """
     found = _NAME.fullmatch(name)
     if found is None:

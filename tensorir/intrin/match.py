@@ -116,7 +116,7 @@ def _pairings(wanted: Sequence[Loop], nest: Sequence[Loop]) -> Iterator[tuple[Va
 
 
 class _Unify:
-    """Walks the instruction's statement and the stage's side by side, noting the tile behind each operand."""
+    """Walks the instruction's statement and the stage's side by side, noting the tile that each operand stands for."""
 
     def __init__(self, arith: Arith, loops: dict[Var, Var], intrin: Intrin, above: Sequence[Var]) -> None:
         self.arith, self.intrin, self.above = arith, intrin, above
@@ -265,7 +265,7 @@ class _Unify:
             raise NoMatch(f"dimension {d} of {buffer.name} moves by {step} where {tile.name} moves by 1; a tile has "
                           f"steps of 1 to {MOST_STEP}, in the last dimension of 1")  # fmt: skip
         if count * step > MOST_SPAN:
-            raise NoMatch(f"{count} elements, each {step} behind the one before, span {count * step} of dimension {d} "
+            raise NoMatch(f"{count} elements, each {step} after the one before, span {count * step} of dimension {d} "
                           f"of {buffer.name}, and tiles span up to {MOST_SPAN}")  # fmt: skip
         return step
 

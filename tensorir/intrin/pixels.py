@@ -48,7 +48,7 @@ def in_one(forms: Sequence[Linear], dims: Sequence[int], row: Var, arith: Arith)
     for d, (form, n) in enumerate(zip(forms, dims, strict=True)):
         low, high = arith.range_of(form)
         outer = math.prod(dims[:d]) > 1 or any(f.terms or f.constant for f in forms[:d])
-        if outer and (low < 0 or high >= n):  # what lies beyond this row is not the next one
+        if outer and (low < 0 or high >= n):  # what is beyond this row is not the next one
             return None
         number = arith.linear((number.times(n).plus(form)).expr())
     first = _first(number, row)
@@ -101,7 +101,7 @@ def _walk(tile: Sequence[int], buffer: Buffer, forms: Sequence[Linear], row: Var
     count = high.count
     if (
         buffer.dims[0] == 1 and not image.terms and image.constant == 0
-    ):  # rows that begin behind the end are 0 as those of a second image
+    ):  # rows that begin past the end are 0 as those of a second image
         count = max(1, min(count, (buffer.dims[1] - 1 - high.least) // high.step + 1))
     number = arith.linear(image.times(count).plus(high.digit).times(wide.count).plus(wide.digit).expr())
     first = _first(number, row)
@@ -122,7 +122,7 @@ def _side(form: Linear, buffer: Buffer, row: Var, taps: frozenset[Var] | None, a
     step = math.gcd(*(k for t, k in own.items() if uses(t, {row}))) or 1
     if any(k % step for k in own.values()):
         raise NoPixels(f"the pixels of a tile are {step} rows or columns of {buffer.name} apart, and the first one may "
-                       "lie between")  # fmt: skip
+                       "be between")  # fmt: skip
     digit = Linear({t: k // step for t, k in own.items()}, 0)
     low, high = arith.range_of(digit)
     least, most = arith.range_of(Linear(still, form.constant))
@@ -143,7 +143,7 @@ def _need_limits(tile: Sequence[int], buffer: Buffer, p: Pixels, offset: Sequenc
             raise TooFar(f"pixels are {step} {side} of {buffer.name} apart; a copy has steps of 1 to "
                            f"{MOST_PIXEL_STEP}")  # fmt: skip
         if low not in CORNERS or high not in CORNERS:
-            raise TooFar(f"pixels begin at {side[:-1]} {low} of {buffer.name} and end {high} {side} behind its last "
+            raise TooFar(f"pixels begin at {side[:-1]} {low} of {buffer.name} and end {high} {side} after its last "
                          f"one, taps aside; a copy has {CORNERS[0]} to {CORNERS[-1]} for both")  # fmt: skip
         if (most := arith.range_of(form)[1]) > MOST_OFFSET:
             raise TooFar(f"taps are up to {int(most)} {side} of {buffer.name} apart; a copy has up to {MOST_OFFSET}")

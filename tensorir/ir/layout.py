@@ -147,7 +147,7 @@ def whole_blocks(shape: Sequence[Expr], layout: Layout | None) -> tuple[Expr, ..
 
 
 def scattered(layout: Layout, tile: Sequence[int]) -> int | None:
-    """A dimension along which a tile of these extents does not lie evenly, the last one's elements side by side."""
+    """A dimension along which a tile of these extents is not evenly spaced, the last one's elements side by side."""
     for (d, *_), onto in zip(layout.pieces, layout.folds, strict=False):
         if onto and any(tile[n] > 1 for n in (d, *(f[0] for f in onto))):
             return d

@@ -12,7 +12,7 @@ from tensorir.ir.tree import Layout
 def parse_layout(text: str, rank: int, owner: str, fragment: bool = False) -> Layout:
     """The layout that ``text`` says for ``owner``, of ``rank`` dimensions.
 
-    fragment: the pieces before a ``|`` number the lane of a warp that holds an element, those behind it its register,
+    fragment: the pieces before a ``|`` number the lane of a warp that holds an element, those after it its register,
               none of them where each lane has one element; ``*4`` among the former stands for four lanes that all hold
               it
     Raises ScheduleError: ``layout.syntax``, ``layout.rank``, ``layout.not-bijective``, ``layout.fold``.

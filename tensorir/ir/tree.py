@@ -191,7 +191,7 @@ class Pack(Expr):
 
 @node
 class Layout(Node):
-    """Where an element lies: storage dimensions, outermost first, each a piece of one dimension of the buffer.
+    """Where an element is stored: storage dimensions, outermost first, each a piece of one dimension of the buffer.
 
     names:  of the buffer's dimensions, for printing
     pieces: (d, divisor, extent) is ``index[d] // divisor % extent``; an extent of 0 stands for no ``%``
@@ -264,7 +264,7 @@ class Store(Stmt):
     """``buffer[index] = value``.
 
     repeats: other threads may store the same value there (the shifted last tile of a split)
-    later:   a copy that is under way from here on and there once its group has been waited for (``CommitGroup``)
+    later:   an asynchronous copy, complete once its group has been waited for (``CommitGroup``)
     adds:    the value is added to what is there, in one step that other threads do not divide
     """
 
@@ -306,10 +306,10 @@ class Loop(Stmt):
     hint: partial unroll factor for the device compiler, 0 for none
     parts: iterations at which lowering cuts it, each part with a copy of the body
     cases: conditions for each of which lowering writes the body twice: where it holds, and where it does not
-    depth: buffers that take turns in what iterations copy into shared memory, so that copies run ahead; 1: they do not
-    later: these copies are under way by themselves, without passing through registers
+    depth: pipeline stages of what iterations copy into shared memory, so that copies run ahead; 1: they do not
+    later: these copies are asynchronous (cp.async, TMA), without passing through registers
     roles: registers of a thread that copies, and of one that computes, where warpgroups of their own make the copies
-    turns: so many sets of the warpgroups that compute take the iterations of the loop around in turns
+    turns: so many sets of the warpgroups that compute take iterations of the enclosing loop alternately (ping-pong)
     said:  why lowering made something else of it than the schedule says; the text repeats it
     """
 
@@ -410,10 +410,10 @@ class Barrier(Stmt):
 
 @node
 class CommitGroup(Stmt):
-    """What this thread has under way since the last one is a group, to be waited for together.
+    """Make a group of this thread's asynchronous work since the last commit, to be waited for together.
 
     of: "copies" (stores ``later``), "products" (instructions of warpgroups that end later), or "stores" (tiles that
-        leave shared memory by themselves)
+        leave shared memory asynchronously)
     """
 
     of: str = "copies"
@@ -421,8 +421,8 @@ class CommitGroup(Stmt):
 
 @node
 class WaitGroup(Stmt):
-    """This thread goes on when its groups have ended (stores: when they have read their tiles), but for the ``pending``
-    youngest; others know of it only behind a barrier.
+    """Wait until at most ``pending`` of this thread's groups, the youngest, are in flight (stores: have yet to read their
+    tiles); other threads need a barrier as well.
     """
 
     pending: int
@@ -433,8 +433,8 @@ class WaitGroup(Stmt):
 class Fence(Stmt):
     """What this thread did before is there for what begins later.
 
-    of: "products" (its registers, for instructions of warpgroups) or "async" (its writes to shared memory, for what
-        reads that by itself: such instructions, and copies of tiles)
+    of: "products" (its registers, for instructions of warpgroups) or "async" (its writes to shared memory, for the
+        asynchronous units that read it: such instructions, and copies of tiles)
     """
 
     of: str
@@ -546,8 +546,8 @@ class Arrive(Stmt):
 
 @node
 class Await(Stmt):
-    """This thread goes on when the phase of ``parity`` (0 the first one, 1 the next or the one before the first) has
-    ended; it then sees what came before the arrivals.
+    """Wait until the phase of ``parity`` (0 the first one, 1 the next or the one before the first) has
+    ended; the thread then sees what came before the arrivals.
     """
 
     buffer: Buffer

@@ -231,7 +231,7 @@ class _Swap(Rewriter):
 
 
 def swap_buffers(root: N, swap: Mapping[Buffer, Buffer]) -> N:
-    """Replace buffers in all loads, stores, updates and operands; conditions of loops go on reading inputs."""
+    """Replace buffers in all loads, stores, updates and operands; conditions of loops keep reading inputs."""
     return _Swap(swap)(root)  # type: ignore[no-any-return]
 
 
@@ -273,7 +273,7 @@ def writes(n: Node) -> list[Buffer]:
     stack = [n]
     while stack:  # no expression writes
         s = stack.pop()
-        if type(s) is Stage:  # trees under way share most of theirs with the last one
+        if type(s) is Stage:  # successive trees of a schedule share most of theirs with the last one
             found.update(dict.fromkeys(_by_stage(s, True)))
             continue
         if type(s) is Store:

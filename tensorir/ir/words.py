@@ -12,7 +12,7 @@ class Scope(enum.Enum):
     GLOBAL = "global"  # the grid
     CLUSTER = "cluster"
     SHARED = "shared"  # a block
-    WARP = "warp"  # the threads of a warp, or of a warpgroup: registers that instructions deal out to them
+    WARP = "warp"  # the threads of a warp, or of a warpgroup: registers that instructions distribute to them
     REGISTER = "register"  # a thread
     CONSTANT = "constant"  # the grid, read-only
     BARRIER = "barrier"
@@ -24,12 +24,12 @@ class Kind(enum.Enum):
     SERIAL = "serial"
     UNROLL = "unroll"
     VECTOR = "vectorize"
-    COOPERATIVE = "cooperative"  # dealt out to all threads of the block
+    COOPERATIVE = "cooperative"  # distributed to all threads of the block
     INTRIN = "tensorize"  # one of the loops that the instruction of the stage inside performs
     BLOCK_X, BLOCK_Y, BLOCK_Z = "block.x", "block.y", "block.z"
     CLUSTER = "cluster"  # blocks that run at the same time and may fill each other's shared memory
     THREAD_X, THREAD_Y, THREAD_Z = "thread.x", "thread.y", "thread.z"
-    VTHREAD = "vthread"  # threads to whoever looks from outside, which take turns in a real one
+    VTHREAD = "vthread"  # threads to whoever looks from outside, interleaved in a real one
     WARP_X, WARP_Y = "warp.x", "warp.y"  # whole warps: what is inside, their threads do together
     WARPGROUP = "warpgroup"  # four warps, whose 128 threads do together what is inside
 

@@ -13,10 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tensorir.expr.compute import compute
-from tensorir.expr.tensor import Tensor
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
-from tensorir.ir.tree import Expr
 from tensorir.ops.blocks import bind_grid
 from tensorir.ops.common import Config, leaves_in_halves, out_stage
 from tensorir.ops.gemm_tensor import kind_of, load_rows, result_kind, swizzled, vector_of
@@ -95,20 +92,6 @@ def sort_sums(s: Schedule, y: str, declared: str, said: Mapping[str, str], shape
 def leading_names(shape: Mapping[str, Any]) -> list[str]:
     """Dimensions by which filter and sums fall into independent pieces."""
     return [*(["g"] if shape["groups"] > 1 else []), *(["u", "v"] if shape.get("parts", 1) > 1 else [])]
-
-
-def turned(w: Tensor, shape: Mapping[str, Any]) -> Tensor:
-    """The filter as ([g,] r, s, k, c)."""
-    groups, nchw, r, s = (shape["groups"], shape["layout"] == "NCHW", shape["r"], shape["s"])
-    kg, cg = shape["k"] // groups, shape["cg"]
-
-    def tap(k: Expr, r: Expr, s: Expr, c: Expr) -> Expr:
-        return w[(k, c, r, s) if nchw else (k, r, s, c)]
-
-    if groups == 1:
-        return compute((r, s, kg, cg), lambda r, s, k, c: tap(k, r, s, c), name="w_turned")  # type: ignore[no-any-return]
-    size = (groups, r, s, kg, cg)
-    return compute(size, lambda g, r, s, k, c: tap(g * kg + k, r, s, c), name="w_turned")  # type: ignore[no-any-return]
 
 
 def is_rearranged(shape: Mapping[str, Any]) -> bool:

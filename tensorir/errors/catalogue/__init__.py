@@ -1,6 +1,6 @@
 """Every error code explained: what ``tensorir explain``, the documentation's error index and tests read.
 
-The text stands beside this file, in a Markdown file for each first word of a code; README.md there says how it is
+The text is stored next to this file, in a Markdown file for each first word of a code; README.md there says how it is
 written. Files are read when they are asked for.
 """
 
@@ -21,7 +21,7 @@ _ENTRY = re.compile(rf"(\S+)\n\n(\S.*?)\n\nWrong:\n\n{_EXAMPLE}\n\nRight:\n\n{_E
 
 
 class Example(NamedTuple):
-    """A few lines that meet an error, or that do not: Python behind ``prelude()``, command lines, or words."""
+    """A few lines that meet an error, or that do not: Python that runs after ``prelude()``, command lines, or words."""
 
     language: str
     text: str

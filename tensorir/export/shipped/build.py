@@ -55,7 +55,7 @@ def compiled(command: Sequence[str], sources: Mapping[str, bytes], extra: Sequen
 
 
 def library(manifest: Mapping[str, Any] | None = None) -> Path:
-    """The shared library of this folder: the one beside this file, else one made now, and kept.
+    """The shared library of this folder: the one next to this file, else one made now, and kept.
 
     It is made in this folder, or in the user's cache where that cannot be written. ImportError says why there is none.
     """

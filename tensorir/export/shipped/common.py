@@ -44,8 +44,8 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 def arrays_of(kernel: dict[str, Any]) -> set[str]:
     """The arguments that a kernel works on: for a tensor map, the array that it is of."""
-    behind = {m["name"]: m["array"] for m in kernel["maps"]}
-    return {behind.get(name, name) for name in kernel["args"]}
+    arrays = {m["name"]: m["array"] for m in kernel["maps"]}
+    return {arrays.get(name, name) for name in kernel["args"]}
 
 
 class Base:

@@ -15,7 +15,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 
 
-def beside(name: str) -> Any:
+def sibling(name: str) -> Any:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(f"exported_{name}", HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -30,9 +30,9 @@ class Programs:
 
     def __init__(self, **given: Any) -> None:
         self.given = given
-        self.loader = beside("loader")
-        self.manifest: dict[str, Any] = beside("common").read_manifest()  # no file was changed, choose.py neither
-        self.choose = beside("choose").choose
+        self.loader = sibling("loader")
+        self.manifest: dict[str, Any] = sibling("common").read_manifest()  # no file was changed, choose.py neither
+        self.choose = sibling("choose").choose
         self.made: dict[int, Any] = {}
 
     def number(self, **parameters: Any) -> int:

@@ -29,7 +29,7 @@ REGISTERED: dict[tuple[str, str], dict[str, tuple[int, Any]]] = jax.__dict__.set
 """What XLA calls in this process, of all folders: by target and platform, the handlers that it belongs to."""
 
 
-def beside(name: str) -> Any:
+def sibling(name: str) -> Any:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -39,7 +39,7 @@ def beside(name: str) -> Any:
     return module
 
 
-common = beside("common")
+common = sibling("common")
 
 
 def missing() -> str:
@@ -64,7 +64,7 @@ def platforms(manifest: dict[str, Any]) -> dict[str, str]:
     found = {"CUDA": "cuda"} if "cuda" in languages else {}
     if "c" in languages:
         try:
-            beside("build").library(manifest)
+            sibling("build").library(manifest)
             found["cpu"] = "c"
         except ImportError:
             if "opencl" not in languages or importlib.util.find_spec("pyopencl") is None:
@@ -230,11 +230,11 @@ def operator() -> Operator:
         platform: handler(manifest, language) for platform, language in found.items()
     }
     backward = {
-        of: beside(f"{about['folder']}/door_jax").operator() for of, about in program.get("backward", {}).items()
+        of: sibling(f"{about['folder']}/door_jax").operator() for of, about in program.get("backward", {}).items()
     }
     batched = {
         (about["items"], tuple(n for n in names(program) if n in about["mapped"])):
-            beside(f"{about['folder']}/door_jax").operator()
+            sibling(f"{about['folder']}/door_jax").operator()
         for about in program.get("batched", ())
     }  # fmt: skip
     return Operator(program, handlers, target, backward, batched)
@@ -248,10 +248,10 @@ def names(program: dict[str, Any]) -> list[str]:
 def handler(manifest: dict[str, Any], language: str) -> tuple[int, Any]:
     """The address of what XLA calls for the program in a language, and what has to live as long as it."""
     if language == "c":
-        library = ctypes.CDLL(str(beside("build").library(manifest)))
+        library = ctypes.CDLL(str(sibling("build").library(manifest)))
         function = ctypes.cast(getattr(library, manifest["jax"]["symbol"]), ctypes.c_void_p)
         return int(function.value or 0), library
-    module = beside("handler_jax")
+    module = sibling("handler_jax")
     run = module.OnHost(manifest) if language == "opencl" else module.OnStream(manifest)
     made = module.Handler(run.about, manifest["jax"]["types"], run, stream=language == "cuda")
     return made.address, made

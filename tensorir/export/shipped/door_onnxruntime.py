@@ -22,7 +22,7 @@ TYPES = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 
 """dtype -> ONNX's TensorProto.DataType."""
 
 
-def beside(name: str) -> Any:
+def sibling(name: str) -> Any:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -32,7 +32,7 @@ def beside(name: str) -> Any:
     return module
 
 
-common, build = beside("common"), beside("build")
+common, build = sibling("common"), sibling("build")
 
 
 def missing() -> str:

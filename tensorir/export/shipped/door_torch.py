@@ -19,7 +19,7 @@ import torch
 HERE = Path(__file__).resolve().parent
 
 
-def beside(name: str) -> Any:
+def sibling(name: str) -> Any:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -29,7 +29,7 @@ def beside(name: str) -> Any:
     return module
 
 
-torch_body, torch_operator = beside("torch_body"), beside("torch_operator")
+torch_body, torch_operator = sibling("torch_body"), sibling("torch_operator")
 common = torch_body.common
 MANIFEST = common.read_manifest()
 op = torch_operator.register(

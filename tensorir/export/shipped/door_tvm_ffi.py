@@ -17,7 +17,7 @@ import tvm_ffi
 HERE = Path(__file__).resolve().parent
 
 
-def beside(name: str) -> Any:
+def sibling(name: str) -> Any:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -27,24 +27,24 @@ def beside(name: str) -> Any:
     return module
 
 
-common = beside("common")
+common = sibling("common")
 
 
 def missing() -> str:
     """Why nothing runs here; "" where it does."""
     manifest = common.read_manifest()
     try:
-        beside("build").library()
+        sibling("build").library()
     except ImportError as error:
         return str(error)
     if "host" not in common.program_in("c", manifest):
         return ""
-    return str(beside("loader" if manifest["language"] == "c" else "loader_c").missing())
+    return str(sibling("loader" if manifest["language"] == "c" else "loader_c").missing())
 
 
 def load() -> Any:
     """The module of TVM-FFI."""
-    return tvm_ffi.load_module(str(beside("build").library()))
+    return tvm_ffi.load_module(str(sibling("build").library()))
 
 
 class Program:

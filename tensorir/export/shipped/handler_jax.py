@@ -25,7 +25,7 @@ VERSION = (0, 1)
 """The first of the interface, which later ones are supersets of."""
 
 
-def beside(name: str) -> Any:
+def sibling(name: str) -> Any:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -35,7 +35,7 @@ def beside(name: str) -> Any:
     return module
 
 
-common, pointers = beside("common"), beside("pointers")
+common, pointers = sibling("common"), sibling("pointers")
 
 
 def structure(name: str, *fields: tuple[str, Any], head: Sequence[tuple[str, Any]] = HEAD) -> Any:
@@ -100,7 +100,7 @@ class Handler:
             return None
         try:
             self.compute(frame)
-        except Exception as error:  # which ctypes would print, and go on
+        except Exception as error:  # which ctypes would print and ignore
             code = INVALID_ARGUMENT if isinstance(error, TypeError | ValueError) else INTERNAL
             text = f"{self.name}: {error}".encode()[:500]
             said = Error(Error.code.offset + 4, None, text, code)

@@ -18,7 +18,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 
 
-def beside(name: str) -> Any:
+def sibling(name: str) -> Any:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -28,7 +28,7 @@ def beside(name: str) -> Any:
     return module
 
 
-common, build = beside("common"), beside("build")
+common, build = sibling("common"), sibling("build")
 Base: Any = common.Base
 
 
@@ -105,7 +105,7 @@ class Program(Base):  # type: ignore[misc]
         """The function runs every kernel."""
 
     def run(self, memories: dict[str, Any]) -> None:
-        """Call the function on arrays of bytes, and numbers, by argument name. Threads take turns."""
+        """Call the function on arrays of bytes, and numbers, by argument name. Calls from several threads are serialized."""
         given = [np.ascontiguousarray(memories[p["name"]]) for p in (*self.inputs, *self.outputs)]
         pointers = (ctypes.c_void_p * len(given))(*(a.ctypes.data for a in given))
         with self.lock:

@@ -22,7 +22,7 @@ UNASKED = 48 << 10
 """Bytes of block memory that any kernel may have; for more it has to ask."""
 
 
-def beside(name: str) -> Any:
+def sibling(name: str) -> Any:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -32,7 +32,7 @@ def beside(name: str) -> Any:
     return module
 
 
-common = beside("common")
+common = sibling("common")
 Base: Any = common.Base
 
 
@@ -67,11 +67,11 @@ class Program(Base):  # type: ignore[misc]
             if self.dynamic[about["name"]] > UNASKED:
                 kernel.max_dynamic_shared_size_bytes = needed
         self.maps: dict[tuple[str, str], tuple[int, Any]] = {}
-        self.encoded: Any = beside("tensor_maps").encoded if any(k["maps"] for k, _ in self.kernels) else None
+        self.encoded: Any = sibling("tensor_maps").encoded if any(k["maps"] for k, _ in self.kernels) else None
         self._begin()
 
     def run(self, memories: dict[str, Any]) -> None:
-        """Launch all kernels on arrays (and NumPy scalars) by argument name, and wait. Threads take turns."""
+        """Launch all kernels on arrays (and NumPy scalars) by argument name, and wait. Calls of several threads are serialized."""
         self.enqueue(memories)
         cupy.cuda.get_current_stream().synchronize()
 
@@ -85,7 +85,7 @@ class Program(Base):  # type: ignore[misc]
                 kernel(tuple(about["grid"]), tuple(about["block"]), values_of, shared_mem=self.dynamic[about["name"]])
 
     def _map(self, kernel: dict[str, Any], m: dict[str, Any], values: dict[str, Any]) -> Any:
-        """A tensor map, encoded again where its array lies at another address than the last time."""
+        """A tensor map, encoded again where its array is at another address than the last time."""
         place, address = (kernel["name"], m["name"]), values[m["array"]].data.ptr
         if self.maps.get(place, (None,))[0] != address:
             self.maps[place] = address, self.encoded(address, **m)
@@ -139,7 +139,7 @@ def candidates(manifest: dict[str, Any]) -> list[tuple[dict[str, Any], str | Non
     if not texts:
         return [(manifest, None)]
     own = str(cupy.cuda.Device().compute_capability)
-    order = beside("cuda_images").order(about.get("images", ()), texts, (int(own[:-1]), int(own[-1])))
+    order = sibling("cuda_images").order(about.get("images", ()), texts, (int(own[:-1]), int(own[-1])))
     return [(programs[name], image and image["file"]) for name, image in order]
 
 
@@ -154,6 +154,6 @@ def loaded(program: dict[str, Any], image: str | None) -> list[tuple[dict[str, A
 
 
 def options_here(manifest: dict[str, Any]) -> tuple[str, ...]:
-    """What the compiler is told. On Hopper CuPy adds sm_90, beside which NVRTC takes sm_90a too, from version 13 on."""
+    """What the compiler is told. On Hopper CuPy adds sm_90, and NVRTC accepts sm_90a next to it, from version 13 on."""
     hopper = cupy.cuda.Device().compute_capability == "90" and cupy.cuda.nvrtc.getVersion() >= (13, 0)
     return (*manifest["options"], *(["-arch=sm_90a"] if hopper else []))

@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 CPUINFO = Path("/proc/cpuinfo")
 
 
-def beside(name: str) -> Any:
+def sibling(name: str) -> Any:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -37,7 +37,7 @@ def beside(name: str) -> Any:
     return module
 
 
-common = beside("common")
+common = sibling("common")
 Base: Any = common.Base
 
 
@@ -78,7 +78,7 @@ def extra_options(device: Any) -> list[str]:
 def name_processor(device: Any) -> None:
     """Give PoCL a processor that its compiler knows, where the machine's is younger than its LLVM.
 
-    LLVM 14 calls AMD's since Zen 5 "generic", which Clang refuses. PoCL keeps that behind the triple in the device.
+    LLVM 14 calls AMD's since Zen 5 "generic", which Clang refuses. PoCL keeps that after the triple in the device.
     """
     flags, modern = flags_here(), {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
     kin = b"x86-64" if not flags >= modern else b"znver3" if "sse4a" in flags else b"haswell"
@@ -116,7 +116,7 @@ class Program(Base):  # type: ignore[misc]
         self._begin()
 
     def run(self, memories: dict[str, Any]) -> None:
-        """Launch all kernels on buffers (and NumPy scalars) by argument name, and wait. Threads take turns."""
+        """Launch all kernels on buffers (and NumPy scalars) by argument name, and wait. Calls are serialized."""
         self.check_process()
         values, before = {**self.fixed, **memories}, list[Any]()
         with self.lock:  # calls share the kernel objects, which hold arguments, and the workspace
@@ -180,7 +180,7 @@ class Program(Base):  # type: ignore[misc]
 
 
 def whole(a: Any) -> tuple[Any, int]:
-    """The memory that a pyopencl array lies in, of which its buffer may be a part; where it starts there."""
+    """The memory that holds a pyopencl array, of which its buffer may be a part; where it starts there."""
     memory, start = a.base_data, a.offset
     parent = None if memory is None else memory.associated_memobject
     return (memory, start) if parent is None else (parent, start + memory.offset)

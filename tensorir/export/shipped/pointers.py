@@ -16,7 +16,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 
 
-def beside(name: str) -> Any:
+def sibling(name: str) -> Any:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -26,12 +26,12 @@ def beside(name: str) -> Any:
     return module
 
 
-common = beside("common")
+common = sibling("common")
 
 
 def loader_of(manifest: Mapping[str, Any], language: str) -> Any:
     """The folder's loader of a language."""
-    return beside("loader" if manifest["language"] == language else f"loader_{language}")
+    return sibling("loader" if manifest["language"] == language else f"loader_{language}")
 
 
 def at_address(address: int, nbytes: int) -> Any:

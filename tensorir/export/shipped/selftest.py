@@ -28,7 +28,7 @@ class WrongError(Exception):
 
 
 def load(name: str = "loader") -> Any:
-    """A module of this folder, found by path; nothing is written beside it."""
+    """A module of this folder, found by path; nothing is written next to it."""
     sys.dont_write_bytecode = True
     spec = importlib.util.spec_from_file_location(f"exported_{name}", HERE / f"{name}.py")
     if spec is None or spec.loader is None:

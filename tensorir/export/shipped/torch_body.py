@@ -11,7 +11,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 
 
-def beside(name: str) -> Any:
+def sibling(name: str) -> Any:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -21,7 +21,7 @@ def beside(name: str) -> Any:
     return module
 
 
-common, torch_c, torch_kernel, pointers = (beside(name) for name in ("common", "torch_c", "torch_kernel", "pointers"))
+common, torch_c, torch_kernel, pointers = (sibling(name) for name in ("common", "torch_c", "torch_kernel", "pointers"))
 loader_of, spaces, room = pointers.loader_of, pointers.spaces, pointers.room
 
 
@@ -44,7 +44,7 @@ def packed_bytes(about: Mapping[str, Any], names: set[str]) -> int:
 def gradients() -> dict[str, list[Any]]:
     """By input, the kernels for its gradient: those of the folders in this one."""
     inside = common.read_manifest().get("backward", {})
-    bodies = {of: beside(f"{about['folder']}/torch_body") for of, about in inside.items()}
+    bodies = {of: sibling(f"{about['folder']}/torch_body") for of, about in inside.items()}
     return {of: list(body.kernels(body.common.read_manifest())) for of, body in bodies.items()}
 
 
@@ -53,7 +53,7 @@ def kernels(manifest: Mapping[str, Any]) -> Iterator[Any]:
     there, why = languages(manifest), ""
     if "c" in there:
         try:
-            library = ctypes.CDLL(str(beside("build").library(manifest)))
+            library = ctypes.CDLL(str(sibling("build").library(manifest)))
         except ImportError as error:
             why = str(error)
         else:
@@ -79,6 +79,6 @@ def doors(manifest: Mapping[str, Any]) -> Any:
     if "c" not in languages(manifest):
         return None
     try:
-        return torch_c.Doors(ctypes.CDLL(str(beside("build").library(manifest))))
+        return torch_c.Doors(ctypes.CDLL(str(sibling("build").library(manifest))))
     except (ImportError, OSError, AttributeError):
         return None

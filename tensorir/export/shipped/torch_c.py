@@ -101,7 +101,7 @@ class CBody:
         return int(found[1])
 
     def places(self, buffers: Sequence[Any]) -> tuple[Any, Any]:
-        """``buffers`` in C, and what it points to beside memory of tensors."""
+        """``buffers`` in C, and what it points to apart from memory of tensors."""
         if not self.scalars:
             return self.pointers(*buffers), None
         numbers = [(n, number(dtype, buffers[n])) for n, dtype in self.scalars]

@@ -4,7 +4,7 @@
 
 It needs PyTorch alone. What computes is a ``Body``: a callable on addresses. Arguments are described as in
 ``manifest.json``. The operator makes tensors contiguous and refuses, by name, whatever else does not fit, in the kernel
-and while tracing. It differentiates itself: with inputs that require no gradient it goes on below autograd at once, and
+and while tracing. It differentiates itself: with inputs that require no gradient it redispatches below autograd at once, and
 one that requires a gradient and has no backward is refused.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 
-def beside(name: str) -> Any:
+def sibling(name: str) -> Any:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, Path(__file__).resolve().with_name(f"{name}.py"))
     if spec is None or spec.loader is None:
@@ -29,7 +29,7 @@ def beside(name: str) -> Any:
     return module
 
 
-torch_gradients = beside("torch_gradients")
+torch_gradients = sibling("torch_gradients")
 ON_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 IN_GRAPHS = "_in_graphs"
 """What the names of operators end in that stand for others in graphs."""
@@ -232,7 +232,7 @@ def register(
 
 def placed(made: Operator) -> Operator:
     """The registered operator of this name, with these kernels: the old one where its signature is the same, so that
-    what was compiled with it goes on.
+    what was compiled with it keeps working.
     """
     old = _registered.get(made.name)
     if any(k.packs is not None for k in made.kernels):
