@@ -170,6 +170,18 @@ def test_an_intermediate_in_another_order_is_read_there():
     assert s.check() and np.array_equal(run(s, *arrays), want)
 
 
+def test_cells_that_nobody_reads_have_a_condition_where_they_would_read_nothing():
+    A = tir.placeholder((1, 40), "float16", name="A")
+    P = tir.compute((1, 40), lambda i, j: A[i, j] * 2, name="P")
+    s = tir.Schedule(tir.compute((1, 40), lambda i, j: P[i, j] + 1, name="C"))
+    for name in "PC":
+        s.reindex(name, "i, j -> i, j", {"j": 64}, writes="i, j")
+    first, second, _ = (x.body.value for x in find(s.program, Stage))
+    assert isinstance(first, Select) and not find(second, Select), "A has 40 columns, and P has 64 now"
+    a = small(1, 40).astype("float16")
+    assert s.check() and np.array_equal(run(s, a), a * 2 + 1)
+
+
 def test_taps_are_counted_backwards():
     """The gradient of an image is a convolution with the filter turned by half a turn."""
     dy, w = tir.placeholder((1, 5, 6, 4), name="dy"), tir.placeholder((4, 3, 3, 2), name="w")

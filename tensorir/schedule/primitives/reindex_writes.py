@@ -158,9 +158,9 @@ class _Again(Rewriter):
 
     def _exists(self, value: Expr) -> bool:
         """Whether all that a value reads is there in every cell."""
-        return all(self.arith.proves(c) for x in find(value, Load)
-                   for i, n in zip(x.index, x.buffer.shape, strict=True)
-                   for c in (binary("<=", const(0), i), binary("<", i, n)))  # fmt: skip
+        ends = (c for x in find(value, Load) for i, n in zip(x.index, x.buffer.shape, strict=True)
+                for c in (binary("<=", 0, i), binary("<", i, n)))  # fmt: skip
+        return all(map(self.there.proves, ends))
 
     def _value(self, e: Expr) -> Expr:
         return self.arith.simplify(substitute(e, self.axis))
@@ -169,8 +169,8 @@ class _Again(Rewriter):
         """Conditions that are needed: not those of cells that are none, which nobody reads, nor those for which packed
         operands make up by their zeros, as long as all that is read is there.
         """
-        inside = all(self._inside(x) for x in find(value, Load))
-        return [cond for cond in self.conds if not inside or not self._made_up(value, identity, cond)]
+        there = self._exists(value)
+        return [cond for cond in self.conds if not there or not self._made_up(value, identity, cond)]
 
     def _made_up(self, value: Expr, identity: Const, cond: Expr) -> bool:
         """Whether a term beyond ``cond`` is of no cell, or the identity by the zeros of operands that are packed."""
@@ -179,10 +179,6 @@ class _Again(Rewriter):
             return True
         packed = {x.buffer for x in find(value, Load) if x.buffer in self.zeros and moved <= set(find(x, Var))}
         return bool(at_zero(value, packed) == identity.value)
-
-    def _inside(self, x: Load) -> bool:
-        ends = ((binary("<=", 0, i), binary("<", i, n)) for i, n in zip(x.index, x.buffer.shape, strict=True))
-        return all(self.there.proves(c) for both in ends for c in both)
 
     def _counted(self, value: Expr, other: Expr, conds: Sequence[Expr]) -> Expr:
         """``value`` where ``conds`` hold; one condition where it is choices already, of ``other`` elsewhere."""
