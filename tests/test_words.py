@@ -47,6 +47,7 @@ def phrases(text: str) -> list[Place]:
         Place(text.count("\n", 0, m.start()) + 1, " ".join(m[0].split()), say)
         for pattern, say in PATTERNS.items()
         for m in pattern.finditer(plain)
+        if not m[0].isupper()  # a constant's name
     )
     return sorted(found)
 
@@ -73,8 +74,8 @@ def test_the_field_s_terms_are_used():
     "text",
     [
         "the buffer beside it", "where the tile lies", "Tiles lie here", "two buffers take turns", "Taking turns",
-        "in turn", "a copy is under way", "the thread goes on", "going on", "dealt out", "deals the iterations out to threads",
-        "by themselves", "on its own", "what is owed to them", "behind the last row",
+        "in turn", "a copy is under way", "the thread goes on", "going on", "dealt out", "by themselves",
+        "deals the iterations out to threads", "on its own", "what is owed to them", "behind the last row",
     ],
 )  # fmt: skip
 def test_each_phrase_is_found(text):
@@ -86,7 +87,8 @@ def test_each_phrase_is_found(text):
 @pytest.mark.parametrize(
     "text",
     ["besides", "applies", "belief", "turns=2", "returns", "in turning", "underway_s", "going once",
-     "deal with it, out of order", "by it", "on its owner", "borrowed", "flowed", "dealt cards. Out", "sides_behind"],
+     "deal with it, out of order", "by it", "on its owner", "borrowed", "flowed", "dealt cards. Out", "sides_behind",
+     "2 * BESIDE"],
 )  # fmt: skip
 def test_other_words_are_not(text):
     assert not phrases(text)
