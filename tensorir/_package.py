@@ -18,8 +18,8 @@ html_of: Callable[[Any], str] = str
 class Lazy:
     """A function of a module that is imported when it is first called.
 
-    For what start-up must not pay for: the work that a command's options ask for, or what one kind of device needs. It is
-    made outside of functions with both names written out, so that tests/test_circles.py sees what depends on what.
+    For what start-up must not pay for: the work that a command's options ask for, or what one kind of device needs. It
+    is made outside of functions with both names written out, so that tests/test_circles.py sees what depends on what.
     """
 
     def __init__(self, module: str, name: str) -> None:

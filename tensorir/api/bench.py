@@ -72,8 +72,8 @@ class ReferenceKernel:
         return batch(self.bound, round(length_s / self.seconds)) / self.seconds
 
     def shows_slower(self, best_s: float, own: Sequence[float], others: Sequence[float]) -> bool:
-        """Whether interleaved samples leave no hope that the candidate is as fast as ``best_s``, seconds of a machine as
-        fast as it was in the reference's own trial.
+        """Whether interleaved samples leave no hope that the candidate is as fast as ``best_s``, seconds of a machine
+        as fast as it was in the reference's own trial.
 
         Of the candidate's samples the fastest counts, and the machine is taken to be as slow as for the reference's
         slowest one; and the candidate may yet be faster than its fastest sample by as much as that is than its slowest.
@@ -274,8 +274,8 @@ class Runner:
     def refuse_slow(
         self, best_s: float | None, pace: float, progress: Progress, kernel: ReferenceKernel | None = None
     ) -> None:
-        """Cut short what launches show to be slower than the best: alternately with the reference, or where there is none
-        far slower in their own launches.
+        """Cut short what launches show to be slower than the best: alternating with the reference, or without one
+        far slower alone.
 
         best_s: for a machine as fast as in the reference's own trial; pace: how much slower it was last
         """

@@ -166,7 +166,7 @@ def _key(pack: Pack, name: str, sources: set[str | None]) -> str:
         raise damaged(pack.path, f"{name} is no entry of the cache")
     source = _source_of(found[0])
     if source is None or source not in sources:  # a kernel, or it would be some other thing that the cache believes
-        raise damaged(pack.path, f"{name} is no kernel of the records beside it")
+        raise damaged(pack.path, f"{name} is no kernel of the records in the same pack")
     return found[0]
 
 

@@ -122,7 +122,7 @@ def alike(found: Mapping[str, Json]) -> Json:
         if apart or about["id"] == first["id"]:
             what = f"differ in {', '.join(apart)}" if apart else f"are both {first['id']}"
             message = f"{name} and {other} {what}, so their times cannot be put together"
-            raise refuse(DeclarationError, "tune.devices", message, hint="tune each one by itself")
+            raise refuse(DeclarationError, "tune.devices", message, hint="tune each one separately")
     return first
 
 

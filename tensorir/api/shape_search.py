@@ -42,8 +42,8 @@ Made = TypeVar("Made")
 def in_time(make: Callable[[], Made], seconds: float, late: Callable[[], object]) -> Made:
     """What ``make`` returns or raises; TimeoutError after so many seconds.
 
-    Large spaces and references are made by Python and NumPy, which nothing can stop: ``make`` continues in a thread that
-    nobody waits for, not even the end of the process, and ``late`` is called there in the end.
+    Large spaces and references are made by Python and NumPy, which nothing can stop: ``make`` continues in a thread
+    that nobody waits for, not even the end of the process, and ``late`` is called there in the end.
     """
     answer: Future[Made] = Future()
 

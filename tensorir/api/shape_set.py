@@ -68,8 +68,8 @@ def tune_shapes(
 
     All defaults are measured first. Then slices of a few trials go to the shape with the greatest expected gain a
     second (``tensorir.tune.gains``), each beginning with what won on the nearest other shapes. The last parts of the
-    budget measure the winners on the other shapes, and the finalists of each shape, interleaved. Every trial is in the log
-    of its shape, so the same call continues, and ``w.load()`` finds each shape's best.
+    budget measure the winners on the other shapes, and the finalists of each shape, interleaved. Every trial is in the
+    log of its shape, so the same call continues, and ``w.load()`` finds each shape's best.
     """
     from tensorir.show.live import Several, watched
 
@@ -318,7 +318,7 @@ class _SetRun:
     # --- winners on other shapes
 
     def _cross(self) -> None:
-        """Winners on the other shapes, round-robin; first what is near and already won, or nearly, in several places."""
+        """Winners on the other shapes, round-robin; first what is near and already won, or nearly so, elsewhere."""
         until = None if self.end is None else self.end - self._final_s()
         going = True
         while going:

@@ -43,7 +43,7 @@ class Waits:
     def _known(self, other: Json) -> Json:
         if other["pid"] not in self._by_process:
             self._by_process[other["pid"]] = {**other, "seconds": 0.0}
-            doing = "taking turns with it" if self._wait else "not waiting for it"
+            doing = "waiting for it" if self._wait else "not waiting for it"
             text = f"process {other['pid']} times {other['workload'] or 'kernels'} on this device too"
             warnings.warn(f"{text}: {doing}", stacklevel=2)
         return self._by_process[other["pid"]]

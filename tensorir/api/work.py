@@ -302,8 +302,8 @@ class Work(Shown):
 
         Raises DeclarationError ``space.illegal`` where constraints of the space refuse the configuration.
 
-        A definition that a template declares itself is compared with the workload's definition at sampled elements, in exact
-        arithmetic, once for all configurations that declare the same; ``template.definition`` where it differs.
+        A definition that a template declares itself is compared with the workload's definition at sampled elements, in
+        exact arithmetic, once for all configurations that declare the same; ``template.definition`` where it differs.
 
         target: plain "opencl" is this machine's processor, for which configurations are recorded here; with limits
                 ("opencl -registers=16 -vector_bytes=32") the result is the same on every machine

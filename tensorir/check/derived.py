@@ -2,8 +2,8 @@
 
 The instructions of this package have emulations of their own, written after the manual. One that a user declares with a
 prelude has none, so its function is derived: what the lanes hold, or point to, is put together to whole tiles, the
-meaning runs on those as a kernel of one thread, and the result is distributed to the lanes. So a wrong schedule around the instruction
-is found, a wrong declaration of it is not: that takes the device.
+meaning runs on those as a kernel of one thread, and the result is distributed to the lanes. So a wrong schedule around
+the instruction is found, a wrong declaration of it is not: that takes the device.
 """
 
 from __future__ import annotations

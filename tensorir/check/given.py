@@ -143,8 +143,8 @@ def short(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr
 def _with_plain_scalars(
     outputs: tuple[Tensor, ...], arrays: list[np.ndarray], conditions: Sequence[Expr], turn: int
 ) -> list[np.ndarray] | None:
-    """The inputs with 0, 1 and a small number, cyclically, for scalars of floats, for which some text goes another way; None
-    without any, and where results are no numbers then.
+    """The inputs with 0, 1 and a small number, cyclically, for scalars of floats, for which some text goes another way;
+    None without any, and where results are no numbers then.
     """
     which = [n for n, a in enumerate(arguments_of(outputs)) if isinstance(a, Var) and DTYPES[a.dtype].kind == "f"]
     if not which or conditions:

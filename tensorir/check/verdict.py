@@ -161,7 +161,7 @@ def emulated(s: Any, shapes: Any, seed: int, limit_s: float | None = None) -> Ve
     """
     if too_much := _beyond_limits(s):
         return Verdict(too_much, (), "not built")
-    alone = s.edited is not None  # on its own shape only, where each input has its turn to be the largest
+    alone = s.edited is not None  # on the shape of ``s`` only, where each input has its turn to be the largest
     target = s.target if s.target.language == "cuda" else Target.parse("cuda")
     shown: list[str] = []
     for n, (one, source) in enumerate(_on_shapes(s, shapes)):

@@ -111,7 +111,7 @@ def _section(t: Tuned, work: Workload | None, room: _Room, first: list[str]) -> 
     shown = [_convergence(t, room)] if good else []
     shown += first
     if found := importance(t.trials):
-        told = (f"Each knob alone (epsilon squared, per template); knobs that matter only together show little of it. The "
+        told = (f"Each knob alone (epsilon squared, per template): knobs that only matter together show little. The "
                 f"interval is from {HALVES} random halves of the trials: few trials, long lines.")  # fmt: skip
         shown.append(f"<h3>Knobs</h3>{figures.importances(found)}<p>{html(told)}</p>")
     out = [_figures(*shown), _across(t, good, room), _trials(t, room), _failures(t, room), _notes(t)]

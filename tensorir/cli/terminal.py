@@ -52,7 +52,7 @@ def paint(text: str) -> str:
 
 
 def fold(text: str, width: int) -> str:
-    """Lines longer than ``width`` continue below, indented to the end of the name that they begin with; 0 for no limit."""
+    """Lines longer than ``width`` continue below, after the name that they begin with; 0 for no limit."""
     if not width:
         return text
     return "\n".join(line if len(line) <= width else _folded(line, width) for line in text.split("\n"))

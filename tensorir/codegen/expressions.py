@@ -412,7 +412,7 @@ class Expressions:
         return f"({text} != 0)" if b.dtype == "bool" else text
 
     def rounded_for(self, b: Buffer, value: Expr) -> str:
-        """``value`` as it may be stored to ``b``: a store to memory of a narrow type rounds, one to registers does not."""
+        """``value`` as it may be stored to ``b``: stores to memory of a narrow type round, to registers do not."""
         if b.dtype not in WIDENED:
             return self(value)
         if not self.held_in_float(b):

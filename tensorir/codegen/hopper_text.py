@@ -1,4 +1,4 @@
-"""Functions that the text of Hopper kernels brings along: barriers, tensor copies, asynchronous products (PTX ISA 8)."""
+"""Functions in the text of Hopper kernels: barriers, tensor copies, asynchronous products (PTX ISA 8)."""
 
 from __future__ import annotations
 

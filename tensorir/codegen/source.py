@@ -93,7 +93,7 @@ class KernelLaunch(Shown):
 
     @property
     def params(self) -> tuple[str, ...]:
-        """Names of the Params that ``args`` stand for, in the same order: for a map, of the array whose address it holds."""
+        """Names of the Params that ``args`` stand for, in order: for a map, of the array whose address it holds."""
         arrays = {m.name: m.array for m in self.maps}
         return tuple(arrays.get(a, a) for a in self.args)
 

@@ -1,4 +1,6 @@
-"""Scalars and index tables for runs that are compared with a reference: drawn without replacement, so that no two are alike by chance.
+"""Scalars and index tables for runs that are compared with a reference, drawn without replacement.
+
+That leaves fewer of them equal by chance.
 
 Drawn from a few whole numbers, alpha and beta would be equal in a fifth of all runs, and a table of three entries would
 hardly ever hold two different ones, or one that is out of range on purpose.

@@ -93,7 +93,7 @@ class Lanes(ABC):
         return b.scope in PRIVATE or (b.scope is Scope.SHARED and self.threads == 1 and self.cluster == 1)
 
     def begin_product(self, made: list[Touched], read: list[Touched]) -> None:
-        """An asynchronous instruction of warpgroups begins: its registers wait for it, and what it reads has to stay."""
+        """Begin an asynchronous instruction of warpgroups: its registers wait for it, and its inputs have to stay."""
         self.later.of["products"].begin(made, read)
 
     def who(self, f: Frame, where: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -98,7 +98,7 @@ class Cells:
             self.writer[at], self.wrote[at] = me, now
 
     def depart(self, at: np.ndarray, value: np.ndarray) -> None:
-        """A tile copy to these cells is in flight, which no thread makes: mbarriers order it, not those of the block."""
+        """Begin an asynchronous tile copy to these cells: mbarriers order it, not barriers of the block."""
         self._need_landed(at, "written")
         if self.reading is not None and self.reading[at].any():
             cell = int(at[self.reading[at] > 0].flat[0]) % self.size

@@ -191,7 +191,8 @@ def random_arguments(
 ) -> list[np.ndarray]:
     """Inputs for ``outputs``: small whole numbers (or field elements), gather indices in range, divisors not 0.
 
-    Scalars and gather indices are drawn without replacement (``interp/dealt.py``); seeds that follow each other have others.
+    Scalars and gather indices are drawn without replacement (``interp/dealt.py``); seeds that follow each other have
+    others.
 
     conditions:  what a schedule compares elements of inputs with is there too, and its neighbours, so that each
                  of its versions runs

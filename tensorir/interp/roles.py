@@ -186,9 +186,7 @@ class Barriers:
         machine = self.machine
         machine.hardware = machine.hardware.union(*(r.numbers for r in s.roles))
         each = [(r, turn) for r in s.roles for turn in range(r.turns)]
-        bodies = [
-            machine.stmt(r.body) for r, _ in each
-        ]  # ping-pong sets of warpgroups have registers of their own
+        bodies = [machine.stmt(r.body) for r, _ in each]  # ping-pong sets of warpgroups have registers of their own
 
         def run(f: Frame) -> None:
             self.turns = turns = Turns(len(each))

@@ -29,7 +29,7 @@ def offsets(region: Region, dims: tuple[int, ...]) -> np.ndarray:
 
 
 def permuted(at: np.ndarray, region: Region) -> np.ndarray:
-    """The places of these elements in a buffer whose rows have their pieces of 16 bytes permuted by the row's number."""
+    """The places of these elements in a buffer whose rows are swizzled: pieces of 16 bytes, by the row's number."""
     if not region.swizzle:
         return at
     size = DTYPES[region.buffer.dtype].bits // 8

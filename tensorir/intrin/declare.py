@@ -34,11 +34,11 @@ shared memory, ``addresses`` says in the same way which lane gives the address o
 ``{a}`` is the thread's own address.
 
 Instructions of warpgroups distribute elements to 128 lanes. They read shared memory by a descriptor:
-of an operand among ``descriptors``, ``{a}`` is that of its tile, which must be stored in swizzled rows of 128 bytes. They are
-``later`` (asynchronous): the threads do not wait, and lowering waits for them where their results are wanted; ``{adds}`` is a further
-argument, with its comma, where the first of a sum of products begins with 0. Of an operand among ``maps``,
-``{a_map}`` is the tensor map of its array and ``{a_at}`` where the tile begins, innermost first; ``{barrier}`` is told
-when the copy has come.
+of an operand among ``descriptors``, ``{a}`` is that of its tile, which must be stored in swizzled rows of 128 bytes.
+They are ``later`` (asynchronous): the threads do not wait, and lowering waits for them where their results are wanted;
+``{adds}`` is a further argument, with its comma, where the first of a sum of products begins with 0. Of an operand
+among ``maps``, ``{a_map}`` is the tensor map of its array and ``{a_at}`` where the tile begins, innermost first;
+``{barrier}`` is told when the copy has come.
 
 What the text calls may be brought along as a ``prelude``. If the text is one call of such a function on all operands,
 the emulator of CUDA text runs the instruction's meaning in its place.

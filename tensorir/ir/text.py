@@ -270,9 +270,9 @@ def noted(s: Loop) -> list[str]:
     said += [f"unroll by {s.hint}"] if s.hint else []
     said += [f"partition at {', '.join(map(str, s.parts))}"] if s.parts and not s.said else []
     said += [f"specialized where {show(c)}" for c in s.cases]
-    said += [f"{s.depth} buffers take turns{', copies on their own' * s.later}"] if s.depth > 1 else []
-    said += ["a warpgroup copies, {} and {} registers".format(*s.roles)] if s.roles else []
-    said += [f"{s.turns} sets of the others take turns"] if s.turns > 1 else []
+    said += [f"pipeline depth={s.depth}{' async' * s.later}"] if s.depth > 1 else []
+    said += ["roles(load={}, compute={})".format(*s.roles)] if s.roles else []
+    said += [f"pingpong={s.turns}"] if s.turns > 1 else []
     return [*said, s.said] if s.said else said
 
 

@@ -421,8 +421,8 @@ class CommitGroup(Stmt):
 
 @node
 class WaitGroup(Stmt):
-    """Wait until at most ``pending`` of this thread's groups, the youngest, are in flight (stores: have yet to read their
-    tiles); other threads need a barrier as well.
+    """Wait until at most ``pending`` of this thread's groups, the youngest, are in flight (stores: have yet to read
+    their tiles); other threads need a barrier as well.
     """
 
     pending: int

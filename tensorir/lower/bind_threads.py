@@ -58,12 +58,12 @@ class _Once(Rewriter):
 
     def __init__(self, axes: list[Loop], warps: bool) -> None:
         self.axes, self.warps = axes, warps
-        self.dealt = False
+        self.cooperative = False
 
     def on_Loop(self, n: Loop) -> Loop:
-        before, self.dealt = self.dealt, self.dealt or n.kind is Kind.COOPERATIVE
+        before, self.cooperative = self.cooperative, self.cooperative or n.kind is Kind.COOPERATIVE
         n = self.children(n)
-        self.dealt = before
+        self.cooperative = before
         return n
 
     def on_Stage(self, n: Stage) -> Stmt:
@@ -76,7 +76,7 @@ class _Once(Rewriter):
             thread = x.kind.level == "thread"
             if by_warp and x.kind is Kind.THREAD_X:
                 continue
-            if as_int(x.extent) == 1 or (self.dealt and thread) or (not thread and Scope.GLOBAL not in scopes):
+            if as_int(x.extent) == 1 or (self.cooperative and thread) or (not thread and Scope.GLOBAL not in scopes):
                 continue
             if not any(uses(b, {x.var}) for b in n.binds):
                 guards.append(binary("<", x.var, const(1)))

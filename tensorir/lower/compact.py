@@ -66,7 +66,7 @@ def _boxed(b: Buffer, accesses: list[list[Side | None]], arith: Arith) -> tuple[
 
 
 def _whole(b: Buffer, d: int, extent: Expr, sides: list[Side | None], arith: Arith) -> Side:
-    """The whole dimension, and what lies beyond it as far as iterations that overshoot may touch it."""
+    """The whole dimension, and the cells beyond it as far as iterations that overshoot may touch it."""
     if not isinstance(extent, Const):
         raise fail("lower.box", f"the part of {b.name} in use has no constant size along dimension {d}")
     low, high = 0, as_int(extent)

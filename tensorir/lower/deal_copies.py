@@ -1,4 +1,4 @@
-"""Deal the iterations of cooperative copies out to the threads of the block."""
+"""Distribute the iterations of cooperative copies to the threads of the block."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class _Guards(Rewriter):
         n = self.children(n)
         self.facts.pop()
         self._here = None
-        if not isinstance(n.then, Stage):  # a version of a body: behind it, the other one may have run
+        if not isinstance(n.then, Stage):  # a version of a body: after it, the other one may have run
             self.total = total
             self.zero = {b: dims for b, dims in self.zero.items() if b in zero}
         return n
@@ -278,7 +278,7 @@ class _Guards(Rewriter):
     def _fills_zero(self, n: Stage, conds: list[Expr]) -> set[int]:
         """Dimensions of a tile that is copied whole beyond whose end it is 0: its array ends there as well.
 
-        An array may go on behind what the stage copies of it, where a definition that takes a part of it was inlined.
+        An array may extend past the part that the stage copies, where a definition that takes a part of it was inlined.
         """
         held: list[Expr] = []
         for g in conds:
@@ -292,7 +292,7 @@ class _Guards(Rewriter):
         return {d for d, both in enumerate(ends) if all(self._all_beyond(n, [end]) for end in both)}
 
     def _all_beyond(self, n: Stage, conds: list[Expr]) -> bool:
-        """Whether all that a stage reads where ``conds`` hold lies outside the buffers' shapes."""
+        """Whether all that a stage reads where ``conds`` hold is outside the buffers' shapes."""
         arith = self._known(*conds)
         return all(_beyond(load, n, arith) for load in _copied(n))
 
@@ -308,7 +308,7 @@ class _Guards(Rewriter):
 
     def _zero_dims(self, n: Stage, dropped: list[Expr], ends: list[Expr]) -> set[int]:
         """Dimensions of a copy beyond whose end it holds 0, where it stores 0 wherever ``ends`` are violated: all of
-        them if the conditions that were ``dropped`` leave only 0 behind.
+        them if only 0 is stored where the ``dropped`` conditions fail.
         """
         if self._copies_zero(n, dropped):
             return _all_dims(writes(n.body)[0])
@@ -373,7 +373,7 @@ class _Clamp(Rewriter):
 
 
 class _Placed(Rewriter):
-    """The copy of a tile, where data tells its place: beyond the end of that data it lies outside its array, so that
+    """The copy of a tile, where data tells its place: beyond the end of that data it is outside its array, so that
     the copy is 0 there.
     """
 
@@ -391,7 +391,7 @@ class _Placed(Rewriter):
 
 
 def _copied(n: Stage) -> list[Load]:
-    """What a stage of a tile copy reads to copy it, without the data that tells where it lies."""
+    """What a stage of a tile copy reads to copy it, without the data that tells its place."""
     (store,) = find(n.body, Store)
     value = store.value
     while isinstance(value, Select):  # 0 elsewhere
@@ -404,7 +404,7 @@ def _all_dims(b: Buffer) -> set[int]:
 
 
 def _beyond(load: Load, n: Stage, arith: Arith) -> bool:
-    """Whether a cell lies outside the buffer's shape."""
+    """Whether a cell is outside the buffer's shape."""
     return any(_beyond_dim(load, d, n, arith) for d in _all_dims(load.buffer))
 
 

@@ -134,7 +134,7 @@ class _Finish(Rewriter):
 
 class _Hoist(Rewriter):
     """Conditions on places, not on data, in front of the loops in which they do not change, and one for statements in
-    a row: behind a condition in the innermost of unrolled loops compilers see a branch for every step.
+    a row: for a condition in the innermost of unrolled loops compilers see a branch for every step.
     """
 
     def __init__(self, arith: Arith) -> None:

@@ -113,7 +113,7 @@ class _Flatten(Pruner):
         return binary("+", floor.expr(), part) if op == "//" else part
 
     def _strides(self, b: Buffer) -> tuple[int, ...]:
-        """How far apart neighbours lie in each dimension, in one block of it; in fragments that is nothing to go by."""
+        """How far apart neighbours are in each dimension, in one block of it; in fragments that is nothing to go by."""
         if b.layout is not None and b.layout.lanes:
             return ()
         near = {c.piece[0]: c.stride for c in self.cells[b] if c.piece[1] == 1}

@@ -73,7 +73,7 @@ def _agreed(b: Buffer, given: list[tuple[str, Layout, tuple[int, ...]]]) -> Layo
             return whole
     names = " and ".join(dict.fromkeys(name for name, *_ in given))
     raise _fail(
-        f"{b.name} would lie in different lanes, or registers, for {names}",
+        f"{b.name} would be in different lanes, or registers, for {names}",
         "stage_in one of them at an inner loop, so that its tiles are the whole copy",
     )
 
@@ -88,7 +88,7 @@ def _extended(layout: Layout, dims: Sequence[int], shape: Sequence[int]) -> Layo
 
 
 def _holds(whole: Layout, shape: Sequence[int], layout: Layout, dims: Sequence[int]) -> bool:
-    """Whether each tile of ``dims`` lies in consecutive registers of the lanes that ``layout`` says."""
+    """Whether each tile of ``dims`` is in consecutive registers of the lanes that ``layout`` says."""
     lead = len(shape) - len(dims)
     block = [max([p[1] for p in whole.pieces if p[0] == lead + d], default=1) for d in range(len(dims))]
     starts = [range(0, min(n, max(size, tile)), tile)
@@ -175,7 +175,7 @@ def need_own(b: Buffer, index: Sequence[Expr], layout: Layout, lane: Loop, arith
                 have = arith.simplify(binary("%", binary("//", i, part.divisor), part.extent))
                 if not arith.linear(have).same(arith.linear(arith.simplify(part.of_lane(lane.var)))):
                     raise _fail(
-                        f"{b.name} is dealt out to the lanes of a warp as {written(layout)}, and what touches "
+                        f"{b.name} is distributed to the lanes of a warp as {written(layout)}, and what touches "
                         "single elements of it does not run over whole parts of that",
                         "loops over whole tiles of the instruction, or extents that its parts divide",
                     )

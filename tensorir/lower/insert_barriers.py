@@ -53,7 +53,9 @@ def insert_barriers(program: Program, target: Target) -> Program:
         leaving = {b for c in calls if c.intrin.stores for b in reads(c)}
         threads = {x.var for x in axes if x.kind.level == "thread"}
         tiles = _Tiles(signalled, read_whole(calls) - signalled, leaving)
-        if thread_count(axes) == 1 and not (tiles.by_itself or leaving):  # else there is a unit beside the one thread
+        if thread_count(axes) == 1 and not (
+            tiles.async_read or leaving
+        ):  # else an asynchronous unit runs next to the one thread
             return nest
         return rewrap(axes, _Sync(written, threads, tiles).visit(body, _Touched())[0])
 
@@ -88,7 +90,7 @@ class _Touched:
         return _Touched(self.read | o.read, self.written | o.written)
 
     def conflicts(self, o: _Touched) -> set[Buffer]:
-        """Buffers that two stages touch, one of them writing; a stage by itself keeps to its own cells."""
+        """Buffers that two stages touch, one of them writing; a single stage keeps to its own cells."""
         return {
             a for mine, theirs in ((self.written, o.read), (self.written, o.written), (self.read, o.written))
             for a, s, slot in mine for b, t, other in theirs if a is b and s != t and not (slot and slot.apart(other))
@@ -105,12 +107,12 @@ class _Touched:
 
 @dataclass(frozen=True)
 class _Tiles:
-    """Buffers of whole tiles: those whose copies are awaited at barriers of their own, those that instructions read by
-    themselves, so that writes to them take a fence, and of these the ones that leave to global memory.
+    """Buffers of whole tiles: those whose copies are awaited at barriers of their own, those that asynchronous
+    instructions read, so that writes to them take a fence, and of these the ones that leave to global memory.
     """
 
     signalled: set[Buffer]
-    by_itself: set[Buffer]
+    async_read: set[Buffer]
     leaving: set[Buffer]
 
 
@@ -156,11 +158,11 @@ class _Sync:
         return sequence([*self._settled(before), meet])
 
     def _settled(self, before: _Touched) -> list[Stmt]:
-        """What a thread owes to those behind any barrier, whomever that is for: tiles that it lets leave have left, and
-        what it has written is seen by what reads by itself.
+        """Statements required before any barrier: wait for pending stores of tiles, and fence writes to shared memory
+        that asynchronous units read.
         """
         gone = self.tiles.leaving & {b for b, *_ in before.read}
-        seen = self.tiles.by_itself & {b for b, *_ in before.written}
+        seen = self.tiles.async_read & {b for b, *_ in before.written}
         return [*([WaitGroup(0, STORES)] if gone else []), *([Fence("async")] if seen else [])]
 
     def _leaf(self, s: Stmt, before: _Touched) -> tuple[_Touched, _Touched]:
@@ -220,7 +222,7 @@ class _Sync:
         if not once and (clash := after.conflicts(head)):
             meet = self._barrier(clash, after)
             if clash <= self.tiles.leaving and (first := _before_writes(body, clash, meet, self.threads)) is not None:
-                body = first  # what leaves by itself has an iteration's time to
+                body = first  # an asynchronous store has an iteration's time to leave
             else:
                 body = sequence([body, meet])
                 after = _Touched()
@@ -231,11 +233,11 @@ class _Sync:
         return s.replace(body=body), after, head
 
     def _handed_on(self, body: Stmt, after: _Touched, met: set[Buffer]) -> Stmt:
-        """The body of a loop whose next iteration meets a first barrier that is for others than ``met``: what is owed
-        to those behind it (``_settled``) is settled before.
+        """The body of a loop whose next iteration meets a first barrier for other buffers than ``met``, followed by the
+        statements that this barrier requires (``_settled``).
         """
         gone = (self.tiles.leaving & {b for b, *_ in after.read} & {*writes(body)}) - met
-        seen = self.tiles.by_itself & {b for b, *_ in after.written}
+        seen = self.tiles.async_read & {b for b, *_ in after.written}
         if gone:
             meet = sequence([WaitGroup(0, STORES), Barrier((Scope.SHARED,), self.meeting, self.turn)])
             first = _before_writes(body, gone, meet, self.threads)

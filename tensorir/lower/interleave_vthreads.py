@@ -1,4 +1,4 @@
-"""Virtual threads take turns in a real one, statement by statement, so that they share what does not tell them apart.
+"""Interleave virtual threads in a real one, statement by statement, so that they share what does not differ.
 
 To whoever schedules, the iterations of a loop bound to ``vthread`` are threads: shared memory is one copy for all of
 them, registers are each one's own, barriers order them. Here they become iterations of one thread that go in step (as
@@ -98,7 +98,7 @@ def _interleaved(nest: Stmt, whole: Loop, counts: dict[Buffer, int]) -> Stmt:
 class _Copy:
     """A buffer with a dimension ``at`` which its copies are numbered, and what is taken off the other indices.
 
-    That is how far the cells of an iteration lie from those of the first, so that copies are no larger than one.
+    That is the distance of the cells of an iteration from those of the first, so that copies are no larger than one.
     """
 
     buffer: Buffer
@@ -112,7 +112,7 @@ class _Copy:
         return (*moved[: self.at], axes[var], *moved[self.at :])
 
     def loops(self, var: Var) -> list[Var]:
-        """The variables that tell a copy, and where its cells lie."""
+        """The variables that tell a copy and the places of its cells."""
         return [var, *(v for o in self.offsets for t in o.terms for v in find(t, Var))]
 
 
@@ -124,7 +124,7 @@ def _apart(loop: Loop) -> tuple[set[Stage], list[Buffer]]:
         private = {b: None for s in stages if s in own for b in writes(s.body) if b.scope is Scope.REGISTER}
         more = {s for s in stages if s not in own and any(b in private for b in _touched(s))}
         if not more:
-            # the cells of a state beside others that all threads see are told apart as theirs are
+            # the cells of a state next to others that all threads see are told apart as theirs are
             seen = {b for s in stages for u in find(s, Update) if not set(u.buffers) <= set(private) for b in u.buffers}
             return own, [b for b in private if b not in seen]
         own |= more
@@ -135,7 +135,7 @@ def _touched(s: Stage) -> list[Buffer]:
 
 
 def _offsets(loop: Loop, b: Buffer, arith: Arith, still: set[Var]) -> list[Linear]:
-    """Per dimension: how far the cells of an iteration lie from those of the first. It must be the same for all of
+    """Per dimension: the distance of the cells of an iteration from those of the first. It must be the same for all of
     them, and stand still in the loops that the iterations go through in step.
     """
     if b.layout is not None:
@@ -211,7 +211,7 @@ class _ToCopies(Rewriter):
         found = [self.copies[b] for b in n.buffers if b in self.copies]
         if not found:
             return n
-        # states of one reduction lie side by side: their indices are the same, and so are their offsets
+        # states of one reduction are parallel: their indices are the same, and so are their offsets
         buffers = tuple(self.copies[b].buffer for b in n.buffers)
         return n.replace(buffers=buffers, index=found[0].index(self.var, n.index, self.axes))
 

@@ -12,13 +12,13 @@ PRODUCTS, STORES = "products", "stores"
 
 @lowering
 def order_products(program: Program, target: Target) -> Program:
-    """Around each nest of nothing but instructions of warpgroups: a fence before it, since it goes on from registers
-    that threads have written, and behind it a group that is waited for.
+    """Around each nest of nothing but instructions of warpgroups: a fence before it, since it accumulates onto
+    registers that threads have written, and after it a group that is waited for.
 
-    Tiles that leave by themselves are a group as well, which is waited for when the kernel ends, and where their source
+    Asynchronous stores of tiles are a group as well, which is waited for when the kernel ends, and where their source
     is written again (``insert_barriers``).
 
-    gives: no other statement runs while products are under way
+    gives: no other statement runs while products are in flight
     """
     return each_nest(program, _kernel)
 

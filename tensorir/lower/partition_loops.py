@@ -195,7 +195,7 @@ def _cuts(b: Buffer, found: list[Access], axes: list[Loop], arith: Arith) -> Ite
             if loop is not None and wanted.extent < as_int(loop.extent):
                 by.setdefault(loop, set()).add(a.stage)
         for loop, walking in by.items():
-            # a stage that fills another buffer as well goes on as far as that one is read
+            # a stage that fills another buffer as well runs as far as that one is read
             if set(find(loop, Stage)) == walking and all(writes(s.body) == [b] for s in walking):
                 yield loop, wanted.extent
 

@@ -1,12 +1,12 @@
 """Copies that run ahead of the loop that uses them: while one tile is used, the next is on its way.
 
-Two buffers take turns (as in CUTLASS's pipelines through registers, "Efficient GEMM in CUDA", section on software
-pipelining). The first tile is copied before the loop. An iteration then loads what the next one needs into registers,
-does its own work, and stores the registers into the other buffer: the loads are under way all the while, and one
-barrier an iteration is enough, since nobody reads what is written. Two iterations are written out, so that each half
-knows its buffers.
+Copies through registers are double-buffered (as in CUTLASS's pipelines through registers, "Efficient GEMM in CUDA",
+section on software pipelining). The first tile is copied before the loop. An iteration then loads what the next one
+needs into registers, does its own work, and stores the registers into the other buffer: the loads are in flight all the
+while, and one barrier an iteration is enough, since nobody reads what is written. Two iterations are written out, so
+that each half knows its buffers.
 
-Copies on their own (cp.async) need no registers and may run further ahead: the buffers are slots of one array, and
+Asynchronous copies (cp.async) need no registers and may run further ahead: the buffers are slots of one array, and
 iteration i works on slot i % depth (as in CUTLASS's multistage pipelines). It first waits until its own tile has
 landed, then meets the other threads: now all tiles of this iteration are there, and what it fills next, nobody reads
 any more.
@@ -109,21 +109,21 @@ class _Pipeline(Rewriter):
         apart = {b: s for s in copies for b in registers_of(s, body) if b in own}
         copies = [allocated([b for b in apart if apart[b] is s], s) for s in copies]
         own, filled = [b for b in own if b not in apart], [b for b in filled if b.scope is Scope.SHARED]
-        turns = ({b: b for b in filled}, {b: b.replace(name=b.name) for b in filled})
+        both = ({b: b for b in filled}, {b: b.replace(name=b.name) for b in filled})
         trips, pair = as_int(n.extent), Var(n.var.name, "index")
         one = _Body(n.var, trips, copies, rest, [b for b in own if b not in filled])
         even, odd = binary("*", pair, 2), binary("+", binary("*", pair, 2), 1)
-        second = self._again(one.iteration(odd, turns[1], turns[0]))
-        halves = [one.iteration(even, turns[0], turns[1]),
+        second = self._again(one.iteration(odd, both[1], both[0]))
+        halves = [one.iteration(even, both[0], both[1]),
                   If(binary("<", odd, trips), second) if trips % 2 else second]  # fmt: skip
         first = [self._again(substitute(_through(_split(s)), {n.var: as_expr(0)})) for s in copies]
         loop = Loop(pair, as_expr(-(-trips // 2)), sequence(halves), hint=n.hint)
-        return allocated([b for buffers in turns for b in buffers.values()], sequence([*first, loop]))
+        return allocated([b for buffers in both for b in buffers.values()], sequence([*first, loop]))
 
     def _in_flight(
         self, n: Loop, own: list[Buffer], rest: list[Stmt], copies: list[Stmt], filled: list[Buffer]
     ) -> Stmt:
-        """The loop whose copies are under way on their own."""
+        """The loop whose copies are asynchronous."""
         trips, ahead = as_int(n.extent), n.depth - 1
         rings = {b: ring(b, n.depth) for b in filled}
         copy = _Later()(sequence(copies))

@@ -1,4 +1,4 @@
-"""Buffers that take turns: slots of one array, one of which each iteration works on."""
+"""Multi-stage buffers: slots of one array (a ring), one of which each iteration works on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Bodies of which the schedule wants two versions: where a condition holds, and where it does not.
 
-Each version stands in a condition of its own, so that what follows from it is known to the passes behind: guards,
+Each version stands in a condition of its own, so that what follows from it is known to the later passes: guards,
 bounds and selects vanish there. The copies keep the loops' names; stages and local buffers of the second are new.
 """
 

@@ -8,8 +8,8 @@ again one iteration after its own, the last one of a tile of results before its 
 With turns, sets of warpgroups compute one tile of results each, one after another, and slots come to them in that
 order (as in CUTLASS's ping-pong kernels). A set begins with its slots when the one before has seen all of its own full,
 which a third kind of barrier tells. That is no courtesy: a barrier's parity tells a phase from the next, not from the
-one after that, so that who comes too early would take a slot of another set for its own. What the sets have in shared
-memory besides, such as results on their way out, each has for itself; no order of theirs is needed there.
+one after that, so that who comes too early would take a slot of another set for its own. Each set has its own
+copy of other shared memory, such as results on their way out; no order of theirs is needed there.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _kernel(nest: Stmt) -> Stmt:
     made = _Split(axes, body, loops[0]).nest() if loops else nest
     if left := find(made, IntrinCall, lambda c: bool(c.intrin.maps) and not (c.signals or c.intrin.stores)):
         tile = left[0].operands[-1].buffer.name
-        raise fail("lower.roles", f"a copy of whole tiles to {tile} is under way on its own, and nothing awaits it",
+        raise fail("lower.roles", f"a copy of whole tiles to {tile} is asynchronous, and nothing awaits it",
                    "s.pipeline(…, roles={'load': 40, 'compute': 232}) on the loop that it is made in")  # fmt: skip
     return made
 
@@ -97,7 +97,7 @@ class _Split:
         self.group = next(x for x in axes if x.kind is Kind.THREAD_Y)
         self.lane = next(x for x in axes if x.kind is Kind.THREAD_X)
         self.turns, self.number = loop.turns, Var("turn", "index")
-        self.groups = as_int(self.group.extent)  # of each set that takes turns
+        self.groups = as_int(self.group.extent)  # of each ping-pong set
         self.all_groups = self.groups * self.turns
         self.cluster = next((x for x in axes if x.kind is Kind.CLUSTER), None)
         self.blocks = 1 if self.cluster is None else as_int(self.cluster.extent)
@@ -111,7 +111,7 @@ class _Split:
         self.own = [b for b in found if b not in filled and b not in self.each]
         self.rest = list(statements(sequence([s for s in stmts if s not in self.copies])))
         self.rings = {b: ring(b, loop.depth) for b in filled}
-        # products of one iteration go on into the next if nothing else there touches what they read and make
+        # products of one iteration stay in flight into the next if nothing else there touches what they read and make
         self.later = isinstance(self.rest[-1], WaitGroup) and only_products(sequence(self.rest))
         self.full = self._barriers("full", loop.depth)
         self.empty = self._barriers("empty", loop.depth)
@@ -175,7 +175,7 @@ class _Split:
         slot = self.turn.slot
         work = InSlot(self.rings, slot)(sequence(self.rest[:-1] if self.later else self.rest))
         parts: list[Stmt] = [Await(self.full, (slot,), self.turn.parity()), work]
-        behind: list[Stmt] = []
+        after_loop: list[Stmt] = []
         if not self.later:
             parts.append(self._released(slot))
         else:
@@ -184,17 +184,17 @@ class _Split:
             parts += [WaitGroup(1, PRODUCTS), self._released_by_few(before.slot, begun)]
             # the last slot of a tile is released before its results leave: tiles of the next one come meanwhile
             last = substitute(slot, {self.loop.var: const(as_int(self.loop.extent) - 1)})
-            behind += [WaitGroup(0, PRODUCTS), self._released_by_few(last)]
+            after_loop += [WaitGroup(0, PRODUCTS), self._released_by_few(last)]
         loop = self._plain(allocated(self.own, sequence(parts)))
         if self.turns == 1:
-            return replace(self.body, {self.loop: sequence([loop, *behind])})
+            return replace(self.body, {self.loop: sequence([loop, *after_loop])})
         after = binary("%", binary("+", self.number, 1), self.turns)
         told = If(binary("<", self.lane.var, 1), Arrive(self.order, (after,)))
-        mine = sequence([Await(self.order, (self.number,), self._order_parity()), loop, told, *behind])
+        mine = sequence([Await(self.order, (self.number,), self._order_parity()), loop, told, *after_loop])
         return self._in_turns(_Without(self.each)(replace(self.body, {self.loop: mine})))
 
     def _order_parity(self) -> Expr:
-        """Of the phase that ends when the set before goes on to its results; the first set begins without one."""
+        """Parity of the phase that ends when the set before begins its epilogue; the first set begins without one."""
         number = self.tile.var if self.tile is not None else const(0)
         return binary("%", binary("+", binary("//", binary("+", number, self.turns - 1), self.turns), 1), 2)
 
@@ -213,7 +213,7 @@ class _Split:
         return replace(body, {walk: Loop(step, as_expr(-(-count // self.turns)), inner, walk.kind, hint=walk.hint)})
 
     def _tile(self) -> Loop | None:
-        """The loop whose iterations sets of warpgroups take in turns; None where there is one tile."""
+        """The loop whose iterations the ping-pong sets of warpgroups share; None where there is one tile."""
         walked = [x for x in self.around if as_int(x.extent) > 1]
         if len(walked) > 1 and self.turns > 1:
             names = " and ".join(x.var.name for x in walked)

@@ -68,10 +68,10 @@ def _spread(body: Stmt, lane: Loop, arith: Arith) -> Stmt:
     }  # fmt: skip
     moving = {v for call in find(body, IntrinCall) for r in call.operands if r.buffer in layouts
               for i in r.first for v in find(arith.linear(i).expr(), Var)}  # fmt: skip
-    dealt = _Deal(parts, moving, lane)(body)
-    for x in find(dealt, Loop):
+    spread = _Deal(parts, moving, lane)(body)
+    for x in find(spread, Loop):
         arith.ranges[x.var] = (0, as_int(x.extent) - 1)
-    for stage in find(dealt, Stage):
+    for stage in find(spread, Stage):
         for b, index in elements(stage):
             if b in layouts:
                 need_own(b, index, layouts[b], lane, arith)
@@ -82,7 +82,7 @@ def _spread(body: Stmt, lane: Loop, arith: Arith) -> Stmt:
                     f"says which lanes hold those of {b.name}",
                     f"s.layout({b.name!r}, '… | …')",
                 )
-    return _Allocs(swap)(swap_buffers(_FirstLane(lane, layouts)(dealt), swap))  # type: ignore[no-any-return]
+    return _Allocs(swap)(swap_buffers(_FirstLane(lane, layouts)(spread), swap))  # type: ignore[no-any-return]
 
 
 def _parts(body: Stmt, layouts: Mapping[Buffer, Layout], arith: Arith) -> dict[Var, Spread]:
@@ -105,7 +105,7 @@ def _parts(body: Stmt, layouts: Mapping[Buffer, Layout], arith: Arith) -> dict[V
                         raise fail(
                             "lower.fragment",
                             f"{stage.name} touches elements of {b.name} in a loop over {atom.name} that does not fit "
-                            f"how they are dealt out to the lanes of a warp, {written(layouts[b])}",
+                            f"how they are distributed to the lanes of a warp, {written(layouts[b])}",
                             "loops over whole tiles, or over parts that the layout's divide",
                         )
     return out
@@ -184,7 +184,7 @@ def _need_run(b: Buffer, run: int, name: str) -> None:
 
 
 class _FirstLane(Rewriter):
-    """What several lanes hold alike is stored by one of them, and what no fragment is behind by the first lane."""
+    """Stores values that several lanes hold by one of them, and those of no fragment by the first lane."""
 
     def __init__(self, lane: Loop, layouts: Mapping[Buffer, Layout]) -> None:
         self.lane, self.layouts = lane, layouts

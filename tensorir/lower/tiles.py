@@ -1,4 +1,4 @@
-"""Where tiles lie that instructions read or fill whole: what a descriptor or a tensor map says of them."""
+"""The places of tiles that instructions read or fill whole: what a descriptor or a tensor map says of them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ATOM_ROWS = 8
 
 
 def is_described(call: IntrinCall, tile: Buffer) -> bool:
-    """Whether the instruction finds a whole tile by itself, in shared memory."""
+    """Whether the instruction reads a whole tile from shared memory by a descriptor or a tensor map."""
     return tile.name in call.intrin.descriptors or (bool(call.intrin.maps) and tile.name not in call.intrin.maps)
 
 
 def read_whole(calls: Iterable[IntrinCall]) -> set[Buffer]:
-    """The buffers in shared memory whose tiles instructions find by themselves: writes to them take a fence."""
+    """The buffers in shared memory whose tiles instructions read by descriptors: writes to them take a fence."""
     return {r.buffer for c in calls for t, r in zip(c.intrin.operands, c.operands, strict=True) if is_described(c, t)}
 
 
@@ -34,7 +34,7 @@ def described(
     """Strides of the tile that begins at ``first`` of ``b``, and the bytes in which it is swizzled.
 
     Of swizzled rows: elements from a row to the eighth after it, and from what fills a row to the next such panel. Of
-    others, which only tile copies take, none: they lie one behind the other.
+    others, which only tile copies take, none: they are contiguous.
     Raises LoweringError ``lower.tile``.
     """
     size = DTYPES[b.dtype].bits // 8
@@ -90,7 +90,7 @@ def need_aligned(call: IntrinCall, b: Buffer, first: tuple[Expr, ...], arith: Ar
 
 
 def _need_as_copied(call: IntrinCall, tile: Buffer, b: Buffer, found: SwizzledRows) -> None:
-    """Refuse rows that a copy of a whole tile would not meet: it has them full, and one behind the other."""
+    """Refuse rows that a copy of a whole tile would not meet: it has them full and contiguous."""
     spread = math.prod(tile.dims[:-1]) > ATOM_ROWS and found.eight != ATOM_ROWS * found.row
     if tile.dims[-1] == found.row and not spread:
         return
@@ -101,7 +101,7 @@ def _need_as_copied(call: IntrinCall, tile: Buffer, b: Buffer, found: SwizzledRo
 
 
 def _whole_rows(b: Buffer, tile: Buffer) -> bool:
-    """Whether the rows of a tile of several dimensions lie one behind the other."""
+    """Whether the rows of a tile of several dimensions are contiguous."""
     stride = {c.piece[0]: c.stride for c in cells(b)[0] if c.piece[1] == 1}
     lead = len(b.shape) - len(tile.dims)
     rows = range(lead, len(b.shape) - 2)

@@ -421,7 +421,7 @@ def _vector_tiles(body: Stmt, arith: Arith) -> Stmt:
 
 
 class _Settle(Rewriter):
-    """Copies that cannot be under way on their own happen where they stand: then they have landed long before."""
+    """Makes copies synchronous that cannot be asynchronous: they have landed long before their wait."""
 
     def on_Store(self, n: Store) -> Store:
         if not n.later:

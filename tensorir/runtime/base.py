@@ -32,7 +32,7 @@ class Module(Shown, ABC):
     """A compiled Source on one device.
 
     compile_s: seconds that compiling or loading took; cached: whether it came from the artifact cache
-    digest: of the machine code as it lies in the artifact cache; empty when it does not (yet)
+    digest: of the machine code in the artifact cache; empty when it does not (yet)
     """
 
     compile_s: float
@@ -91,7 +91,7 @@ class Device(Shown, ABC):
         return "cpu" if self.target.kind == "cpu" else f"{self.name} {self.identity['name']}"
 
     def check_process(self) -> None:
-        """Refuse to go on in a forked child: the driver's threads did not come along."""
+        """Refuse calls in a forked child: the driver's threads did not come along."""
         if self.pid != _this["pid"]:
             raise refuse(
                 DeviceError,

@@ -31,7 +31,7 @@ def headers_of(version: str) -> Path | None:
 
 
 def declarations(folder: Path, text: str) -> str:
-    """What ``text`` begins with where the compiler has skipped its header; the lines behind it keep their numbers."""
+    """What ``text`` begins with where the compiler has skipped its header; the lines after it keep their numbers."""
     named = frozenset(_WORD.findall(text))
     kept = [line for function, line in _lines(folder) if function is None or function in named]
     return "\n".join(["#undef _OPENCL_H_", *kept, "#line 1", ""])

@@ -108,7 +108,7 @@ def open_listed(info: DeviceInfo) -> CDevice:
 class CDevice(Device):
     """This machine's processor by one compiler. Memories are NumPy arrays of bytes; a launch returns when it has run.
 
-    Threads are started again in a forked child, which may go on.
+    Threads are started again in a forked child, which may use the device.
     """
 
     natives = ("numpy",)

@@ -74,7 +74,7 @@ def compile_cubin(text: str, arch: str = "sm_80", options: tuple[str, ...] = (),
     """Compile CUDA C++ for ``arch`` ("sm_90a"). Needs no GPU. CompileError ``compile.nvrtc`` carries the log."""
     nvrtc, version = _nvrtc()
     arguments = [f"--gpu-architecture={arch}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", *options]
-    headers = _include_folders()  # their versions are in the key: cubins travel to machines where they lie elsewhere
+    headers = _include_folders()  # their versions are in the key: cubins travel to machines that have them elsewhere
     key = cache_key(kind="cubin", source=text, options=arguments, headers=list(headers.values()), nvrtc=version)
     arguments += [f"-I{folder}" for folder in headers]
     stored = _unpack(default_cache().get(key)) if cache else None

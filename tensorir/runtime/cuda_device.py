@@ -237,7 +237,7 @@ class CudaModule(Module):
     def _value(self, m: TensorMap | None, a: Any) -> Any:
         """What CuPy passes for an argument: a number as it is, an address, or a map, which it copies at each launch.
 
-        A map is encoded again only where its array lies at another address than the last time. The old one is left as
+        A map is encoded again only where its array is at another address than the last time. The old one is left as
         it is: a launch that was bound earlier still holds it.
         """
         if isinstance(a, np.generic):

@@ -80,10 +80,10 @@ class Reference:
 
 
 class Rounds:
-    """Slots of several callables in turn, one each per round, in an order that is drawn for every round.
+    """Interleaved slots of several callables, one each per round, in an order that is drawn for every round.
 
     calls: each with the rough seconds of one call, by which its slots are sized
-    loud:  positions of libraries, whose threads may go on spinning after they return: what comes after one of them
+    loud:  positions of libraries, whose threads may keep spinning after they return: what comes after one of them
            waits until this process is quiet, and then runs for a while before it is timed: a processor that has
            rested is slower (by 11 % after one call, by none after 4 ms). Every slot of such a round begins with a call
            that is not timed, so that nobody's sleeping threads count

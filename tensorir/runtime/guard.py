@@ -56,7 +56,7 @@ def probe(source: Source, device: Device, module: Module, call: Call, enough_s: 
     """Seconds that one run takes, judged by some blocks of each kernel; kernels that run once do not count. And whether
     all that the runtime puts off to a first launch is done, as far as ``warm`` can.
 
-    Kernels behind the one with which more than ``enough_s`` are reached are not looked at, for that would take a whole
+    Kernels after the one with which more than ``enough_s`` are reached are not looked at, for that would take a whole
     run of those before them.
 
     First as many blocks run as the device holds at a time, then eight times as many, until they take PROBE_SECONDS or

@@ -37,7 +37,7 @@ class Program(Shown):
 
     Kernels that run ``once`` run with every call; a bound launch runs them when it is bound, ``prepack`` for good.
 
-    A call returns when the results are there. Calls from several threads take turns. Host arrays on a CPU
+    A call returns when the results are there. Calls from several threads are serialized. Host arrays on a CPU
     device are worked on in place when their address is aligned (``runtime.arguments.aligned_empty``); ``copies`` says
     which were not in the last call, and strided ones are warned of once.
     """
@@ -280,7 +280,7 @@ class BoundLaunch(Shown):
     On pyopencl arrays a launch takes its place in their queues: after what was enqueued there, or is among their
     ``events``, and before what is enqueued there next.
 
-    Launches from several threads take turns. With CUDA all launches of one program belong on one stream: they share
+    Launches from several threads are serialized. With CUDA all launches of one program belong on one stream: they share
     its workspace.
     """
 

@@ -35,20 +35,20 @@ def check_shared(kernel: str, nbytes: int, target: Target) -> None:
 
 
 def check_registers(launch: KernelLaunch, text: str, registers: int) -> None:
-    """Raise CompileError when the warpgroups of a compiled kernel deal out more registers than its blocks begin with:
+    """Raise CompileError when the warpgroups of a compiled kernel ask for more registers than its blocks begin with:
     those that ask for more would wait for ever.
 
     registers: of a thread, as the compiler gave them out
     """
     threads = prod(launch.block)
-    has, wants = -(-registers // 8) * 8 * threads, _dealt_out(launch, text, registers)
+    has, wants = -(-registers // 8) * 8 * threads, _registers_of_roles(launch, text, registers)
     if wants > has:
         message = f"the warpgroups of kernel {launch.name} ask for {wants} registers, and a block begins with {has}"
         raise CompileError(Problem("compile.registers", message, hint=f"__launch_bounds__({threads}, 1)"))
 
 
-def _dealt_out(launch: KernelLaunch, text: str, registers: int) -> int:
-    """Registers of all warpgroups of a block behind the beginnings of their roles, as code generation writes these."""
+def _registers_of_roles(launch: KernelLaunch, text: str, registers: int) -> int:
+    """Registers of all warpgroups of a block after ``setmaxnreg`` of their roles, as code generation writes it."""
     found = re.search(rf"\b{re.escape(launch.name)}\s*\([^{{}};]*\)\s*\{{", text)
     body = text[found.end() :].partition("\n}\n")[0] if found else ""
     total, first, groups = 0, 0, prod(launch.block) // _WARPGROUP

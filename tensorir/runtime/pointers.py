@@ -23,8 +23,8 @@ class OnPointers:
     >>> run = OnPointers(program)
     >>> run([address_of_a, address_of_b, 2.5, address_of_result])  # inputs and numbers in order, then outputs
 
-    With addresses of the host it returns when the results are there; calls from several threads take turns. On a GPU
-    kernels are enqueued on ``stream``, and find their workspace at ``workspace``. Where the device does not work in
+    With addresses of the host it returns when the results are there; calls from several threads are serialized. On a
+    GPU kernels are enqueued on ``stream``, and find their workspace at ``workspace``. Where the device does not work in
     place, memory of the host is copied.
 
     align: bytes of which an address is a multiple, by parameter

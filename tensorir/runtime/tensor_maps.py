@@ -58,7 +58,7 @@ def encoded(
 
     shape, box: outermost dimension first;  swizzle: in bytes, 0 for none
     steps: of a box of N elements with a step in a dimension, ceil(N / step) are copied, the first one and every
-           step-th behind it (so cuTensorMapEncodeTiled's elementStrides; they want N = step * copied). () for all of
+           step-th after it (so cuTensorMapEncodeTiled's elementStrides; they want N = step * copied). () for all of
            them. What is beyond the array is zero element by element, the corner itself included. The innermost
            dimension has none: without interleave the driver ignores that one
     lower, upper: of an image (n, h, w, c) that is gone through pixel by pixel (cuTensorMapEncodeIm2col): row and
@@ -125,7 +125,7 @@ def broken_limits(
     row = box[-1] * size
     wrong = []
     if address % 16:
-        wrong.append(f"{array}: it starts {address % 16} bytes behind a multiple of 16, where a tensor map has to")
+        wrong.append(f"{array}: it starts {address % 16} bytes past a multiple of 16, where a tensor map has to")
     for d, n in enumerate(shape):
         if not 1 <= n <= 1 << 31:  # (2**32 to drivers before 13, but coordinates have a sign)
             wrong.append(f"{array}: dimension {d} has {n} elements; a tensor map takes 1 to 2**31")

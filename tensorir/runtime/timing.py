@@ -65,7 +65,7 @@ def copied_names(copies: Iterable[Problem]) -> str:
 
 @cache
 def outside(n: int) -> int:
-    """How many of the smallest (and of the largest) of n samples lie outside the interval of the median.
+    """How many of the smallest (and of the largest) of n samples are outside the interval of the median.
 
     The interval from the (k+1)-th smallest to the (k+1)-th largest misses the median with
     probability 2 P(Binomial(n, 1/2) <= k).
@@ -131,8 +131,8 @@ def slots(calls: Sequence[Timed], seconds: float) -> list[Callable[[], float]]:
     """For each callable one that runs it a few times in short parts and gives the seconds per call of the fastest part.
 
     Other programs only ever slow a part down, and they rarely meet all of them: on two cores with a load of six, ratios
-    of such times scattered by 5 % where those of whole batches scattered by 20 %, and slots in turn follow each other
-    before the load has changed. Each part pays for a finish of its own.
+    of such times scattered by 5 % where those of whole batches scattered by 20 %, and interleaved slots follow each
+    other before the load has changed. Each part pays for a finish of its own.
 
     seconds: of one call of the fastest, roughly. All have parts of as many calls and as many parts, else the same
              kernel twice would not be measured alike
@@ -162,7 +162,7 @@ def measure(call: Timed, repeat: int = 30, min_seconds: float = 0.1, max_seconds
 
 
 def interleaved(calls: Sequence[Timed], rounds: int = 30) -> list[Timing]:
-    """Time several callables in turn, one batch each per round, so that changes of the machine meet all alike.
+    """Time several callables interleaved, one batch each per round, so that changes of the machine meet all alike.
 
     A callable with a ``finish`` method (a BoundLaunch) is enqueued in a batch and finished once; others are
     taken to be complete when they return. The order of a round starts one further each time.

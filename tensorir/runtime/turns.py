@@ -15,8 +15,8 @@ from tensorir.runtime.cache import default_directory
 
 MOST_NAME = 200
 NOBODY = {"pid": 0, "workload": ""}
-HELD_S = 0.5  # after which a section that goes on gives others a turn
-_held: set[str] = set()  # by this process, which takes turns with others and not with itself
+HELD_S = 0.5  # after which a section that is not done gives others a turn
+_held: set[str] = set()  # by this process, which excludes others and not itself
 
 
 def directory() -> Path:
@@ -32,7 +32,7 @@ class Turns:
 
     device:   what is timed: all processors are one device
     workload: what for, as others are told
-    wait:     False: go on at once, also while another process has its turn
+    wait:     False: start at once, also while another process has its turn
 
     >>> with turns.turn(lambda: say("waiting")):
     ...     time_it()

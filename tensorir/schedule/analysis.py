@@ -177,7 +177,7 @@ def need_room(index: Index, loop: Loop, primitive: str) -> None:
 
 def _done(kind: Kind) -> str:
     words = {
-        Kind.UNROLL: "unrolled", Kind.VECTOR: "vectorized", Kind.COOPERATIVE: "dealt out to the threads",
+        Kind.UNROLL: "unrolled", Kind.VECTOR: "vectorized", Kind.COOPERATIVE: "distributed to the threads",
         Kind.INTRIN: "tensorized",
     }  # fmt: skip
     return words.get(kind, f"bound to {kind.value}")

@@ -23,7 +23,7 @@ from tensorir.schedule.trace import Step, Trace
 from tensorir.target import Target
 
 H = TypeVar("H")
-"""Handles of stages (``StageRef``), which are made of all primitives and so are defined behind them."""
+"""Handles of stages (``StageRef``), which are made of all primitives and so are defined after them."""
 
 S = TypeVar("S", bound="Scheduled[Any]")
 """What a primitive is called on, and most of them return."""

@@ -89,7 +89,7 @@ def _problems(index: Index, touched: dict[Stage, _Touched], top: Stmt, bound: Se
             yield Problem(
                 "scope.private",
                 f"all threads fill {s.name} together, but each iteration of {own[0].var.name}, which "
-                f"{own[0].kind.value} deals out, wants its own",
+                f"{own[0].kind.value} distributes, wants its own",
                 at=caret(s),
                 hint=f"bind {own[0].var.name} first, then stage; or cooperative=False",
             )
@@ -129,7 +129,7 @@ def _private(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[
     """What one thread (or block) wrote into its own copy must be read inside the loop that hands out the iterations."""
     for x in index.above(w):
         alone = x.kind is not Kind.COOPERATIVE and (_extent(x) == 1 or not drives(x, w))
-        if alone or not _one_copy_each(scope, x.kind):  # a dealt loop of one iteration is the first thread's
+        if alone or not _one_copy_each(scope, x.kind):  # a distributed loop of one iteration is the first thread's
             continue
         for r in readers:
             who = "block" if x.kind.level == "block" else "thread"
@@ -149,10 +149,10 @@ def _private(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[
                     hint=f"a copy in registers, or keep {b.name} in shared memory",
                 )
             if x not in index.above(r) and not _hands_back(index, b, w, x, r):
-                dealt = "the threads share" if x.kind is Kind.COOPERATIVE else f"{x.kind.value} deals out"
+                shared = "the threads share" if x.kind is Kind.COOPERATIVE else f"{x.kind.value} distributes"
                 yield Problem(
                     "scope.private",
-                    f"{r.name} reads {b.name} outside {x.var.name}, which {dealt}: each {who} "
+                    f"{r.name} reads {b.name} outside {x.var.name}, which {shared}: each {who} "
                     f"would have filled only its own part of its own {scope.value} copy",
                     at=caret(x),
                     hint=f"bind a loop around {r.name} as well, or keep {b.name} in wider memory",

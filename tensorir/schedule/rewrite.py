@@ -111,7 +111,7 @@ def place_before(loop: Loop, nest_: Stmt, readers: Iterable[Stage]) -> Loop:
 
 
 def place_after(loop: Loop, nest_: Stmt, writers: Iterable[Stage]) -> Loop:
-    """``loop`` with ``nest_`` put behind the last statement that holds one of ``writers``."""
+    """``loop`` with ``nest_`` put after the last statement that holds one of ``writers``."""
     wanted = set(writers)
     stmts = list(statements(loop.body))
     last = max(n for n, s in enumerate(stmts) if any(x in wanted for x in walk(s) if isinstance(x, Stage)))
@@ -119,7 +119,7 @@ def place_after(loop: Loop, nest_: Stmt, writers: Iterable[Stage]) -> Loop:
 
 
 def place_at_root(program: Program, nest_: Stmt, before: Iterable[Stage] = (), after: Iterable[Stage] = ()) -> Program:
-    """``program`` with a new top-level nest before the first reader, or behind the last writer."""
+    """``program`` with a new top-level nest before the first reader, or after the last writer."""
     whole = Loop(Var("", "index"), as_expr(1), program.body)
     done = place_before(whole, nest_, before) if before else place_after(whole, nest_, after)
     return with_body(program, done.body)

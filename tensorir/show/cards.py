@@ -359,7 +359,7 @@ def _(x: TuneOutcome) -> Html:
     curve = _curve(x)
     finalists = "\n".join(f"{_timed(t)}  {_config(t)}" for t in x.finalists)
     failed = "\n".join(f"{r['count']} × {r['reason']}" for r in x.reasons)
-    folds = [fold(f"{len(x.finalists)} finalists, timed in turn", pre(finalists))] if x.finalists else []
+    folds = [fold(f"{len(x.finalists)} finalists, timed interleaved", pre(finalists))] if x.finalists else []
     return card("Tuning", head, outcome_table(x), curve, *folds, fold("failures", pre(failed)))
 
 

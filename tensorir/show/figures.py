@@ -100,7 +100,7 @@ def _roof(axes: Axes, roof: Roof, knee: float) -> str:
 
 
 def importances(found: Sequence[Importance]) -> Html:
-    """Bars: the share of the variance of log time that each knob explains by itself, with whiskers."""
+    """Bars: the share of the variance of log time that each knob alone explains, with whiskers."""
     shown = list(found)[:MOST_KNOBS]
     left, row, top = 190, 19, 22
     bottom = top + row * len(shown)

@@ -65,7 +65,7 @@ def tree(
 ) -> Html:
     """Indented lines as nested folds.
 
-    notes: what stands behind the loop of a name; new: lines to mark; told: what hovering over the loop of a name says
+    notes: what to print after the loop of a name; new: lines to mark; told: what hovering over the loop of a name says
     """
     notes, told, marked = notes or {}, told or {}, set(new)
     depths = [len(line) - len(line.lstrip()) for line in lines]
@@ -93,7 +93,7 @@ def tree(
             n = after
         return "".join(out)
 
-    key = dim("behind a loop: what one iteration of it touches") if notes else ""
+    key = dim("after a loop: what one iteration of it touches") if notes else ""
     return Html(f'<div class="tir-tree">{part(0, len(lines), 0)}</div>{key}')
 
 

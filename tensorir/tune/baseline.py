@@ -150,7 +150,7 @@ class Climber(PoolSearch):
     """Some random rows, then random changes of one knob of the best row.
 
     Hard to beat within 100 trials: it takes part in every comparison. When all neighbours of the best row
-    are known it goes on with the second best, and so on.
+    are known it continues with the second best, and so on.
     """
 
     name = "climb"
@@ -166,7 +166,7 @@ class Climber(PoolSearch):
 
 
 class Replay(PoolSearch):
-    """What was measured elsewhere, once more: the fastest rows of each table of ``priors`` in turn, and nothing else.
+    """What was measured elsewhere, once more: the fastest rows of all ``priors`` tables, round-robin, and nothing else.
 
     For a new driver, version or device of which earlier logs know much: as many trials as there are records to check.
     """

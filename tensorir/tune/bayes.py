@@ -17,7 +17,7 @@ from tensorir.tune.pool import PROMISING, Config, Features, HasRows, Ints, Pool
 from tensorir.tune.prior import Priors
 
 LEAST_GAIN = 1e-3
-"""In log seconds: where a model expects less of every candidate, random rows are measured in turn with its own."""
+"""In log seconds: where a model expects less of every candidate, random rows are measured alternately with its own."""
 LIKELY = 0.9
 """There its own are among those whose chance to run is not less than this share of the best chance."""
 FEW, DRAWN = 5, 16
@@ -84,7 +84,7 @@ class Bayes(PoolSearch):
         if features is None and self.pool.expected_s is not None:
             features = self._expected
         points = [Points(self.pool, features), Points(self.pool)] if features else [Points(self.pool)]
-        # what may mislead takes turns with doing without it: features, and what is known from elsewhere
+        # alternate between using and ignoring what may mislead: features, and what is known from elsewhere
         known = (True, False) if len(self._elsewhere) else (False,)
         self._views = [(p, with_trend) for with_trend in known for p in points]
         self._hyper: list[Hyper | None] = [None for _ in self._views]
@@ -95,7 +95,7 @@ class Bayes(PoolSearch):
     def load(self) -> bool:
         """Import what the model needs, unless that was done; whether there is a model. It may take seconds.
 
-        Without one, the search goes on as a climber does, with one warning.
+        Without one, the search continues as a climber does, with one warning.
         """
         if self._missing is None:
             self._missing = missing()

@@ -1,8 +1,8 @@
 """The worker's side of the measuring protocol: framing, start-up guards and the serving loop.
 
 A frame is a 4-byte big-endian length followed by one JSON document in UTF-8. The worker runs code
-that may do anything - user's Python, generated kernels, vendor drivers - so the protocol lives on
-its own pipes, and everything that code prints goes elsewhere.
+that may do anything - user's Python, generated kernels, vendor drivers - so the protocol has
+separate pipes, and everything that code prints goes elsewhere.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def unpack(body: bytes) -> Json:
 def serve(handler: Handler) -> None:
     """Answer requests with ``handler(message, progress)`` until the supervisor closes the pipe.
 
-    ``progress(phase)`` tells the supervisor what is under way ("schedule", "check", "compile",
+    ``progress(phase)`` tells the supervisor the current phase ("schedule", "check", "compile",
     "run" …), so that a hang is reported as what it is. The handler's exceptions become an
     ``internal_error`` reply: the worker stays usable.
     """

@@ -142,7 +142,7 @@ def _ranked(records: Iterable[Record]) -> list[Choice]:
     found = [_choice(trials.get(k, r), r, level, number) for k, (r, level, number) in timed.items()]
     left = (trials.keys() | finals.keys()) - out - timed.keys()
     found += [_unconfirmed(trials[k] if k in trials else finals[k]) for k in left]
-    # a trial that lost to the finalists as a trial stays behind them
+    # a trial that lost to the finalists as a trial ranks after them
     bar = min((steady_s(c.record) for c in found if c.round is not None), default=float("inf"))
     return sorted(
         found,

@@ -102,7 +102,7 @@ class Confirmation:
         ranked = sorted(
             (t for t in self.confirmed() if t.checked), key=lambda t: (t.trial in lost, t.time_s or math.inf, t.trial)
         )
-        # a race that was cut short calls nobody slower, but who is far behind in it is no tie either
+        # a race that was cut short calls nobody slower, but who is far slower in it is no tie either
         near = {trial for trial, standing in race.items() if standing and standing.get("low", 1.0) <= math.exp(TIE)}
         ties = tuple(t for t in ranked[1:] if t.trial not in lost and t.trial in near)
         if ranked:

@@ -64,7 +64,7 @@ def grow(shapes: Sequence[Shape], times: npt.ArrayLike, regret: float) -> Node:
 
     Classification and regression trees (Breiman, Friedman, Olshen, Stone 1984) with the cost of a leaf in place of
     impurity: the sum of log regrets of its shapes under its best kernel. A node is a leaf as soon as one kernel is
-    within ``regret`` on all of its shapes, so the tree is no deeper than the tuned shapes demand; thresholds lie in the
+    within ``regret`` on all of its shapes, so the tree is no deeper than the tuned shapes demand; thresholds are in the
     middle of a gap by ratio.
     """
     matrix = np.array(times, dtype=np.float64, ndmin=2)

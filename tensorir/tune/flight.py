@@ -329,5 +329,5 @@ class Flights:
 
 
 def _lost(message: str) -> TensorIRError:
-    hint = "what was measured is in the log: the same call goes on from there"
+    hint = "what was measured is in the log: the same call continues from there"
     return refuse(PlacesLost, "tune.workers-lost", message, hint=hint)

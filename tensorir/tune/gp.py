@@ -46,7 +46,7 @@ def one_thread() -> AbstractContextManager[Any]:
     """BLAS on one thread.
 
     On matrices this small a team of threads is slower (6 ms a step against 39 with two searches on two cores),
-    and its idle threads spin beside whatever is being timed.
+    and its idle threads spin during whatever is being timed.
     """
     controller = _blas()
     limited: AbstractContextManager[Any] = nullcontext() if controller is None else controller.limit(limits=1)
@@ -156,7 +156,7 @@ class Posterior:
     def condition(self, y: Floats) -> Conditioned:
         """The posterior given values ``y`` of the first ``len(y)`` points.
 
-        Points beyond them are measurements under way: they shrink the deviation and leave the mean, which is
+        Points beyond them are measurements in flight: they shrink the deviation and leave the mean, which is
         what telling them their own mean would do (Ginsbourger et al. 2010, "kriging believer").
         """
         m = len(y)

@@ -2,7 +2,7 @@
 
 Blocks copy tiles of both operands into shared memory, a step of the reduction at a time, and multiply from there. A
 step takes what its busiest part takes: multiply-adds, issue slots, shared memory, the way to the L2 cache. Warps that
-do all of that in turns wait besides, for a barrier, their copies and first operands, and other blocks on the
+do all of these one after another also wait, for a barrier, their copies and first operands, and other blocks on the
 multiprocessor fill part of that. With too few loads on the way it takes the latency instead. Blocks run in waves; L2
 and DRAM bound all of them together. Used to order configurations; measuring decides.
 """
@@ -21,8 +21,8 @@ DRAM_SHARE = 0.92
 SPARE_REGISTERS = 24
 """Registers of a thread for addresses and counters."""
 OVERLAP = 4.0
-"""How well what goes on side by side overlaps: two equal parts take 1.19 times one of them."""
-BESIDE = 3.0
+"""How well concurrent work overlaps: two equal parts take 1.19 times one of them."""
+IN_ORDER_OVERLAP = 3.0
 """The same of warps that issue their instructions in order, for parts of one block and for blocks side by side: two
 equal parts take 1.26 times one of them. A hardware profile of mma.sync with two blocks (mma_ablation.md of
 waynehacking8/blackwell-tensorcore-kernels) has 2.35 times the cycles that the tensor cores of one of them need."""
@@ -38,7 +38,7 @@ BARRIER, ARRIVE = 22.0, 2.1
 """Cycles of a barrier of a block, and of each warp that arrives there (near those of arXiv 2004.05371, V100)."""
 LOOP, COPY_SLOTS = 16.0, 18.0
 """Instructions of a warp in a step: counters, waits and branches; and a copy of 16 bytes with its addresses and bounds
-(our mma.sync kernels: 437 beside the products and reads of a step with 24 copies, gpu_offline.md)."""
+(our mma.sync kernels: 437 in addition to the products and reads of a step with 24 copies, gpu_offline.md)."""
 ADDRESS = 2.0
 """Cycles of each of these in a warp that is alone: 16 lanes of a scheduler do integers (programming guide)."""
 BLOCK_START = 500.0
@@ -78,12 +78,12 @@ class Tiles:
 
     depth:      tiles in shared memory, of which all but one are on the way;  copies: whether they are asynchronous
     cluster:    neighbouring blocks that read one operand's tile together
-    producer:   beside wgmma's workers there is a warpgroup that only copies
+    producer:   next to wgmma's workers there is a warpgroup that only copies
     persistent: blocks stay and take tile after tile;  raster: rows of blocks that run side by side, 1 for row by row
     vector:     elements of one read of a thread from shared memory;  conflicts: how much longer such reads take;
                 scatter: how much longer copies take, which write there and read global memory
     splits:     parts of the reduction, each in blocks of its own, whose sums a second kernel adds up
-    turns:      sets of workers that take the tiles of a block that stays in turns: one stores, another one multiplies
+    turns:      sets of workers that alternate on the tiles of a resident block (ping-pong): one stores, one multiplies
     registers:  of a thread, where it is known what the compiler made of it
     slots:      instructions of a copy of 16 bytes, with its addresses and bounds, where warps copy that multiply
     """
@@ -170,12 +170,12 @@ def workspace_bytes(p: Product, t: Tiles) -> float:
 
 
 def read_late_s(p: Product, t: Tiles, gpu: Gpu, held: int) -> float:
-    """Seconds in which blocks read what results are added to, where nothing else goes on meanwhile."""
+    """Seconds in which blocks read what results are added to, where nothing else runs meanwhile."""
     return p.m * p.n * p.batch * p.out_bytes / (DRAM_SHARE * gpu.dram) if p.adds and _ends_alone(t, held) else 0.0
 
 
 def _ends_alone(t: Tiles, held: int) -> bool:
-    """Whether a block writes its results with no other one, and no other workers of its own, multiplying beside it."""
+    """Whether a block writes its results while no other block and no other workers of the same one multiply."""
     return held == 1 and t.turns == 1 and t.splits == 1
 
 
@@ -197,7 +197,7 @@ def clock_of(p: Product, t: Tiles, gpu: Gpu, busy: float) -> float:
 
 
 def overlapped(*parts: float, power: float = OVERLAP) -> float:
-    """The time of things that go on side by side: the longest, and more where others are about as long."""
+    """The time of concurrent work: the longest, and more where others are about as long."""
     longest = max(parts)
     return float(longest * sum((x / longest) ** power for x in parts) ** (1 / power))
 
@@ -223,7 +223,10 @@ def block_cycles(
     work = steps * busy + leave - LEAVE
 
     def wave(n: int) -> float:
-        return float((alone**BESIDE + (n * work) ** BESIDE - work**BESIDE) ** (1 / BESIDE))
+        return float(
+            (alone**IN_ORDER_OVERLAP + (n * work) ** IN_ORDER_OVERLAP - work**IN_ORDER_OVERLAP)
+            ** (1 / IN_ORDER_OVERLAP)
+        )
 
     return each // held * wave(held) + (wave(each % held) if each % held else 0.0)
 
@@ -231,14 +234,14 @@ def block_cycles(
 def busy_cycles(t: Tiles, step: Mapping[str, float]) -> float:
     """Cycles of a step when other blocks fill all that can be filled.
 
-    wgmma and the copies of a producer run beside the warps. Without one, no other block fills the wait at the start of
-    a step: that is what Triton's steps of 32 and of 64 terms show, no benchmark of instructions.
+    wgmma and the copies of a producer run concurrently with the warps. Without one, no other block fills the wait at
+    the start of a step: that is what Triton's steps of 32 and of 64 terms show, no benchmark of instructions.
     """
     if t.kind == "wgmma":
         return max(step.values()) + (0.0 if t.producer else WAIT)
     if t.kind == "threads":
-        return overlapped(max(step["multiply"], step["issue"]), step["shared"], step["port"], power=BESIDE)
-    return overlapped(*step.values(), power=BESIDE)
+        return overlapped(max(step["multiply"], step["issue"]), step["shared"], step["port"], power=IN_ORDER_OVERLAP)
+    return overlapped(*step.values(), power=IN_ORDER_OVERLAP)
 
 
 def multiply_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
@@ -378,7 +381,7 @@ def _evicted(size: float, gpu: Gpu) -> float:
 
 
 def shared_memory(p: Product, t: Tiles) -> int:
-    """Bytes of shared memory of a block. wgmma's results leave through it, beside the next tiles if the block stays."""
+    """Bytes of shared memory of a block. wgmma's results leave through it, in a resident block next to new tiles."""
     ring, results = t.depth * (t.bm + t.bn) * t.bk * p.in_bytes, t.turns * t.bm * t.bn * p.out_bytes
     if t.kind != "wgmma":
         return ring
@@ -416,5 +419,5 @@ def _mma_count(p: Product, t: Tiles) -> float:
 
 
 def _rate(p: Product, t: Tiles, gpu: Gpu) -> float:
-    """Operations of tensor cores a cycle; a device that has none of a kind is far behind."""
+    """Operations of tensor cores a cycle; a device that has none of a kind is far slower."""
     return (gpu.wgmma if t.kind == "wgmma" else gpu.mma).get(p.kind, 64.0)

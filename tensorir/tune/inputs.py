@@ -130,7 +130,7 @@ def _dealt(a: Argument, seed: int, turn: int) -> NDArray[Any]:
 
 
 def random_arrays(given: Sequence[Argument], seed: int = 0) -> list[Any]:
-    """Arrays with every digit in use: normal floats, integers in range; scalars and tables are dealt out."""
+    """Arrays with every digit in use: normal floats, integers in range; scalars and tables are distinct draws."""
     rng = np.random.default_rng(seed)
     made: list[Any] = []
     for a in given:

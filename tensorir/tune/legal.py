@@ -332,7 +332,7 @@ def _enumerated(
 
 
 def _extend(rows: Rows, size: int) -> Rows:
-    """Every row with each of ``size`` indices behind it."""
+    """Every row with each of ``size`` indices appended."""
     out = np.empty((len(rows) * size, rows.shape[1] + 1), dtype=np.int32)
     out[:, :-1] = np.repeat(rows, size, axis=0)
     out[:, -1] = np.tile(np.arange(size, dtype=np.int32), len(rows))

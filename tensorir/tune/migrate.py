@@ -16,7 +16,7 @@ KEPT = ".older"
 
 
 def migrate(root: str | os.PathLike[str]) -> Json:
-    """Rewrite the segments that hold records of older versions; the segments as they were stay beside them.
+    """Rewrite the segments that hold records of older versions; the original segments stay next to them.
 
     A time stays what it was: that of a record of version 1 names its estimator (``record.FIRST_ESTIMATOR``) from then
     on, and compares with its like only.

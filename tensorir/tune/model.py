@@ -174,7 +174,7 @@ def response(times: Sequence[float | None]) -> Floats:
     return np.where(np.isnan(y), np.nanmax(y), y)
 
 
-NOISE = 0.05  # relative deviation of a time that is measured beside other programs
+NOISE = 0.05  # relative deviation of a time that is measured next to other programs
 LEAST_CHANCE = 0.001  # nothing is ruled out for good
 FIT_ROWS = 120  # the likelihood costs the cube of this; more rows hardly move the length scales
 

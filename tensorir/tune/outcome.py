@@ -1,4 +1,4 @@
-"""What a tuning run found: the values behind the pinned ``tune --json`` document."""
+"""What a tuning run found: the values of the pinned ``tune --json`` document."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class TuneOutcome(Shown):
 
 
 def _met(other: Mapping[str, Any]) -> str:
-    return "took turns with" if other["seconds"] else "timed next to"
+    return "waited for" if other["seconds"] else "timed next to"
 
 
 def reason_of(record: Fields) -> str:
@@ -227,7 +227,7 @@ def reason_of(record: Fields) -> str:
 
 def without_default(record: Fields) -> str:
     """What becomes of a run whose default failed, and why it did."""
-    return f"{reason_of(record)}; the search goes on with what passes"
+    return f"{reason_of(record)}; the search continues with what passes"
 
 
 def grouped_reasons(records: Iterable[Record]) -> tuple[Json, ...]:

@@ -32,7 +32,7 @@ from tensorir.codec import travels
 from tensorir.tune.record import interval
 
 ERROR = 0.05  # of the whole family of comparisons
-MARGIN = 0.005  # in log time: a smaller lead is no lead; where code and data happen to lie is worth 0.2 %
+MARGIN = 0.005  # in log time: a smaller lead is no lead; the placement of code and data is worth 0.2 %
 TIE = 0.02  # in log time: who is shown to be closer than that need not be told apart
 MOST_ROUNDS = 10_000
 _CHANCES = np.array([0.52, 0.55, 0.6, 0.7, 0.8, 0.9, 0.97])  # of being ahead, on which is bet
@@ -90,7 +90,7 @@ class Race:
         self._margin, self._tie, self._random = margin, tie, random.Random(seed)
         self._needed = math.log(max(1, count * (count - 1)) / error)
         self._ahead = np.zeros((count, count), np.int64)  # rounds in which the row led by more than the margin
-        self._near = np.zeros((count, count), np.int64)  # rounds in which it was not behind by more than a tie
+        self._near = np.zeros((count, count), np.int64)  # rounds in which it was not slower by more than a tie
         self._met = np.zeros((count, count), np.int64)
         self._logs: list[NDArray[np.float64]] = []
         self._than: dict[int, int] = {}
@@ -151,7 +151,7 @@ def reconciled(medians: Sequence[float], standings: Sequence[Standing]) -> list[
     """Seconds of each contestant: its ratio of the race on one scale, that of medians measured at other moments.
 
     Those medians are seconds but noisy, the ratios are exact but have no unit; the scale is the one that half of the
-    medians lie above.
+    medians exceed.
     """
     scale = float(np.median([m / s.ratio for m, s in zip(medians, standings, strict=True)]))
     return [scale * s.ratio for s in standings]

@@ -50,7 +50,7 @@ class Pool:
 
     A row number is the only name strategies have for a configuration, so nothing they propose can be
     illegal, rounded or outside the declared values. Where a space is too large to list, more of its rows may get
-    numbers, behind those that have one (``neighbours``).
+    numbers, after those that have one (``neighbours``).
 
     expected_s: a model of the seconds that a configuration takes, None without one
     features:   numbers derived from a configuration, for the search's model to learn from, None without any

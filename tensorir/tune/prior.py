@@ -90,7 +90,7 @@ class Priors:
         return len(self._usable)
 
     def start(self, turn: int, seen: Ints, allowed: Ints) -> int:
-        """A row to start with: what each table takes for the best in turn, then one of the best that differs.
+        """A row to start with: what each table takes for the best, round-robin, then one of the best that differs.
 
         turn:    how many such rows were proposed
         seen:    rows proposed so far, these and others

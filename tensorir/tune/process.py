@@ -72,7 +72,7 @@ _KEEP_PREFIXES = (
 )
 _QUIET = {"OPENBLAS_THREAD_TIMEOUT": "16"}
 """Of NumPy's threads, log2 of the turns for which they spin on other cores when it is imported, and after each product:
-60 ms of processor time each where nothing is said, beside what is timed.
+60 ms of processor time each where nothing is said, concurrent with what is timed.
 """
 NO_ROOM = os.strerror(errno.ENOSPC)
 MOST_PHASE = 200  # characters of a phase that are kept
@@ -153,7 +153,7 @@ class Worker:
         """Send ``message`` and return the handler's reply, or what became of it.
 
         timeout:      seconds for the whole request once the worker is ready
-        limits:       seconds for single phases, counted from the phase's start; ``timeout`` goes on
+        limits:       seconds for single phases, counted from the phase's start; ``timeout`` runs
                       meanwhile, so it must be large enough for all of them
         cancel_after: seconds from now after which the request is ``cancelled`` (the budget's end);
                       start-up counts
@@ -280,7 +280,7 @@ class Worker:
             child.kill()
 
     def kill(self) -> None:
-        """Kill the process group now, from any thread; a request under way returns ``cancelled``."""
+        """Kill the process group now, from any thread; a request in progress returns ``cancelled``."""
         child = self._child
         if child is not None:
             child.cancelled = True
@@ -288,7 +288,7 @@ class Worker:
                 os.killpg(child.process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """End the worker: it gets a moment to leave by itself, then its group is killed."""
+        """End the worker: it gets a moment to exit, then its group is killed."""
         child, self._child = self._child, None
         if child is not None:
             child.close()
@@ -444,7 +444,7 @@ class _Child:
 
     def ended(self) -> Json:
         """How the process ended: ``{"signal": name}`` or ``{"exit": code}``; kills it first if only its pipe closed."""
-        end = time.monotonic() + 0.5  # between closing its files and becoming waitable lies a moment
+        end = time.monotonic() + 0.5  # a moment passes between closing its files and becoming waitable
         while not self._exited() and time.monotonic() < end:
             time.sleep(0.002)
         self._drain_capture()

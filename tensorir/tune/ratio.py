@@ -22,7 +22,7 @@ TIE = 1.05  # a ratio this near to 1 says "alike", and its interval may hold 1
 class Span(Shown):
     """A time, its interval and its spread (the slowest slot over the fastest).
 
-    slots: those of the rounds that ``round`` names, in turn with others of that name
+    slots: those of the rounds that ``round`` names, interleaved with others of that name
     """
 
     time_s: float

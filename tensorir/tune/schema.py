@@ -106,5 +106,5 @@ SCHEMA: dict[str, tuple[bool, Callable[[Any], bool]]] = {
     "race": (False, _optional(_mapping)),  # a final record: its Standing among the finalists
     "of": (False, _ID),  # a final record: the id of the trial that it measured again
     "baseline": (False, _optional(is_library)),  # one final record of each round: the library that was timed in it
-    "round": (False, _ID),  # a final record: those of one name were measured in turn, and only they can be compared
+    "round": (False, _ID),  # a final record: those of one name were measured interleaved, and only they can be compared
 }

@@ -1,4 +1,4 @@
-"""Strategies for a search that goes on in slices."""
+"""Strategies for a search that runs in slices."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Space(Shown):
         Found on first use. Constraints prune as soon as the knobs they read are fixed, so what counts is the
         number of partial configurations, not the product; beyond 2 million of them the rows are a sample and
         ``sampled`` is True. Where few are legal, others are looked for around those that were drawn and the default.
-        Of a sample, a search may list more, behind the others, whose numbers stay (``list_around``, ``admit``).
+        Of a sample, a search may list more, after the others, whose numbers stay (``list_around``, ``admit``).
         """
         return self._found.rows
 

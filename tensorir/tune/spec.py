@@ -31,8 +31,8 @@ class RunSpec:
     restrict:        conditions on knobs (``tensorir.tune.restrict``), each applied to the templates that have them
     templates:       names of the templates to search; empty for all that suit the device
     timeout, compile_timeout: seconds for one launch (or one call of the template), and for one compilation
-    wait:            take turns with other tunings on the same device: timings wait while another process times there
-                     (searching, building and checking go on); False: time next to them
+    wait:            exclude other tunings on the same device: timings wait while another process times there
+                     (searching, building and checking continue); False: time next to them
     fresh:           do not use earlier records
     top:             finalists of the last round
     executor:        a ``concurrent.futures.Executor`` or a Dask ``Client``; see ``docs/tuning.md`` for what it means

@@ -53,7 +53,7 @@ class LogWriter:
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str]) -> LogWriter:
-        """Append to an existing segment; a torn last line is left behind and a fresh one begun."""
+        """Append to an existing segment; a torn last line stays and a fresh one is begun."""
         made = cls.__new__(cls)
         made.path, made._lock, made._pid, made._mine = Path(path), threading.Lock(), os.getpid(), False
         try:
@@ -368,7 +368,7 @@ def _past_the_collector() -> Iterator[None]:
 
 
 def _frozen_entries(path: Path, records: list[Record]) -> Iterator[Entry]:
-    for number, record in enumerate(records, 2):  # a record a line, behind the head
+    for number, record in enumerate(records, 2):  # a record a line, after the head
         yield Entry(path, number, encode(record), record=record)
 
 
@@ -403,7 +403,7 @@ def _entries(path: Path, file: BinaryIO) -> Iterator[Entry]:
 
 
 def _skip_line(file: BinaryIO) -> None:
-    """Go behind the next line end; a line of any length costs no more memory than the longest honest one."""
+    """Skip past the next line end; a line of any length costs no more memory than the longest honest one."""
     while block := file.read(MAX_LINE):
         end = block.find(b"\n")
         if end >= 0:

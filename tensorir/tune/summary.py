@@ -78,9 +78,9 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Importance:
-    """``share`` of the variance of log time that the values of a knob explain by themselves, over ``trials``.
+    """``share`` of the variance of log time that the values of a knob alone explain, over ``trials``.
 
-    low, high: between which 90 % of such shares would lie if other trials had been drawn: by random halves of them,
+    low, high: between which 90 % of such shares would be if other trials had been drawn: by random halves of them,
                which scatter around the whole as the whole does around what endless trials would give
     """
 

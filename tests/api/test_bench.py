@@ -461,7 +461,7 @@ def test_a_second_tuning_says_who_measures_and_waits_for_its_timings_or_is_told_
         after = phases[phases.index(turn) + 1 :]
         assert after[0] == "time" and "compile" not in after, "only timings wait"
         assert result.told["seconds"]["turn"] > 0
-    said = "taking turns with it" if wait else "not waiting for it"
+    said = "waiting for it" if wait else "not waiting for it"
     with pytest.warns(UserWarning, match=f"process {os.getpid()} times matmul of another on this device too: {said}"):
         m.waits.hear(result)
     with warnings.catch_warnings(action="error"):
@@ -469,7 +469,7 @@ def test_a_second_tuning_says_who_measures_and_waits_for_its_timings_or_is_told_
     (told,) = m.waits.told()
     assert told["workload"] == "matmul of another" and (told["seconds"] > 0) == wait
     outcome = Machine(waits=m.waits.told())
-    how = "took turns with" if wait else "timed next to"
+    how = "waited for" if wait else "timed next to"
     assert f"{how} process {os.getpid()} (matmul of another" in outcome.words()
 
 

@@ -541,7 +541,7 @@ class TestParsing:
 def test_a_default_that_fails_is_told_and_replaced(cli, tmp_path):
     run = ("tune", f"{ZOO}:unlucky", "--trials", "3", "--log")
     code, out, err = cli(*run, tmp_path / "log", "--progress", "plain")
-    assert code == 0 and "default  wrong_result: " in err and "; the search goes on with what passes" in err
+    assert code == 0 and "default  wrong_result: " in err and "; the search continues with what passes" in err
     assert "default   wrong_result: " in out and "config    t: tile " in out and "tile 4" not in out
     code, out, err = cli(*run, tmp_path / "other", "--json", "--progress", "none")
     doc = json.loads(out)

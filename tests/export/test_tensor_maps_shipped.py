@@ -192,7 +192,7 @@ def test_limits_are_refused_by_name(tmp_path, cupy):
     odd = fake_cuda.Array(b.host[2:].reshape(SHAPE))
     with pytest.raises(ValueError, match="A: expected an array aligned to 16 bytes"):
         program(odd, a)
-    with pytest.raises(ValueError, match="B: it starts 8 bytes behind a multiple of 16"):
+    with pytest.raises(ValueError, match="B: it starts 8 bytes past a multiple of 16"):
         program.run({"A": a, "B": odd, "C": a})
 
 

@@ -172,7 +172,7 @@ def test_small_arrays_with_drivers_up_to_13_1(driver, version, rows, cleared):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"address": 4104}, "8 bytes behind a multiple of 16"),
+        ({"address": 4104}, "8 bytes past a multiple of 16"),
         ({"shape": (300, 511)}, "dimension 0 has a stride of 1022 bytes"),
         ({"shape": (2, 1 << 10, 1 << 29), "box": (1, 1, 64)}, f"dimension 0 has a stride of {1 << 40} bytes"),
         ({"shape": (0, 512)}, "dimension 0 has 0 elements"),

@@ -52,7 +52,7 @@ def evidence(s):
 
 
 PRINTED = {
-    "hint": "unroll by", "parts": "partition at", "cases": "specialized where", "depth": "buffers take turns",
+    "hint": "unroll by", "parts": "partition at", "cases": "specialized where", "depth": "pipeline depth=",
     "prefetch": "prefetch ", "atomic": "# atomic", "padded": "padded", "once": "once", "layout": " as ",
     "facts": "assume ", "intrin": "opencl.", "scope shared": "shared", "scope register": "register",
 }  # fmt: skip

@@ -81,7 +81,7 @@ def test_what_is_too_small_is_copied_by_the_threads():
 
 def test_the_tree_says_so_and_the_trace_replays():
     s = ahead(4)
-    assert "for C.k.0 in 6:  # 4 buffers take turns, copies on their own" in str(s)
+    assert "for C.k.0 in 6:  # pipeline depth=4 async" in str(s)
     assert tir.replay(s.outputs, s.trace.to_json(), target=CUDA).source() == s.source()
     assert s.emitted().kernels[0].shared_bytes == 4 * tiled(k=48, target=CUDA).emitted().kernels[0].shared_bytes
 

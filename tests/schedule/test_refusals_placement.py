@@ -58,7 +58,7 @@ once(
 )
 once(
     "reverse-compute-at.room",
-    "dealt out",
+    "distributed to",
     lambda s: s.reverse_compute_at("D", "P_shared.ax0"),
     relu,
     lambda s: s.stage_in("P", "C.i", "shared"),

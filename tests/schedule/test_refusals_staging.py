@@ -41,7 +41,7 @@ once(
 )
 once(
     "stage-in.room",
-    "dealt out",
+    "distributed to",
     lambda s: s.stage_in("A", "A_shared.ax0", "register"),
     before=lambda s: s.stage_in("A", "C.i", "shared"),
 )
@@ -109,7 +109,7 @@ once(
 once("prefetch.gather", "data tells", lambda s: s.prefetch("T", at="G.i"), lambda: tir.Schedule(gathered()))
 once("prefetch.cpu", "no such requests", lambda s: s.prefetch("B", at="C.k"), lambda: plain("opencl -kind=gpu"))
 on_gpu = {"make": lambda: plain("opencl -kind=gpu")}
-once("pipeline.cpu", "take turns", lambda s: s.pipeline("C.k"), before=lambda s: s.stage_in("A", "C.k"))
+once("pipeline.cpu", "cannot overlap", lambda s: s.pipeline("C.k"), before=lambda s: s.stage_in("A", "C.k"))
 once("pipeline.depth", "depth=3", lambda s: s.pipeline("C.k", 3), **on_gpu)
 once("pipeline.no-copies", "no iteration of C.k", lambda s: s.pipeline("C.k"), **on_gpu)
 once("pipeline.serial", "unrolled", lambda s: s.pipeline("C.k"), before=lambda s: s.unroll("C.k"), **on_gpu)
@@ -158,7 +158,7 @@ once(
 )
 once(
     "stage-out.room",
-    "dealt out",
+    "distributed to",
     lambda s: s.stage_out("A_shared", "A_shared.ax0"),
     before=lambda s: s.stage_in("A", "C.i", "shared"),
 )

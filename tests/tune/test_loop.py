@@ -120,7 +120,7 @@ def test_what_passes_first_stands_in_for_a_default_that_fails():
     assert kinds == ["default"] * (passed + 1) + ["trial"] * (12 - passed - 1)
     assert outcome.status == "ok" and outcome.default.status == "wrong_result" and outcome.default.time_s is None
     assert without_default(outcome.default.record) == (
-        "wrong_result: x_pad[2160] is read but was never written; the search goes on with what passes"
+        "wrong_result: x_pad[2160] is read but was never written; the search continues with what passes"
     )
 
 

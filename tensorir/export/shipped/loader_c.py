@@ -105,7 +105,7 @@ class Program(Base):  # type: ignore[misc]
         """The function runs every kernel."""
 
     def run(self, memories: dict[str, Any]) -> None:
-        """Call the function on arrays of bytes, and numbers, by argument name. Calls from several threads are serialized."""
+        """Call the function on arrays of bytes, and numbers, by argument name. Threads are serialized."""
         given = [np.ascontiguousarray(memories[p["name"]]) for p in (*self.inputs, *self.outputs)]
         pointers = (ctypes.c_void_p * len(given))(*(a.ctypes.data for a in given))
         with self.lock:

@@ -71,7 +71,7 @@ class Program(Base):  # type: ignore[misc]
         self._begin()
 
     def run(self, memories: dict[str, Any]) -> None:
-        """Launch all kernels on arrays (and NumPy scalars) by argument name, and wait. Calls of several threads are serialized."""
+        """Launch all kernels on arrays (and NumPy scalars) by argument name, and wait. Calls are serialized."""
         self.enqueue(memories)
         cupy.cuda.get_current_stream().synchronize()
 

@@ -129,7 +129,7 @@ def differentiate(operator: Any, ctx: Any, incoming: Sequence[Any]) -> list[Any]
 
 
 def batched(operator: Any, info: Any, dims: Sequence[int | None], *given: Any) -> Any:
-    """The rule of ``torch.vmap``: the kernel for each item, one after the other; the results, and the dimension of the items."""
+    """The rule of ``torch.vmap``: the kernel for each item, one after the other; results, and where items are."""
     if not info.batch_size:
         raise operator.refuse("launch.shape", f"{operator.name}: torch.vmap over no items")
     pairs = list(zip(given, dims, strict=True))

@@ -4,8 +4,8 @@
 
 It needs PyTorch alone. What computes is a ``Body``: a callable on addresses. Arguments are described as in
 ``manifest.json``. The operator makes tensors contiguous and refuses, by name, whatever else does not fit, in the kernel
-and while tracing. It differentiates itself: with inputs that require no gradient it redispatches below autograd at once, and
-one that requires a gradient and has no backward is refused.
+and while tracing. It differentiates itself: with inputs that require no gradient it redispatches below autograd at
+once, and one that requires a gradient and has no backward is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loops dealt out to the hardware: bind, parallel."""
+"""Loops distributed to the hardware: bind, parallel."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def bind(self: S, axis: Name, to: str) -> S:
     """Bind a loop to a block axis (CUDA blockIdx, OpenCL get_group_id) or a thread axis.
 
     "warp.x" and "warp.y" hand the iterations to whole warps (CUDA): each does its iteration with its 32 threads
-    together, by instructions of warps or by dealing out elements that such instructions hold; "warpgroup" to four warps
-    each (sm_90a), whose 128 threads do it together. "cluster" hands 2, 4 or 8 iterations to blocks that run at the same
-    time (sm_90): what they all copy in whole tiles, each brings a part of, for all. "vthread" hands them to virtual
-    threads: threads like others to all that is scheduled, which take turns in a real one, statement by statement
-    (``lower.interleave_vthreads``). Several loops may be bound to it
+    together, by instructions of warps or by distributing elements that such instructions hold; "warpgroup" to four
+    warps each (sm_90a), whose 128 threads do it together. "cluster" hands 2, 4 or 8 iterations to blocks that run at
+    the same time (sm_90): what they all copy in whole tiles, each brings a part of, for all. "vthread" hands them to
+    virtual threads: threads like others to all that is scheduled, which are interleaved in a real one, statement by
+    statement (``lower.interleave_vthreads``). Several loops may be bound to it
 
-    "threads" deals the iterations out to all threads that the block has, whatever axes these are on: thread t takes
+    "threads" distributes the iterations to all threads that the block has, whatever axes these are on: thread t takes
     iterations t, t + threads, t + 2 * threads … (as ``stage_in`` does with copies into shared memory). What is inside
     may use registers of its own; what others read of it has to be in shared or global memory
     """
@@ -95,7 +95,7 @@ CLUSTERS = (2, 4, 8)
 
 
 def _goes_in_step(index: Index, loop: Loop, extent: int) -> None:
-    """Virtual threads take turns statement by statement: all of them have the same loops, and are written out."""
+    """Virtual threads are interleaved statement by statement: all of them have the same loops, and are written out."""
     root = index.root_of(loop)
     virtual = [as_int(x.extent) for x in find(root, Loop) if x.kind is Kind.VTHREAD]
     why, hint = "", f"s.unroll({loop.var.name!r})"
@@ -109,7 +109,7 @@ def _goes_in_step(index: Index, loop: Loop, extent: int) -> None:
         why = f"{copies} virtual threads would be written out one by one; the limit is {UNROLL_LIMIT}"
         hint = f"s.split({loop.var.name!r}, [None, 2]) and bind the inner part"
     if why:
-        raise _refuse("bind.vthread", f"{loop.var.name} cannot be dealt out to virtual threads: {why}", loop, hint)
+        raise _refuse("bind.vthread", f"{loop.var.name} cannot be distributed to virtual threads: {why}", loop, hint)
 
 
 def _warps_or_threads(index: Index, loop: Loop, kind: Kind, target: Target) -> None:
@@ -130,7 +130,7 @@ def _warps_or_threads(index: Index, loop: Loop, kind: Kind, target: Target) -> N
             group = other.kind.value.split(".")[0]
             raise _refuse(
                 "bind.warp-or-thread",
-                f"{other.var.name} is bound to {other.kind.value}: a kernel deals its iterations out to threads, to "
+                f"{other.var.name} is bound to {other.kind.value}: a kernel distributes its iterations to threads, to "
                 "whole warps or to warpgroups, not to two of these",
                 loop,
                 hint=f"bind {loop.var.name} to {group}{'' if group == 'warpgroup' else f'.{kind.value[-1]}'}",

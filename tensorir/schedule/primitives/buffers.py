@@ -30,7 +30,7 @@ def set_scope(self: S, tensor: Name, scope: str) -> S:
     """Keep an intermediate tensor in "shared", "register" or "global" memory ("auto": the narrowest that works).
 
     "warp" is the registers of a warp: one copy for its 32 threads, each of which holds the elements that the
-    instructions on it deal out to it
+    instructions on it assign to it
     """
     buffer = self._history._buffer(tensor)
     need_text("scope", scope, ScheduleError)
@@ -59,7 +59,7 @@ def layout(self: S, tensor: Name, layout: str | None = None, pad: int = 0, order
     order:  a permutation of the dimensions, outermost first, instead of a layout
     pad:    applies to the innermost storage dimension
 
-    In the registers of a warp the pieces before a ``|`` number the lane that holds an element, those behind it its
+    In the registers of a warp the pieces before a ``|`` number the lane that holds an element, those after it its
     place there: "i, j -> i/4%8, j/4%4 | i/32, j/16, i%4, j%4" gives each lane quads of four by four; ``*4`` stands for
     four lanes that all hold it. What is computed from such buffers runs in the lanes that hold them.
 
@@ -108,7 +108,7 @@ def layout_of(
         fragment = (scope or buffer.scope) is Scope.WARP and "|" in layout
         if "|" in layout and not fragment:
             message = (
-                f"layout={layout!r}: a | deals elements out to the lanes of a warp, and {buffer.name} is not in the "
+                f"layout={layout!r}: a | distributes elements to the lanes of a warp, and {buffer.name} is not in the "
             )
             hint = f"s.set_scope({buffer.name!r}, 'warp') first"
             raise ScheduleError(Problem("layout.syntax", f"{message}registers of one", hint=hint))

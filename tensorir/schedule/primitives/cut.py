@@ -1,4 +1,4 @@
-"""cut: one nest as two, each scheduled by itself."""
+"""cut: one nest as two, each scheduled separately."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tensorir.schedule.rewrite import Rewrite, nest, swap
 @primitive("Loops")
 def cut(self: Scheduled[H], axis: Name, at: int) -> H:
     """Make two nests of one at the root: iterations of ``axis`` below ``at``, and in a stage ``<stage>.tail`` the
-    others, which is returned. Each becomes a kernel of its own, scheduled by itself.
+    others, which is returned. Each becomes a separate kernel with its own schedule.
 
     at: a number of iterations from the first one on; a negative one counts from the last one back
 
@@ -46,7 +46,7 @@ def _cut(program: Program, loop: Loop, at: int) -> Rewrite:
         raise _refuse("cut.serial", message, loop, "cut first, then schedule both nests")
     own = {x.buffer for x in find(stage.body, Load)} & set(writes(stage.body))
     if own or any(it.axis is not Axis.SPATIAL for _, it in driven_by(loop)):
-        message = f"iterations of {loop.var.name} go on with what others have made"
+        message = f"iterations of {loop.var.name} depend on what others have made"
         raise _refuse("cut.spatial", message, loop, "a loop over the result's own dimensions")
     at, asked = at + extent if at < 0 else at, at
     if not 0 < at < extent:

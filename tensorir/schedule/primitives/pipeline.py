@@ -26,9 +26,9 @@ from tensorir.schedule.rewrite import Rewrite, swap
 from tensorir.target import Target
 
 DEPTHS = (2,)
-"""Buffers that may take turns where the copies pass through registers, which hold one tile."""
+"""Pipeline stages of copies that pass through registers, which hold one tile."""
 ASYNC_DEPTHS = tuple(range(2, 9))
-"""Those of copies that are under way on their own."""
+"""Pipeline stages of asynchronous copies."""
 
 
 ROLES = ("load", "compute")
@@ -39,20 +39,20 @@ ROLE_REGISTERS = range(24, 241, 8)
 @primitive("Copies and memory")
 def pipeline(self: S, axis: Name, depth: int = 2, async_: bool = False, roles: Mapping[str, int] | None = None,
              turns: int = 1) -> S:  # fmt: skip
-    """While one iteration of a loop uses what it copied into shared memory, the copies for the next are under way.
+    """Software-pipeline a loop: while one iteration uses its copies in shared memory, those for the next are in flight.
 
-    depth: buffers that take turns. With 2, an iteration loads what the next one needs into registers first, and stores
-           that into the other buffer when its own work is done: memory is waited for once, before the first, and one
-           barrier an iteration is left of two. Costs a second buffer in shared memory, and registers for one tile.
+    depth: pipeline stages (buffers). With 2, an iteration loads what the next one needs into registers first, and
+           stores that into the other buffer when its own work is done: memory is waited for once, before the first, and
+           one barrier an iteration is left of two. Costs a second buffer in shared memory, and registers for one tile.
            What a stage loads into registers of its own (``stage_in(…, scope="register")``) to work something out is
            loaded ahead as well, and worked out when it is stored
-    async_: the copies are under way on their own (cp.async, PTX ISA), ``depth`` - 1 iterations ahead, and pass through
+    async_: the copies are asynchronous (cp.async, PTX ISA), ``depth`` - 1 iterations ahead, and pass through
            no register; what has fewer than 4 bytes at a time is copied by the threads themselves, as far ahead
     roles: registers of each thread that loads and that computes. A warpgroup of its own asks for the copies, which are
            of whole tiles (``stage_in(…, via="tma")``), as long as a buffer is free; those that compute wait for the
            next full one, and no thread waits for all others (warp specialisation)
-    turns: with roles, so many sets of warpgroups compute. They take the iterations of the loop around ``axis`` in
-           turns: while one set stores what an iteration gave, the next one multiplies (ping-pong)
+    turns: with roles, so many sets of warpgroups compute. They alternate on the iterations of the loop around
+           ``axis``: while one set stores what an iteration gave, the next one multiplies (ping-pong)
     The tree keeps one body with a mark. Raises ScheduleError: ``pipeline.async``, ``pipeline.cpu``, ``pipeline.depth``,
     ``pipeline.no-copies``, ``pipeline.parts``, ``pipeline.roles``, ``pipeline.serial``, ``pipeline.symbolic-extent``,
     ``pipeline.turns``;
@@ -76,16 +76,16 @@ def _pipeline(program: Program, loop: Loop, depth: int, async_: bool, target: Ta
     if roles is not None:
         return Rewrite(swap(program, loop, _with_roles(program, loop, depth, roles, turns, target)))
     if turns > 1:
-        raise _refuse("pipeline.turns", f"turns={turns} without roles: it is warpgroups that compute that take turns",
+        raise _refuse("pipeline.turns", f"turns={turns} requires roles=: only consumer warpgroups can ping-pong",
                       loop, hint="roles={'load': 40, 'compute': 232}")  # fmt: skip
     if target.kind == "cpu":
-        raise _refuse("pipeline.cpu", "the threads of a block take turns on CPUs: a copy has nothing to run beside",
+        raise _refuse("pipeline.cpu", "CPUs run the work-items of a group in order: copies cannot overlap compute",
                       loop, hint="s.prefetch(…), which asks for cache lines ahead of time")  # fmt: skip
     if async_ and not target.has("sm_80"):
-        raise _refuse("pipeline.async", f"{target.text} has no copies that are under way on their own", loop,
+        raise _refuse("pipeline.async", f"{target.text} has no asynchronous copies", loop,
                       hint="async_=False, or target='cuda -arch=sm_80'")  # fmt: skip
     if depth not in (legal := ASYNC_DEPTHS if async_ else DEPTHS):
-        many = "copies pass through registers, which hold one tile" if not async_ else "2 to 8 buffers take turns"
+        many = "copies pass through registers, which hold one tile" if not async_ else "a pipeline has 2 to 8 stages"
         hint = "async_=True" if depth in ASYNC_DEPTHS and target.has("sm_80") else f"depth={legal[0]}"
         raise _refuse("pipeline.depth", f"depth={depth}: {many}", loop, hint=hint)
     if loop.parts or loop.cases:
@@ -102,7 +102,7 @@ def _pipeline(program: Program, loop: Loop, depth: int, async_: bool, target: Ta
 
 
 def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, int], turns: int, target: Target) -> Loop:
-    """The loop marked with the registers of its roles, and how many sets of those that compute take turns."""
+    """The loop marked with the registers of its roles, and how many sets of consumer warpgroups ping-pong."""
     above = index_of(program).above(loop)
     groups = [as_int(x.extent) * turns for x in above if x.kind is Kind.WARPGROUP]
     legal = "roles={'load': 40, 'compute': 232}"
@@ -132,7 +132,7 @@ def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, in
         raise _refuse("pipeline.roles", f"{wanted} registers for {all_groups} warpgroups exceed the {first} for each "
                       f"thread that a block begins with", loop, hint=f"'compute': {most}")  # fmt: skip
     if depth not in ASYNC_DEPTHS:
-        raise _refuse("pipeline.depth", f"depth={depth}: 2 to 8 buffers take turns", loop, hint="depth=4")
+        raise _refuse("pipeline.depth", f"depth={depth}: a pipeline has 2 to 8 stages", loop, hint="depth=4")
     marked = loop.replace(depth=depth, later=True, roles=(roles["load"], roles["compute"]), turns=turns)
     if not _has_copies(program, loop, tiles=True):
         raise _refuse("pipeline.no-copies", f"no iteration of {loop.var.name} begins with copies of whole tiles", loop,
@@ -141,7 +141,7 @@ def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, in
 
 
 def _tiles_are_own(program: Program, around: Loop, turns: int) -> None:
-    """Refuse iterations that go on with what others have made, or leave in registers what is wanted behind them."""
+    """Refuse iterations that depend on what others have made, or leave in registers what a later stage reads."""
     inside = find(around, Stage)
     made = {b for s in inside for b in writes(s.body) if b.scope is not Scope.GLOBAL}
     wanted = [s.name for s in find(program.body, Stage) if s not in inside and made & set(reads(s))]

@@ -141,7 +141,7 @@ def _within(index: Index, stage: Stage, top: Stmt, loop: Loop, boxes: list[Side]
 
 @primitive("Where a stage runs", moves=True)
 def reverse_compute_at(self: S, stage: Name, producer: Name, axis: Name | None = None) -> S:
-    """Move a consumer behind its producer inside a loop: each iteration consumes the tile just made."""
+    """Move a consumer after its producer inside a loop: each iteration consumes the tile just made."""
     history = self._history
     found, loop = history._stage(stage), history._loop_of(producer, axis)
     history._apply("reverse_compute_at", (found, loop), {}, lambda p: _reverse_compute_at(p, found, loop))

@@ -29,8 +29,8 @@ def prefetch(self: S, tensor: Name, at: Name, ahead: Name | None = None, distanc
 
     at:    a loop whose iterations read a box of at most ``MOST_LINES`` cache lines
     ahead: ``at`` (None) or a loop around it
-    The stage ``<buffer>.fetch`` stands first in the loop; meaning and legality do not change. Hardware fetches ahead
-    by itself along one page; this is for what jumps, such as the panel of weights that comes next (Mowry, Lam and
+    The stage ``<buffer>.fetch`` stands first in the loop; meaning and legality do not change. The hardware prefetches
+    along one page; this is for what jumps, such as the panel of weights that comes next (Mowry, Lam and
     Gupta, "Design and evaluation of a compiler algorithm for prefetching", ASPLOS 1992).
     """
     history = self._history

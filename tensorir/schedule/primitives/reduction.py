@@ -85,7 +85,7 @@ def has_axis_of(loop: Loop, stage: Stage, axis: Axis) -> bool:
 def init_nest(index: Index, stage: Stage, inner: Sequence[Loop], name: str, init: Stmt,
               more: Sequence[tuple[Iter, Expr]] = ()) -> Stmt:  # fmt: skip
     """The nest of a stage ``name`` that runs ``init`` for what ``stage`` accumulates in the loops ``inner`` around it:
-    the spatial ones of them, renamed. It has axes ``more`` beside the spatial ones of ``stage``.
+    the spatial ones of them, renamed. It has axes ``more`` next to the spatial ones of ``stage``.
     """
     spatial = [x for x in inner if drives(x, stage) and not has_axis_of(x, stage, Axis.REDUCE)]
     fresh: dict[Var, Var] = {}
@@ -119,7 +119,7 @@ def rfactor(self: Scheduled[H], stage: Name, axis: Name) -> H:
     """Split a reduction into partial results per iteration of ``axis`` and their reduction; returns the former.
 
     The partial stage ``<stage>.rf`` keeps the scheduled loops, ``loop`` now spatial; the stage itself becomes the
-    reduction of the partial results, in a fresh nest behind it.
+    reduction of the partial results, in a fresh nest after it.
     """
     history = self._history
     found, loop = history._stage(stage), history._loop_of(stage, axis)

@@ -58,14 +58,14 @@ def stage_in(self: Scheduled[H], tensor: Name, at: Name = "root", scope: str = "
     """Copy what one iteration of ``at`` reads of ``tensor``, and read the copy there; returns the copying stage.
 
     at:     a loop, or None for the root (a kernel of its own that copies everything)
-    scope:  "shared" (dealt out to the threads of the block unless cooperative=False), "register", "warp" (registers of
-            a warp, in the order that its instructions want) or "global"
+    scope:  "shared" (distributed to the threads of the block unless cooperative=False), "register", "warp" (registers
+            of a warp, in the order that its instructions want) or "global"
     vector: lanes of the copy along the last dimension; 1 as None for one element at a time
     pad:    spare elements per row of the copy;  order: storage order of its dimensions, outermost first
     layout: where the copy keeps what, as an index map: "k, j -> j/16, k, j%16" (see ``buffers.layout``)
     run:    "each": with every launch;  "once": a copy of an input at the root may be made ahead of time, when the
             input is bound (``bind``, ``time``) or fixed (``prepack``)
-    via:    "threads", or "tma": one thread asks for whole tiles, which arrive on their own (sm_90, ``pipeline`` with
+    via:    "threads", or "tma": one thread issues asynchronous copies of whole tiles (sm_90, ``pipeline`` with
             roles)
     """
     history = self._history
@@ -103,7 +103,7 @@ def _stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vec
         made = tile_copies(made, buffer, copy, target, "stage-in")
     elif vector is not None:
         made = _vector_copy(made, vector, f"{name}.ax{len(buffer.shape) - 1}", "stage-in")
-    if at is None:  # the statement that makes the buffer goes on making it
+    if at is None:  # the statement that makes the buffer keeps making it
         parts = statements(program.body)
         body = sequence([x if stages_writing(x, buffer) else swap_buffers(x, {buffer: copy}) for x in parts])
         return Rewrite(place_at_root(with_body(program, body), made, before=stages_reading(body, copy)), (name,))
@@ -124,7 +124,7 @@ def _need_source(index: Index, buffer: Buffer, at: Loop | None, kind: Scope) -> 
         raise ScheduleError(
             Problem(
                 "stage-in.ordered",
-                f"{pieces[0].name} reads {buffer.name} only behind the first piece of a reduction: before that a copy "
+                f"{pieces[0].name} reads {buffer.name} only after the first piece of a reduction: before that a copy "
                 "would read what nobody has written",
                 at=caret(pieces[0]),
                 hint="undo the stage_out inside the reduction, and stage_out outside of it first: that copy is near",
@@ -151,7 +151,7 @@ def _need_source(index: Index, buffer: Buffer, at: Loop | None, kind: Scope) -> 
                 "stage-in.written",
                 f"{buffer.name} is made in the nest that reads it: no copy at the root could hold it",
                 at=caret(stages_writing(both[0], buffer)[0]),
-                hint="at=<a loop behind its producer>",
+                hint="at=<a loop after its producer>",
             )
         )
 
@@ -182,7 +182,7 @@ def _limits(index: Index, buffer: Buffer, at: Loop, copy: Stage, sides: list[Sid
     out: list[Expr] = []
     if any(
         find(t, Load) for s in sides for t in s.first.terms
-    ):  # where the box lies is read at an index of the readers
+    ):  # the place of the box is read at an index of the readers
         readers = stages_reading(at, buffer)
         known = {x.var for x in around}
         out += [g for g in readers[0].guards if set(find(g, Var)) <= known and all(g in r.guards for r in readers)]
@@ -235,7 +235,7 @@ def stage_out(self: Scheduled[H], stage: Name, at: Name = "root", scope: str = "
             the copy is opened again: ``<stage>.init`` starts it from the initial value in the first piece of the
             reduction and from what the piece before wrote out in all others
     layout: where the copy keeps what, as an index map (see ``buffers.layout``)
-    via:    "threads", or "tma": a copy in shared memory leaves in whole tiles, on their own (sm_90)
+    via:    "threads", or "tma": a copy in shared memory leaves in whole tiles, asynchronously (sm_90)
     vector: lanes along the last dimension with which all threads of the block write a copy in shared memory out
     """
     history = self._history
@@ -337,7 +337,7 @@ def _one_output(index: Index, stage: Stage, at: Loop | None) -> Buffer:
 
 
 def _makes_its_own(index: Index, stage: Stage, buffer: Buffer, at: Loop | None) -> bool:
-    """Whether what ``stage`` writes is what it makes by itself: other stages write other cells, in other kernels."""
+    """Whether ``stage`` alone makes what it writes: other stages write other cells, in other kernels."""
     others = [w for w in stages_writing(index.program.body, buffer) if w is not stage]
     if not others:
         return True
@@ -346,7 +346,7 @@ def _makes_its_own(index: Index, stage: Stage, buffer: Buffer, at: Loop | None) 
 
 
 def _precedes_readers(body: Stmt, stage: Stage, buffer: Buffer, at: Loop | None) -> None:
-    """The copy stands behind the statement of ``body`` that holds the stage: nobody in there may read it."""
+    """Refuse readers in the statement of ``body`` that holds the stage: the copy is made after that statement."""
     holder = next(x for x in statements(body) if stage in find(x, Stage))
     if readers := stages_reading(holder, buffer):
         raise ScheduleError(

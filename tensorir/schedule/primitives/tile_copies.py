@@ -37,7 +37,7 @@ def tile_copies(made: Stmt, buffer: Buffer, copy: Buffer, target: Target, primit
         return ScheduleError(Problem(f"{primitive}.tile-copy", message, hint=hint))
 
     if not target.has("sm_90"):
-        raise _refuse(f"{target.text} does not copy whole tiles by itself", "via='threads', or -arch=sm_90a")
+        raise _refuse(f"{target.text} has no asynchronous copies of whole tiles", "via='threads', or -arch=sm_90a")
     if copy.scope is not Scope.SHARED or buffer.scope not in (Scope.GLOBAL, Scope.AUTO):
         raise _refuse(f"whole tiles are copied between global and shared memory: {buffer.name} is in "
                       f"{buffer.scope.value}, {copy.name} in {copy.scope.value} memory",
