@@ -234,7 +234,7 @@ def test_titles_and_commands():
     params = {"n": 1, "c": 64, "h": 5, "w": 6, "k": 8, "r": 3, "s": 3, "stride": 2, "pad": 0, "bias": True, "act": None}
     work = zoo.product()
     assert work.title == "product n=24" and command_for(work) == "w.tune()"
-    work.origin = Origin("ops", "conv2d", params)
+    work.origin, work.operator = Origin("ops", "conv2d", params), tir.ops.conv2d().operator
     assert command_for(work) == "tensorir tune conv2d 1x64x5x6 8x64x3x3 --stride 2 --bias"
     work.origin = Origin("file", "f", {"n": 3}, "/a b.py")
     assert command_for(work, "show") == "tensorir show '/a b.py:f' --arg n=3"
