@@ -1,4 +1,4 @@
-"""Imports point one way: each folder of the package may use the ones before it, never the ones behind it."""
+"""Imports point one way: each folder of the package may use the ones before it, never the ones after it."""
 
 import ast
 import re

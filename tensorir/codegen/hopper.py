@@ -1,4 +1,4 @@
-"""The text of what warpgroups do besides: barriers, tensor copies, asynchronous products, roles (PTX ISA 8)."""
+"""The text of warpgroup instructions: barriers, tensor copies, asynchronous products, roles (PTX ISA 8)."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def _need_run(b: Buffer, run: int, name: str) -> None:
 
 
 class _FirstLane(Rewriter):
-    """Stores values that several lanes hold by one of them, and those of no fragment by the first lane."""
+    """Makes one lane store what several lanes hold alike, and the first lane what is in no fragment."""
 
     def __init__(self, lane: Loop, layouts: Mapping[Buffer, Layout]) -> None:
         self.lane, self.layouts = lane, layouts

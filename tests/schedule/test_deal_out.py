@@ -116,7 +116,7 @@ def transformed(async_=False):
 def test_what_is_worked_out_in_registers_is_loaded_ahead(async_):
     s = transformed(async_)
     text = s.source()
-    assert ("X_register_next" in text) == (not async_), "copies on their own pass through no register"
+    assert ("X_register_next" in text) == (not async_), "asynchronous copies pass through no register"
     assert s.check(), s.check()
     if shutil.which("g++"):
         got = emulate(s.emitted(), random_arguments(s.outputs, 0))

@@ -1,4 +1,4 @@
-"""pipeline: copies into shared memory run one iteration ahead, into two buffers that take turns."""
+"""pipeline: copies into shared memory run one iteration ahead, double-buffered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pipeline(…, async_=True): copies that are under way on their own, several iterations ahead."""
+"""pipeline(…, async_=True): asynchronous copies, several iterations ahead."""
 
 from __future__ import annotations
 

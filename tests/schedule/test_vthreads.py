@@ -1,4 +1,4 @@
-"""Virtual threads: threads to whoever schedules, which take turns in a real one."""
+"""Virtual threads: threads to whoever schedules, which are interleaved in a real one."""
 
 from __future__ import annotations
 

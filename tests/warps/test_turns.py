@@ -1,4 +1,4 @@
-"""Sets of warpgroups that compute tiles in turns (ping-pong): one stores its results while another one multiplies."""
+"""Sets of warpgroups that compute tiles alternately (ping-pong): one stores results while another multiplies."""
 
 from __future__ import annotations
 
