@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorir.errors import DeclarationError, TensorIRError, refuse
+from tensorir.errors.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class Flag:
         return "--" + self.name.replace("_", "-")
 
 
-@dataclass(frozen=True)
-class Operator:
+@dataclass(frozen=True, repr=False)
+class Operator(Shown):
     """An operator as the command line, lists, logs and messages know it.
 
     module:  where the function that makes its workloads is defined, which is called ``name``

@@ -68,6 +68,7 @@ def specimens() -> dict[str, object]:
         "schedule.Schedule": s, "Executable": f, "Program": program, "launch.Program": f.program, "Source": s.emitted(),
         "Trace": s.trace, "Step": s.trace[-1], "StageRef": s[C], "AxisRef": s[C].axes[0], "Index": s.index,
         "Text": s.diff(s.at(5)), "Verdict": s.check(), "Timing": f.time(a, b, repeat=20), "BoundLaunch": bound,
+        "Operator": tir.ops.matmul().operator,
         "LaunchSequence": tir.sequence([bound]), "Device": f.device, "Module": f.program._module,
         "Target": tir.Target.parse("cuda -arch=sm_90a"), "Param": f.emitted.params[0],
         "KernelLaunch": f.emitted.kernels[0], "GatherRange": GatherRange("index", 64, "table"),
