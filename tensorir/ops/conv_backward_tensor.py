@@ -48,7 +48,7 @@ def data_templates(shape: Shape) -> dict[str, Template]:
 
 def _warpgroups(shape: Shape, f: Shape) -> dict[str, Template]:
     """The template for warpgroups: gradients of convolutions with stride 1 in 16 bits, channels last, whose pixels are
-    in one line. The filter is read as it lies, along the image's channels.
+    in one line. The filter is read as it is stored, along the image's channels.
     """
     reach = [(f[taps] - 1) * f["dilation"] - f["pad"] for taps in "rs"]
     f = {**f, "border": reach}

@@ -44,7 +44,7 @@ Scheduler = Callable[["Schedule", Config, Shape], "Schedule"]
 PACKING = {True: 0.0, False: 0.3}
 """Cycles a byte that a block spends on packing weights, by whether they are packed ahead."""
 NEAR_BYTES = 512 * 1024
-"""Weights of this size stay in the second-level cache beside everything else."""
+"""Weights of this size stay in the second-level cache next to everything else."""
 NARROW = 16
 """Columns up to which tiles may run over row ends."""
 

@@ -1,7 +1,7 @@
 """conv2d by warpgroups (CUDA, sm_90a): implicit GEMM whose operands are tiles of the image and of the filter.
 
 A tile of the image is a box of pixels by a run of channels, wherever a tap of the filter moves it: tensor copies find
-it and fill with zeros what lies beyond the image, so that nothing is gathered and padding costs nothing. With a stride
+it and fill with zeros what is beyond the image, so that nothing is gathered and padding costs nothing. With a stride
 the tile is every stride-th pixel of a box, which one copy brings as if they were neighbours (a tensor map's steps).
 """
 
@@ -40,7 +40,7 @@ WORTH = 1.05
 
 def conv_warpgroups(shape: Mapping[str, Any]) -> Multiplication | None:
     """The products of warpgroups for a convolution, None where there are none: channels last, no stride beyond a tensor
-    copy's steps. The channels of a group are whole tiles, since the next group's lie behind them.
+    copy's steps. The channels of a group are whole tiles, since the next group's follow them.
     """
     m = conv_multiplication(shape)
     if m is None or m.name not in KINDS or shape["layout"] != "NHWC" or shape["stride"] > MOST_STEP:

@@ -3,7 +3,7 @@ they are of.
 
 The rows of a product are 64 pixels of the results, one after another, so that none is idle but behind the last one of
 all: images of 7x7 or 14x14 pixels fill boxes badly. The pixels under a tap are copied by the im2col mode of tensor
-maps, which goes through an image by itself, and beyond its border brings zeros; those of a 1x1 filter are rows of a
+maps, which walks an image, and beyond its border brings zeros; those of a 1x1 filter are rows of a
 matrix.
 """
 
@@ -138,7 +138,7 @@ def leave_in_tiles(s: Schedule, rows: str, wi: Any, i: Any, k: Any, dtype: str) 
 
 def gone_through(shape: Shape) -> bool:
     """Whether a copy goes through these images: how far their borders, steps and taps may be (``intrin/pixels.py``).
-    Where all that is read lies before the image, nothing is.
+    Where all that is read is before the image, nothing is.
     """
     reach = [(shape[taps] - 1) * shape["dilation"] for taps in "rs"]
     starts = [shape[out] * shape["stride"] - before for out, before in zip("pq", border(shape), strict=True)]

@@ -48,7 +48,7 @@ def view(s: Schedule, shape: Mapping[str, Any]) -> str:
     """Walk the sums "y" in the order of the instructions, whose tiles are the last dimensions of what they multiply;
     returns what holds the image.
 
-    The image lies as (n, [g,] [h%stride, w%stride,] h, w, c), "w_packed" as ([g,] r, s, k, c) and the sums as
+    The image is stored as (n, [g,] [h%stride, w%stride,] h, w, c), "w_packed" as ([g,] r, s, k, c) and the sums as
     (n, [g,] p, q, k), for NCHW (n, [g,] p, k, q); k and c count channels of one group. Neighbouring outputs read every
     stride-th pixel. Sorted by what is left of their row and column, these are neighbours, and rows and columns that no
     tap reads (a 1x1 filter's) belong to parts that are not staged.
@@ -95,7 +95,7 @@ def leading_names(shape: Mapping[str, Any]) -> list[str]:
 
 
 def is_rearranged(shape: Mapping[str, Any]) -> bool:
-    """Whether the taps read anything else than ``x`` as it lies."""
+    """Whether the taps read anything else than ``x`` as it is stored."""
     return bool(shape["pad"] or shape["stride"] > 1 or shape["groups"] > 1 or is_packed(shape))
 
 
@@ -150,7 +150,7 @@ def stage_result(s: Schedule, out: str, at: Any, c: Config, shape: Mapping[str, 
     """What a block computes leaves by way of shared memory: rows of channels, in NCHW of pixels.
 
     Pieces of 16 bytes are permuted so that neither what the lanes of a fragment write nor the vectors that are read
-    meet bank conflicts: eight of them lie in rows of 128 bytes.
+    meet bank conflicts: eight of them make up rows of 128 bytes.
     """
     width, channels = result_row(shape), c["wk"] * c["rk"]
     if shape["layout"] == "NHWC":
@@ -183,7 +183,7 @@ def is_packed(shape: Mapping[str, Any]) -> bool:
 
 
 def _pack(s: Schedule, shape: Mapping[str, Any]) -> None:
-    """The turned filter by a kernel of its own, once where weights are prepacked: in KCRS a row of channels lies in as
+    """The turned filter by a kernel of its own, once where weights are prepacked: in KCRS a row of channels is in as
     many pieces as there are taps, which every block would gather again.
     """
     *taps, k, c = s.loops("w_packed")

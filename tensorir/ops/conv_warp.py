@@ -1,6 +1,6 @@
 """conv2d in threads, by warp tiles (CUDA): a product of filters with the pixels under their taps, which are never
 stored as a matrix (implicit GEMM; Chetlur et al., "cuDNN", arXiv 1410.0759). A block copies those of its tile to shared
-memory from where they lie.
+memory from where they are stored.
 
 The reduction goes tap by tap and through all channels under each: a step of ``bk`` terms stays under one tap, whose
 place is then the same for all threads, and channels are made up to whole steps. Fewer channels than a step has, those
@@ -51,7 +51,7 @@ def warp_template(shape: Shape) -> dict[str, Template]:
 
 
 def as_product(s: Schedule, shape: Shape) -> None:
-    """Walk the sums as a product; k counts terms, i and j channels of the result and pixels, the latter of which lie
+    """Walk the sums as a product; k counts terms, i and j channels of the result and pixels, the latter of which are
     side by side in NCHW.
 
     z, the group, is in front of all where there are several: filters w_packed (k, channel), of 1x1 filters
@@ -80,7 +80,7 @@ def is_packed(shape: Shape) -> bool:
 
 
 def _apart(shape: Shape) -> bool:
-    """Whether channels under a tap do not lie side by side."""
+    """Whether channels under a tap are not contiguous."""
     return bool(shape["layout"] == "NCHW" and shape["r"] * shape["s"] > 1)
 
 
@@ -123,13 +123,13 @@ def gpu_warp(s: Schedule, c: Config, shape: Shape) -> Schedule:
 
 
 def _as_matrix(s: Schedule, out: str, shape: Shape) -> None:
-    """Walk a result by the rows and columns of the product: the pixels of an image first, which lie side by side."""
+    """Walk a result by the rows and columns of the product: the pixels of an image first, which are contiguous."""
     s.reindex(out, "p, q -> p = (p, q)")
     s.reindex(out, f"n, k, p -> {_rows_and_columns(shape, '(n, p)')}")
 
 
 def _neighbours(shape: Shape) -> tuple[int, int]:
-    """How many taps, and pixels under them, lie side by side in a row of the product's operands."""
+    """How many taps, and pixels under them, are contiguous in a row of the product's operands."""
     plain = shape["r"] * shape["s"] == shape["stride"] == 1 and not shape["pad"]
     pixels = (shape["p"] * shape["q"] if plain else 1) if shape["layout"] == "NCHW" else shape["cg"]
     return _per_group(shape) if is_packed(shape) else 1 if _apart(shape) else shape["cg"], pixels

@@ -38,7 +38,7 @@ TILES = ((2, 1, 256), (2, 1, 192), (2, 1, 128), (2, 1, 64), (2, 2, 64), (1, 1, 2
 
 def weight_warpgroups(shape: Shape) -> dict[str, Template]:
     """The template for warpgroups: 16 bits, channels last, and images that a copy goes through. The channels of a group
-    are whole tiles, since the next group's lie behind them.
+    are whole tiles, since the next group's follow them.
     """
     p = product(shape)
     whole = shape["groups"] == 1 or (p["m"] % ROWS == 0 and shape["cg"] % STORED == 0)

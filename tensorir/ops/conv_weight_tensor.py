@@ -1,7 +1,7 @@
 """The gradient of conv2d's filter on tensor cores: one product for each tap, summed over the pixels of all results.
 
 A block multiplies what one tap meets. The pixels of an image under a tap are never stored as a matrix: a block copies
-those of its tile to shared memory from where they lie. Few filters keep few blocks busy, so the pixels are cut into
+those of its tile to shared memory from the image. Few filters keep few blocks busy, so the pixels are cut into
 parts, which a second kernel adds up.
 """
 
@@ -132,7 +132,7 @@ def gpu_tensor(s: Schedule, c: Config, shape: Shape) -> Schedule:
 
 def staged_out(c: Mapping[str, Any], shape: Shape) -> bool:
     """Whether results leave by way of shared memory: those of 16 bits, of which a fragment holds half a sector in each
-    row, where the channels of a tap lie side by side.
+    row, where the channels of a tap are contiguous.
     """
     m = _multiplication(shape)
     assert m is not None
@@ -142,7 +142,7 @@ def staged_out(c: Mapping[str, Any], shape: Shape) -> bool:
 
 def _stage(s: Schedule, operand: str, channel: str, tile: int, at: Any, c: Config, shape: Shape,
            m: Multiplication) -> None:  # fmt: skip
-    """A tile of an operand in shared memory, straight from where its elements lie."""
+    """A tile of an operand in shared memory, straight from where its elements are stored."""
     lead = [v for v, used in (("z", c["parts"] > 1), ("g", shape["groups"] > 1)) if used]
     lead += ["r", "s"] if channel == "c" else []
     nchw = shape["layout"] == "NCHW"

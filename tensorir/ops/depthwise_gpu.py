@@ -1,6 +1,6 @@
 """Depthwise convolution on GPUs: what counts is that every pixel is read about once, in whole sectors.
 
-A thread makes a small tile of pixels, of as many channels as 16 bytes hold where these lie side by side (NHWC of 32-bit
+A thread makes a small tile of pixels, of as many channels as 16 bytes hold where these are contiguous (NHWC of 32-bit
 types). What it reads, it reads into registers first. In NCHW neighbouring threads take neighbouring pixels, which share
 most of what they read: a block copies the rows of its tile to shared memory. So it does with narrow types, of which a
 thread has what a word of shared memory holds.
@@ -48,7 +48,7 @@ def gpu_depthwise(s: Schedule, c: Config, shape: Shape) -> Schedule:
     ``rq`` pixels of ``vec`` channels
     """
     nchw, vector, image = shape["layout"] == "NCHW", c["vec"], image_of(shape)
-    if not nchw:  # filters whose channels lie side by side
+    if not nchw:  # filters whose channels are contiguous
         s.reindex("y", f"{sums_axes(shape)} -> n, p, q, k, r, s, c", reads={"w": "r, s, k"})
     out = out_stage(s, "y")
     kb, kt, kl = s.split(f"{out}.k", [None, c["tk"], vector])
@@ -99,7 +99,7 @@ def _size(shape: Shape) -> int:
 
 
 def together(shape: Shape) -> list[int]:
-    """Channels that a thread may have: those that lie side by side, in 16 bytes or in a word of shared memory."""
+    """Channels that a thread may have: those that are contiguous, in 16 bytes or in a word of shared memory."""
     if shape["layout"] == "NCHW":
         return [1]
     most = (4 if through_shared(shape) else 16) // _size(shape)
@@ -157,7 +157,7 @@ def _sides(c: Config, shape: Shape) -> tuple[tuple[int, int], ...]:
 
 
 def _waste(c: Config, shape: Shape) -> tuple[float, ...]:
-    """What is bad about a tile: neighbours of a warp that do not lie side by side, pixels that are read again or made
+    """What is bad about a tile: neighbours of a warp that are not contiguous, pixels that are read again or made
     for nothing, narrow vectors, blocks of few or many threads.
     """
     sides, size = _sides(c, shape), _size(shape)

@@ -42,7 +42,7 @@ def multiprocessors(target: Target) -> int:
 class Operand(NamedTuple):
     """An operand as templates stage it: its name, and its dimensions before rows and columns as index maps say them.
 
-    together: how many neighbours in a row of it lie side by side in memory; None for whole rows
+    together: how many neighbours in a row of it are contiguous in memory; None for whole rows
     """
 
     name: str

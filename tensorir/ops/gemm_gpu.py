@@ -89,7 +89,7 @@ def gpu_tile(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
             (operands(p)["b"], c["rj"], 0 if p["tb"] else 1),
         ):
             fragment = s.stage_in(f"{given.name}_shared", at=ki, scope="register")
-            if tile % 4 == 0:  # four neighbours of a tile lie side by side, whichever axis comes last
+            if tile % 4 == 0:  # four neighbours of a tile are contiguous, whichever axis comes last
                 _, four = s.split(f"{fragment.name}.ax{axis + given.dims}", [None, 4])
                 own = [x for x in s.loops(fragment.name) if str(x).startswith(f"{fragment.name}.") and x != four]
                 s.reorder(*own, four).vectorize(four)
@@ -105,7 +105,7 @@ def gpu_tile(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
 
 def _quads(axis: str, tile: int, threads: int, bk: int, along_k: bool) -> str:
     """Storage of an axis that threads read in tiles: the first four of all threads side by side, then the next four, so
-    that what a warp reads at once lies in different banks; xored so that what it writes at once does, too.
+    that what a warp reads at once is in different banks; xored so that what it writes at once does, too.
 
     A warp writes 32 vectors of four, along the axis, or along k and then element by element. Their places in eight
     groups of four banks take three bits: low bits of ``axis/4``, of which some are in the order anyway, and where it

@@ -137,7 +137,7 @@ def reference(p: Mapping[str, Any], a: np.ndarray, b: np.ndarray, group: np.ndar
 
 
 def cpu_rows(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
-    """A block computes ``rows`` rows, in register tiles of ``tile`` x ``vectors``; b is read where it lies."""
+    """A block computes ``rows`` rows, in register tiles of ``tile`` x ``vectors``; b is read where it is stored."""
     out, lanes = out_stage(s, "c"), vector_lanes(p)
     ib, i, i1 = s.split(f"{out}.i", [None, c["rows"] // c["tile"], c["tile"]])
     j, jh, jl = s.split(f"{out}.j", [None, c["vectors"], lanes])

@@ -40,8 +40,8 @@ REGISTERS = {1: (40, 240), 2: (40, 232), 3: (32, 160)}
 """Of a thread that loads and of one that computes, for so many warpgroups that compute (as CUTLASS deals them out)."""
 SUMS = {1: 200, 2: 192, 3: 128}
 """Of those of a thread that computes, what sums may take."""
-BESIDE = 26
-"""Registers that one product takes beside its sums; ptxas gives it no more than a thread has at launch (C7602)."""
+OTHER_REGISTERS = 26
+"""Registers of a product next to its accumulators; ptxas gives it no more than a thread has at launch (C7602)."""
 
 Leave = Callable[[Any, Any, Any], None]
 
@@ -66,7 +66,7 @@ def gpu_hopper(s: Schedule, c: Config, p: Mapping[str, Any], target: Target) -> 
        below each other that bring the tiles of b for all of them; ``raster``: so many rows of blocks are walked
        together, column by column, so that what they read stays in the L2 cache; ``resident``: no more blocks than run
        at once, each of which walks several tiles; ``splits``: parts of the reduction, ``atomic``: how they meet
-       (``gemm_blocks``); ``pingpong``: of those tiles each is one warpgroup's, and they take turns: the results of one
+       (``gemm_blocks``); ``pingpong``: of those tiles each is one warpgroup's, in ping-pong: the results of one
        leave while the next one multiplies
     """
     m = warpgroups(p)
@@ -121,7 +121,7 @@ def product_by_warpgroups(
 def sums_fit(groups: int, rows: int, columns: int) -> bool:
     """Whether a thread has registers for ``rows`` products of 64 x ``columns`` elements, and for each one at launch."""
     at_launch = first_registers(128 * (groups + 1))
-    return rows * columns // 2 <= SUMS[groups] and columns // 2 + BESIDE <= at_launch
+    return rows * columns // 2 <= SUMS[groups] and columns // 2 + OTHER_REGISTERS <= at_launch
 
 
 def together(c: Mapping[str, Any]) -> int:
@@ -193,7 +193,7 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         return bool(p["tb"] or c["bn"] % (ROW_BYTES * m.word // 4) == 0)
 
     def turns(c: Mapping[str, Any]) -> bool:
-        """Several tiles for each of the warpgroups that take turns, and several of these; parts of sums are none."""
+        """Several tiles for each of the warpgroups in ping-pong, and several of these; parts of sums are none."""
         tiles = math.prod(_tiles(c, p)) * p["batch"] * c["cluster"]
         several = c["resident"] and c["groups"] > 1 and tiles > multiprocessors(target)
         return not c["pingpong"] or bool(several and c["splits"] == 1 and not c["rest"])
@@ -212,7 +212,7 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
     default = dict(groups=2, bn=256 if large else 128, depth=4) if p["m"] > ROWS else dict(groups=1, bn=64, depth=6)
     if p["m"] > ROWS and p["n"] <= 64:
         default["bn"] = 64
-    if large and leaves_in_halves(p):  # beside their results
+    if large and leaves_in_halves(p):  # next to their results
         default["depth"] = 3
     default |= dict(rows=1, cluster=2 if large else 1, raster=1, resident=1, splits=1, atomic=0, rest=0, pingpong=0)
     alone = {**default, "cluster": 1}

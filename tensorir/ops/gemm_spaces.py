@@ -32,11 +32,11 @@ CACHE_WAY = 16 * 1024
 STREAM = 16.0
 """Bytes a cycle that come from far away."""
 L3_PART = 8 << 20
-"""Bytes that all blocks in turn can read again from the last cache."""
+"""Bytes that one block after another can read again from the last cache."""
 LAUNCH = 20_000.0
 """Cycles of one more kernel."""
 SMALL = 96
-"""Rows up to which the sums of a strip of columns fit beside what the block reads of b."""
+"""Rows up to which the sums of a strip of columns fit next to what the block reads of b."""
 FEW = 12
 """Rows up to which reading b in place costs less than packing it."""
 
@@ -187,7 +187,7 @@ def _strip_space(shape: Shape) -> Space:
         cycles = (
             panels * panel_cycles(shape, rows, c["tile"], c["vectors"]) * (1 + (40 if in_place else 10) / c["columns"])
         )
-        crowded = 1.1 if block(c) > BLOCK_BYTES // 3 else 1.0  # what is read of b lies there too
+        crowded = 1.1 if block(c) > BLOCK_BYTES // 3 else 1.0  # what is read of b is there too
         blocks = shape["batch"] * -(-n // c["columns"]) * -(-m // rows)
         return float(cycles * crowded * _makespan(blocks))
 

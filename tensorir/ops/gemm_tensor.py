@@ -67,7 +67,7 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     """Both operands staged in shared memory per ``bk``, each warp multiplies ``wm`` x ``wn``.
 
     c: ``bm`` x ``bn`` of a block and ``wm`` x ``wn`` of a warp, ``bk``, ``depth`` of the pipeline, of which copies are
-       on their own with ``in_flight``; ``raster``: rows of blocks in a band, ``splits``: parts of the reduction and
+       asynchronous with ``in_flight``; ``raster``: rows of blocks in a band, ``splits``: parts of the reduction and
        ``atomic``: how they meet (``gemm_blocks``); ``staged``: 16-bit results leave by way of shared memory
     """
     for sums, each, part in each_sums(s, c, p, c["bk"]):
@@ -188,9 +188,9 @@ def vector_of(tile: int, extent: int, m: Multiplication) -> int | None:
 
 def swizzled(row: int, m: Multiplication, number: str = "r") -> str:
     """Storage of x along rows of ``row`` elements, whose pieces of 16 bytes are permuted by the row's ``number``, so
-    that those of eight rows lie in different banks.
+    that those of eight rows are in different banks.
 
-    Eight pieces fill the 32 banks. A row of eight or more is permuted by its number; of shorter ones several lie
+    Eight pieces fill the 32 banks. A row of eight or more is permuted by its number; of shorter ones several are
     side by side, and the next bits of their number permute them (as CUTLASS's swizzles of 32, 64 and 128 bytes).
     """
     pieces = row // m.row
@@ -203,7 +203,7 @@ def swizzled(row: int, m: Multiplication, number: str = "r") -> str:
 
 def _spread(row: int, m: Multiplication) -> str:
     """Rows of k that lanes read element by element, eight columns of four rows at a time: groups of eight words of
-    neighbouring rows lie in different banks.
+    neighbouring rows are in different banks.
     """
     groups = row // 8
     if m.word > 1 or groups < 4 or groups & (groups - 1):

@@ -40,10 +40,10 @@ QUAD = 4
 def gpu_warp(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     """Both operands staged in shared memory per ``bk``, k outermost; a warp makes ``li ri`` rows by ``lj rj`` columns.
 
-    Its lanes are a grid of ``li`` x ``lj``, each holds ``ri`` x ``rj`` sums as quads that lie apart, so that what a
-    warp reads at once lies in different banks and what it writes fills whole sectors (the warp tiles of CUTLASS,
+    Its lanes are a grid of ``li`` x ``lj``, each holds ``ri`` x ``rj`` sums as quads that are apart, so that what a
+    warp reads at once is in different banks and what it writes fills whole sectors (the warp tiles of CUTLASS,
     "Efficient GEMM in CUDA").
-    c: those, ``wi`` x ``wj`` warps of a block, ``bk``, ``depth`` of the pipeline, whose copies are on their own with
+    c: those, ``wi`` x ``wj`` warps of a block, ``bk``, ``depth`` of the pipeline, whose copies are asynchronous with
        ``in_flight``; ``raster``: rows of blocks in a band, ``splits``: parts of the reduction and
        ``atomic``: how they meet (``gemm_blocks``)
     """

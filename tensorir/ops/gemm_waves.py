@@ -2,7 +2,7 @@
 
 A device of ``units`` multiprocessors makes so many tiles at a time; the last wave leaves most of them idle where few
 tiles are left. Osama et al. ("Stream-K", PPoPP 2023) deal iterations instead of tiles out to blocks for what is left.
-Here whole rows of blocks are left, each tile is dealt out in equal parts, and a kernel of its own adds these up, so
+Here whole rows of blocks are left, each tile is distributed in equal parts, and a kernel of its own adds these up, so
 that no block waits for another one.
 """
 
@@ -61,7 +61,7 @@ def dealt_out(c: Config, p: Mapping[str, Any], block: Block, step: int, target: 
 
 
 def in_two(s: Schedule, c: Config, p: Mapping[str, Any], block: Block) -> Schedule:
-    """The schedule ``s`` of a product, its last rows declared by themselves where ``c`` asks for it and whole waves
+    """The schedule ``s`` of a product, its last rows declared apart where ``c`` asks for it and whole waves
     leave some.
     """
     first = whole_rows(p, block, s.target) if c["rest"] else 0
@@ -92,7 +92,7 @@ def expected_time(
     p: Mapping[str, Any], product: Product, tiles: Callable[[Config], Tiles], block: Callable[[Config], Block],
     gpu: Gpu | None, target: Target,
 ) -> Callable[[Config], float] | None:  # fmt: skip
-    """What ``Space.expecting`` asks for: of two products where the rest is by itself; None for an unknown device."""
+    """What ``Space.expecting`` asks for: two products where the rest is computed apart; None for an unknown device."""
     if gpu is None:
         return None
     known = gpu

@@ -26,7 +26,7 @@ def epilogue(y: Tensor, bias: Tensor | None, residual: Tensor | None, shape: Sha
 
 def write_tile(s: Schedule, pixel: Any, half: Any, lanes: Any, shape: Shape, extent: int, most: int) -> None:
     """The loops over a register tile's pixels, its vectors of channels and the channels of one, innermost: vectors of
-    what lies side by side in the result. In NCHW that are pixels, and the tile is turned in registers.
+    what is contiguous in the result. In NCHW that are pixels, and the tile is turned in registers.
 
     pixel: the inner loop of a balanced split of ``extent`` pixels into tiles of at most ``most``
     """
@@ -51,7 +51,7 @@ def is_turned(shape: Shape, pixels: int) -> bool:
 
 
 def write_channels(s: Schedule, lanes: Any, shape: Shape) -> None:
-    """The innermost loop over channels of the result: vectors where they lie side by side."""
+    """The innermost loop over channels of the result: vectors where they are contiguous."""
     if shape["layout"] == "NCHW":
         s.unroll(lanes)
     else:

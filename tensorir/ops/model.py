@@ -26,7 +26,7 @@ BLOCK_BYTES = 508 * 1024
 PANEL = 16
 """Output channels (or pixels) of a panel: one vector of 64 bytes, two of 32; no vector is longer."""
 SUMS = 8
-"""Sums that a core adds to in turn: two a cycle, each ready after four."""
+"""Sums that a core adds to, one after another: two a cycle, each ready after four."""
 SPARE = 4
 """Vector registers that hold no sums: what is loaded of both operands."""
 

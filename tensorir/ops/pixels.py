@@ -1,6 +1,6 @@
 """1x1 convolution on CPUs: a matrix product over all pixels that the stride keeps, rows joined.
 
-Output channels in the lanes, weights in panels of 16; or, where an image's pixels lie one after another (NCHW), pixels
+Output channels in the lanes, weights in panels of 16; or, where an image's pixels are contiguous (NCHW), pixels
 in the lanes, read in place or as a panel in block memory, and one weight after another.
 """
 

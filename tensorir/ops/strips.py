@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
 
 SIDE = 8
-"""Pixels that are read side by side where channels do not lie side by side."""
+"""Pixels that are read side by side where channels are not contiguous."""
 MOST_CUTS = 4
 """Parts of the loop over such groups of pixels; of more, channels are gathered one by one."""
 
 
 def strip(s: Schedule, stage: str, at: Any, shape: Mapping[str, Any], pixels: str, extent: int,
           image: Sequence[int], pad: int = 0, even: bool = True) -> None:  # fmt: skip
-    """``stage`` in block memory, made in each iteration of ``at`` in vectors of channels: as they lie (NHWC), gathered,
-    or turned from vectors of pixels where those lie side by side (NCHW).
+    """``stage`` in block memory, made in each iteration of ``at`` in vectors of channels: as stored (NHWC), gathered,
+    or turned from vectors of pixels where those are contiguous (NCHW).
 
     pixels: the axis along a row of ``extent`` pixels, of which those in ``range(*image)`` are in the image
-    pad:    spare channels of a pixel; even: pixels lie side by side, and all rows have as many
+    pad:    spare channels of a pixel; even: pixels are contiguous, and all rows have as many
     """
     lanes = channel_lanes(shape)
     s.set_scope(stage, "shared")

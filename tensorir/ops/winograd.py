@@ -41,7 +41,7 @@ def cpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         s.vectorize(f"{stage}.k")
     s.unroll(p1)
     if is_turned(shape, m) and m in SIDES:
-        s.partition(q0, [shape["q"] // m])  # what lies beyond the image is left out one by one
+        s.partition(q0, [shape["q"] // m])  # what is beyond the image is left out one by one
         s.reorder(kl, q1)
         s.unroll(kl).vectorize(q1)
     else:

@@ -1,4 +1,4 @@
-"""Winograd convolution F(2 x 2, 3 x 3) on GPUs (CUDA) in one kernel, beside that of the filter.
+"""Winograd convolution F(2 x 2, 3 x 3) on GPUs (CUDA) in one kernel, next to that of the filter.
 
 Yan, Wang and Chu, "Optimizing Batched Winograd Convolution on GPUs", PPoPP 2020: a block makes the products of all 16
 places of a tile, for some tiles and output channels, so that nothing but the image, the transformed filter and the
@@ -25,7 +25,7 @@ PLACES = 16
 ROWS, COLUMNS = 16, 32
 """Of the sums that a warp brings to shared memory at once."""
 TILES = 32
-"""Of a block: the lanes of a warp that read a row of pixels, and eight quads that lie in different banks."""
+"""Of a block: the lanes of a warp that read a row of pixels, and eight quads that are in different banks."""
 
 
 def gpu_winograd_fused(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:

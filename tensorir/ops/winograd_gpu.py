@@ -1,6 +1,6 @@
 """Winograd convolution on GPUs (CUDA): the stages as kernels of their own, with products as matmul has them.
 
-Every intermediate lies so that neighbouring threads of each kernel that touches it touch neighbours: channels last in
+Every intermediate is stored so that neighbouring threads of each kernel that reads it read neighbours: channels last in
 NHWC, tiles last in NCHW, where the product of a tile's place is (channels, tiles) instead of (tiles, channels).
 """
 
@@ -33,7 +33,7 @@ TILES = (4, 2)
 ROOM = 48 * 1024
 """Shared memory of a block that any device has."""
 PATCH = {True: 64, False: 8}
-"""Rows or columns of tiles of a block that transforms, by whether they lie side by side."""
+"""Rows or columns of tiles of a block that transforms, by whether they are contiguous."""
 REGISTERS = 72
 """Of a thread, for the places of its tiles."""
 
@@ -74,7 +74,7 @@ def gpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
 
 
 def transform_weights(s: Schedule, shape: Mapping[str, Any]) -> None:
-    """A thread transforms a filter of one channel to one; the block reads filters as they lie and turns them in shared
+    """A thread transforms a filter of one channel to one; the block reads filters as stored and turns them in shared
     memory.
     """
     s.stage_out("U", "root", "register")
@@ -93,7 +93,7 @@ def transform_weights(s: Schedule, shape: Mapping[str, Any]) -> None:
 
 
 def _input(s: Schedule, c: Config, shape: Mapping[str, Any]) -> None:
-    """A thread transforms a tile, of ``vec`` channels where these lie side by side. What it reads, its neighbours read
+    """A thread transforms a tile, of ``vec`` channels where these are contiguous. What it reads, its neighbours read
     as well: out of the cache, or in NCHW out of shared memory.
     """
     nchw, (rows, columns) = shape["layout"] == "NCHW", tiles(shape)
@@ -106,7 +106,7 @@ def _input(s: Schedule, c: Config, shape: Mapping[str, Any]) -> None:
     written_out(s, "T", ("t", "x", "c", "u", "y"))
     if nchw:
         m = shape["m"]
-        # the columns that threads read at once lie side by side; a row of a warp's threads is written to all banks
+        # the columns that threads read at once are contiguous; a row of a warp's threads is written to all banks
         apart = f"n, h, w, c -> n, c, h, w%{m}, w/{m}"
         copy = s.stage_in("x_pad", at=block, scope="shared", layout=apart, pad=_pad(c)).name
         s.reorder(f"{copy}.ax3", f"{copy}.ax1", f"{copy}.ax2")
@@ -117,7 +117,7 @@ def _input(s: Schedule, c: Config, shape: Mapping[str, Any]) -> None:
 
 
 def _output(s: Schedule, c: Config, shape: Mapping[str, Any]) -> None:
-    """A thread makes the m x m outputs of a tile, of ``vec`` channels where these lie side by side."""
+    """A thread makes the m x m outputs of a tile, of ``vec`` channels where these are contiguous."""
     nchw, m = shape["layout"] == "NCHW", shape["m"]
     out = last_stage(s, "y")
     high, p = s.split(f"{out}.p", [None, m])
@@ -144,7 +144,7 @@ def way_back(s: Schedule, at: Any, p: Any, q: Any, shape: Shape) -> None:
 def _threads(s: Schedule, c: Config, nchw: bool, image: Any, high: Any, wide: Any, channel: Any, channels: int,
              inner: Sequence[Any]) -> tuple[Any, Any, Any]:  # fmt: skip
     """Blocks, threads and the channels of a thread, for a nest over tiles and channels: neighbouring threads take what
-    lies side by side.
+    is contiguous.
     """
     hb, hl = s.split(high, [None, c["th"]])
     wb, wl = s.split(wide, [None, c["tw"]])
@@ -247,7 +247,7 @@ def _parts(extent: int, most: int) -> list[int]:
 
 
 def _idle(c: Config, shape: Shape) -> tuple[bool, float, int]:
-    """What is bad about a block that transforms: neighbours in a warp that lie in pieces, the share of its threads
+    """What is bad about a block that transforms: neighbours in a warp that are in pieces, the share of its threads
     with nothing to do, tiles that it has no room for.
     """
     (rows, columns), patch, used = tiles(shape), c["th"] * c["tw"], 1.0
