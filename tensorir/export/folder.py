@@ -311,6 +311,8 @@ def _complete(
     for language, name in loaders.items():
         made[f"{name}.py"] = shipped_module(name, BODIES[language].loader)
     made["selftest.py"] = shipped.joinpath("selftest.py").read_bytes()
+    if "c" in shipment.parts:
+        made["build.py"] = shipped.joinpath("build.py").read_bytes()
     if "cuda" in shipment.parts:
         made["cuda_images.py"] = shipped.joinpath("cuda_images.py").read_bytes()
     if maps or any(k.maps for p in shipment.parts.values() for k in p.source.kernels):
@@ -337,14 +339,13 @@ def _json(value: Any, indent: str = "") -> str:
 def _library(
     shipment: Shipment, manifest: Mapping[str, Any], linked: Sequence[str], made: Mapping[str, bytes]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What the manifest says of the folder's shared library; its files, and itself where there is a compiler here."""
+    """What the manifest says of the folder's shared library; and itself where there is a compiler here."""
     program = manifest if manifest["language"] == "c" else manifest["bodies"]["c"]
     sources = {name: made[name] for name in (*program["sources"], *linked)}
     file = f"lib{shipment.operator.name}.so"
-    own = {"build.py": resources("tensorir.export.shipped").joinpath("build.py").read_bytes()}
     command = build.compiler()
     try:
-        own |= {} if command is None else {file: build.compiled(command, sources)}
+        own = {} if command is None else {file: build.compiled(command, sources)}
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         message = f"the folder's library cannot be made: {error}"[:600]
         raise refuse(ExportError, "export.library", message, hint="CC=clang, or another compiler") from None

@@ -76,14 +76,15 @@ def test_opcheck_of_operators(name):
     torch.library.opcheck(op.default, tuple(given))
 
 
-@pytest.mark.parametrize("make", [torch_zoo.several, torch_zoo.scaled, torch_zoo.gathered])
+@pytest.mark.parametrize("make", [torch_zoo.several, torch_zoo.scaled, torch_zoo.gathered,
+                                  torch_zoo.without_axes])  # fmt: skip
 def test_opcheck_of_several_outputs_of_numbers_and_of_indices(make):
     f = tir.Schedule(make()).build()
     op = f.torch(f"tests::{make.__name__}")
     given = [
         {"factor": 2.5, "shift": -3, "on": True}[p.name]
         if p.role == "scalar"
-        else torch.from_numpy(torch_zoo.small(p.shape, p.dtype, n) % 10)
+        else torch.from_numpy(np.asarray(torch_zoo.small(p.shape, p.dtype, n) % 10))
         for n, p in enumerate(f.emitted.inputs)
     ]
     made = op(*given)

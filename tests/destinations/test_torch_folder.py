@@ -101,6 +101,20 @@ def test_folders_of_every_kind(tmp_path):
             assert np.allclose(got, right, rtol=0, atol=np.abs(right).max() * 1e-4 * (name == "winograd")), name
 
 
+def test_tensors_without_axes(tmp_path):
+    f = tir.Schedule(torch_zoo.without_axes()).build()
+    f.export(tmp_path / "total", to=["torch"])
+    done = selftest(tmp_path / "total")
+    assert done.returncode == 0, done.stderr
+    code = """
+import total
+op, x = op_of("total"), torch.arange(37.0, dtype=torch.float64)
+made = op(x, torch.tensor(3.0, dtype=torch.float64))
+assert made.shape == () and made == 3 * x.sum()
+"""
+    python(code, tmp_path)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("exported")

@@ -24,6 +24,13 @@ def gathered():
     return tir.compute((6, 8), lambda i, j: table[at[i], j], name="rows")
 
 
+def without_axes():
+    """A number as a tensor, and a sum that is one."""
+    x, factor = tir.placeholder((37,), "float64", name="x"), tir.placeholder((), "float64", name="factor")
+    k = tir.reduce_axis(37, name="k")
+    return tir.compute((), lambda: tir.sum(x[k] * factor[()], axis=k), name="total")
+
+
 def small(shape, dtype, seed):
     """Small integers of any type."""
     values = np.random.default_rng(seed).integers(-3, 4, shape)

@@ -302,3 +302,31 @@ def test_frameworks_call_it_as_they_call_others(tmp_path, to, framework):
     done = subprocess.run([sys.executable, str(where / "selftest.py"), to], capture_output=True, text=True,
                           check=False, timeout=300)  # fmt: skip
     assert done.stdout.startswith(f"selftest ok {to}:"), done.stderr
+
+
+FORK_TORCH = """
+import os, sys
+sys.modules["tensorir"] = None
+import torch, mm
+op, given = torch.ops.own.mm, (torch.ones(8, 12), torch.ones(12, 16))
+assert torch.equal(op(*given), given[0] @ given[1])
+if not os.fork():
+    for mode in (torch.no_grad, torch.inference_mode):
+        try:
+            with mode():
+                op(*given)
+        except RuntimeError as error:
+            print(error.args[0].splitlines()[0], flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_an_operator_says_in_words_what_an_error_was(tmp_path):
+    pytest.importorskip("torch", reason="the extra torch is not installed")
+    for prepack in (False, True):
+        work = tir.ops.matmul(m=8, n=16, k=12, prepack=prepack)
+        hosted(work.schedule(), tmp_path / f"{prepack}" / "mm", ["torch"], "own::mm")
+        done = subprocess.run([sys.executable, "-c", FORK_TORCH], capture_output=True, text=True, check=False,
+                              timeout=300, cwd=tmp_path / f"{prepack}")  # fmt: skip
+        assert done.stdout.count("forked") == 2, (done.stdout, done.stderr)

@@ -509,3 +509,11 @@ def test_a_name_may_be_that_of_an_argument(tmp_path):
     words = ["cc", *STRICT, "-fsyntax-only", "a.c", "selftest.c"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
+
+
+def test_a_folder_of_the_text_alone_tests_itself(tmp_path):
+    s = tir.ops.matmul(m=33, n=20, k=17).schedule(target="c")
+    where = s.export(tmp_path / "text", to=["source"])
+    done = subprocess.run([sys.executable, "-I", str(where / "selftest.py")], capture_output=True, text=True,
+                          check=False, timeout=120)  # fmt: skip
+    assert done.stdout.startswith("selftest ok source:"), done.stderr

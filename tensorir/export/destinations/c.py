@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files as resources
-
 from tensorir.export.bodies import BODIES
 from tensorir.export.c_host import visible
 from tensorir.export.c_selftest import cmake, selftest
@@ -19,7 +17,6 @@ def make(shipment: Shipment) -> Made:
         "selftest.c": selftest(source, name, shipment.evidence(part.max_error), why).encode("utf-8"),
         "CMakeLists.txt": cmake(name).encode("utf-8"),
     }
-    files["build.py"] = resources("tensorir.export.shipped").joinpath("build.py").read_bytes()
     entry = {"function": name, "typed": f"{name}_typed", "header": f"{name}.h"}
     about = HOSTED.replace("HOST", BODIES[part.source.language].title) if part.hosted else WIDTHS
     return Made(files, entry, (_USE + about).replace("NAME", name))

@@ -40,6 +40,7 @@ typedef struct {
   const char *name;
   int (*kernel)(const tir_call *, void *const *);
   int (*rest)(const tir_call *, void *const *, const void *); /* or NULL: it runs on what was packed, given last */
+  const char *(*why)(void); /* or NULL: what the last error of this thread was, in words */
   int32_t given, results;
   argument arguments[MOST]; /* what is given, then results */
 } door;
@@ -235,7 +236,10 @@ static void run(const door *d, item *stack) {
     code = d->kernel(&call, buffers);
   }
   if (code) {
-    snprintf(words, sizeof words, "%s: the kernel returned error %d", d->name, code);
+    if (d->why)
+      snprintf(words, sizeof words, "%s: %s", d->name, d->why());
+    else
+      snprintf(words, sizeof words, "%s: the kernel returned error %d", d->name, code);
     fail(held, d->given + d->results, words);
   }
   for (int n = 0; n < d->given; n++)

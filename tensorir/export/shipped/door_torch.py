@@ -65,4 +65,4 @@ class Program:
 
     def tensor(self, p: Mapping[str, Any], array: Any) -> Any:
         kind = torch_body.torch_kernel.Argument.of(p).kind
-        return torch.from_numpy(np.ascontiguousarray(array)).view(kind).to(self.device)
+        return torch.from_numpy(np.array(array, order="C")).view(kind).to(self.device)

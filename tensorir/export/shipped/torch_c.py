@@ -51,6 +51,7 @@ class CBody:
         self.calls: dict[int, Any] = {}
         function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_void_p), ctypes.c_int
         self.kept: object = None
+        self.why: Any = None  # ``NAME_why`` of programs that a driver runs: what the last error was
         self.pack = None if pack is None else self.packing
         self.packer: Any
         self.rest: Any
@@ -71,7 +72,9 @@ class CBody:
         """
         pack = (library[f"{name}_pack"], library[f"{name}_packed"], packed) if packed else None
         made = cls(library[name], about, errors, pack)
-        made.kept = kept
+        made.kept, made.why = kept, getattr(library, f"{name}_why", None)
+        if made.why is not None:
+            made.why.restype = ctypes.c_char_p
         return made
 
     def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: Any = None) -> None:
@@ -112,7 +115,8 @@ class CBody:
 
     def failed(self, code: int) -> None:
         """Raise what an error code says."""
-        raise RuntimeError(f"{self.name}: {self.errors.get(code, f'error {code}')}")
+        said = self.errors.get(code, f"error {code}") if self.why is None else self.why().decode("utf-8", "replace")
+        raise RuntimeError(f"{self.name}: {said}")
 
 
 def number(dtype: str, value: Any) -> Any:
@@ -153,6 +157,7 @@ class Door(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("kernel", ctypes.c_void_p),
         ("rest", ctypes.c_void_p),
+        ("why", ctypes.c_void_p),
         ("given", ctypes.c_int32),
         ("results", ctypes.c_int32),
         ("arguments", DoorArgument * MOST),
@@ -217,8 +222,9 @@ class Doors:
         """Compute by this kernel in a slot from now on."""
         body, packs = kernel.body, kernel.packs is not None
         given = [*kernel.given, *([kernel.packed_argument(body.nbytes)] if packs else [])]
-        functions = [ctypes.cast(f, ctypes.c_void_p).value for f in (body.function, body.rest) if f is not None]
-        door = Door(body.name.encode(), functions[0], functions[1] if packs else None, len(given), len(kernel.results))
+        functions: tuple[Any, ...] = (body.function, body.rest if packs else None, body.why)
+        door = Door(body.name.encode(), *(ctypes.cast(f, ctypes.c_void_p) for f in functions), len(given),
+                    len(kernel.results))  # fmt: skip
         ranges = {position: (limit, into) for position, limit, into in kernel.gathers}
         for n, a in enumerate((*given, *kernel.results)):
             limit, into = ranges.get(n, (0, ""))
