@@ -1,6 +1,6 @@
 """Direct convolution on CPUs with output channels in the vector lanes: what it computes, and its schedule.
 
-One work-item a block. The input rows of a block are in block memory, zero padded and channel last, the weights in panels
+One work-item a block. The input rows of a block are in block memory, zero padded and channel last, weights in panels
 of 16 output channels; per step of the reduction a register tile of some pixels by one panel takes the load of the panel
 (one vector or two) and one broadcast a pixel.
 

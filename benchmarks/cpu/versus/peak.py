@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tensorir.codegen.dialect import WIDE_MACRO, WIDE_PREAMBLE
+from tensorir.codegen.dialect import WIDE_MACRO, wide_preamble
 from tensorir.runtime.host import has_avx512
 from versus.opencl import Device
 from versus.protocol import Array, Ready, serve
@@ -27,7 +27,7 @@ def text() -> str:
     declared = ", ".join(f"{c} = x * {i}.0f" for i, c in enumerate(names))
     body = " ".join(f"{c} = {c} * m + x;" for c in names)
     total = " + ".join(f"s.s{i:x}" for i in range(LANES))
-    head = f"#define {WIDE_MACRO}\n{WIDE_PREAMBLE}" if LANES == 16 else "#define WIDE"
+    head = f"#define {WIDE_MACRO}\n{wide_preamble(True)}" if LANES == 16 else "#define WIDE"
     return f"""{head}
 WIDE void chains(__global float* y, float f) {{
   float{LANES} x = (float{LANES})(f), m = (float{LANES})(0.999f), {declared};
