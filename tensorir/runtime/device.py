@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import threading
-from typing import Protocol
 
+from tensorir._package import Lazy
 from tensorir.errors import DeviceError, refuse
 from tensorir.errors.spelling import nearest
-from tensorir.runtime import c_device, cuda_device, opencl
 from tensorir.runtime.base import Device as Device
 from tensorir.runtime.base import DeviceInfo as DeviceInfo
 from tensorir.target import Target
 
-
-class _Language(Protocol):
-    """A module of the devices of one language."""
-
-    def list_devices(self) -> list[DeviceInfo]: ...
-    def open_listed(self, info: DeviceInfo) -> Device: ...
-
-
-_LANGUAGES: dict[str, _Language] = {"opencl": opencl, "c": c_device, "cuda": cuda_device}
-"""By name, the ones that are looked for first first."""
+_LISTED = {
+    "opencl": Lazy("tensorir.runtime.opencl", "list_devices"),
+    "c": Lazy("tensorir.runtime.c_device", "list_devices"),
+    "cuda": Lazy("tensorir.runtime.cuda_device", "list_devices"),
+}
+"""What lists the devices of a language, the ones that are looked for first first."""
+_OPENED_BY = {
+    "opencl": Lazy("tensorir.runtime.opencl", "open_listed"),
+    "c": Lazy("tensorir.runtime.c_device", "open_listed"),
+    "cuda": Lazy("tensorir.runtime.cuda_device", "open_listed"),
+}
+"""What opens a listed device of a language."""
 _opened: dict[str, Device] = {}
 _lock = threading.Lock()
 
@@ -31,13 +32,14 @@ def devices() -> list[DeviceInfo]:
 
     OpenCL platforms are numbered as the loader lists them, simulators (Oclgrind) after the others.
     """
-    return [d for language in _LANGUAGES for d in _list(language)]
+    return [d for language in _LISTED for d in _list(language)]
 
 
 def _list(language: str) -> list[DeviceInfo]:
     if language == "hip":
         return []  # text alone
-    return _LANGUAGES[language].list_devices()
+    found: list[DeviceInfo] = _LISTED[language]()
+    return found
 
 
 def open_device(name: str | Target | Device | None = None) -> Device:
@@ -54,7 +56,7 @@ def open_device(name: str | Target | Device | None = None) -> Device:
     target = None if name is None else Target.parse(name)
     listed: list[DeviceInfo] = []
     chosen = None
-    for language in _LANGUAGES if target is None else (target.language,):
+    for language in _LISTED if target is None else (target.language,):
         listed += _list(language)  # CUDA only when wanted or needed: it costs the import of cupy
         chosen = _choose(listed, target)
         if chosen is not None and chosen.usable:
@@ -65,7 +67,7 @@ def open_device(name: str | Target | Device | None = None) -> Device:
         raise refuse(DeviceError, _reason_code(chosen), f"{chosen.name}: {chosen.reason}", hint=chosen.fix)
     with _lock:
         if chosen.name not in _opened:
-            _opened[chosen.name] = _LANGUAGES[chosen.language].open_listed(chosen)
+            _opened[chosen.name] = _OPENED_BY[chosen.language](chosen)
         device = _opened[chosen.name]
     device.check_process()
     return device
