@@ -132,7 +132,7 @@ class _Roles:
                 if len(fitting) != 1:
                     return None
                 found[v] = fitting[0]
-            if dim in "nc" and at[dim].constant:
+            if dim in "nc" and (at[dim].constant or at[dim].terms[terms[0]] != 1):
                 return None
         return found if len(set(found.values())) == len(found) else None
 
@@ -143,6 +143,8 @@ class _Roles:
             for dim, v in over.items():
                 if (step := at[dim].terms[axes[v]]) != 1:
                     return f"{self.op.name} is a convolution of {what} {step}"
+        if isinstance(self.image, PadLoad) and not _is_zero(self.image.fill):
+            return f"{self.image.buffer.name} is read with {show(self.image.fill)} beyond its ends, not with zeros"
         if axes["r"].extent != axes["s"].extent:
             return f"{self.op.name} has a filter of {axes['r'].extent} x {axes['s'].extent}, not a square one"
         (channel,) = set(self.op.axes) - {axes[v] for v in "npq"}

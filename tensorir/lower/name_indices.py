@@ -62,7 +62,9 @@ def _named(body: Stmt, loop: str) -> Stmt:
     found: Counter[object] = Counter()
     first: dict[object, Expr] = {}
     for n in walk(body):
-        if isinstance(n, Binary) and n.op in ("//", "%") and n.dtype == "index" and not isinstance(n.a, Var):
+        if not isinstance(n, Binary) or n.op not in ("//", "%") or n.dtype != "index" or isinstance(n.a, Var):
+            continue
+        if not find(n.a, Load):  # an element may be there where its condition holds alone
             key = structure(n.a)
             found[key] += 1
             first.setdefault(key, n.a)

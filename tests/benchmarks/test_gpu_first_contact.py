@@ -54,7 +54,7 @@ def test_rungs_are_what_their_templates_make(name):
         assert "__cluster_dims__(2, 1, 1)" in made.source.text and "tir_tma_multicast" in made.source.text
     if "parts" in name:
         assert [len(k.maps) for k in made.source.kernels] == [2, 0]
-        assert "tir_tma_im2col_multicast(columns_shared" in made.source.text
+        assert re.search(r"tir_tma_im2col_multicast\(\w+_shared", made.source.text)
     if "stride" in name:
         assert {m.steps for k in made.source.kernels for m in k.maps} >= {(1, 2, 2, 1)}
 

@@ -185,12 +185,12 @@ def test_the_final_round_is_named_where_there_was_one(cli, tmp_path):
     keep(tmp_path / "logs", slow, fast, me.record("trial", "t", {"a": 2}, wrong))
     page = said(made(cli, tmp_path))
     assert "trial 2 was faster than the best, trial 1. It failed when it was run again" in page
-    assert "inal round, in which" not in page and "finalists" not in page
+    assert "The final round" not in page and "finalists" not in page
     keep(tmp_path / "logs", *(me.record("trial", "t", {"a": a}, fine(1e-3)) for a in range(4)))
     assert "was faster than the best" not in said(made(cli, tmp_path))
     keep(tmp_path / "logs", *run(me, 20))
     page = said(made(cli, tmp_path))
-    assert "those of finalists were measured again" in page and "The final round, in which" in page
+    assert "those of finalists were measured again" in page and "The final round, which times" in page
 
 
 def test_what_was_not_checked_is_said_to_be(cli, tmp_path):

@@ -324,6 +324,9 @@ def _compute_inline(program: Program, stage: Stage) -> Rewrite:
     top = own_nest(index, stage, "inline", dealt=False)
     if len(find(top, Stage)) > 1:
         raise _refuse("inline.nest-shared", f"other stages live in the loops of {stage.name}", stage)
+    if isinstance(stage.body, Store) and not all(isinstance(i, Var) for i in stage.body.index):
+        raise _refuse("inline.index", f"{stage.name} is kept by parts of its axes, or by several joined", stage,
+                      hint="compute_inline before reindex(writes=…), or compute_at")  # fmt: skip
     without = swap(program, top, None)
     return Rewrite(with_body(without, _Inline(stage)(without.body)), (), _inlined(top, stage))
 

@@ -39,13 +39,13 @@ from tensorir.schedule.analysis import (
     caret,
     constant_extent,
     driven_by,
+    has_axis,
     in_loops,
     index_of,
     loads_of,
     need_serial,
     ranges,
     stages_writing,
-    statements,
     unique,
 )
 from tensorir.schedule.history import AxisRef, Name, Scheduled
@@ -141,7 +141,10 @@ class _Reindex:
         for n, (x, extent) in enumerate(zip(self.loops, extents, strict=True)):
             if n in beyond or self.map.extents[n] > extent:
                 value = self.values[x.var]
-                yield binary("<=", 0, value) if n in self.map.last else binary("<", value, extent), [x]
+                if n in self.map.last:  # counted from the end, as guards are said: an expression below an extent
+                    value = Arith({}).linear(binary("-", self.map.last[n], value)).expr()
+                    extent = self.map.last[n] + 1
+                yield binary("<", value, extent), [x]
         for c in self.view.new:
             if self.padded[c.name] > self.sizes[c.name]:
                 yield binary("<", self.axes[c.name], self.sizes[c.name]), [self.loops[p[0]] for p in c.pieces]
@@ -165,6 +168,10 @@ class _Reindex:
     def _need_axes(self) -> None:
         """The bar tells spatial axes from reduce axes, and no new axis is made of both."""
         for n, x in enumerate(self.loops):
+            if pieces := has_axis(x, Axis.ORDERED):
+                raise self._refuse(
+                    "reindex.axes", f"{x.var.name} counts pieces of a reduction, in each of which {pieces[0][0].name} "
+                    "opens or closes a copy: their order is fixed", "reindex before that stage_out")  # fmt: skip
             kinds = {it.axis for s, it in driven_by(x) if s is self.stage}
             wanted = Axis.SPATIAL if n < len(self.view.spatial) else Axis.REDUCE
             if kinds - {wanted} and not adds_atomically(self.stage):
@@ -181,6 +188,8 @@ class _Reindex:
 
     def _chain(self) -> list[Loop]:
         """The perfect nest from the first to the last of the loops."""
+        if not self.loops:
+            raise self._refuse("reindex.nest", f"the view names no axis of {self.stage.name}")
         outermost = min(self.loops, key=lambda x: len(self.index.paths[x]))
         nested = [outermost]
         while not set(self.loops) <= set(nested):
@@ -233,6 +242,9 @@ class _Reindex:
                 "reindex.writes", f"writes={said!r}: {why}", "without writes=: the stage keeps its domain"
             )
         kind = dtype if isinstance(of.body, Store) else None
+        if rounded := [b for b in writes(of.body) if b in program.outputs and kind not in (None, b.dtype)]:
+            raise self._refuse("reindex.dtype", f"{rounded[0].name} is an output of {rounded[0].dtype}: it is not kept "
+                               f"in {kind}", "without dtype=")  # fmt: skip
         done = kept_under(d, program, nested, name, kind)
         if left := unconverted(done, writes(of.body)):
             read = show(left[0])
@@ -286,10 +298,12 @@ class _Reindex:
 
     def _beyond_the_end(self, loops: Sequence[Loop]) -> Arith:
         """What is known of ``loops`` where axes are read that are joined in a new one: not where that one ends, since
-        tiles of a copy may go beyond it, and the outermost axis stays what the others are left over from.
+        tiles of a copy may go beyond it, and the outermost axis stays what the others are left over from. An axis of
+        one value stays in the index for the same reason.
         """
         joined = {self.axes[c.name] for c in self.view.new if len(c.pieces) > 1}
-        return Arith({v: (low, 2 * high + 1 if v in joined else high) for v, (low, high) in ranges(loops).items()})
+        known = ranges(loops)
+        return Arith({v: (low, 2 * high + 1 if v in joined else max(high, 1)) for v, (low, high) in known.items()})
 
     def _dims(self, what: str, said: str) -> Bijection:
         """How a copy or a result is indexed that is said by new axes or parts of them: these, named in their order."""
@@ -309,8 +323,10 @@ class _Reindex:
             told = f"{stage.name} does not read {buffer.name}, but {read}"
         elif any(not all(map(same, x.index, loads[0].index)) for x in loads):
             told = f"{stage.name} reads {buffer.name} at several places: {show(loads[0])}, {show(loads[-1])}"
-        elif any(stages_writing(x, buffer) for x in statements(index.program.body) if index.root_of(stage) is x):
-            told = f"{buffer.name} is made in the nest of {stage.name}"
+        else:
+            needed = [buffer, *(x.buffer for i in loads[0].index for x in find(in_loops(i, stage), Load))]
+            near = [b for b in needed if stages_writing(index.root_of(stage), b)]
+            told = f"{near[0].name} is made in the nest of {stage.name}" if near else ""
         if told:
             raise self._refuse("reindex.reads", told, "stage_in near the reader")
         return loads[0]

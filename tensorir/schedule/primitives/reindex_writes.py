@@ -183,7 +183,7 @@ class _Again(Rewriter):
     def _counted(self, value: Expr, other: Expr, conds: Sequence[Expr]) -> Expr:
         """``value`` where ``conds`` hold; one condition where it is choices already, of ``other`` elsewhere."""
         wanted = list(conds)
-        while wanted and isinstance(value, Select) and same(value.b, other):
+        while wanted and isinstance(value, Select) and same(value.b, other) and not find(value.cond, Load):
             wanted, value = [*conjuncts(value.cond), *wanted], value.a
         return select(conjunction(weakest(wanted, self.arith)), value, other) if wanted else value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.tree import Binary, Buffer, Cast, Const, Expr, Load, Select
 
 
@@ -12,7 +13,9 @@ def at_zero(e: Expr, zeros: set[Buffer]) -> object:
     if isinstance(e, Const):
         return e.value
     if isinstance(e, Cast):
-        return at_zero(e.a, zeros)
+        value = at_zero(e.a, zeros)
+        exact = is_float(e.dtype) or not is_float(e.a.dtype)  # what a float is cut to is not known in a field
+        return _within(value, e.dtype) if exact and (e.dtype == "bool") == (e.a.dtype == "bool") else None
     if isinstance(e, Select):
         a, b = at_zero(e.a, zeros), at_zero(e.b, zeros)
         return a if a == b else None
@@ -21,5 +24,14 @@ def at_zero(e: Expr, zeros: set[Buffer]) -> object:
         if e.op == "*" and (a == 0 or b == 0):
             return 0
         if isinstance(a, int | float) and isinstance(b, int | float):
-            return a + b if e.op == "+" else a - b if e.op == "-" else a * b
+            return _within(a + b if e.op == "+" else a - b if e.op == "-" else a * b, e.dtype)
     return None
+
+
+def _within(value: object, dtype: str) -> object:
+    """A value that its type has as it is; None where it would wrap around."""
+    if not isinstance(value, int | float) or is_float(dtype) or dtype in ("bool", "index"):
+        return value
+    values, signed = 1 << DTYPES[dtype].bits, not dtype.startswith("u")
+    low = -(values // 2) if signed else 0
+    return value if low <= value < low + values else None
