@@ -264,7 +264,7 @@ class _Reindex:
         fresh = [Var(c.name, "index") for c in dims.new]
         arith = Arith({v: (0, dims.size(c) - 1) for v, c in zip(fresh, dims.new, strict=True)})
         wanted = [self.axes[n] for n in dims.names]
-        known = self._beyond_the_end(index.above(stage))
+        known = self._beyond_the_end(index.above(stage), wanted)
         given = [known.linear(in_loops(i, stage)).expr() for i in load.index]
         if loose := [v for i in given for v in find(i, Var) if v not in wanted]:
             axis = loose[0].name
@@ -296,14 +296,17 @@ class _Reindex:
         self._need_converted(reader.body, buffer, dtype)
         return place_at_root(swap(program, stage, reader), made, before=[reader])
 
-    def _beyond_the_end(self, loops: Sequence[Loop]) -> Arith:
+    def _beyond_the_end(self, loops: Sequence[Loop], named: Sequence[Var]) -> Arith:
         """What is known of ``loops`` where axes are read that are joined in a new one: not where that one ends, since
-        tiles of a copy may go beyond it, and the outermost axis stays what the others are left over from. An axis of
-        one value stays in the index for the same reason.
+        tiles of a copy may go beyond it, and the outermost axis stays what the others are left over from. A named
+        axis of one value stays in the index for the same reason.
         """
         joined = {self.axes[c.name] for c in self.view.new if len(c.pieces) > 1}
         known = ranges(loops)
-        return Arith({v: (low, 2 * high + 1 if v in joined else max(high, 1)) for v, (low, high) in known.items()})
+        least = {v: 1 if v in named else 0 for v in known}
+        return Arith(
+            {v: (low, 2 * high + 1 if v in joined else max(high, least[v])) for v, (low, high) in known.items()}
+        )
 
     def _dims(self, what: str, said: str) -> Bijection:
         """How a copy or a result is indexed that is said by new axes or parts of them: these, named in their order."""
