@@ -91,6 +91,8 @@ once(
 )
 once("inline.output", "output", lambda s: s.compute_inline("D"), relu)
 once("inline.pure", "reduces", lambda s: s.compute_inline("C"), relu)
+once("inline.index", "several joined", lambda s: s.compute_inline("P"), relu,
+     lambda s: s.reindex("P", "i, r -> r, i", writes="z = (r, i)"))  # fmt: skip
 once("inline.scheduled", "P.i", lambda s: s.compute_inline("P"), relu, lambda s: s.split("P.i", [2, 4]))
 once(
     "inline.nest-shared",
