@@ -146,7 +146,7 @@ def test_no_driver_and_no_cupy(monkeypatch):
         with pytest.raises(DeviceError) as caught:
             open_device("cuda:0")
         assert caught.value.code == "device.no-cuda-driver"
-    monkeypatch.setattr(cuda.importlib, "import_module", _missing)
+    _without("cupy", monkeypatch)
     with pytest.raises(DeviceError) as caught:
         cuda.compile_cubin(TEXT)
     assert caught.value.code == "device.no-cupy"
@@ -156,8 +156,10 @@ def test_no_driver_and_no_cupy(monkeypatch):
     assert caught.value.code == "device.no-cupy"
 
 
-def _missing(name):
-    raise ImportError(f"No module named {name!r}")
+def _without(package, monkeypatch):
+    """Make imports of a package fail as they do where it is not installed."""
+    for name in [package, *(n for n in sys.modules if n.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 @pytest.mark.gpu

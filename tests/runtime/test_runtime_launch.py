@@ -1,5 +1,6 @@
 import math
 import multiprocessing
+import sys
 import threading
 import warnings
 from dataclasses import replace
@@ -572,7 +573,7 @@ def test_devices_and_names(device):
 
 
 def test_no_pyopencl(monkeypatch):
-    monkeypatch.setattr(opencl.importlib, "import_module", _missing)
+    _without("pyopencl", monkeypatch)
     with pytest.raises(DeviceError) as caught:
         open_device("opencl")
     assert caught.value.code == "device.no-opencl"
@@ -580,8 +581,10 @@ def test_no_pyopencl(monkeypatch):
     assert not devices()[0].usable
 
 
-def _missing(name):
-    raise ImportError(f"No module named {name!r}")
+def _without(package, monkeypatch):
+    """Make imports of a package fail as they do where it is not installed."""
+    for name in [package, *(n for n in sys.modules if n.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 def _in_fork(program, results):
