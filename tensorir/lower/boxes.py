@@ -93,28 +93,53 @@ def sides_of(
     return out
 
 
-def makers(body: Stmt, axes: list[Loop]) -> dict[tuple[Buffer, str], list[set[str]]]:
-    """For each buffer and stage that reads it: per access, the other stages that write all cells of its box, as far as
-    they write any.
+def makers(body: Stmt, axes: list[Loop]) -> dict[tuple[Buffer, str], list[list[set[str]]]]:
+    """For each buffer and stage that reads it: per access, other stages that write all cells of its box, as far as they
+    write any; each set of them does so, one stage alone or the parts that a partitioned loop has.
     """
     arith = kernel_arith(axes, body)
-    out: dict[tuple[Buffer, str], list[set[str]]] = {}
+    out: dict[tuple[Buffer, str], list[list[set[str]]]] = {}
     for b, found in local_accesses(body).items():
         _, depth = common(found)
         sides = sides_of(b, found, depth, axes, arith)
         writers = [(a.stage, s) for a, s in zip(found, sides, strict=True) if a.writes]
         for a, s in zip(found, sides, strict=True):
             if not a.writes:
-                whole = {maker.name for maker, w in writers if maker is not a.stage and _inside(s, w)}
-                out.setdefault((b, a.stage.name), []).append(whole)
+                out.setdefault((b, a.stage.name), []).append(_fill(s, [w for w in writers if w[0] is not a.stage]))
     return out
 
 
-def _inside(inner: list[Side | None], outer: list[Side | None]) -> bool:
-    for i, o in zip(inner, outer, strict=True):
-        if i is None or o is None:
-            return False
-        apart = i.first.plus(o.first, -1)
-        if apart.terms or apart.constant < 0 or apart.constant + i.extent > o.extent:
-            return False
-    return True
+def _fill(box: list[Side | None], writers: list[tuple[Stage, list[Side | None]]]) -> list[set[str]]:
+    """Names of stages that write all of ``box``: of each one that does, else of several that do along a dimension."""
+    reaches = [(stage.name, [_reach(i, o) for i, o in zip(box, sides, strict=True)]) for stage, sides in writers]
+    sizes = [side.extent if side else 0 for side in box]
+    whole = [{name} for name, reach in reaches if all(map(_covers, reach, sizes))]
+    if whole:
+        return whole
+    ways = []
+    for d, size in enumerate(sizes):
+        row = [(r[d], name) for name, r in reaches if all(_covers(r[k], sizes[k]) for k in range(len(box)) if k != d)]
+        ways += [names] if (names := _chain(row, size)) else []
+    return ways
+
+
+def _reach(inner: Side | None, outer: Side | None) -> tuple[int, int] | None:
+    """From where to where ``outer`` reaches, counted from the start of ``inner``; None where no constant says it."""
+    if inner is None or outer is None:
+        return None
+    apart = outer.first.plus(inner.first, -1)
+    return None if apart.terms else (apart.constant, apart.constant + outer.extent)
+
+
+def _covers(reach: tuple[int, int] | None, size: int) -> bool:
+    return reach is not None and reach[0] <= 0 and reach[1] >= size
+
+
+def _chain(row: list[tuple[tuple[int, int] | None, str]], size: int) -> set[str]:
+    """Names of intervals that leave no gap from 0 to ``size``; none where there is one."""
+    names, end = set(), 0
+    for (first, last), name in sorted((reach, name) for reach, name in row if reach is not None):
+        if end < size and first <= end < last:
+            names.add(name)
+            end = last
+    return names if end >= size else set()

@@ -73,7 +73,7 @@ class _Guards(Rewriter):
     def __init__(
         self,
         ranges: dict[Var, Interval],
-        makers: Mapping[tuple[Buffer, str], Sequence[set[str]]],
+        makers: Mapping[tuple[Buffer, str], Sequence[Sequence[set[str]]]],
         made: set[Buffer],
         fed: set[Buffer],
     ) -> None:
@@ -245,10 +245,10 @@ class _Guards(Rewriter):
         )
 
     def _filled(self, b: Buffer, n: Stage, arith: Arith) -> bool:
-        """Whether all that a stage may read of a local buffer was written, each box by one that filled it."""
+        """Whether all that a stage may read of a local buffer was written, each box by stages that filled it."""
         by = self.total.get(b, {})
         filled = {name for name, conds in by.items() if all(map(arith.proves, conds))}
-        return all(filled & whole for whole in self.makers.get((b, n.name), [set()]))
+        return all(any(names <= filled for names in ways) for ways in self.makers.get((b, n.name), [[]]))
 
     def _clipped(self, n: Stage, conds: list[Expr]) -> list[Expr]:
         """Those of ``conds`` that do not just keep iterations from cells outside the tensor.

@@ -1,6 +1,9 @@
 """Conditions that lowering leaves out because all that is read exists: only where it does."""
 
+import pytest
+
 import tensorir as tir
+from tensorir.lower.boxes import _chain
 
 
 def test_one_part_of_a_cut_copy_that_is_filled_says_nothing_of_the_others():
@@ -30,3 +33,35 @@ def test_a_default_with_three_results_a_channel_passes_its_check():
     shape = dict(n=3, c=16, h=7, w=7, k=48, r=4, s=3, pad=2, layout="NHWC", dtype="float8_e4m3", groups=16)
     s = tir.ops.conv2d(**shape).schedule(target="opencl -registers=32 -vector_bytes=64")
     assert s.check(), s.check()
+
+
+@pytest.mark.parametrize("parts", [[], [2], [2, 11], [5, 6, 7]])
+def test_the_parts_of_a_cut_copy_fill_it_together(parts):
+    """Channels end inside of a vector. What is copied is 0 there, so that sums of it need no condition."""
+    A = tir.placeholder((9, 13), name="A")
+    P = tir.compute((13, 13), lambda w, c: A.get(w - 2, c, fill=0), name="P")
+    t = tir.reduce_axis(3, name="t")
+    T = tir.compute((11, 13), lambda q, c: tir.sum(P[q + t, c], axis=t), name="T")
+    s = tir.Schedule(tir.compute((11, 13), lambda q, c: T[q, c] * 2, name="Z"), "c")
+    several, lanes = s.split("Z.c", [None, 8])
+    s.reorder(several, "Z.q", lanes)
+    s.compute_at("T", "Z.q").set_scope("P", "shared").compute_at("P", several)
+    s.partition("P.w", parts)
+    text = s.source()
+    sums = text[text.index("float T[8]") :]
+    assert sums.count("< 13)") == 1, "only what is written has a condition"
+    assert s.check(), s.check()
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ([((0, 2), "a"), ((2, 9), "b")], {"a", "b"}),
+        ([((5, 9), "b"), ((-1, 6), "a"), ((0, 2), "c")], {"a", "b"}),
+        ([((0, 2), "a"), ((3, 9), "b")], set()),
+        ([((1, 9), "a")], set()),
+        ([((0, 8), "a"), (None, "b")], set()),
+    ],
+)
+def test_intervals_with_a_gap_fill_nothing(row, found):
+    assert _chain(row, 9) == found
