@@ -18,6 +18,8 @@ from tensorir.export.part import ExportError, Part
 from tensorir.ir.dtypes import WIDENED
 
 SPACE_ALIGN = 64
+OF_ALL = "_all"
+"""What ends the names of what the texts of all widths use."""
 
 
 @dataclass(frozen=True)
@@ -262,23 +264,38 @@ def _is_shared(text: Source, texts: Mapping[Width, Source]) -> bool:
 
 
 def _without_shared(texts: Mapping[Width, Source]) -> tuple[dict[Width, Source], str]:
-    """The texts without the types, macros and tables that all have, and those: they are the same for any processor."""
-    found = [_FOR_ALL.findall(text.text.replace(C.header, "", 1)) for text in texts.values()]
+    """The texts without the types, macros, tables and functions of small vectors that all have, and those: they are the
+    same for any processor.
+    """
+    found = [_for_all(text.text.replace(C.header, "", 1)) for text in texts.values()]
     same = [x for x in found[0] if all(x in others for others in found)]
-    tables = {name for x in same for name in re.findall(r"^static const \w+ (\w+)\[", x)}
+    own = {name for x in same for name in re.findall(r"^static [^\n=]*?\b(\w+)[\[(](?!\()", x)}
 
     def renamed(text: str) -> str:
-        return re.sub(r"\b\w+\b", lambda m: f"{m[0]}_all" if m[0] in tables else m[0], text) if tables else text
+        return re.sub(r"\b\w+\b", lambda m: f"{m[0]}{OF_ALL}" if m[0] in own else m[0], text) if own else text
 
     def left(text: str) -> str:
-        return renamed(_FOR_ALL.sub(lambda m: "" if m[0] in same else m[0], text))
+        for x in same:
+            text = text.replace(x, "", 1)
+        return renamed(text)
 
     return {w: replace(t, text=left(t.text)) for w, t in texts.items()}, renamed("".join(same)).strip()
+
+
+def _for_all(text: str) -> list[str]:
+    """What of a text may stand once for all widths: of functions those of vectors that every processor has."""
+    functions = [f for f in _FUNCTION.findall(text) if set(_VECTOR.findall(f)) <= _SMALL]
+    return [*_FOR_ALL.findall(text), *functions]
 
 
 _FOR_ALL = re.compile(
     r"^(?:typedef [^{}\n]*;\n|static const \w+ \w+\[[^\n]*\};\n|#if defined\(__has_builtin\)\n(?:#.*\n)*)", re.MULTILINE
 )
+_FUNCTION = re.compile(
+    r"^static inline __attribute__\(\(always_inline\)\) .*(?:\}\n|(?:\{\n|\n\{\n)(?: .*\n)+\}\n)", re.MULTILINE
+)
+_VECTOR = re.compile(r"\b(?:float|double|int|uint|long|ulong|short|ushort|char|uchar|half)\d+u?\b")
+_SMALL = {"float4", "float4u", "int4", "double2", "double2u", "long2"}
 
 
 def _body(source: Source) -> str:
@@ -292,7 +309,7 @@ def _named(body: str, renamed: Callable[[str], str]) -> str:
     runs = re.findall(r"^void (\w+)_run\(", body, re.MULTILINE)
     own = {name for k in runs for name in (k, f"{k}_run")}
     own |= set(re.findall(r"^static const \w+ (\w+)\[", body, re.MULTILINE))
-    own |= set(re.findall(r"\btir_\w+\b", body))
+    own |= {name for name in re.findall(r"\btir_\w+\b", body) if not name.endswith(OF_ALL)}
     body = re.sub(r"^void (\w+_run\()", r"static void \1", body, flags=re.MULTILINE)
     names = re.compile(rf"\b(?:{'|'.join(sorted(own))})\b")
     return names.sub(lambda m: renamed(m[0]), body) if own else body

@@ -41,7 +41,8 @@ def fold_constants(program: Program, target: Target) -> Program:
             return nest
         arith = kernel_arith(axes, body)
         joined = Joiner(arith, loops=target.kind == "cpu")
-        return rewrap(axes, NameBases(arith, joined.several)(_Expand(arith, joined)(body)))
+        body = _Expand(arith, joined)(body)
+        return rewrap(axes, NameBases(arith, joined.several)(body) if joined.loops else body)
 
     return each_nest(program, kernel)
 

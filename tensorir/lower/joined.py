@@ -15,6 +15,8 @@ from tensorir.lower.sums import sum_of
 
 REPEATED = 4
 """Addresses of one array that differ by a number, from which on their common part has a name."""
+WHOLE = 4
+"""Registers that one step makes, from which on it counts as what a loop of several does."""
 
 
 class Joiner:
@@ -125,16 +127,17 @@ def _base(s: Store | Load) -> tuple[Expr, int]:
 
 
 class NameBases(Rewriter):
-    """Joined loops in which many addresses of one array differ by numbers: what they have in common has a name.
+    """Loops that make several registers a step, in which many addresses of one array differ by numbers: what they have
+    in common has a name.
 
-    Only in loops that were several: elsewhere compilers have their own ways, and some kernels get slower by this one
+    Elsewhere compilers have their own ways, and some kernels get slower by this one
     """
 
     def __init__(self, arith: Arith, several: set[Var]) -> None:
         self.arith, self.several = arith, several
 
     def on_Loop(self, n: Loop) -> Loop:
-        if n.var not in self.several:
+        if n.var not in self.several and len(_stores(n.body)) < WHOLE:
             return self.children(n)
         count: Counter[object] = Counter()
         parts: dict[object, tuple[Buffer, Linear]] = {}

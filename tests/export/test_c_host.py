@@ -11,7 +11,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_c_program import COMPILERS, LIBRARIES, STRICT, convolution, gathered, halves, packed, product, scaled, several
+from test_c_program import (
+    CLANG,
+    COMPILERS,
+    LIBRARIES,
+    STRICT,
+    convolution,
+    gathered,
+    halves,
+    packed,
+    product,
+    scaled,
+    several,
+)
 from test_folder import needs_device
 
 import tensorir as tir
@@ -24,7 +36,7 @@ pytestmark = [
     pytest.mark.skipif(build.compiler() is None, reason="no C compiler"),
     pytest.mark.usefixtures("unoptimised"),
 ]
-KERNELS = {"gcc": (convolution, halves, scaled, gathered), "clang-19": (packed, several)}
+KERNELS = {"gcc": (convolution, halves, scaled, gathered), CLANG: (packed, several)}
 TRIED = [pytest.param(c.values[0], k, marks=c.marks) for c in COMPILERS for k in KERNELS[c.values[0]]]
 
 

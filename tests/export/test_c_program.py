@@ -14,9 +14,12 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 import tensorir as tir
+from tensorir.codegen.source import Param
+from tensorir.export.c_selftest import TABLE, _nearly
 
+CLANG = next((c for c in ("clang-19", "clang") if shutil.which(c)), "clang")
 COMPILERS = [pytest.param(c, marks=pytest.mark.skipif(not shutil.which(c), reason=f"{c} is not installed"))
-             for c in ("gcc", "clang-19")]  # fmt: skip
+             for c in ("gcc", CLANG)]  # fmt: skip
 STRICT = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror")
 LIBRARIES = ("-lm", "-ldl", "-lpthread")
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
@@ -208,18 +211,45 @@ def test_a_folder_is_small_and_says_nothing_of_its_maker(folders):
 
 @pytest.mark.parametrize("registers", ["-vector_bytes=64 -registers=32", "-vector_bytes=32", "-vector_bytes=16"])
 @pytest.mark.parametrize(("taps", "tiles"), [(3, (2, 4, 6)), (5, (2, 4))])
-def test_winograd_folders_are_small(tmp_path, registers, taps, tiles):
-    """The largest ones: planes, whose last columns are written apart, with all that a convolution may end in."""
-    w = tir.ops.conv2d(n=1, c=64, h=30, w=27, k=64, r=taps, s=taps, pad=taps // 2, bias=True, act="relu", residual=True,
-                       prepack=True, max_error=1e-3)  # fmt: skip
+@pytest.mark.parametrize("sizes", [{"c": 64, "h": 30, "w": 27, "k": 64}, {"c": 63, "h": 31, "w": 30, "k": 61}], ids=str)
+def test_winograd_folders_are_small(tmp_path, registers, taps, tiles, sizes):
+    """The largest ones: planes, whose last columns are written apart, with all that a convolution may end in, and
+    register tiles of two sizes; channels that fill vectors, and those that do not.
+    """
+    w = tir.ops.conv2d(n=1, **sizes, r=taps, s=taps, pad=taps // 2, bias=True, act="relu", residual=True, prepack=True,
+                       max_error=1e-3)  # fmt: skip
     target = f"c {registers}"
     space = w.templates["cpu_winograd"].space_for(tir.Target.parse(target))
     configs = [space.config(n) for n in range(len(space.configs))]
     assert {c["m"] for c in configs} == set(tiles)
-    config = next(c for c in configs if c["m"] == max(tiles) and c["fetch"])
+    largest = [c for c in configs if c["m"] == max(tiles) and c["fetch"]]
+    config = min(largest, key=lambda c: c["tile"])
     folder = w.schedule(config, "cpu_winograd", target).export(tmp_path / "conv", to="c")
     read = [f for f in folder.iterdir() if f.suffix in (".c", ".h", ".txt", ".json", ".md")]
     assert sum(f.stat().st_size for f in read) < 100_000
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_all_seeds_together_look_at_as_many_elements(seeds):
+    """Each has its share, of other elements."""
+    size = 8 * TABLE
+    rows = [np.random.default_rng(n).standard_normal((8, TABLE)) for n in range(seeds)]
+    tables, _ = _nearly(Param("y", "float32", (8, TABLE), "output"), 0, rows, [1e-4] * seeds)
+    (first,) = (re.findall(r"\d+", t.split("{")[1]) for t in tables if "first_0[]" in t)
+    starts = [int(n) for n in first]
+    seen = {n for start in starts for n in range(start, size, size * seeds // TABLE)}
+    assert len(seen) == TABLE and len(set(starts)) == seeds
+    text = next(t for t in tables if "const want_0[]" in t)
+    assert len("".join(re.findall(r'^  "(.*)"', text, re.MULTILINE))) % TABLE == 0
+
+
+def test_small_vectors_have_their_functions_once(tmp_path):
+    """Every processor has registers of 16 bytes: what works on those is the same function in all texts."""
+    made = tir.ops.conv2d(n=1, c=16, h=14, w=13, k=16, r=3, s=3, pad=1).schedule(template="cpu_winograd", target="c")
+    text = (made.export(tmp_path / "one", to="c") / "one.c").read_text()
+    assert text.count("tir_transpose_4x4_all(const float *from") == 1
+    assert "tir_transpose_4x4_all(Y" in text and "tir_transpose_8x8_all" not in text
+    assert outcome(tmp_path / "one", "cc", "-O0").returncode == 0
 
 
 def test_widths_with_one_text_share_it(tmp_path):
@@ -495,7 +525,7 @@ def test_a_program_without_elements(tmp_path):
     """Kernels that take no array."""
     x = tir.placeholder((0, 3), name="x")
     tir.Schedule(tir.compute((0, 3), lambda i, j: x[i, j] + 1, name="y"), "c").export(tmp_path / "none", "c")
-    compiler = next((c for c in ("gcc", "clang-19") if shutil.which(c)), None)
+    compiler = next((c for c in ("gcc", CLANG) if shutil.which(c)), None)
     if compiler is None:
         pytest.skip("there is no C compiler")
     done = outcome(tmp_path / "none", compiler)
