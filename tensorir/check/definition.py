@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.expr.program import computes_of
+from tensorir.expr.program import calls_of, computes_of
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.doubles import Doubles, apart
-from tensorir.interp.numbers import Field, Numbers
+from tensorir.interp.exponentials import field_of
+from tensorir.interp.numbers import Numbers
 from tensorir.interp.reference import arguments_of
 from tensorir.interp.samples import Points, Samples, argument_pools
 from tensorir.ir.node import Node
-from tensorir.ir.tree import Binary, Buffer, Call, Const, Reduce, Var
+from tensorir.ir.tree import Binary, Buffer, Const, Var
 from tensorir.ir.visit import find
 
 WORK = 6_000_000
@@ -65,11 +66,13 @@ def differs(definition: Sequence[Tensor], outputs: Sequence[Tensor], seed: int =
     """
     if why := _unlike(definition, outputs):
         return why
-    why = _compared(definition, outputs, Field(), seed, None)
-    if not why or (most is None and not (find_calls(definition) or find_calls(outputs))):
+    calls = calls_of([*definition, *outputs])
+    why = _compared(definition, outputs, field_of([*definition, *outputs]), seed, None)
+    if not why or (most is None and not calls):
         return why
-    # logarithms and roots of negative numbers are NaN, which equals itself
-    signs = (False, True) if find_calls(definition) or find_calls(outputs) else (False,)
+    signs = (
+        (False, True) if calls else (False,)
+    )  # logarithms and roots of negative numbers are NaN, which equals itself
     return next(filter(None, (_compared(definition, outputs, Doubles(p), seed, most) for p in signs)), "")
 
 
@@ -103,7 +106,7 @@ def _compared(
         marks = divided_by((old, new))
         for batch in _batches(_points(old.shape, marks, seed)):
             want, got = sides[0].at(old, batch), sides[1].at(new, _in_shape(batch, old.shape, new.shape))
-            wrong = apart(got, want, most) if isinstance(numbers, Doubles) else got != want
+            wrong = apart(got, want, most) if isinstance(numbers, Doubles) else numbers.differ(got, want, old.dtype)
             if wrong.any():
                 at = batch[int(np.argmax(wrong))].tolist()
                 some = f"{int(wrong.sum())} of {len(batch)} sampled elements differ"
@@ -195,13 +198,3 @@ def key_of(outputs: Sequence[Tensor]) -> Key:
 def _given(x: Var | Buffer) -> Any:
     """What is known of a variable or an array besides where it comes from."""
     return x.extent if isinstance(x, Var) else (x.dtype, x.dims, x.data)
-
-
-def find_calls(outputs: Sequence[Tensor]) -> list[Call]:
-    """Return the functions of floats that declarations call."""
-    found = []
-    for op in computes_of(outputs):
-        for body in op.bodies:
-            inside = body.combiner.result if isinstance(body, Reduce) else ()
-            found += [c for e in (body, *inside) for c in find(e, Call)]
-    return found

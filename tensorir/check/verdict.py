@@ -21,9 +21,9 @@ from tensorir.errors.shown import Shown, few_lines
 from tensorir.expr.program import computes_of
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
-from tensorir.interp.doubles import TOLERANCE, Doubles, opaque_combiners
+from tensorir.interp.doubles import TOLERANCE, opaque_combiners
 from tensorir.interp.magnitude import rounds_inside
-from tensorir.interp.numbers import Numbers
+from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import evaluate, random_arguments, results_of
 from tensorir.interp.rounding import rounding_of
 from tensorir.ir.dtypes import DTYPES
@@ -63,7 +63,6 @@ EMULATED = 4
 """Shapes that are run as text: each costs a compilation."""
 
 SOUND = "no race, no uninitialised read, no access out of bounds"
-EXACT = f"exact over the field of 2^31 - 1, {SOUND}"
 
 
 def check(s: Any, level: str = "fast", shapes: Any = None, seed: int = 0, limit_s: float | None = None) -> Verdict:
@@ -85,22 +84,22 @@ def check(s: Any, level: str = "fast", shapes: Any = None, seed: int = 0, limit_
     try:
         problems, shown, numbers = over_shapes(s, wanted, seed)
     except LoweringError as e:
-        return Verdict(e.problems, (), EXACT)
+        return Verdict(e.problems, (), _how(s, Field()))
     return Verdict(tuple(problems), tuple(shown), _how(s, numbers))
 
 
 def _how(s: Any, numbers: Numbers) -> str:
     """How the interpreter showed equality, in words."""
-    if not isinstance(numbers, Doubles):
-        return EXACT
-    opaque = opaque_combiners(s.began_with)
-    if not opaque:
+    if isinstance(numbers, Field):
+        opaque = f"; {' and '.join(sorted(numbers.opaque))} as if random" if numbers.opaque else ""
+        return f"exact over {numbers.title}, {SOUND}{opaque}"
+    combiners = opaque_combiners(s.began_with)
+    if not combiners:
         return f"equal within {s.inexact_by:g} of the largest result, the bound of its algorithm; {SOUND}"
-    names = ", ".join(f"that of {op} calls {' and '.join(calls)}" for op, calls in opaque.items())
+    names = ", ".join(f"that of {op} calls {' and '.join(calls)}" for op, calls in combiners.items())
     return (
         f"equal in double precision within {TOLERANCE:g} of the median result, not exact: functions are opaque in the "
-        f"field of 2^31 - 1, where exp(a) exp(b) is not exp(a + b) and no combiner that calls one is associative "
-        f"({names}); {SOUND}"
+        f"field, and no combiner that calls one is associative there ({names}); {SOUND}"
     )
 
 

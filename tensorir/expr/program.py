@@ -14,6 +14,7 @@ from tensorir.ir.build import as_expr, cast, const, select
 from tensorir.ir.tree import (
     Axis,
     Buffer,
+    Call,
     Expr,
     Iter,
     Load,
@@ -47,6 +48,16 @@ def computes_of(outputs: Sequence[Tensor]) -> list[Compute]:
         if t.op is not None:
             visit(t.op)
     return list(done)
+
+
+def calls_of(outputs: Sequence[Tensor]) -> list[Call]:
+    """The calls of functions in the bodies of declarations, and in the combiners of their reductions."""
+    found = []
+    for op in computes_of(outputs):
+        for body in op.bodies:
+            inside = body.combiner.result if isinstance(body, Reduce) else ()
+            found += [c for e in (body, *inside) for c in find(e, Call)]
+    return found
 
 
 def inputs_of(outputs: Sequence[Tensor]) -> list[Tensor]:

@@ -173,8 +173,7 @@ class Cells:
             self._conflict(who, self.wrote[at], at, me, now, block_of, "adds to", "wrote")
             self._conflict(self.reader[at], self.had_read[at], at, me, now, block_of, "adds to", "read")
             self.writer[at], self.wrote[at] = ADDED, now
-        np.add.at(self.values, at, value)
-        self.values[at] = numbers.binary("+", self.values[at], numbers.const(0, self.buffer.dtype), self.buffer.dtype)
+        numbers.add_at(self.values, at, value, self.buffer.dtype)
 
     def _repeat(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray) -> None:
         """A write that may meet an equal one; against reads and unequal values it is like any other."""

@@ -9,6 +9,7 @@ comparisons order the representatives. Integers and booleans keep their own arit
 from __future__ import annotations
 
 import math
+from collections.abc import MutableSet, Set
 from fractions import Fraction
 from typing import Any
 
@@ -21,7 +22,12 @@ _WIDE = {**dict.fromkeys(WIDENED, "float32"), "index": "int64", "bool": "bool"}
 
 
 class Numbers:
-    """Operations on NumPy arrays or scalars, by the IR's dtype names."""
+    """Operations on NumPy arrays or scalars, by the IR's dtype names.
+
+    opaque: functions that were taken for pseudo-random ones so far
+    """
+
+    opaque: Set[str] = frozenset()
 
     def storage(self, dtype: str) -> np.dtype[Any]:
         """The NumPy type in which values of ``dtype`` are computed."""
@@ -102,6 +108,15 @@ class Numbers:
         low, high = (0, 2) if dtype == "bool" else (0, 8) if DTYPES[dtype].kind == "u" else (-4, 5)
         return rng.integers(low, high, shape).astype(self.storage(dtype))
 
+    def add_at(self, values: np.ndarray, at: np.ndarray, value: Any, dtype: str) -> None:
+        """Add to the cells ``at`` of an array, to each as often as it is named."""
+        np.add.at(values, at, value)
+        values[at] = self.binary("+", values[at], self.const(0, dtype), dtype)
+
+    def differ(self, got: np.ndarray, want: np.ndarray, dtype: str) -> np.ndarray:
+        """Where results are not what they should be."""
+        return np.asarray(got != want)
+
     def exact(self, dtype: str) -> bool:
         """Whether a sum of ``dtype`` is the same in any order."""
         return DTYPES[dtype].kind in "iu"
@@ -114,6 +129,11 @@ class Numbers:
 
 class Field(Numbers):
     """Floats are elements of the field with p elements, ordered as -p/2 … p/2; -2p and 2p stand for the infinities."""
+
+    title = "the field of 2^31 - 1"
+
+    def __init__(self) -> None:
+        self.opaque: MutableSet[str] = set()
 
     def binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
         if op in ("<", "<=") and DTYPES[dtype].kind == "f":
@@ -141,7 +161,7 @@ class Field(Numbers):
         if op in ("min", "max"):
             first = _signed(a) <= _signed(b)
             return np.where(first if op == "min" else ~first, a, b)
-        return _mix(_mix(a, 17) + np.asarray(b), 29 if op == "//" else 31)
+        return mixed(mixed(a, 17) + np.asarray(b), 29 if op == "//" else 31)
 
     def unary(self, op: str, a: Any, dtype: str) -> Any:
         if DTYPES[dtype].kind == "f" and op == "-":
@@ -151,17 +171,18 @@ class Field(Numbers):
     def call(self, fn: str, args: list[Any], dtype: str, given: str) -> Any:
         if DTYPES[dtype].kind != "f" or fn == "bitcast":
             return super().call(fn, args, dtype, given)
+        self.opaque.add(fn)
         out: Any = 0
         for a in args:
-            out = _mix(np.asarray(a) + out, 1 + list(_MATH).index(fn))
+            out = mixed(np.asarray(a) + out, 1 + list(_MATH).index(fn))
         return out
 
     def bitcast(self, x: Any, old: str, new: str) -> Any:
         """A fixed pseudo-random function: field elements have no bits."""
         if DTYPES[new].kind == "f":
             low, high = (np.asarray(x).astype(np.int64) >> n & 0xFFFFFFFF for n in (0, 32))
-            return _mix(_mix(low % P, 37) + _mix((low >> 31) + high % P, 41), 43)
-        return ((_mix(x, 47) << 33) ^ (_mix(x, 53) << 8) ^ _mix(x, 59)).astype(self.storage(new))
+            return mixed(mixed(low % P, 37) + mixed((low >> 31) + high % P, 41), 43)
+        return ((mixed(x, 47) << 33) ^ (mixed(x, 53) << 8) ^ mixed(x, 59)).astype(self.storage(new))
 
     def cast(self, x: Any, old: str, new: str) -> Any:
         to_float, from_float = DTYPES[new].kind == "f", DTYPES[old].kind == "f"
@@ -175,8 +196,8 @@ class Field(Numbers):
         """A float as an integer: a fixed pseudo-random function, three times in four small, else of all its bits, so
         that neither what picks a few values nor what picks single bits gives the same for all.
         """
-        y = _mix(x, 11)
-        wide = (_mix(y, 61) << 33) ^ (_mix(y, 67) << 8) ^ y
+        y = mixed(x, 11)
+        wide = (mixed(y, 61) << 33) ^ (mixed(y, 67) << 8) ^ y
         kind = np.dtype(np.int32) if dtype == "index" else self.storage(dtype)
         return np.where(y % 4 == 0, wide.astype(kind), (y % 97).astype(kind)).astype(self.storage(dtype))
 
@@ -213,7 +234,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype("int32" if name == "index" else name)
 
 
-def _mix(x: Any, salt: int) -> Any:
+def mixed(x: Any, salt: int) -> Any:
     """A fixed pseudo-random function of a field element."""
     y = (np.asarray(x) + 0x9E3779B1 * salt) % P
     y = y * y % P

@@ -1,0 +1,232 @@
+"""The field in which exp(a + b) = exp(a) exp(b): each float is an element of two prime fields.
+
+A value is a pair (v mod p, w mod q) with p = 2 q + 1, both prime. What is computed by sums, products and quotients is
+computed in both, so that the pair stands for one rational number. The numbers mod p other than 0 have a subgroup of q
+elements, and the powers of one of these, g, repeat with period q: ``exp`` is w -> g^w, from the second field into the
+first (Wu et al., "Mirage: A Multi-Level Superoptimizer for Tensor Programs", arXiv 2405.05751, section 5). So
+exp(a - b) exp(b - c) = exp(a - c) holds, and the states of an online softmax join in any order. A power has no second
+part: what is made of it has none, and ``exp`` of that is a fixed pseudo-random function of the first, as all other
+functions are of theirs. Comparisons look at the first part alone.
+
+Infinities are numbers of their own here: exp(-inf) is 0, what is added to one changes nothing, and inf - inf is NaN.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from tensorir.expr.program import calls_of
+from tensorir.expr.tensor import Tensor
+from tensorir.interp.numbers import Field, mixed
+from tensorir.ir.dtypes import DTYPES
+
+Q = 1073741789
+P = 2 * Q + 1
+NONE = Q
+"""In place of w: what is made of a power has no second part."""
+INF, MINUS_INF, NAN = P, P + 1, P + 2
+"""In place of v."""
+LOW = 0xFFFFFFFF
+BASES = {"exp": 1299709**2 % P, "exp2": 15485863**2 % P}
+"""Squares, so that their powers repeat with period q."""
+_HALF = 15
+"""Bits of an exponent that one table of powers is asked for."""
+
+
+def field_of(outputs: Sequence[Tensor]) -> Field:
+    """The field in which declarations are compared: of pairs where one of them calls ``exp`` or ``exp2``."""
+    return ExpField() if any(c.fn in BASES for c in calls_of(outputs)) else Field()
+
+
+class ExpField(Field):
+    """Pairs of field elements in integers of 64 bits: v in the lower half, w in the upper one."""
+
+    title = f"the fields of {P} and {Q}, where exp(a) exp(b) = exp(a + b)"
+
+    def const(self, value: Any, dtype: str) -> Any:
+        if DTYPES[dtype].kind != "f":
+            return super().const(value, dtype)
+        if isinstance(value, float) and not math.isfinite(value):
+            return NAN if math.isnan(value) else INF if value > 0 else MINUS_INF
+        n = Fraction(value)
+        v, w = (n.numerator * pow(n.denominator, m - 2, m) % m for m in (P, Q))
+        return v | w << 32
+
+    def binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
+        if DTYPES[dtype].kind == "f" and op in ("<", "<=", "==", "!="):
+            x, y = _ordered(a), _ordered(b)
+            none = (np.asarray(a) & LOW == NAN) | (np.asarray(b) & LOW == NAN)
+            return np.where(none, op == "!=", _COMPARE[op](x, y))
+        return super().binary(op, a, b, dtype)
+
+    def float_binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
+        if op in ("min", "max"):
+            first = _ordered(a) <= _ordered(b)
+            return np.where(first if op == "min" else ~first, a, b)
+        if op not in _EXACT:
+            v, _ = _parts(a)
+            u, _ = _parts(b)
+            return _opaque(mixed(mixed(v, 17) + u, 29 if op == "//" else 31))
+        (v, w), (u, t) = _parts(a), _parts(b)
+        exact, special = _EXACT[op], (v >= P) | (u >= P)
+        first, second = exact(v, u, P), exact(w, t, Q)
+        none = (w == NONE) | (t == NONE)
+        if none.any():
+            zero = (op in "*/") & ((np.asarray(a) == 0) | ((np.asarray(b) == 0) & (op == "*")))
+            second = np.where(none, np.where(zero, 0, NONE), second)
+        out = first | second << 32
+        return np.where(special, _with_infinities(op, v, u), out) if special.any() else out
+
+    def unary(self, op: str, a: Any, dtype: str) -> Any:
+        if DTYPES[dtype].kind == "f" and op == "-":
+            return self.float_binary("-", 0, a, dtype)
+        return super().unary(op, a, dtype)
+
+    def call(self, fn: str, args: list[Any], dtype: str, given: str) -> Any:
+        if DTYPES[dtype].kind != "f" or fn == "bitcast":
+            return super().call(fn, args, dtype, given)
+        if fn not in BASES:
+            return _opaque(super().call(fn, [_parts(a)[0] for a in args], dtype, given))
+        v, w = _parts(args[0])
+        power = _power(BASES[fn], np.where(w == NONE, 0, w))
+        if (w == NONE).any():
+            self.opaque.add(fn)
+            power = np.where(w == NONE, mixed(v, 71) % P, power)
+        power = np.where(v >= P, np.where(v == MINUS_INF, 0, v), power)
+        return power | np.where((v >= P), 0, NONE) << 32
+
+    def bitcast(self, x: Any, old: str, new: str) -> Any:
+        if DTYPES[new].kind == "f":
+            return _opaque(super().bitcast(x, old, new))
+        return super().bitcast(_parts(x)[0], old, new)
+
+    def cast(self, x: Any, old: str, new: str) -> Any:
+        to_float, from_float = DTYPES[new].kind == "f", DTYPES[old].kind == "f"
+        if from_float and not to_float:
+            v = _parts(x)[0]
+            return np.not_equal(v, 0) if new == "bool" else super().cast(v, old, new)
+        if to_float and not from_float:
+            x = np.asarray(x)
+            wide = x.astype(np.uint64) if x.dtype == np.uint64 else x.astype(np.int64)
+            v, w = ((wide % wide.dtype.type(m)).astype(np.int64) for m in (P, Q))
+            return v | w << 32
+        return super().cast(x, old, new)
+
+    def random(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        if DTYPES[dtype].kind != "f":
+            return super().random(rng, shape, dtype)
+        return np.asarray(rng.integers(1, P, shape) | rng.integers(1, Q, shape) << 32)
+
+    def sum(self, x: np.ndarray, axis: tuple[int, ...], dtype: str) -> np.ndarray:
+        if DTYPES[dtype].kind != "f":
+            return super().sum(x, axis, dtype)
+        v, w = _parts(x)
+        return _joined(v, w, lambda part: np.asarray(part.sum(axis=axis)), lambda some: np.asarray(some.any(axis=axis)))
+
+    def add_at(self, values: np.ndarray, at: np.ndarray, value: Any, dtype: str) -> None:
+        if DTYPES[dtype].kind != "f":
+            super().add_at(values, at, value, dtype)
+            return
+        cells, where = np.unique(at, return_inverse=True)
+        added, mine = np.broadcast_to(np.asarray(value), at.shape).reshape(-1), where.reshape(-1)
+        v, w = _parts(np.concatenate([values[cells], added]))
+        place = np.concatenate([np.arange(len(cells)), mine])
+
+        def total(part: np.ndarray) -> np.ndarray:
+            out = np.zeros(len(cells), np.int64)
+            np.add.at(out, place, part)
+            return out
+
+        values[cells] = _joined(v, w, total, lambda some: total(some.astype(np.int64)) > 0)
+
+    def differ(self, got: np.ndarray, want: np.ndarray, dtype: str) -> np.ndarray:
+        if DTYPES[dtype].kind != "f":
+            return super().differ(got, want, dtype)
+        (v, w), (u, t) = _parts(got), _parts(want)
+        return np.asarray((v != u) | ((w != t) & (w != NONE) & (t != NONE)))
+
+
+def _parts(x: Any) -> tuple[Any, Any]:
+    """The parts v and w of values."""
+    x = np.asarray(x, np.int64)
+    return x & LOW, x >> 32
+
+
+def _opaque(v: Any) -> Any:
+    """A value that a function gave: it has a second part of its own, which follows from the first."""
+    v = np.asarray(v) % P
+    return v | (mixed(v, 73) % Q) << 32
+
+
+def _joined(v: np.ndarray, w: np.ndarray, total: Any, some: Any) -> np.ndarray:
+    """Sums of values; ``total`` and ``some`` add up, and say whether any is true."""
+    special, none = v >= P, some(w == NONE)
+    first, second = total(np.where(special, 0, v)) % P, total(np.where(w == NONE, 0, w)) % Q
+    out = first | np.where(none, NONE, second) << 32
+    if special.any():
+        above, below, lost = (some(v == x) for x in (INF, MINUS_INF, NAN))
+        out = np.where(above, INF, np.where(below, MINUS_INF, out))
+        out = np.where(lost | (above & below), NAN, out)
+    return np.asarray(out)
+
+
+def _ordered(x: Any) -> Any:
+    """What decides comparisons: representatives mod p from -p/2 to p/2, and the infinities at both ends."""
+    v = _parts(x)[0]
+    return np.where(v > P // 2, np.where(v >= P, np.where(v == MINUS_INF, -2 * P, 2 * P), v - P), v)
+
+
+def _with_infinities(op: str, v: Any, u: Any) -> Any:
+    """``v op u`` where one of them is an infinity or NaN; one that is multiplied by another number is itself."""
+    if op in "+-":
+        right = np.where((op == "-") & ((u == INF) | (u == MINUS_INF)), INF + MINUS_INF - u, u)
+        clash = (v >= P) & (right >= P) & (v != right)
+        return np.where((v == NAN) | (u == NAN) | clash, NAN, np.where(v >= P, v, right))
+    if op == "/":
+        return np.where((v >= P) & (u < P), v, np.where((u >= P) & (v < P) & (u != NAN), 0, NAN))
+    other = np.where(v >= P, u, v)
+    both = np.where(v == u, INF, MINUS_INF)
+    out = np.where((v >= P) & (u >= P), both, np.where(v >= P, v, u))
+    return np.where((v == NAN) | (u == NAN) | (other == 0), NAN, out)
+
+
+def _inverse(b: Any, modulus: int) -> Any:
+    """The inverse by Fermat's theorem, and 0 for 0."""
+    base, out, e = np.asarray(b) % modulus, np.ones_like(np.asarray(b)), modulus - 2
+    while e:
+        if e & 1:
+            out = out * base % modulus
+        base = base * base % modulus
+        e >>= 1
+    return out
+
+
+@functools.cache
+def _powers(base: int, step: int) -> np.ndarray:
+    """``base ** (step * n)`` mod p for n below 2 ** 15, or 2 ** 16."""
+    one, out = pow(base, step, P), [1]
+    for _ in range((1 << (_HALF + 1)) - 1):
+        out.append(out[-1] * one % P)
+    return np.array(out, np.int64)
+
+
+def _power(base: int, w: Any) -> Any:
+    """``base ** w`` mod p."""
+    low, high = np.asarray(w) & ((1 << _HALF) - 1), np.asarray(w) >> _HALF
+    return _powers(base, 1)[low] * _powers(base, 1 << _HALF)[high] % P
+
+
+_COMPARE = {"<": np.less, "<=": np.less_equal, "==": np.equal, "!=": np.not_equal}
+_EXACT: dict[str, Any] = {
+    "+": lambda a, b, m: (a + b) % m,
+    "-": lambda a, b, m: (a - b) % m,
+    "*": lambda a, b, m: a * b % m,
+    "/": lambda a, b, m: a * _inverse(b, m) % m,
+}
+"""Operators that hold in both fields, of elements and a modulus."""
