@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from tensorir.arith.affine import Arith
 from tensorir.arith.box import side_of
 from tensorir.ir.build import as_int
-from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr, Var
 from tensorir.ops.common import Config
 
@@ -64,11 +63,6 @@ def joint(s: Schedule, loops: Sequence[Any]) -> Any:
     for loop in loops[1:]:
         one = s.fuse(one, loop)
     return one
-
-
-def element_bytes(shape: Mapping[str, Any]) -> int:
-    """Bytes of an element of the operands."""
-    return DTYPES[shape["dtype"]].bits // 8
 
 
 def groups_met(channels: int, part: int, tile: int) -> int:

@@ -9,8 +9,9 @@ import numpy as np
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
-from tensorir.ir.dtypes import DTYPES, WIDENED, is_float
+from tensorir.ir.dtypes import is_float
 from tensorir.ir.visit import writes
+from tensorir.ops.problems import result_type
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -65,47 +66,6 @@ def need_precision(op: str, precision: Any, dtype: str) -> None:
         raise refuse(DeclarationError, f"{op}.precision", message, hint="precision='fp32', or dtype='float32'")
 
 
-def accumulator(dtype: str) -> str | None:
-    """The wider type that sums of products of ``dtype`` are held in; None where its own will do."""
-    if dtype in WIDENED:
-        return "float32"
-    return "int32" if dtype in ("int8", "uint8") else None
-
-
-def sum_type(shape: Mapping[str, Any]) -> str:
-    """The type that sums of products of ``shape["dtype"]`` are held in."""
-    dtype: str = shape["dtype"]
-    return accumulator(dtype) or dtype
-
-
-def sum_bytes(shape: Mapping[str, Any]) -> int:
-    """Bytes of one such sum."""
-    return DTYPES[sum_type(shape)].bits // 8
-
-
-def product_room(shape: Mapping[str, Any]) -> int:
-    """Registers that a sum takes: integers have no fused multiply-add, and their products need one as well."""
-    return 1 if is_float(sum_type(shape)) else 2
-
-
-def vector_lanes(shape: Mapping[str, Any]) -> int:
-    """Sums that one vector register holds, as far as the language has such vectors: 2, 4, 8 or 16."""
-    lanes = 2
-    while lanes < 16 and 2 * lanes * sum_bytes(shape) <= shape["vector_bytes"]:
-        lanes *= 2
-    return lanes
-
-
-def result_type(dtype: str) -> str:
-    """The type of results of products of ``dtype``: int32 for 8-bit integers, bfloat16 for 8-bit floats, else the same.
-
-    A sum of products of 8-bit floats is soon too large for them, unless it is scaled first.
-    """
-    if dtype in ("int8", "uint8"):
-        return "int32"
-    return "bfloat16" if is_float(dtype) and DTYPES[dtype].bits == 8 else dtype
-
-
 def added_type(dtype: str) -> str:
     """The type of what is added to such results: theirs, where that is a float; else that of the operands."""
     return result_type(dtype) if is_float(dtype) else dtype
@@ -117,11 +77,6 @@ def out_dtype(dtype: str, act: str | None = None) -> Any:
 
     kind = result_type(dtype)
     return numpy_dtype(kind if act in (None, "relu") or is_float(kind) else "float64")
-
-
-def leaves_in_halves(shape: Mapping[str, Any]) -> bool:
-    """Whether results have 16 bits: what the lanes of a fragment write at once is half of a sector then."""
-    return DTYPES[result_type(shape["dtype"])].bits == 16
 
 
 def flags(params: Mapping[str, Any], names: Sequence[str]) -> None:

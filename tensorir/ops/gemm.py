@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -13,18 +12,11 @@ from tensorir.errors.needs import plain_ints
 from tensorir.expr.compute import placeholder, scalar
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.baselines import matmul_baselines
-from tensorir.ops.common import (
-    accumulator,
-    activate,
-    added_type,
-    flags,
-    need_precision,
-    out_dtype,
-    positive,
-)
+from tensorir.ops.common import activate, added_type, flags, need_precision, out_dtype, positive
 from tensorir.ops.gemm_cpu import epilogue
 from tensorir.ops.gemm_spaces import cpu_templates
 from tensorir.ops.operators import OPERATORS
+from tensorir.ops.problems import Gemm, accumulator
 
 
 @plain_ints
@@ -49,7 +41,8 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     positive(params, ("m", "n", "k", "batch"))
     flags({**params, "prepack": prepack}, ("ta", "tb", "bias", "alpha", "beta", "prepack"))
     need_precision("matmul", precision, dtype)
-    shape = {**params, "prepack": prepack, "precision": precision}
+    shape = Gemm(m=m, n=n, k=k, batch=batch, ta=ta, tb=tb, dtype=dtype, bias=bias, act=act, alpha=alpha, beta=beta,
+                 prepack=prepack, precision=precision)  # fmt: skip
     if precision != "fp32":
         params["precision"] = precision
     if prepack:  # others keep the name that they had before there was a choice
@@ -75,26 +68,26 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     )  # fmt: skip
 
 
-def _for_gpus(shape: Mapping[str, Any]) -> Mapping[str, Template]:
+def _for_gpus(shape: Gemm) -> Mapping[str, Template]:
     from tensorir.ops.gemm_gpu import gpu_templates  # a half of what an operator costs to import
 
     return gpu_templates(shape)
 
 
-def reference(p: Mapping[str, Any], a: np.ndarray, b: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+def reference(p: Gemm, a: np.ndarray, b: np.ndarray, *rest: np.ndarray) -> np.ndarray:
     """The product in float64 (integers exactly); ``rest`` as in ``matmul``."""
-    kind = np.float64 if is_float(p["dtype"]) else np.int64
+    kind = np.float64 if is_float(p.dtype) else np.int64
     x, y = np.asarray(a).astype(kind), np.asarray(b).astype(kind)
-    x = np.swapaxes(x, -1, -2) if p["ta"] else x
-    y = np.swapaxes(y, -1, -2) if p["tb"] else y
+    x = np.swapaxes(x, -1, -2) if p.ta else x
+    y = np.swapaxes(y, -1, -2) if p.tb else y
     c = x @ y
     more = [np.asarray(r).astype(kind) for r in rest]
-    bias = more.pop(0) if p["bias"] else None
-    d = more.pop(0) if p["beta"] else None
-    if p["alpha"]:
+    bias = more.pop(0) if p.bias else None
+    d = more.pop(0) if p.beta else None
+    if p.alpha:
         c = c * more.pop(0)
     if d is not None:
         c = c + more.pop(0) * d
     if bias is not None:
         c = c + bias
-    return activate(c, p["act"]).astype(out_dtype(p["dtype"], p["act"]))
+    return activate(c, p.act).astype(out_dtype(p.dtype, p.act))

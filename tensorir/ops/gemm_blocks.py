@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tensorir.ops.blocks import extent_of
 from tensorir.ops.common import Config, out_stage, written_by
+from tensorir.ops.problems import Gemm
 from tensorir.tune.gpu_devices import gpu_of
 
 if TYPE_CHECKING:
@@ -55,40 +56,40 @@ class Operand(NamedTuple):
         return self.lead.count(",")
 
 
-def operands(p: Mapping[str, Any]) -> dict[str, Operand]:
+def operands(p: Gemm) -> dict[str, Operand]:
     """Of a product, or of one in groups, each ``align`` rows of which have a matrix of their own."""
-    z = "z, " if p["batch"] > 1 else ""
+    z = "z, " if p.batch > 1 else ""
     b = Operand("b_block", "z, ") if in_groups(p) else Operand("b", z)
     return {"a": Operand("a", z), "b": b}
 
 
-def in_groups(p: Mapping[str, Any]) -> bool:
+def in_groups(p: Gemm) -> bool:
     """Whether the matrix that rows are multiplied with is that of their group."""
-    return "align" in p
+    return p.align > 0
 
 
-def each_product(p: Mapping[str, Any]) -> tuple[int, int, int, int]:
+def each_product(p: Gemm) -> tuple[int, int, int, int]:
     """Rows, columns and terms of each product, and how many there are; groups are expected to be of equal size."""
     if not in_groups(p):
-        return p["m"], p["n"], p["k"], p["batch"]
-    blocks = -(-p["m"] // p["align"])
-    groups = min(blocks, p["groups"])
-    return -(-blocks // groups) * p["align"], p["n"], p["k"], groups
+        return p.m, p.n, p.k, p.batch
+    blocks = -(-p.m // p.align)
+    groups = min(blocks, p.groups)
+    return -(-blocks // groups) * p.align, p.n, p.k, groups
 
 
-def join_operands(s: Schedule, p: Mapping[str, Any]) -> Schedule:
+def join_operands(s: Schedule, p: Gemm) -> Schedule:
     """Compute what operands are made of where it is copied."""
     return s.compute_inline("b_block") if in_groups(p) else s
 
 
-def first_of_one_group(p: Mapping[str, Any], rows: Callable[[Config], int], starts: Sequence[Config]) -> Config:
+def first_of_one_group(p: Gemm, rows: Callable[[Config], int], starts: Sequence[Config]) -> Config:
     """What to start with: the first whose ``rows`` are multiplied with one matrix, the last if there is none."""
     return next((c for c in starts if of_one_group(p, rows(c))), starts[-1])
 
 
-def of_one_group(p: Mapping[str, Any], rows: int) -> bool:
+def of_one_group(p: Gemm, rows: int) -> bool:
     """Whether all ``rows`` of a block, or of a cluster, are multiplied with one matrix."""
-    return not in_groups(p) or p["align"] % rows == 0
+    return not in_groups(p) or p.align % rows == 0
 
 
 # --- the order of blocks
@@ -152,7 +153,7 @@ class Sums(NamedTuple):
     lead: str
 
 
-def sums_of(s: Schedule, c: Config, p: Mapping[str, Any], step: int, scope: str = "register", stage: str = "c",
+def sums_of(s: Schedule, c: Config, p: Gemm, step: int, scope: str = "register", stage: str = "c",
             as_matrix: Callable[[str], None] = lambda out: None) -> Sums:  # fmt: skip
     """The stages of a product; with ``splits`` its reduction is in so many parts, each of whole ``step`` terms.
 
@@ -162,7 +163,7 @@ def sums_of(s: Schedule, c: Config, p: Mapping[str, Any], step: int, scope: str 
     stage: what adds up products, over rows i, columns j and terms k;  as_matrix: told the stage that writes the result,
            makes loops over rows and columns of those that it has
     """
-    batch = ["z"] if p["batch"] > 1 else []
+    batch = ["z"] if p.batch > 1 else []
     if c["splits"] == 1:
         out = out_stage(s, stage, scope)
         as_matrix(out)
@@ -182,13 +183,13 @@ def sums_of(s: Schedule, c: Config, p: Mapping[str, Any], step: int, scope: str 
     return Sums(acc, out, written_by(s, acc), [f"{out}.{x}" for x in axes], [f"{acc}.{x}" for x in axes], lead)
 
 
-def partial_sums(s: Schedule, c: Config, p: Mapping[str, Any], step: int, stage: str) -> str:
+def partial_sums(s: Schedule, c: Config, p: Gemm, step: int, stage: str) -> str:
     """The stage of partial sums of ``stage``, whose reduction is in ``splits`` parts of whole ``step`` terms."""
-    part, _ = s.split(f"{stage}.k", [None, part_length(p["k"], c["splits"], step)], names=("part", "k"))
+    part, _ = s.split(f"{stage}.k", [None, part_length(p.k, c["splits"], step)], names=("part", "k"))
     return s.rfactor(stage, part).name
 
 
-def add_up(s: Schedule, p: Mapping[str, Any], batch: Sequence[str], out: str, sums: str) -> None:
+def add_up(s: Schedule, p: Gemm, batch: Sequence[str], out: str, sums: str) -> None:
     """The second kernel, that of ``out``: a thread adds up the parts of four neighbours, or as many as rows are made
     of.
     """
@@ -204,7 +205,7 @@ def add_up(s: Schedule, p: Mapping[str, Any], batch: Sequence[str], out: str, su
         s.vectorize(few).vectorize(f"{sums}.j")
 
 
-def _start(s: Schedule, p: Mapping[str, Any], stage: str, batch: Sequence[str]) -> None:
+def _start(s: Schedule, p: Gemm, stage: str, batch: Sequence[str]) -> None:
     """The kernel that starts results from 0."""
     first = s.decompose_reduction(stage, f"{stage}.{(*batch, 'i')[0]}").name
     j, few = s.split(f"{first}.j", [None, _lanes(p)])
@@ -215,15 +216,15 @@ def _start(s: Schedule, p: Mapping[str, Any], stage: str, batch: Sequence[str]) 
         s.vectorize(few)
 
 
-def _lanes(p: Mapping[str, Any]) -> int:
+def _lanes(p: Gemm) -> int:
     """Neighbours of a row that a thread takes: four, or as many as rows are made of."""
-    return next(n for n in (4, 2, 1) if p["n"] % n == 0)
+    return next(n for n in (4, 2, 1) if p.n % n == 0)
 
 
-def plain_sums(p: Mapping[str, Any]) -> bool:
+def plain_sums(p: Gemm) -> bool:
     """Whether the result is the sums themselves, to which blocks can add."""
-    done = any(p[x] for x in ("bias", "act", "alpha", "beta"))
-    return not done and p["dtype"] in ("float32", "int32", "int8", "uint8")
+    done = p.bias or p.act or p.alpha or p.beta
+    return not done and p.dtype in ("float32", "int32", "int8", "uint8")
 
 
 def part_length(k: int, splits: int, step: int) -> int:
@@ -231,26 +232,24 @@ def part_length(k: int, splits: int, step: int) -> int:
     return -(-k // (splits * step)) * step
 
 
-def in_parts(c: Config, p: Mapping[str, Any], step: int, tiles: int, target: Target) -> bool:
+def in_parts(c: Config, p: Gemm, step: int, tiles: int, target: Target) -> bool:
     """Whether parts are as many as are asked for, with enough terms each, and no more blocks than run at once."""
     if c["splits"] == 1:
         return not c["atomic"]
     if c["atomic"] and not plain_sums(p):
         return False
-    k, tiles = p["k"], tiles * p["batch"]
+    k, tiles = p.k, tiles * p.batch
     length = part_length(k, c["splits"], step)
     whole = -(-k // length) == c["splits"] and length >= max(TERMS, 4 * step)
     return bool(whole and tiles * c["splits"] <= 2 * multiprocessors(target))
 
 
-def parts(
-    p: Mapping[str, Any], default: Config, fits: Callable[[Config], bool], expected: Callable[[Config], float] | None
-) -> int:
+def parts(p: Gemm, default: Config, fits: Callable[[Config], bool], expected: Callable[[Config], float] | None) -> int:
     """Parts to start with: those of the least expected time, where that is worth a second kernel.
 
     Where rows and columns are no fewer than terms, smaller tiles would fill the device as well.
     """
-    if expected is None or p["k"] <= max(p["m"], p["n"]):
+    if expected is None or p.k <= max(p.m, p.n):
         return 1
     times = {n: expected(c) for n in SPLITS if fits(c := {**default, "splits": n})}
     best = min(times, key=lambda n: times[n])

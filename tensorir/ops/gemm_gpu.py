@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.workload import Template
-from tensorir.ops.blocks import bind_grid, element_bytes, has_room, start
+from tensorir.ops.blocks import bind_grid, has_room, start
 from tensorir.ops.common import Config, out_stage
 from tensorir.ops.gemm_blocks import first_of_one_group, in_groups, join_operands, of_one_group, operands
 from tensorir.ops.gemm_hopper import gpu_hopper, hopper_block, hopper_space, warpgroups
@@ -16,6 +16,7 @@ from tensorir.ops.gemm_tensor import gpu_tensor, least_target, multiplication, t
 from tensorir.ops.gemm_warp import DTYPES as THREADED
 from tensorir.ops.gemm_warp import gpu_warp, warp_block, warp_space
 from tensorir.ops.gemm_waves import in_two
+from tensorir.ops.problems import Gemm
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tensorir.tune.space import Space
 
 
-def gpu_templates(shape: Mapping[str, Any]) -> dict[str, Template]:
+def gpu_templates(shape: Gemm) -> dict[str, Template]:
     """The templates for GPUs: for CUDA on tensor cores where these multiply the operands' type, else in threads; for
     any of them by shared tiles.
     """
@@ -31,7 +32,7 @@ def gpu_templates(shape: Mapping[str, Any]) -> dict[str, Template]:
     return {**_by_warps(shape), "gpu_tile": tiles}
 
 
-def _by_warps(shape: Mapping[str, Any]) -> dict[str, Template]:
+def _by_warps(shape: Gemm) -> dict[str, Template]:
     """The templates for CUDA."""
     if multiplication(shape) is not None:
         cores = Template(
@@ -49,7 +50,7 @@ def _by_warps(shape: Mapping[str, Any]) -> dict[str, Template]:
             needs="sm_90a",
         )
         return {"gpu_hopper": groups, "gpu_tensor": cores}
-    if shape["dtype"] in THREADED:
+    if shape.dtype in THREADED:
         tiles = Template(
             lambda s, c: gpu_warp(in_two(s, c, shape, warp_block(c)), c, shape),
             lambda t: warp_space(shape, t),
@@ -60,33 +61,33 @@ def _by_warps(shape: Mapping[str, Any]) -> dict[str, Template]:
     return {}
 
 
-def gpu_tile(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
+def gpu_tile(s: Schedule, c: Config, p: Gemm) -> Schedule:
     """Both operands staged in shared memory per ``bk``, register tiles read from there in vectors of four."""
     out = out_stage(s, "c")
     ib, it, il = s.split(f"{out}.i", [None, c["ti"], c["ri"]])
     jb, jt, jl = s.split(f"{out}.j", [None, c["tj"], c["rj"]])
-    batch = [f"{out}.z"] if p["batch"] > 1 else []
+    batch = [f"{out}.z"] if p.batch > 1 else []
     s.reorder(*batch, ib, jb, it, jt, il, jl)
     bind_grid(s, batch, [ib], [jb])
     s.bind(it, "thread.y").bind(jt, "thread.x")
     s.compute_at("c", jt)
     ko, ki = s.split("c.k", [None, c["bk"]])
     s.reorder(*(["c.z"] if batch else []), ko, ki, "c.i", "c.j")
-    along_k = _vector(c["bk"], p["k"], c["vector"])
-    along_m = _vector(c["ti"] * c["ri"], p["m"], c["vector"])
-    along_n = _vector(c["tj"] * c["rj"], p["n"], c["vector"])
-    rows = _quads("i", c["ri"], c["ti"], c["bk"], not p["ta"])
-    columns = _quads("j", c["rj"], c["tj"], c["bk"], p["tb"])
+    along_k = _vector(c["bk"], p.k, c["vector"])
+    along_m = _vector(c["ti"] * c["ri"], p.m, c["vector"])
+    along_n = _vector(c["tj"] * c["rj"], p.n, c["vector"])
+    rows = _quads("i", c["ri"], c["ti"], c["bk"], not p.ta)
+    columns = _quads("j", c["rj"], c["tj"], c["bk"], p.tb)
     (a, z, _), (b, y, _) = operands(p).values()
-    s.stage_in(a, at=ko, scope="shared", vector=along_m if p["ta"] else along_k,
-               layout=f"{z}k, i -> {z}k, {rows}" if p["ta"] else f"{z}i, k -> {z}k, {rows}")  # fmt: skip
-    s.stage_in(b, at=ko, scope="shared", vector=along_k if p["tb"] else along_n,
-               layout=f"{y}j, k -> {y}k, {columns}" if p["tb"] else f"{y}k, j -> {y}k, {columns}")  # fmt: skip
+    s.stage_in(a, at=ko, scope="shared", vector=along_m if p.ta else along_k,
+               layout=f"{z}k, i -> {z}k, {rows}" if p.ta else f"{z}i, k -> {z}k, {rows}")  # fmt: skip
+    s.stage_in(b, at=ko, scope="shared", vector=along_k if p.tb else along_n,
+               layout=f"{y}j, k -> {y}k, {columns}" if p.tb else f"{y}k, j -> {y}k, {columns}")  # fmt: skip
     join_operands(s, p)
     if c["fragments"]:
         for given, tile, axis in (
-            (operands(p)["a"], c["ri"], 1 if p["ta"] else 0),
-            (operands(p)["b"], c["rj"], 0 if p["tb"] else 1),
+            (operands(p)["a"], c["ri"], 1 if p.ta else 0),
+            (operands(p)["b"], c["rj"], 0 if p.tb else 1),
         ):
             fragment = s.stage_in(f"{given.name}_shared", at=ki, scope="register")
             if tile % 4 == 0:  # four neighbours of a tile are contiguous, whichever axis comes last
@@ -135,14 +136,14 @@ def _vector(tile: int, extent: int, wanted: int) -> int | None:
     return None
 
 
-def _gpu_space(p: Mapping[str, Any], target: Target) -> Space:
+def _gpu_space(p: Gemm, target: Target) -> Space:
     from tensorir.tune.space import Space
 
     def threads(c: Mapping[str, Any]) -> bool:
         return c["ti"] * c["tj"] in (64, 128, 256)
 
     def tile_bytes(c: Mapping[str, Any]) -> int:
-        return int(element_bytes(p) * c["depth"] * c["bk"] * (c["ti"] * c["ri"] + c["tj"] * c["rj"]))
+        return int(p.element_bytes * c["depth"] * c["bk"] * (c["ti"] * c["ri"] + c["tj"] * c["rj"]))
 
     def shared(c: Mapping[str, Any]) -> bool:
         return tile_bytes(c) <= target.shared_optin_bytes
@@ -154,15 +155,15 @@ def _gpu_space(p: Mapping[str, Any], target: Target) -> Space:
         return bool(c["ri"] * c["rj"] * c["bk"] <= 1024)
 
     def grid(c: Mapping[str, Any]) -> bool:
-        rows, columns = -(-p["m"] // (c["ti"] * c["ri"])), -(-p["n"] // (c["tj"] * c["rj"]))
-        return has_room(target, p["batch"], rows, columns)
+        rows, columns = -(-p.m // (c["ti"] * c["ri"])), -(-p.n // (c["tj"] * c["rj"]))
+        return has_room(target, p.batch, rows, columns)
 
     where = {"threads": threads, "shared": shared, "registers": registers, "unrolled": unrolled}
-    if p["batch"] * p["m"] * p["n"] > target.max_grid[0]:
+    if p.batch * p.m * p.n > target.max_grid[0]:
         where["grid"] = grid
     if in_groups(p):
         where["groups"] = lambda c: of_one_group(p, c["ti"] * c["ri"])
-    big = p["m"] >= 256 and p["n"] >= 256
+    big = p.m >= 256 and p.n >= 256
     tile = 8 if big else 4
     wanted = dict(ti=16, tj=16, ri=tile, rj=tile, bk=8 if big else 16, vector=4, fragments=1, depth=2)
     smaller = [{**wanted, "ri": n} for n in (8, 4, 2, 1) if n < tile]

@@ -13,24 +13,12 @@ from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_int, plain_ints, wrong
 from tensorir.expr.compute import placeholder
 from tensorir.ir.dtypes import dtype_of, is_float
-from tensorir.ops.common import (
-    Config,
-    accumulator,
-    activate,
-    flags,
-    need_precision,
-    out_dtype,
-    out_stage,
-    positive,
-    product_room,
-    result_type,
-    vector_lanes,
-)
+from tensorir.ops.common import Config, activate, flags, need_precision, out_dtype, out_stage, positive
 from tensorir.ops.gemm_blocks import join_operands
 from tensorir.ops.gemm_cpu import register_tile
 from tensorir.ops.gemm_gpu import gpu_templates
-from tensorir.ops.model import on_core
 from tensorir.ops.operators import OPERATORS
+from tensorir.ops.problems import Gemm, accumulator, result_type
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -61,9 +49,7 @@ def grouped_matmul(m: int = 2048, n: int = 512, k: int = 512, groups: int = 8, a
     flags(params, ("tb",))
     need_precision("grouped-matmul", precision, dtype)
     need_align(align)
-    # what templates of matmul ask for besides
-    shape = {**params, "precision": precision, "batch": 1, "ta": False}
-    shape |= dict(bias=False, alpha=False, beta=False)
+    shape = Gemm(m=m, n=n, k=k, groups=groups, align=align, tb=tb, dtype=dtype, act=act, precision=precision)
     if precision != "fp32":
         params["precision"] = precision
     a = placeholder((m, k), dtype, name="a")
@@ -76,7 +62,7 @@ def grouped_matmul(m: int = 2048, n: int = 512, k: int = 512, groups: int = 8, a
         "grouped_matmul", nn.convert(out, result_type(dtype), name="out") if wide == "float32" else out,
         templates={
             "cpu_rows": Template(
-                lambda s, c: cpu_rows(s, c, on_core(shape, s.target)), lambda t: cpu_space(on_core(shape, t)), ("cpu",)
+                lambda s, c: cpu_rows(s, c, shape.on(s.target)), lambda t: cpu_space(shape.on(t)), ("cpu",)
             ),
             **gpu_templates(shape),
         },
@@ -123,22 +109,22 @@ def blocks_of(sizes: Any, align: int = 128, m: int | None = None) -> tuple[np.nd
     return table, (np.cumsum(blocks) - blocks) * align
 
 
-def reference(p: Mapping[str, Any], a: np.ndarray, b: np.ndarray, group: np.ndarray) -> np.ndarray:
+def reference(p: Gemm, a: np.ndarray, b: np.ndarray, group: np.ndarray) -> np.ndarray:
     """The product in float64 (integers exactly)."""
-    kind = np.float64 if is_float(p["dtype"]) else np.int64
+    kind = np.float64 if is_float(p.dtype) else np.int64
     x, y = np.asarray(a).astype(kind), np.asarray(b).astype(kind)
-    y = np.swapaxes(y, -1, -2) if p["tb"] else y
-    c = np.zeros((p["m"], p["n"]), kind)
+    y = np.swapaxes(y, -1, -2) if p.tb else y
+    c = np.zeros((p.m, p.n), kind)
     for block, g in enumerate(np.asarray(group).tolist()):
-        rows = slice(block * p["align"], (block + 1) * p["align"])
-        if 0 <= g < p["groups"]:
+        rows = slice(block * p.align, (block + 1) * p.align)
+        if 0 <= g < p.groups:
             c[rows] = x[rows] @ y[g]
-    return activate(c, p["act"]).astype(out_dtype(p["dtype"], p["act"]))
+    return activate(c, p.act).astype(out_dtype(p.dtype, p.act))
 
 
-def cpu_rows(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
+def cpu_rows(s: Schedule, c: Config, p: Gemm) -> Schedule:
     """A block computes ``rows`` rows, in register tiles of ``tile`` x ``vectors``; b is read where it is stored."""
-    out, lanes = out_stage(s, "c"), vector_lanes(p)
+    out, lanes = out_stage(s, "c"), p.vector_lanes
     ib, i, i1 = s.split(f"{out}.i", [None, c["rows"] // c["tile"], c["tile"]])
     j, jh, jl = s.split(f"{out}.j", [None, c["vectors"], lanes])
     s.reorder(ib, j, i, i1, jh, jl).bind(ib, "block.x")
@@ -148,17 +134,17 @@ def cpu_rows(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     return s.unroll(i1).unroll(jh).vectorize(jl)
 
 
-def cpu_space(p: Mapping[str, Any]) -> Space:
+def cpu_space(p: Gemm) -> Space:
     """The tiles that fit in registers, whose rows are of one group."""
     from tensorir.tune.space import Space
 
     def registers(c: Mapping[str, Any]) -> bool:
-        return bool((c["tile"] + 1) * c["vectors"] * product_room(p) < p["registers"])
+        return bool((c["tile"] + 1) * c["vectors"] * p.product_room < p.registers)
 
     return Space(
         where={"registers": registers},
-        default=dict(rows=STEP, tile=4, vectors=2 if product_room(p) == 1 else 1),
-        rows=[r for r in (STEP, 32, 64, 128) if p["align"] % r == 0],
+        default=dict(rows=STEP, tile=4, vectors=2 if p.product_room == 1 else 1),
+        rows=[r for r in (STEP, 32, 64, 128) if p.align % r == 0],
         tile=[4, 8, 2, 1],
         vectors=[2, 1, 3, 4],
     )

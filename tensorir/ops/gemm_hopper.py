@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS, first_registers
-from tensorir.ops.common import Config, leaves_in_halves
+from tensorir.ops.common import Config
 from tensorir.ops.gemm_blocks import (
     RASTER,
     SPLITS,
@@ -26,6 +26,7 @@ from tensorir.ops.gemm_blocks import (
 from tensorir.ops.gemm_blocks import bands as first_bands
 from tensorir.ops.gemm_tensor import multiplication, result_kind, store_rows, tensor_product
 from tensorir.ops.gemm_waves import Block, dealt_out, each_sums, expected_time, rests
+from tensorir.ops.problems import Gemm
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import Tiles
 
@@ -46,20 +47,20 @@ OTHER_REGISTERS = 26
 Leave = Callable[[Any, Any, Any], None]
 
 
-def warpgroups(p: Mapping[str, Any]) -> Multiplication | None:
+def warpgroups(p: Gemm) -> Multiplication | None:
     """The products of warpgroups for a matmul, None where there are none or tiles of an operand cannot be copied, or
     have rows of several groups.
     """
     m = multiplication(p)
     if m is None or m.name not in KINDS:
         return None
-    plain = m.word == 2 or (not p["ta"] and p["tb"])  # others are not stored along k
+    plain = m.word == 2 or (not p.ta and p.tb)  # others are not stored along k
     size = 4 // m.word
-    rows = p["m"] if p["ta"] else p["k"], p["k"] if p["tb"] else p["n"]
+    rows = p.m if p.ta else p.k, p.k if p.tb else p.n
     return m if plain and of_one_group(p, ROWS) and all(n * size % 16 == 0 for n in rows) else None
 
 
-def gpu_hopper(s: Schedule, c: Config, p: Mapping[str, Any], target: Target) -> Schedule:
+def gpu_hopper(s: Schedule, c: Config, p: Gemm, target: Target) -> Schedule:
     """A block of ``groups`` warpgroups computes ``64 groups rows`` x ``bn`` elements, 128 bytes of k at a time.
 
     c: ``groups``, products of 64 rows each of which has (``rows``), ``bn``, ``depth`` of the ring; ``cluster``: blocks
@@ -77,7 +78,7 @@ def gpu_hopper(s: Schedule, c: Config, p: Mapping[str, Any], target: Target) -> 
 
 
 def product_by_warpgroups(
-    s: Schedule, c: Config, p: Mapping[str, Any], of: Sums, given: Mapping[str, Operand], target: Target,
+    s: Schedule, c: Config, p: Gemm, of: Sums, given: Mapping[str, Operand], target: Target,
     leave: Leave | None = None,
 ) -> Schedule:  # fmt: skip
     """Schedule the product ``of`` two tensors, a and b as they are ``given``, as ``gpu_hopper`` says.
@@ -87,7 +88,7 @@ def product_by_warpgroups(
     """
     m = warpgroups(p)
     assert m is not None
-    size, z = 4 // m.word, "z, " if p["batch"] > 1 else ""
+    size, z = 4 // m.word, "z, " if p.batch > 1 else ""
     acc, out, _, outer, own, _ = of
     at_once = together(c)
     bi, wi, i = s.split(f"{out}.i", [None, at_once, c["rows"] * ROWS])
@@ -103,14 +104,14 @@ def product_by_warpgroups(
         leave(wi, i, j)
     elif stored_whole(c, p):
         s.stage_out(out, at=wi, scope="shared", layout=f"{z}r, x -> {z}{swizzled_rows(2)}", via="tma")
-        store_rows(s, out, [i], j, f"m{ROWS}.{result_kind(p)}.n")
+        store_rows(s, out, [i], j, f"m{ROWS}.{result_kind(p.dtype)}.n")
     s.compute_at(acc, wi)
     ko, kk, ki = s.split(f"{acc}.k", [None, ROW_BYTES // size // m.k, m.k])
     i0, i1 = s.split(f"{acc}.i", [None, ROWS])
     s.reorder(*own, ko, kk, i0, i1, f"{acc}.j", ki)
     for name, lead, _ in given.values():
         s.stage_in(name, at=ko, scope="shared", layout=f"{lead}r, x -> {lead}{swizzled_rows(size)}", via="tma")
-    orders = ("t" if p["ta"] else "n") + ("t" if p["tb"] else "n")
+    orders = ("t" if p.ta else "n") + ("t" if p.tb else "n")
     s.tensorize(i1, f"wgmma.m64n{c['bn']}k{m.k}.{m.name}.{orders}").unroll(kk).unroll(i0)
     for name in [x.name for x in given.values() if x.name in s.index.stages]:
         s.compute_inline(name)  # where it is copied
@@ -129,14 +130,14 @@ def together(c: Mapping[str, Any]) -> int:
     return 1 if c["pingpong"] else int(c["groups"])
 
 
-def stored_whole(c: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
+def stored_whole(c: Mapping[str, Any], p: Gemm) -> bool:
     """Whether results leave in whole tiles: those of 16 bits, which a warp would write in halves of sectors."""
     return bool(c["splits"] == 1 and halves_in_rows(c, p))
 
 
-def halves_in_rows(c: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
+def halves_in_rows(c: Mapping[str, Any], p: Gemm) -> bool:
     """Whether results have 16 bits and rows that tiles of them may be copied to."""
-    return bool(leaves_in_halves(p) and p["n"] % 8 == 0 and c["bn"] % 64 == 0)
+    return bool(p.leaves_in_halves and p.n % 8 == 0 and c["bn"] % 64 == 0)
 
 
 def swizzled_rows(size: int) -> str:
@@ -145,19 +146,19 @@ def swizzled_rows(size: int) -> str:
     return f"x/{row}, r, x/{piece}%8 ^ r%8, x%{piece}"
 
 
-def resident(s: Schedule, c: Config, p: Mapping[str, Any], outer: list[Any], target: Target) -> Any:
+def resident(s: Schedule, c: Config, p: Gemm, outer: list[Any], target: Target) -> Any:
     """The loop over blocks: one for each tile, or as many as there is room for, each of which walks several."""
     rows, columns = _tiles(c, p)
     tile = walked(s, c["raster"], outer)
     room = max(1, multiprocessors(target) // c["cluster"])
-    if c["resident"] and (rows * columns * p["batch"] * c["splits"] > room or c["pingpong"]):
+    if c["resident"] and (rows * columns * p.batch * c["splits"] > room or c["pingpong"]):
         _, tile = s.split(tile, [None, room])
     return tile
 
 
-def _tiles(c: Config, p: Mapping[str, Any]) -> tuple[int, int]:
+def _tiles(c: Config, p: Gemm) -> tuple[int, int]:
     """Tiles of a block, or of a cluster, along the rows and along the columns of the result."""
-    return -(-p["m"] // _rows(c)), -(-p["n"] // c["bn"])
+    return -(-p.m // _rows(c)), -(-p.n // c["bn"])
 
 
 def hopper_block(c: Config) -> Block:
@@ -170,7 +171,7 @@ def _rows(c: Config) -> int:
     return int(ROWS * c["rows"] * together(c) * c["cluster"])
 
 
-def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
+def hopper_space(p: Gemm, target: Target) -> Space:
     """The tiles that fit: registers of a thread, shared memory of a block."""
     from tensorir.tune.space import Space
 
@@ -190,11 +191,11 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
         return sums_fit(c["groups"], c["rows"], c["bn"])
 
     def panels(c: Mapping[str, Any]) -> bool:
-        return bool(p["tb"] or c["bn"] % (ROW_BYTES * m.word // 4) == 0)
+        return bool(p.tb or c["bn"] % (ROW_BYTES * m.word // 4) == 0)
 
     def turns(c: Mapping[str, Any]) -> bool:
         """Several tiles for each of the warpgroups in ping-pong, and several of these; parts of sums are none."""
-        tiles = math.prod(_tiles(c, p)) * p["batch"] * c["cluster"]
+        tiles = math.prod(_tiles(c, p)) * p.batch * c["cluster"]
         several = c["resident"] and c["groups"] > 1 and tiles > multiprocessors(target)
         return not c["pingpong"] or bool(several and c["splits"] == 1 and not c["rest"])
 
@@ -206,13 +207,13 @@ def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
 
     def sensible(c: Mapping[str, Any]) -> bool:
         rows = together(c) * c["rows"] * ROWS * c["cluster"]
-        return bool((rows == ROWS or rows // 2 < p["m"]) and (c["bn"] == 64 or c["bn"] // 2 < p["n"]))
+        return bool((rows == ROWS or rows // 2 < p.m) and (c["bn"] == 64 or c["bn"] // 2 < p.n))
 
-    large = min(p["m"], p["n"]) >= 2048
-    default = dict(groups=2, bn=256 if large else 128, depth=4) if p["m"] > ROWS else dict(groups=1, bn=64, depth=6)
-    if p["m"] > ROWS and p["n"] <= 64:
+    large = min(p.m, p.n) >= 2048
+    default = dict(groups=2, bn=256 if large else 128, depth=4) if p.m > ROWS else dict(groups=1, bn=64, depth=6)
+    if p.m > ROWS and p.n <= 64:
         default["bn"] = 64
-    if large and leaves_in_halves(p):  # next to their results
+    if large and p.leaves_in_halves:  # next to their results
         default["depth"] = 3
     default |= dict(rows=1, cluster=2 if large else 1, raster=1, resident=1, splits=1, atomic=0, rest=0, pingpong=0)
     alone = {**default, "cluster": 1}

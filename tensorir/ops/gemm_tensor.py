@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import MULTIPLICATIONS, NARROW, Multiplication, loads_rows, rows_shape
 from tensorir.intrin.stmatrix import COLUMNS
-from tensorir.ops.common import Config, leaves_in_halves, result_type
+from tensorir.ops.common import Config
 from tensorir.ops.gemm_blocks import (
     EARLIER,
     RASTER,
@@ -26,6 +26,7 @@ from tensorir.ops.gemm_blocks import (
     parts,
 )
 from tensorir.ops.gemm_waves import Block, dealt_out, each_sums, expected_time, rests
+from tensorir.ops.problems import Gemm, Problem, result_type
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import Product, Tiles
 
@@ -41,7 +42,7 @@ FLOATS_OF_8 = {"float8_e4m3": "e4m3", "float8_e5m2": "e5m2"}
 """Likewise, from sm_89 on; gradients of convolutions with respect to filters do not have them there."""
 
 
-def multiplication(p: Mapping[str, Any], target: Target | None = None) -> Multiplication | None:
+def multiplication(p: Problem, target: Target | None = None) -> Multiplication | None:
     """The instructions for a matmul, of the first kind of tensor cores that have them all or those of a target; None
     where there are none.
     """
@@ -51,19 +52,19 @@ def multiplication(p: Mapping[str, Any], target: Target | None = None) -> Multip
     return MULTIPLICATIONS[name] if name else None
 
 
-def least_target(p: Mapping[str, Any]) -> str:
+def least_target(p: Problem) -> str:
     """The first architecture whose tensor cores multiply these types."""
     name = kind_of(p) or ""
     return NARROW[name].needs if name in NARROW else MULTIPLICATIONS[name].needs
 
 
-def kind_of(p: Mapping[str, Any]) -> str | None:
+def kind_of(p: Problem) -> str | None:
     """The instructions' name for the type and precision of a product; None where there are none."""
-    precision = p.get("precision", "") if p["dtype"] == "float32" else ""
-    return KINDS.get((p["dtype"], precision)) or FLOATS_OF_8.get(p["dtype"])
+    precision = p.precision if p.dtype == "float32" else ""
+    return KINDS.get((p.dtype, precision)) or FLOATS_OF_8.get(p.dtype)
 
 
-def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
+def gpu_tensor(s: Schedule, c: Config, p: Gemm) -> Schedule:
     """Both operands staged in shared memory per ``bk``, each warp multiplies ``wm`` x ``wn``.
 
     c: ``bm`` x ``bn`` of a block and ``wm`` x ``wn`` of a warp, ``bk``, ``depth`` of the pipeline, of which copies are
@@ -75,7 +76,7 @@ def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     return join_operands(s, p)
 
 
-def product_on_cores(s: Schedule, c: Config, p: Mapping[str, Any], of: Sums, given: Mapping[str, Operand]) -> Schedule:
+def product_on_cores(s: Schedule, c: Config, p: Gemm, of: Sums, given: Mapping[str, Operand]) -> Schedule:
     """Schedule the product ``of`` two tensors, a and b as they are ``given``, as ``gpu_tensor`` says.
 
     p: its ``m``, ``n``, ``k`` and ``batch``, whether the operands are stored turned, ``ta`` and ``tb``, their type
@@ -88,11 +89,11 @@ def product_on_cores(s: Schedule, c: Config, p: Mapping[str, Any], of: Sums, giv
     bj, wj, j = s.split(f"{out}.j", [None, c["bn"] // c["wn"], c["wn"]])
     s.reorder(*outer, bi, bj, wi, wj, i, j)
     s.bind(wi, "warp.y").bind(wj, "warp.x")
-    z = "z, " if p["batch"] > 1 else ""
+    z = "z, " if p.batch > 1 else ""
     if staged_out(c, p):
         s.stage_out(out, at=bj, scope="shared", vector=8, layout=f"{z}r, x -> {z}{OUT_ROWS}")
         if s.target.has("sm_90"):
-            store_rows(s, out, [i], j, f"m16.{result_kind(p)}.n")
+            store_rows(s, out, [i], j, f"m16.{result_kind(p.dtype)}.n")
     bind_blocks(s, c, [*outer, bi, bj])
     s.compute_at(acc, wj)
     inner = [2] if m.halves == 1 else []  # instructions for what ldmatrix loads at once
@@ -100,10 +101,10 @@ def product_on_cores(s: Schedule, c: Config, p: Mapping[str, Any], of: Sums, giv
     i0, i1 = s.split(f"{acc}.i", [None, 16])
     j0, j1 = s.split(f"{acc}.j", [None, 8])
     s.reorder(*own, ko, ki, *halves, i0, j0, i1, j1, kk)
-    orders = {"a": "t" if p["ta"] else "n", "b": "t" if p["tb"] else "n"}
+    orders = {"a": "t" if p.ta else "n", "b": "t" if p.tb else "n"}
     copies = {}
-    for operand, turned, tile, extent in (("a", p["ta"], c["bm"], p["m"]), ("b", not p["tb"], c["bn"], p["n"])):
-        row, whole = (tile, extent) if turned else (c["bk"], p["k"])
+    for operand, turned, tile, extent in (("a", p.ta, c["bm"], p.m), ("b", not p.tb, c["bn"], p.n)):
+        row, whole = (tile, extent) if turned else (c["bk"], p.k)
         at_once, (name, lead, _) = loads_rows(m, operand, orders[operand]), given[operand]
         x = swizzled(row, m) if at_once else _spread(row, m)
         vector = vector_of(row, whole, m)
@@ -125,25 +126,25 @@ OUT_ROWS = "x/64, r, x/8%8 ^ r%8, x%8"
 """Storage of 16-bit results in shared memory, so that neither pairs of them nor eight meet bank conflicts."""
 
 
-def staged_out(c: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
+def staged_out(c: Mapping[str, Any], p: Gemm) -> bool:
     """Whether results leave by way of shared memory: those of 16 bits, of which a warp holds halves of sectors."""
     return bool(stageable(p) and c["staged"] and c["splits"] == 1)
 
 
-def stageable(p: Mapping[str, Any]) -> bool:
+def stageable(p: Gemm) -> bool:
     """Whether results have 16 bits and rows of whole vectors."""
-    return p["n"] % 8 == 0 and leaves_in_halves(p)
+    return p.n % 8 == 0 and p.leaves_in_halves
 
 
-def tensor_product(p: Mapping[str, Any]) -> Product:
+def tensor_product(p: Gemm) -> Product:
     """A matmul as the model of kernels knows it."""
     m = multiplication(p)
     assert m is not None
     size = 4 // m.word
-    kind = "f8" if p["dtype"] in FLOATS_OF_8 else {1: "s8", 2: "f16", 4: "tf32"}[size]
-    terms = 3 if p["precision"] == "3xtf32" else 1
-    out = 2 if leaves_in_halves(p) else 4
-    return Product(*each_product(p), kind, size, out, terms, bool(p["beta"]), p.get("apart", 1.0))
+    kind = "f8" if p.dtype in FLOATS_OF_8 else {1: "s8", 2: "f16", 4: "tf32"}[size]
+    terms = 3 if p.precision == "3xtf32" else 1
+    out = 2 if p.leaves_in_halves else 4
+    return Product(*each_product(p), kind, size, out, terms, bool(p.beta), p.apart)
 
 
 def tensor_block(c: Mapping[str, Any]) -> Block:
@@ -176,9 +177,9 @@ def store_rows(s: Schedule, out: str, rows: Sequence[Any], columns: Any, tile: s
     s.tensorize(copy.axes[-len(parts)], f"stmatrix.{tile}")
 
 
-def result_kind(p: Mapping[str, Any]) -> str:
-    """The instructions' name for the type of results of 16 bits."""
-    return KINDS[result_type(p["dtype"]), ""]
+def result_kind(dtype: str) -> str:
+    """The instructions' name for the type of results of products of ``dtype``, of 16 bits."""
+    return KINDS[result_type(dtype), ""]
 
 
 def vector_of(tile: int, extent: int, m: Multiplication) -> int | None:
@@ -211,7 +212,7 @@ def _spread(row: int, m: Multiplication) -> str:
     return "x/8 ^ r%4, x%8"
 
 
-def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
+def tensor_space(p: Gemm, target: Target) -> Space:
     """The tiles that fit: registers of a thread, shared memory of a block, whole warps."""
     from tensorir.tune.space import Space
 
@@ -234,13 +235,13 @@ def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
         return bool(c["wm"] * c["wn"] <= 64 * 64)
 
     def sensible(c: Mapping[str, Any]) -> bool:
-        return all(c[t] <= 64 or c[t] // 2 < p[x] for t, x in (("bm", "m"), ("bn", "n")))
+        return all(c[t] <= 64 or c[t] // 2 < extent for t, extent in (("bm", p.m), ("bn", p.n)))
 
     def ahead(c: Mapping[str, Any]) -> bool:
         return bool(c["depth"] >= 2 if c["in_flight"] else c["depth"] <= 2)  # registers hold one tile
 
     def tiles(c: Mapping[str, Any]) -> tuple[int, int]:
-        return -(-p["m"] // c["bm"]), -(-p["n"] // c["bn"])
+        return -(-p.m // c["bm"]), -(-p.n // c["bn"])
 
     def whole(c: Mapping[str, Any]) -> bool:
         return banded(c, *tiles(c), target)
@@ -248,13 +249,13 @@ def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
     def split(c: Mapping[str, Any]) -> bool:
         return dealt_out(c, p, tensor_block(c), c["bk"], target)
 
-    least, bytes_of_k = min(p["m"], p["n"]), [64, 128, 32]
+    least, bytes_of_k = min(p.m, p.n), [64, 128, 32]
     default = dict(bm=128, bn=128, wm=64, wn=32) if least >= 512 else dict(bm=64, bn=64, wm=32, wn=32)
     if least >= 2048:
         default = dict(bm=256, bn=128, wm=64, wn=64)
     if not cp_async:
         default = dict(bm=128, bn=128, wm=64, wn=32) if least >= 512 else default
-    wide = 128 if p["n"] > 64 else 64
+    wide = 128 if p.n > 64 else 64
     narrow = [dict(bm=n, bn=wide, wm=min(n, 64), wn=32) for n in (128, 64, 32, 16)]
     default = dict(first_of_one_group(p, lambda c: c["bm"], [default, *narrow]))
     copies = dict(depth=4, in_flight=1) if cp_async else dict(depth=2, in_flight=0)

@@ -24,6 +24,7 @@ from tensorir.ops.gemm_blocks import (
     parts,
 )
 from tensorir.ops.gemm_waves import Block, dealt_out, each_sums, expected_time, rests
+from tensorir.ops.problems import Gemm
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import Product, Tiles
 
@@ -37,7 +38,7 @@ QUAD = 4
 """Neighbours that one access of 16 bytes brings."""
 
 
-def gpu_warp(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
+def gpu_warp(s: Schedule, c: Config, p: Gemm) -> Schedule:
     """Both operands staged in shared memory per ``bk``, k outermost; a warp makes ``li ri`` rows by ``lj rj`` columns.
 
     Its lanes are a grid of ``li`` x ``lj``, each holds ``ri`` x ``rj`` sums as quads that are apart, so that what a
@@ -52,9 +53,7 @@ def gpu_warp(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
     return join_operands(s, p)
 
 
-def product_in_threads(
-    s: Schedule, c: Config, p: Mapping[str, Any], of: Sums, given: Mapping[str, Operand]
-) -> Schedule:
+def product_in_threads(s: Schedule, c: Config, p: Gemm, of: Sums, given: Mapping[str, Operand]) -> Schedule:
     """Schedule the product ``of`` two tensors, a and b as they are ``given``, as ``gpu_warp`` says.
 
     p: its ``m``, ``n``, ``k`` and ``batch``, and whether the operands are stored turned, ``ta`` and ``tb``
@@ -72,11 +71,11 @@ def product_in_threads(
     ko, ki = s.split(f"{acc}.k", [None, c["bk"]])
     s.reorder(*own, ko, ki, f"{acc}.i", f"{acc}.j")
     for operand, axis, turned, tile, extent in (
-        ("a", "i", not p["ta"], c["wi"] * wm, p["m"]),
-        ("b", "j", p["tb"], c["wj"] * wn, p["n"]),
+        ("a", "i", not p.ta, c["wi"] * wm, p.m),
+        ("b", "j", p.tb, c["wj"] * wn, p.n),
     ):
         name, z, together = given[operand]
-        row, whole = (c["bk"], p["k"]) if turned else (tile, extent)
+        row, whole = (c["bk"], p.k) if turned else (tile, extent)
         lanes = next((n for n in (QUAD, 2) if row % n == 0 and (together or whole) % n == 0), None)
         order = f"{axis}, k" if turned else f"k, {axis}"
         stored = f"{z}{order} -> {z}k, {_column(axis, c, turned)}"
@@ -105,9 +104,9 @@ def warp_block(c: Mapping[str, Any]) -> Block:
     return c["wi"] * c["li"] * c["ri"], c["wj"] * 32 // c["li"] * c["rj"]
 
 
-def warp_product(p: Mapping[str, Any]) -> Product:
+def warp_product(p: Gemm) -> Product:
     """A matmul as the model of kernels knows it."""
-    return Product(*each_product(p), "f32", 4, 4, adds=bool(p["beta"]))
+    return Product(*each_product(p), "f32", 4, 4, adds=bool(p.beta))
 
 
 def warp_tiles(c: Mapping[str, Any]) -> Tiles:
@@ -117,7 +116,7 @@ def warp_tiles(c: Mapping[str, Any]) -> Tiles:
     return Tiles("threads", bm, bn, c["bk"], c["ri"], c["rj"], c["depth"], copies, **order)
 
 
-def warp_space(p: Mapping[str, Any], target: Target) -> Space:
+def warp_space(p: Gemm, target: Target) -> Space:
     """The tiles that fit: registers of a thread, shared memory of a block, loops that are written out."""
     from tensorir.tune.space import Space
 
@@ -140,13 +139,13 @@ def warp_space(p: Mapping[str, Any], target: Target) -> Space:
         return bool(c["ri"] * c["rj"] * c["bk"] <= 2048)
 
     def sensible(c: Mapping[str, Any]) -> bool:
-        return bool((rows(c) <= 64 or rows(c) // 2 < p["m"]) and (columns(c) <= 64 or columns(c) // 2 < p["n"]))
+        return bool((rows(c) <= 64 or rows(c) // 2 < p.m) and (columns(c) <= 64 or columns(c) // 2 < p.n))
 
     def ahead(c: Mapping[str, Any]) -> bool:
         return bool(c["depth"] >= 2 if c["in_flight"] else c["depth"] <= 2)  # registers hold one tile
 
     def tiles(c: Mapping[str, Any]) -> tuple[int, int]:
-        return -(-p["m"] // rows(c)), -(-p["n"] // columns(c))
+        return -(-p.m // rows(c)), -(-p.n // columns(c))
 
     def whole(c: Mapping[str, Any]) -> bool:
         return banded(c, *tiles(c), target)
@@ -157,13 +156,13 @@ def warp_space(p: Mapping[str, Any], target: Target) -> Space:
     # a multiprocessor from 8.6 on issues one instruction for each multiply-add: larger tiles leave more of them
     wide = target.sm >= 86
     default = dict(li=8, ri=4, rj=4, wi=2, wj=2, bk=16)
-    if min(p["m"], p["n"]) >= 256:
+    if min(p.m, p.n) >= 256:
         default = dict(li=8, ri=8, rj=8, wi=2, wj=4, bk=8)
-        if wide and min(p["m"], p["n"]) >= 1024:
+        if wide and min(p.m, p.n) >= 1024:
             default = dict(li=4, ri=8, rj=16, wi=4, wj=2, bk=8)
     few = dict(ri=4, rj=4, wi=1, wj=2, bk=16)
-    if p["m"] <= 32 or p["n"] <= 32:
-        default = dict(li=8 if p["m"] > 16 else 4, **few)
+    if p.m <= 32 or p.n <= 32:
+        default = dict(li=8 if p.m > 16 else 4, **few)
     smaller = dict(li=8, ri=4, rj=8, wi=2, wj=2, bk=16), dict(li=8, **few), dict(li=4, **few)
     default = dict(first_of_one_group(p, rows, [default, *smaller]))
     where = {"warps": warps, "shared": shared, "registers": registers, "unrolled": unrolled, "sensible": sensible,

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensorir.ops.common import Config, divisors_near, product_room, vector_lanes
-from tensorir.target import Target
+from tensorir.ops.common import Config, divisors_near
+from tensorir.ops.problems import Conv, Problem
 
 if TYPE_CHECKING:
     from tensorir.tune.legal import Predicate
@@ -31,23 +31,18 @@ SPARE = 4
 """Vector registers that hold no sums: what is loaded of both operands."""
 
 
-def on_core(shape: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    """``shape`` with what schedules and spaces ask of a core: its ``registers`` and their ``vector_bytes``."""
-    return {**shape, "registers": target.registers, "vector_bytes": target.vector_bytes}
-
-
-def channel_lanes(shape: Mapping[str, Any]) -> int:
+def channel_lanes(shape: Conv) -> int:
     """Lanes of one vector of the input's channels in a strip: few channels are not spread over a wide one."""
-    lanes = vector_lanes(shape)
-    while lanes > 4 and lanes // 2 >= shape["c"]:
+    lanes = shape.vector_lanes
+    while lanes > 4 and lanes // 2 >= shape.c:
         lanes //= 2
     return lanes
 
 
-def most_pixels(shape: Mapping[str, Any]) -> int:
+def most_pixels(shape: Problem) -> int:
     """Rows of the largest register tile of one panel's width; products of integers need room as well."""
-    vectors = PANEL // vector_lanes(shape) * product_room(shape)
-    return max(1, (int(shape["registers"]) - SPARE) // vectors)
+    vectors = PANEL // shape.vector_lanes * shape.product_room
+    return max(1, (int(shape.registers) - SPARE) // vectors)
 
 
 def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> float:
@@ -57,13 +52,13 @@ def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> f
     return more * step(least + 1) + (tiles - more) * step(least)
 
 
-def panel_step(shape: Mapping[str, Any], pitch: int = 0) -> Callable[[int], float]:
+def panel_step(shape: Problem, pitch: int = 0) -> Callable[[int], float]:
     """Cycles of one step of the reduction for some pixels, ``pitch`` bytes apart, by one panel.
 
     Beyond ``most_pixels`` sums leave the registers.
     """
     most = most_pixels(shape)
-    load = 0.2 if vector_lanes(shape) == PANEL else 0.0  # of the panel; with two vectors a panel it overlaps
+    load = 0.2 if shape.vector_lanes == PANEL else 0.0  # of the panel; with two vectors a panel it overlaps
 
     def step(pixels: int) -> float:
         return (max(pixels, 4) + load) * (1.0 if pixels <= most else 1.6) * crowding(pixels, pitch)
@@ -81,7 +76,7 @@ def crowding(rows: int, pitch: int) -> float:
     return 1.0 + 0.1 * max(0, rows - lines)
 
 
-def tile_sizes(shape: Mapping[str, Any], extent: int) -> list[int]:
+def tile_sizes(shape: Problem, extent: int) -> list[int]:
     """Rows of register tiles of one panel's width that are worth a try for so many rows, the usual ones first."""
     most = min(most_pixels(shape), max(extent, 2))
     return [v for v in (14, 12, 8, 10, 7, 20, 28, 6, 5, 4, 3, 2) if v <= most][:8] or [1]
