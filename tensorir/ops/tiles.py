@@ -1,0 +1,127 @@
+"""Configurations of templates: which knobs there are, what they mean for a problem, and which of them are legal.
+
+The class of a template's configurations says all that its space is made of: knobs with their values, rules that legal
+configurations keep, and what they take of a device. A tile reads the knobs that it is asked about and no others, so
+that a rule is judged as soon as those that it reads are fixed (``tune.legal``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
+
+from tensorir.ops.problems import Problem
+from tensorir.target import Target
+
+if TYPE_CHECKING:
+    from tensorir.tune.legal import Predicate
+    from tensorir.tune.space import Space
+
+Value = TypeVar("Value")
+P = TypeVar("P", bound=Problem)
+Config = Mapping[str, Any]
+Knobs = Mapping[str, Sequence[Any]]
+Rule = Callable[[Any], bool]
+
+
+class Knob(Generic[Value]):
+    """A field of a configuration, by its name there, and the values that it may have, the one to try first in front."""
+
+    def __init__(self, *values: Value) -> None:
+        self.values = values
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, tile: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, tile: Tile[Any], owner: type) -> Value: ...
+
+    def __get__(self, tile: Tile[Any] | None, owner: type) -> Self | Value:
+        return self if tile is None else tile.config[self.name]
+
+
+class Tile(Generic[P]):
+    """A configuration for the problem ``p`` on a target: what a block computes at a time.
+
+    rules: what legal configurations keep, named after the functions
+    """
+
+    rules: ClassVar[Sequence[Rule]] = ()
+
+    def __init__(self, config: Config, p: P, target: Target) -> None:
+        self.config, self.p, self.target = config, p, target
+
+    def but(self, p: P | None = None, **changed: object) -> Self:
+        """The same with other values of some knobs, or for another problem."""
+        return type(self)({**self.config, **changed}, p or self.p, self.target)
+
+    @classmethod
+    def knobs(cls, p: P, target: Target) -> dict[str, Sequence[Any]]:
+        """Every knob with its values; a subclass tells those that depend on the problem or the target."""
+        return {name: knob.values for name, knob in vars(cls).items() if isinstance(knob, Knob)}
+
+    @classmethod
+    def where(cls, p: P, target: Target) -> dict[str, Predicate]:
+        """The rules, as a space asks them."""
+
+        def asked(rule: Rule) -> Predicate:
+            return lambda c: rule(cls(c, p, target))
+
+        return {rule.__name__: asked(rule) for rule in cls.rules}
+
+    @property
+    def operand_bytes(self) -> int:
+        """Shared memory for what a block stages of operands."""
+        return 0
+
+    @property
+    def result_bytes(self) -> int:
+        """Shared memory for results on their way out, next to operands."""
+        return 0
+
+    @property
+    def sides(self) -> tuple[tuple[int, int, int], ...]:
+        """A block's extents: each with one that is never too large, and how much there is along it."""
+        return ()
+
+    def shared(self) -> bool:
+        """Whether a block has shared memory for what it stages; results are asked about where operands fit."""
+        operands, room = self.operand_bytes, self.target.shared_optin_bytes
+        return operands <= room and operands + self.result_bytes <= room
+
+    def sensible(self) -> bool:
+        """Whether no block is twice as large as what there is."""
+        return all(tile <= least or tile // 2 < extent for tile, least, extent in self.sides)
+
+
+def legal(knobs: Knobs, where: Mapping[str, Predicate]) -> Iterator[dict[str, Any]]:
+    """The legal configurations one by one, in the order of the knobs' values, last knob fastest."""
+    for values in itertools.product(*knobs.values()):
+        c = dict(zip(knobs, values, strict=True))
+        if all(test(c) for test in where.values()):
+            yield c
+
+
+def cheapest(knobs: Knobs, where: Mapping[str, Predicate], cost: Callable[[Config], Any], enough: float = -math.inf
+             ) -> dict[str, Any] | None:  # fmt: skip
+    """The legal configuration of least cost, the first of equals, or the first whose cost is ``enough``."""
+    best: tuple[Any, dict[str, Any]] | None = None
+    for c in legal(knobs, where):
+        price = cost(c)
+        if best is None or price < best[0]:
+            best = price, c
+            if enough > -math.inf and price <= enough:
+                break
+    return best[1] if best else None
+
+
+def space_of(tile: type[Tile[P]], p: P, target: Target, default: Config | None, **narrowed: Sequence[Any]) -> Space:
+    """The space of a tile's knobs under its rules; ``narrowed``: knobs with other values than the tile says."""
+    from tensorir.tune.space import Space  # which loading a tuned kernel has no use for
+
+    return Space(where=tile.where(p, target), default=default, **{**tile.knobs(p, target), **narrowed})
