@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from tensorir.arith.affine import Arith
 from tensorir.arith.box import side_of
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Expr, Var
-from tensorir.ops.common import Config
+from tensorir.ops.tiles import Config, cheapest
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -87,19 +86,11 @@ def _box(channels: int, part: int, tile: int) -> tuple[int, int]:
     return first, second
 
 
-def start(knobs: Mapping[str, Sequence[Any]], where: Mapping[str, Callable[[Config], bool]],
+def start(knobs: Mapping[str, Sequence[Any]], where: Mapping[str, Callable[[Config], object]],
           shared_bytes: Callable[[Config], int], wanted: Config | None = None) -> dict[str, Any] | None:  # fmt: skip
     """What a space starts with: ``wanted`` if it is legal and roomy, else the first legal configuration that is roomy,
     else the one that needs the least shared memory; None where nothing is legal.
     """
     if wanted is not None and shared_bytes(wanted) <= ROOMY and all(test(wanted) for test in where.values()):
         return dict(wanted)
-    least: tuple[int, dict[str, Any]] | None = None
-    for values in itertools.product(*knobs.values()):
-        c = dict(zip(knobs, values, strict=True))
-        if all(test(c) for test in where.values()):
-            if (nbytes := shared_bytes(c)) <= ROOMY:
-                return c
-            if least is None or nbytes < least[0]:
-                least = nbytes, c
-    return least[1] if least else None
+    return cheapest(knobs, where, lambda c: max(ROOMY, shared_bytes(c)), ROOMY)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from tensorir.api.workload import Template
 from tensorir.ops.common import Config
-from tensorir.ops.gemm_blocks import Operand, sums_of
-from tensorir.ops.gemm_warp import DTYPES, product_in_threads, warp_block, warp_space
+from tensorir.ops.gemm_blocks import Operand
+from tensorir.ops.gemm_warp import DTYPES, WarpTile
 from tensorir.ops.problems import Conv, Gemm
 from tensorir.ops.views import image_of, sums_axes
 from tensorir.tune.gpu_devices import gpu_of
@@ -103,15 +103,13 @@ def gpu_warp(s: Schedule, c: Config, shape: Conv) -> Schedule:
     as_product(s, shape, c["bk"], packed)
     nchw, p, columns = shape.nchw, product(shape, c["bk"], packed), f"{image_of(shape)}_packed"
     lead, taps, pixels = "z, " if shape.groups > 1 else "", *_neighbours(shape, packed)
-    first, second = Operand("w_packed", lead, taps), Operand(columns, lead, pixels)
+    first = Operand("w_packed", lead, taps, inlined=not is_packed(shape, packed))
+    second = Operand(columns, lead, pixels, inlined=True)
     given = {"a": first, "b": second} if nchw else {"a": second, "b": first}
-    sums = sums_of(s, c, p, c["bk"], "warp", "y", lambda out: _as_matrix(s, out, shape))
-    product_in_threads(s, c, p, sums, given)
+    tile = WarpTile(c, p, s.target)
+    tile.product(s, tile.sums(s, "y", lambda out: _as_matrix(s, out, shape)), given)
     if is_packed(shape, packed):
         _pack(s, shape, c["bk"])
-    else:
-        s.compute_inline("w_packed")
-    s.compute_inline(columns)
     return s.compute_inline("x_pad") if shape.pad else s
 
 
@@ -159,14 +157,15 @@ def conv_space(shape: Conv, target: Target) -> Space:
     from tensorir.tune.space import Space
 
     nchw, steps = shape.nchw, (8, 16, 32)
-    of = {step: warp_space(product(shape, step), target) for step in steps}
+    of = {step: WarpTile.space(product(shape, step), target) for step in steps}
     first = of[steps[0]]
 
     def told(name: str) -> Predicate:
         return lambda c: of[c["bk"]].where[name](c)
 
     def groups(c: Config) -> bool:
-        return bool(shape.groups == 1 or shape.kg % warp_block(c)[0 if nchw else 1] == 0)
+        tile = WarpTile(c, product(shape, steps[0]), target)
+        return shape.groups == 1 or shape.kg % (tile.high if nchw else tile.wide) == 0
 
     def turned(c: Config) -> bool:
         return not c["packed"] or packed_bytes(shape, c["bk"]) <= target.shared_optin_bytes

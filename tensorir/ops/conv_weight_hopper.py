@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.api.workload import Template
 from tensorir.intrin.hopper import ROWS
-from tensorir.ops.common import Config, out_stage, written_by
+from tensorir.ops.common import Config, out_stage
 from tensorir.ops.conv_im2col import STORED, gone_through, leave_in_tiles, pixels
-from tensorir.ops.gemm_blocks import Operand, Sums, part_length, sums_of
-from tensorir.ops.gemm_hopper import hopper_block, hopper_space, product_by_warpgroups, stored_whole, warpgroups
+from tensorir.ops.gemm_blocks import Operand, Sums, part_length
+from tensorir.ops.gemm_hopper import HopperTile, warpgroups
 from tensorir.ops.problems import Conv, Gemm
 from tensorir.ops.views import image_of, weight_axes
 from tensorir.tune.legal import Predicate
@@ -96,20 +96,20 @@ def gpu_hopper(s: Schedule, c: Config, shape: Conv, target: Target) -> Schedule:
     p, own, image = product(shape), ["z"] if shape.groups > 1 else [], image_of(shape)
     z = "".join(f"{v}, " for v in own)
     as_product(s, shape)
-    rows = out_stage(s, "dw") if stored_whole(c, p) else ""
+    tile = HopperTile(c, p, target)
+    rows = out_stage(s, "dw") if tile.leaves_whole else ""
     if rows:
         s.reindex(rows, "k, r, s, c -> i = k, j = (r, s, c)", {"c": STORED}, name="rows", writes="i, j")
-        out = f"{rows}.out"
-        _as_matrix(s, out, shape)
-        sums = Sums("dw", out, written_by(s, "dw"), [f"{out}.{v}" for v in own], [f"dw.{v}" for v in own], z)
+        _as_matrix(s, f"{rows}.out", shape)
+        sums = Sums.over(s, "dw", f"{rows}.out", own)
     else:
-        sums = sums_of(s, c, p, STEP, "warp", "dw", lambda out: _as_matrix(s, out, shape))
+        sums = tile.sums(s, "dw", lambda out: _as_matrix(s, out, shape))
 
     def leave(wi: Any, i: Any, j: Any) -> None:
         leave_in_tiles(s, rows, wi, i, j, shape.dtype)
 
-    given = {"a": Operand("dy_packed", z), "b": Operand(f"{image}_packed", z)}
-    product_by_warpgroups(s, c, p, sums, given, target, leave)
+    given = {"a": Operand("dy_packed", z, inlined=True), "b": Operand(f"{image}_packed", z, inlined=True)}
+    tile.product(s, sums._replace(leave=leave), given)
     return s.compute_inline(image) if shape.pad else s
 
 
@@ -124,13 +124,13 @@ def _space(shape: Conv, target: Target) -> Space:
     from tensorir.tune.space import Space
 
     p, steps = product(shape), -(-pixels(shape) // STEP)
-    of = hopper_space(p, target)
+    of = HopperTile.space(p, target)
     parts = sorted({-(-p.k // part_length(p.k, n, STEP)) for n in PARTS if n <= steps})
     knobs: dict[str, Sequence[Any]] = {**dict(zip(of.names, of.values, strict=True)), "splits": parts}
     knobs |= {"atomic": [0], "rest": [0], "bn": [n for n in of.values[of.names.index("bn")] if n % STORED == 0]}
     where = {name: test for name, test in of.where.items() if name != "panels"}
     if shape.groups > 1:
-        where["groups"] = lambda c: p.m % hopper_block(c)[0] == 0
+        where["groups"] = lambda c: p.m % HopperTile(c, p, target).high == 0
     default = _default(knobs, where, of, parts)
     return Space(where=where, default=default, **knobs).expecting(of.expected_s)
 

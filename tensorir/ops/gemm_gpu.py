@@ -1,107 +1,130 @@
-"""matmul on GPUs: shared tiles and register tiles on any, and the templates for CUDA (``gemm_warp``: warp tiles,
+"""matmul on GPUs: shared tiles and register tiles on any, and the engines for CUDA (``gemm_warp``: warp tiles,
 ``gemm_tensor``, ``gemm_hopper``: on tensor cores).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorir.api.workload import Template
 from tensorir.ops.blocks import bind_grid, has_room, start
-from tensorir.ops.common import Config, out_stage
-from tensorir.ops.gemm_blocks import first_of_one_group, in_groups, join_operands, of_one_group, operands
-from tensorir.ops.gemm_hopper import gpu_hopper, hopper_block, hopper_space, warpgroups
-from tensorir.ops.gemm_tensor import gpu_tensor, least_target, multiplication, tensor_block, tensor_space
-from tensorir.ops.gemm_warp import DTYPES as THREADED
-from tensorir.ops.gemm_warp import gpu_warp, warp_block, warp_space
-from tensorir.ops.gemm_waves import in_two
+from tensorir.ops.gemm_blocks import Engine, Operands, Sums, inline, matmul_by
+from tensorir.ops.gemm_hopper import HopperTile
+from tensorir.ops.gemm_tensor import TensorTile
+from tensorir.ops.gemm_warp import WarpTile
 from tensorir.ops.problems import Gemm
+from tensorir.ops.tiles import Knob, space_of
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
 
 if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
-    from tensorir.target import Target
     from tensorir.tune.space import Space
 
 
-def gpu_templates(shape: Gemm) -> dict[str, Template]:
+class SharedTile(Engine):
+    """Both operands staged in shared memory per ``bk``, register tiles read from there in vectors of four.
+
+    ``ti`` x ``tj`` threads of a block make ``ri`` x ``rj`` elements each; ``vector``: what copies take at once;
+    ``fragments``: what a step reads is in registers first; ``depth`` of the pipeline
+    """
+
+    ti, tj, ri, rj = Knob(16, 8, 32, 4), Knob(16, 8, 32), Knob(8, 4, 2, 1, 16), Knob(8, 4, 2, 1)
+    bk, vector, fragments, depth = Knob(8, 16, 32), Knob(4, 1), Knob(1, 0), Knob(2, 1)
+
+    @staticmethod
+    def needs(p: Gemm) -> str | None:
+        return ""
+
+    @property
+    def high(self) -> int:
+        return self.ti * self.ri
+
+    @property
+    def wide(self) -> int:
+        return self.tj * self.rj
+
+    def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
+        p, acc, out = self.p, of.stage, of.out
+        ib, it, il = s.split(f"{out}.i", [None, self.ti, self.ri])
+        jb, jt, jl = s.split(f"{out}.j", [None, self.tj, self.rj])
+        s.reorder(*of.outer, ib, jb, it, jt, il, jl)
+        bind_grid(s, of.outer, [ib], [jb])
+        s.bind(it, "thread.y").bind(jt, "thread.x")
+        s.compute_at(acc, jt)
+        ko, ki = s.split(f"{acc}.k", [None, self.bk])
+        s.reorder(*of.own, ko, ki, f"{acc}.i", f"{acc}.j")
+        copies = []
+        for operand, axis, along_k, each, threads, extent in (
+            ("a", "i", not p.ta, self.ri, self.ti, p.m),
+            ("b", "j", p.tb, self.rj, self.tj, p.n),
+        ):
+            name, z = given[operand][:2]
+            row, whole = (self.bk, p.k) if along_k else (threads * each, extent)
+            order = f"{axis}, k" if along_k else f"k, {axis}"
+            layout = f"{z}{order} -> {z}k, {_quads(axis, each, threads, self.bk, along_k)}"
+            s.stage_in(name, at=ko, scope="shared", vector=_vector(row, whole, self.vector), layout=layout)
+            copies.append((f"{name}_shared", given[operand].dims + (not along_k), each))
+        inline(s, given)
+        for copy, dim, each in copies if self.fragments else ():
+            fragment = s.stage_in(copy, at=ki, scope="register").name
+            if each % 4 == 0:  # four neighbours of a tile are contiguous, whichever axis comes last
+                _, four = s.split(f"{fragment}.ax{dim}", [None, 4])
+                own = [x for x in s.loops(fragment) if str(x).startswith(f"{fragment}.") and x != four]
+                s.reorder(*own, four).vectorize(four)
+        s.unroll(f"{acc}.i").unroll(f"{acc}.j").unroll(ki)
+        if self.rj % 4 == 0:
+            tile, lane = s.split(jl, [None, 4])
+            s.unroll(tile).vectorize(lane)
+        s.unroll(il)
+        return s.pipeline(ko, self.depth) if self.depth > 1 else s
+
+    @property
+    def operand_bytes(self) -> int:
+        return self.p.element_bytes * self.depth * self.bk * (self.high + self.wide)
+
+    def threads(self) -> bool:
+        """Whether a block has two, four or eight warps."""
+        return self.ti * self.tj in (64, 128, 256)
+
+    def registers(self) -> bool:
+        """Whether a thread has registers for its sums."""
+        return self.ri * self.rj <= 128
+
+    def unrolled(self) -> bool:
+        """Whether what is written out is not too long."""
+        return self.ri * self.rj * self.bk <= 1024
+
+    def grid(self) -> bool:
+        """Whether axes of the grid have room for the blocks."""
+        return has_room(self.target, self.p.batch, *self.tiles)
+
+    rules = (threads, Engine.shared, registers, unrolled, grid, Engine.groups_whole)
+
+    @classmethod
+    def space(cls, p: Gemm, target: Target) -> Space:
+        tile, bk = (8, 8) if p.m >= 256 and p.n >= 256 else (4, 16)
+        first = dict(ti=16, tj=16, rj=tile, bk=bk, vector=4, fragments=1, depth=2)
+        starts = [{**first, "ri": n} for n in (8, 4, 2, 1) if n <= tile]
+        wanted = next((c for c in starts if cls(c, p, target).groups_whole()), starts[-1])
+        knobs, where = cls.knobs(p, target), cls.where(p, target)
+        return space_of(cls, p, target, start(knobs, where, lambda c: cls(c, p, target).operand_bytes, wanted))
+
+
+ENGINES: Mapping[str, type[Engine]] = {
+    "gpu_hopper": HopperTile,
+    "gpu_tensor": TensorTile,
+    "gpu_warp": WarpTile,
+    "gpu_tile": SharedTile,
+}
+"""The engines by their templates' names, the one that a search begins with first."""
+
+
+def gpu_templates(p: Gemm) -> dict[str, Template]:
     """The templates for GPUs: for CUDA on tensor cores where these multiply the operands' type, else in threads; for
     any of them by shared tiles.
     """
-    tiles = Template(lambda s, cfg: gpu_tile(s, cfg, shape), lambda t: _gpu_space(shape, t), kinds=("gpu",))
-    return {**_by_warps(shape), "gpu_tile": tiles}
-
-
-def _by_warps(shape: Gemm) -> dict[str, Template]:
-    """The templates for CUDA."""
-    if multiplication(shape) is not None:
-        cores = Template(
-            lambda s, c: gpu_tensor(in_two(s, c, shape, tensor_block(c)), c, shape),
-            lambda t: tensor_space(shape, t),
-            ("gpu",),
-            needs=least_target(shape),
-        )
-        if warpgroups(shape) is None:
-            return {"gpu_tensor": cores}
-        groups = Template(
-            lambda s, c: gpu_hopper(in_two(s, c, shape, hopper_block(c)), c, shape, s.target),
-            lambda t: hopper_space(shape, t),
-            ("gpu",),
-            needs="sm_90a",
-        )
-        return {"gpu_hopper": groups, "gpu_tensor": cores}
-    if shape.dtype in THREADED:
-        tiles = Template(
-            lambda s, c: gpu_warp(in_two(s, c, shape, warp_block(c)), c, shape),
-            lambda t: warp_space(shape, t),
-            ("gpu",),
-            needs="sm_70",
-        )
-        return {"gpu_warp": tiles}
-    return {}
-
-
-def gpu_tile(s: Schedule, c: Config, p: Gemm) -> Schedule:
-    """Both operands staged in shared memory per ``bk``, register tiles read from there in vectors of four."""
-    out = out_stage(s, "c")
-    ib, it, il = s.split(f"{out}.i", [None, c["ti"], c["ri"]])
-    jb, jt, jl = s.split(f"{out}.j", [None, c["tj"], c["rj"]])
-    batch = [f"{out}.z"] if p.batch > 1 else []
-    s.reorder(*batch, ib, jb, it, jt, il, jl)
-    bind_grid(s, batch, [ib], [jb])
-    s.bind(it, "thread.y").bind(jt, "thread.x")
-    s.compute_at("c", jt)
-    ko, ki = s.split("c.k", [None, c["bk"]])
-    s.reorder(*(["c.z"] if batch else []), ko, ki, "c.i", "c.j")
-    along_k = _vector(c["bk"], p.k, c["vector"])
-    along_m = _vector(c["ti"] * c["ri"], p.m, c["vector"])
-    along_n = _vector(c["tj"] * c["rj"], p.n, c["vector"])
-    rows = _quads("i", c["ri"], c["ti"], c["bk"], not p.ta)
-    columns = _quads("j", c["rj"], c["tj"], c["bk"], p.tb)
-    (a, z, _), (b, y, _) = operands(p).values()
-    s.stage_in(a, at=ko, scope="shared", vector=along_m if p.ta else along_k,
-               layout=f"{z}k, i -> {z}k, {rows}" if p.ta else f"{z}i, k -> {z}k, {rows}")  # fmt: skip
-    s.stage_in(b, at=ko, scope="shared", vector=along_k if p.tb else along_n,
-               layout=f"{y}j, k -> {y}k, {columns}" if p.tb else f"{y}k, j -> {y}k, {columns}")  # fmt: skip
-    join_operands(s, p)
-    if c["fragments"]:
-        for given, tile, axis in (
-            (operands(p)["a"], c["ri"], 1 if p.ta else 0),
-            (operands(p)["b"], c["rj"], 0 if p.tb else 1),
-        ):
-            fragment = s.stage_in(f"{given.name}_shared", at=ki, scope="register")
-            if tile % 4 == 0:  # four neighbours of a tile are contiguous, whichever axis comes last
-                _, four = s.split(f"{fragment.name}.ax{axis + given.dims}", [None, 4])
-                own = [x for x in s.loops(fragment.name) if str(x).startswith(f"{fragment.name}.") and x != four]
-                s.reorder(*own, four).vectorize(four)
-    s.unroll("c.i").unroll("c.j").unroll(ki)
-    if c["rj"] % 4 == 0:
-        tile, lane = s.split(jl, [None, 4])
-        s.unroll(tile).vectorize(lane)
-    s.unroll(il)
-    if c["depth"] > 1:
-        s.pipeline(ko, c["depth"])
-    return s
+    return {name: matmul_by(engine, p) for name, engine in ENGINES.items() if engine.needs(p) is not None}
 
 
 def _quads(axis: str, tile: int, threads: int, bk: int, along_k: bool) -> str:
@@ -134,48 +157,3 @@ def _vector(tile: int, extent: int, wanted: int) -> int | None:
         if lanes <= wanted and tile % lanes == 0 and extent % lanes == 0:
             return lanes
     return None
-
-
-def _gpu_space(p: Gemm, target: Target) -> Space:
-    from tensorir.tune.space import Space
-
-    def threads(c: Mapping[str, Any]) -> bool:
-        return c["ti"] * c["tj"] in (64, 128, 256)
-
-    def tile_bytes(c: Mapping[str, Any]) -> int:
-        return int(p.element_bytes * c["depth"] * c["bk"] * (c["ti"] * c["ri"] + c["tj"] * c["rj"]))
-
-    def shared(c: Mapping[str, Any]) -> bool:
-        return tile_bytes(c) <= target.shared_optin_bytes
-
-    def registers(c: Mapping[str, Any]) -> bool:
-        return bool(c["ri"] * c["rj"] <= 128)
-
-    def unrolled(c: Mapping[str, Any]) -> bool:
-        return bool(c["ri"] * c["rj"] * c["bk"] <= 1024)
-
-    def grid(c: Mapping[str, Any]) -> bool:
-        rows, columns = -(-p.m // (c["ti"] * c["ri"])), -(-p.n // (c["tj"] * c["rj"]))
-        return has_room(target, p.batch, rows, columns)
-
-    where = {"threads": threads, "shared": shared, "registers": registers, "unrolled": unrolled}
-    if p.batch * p.m * p.n > target.max_grid[0]:
-        where["grid"] = grid
-    if in_groups(p):
-        where["groups"] = lambda c: of_one_group(p, c["ti"] * c["ri"])
-    big = p.m >= 256 and p.n >= 256
-    tile = 8 if big else 4
-    wanted = dict(ti=16, tj=16, ri=tile, rj=tile, bk=8 if big else 16, vector=4, fragments=1, depth=2)
-    smaller = [{**wanted, "ri": n} for n in (8, 4, 2, 1) if n < tile]
-    wanted = dict(first_of_one_group(p, lambda c: c["ti"] * c["ri"], [wanted, *smaller]))
-    knobs = dict(
-        ti=[16, 8, 32, 4],
-        tj=[16, 8, 32],
-        ri=[8, 4, 2, 1, 16],
-        rj=[8, 4, 2, 1],
-        bk=[8, 16, 32],
-        vector=[4, 1],
-        fragments=[1, 0],
-        depth=[2, 1],
-    )
-    return Space(where=where, default=start(knobs, where, tile_bytes, wanted), **knobs)

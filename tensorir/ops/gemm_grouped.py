@@ -14,7 +14,7 @@ from tensorir.errors.needs import need_int, plain_ints, wrong
 from tensorir.expr.compute import placeholder
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.common import Config, activate, flags, need_precision, out_dtype, out_stage, positive
-from tensorir.ops.gemm_blocks import join_operands
+from tensorir.ops.gemm_blocks import inline, operands
 from tensorir.ops.gemm_cpu import register_tile
 from tensorir.ops.gemm_gpu import gpu_templates
 from tensorir.ops.operators import OPERATORS
@@ -129,7 +129,7 @@ def cpu_rows(s: Schedule, c: Config, p: Gemm) -> Schedule:
     j, jh, jl = s.split(f"{out}.j", [None, c["vectors"], lanes])
     s.reorder(ib, j, i, i1, jh, jl).bind(ib, "block.x")
     s.compute_at("c", i)
-    join_operands(s, p)
+    inline(s, operands(p))
     register_tile(s, "c", "k", (), lanes, 1)
     return s.unroll(i1).unroll(jh).vectorize(jl)
 

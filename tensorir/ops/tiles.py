@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 from tensorir.ops.problems import Problem
@@ -85,7 +85,7 @@ class Tile(Generic[P]):
         return 0
 
     @property
-    def sides(self) -> tuple[tuple[int, int, int], ...]:
+    def sides(self) -> Iterable[tuple[int, int, int]]:
         """A block's extents: each with one that is never too large, and how much there is along it."""
         return ()
 

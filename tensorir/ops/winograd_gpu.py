@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.ops.common import Config, last_stage
 from tensorir.ops.gemm_blocks import Operand, Sums
-from tensorir.ops.gemm_tensor import multiplication, product_on_cores, tensor_space
-from tensorir.ops.gemm_warp import product_in_threads, warp_space
+from tensorir.ops.gemm_tensor import TensorTile, multiplication
+from tensorir.ops.gemm_warp import WarpTile
 from tensorir.ops.problems import Conv, Gemm
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import DRAM_SHARE
@@ -62,14 +62,17 @@ def gpu_winograd(s: Schedule, c: Config, shape: Conv) -> Schedule:
     transform_weights(s, shape)
     _input(s, c, shape)
     _output(s, c, shape)
-    on_cores = multiplication(products(shape, c["m"])) is not None
-    scope = "register" if on_cores else "warp"
-    s.stage_out("M", at="root", scope=scope)
+    p = products(shape, c["m"])
+    tile = engine(p)(c, p, s.target)
+    s.stage_out("M", at="root", scope=tile.scope)
     names = ("U", "V") if shape.nchw else ("V", "U")
     given = {operand: Operand(name, "z, ") for operand, name in zip("ab", names, strict=True)}
-    sums = Sums("M", "M.out", f"M_{scope}", ["M.out.z"], ["M.z"], "z, ")
-    (product_on_cores if on_cores else product_in_threads)(s, c, products(shape, c["m"]), sums, given)
-    return s
+    return tile.product(s, Sums.over(s, "M", "M.out", ["z"]), given)
+
+
+def engine(p: Gemm) -> type[TensorTile | WarpTile]:
+    """What multiplies: tensor cores, where products of a named precision are asked for."""
+    return WarpTile if multiplication(p) is None else TensorTile
 
 
 def transform_weights(s: Schedule, shape: Conv) -> None:
@@ -191,8 +194,8 @@ def winograd_space(shape: Conv, target: Target, sizes: Sequence[int]) -> Space:
     from tensorir.tune.space import Space
 
     nchw = shape.nchw
-    make = warp_space if multiplication(products(shape, sizes[0])) is None else tensor_space
-    inner = {m: make(products(shape, m), target) for m in sizes}
+    make = engine(products(shape, sizes[0]))
+    inner = {m: make.space(products(shape, m), target) for m in sizes}
     any_ = inner[sizes[0]]
 
     def told(name: str) -> Predicate:
