@@ -285,7 +285,7 @@ class Blocks(Engine):
         if self.p.k <= max(self.p.m, self.p.n):
             return 1
         tried = {n: self.but(splits=n) for n in ORDER[1].values}
-        times = {n: expected(c.config) for n, c in tried.items() if c.parts()}
+        times = {n: expected(c.config) for n, c in tried.items() if c.parts() and c.waves()}
         best = min(times, key=lambda n: times[n])
         return best if times[best] < WORTH * times[1] else 1
 
@@ -334,26 +334,25 @@ class Blocks(Engine):
         return whole * self.high if whole < rows else 0
 
     def parts(self) -> bool:
-        """Whether parts of reductions, or with ``rest`` of those of what is left, are as many as are asked for, with
-        enough terms each, and no more blocks than run at once.
-        """
-        p, splits = self.p, self.splits
-        if not self.rest and splits == 1:
-            return not self.atomic
+        """Whether a reduction is in as many parts as are asked for, with enough terms each, which can meet so."""
+        if self.splits == 1:
+            return not (self.atomic or self.rest)
+        length = part_length(self.p.k, self.splits, self.step)
+        if -(-self.p.k // length) != self.splits or length < max(TERMS, 4 * self.step):
+            return False
+        return not self.atomic or (not self.rest and plain_sums(self.p))
+
+    def waves(self) -> bool:
+        """Whether parts are no more blocks than run at once, and what whole waves leave is in whole bands."""
+        if self.splits == 1:
+            return True
+        rows, columns = self.tiles
         if self.rest:
             first = self.whole_rows
-            if not first or splits == 1 or self.atomic:
-                return False
-            head, rows = (-(-n // self.high) for n in (first, p.m - first))
-            if head % self.raster or rows % self.raster:
+            head, rows = (-(-n // self.high) for n in (first, self.p.m - first))
+            if not first or head % self.raster or rows % self.raster:
                 return False  # bands with blocks that have nothing to do
-        else:
-            rows = self.tiles[0]
-        if self.atomic and not plain_sums(p):
-            return False
-        length = part_length(p.k, splits, self.step)
-        whole = -(-p.k // length) == splits and length >= max(TERMS, 4 * self.step)
-        return whole and rows * self.tiles[1] * p.batch * splits <= 2 * multiprocessors(self.target)
+        return rows * columns * self.p.batch * self.splits <= 2 * multiprocessors(self.target)
 
     def sums(self, s: Schedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None) -> Sums:
         """The stages of a product; with ``splits`` its reduction is in so many parts, each of whole ``step`` terms.

@@ -155,7 +155,17 @@ class HopperTile(Blocks):
         several = self.resident and self.groups > 1 and tiles > multiprocessors(self.target)
         return not self.pingpong or bool(several and self.splits == 1 and not self.rest)
 
-    rules = (Blocks.shared, registers, panels, Blocks.bands, Blocks.sensible, Blocks.groups_whole, Blocks.parts, turns)
+    rules = (
+        Blocks.shared,
+        registers,
+        panels,
+        Blocks.bands,
+        Blocks.sensible,
+        Blocks.groups_whole,
+        Blocks.parts,
+        Blocks.waves,
+        turns,
+    )
 
     @classmethod
     def starts(cls, p: Gemm, target: Target) -> list[dict[str, int]]:

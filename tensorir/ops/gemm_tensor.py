@@ -150,7 +150,17 @@ class TensorTile(Blocks):
         """Whether copies have room: asynchronous ones in more tiles than one, others in registers, which hold one."""
         return self.depth >= 2 if self.in_flight else self.depth <= 2
 
-    rules = (warps, Blocks.shared, registers, Blocks.sensible, ahead, Blocks.groups_whole, Blocks.bands, Blocks.parts)
+    rules = (
+        warps,
+        Blocks.shared,
+        registers,
+        Blocks.sensible,
+        ahead,
+        Blocks.groups_whole,
+        Blocks.bands,
+        Blocks.parts,
+        Blocks.waves,
+    )
 
     @classmethod
     def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:

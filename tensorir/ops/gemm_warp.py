@@ -122,7 +122,7 @@ class WarpTile(Blocks):
         """Whether copies have room: asynchronous ones in more tiles than one, others in registers, which hold one."""
         return self.depth >= 2 if self.in_flight else self.depth <= 2
 
-    rules = (warps, Blocks.shared, registers, unrolled, Blocks.sensible, Blocks.bands, Blocks.parts,
+    rules = (warps, Blocks.shared, registers, unrolled, Blocks.sensible, Blocks.bands, Blocks.parts, Blocks.waves,
              Blocks.groups_whole, ahead)  # fmt: skip
 
     @classmethod
