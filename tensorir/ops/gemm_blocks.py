@@ -366,7 +366,9 @@ class Blocks(Engine):
         batch, acc = ["z"] if self.p.batch > 1 else [], self._partial(s, stage)
         if self.atomic:
             first = s.decompose_reduction(stage, f"{stage}.{(*batch, 'i')[0]}").name
-            _share_elements(s, self.p, batch, first)
+            _, few, lanes = _share_elements(s, self.p, batch, first)
+            if lanes > 1:
+                s.vectorize(few)
             out = s.atomic(stage)[stage].name
         else:
             last = out_stage(s, stage)
@@ -400,25 +402,25 @@ class Blocks(Engine):
 
     def _add_up(self, s: Schedule, batch: Sequence[str], out: str, sums: str) -> None:
         """The second kernel, that of ``out``, adds up the parts of ``sums``."""
-        thread, lanes = _share_elements(s, self.p, batch, out)
+        thread, few, lanes = _share_elements(s, self.p, batch, out)
         s.compute_at(sums, thread)
         s.reorder(*(f"{sums}.{x}" for x in ("rf", *batch, "i", "j")))
         s.unroll(f"{sums}.rf")
         if lanes > 1:
             s.stage_in(written_by(s, f"{sums}.rf"), at=f"{sums}.rf", scope="register", vector=lanes)
-            s.vectorize(f"{sums}.j")
+            s.vectorize(few).vectorize(f"{sums}.j")
 
 
-def _share_elements(s: Schedule, p: Gemm, batch: Sequence[str], out: str) -> tuple[Any, int]:
-    """Threads of a kernel of its own take four neighbours of ``out`` each, or as many as rows are made of."""
+def _share_elements(s: Schedule, p: Gemm, batch: Sequence[str], out: str) -> tuple[Any, Any, int]:
+    """Threads of a kernel of its own take four neighbours of ``out`` each, or as many as rows are made of; returns
+    the loops over threads and over neighbours, and how many these are.
+    """
     lanes = next(n for n in (4, 2, 1) if p.n % n == 0)
     j, few = s.split(f"{out}.j", [None, lanes])
     each = s.fuse(*(f"{out}.{x}" for x in batch), f"{out}.i", j, name="each")
     block, thread = s.split(each, [None, ADDERS])
     s.bind(block, "block.x").bind(thread, "thread.x")
-    if lanes > 1:
-        s.vectorize(few)
-    return thread, lanes
+    return thread, few, lanes
 
 
 def part_length(k: int, splits: int, step: int) -> int:
