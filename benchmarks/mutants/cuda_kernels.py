@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorir as tir
 from tensorir.ops.conv_hopper import NO_WIDTH
-from tensorir.ops.gemm_blocks import Engine, matmul_by
+from tensorir.ops.gemm_blocks import Engine
 from tensorir.ops.gemm_gpu import SharedTile
 from tensorir.ops.gemm_hopper import HopperTile
 from tensorir.ops.gemm_tensor import TensorTile
@@ -33,7 +33,7 @@ class Kernel:
 
 def _product(shape: dict[str, Any], engine: type[Engine], config: dict[str, Any], ring: int) -> Schedule:
     s = tir.Schedule(tir.ops.matmul(**shape).outputs, TARGET)
-    matmul_by(engine, Gemm(**shape)).function(s, config)
+    engine.template(Gemm(**shape)).function(s, config)
     if ring:
         s.pipeline("c.k.0", ring, async_=True)
     return s
@@ -62,7 +62,7 @@ def _groups(
 
     def schedule(shape: dict[str, Any]) -> Schedule:
         s = tir.Schedule(tir.ops.matmul(**shape).outputs, HOPPER.format(units))
-        matmul_by(HopperTile, Gemm(**shape)).function(s, config)
+        HopperTile.template(Gemm(**shape)).function(s, config)
         return s
 
     shapes = [dict(m=m, n=n, k=k, **options) for m, n, k in sizes]

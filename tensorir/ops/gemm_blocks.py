@@ -9,23 +9,19 @@ that no block waits for another one.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
-from tensorir.api.workload import Template
 from tensorir.ops.blocks import extent_of
 from tensorir.ops.common import last_stage, out_stage, written_by
 from tensorir.ops.problems import Gemm
-from tensorir.ops.tiles import Config, Knob, Tile, space_of
+from tensorir.ops.tiles import Config, Knob, Tile
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import Product, Tiles, seconds
-
-if TYPE_CHECKING:
-    from tensorir.tune.space import Space
 
 MULTIPROCESSORS = 132
 """Of an H100 or H200, where nothing says how many there are."""
@@ -136,7 +132,7 @@ def plain_sums(p: Gemm) -> bool:
 # --- engines
 
 
-class Engine(Tile[Gemm], ABC):
+class Engine(Tile[Gemm]):
     """A configuration of what multiplies two matrices on a GPU; a template is a view of a computation as a product, and
     an engine.
 
@@ -144,11 +140,6 @@ class Engine(Tile[Gemm], ABC):
     """
 
     scope: ClassVar[str] = "register"
-
-    @staticmethod
-    @abstractmethod
-    def needs(p: Gemm) -> str | None:
-        """What a target must have for this product, None where no target can compute it so."""
 
     @property
     @abstractmethod
@@ -163,11 +154,6 @@ class Engine(Tile[Gemm], ABC):
     @abstractmethod
     def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
         """Schedule the product ``of`` two tensors, a and b as they are ``given``."""
-
-    @classmethod
-    @abstractmethod
-    def space(cls, p: Gemm, target: Target) -> Space:
-        """The configurations that fit, and the one to start with."""
 
     @property
     def tiles(self) -> tuple[int, int]:
@@ -197,16 +183,11 @@ class Engine(Tile[Gemm], ABC):
         """The products that a matmul consists of, each with the configuration that it has."""
         yield self, self.sums(s)
 
-
-def matmul_by(engine: type[Engine], p: Gemm) -> Template:
-    """The template of a matmul, grouped or not, whose products ``engine`` computes."""
-
-    def schedule(s: Schedule, c: Config) -> Schedule:
-        for tile, sums in engine(c, p, s.target).each(s):
+    def schedule(self, s: Schedule) -> Schedule:
+        """Schedule a matmul, grouped or not."""
+        for tile, sums in self.each(s):
             tile.product(s, sums, operands(tile.p))
         return s
-
-    return Template(schedule, lambda target: engine.space(p, target), ("gpu",), needs=engine.needs(p) or "")
 
 
 ORDER = Knob(1, 8, 4, 2, 16), Knob(1, 2, 3, 4, 6, 8, 12, 16, 24, 32), Knob(0, 1), Knob(0, 1)
@@ -218,11 +199,10 @@ class Blocks(Engine):
 
     raster: rows of blocks in a band;  splits: parts of the reduction, which a second kernel adds up, or which with
     ``atomic`` are added to the result in any order;  rest: only what whole waves leave is in parts
-    earlier: what configurations mean that were recorded before there were some knobs
     """
 
     raster, splits, atomic, rest = ORDER
-    earlier: ClassVar[Mapping[str, int]] = EARLIER
+    earlier: ClassVar[Config] = EARLIER
 
     @property
     @abstractmethod
@@ -249,19 +229,16 @@ class Blocks(Engine):
         return {**super().knobs(p, target), "rest": [0] if p.batch > 1 or in_groups(p) else [0, 1]}
 
     @classmethod
-    def space(cls, p: Gemm, target: Target) -> Space:
+    def start(cls, p: Gemm, target: Target) -> Config:
         starts = [cls({**EARLIER, **c}, p, target) for c in cls.starts(p, target)]
         first = next((c for c in starts if c.groups_whole()), starts[-1])
         first = next(c for n in (8, 4, 2, 1) if (c := first.but(raster=n)).bands())
         expected = cls.expected(p, target)
-        default = first.but(splits=first.worth_parts(expected) if expected else 1)
-        return space_of(cls, p, target, default.config).since(cls.earlier).expecting(expected)
+        return {**first.config, "splits": first.worth_parts(expected) if expected else 1}
 
     @classmethod
     def expected(cls, p: Gemm, target: Target) -> Callable[[Config], float] | None:
-        """What ``Space.expecting`` asks for: two products where the rest is computed apart; None for an unknown
-        device.
-        """
+        """Likewise, of two products where the rest is computed apart; None for an unknown device."""
         gpu, product = gpu_of(target), cls.modelled(p)
         if gpu is None:
             return None

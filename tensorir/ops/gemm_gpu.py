@@ -5,21 +5,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from tensorir.api.workload import Template
 from tensorir.ops.blocks import bind_grid, has_room, start
-from tensorir.ops.gemm_blocks import Engine, Operands, Sums, inline, matmul_by
+from tensorir.ops.gemm_blocks import Engine, Operands, Sums, inline
 from tensorir.ops.gemm_hopper import HopperTile
 from tensorir.ops.gemm_tensor import TensorTile
 from tensorir.ops.gemm_warp import WarpTile
 from tensorir.ops.problems import Gemm
-from tensorir.ops.tiles import Knob, space_of
+from tensorir.ops.tiles import Config, Knob
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
-
-if TYPE_CHECKING:
-    from tensorir.tune.space import Space
 
 
 class SharedTile(Engine):
@@ -31,10 +27,6 @@ class SharedTile(Engine):
 
     ti, tj, ri, rj = Knob(16, 8, 32, 4), Knob(16, 8, 32), Knob(8, 4, 2, 1, 16), Knob(8, 4, 2, 1)
     bk, vector, fragments, depth = Knob(8, 16, 32), Knob(4, 1), Knob(1, 0), Knob(2, 1)
-
-    @staticmethod
-    def needs(p: Gemm) -> str | None:
-        return ""
 
     @property
     def high(self) -> int:
@@ -102,13 +94,13 @@ class SharedTile(Engine):
     rules = (threads, Engine.shared, registers, unrolled, grid, Engine.groups_whole)
 
     @classmethod
-    def space(cls, p: Gemm, target: Target) -> Space:
+    def start(cls, p: Gemm, target: Target) -> Config | None:
         tile, bk = (8, 8) if p.m >= 256 and p.n >= 256 else (4, 16)
         first = dict(ti=16, tj=16, rj=tile, bk=bk, vector=4, fragments=1, depth=2)
         starts = [{**first, "ri": n} for n in (8, 4, 2, 1) if n <= tile]
         wanted = next((c for c in starts if cls(c, p, target).groups_whole()), starts[-1])
         knobs, where = cls.knobs(p, target), cls.where(p, target)
-        return space_of(cls, p, target, start(knobs, where, lambda c: cls(c, p, target).operand_bytes, wanted))
+        return start(knobs, where, lambda c: cls(c, p, target).operand_bytes, wanted)
 
 
 ENGINES: Mapping[str, type[Engine]] = {
@@ -124,7 +116,7 @@ def gpu_templates(p: Gemm) -> dict[str, Template]:
     """The templates for GPUs: for CUDA on tensor cores where these multiply the operands' type, else in threads; for
     any of them by shared tiles.
     """
-    return {name: matmul_by(engine, p) for name, engine in ENGINES.items() if engine.needs(p) is not None}
+    return {name: engine.template(p) for name, engine in ENGINES.items() if engine.needs(p) is not None}
 
 
 def _quads(axis: str, tile: int, threads: int, bk: int, along_k: bool) -> str:

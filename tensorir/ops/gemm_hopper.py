@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tensorir.intrin.cuda import Multiplication
@@ -11,7 +10,7 @@ from tensorir.intrin.hopper import KINDS, ROWS, first_registers
 from tensorir.ops.gemm_blocks import ORDER, Blocks, Operands, Sums, inline, multiprocessors, of_one_group
 from tensorir.ops.gemm_tensor import TensorTile, instructions, multiplication, result_kind, store_rows
 from tensorir.ops.problems import Gemm
-from tensorir.ops.tiles import Knob
+from tensorir.ops.tiles import Config, Knob
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import Tiles
@@ -54,10 +53,10 @@ class HopperTile(Blocks):
     resident = Knob(1, 0)
     splits, atomic, rest = ORDER[1:]
     scope = "warp"
-    earlier: ClassVar[Mapping[str, int]] = {"cluster": 1, "splits": 1, "atomic": 0, "rest": 0, "pingpong": 0}
+    earlier: ClassVar[Config] = {"cluster": 1, "splits": 1, "atomic": 0, "rest": 0, "pingpong": 0}
 
-    @staticmethod
-    def needs(p: Gemm) -> str | None:
+    @classmethod
+    def needs(cls, p: Gemm) -> str | None:
         return "sm_90a" if warpgroups(p) else None
 
     @property

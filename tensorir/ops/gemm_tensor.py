@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tensorir.intrin.cuda import MULTIPLICATIONS, NARROW, Multiplication, loads_rows, rows_shape
 from tensorir.intrin.stmatrix import COLUMNS
 from tensorir.ops.gemm_blocks import EARLIER, ORDER, Blocks, Operands, Sums, each_product, in_groups, inline
 from tensorir.ops.problems import Gemm, Problem, result_type
-from tensorir.ops.tiles import Knob
+from tensorir.ops.tiles import Config, Knob
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import Product, Tiles
@@ -59,10 +59,10 @@ class TensorTile(Blocks):
     bk, depth, in_flight = Knob(32, 64, 16), Knob(4, 3, 2, 5, 6, 1), Knob(1, 0)
     raster, splits, atomic, rest = ORDER
     staged = Knob(1, 0)
-    earlier: ClassVar[Mapping[str, int]] = {**EARLIER, "staged": 0}
+    earlier: ClassVar[Config] = {**EARLIER, "staged": 0}
 
-    @staticmethod
-    def needs(p: Gemm) -> str | None:
+    @classmethod
+    def needs(cls, p: Gemm) -> str | None:
         name = kind_of(p)
         return NARROW[name].needs if name in NARROW else MULTIPLICATIONS[name].needs if name else None
 

@@ -32,8 +32,8 @@ class WarpTile(Blocks):
     raster, splits, atomic, rest = ORDER
     scope = "warp"
 
-    @staticmethod
-    def needs(p: Gemm) -> str | None:
+    @classmethod
+    def needs(cls, p: Gemm) -> str | None:
         return "sm_70" if p.dtype in DTYPES and multiplication(p) is None else None
 
     @property

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
+from tensorir.api.workload import Template
 from tensorir.ops.problems import Problem
+from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
 if TYPE_CHECKING:
@@ -45,20 +48,40 @@ class Knob(Generic[Value]):
         return self if tile is None else tile.config[self.name]
 
 
-class Tile(Generic[P]):
+class Tile(ABC, Generic[P]):
     """A configuration for the problem ``p`` on a target: what a block computes at a time.
 
     rules: what legal configurations keep, named after the functions
+    earlier: what configurations mean that were recorded before there were some knobs
+    kinds, approximate: of the template (``Template``)
     """
 
     rules: ClassVar[Sequence[Rule]] = ()
+    earlier: ClassVar[Config] = {}
+    kinds: ClassVar[tuple[str, ...]] = ("gpu",)
+    approximate: ClassVar[bool] = False
 
     def __init__(self, config: Config, p: P, target: Target) -> None:
         self.config, self.p, self.target = config, p, target
 
-    def but(self, p: P | None = None, **changed: object) -> Self:
-        """The same with other values of some knobs, or for another problem."""
-        return type(self)({**self.config, **changed}, p or self.p, self.target)
+    @abstractmethod
+    def schedule(self, s: Schedule) -> Schedule:
+        """Schedule a definition so."""
+
+    @classmethod
+    def needs(cls, p: P) -> str | None:
+        """What a target must have for this problem, None where no target can compute it so."""
+        return ""
+
+    @classmethod
+    def start(cls, p: P, target: Target) -> Config | None:
+        """The configuration to start from; None for the first legal one."""
+        return None
+
+    @classmethod
+    def expected(cls, p: P, target: Target) -> Callable[[Config], float] | None:
+        """The time that a configuration is expected to take, None where nobody can tell (``Space.expecting``)."""
+        return None
 
     @classmethod
     def knobs(cls, p: P, target: Target) -> dict[str, Sequence[Any]]:
@@ -73,6 +96,27 @@ class Tile(Generic[P]):
             return lambda c: rule(cls(c, p, target))
 
         return {rule.__name__: asked(rule) for rule in cls.rules}
+
+    @classmethod
+    def space(cls, p: P, target: Target) -> Space:
+        """The configurations that keep the rules, and the one to start with."""
+        from tensorir.tune.space import Space  # which loading a tuned kernel has no use for
+
+        space = Space(where=cls.where(p, target), default=cls.start(p, target), **cls.knobs(p, target))
+        return space.since(cls.earlier).expecting(cls.expected(p, target))
+
+    @classmethod
+    def template(cls, p: P) -> Template:
+        """The template of these configurations."""
+        return Template(
+            lambda s, c: cls(c, p.on(s.target), s.target).schedule(s),
+            lambda target: cls.space(p.on(target), target),
+            cls.kinds, cls.approximate, cls.needs(p) or "",
+        )  # fmt: skip
+
+    def but(self, p: P | None = None, **changed: object) -> Self:
+        """The same with other values of some knobs, or for another problem."""
+        return type(self)({**self.config, **changed}, p or self.p, self.target)
 
     @property
     def operand_bytes(self) -> int:
@@ -118,10 +162,3 @@ def cheapest(knobs: Knobs, where: Mapping[str, Predicate], cost: Callable[[Confi
             if enough > -math.inf and price <= enough:
                 break
     return best[1] if best else None
-
-
-def space_of(tile: type[Tile[P]], p: P, target: Target, default: Config | None, **narrowed: Sequence[Any]) -> Space:
-    """The space of a tile's knobs under its rules; ``narrowed``: knobs with other values than the tile says."""
-    from tensorir.tune.space import Space  # which loading a tuned kernel has no use for
-
-    return Space(where=tile.where(p, target), default=default, **{**tile.knobs(p, target), **narrowed})
