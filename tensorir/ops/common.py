@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tensorir import nn
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
+from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
 from tensorir.ir.visit import writes
-from tensorir.ops.problems import result_type
+from tensorir.ops.problems import Problem, result_type
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -43,6 +45,13 @@ def last_stage(s: Schedule, main: str) -> str:
 def written_by(s: Schedule, stage: str) -> str:
     """The array that a stage writes."""
     return writes(s.index.stages[stage].body)[0].name
+
+
+def epilogue(c: Tensor, p: Problem, axis: int, bias: Tensor | None = None, **given: Any) -> Tensor:
+    """What is done with sums (``nn.bias_act``), and the result in the type of such products."""
+    converts = p.wide == "float32"
+    out = nn.bias_act(c, bias, p.act, axis=axis, name="epilogue" if converts else "out", **given)
+    return nn.convert(out, result_type(p.dtype), name="out") if converts else out
 
 
 def unroll_by(s: Schedule, loop: str, times: int) -> Schedule:

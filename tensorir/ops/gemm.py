@@ -12,9 +12,8 @@ from tensorir.errors.needs import plain_ints
 from tensorir.expr.compute import placeholder, scalar
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.baselines import matmul_baselines
-from tensorir.ops.common import activate, added_type, flags, need_precision, out_dtype, positive
-from tensorir.ops.gemm_cpu import epilogue
-from tensorir.ops.gemm_spaces import cpu_templates
+from tensorir.ops.common import activate, added_type, epilogue, flags, need_precision, out_dtype, positive
+from tensorir.ops.gemm_cpu import cpu_templates
 from tensorir.ops.operators import OPERATORS
 from tensorir.ops.problems import Gemm, accumulator
 
@@ -56,9 +55,8 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     d = placeholder((*lead, m, n), added_type(dtype), name="d") if beta else None
     scale = scalar("alpha", wide or a.dtype) if alpha else None
     other = scalar("beta", wide or a.dtype) if beta else None
-    given = dict(a=a, b=b, bias=v, d=d, alpha=scale, beta=other)
     return Workload(
-        "matmul", epilogue(given, shape, c),
+        "matmul", epilogue(c, shape, c.ndim - 1, bias=v, alpha=scale, d=d, beta=other),
         templates=Templates(cpu_templates(shape), lambda: _for_gpus(shape)),
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * batch * m * n * k,

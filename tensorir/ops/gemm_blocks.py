@@ -93,8 +93,8 @@ Operands = Mapping[str, Operand]
 
 def operands(p: Gemm) -> Operands:
     """Of a product, or of one in groups, each ``align`` rows of which have a matrix of their own."""
-    z = "z, " if p.batch > 1 else ""
-    return {"a": Operand("a", z), "b": Operand("b_block", "z, ", inlined=True) if in_groups(p) else Operand("b", z)}
+    b = Operand("b_block", "z, ", inlined=True) if in_groups(p) else Operand("b", p.lead)
+    return {"a": Operand("a", p.lead), "b": b}
 
 
 def inline(s: Schedule, given: Operands) -> Schedule:
@@ -177,7 +177,7 @@ class Engine(Tile[Gemm]):
         """
         out = out_stage(s, stage, self.scope)
         as_matrix(out)
-        return Sums.over(s, stage, out, ["z"] if self.p.batch > 1 else [])
+        return Sums.over(s, stage, out, self.p.axes)
 
     def each(self, s: Schedule) -> Iterator[tuple[Self, Sums]]:
         """The products that a matmul consists of, each with the configuration that it has."""
@@ -340,7 +340,7 @@ class Blocks(Engine):
         """
         if self.splits == 1:
             return super().sums(s, stage, as_matrix)
-        batch, acc = ["z"] if self.p.batch > 1 else [], self._partial(s, stage)
+        batch, acc = self.p.axes, self._partial(s, stage)
         if self.atomic:
             first = s.decompose_reduction(stage, f"{stage}.{(*batch, 'i')[0]}").name
             _, few, lanes = _share_elements(s, self.p, batch, first)

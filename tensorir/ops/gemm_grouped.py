@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tensorir import nn
-from tensorir.api.workload import Template, Workload
+from tensorir.api.workload import Workload
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_int, plain_ints, wrong
 from tensorir.expr.compute import placeholder
 from tensorir.ir.dtypes import dtype_of, is_float
-from tensorir.ops.common import Config, activate, flags, need_precision, out_dtype, out_stage, positive
+from tensorir.ops.common import activate, epilogue, flags, need_precision, out_dtype, out_stage, positive
 from tensorir.ops.gemm_blocks import inline, operands
 from tensorir.ops.gemm_cpu import register_tile
 from tensorir.ops.gemm_gpu import gpu_templates
 from tensorir.ops.operators import OPERATORS
-from tensorir.ops.problems import Gemm, accumulator, result_type
-
-if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
-    from tensorir.tune.space import Space
+from tensorir.ops.problems import Gemm, accumulator
+from tensorir.ops.tiles import Config, Knob, Tile
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
 
 MOST = 2**31
 """Rows."""
@@ -57,15 +56,9 @@ def grouped_matmul(m: int = 2048, n: int = 512, k: int = 512, groups: int = 8, a
     group = placeholder((-(-m // align),), "int32", name="group")
     wide = accumulator(a.dtype)
     c = nn.grouped_matmul(a, b, group, align=align, tb=tb, accumulate=wide, name="c")
-    out = nn.bias_act(c, None, act, axis=1, name="epilogue" if wide == "float32" else "out")
     return Workload(
-        "grouped_matmul", nn.convert(out, result_type(dtype), name="out") if wide == "float32" else out,
-        templates={
-            "cpu_rows": Template(
-                lambda s, c: cpu_rows(s, c, shape.on(s.target)), lambda t: cpu_space(shape.on(t)), ("cpu",)
-            ),
-            **gpu_templates(shape),
-        },
+        "grouped_matmul", epilogue(c, shape, 1),
+        templates={"cpu_rows": RowsTile.template(shape), **gpu_templates(shape)},
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * m * n * k,
         origin=("ops", "grouped_matmul", params),
@@ -122,29 +115,33 @@ def reference(p: Gemm, a: np.ndarray, b: np.ndarray, group: np.ndarray) -> np.nd
     return activate(c, p.act).astype(out_dtype(p.dtype, p.act))
 
 
-def cpu_rows(s: Schedule, c: Config, p: Gemm) -> Schedule:
+class RowsTile(Tile[Gemm]):
     """A block computes ``rows`` rows, in register tiles of ``tile`` x ``vectors``; b is read where it is stored."""
-    out, lanes = out_stage(s, "c"), p.vector_lanes
-    ib, i, i1 = s.split(f"{out}.i", [None, c["rows"] // c["tile"], c["tile"]])
-    j, jh, jl = s.split(f"{out}.j", [None, c["vectors"], lanes])
-    s.reorder(ib, j, i, i1, jh, jl).bind(ib, "block.x")
-    s.compute_at("c", i)
-    inline(s, operands(p))
-    register_tile(s, "c", "k", (), lanes, 1)
-    return s.unroll(i1).unroll(jh).vectorize(jl)
 
+    rows, tile, vectors = Knob(STEP, 32, 64, 128), Knob(4, 8, 2, 1), Knob(2, 1, 3, 4)
+    kinds = ("cpu",)
 
-def cpu_space(p: Gemm) -> Space:
-    """The tiles that fit in registers, whose rows are of one group."""
-    from tensorir.tune.space import Space
+    def schedule(self, s: Schedule) -> Schedule:
+        out = out_stage(s, "c")
+        ib, i, i1 = s.split(f"{out}.i", [None, self.rows // self.tile, self.tile])
+        j, jh, jl = s.split(f"{out}.j", [None, self.vectors, self.p.vector_lanes])
+        s.reorder(ib, j, i, i1, jh, jl).bind(ib, "block.x")
+        s.compute_at("c", i)
+        inline(s, operands(self.p))
+        register_tile(s, "c", self.p, 1)
+        return s.unroll(i1).unroll(jh).vectorize(jl)
 
-    def registers(c: Mapping[str, Any]) -> bool:
-        return bool((c["tile"] + 1) * c["vectors"] * p.product_room < p.registers)
+    def registers(self) -> bool:
+        """Whether sums, and a vector of each, fit in the registers."""
+        return (self.tile + 1) * self.vectors * self.p.product_room < self.p.registers
 
-    return Space(
-        where={"registers": registers},
-        default=dict(rows=STEP, tile=4, vectors=2 if p.product_room == 1 else 1),
-        rows=[r for r in (STEP, 32, 64, 128) if p.align % r == 0],
-        tile=[4, 8, 2, 1],
-        vectors=[2, 1, 3, 4],
-    )
+    rules = (registers,)
+
+    @classmethod
+    def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:
+        every = super().knobs(p, target)
+        return {**every, "rows": [r for r in every["rows"] if p.align % r == 0]}
+
+    @classmethod
+    def start(cls, p: Gemm, target: Target) -> Config:
+        return dict(rows=STEP, tile=4, vectors=2 if p.product_room == 1 else 1)

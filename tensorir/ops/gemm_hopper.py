@@ -78,7 +78,7 @@ class HopperTile(Blocks):
 
     def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
         p, m, size = self.p, instructions(self.p), self.p.element_bytes
-        acc, out, z = of.stage, of.out, "z, " if p.batch > 1 else ""
+        acc, out, z = of.stage, of.out, p.lead
         bi, wi, i = s.split(f"{out}.i", [None, self.together, self.rows * ROWS])
         bj, j = s.split(f"{out}.j", [None, self.bn])
         if self.cluster > 1:

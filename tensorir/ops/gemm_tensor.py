@@ -85,8 +85,7 @@ class TensorTile(Blocks):
         s.reorder(*of.outer, bi, bj, wi, wj, i, j)
         s.bind(wi, "warp.y").bind(wj, "warp.x")
         if self.staged and self.splits == 1 and stageable(p):
-            z = "z, " if p.batch > 1 else ""
-            s.stage_out(out, at=bj, scope="shared", vector=8, layout=f"{z}r, x -> {z}{OUT_ROWS}")
+            s.stage_out(out, at=bj, scope="shared", vector=8, layout=f"{p.lead}r, x -> {p.lead}{OUT_ROWS}")
             if s.target.has("sm_90"):
                 store_rows(s, out, [i], j, f"m16.{result_kind(p.dtype)}.n")
         self.bind_blocks(s, [*of.outer, bi, bj])

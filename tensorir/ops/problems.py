@@ -111,6 +111,16 @@ class Gemm(Problem):
     align: int = 0
     apart: float = 1.0
 
+    @property
+    def axes(self) -> list[str]:
+        """Names of the axes that stand before rows and columns."""
+        return ["z"] if self.batch > 1 else []
+
+    @property
+    def lead(self) -> str:
+        """The same in front of others in an index map."""
+        return "z, " if self.batch > 1 else ""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conv(Problem):
