@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from tensorir.ops.blocks import extent_of
 from tensorir.ops.common import last_stage, out_stage, written_by
 from tensorir.ops.problems import Gemm
-from tensorir.ops.tiles import Config, Knob, Tile
+from tensorir.ops.tiles import Config, Knob, Rule, Tile
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
@@ -118,11 +118,6 @@ def each_product(p: Gemm) -> tuple[int, int, int, int]:
     return -(-blocks // groups) * p.align, p.n, p.k, groups
 
 
-def of_one_group(p: Gemm, rows: int) -> bool:
-    """Whether all ``rows`` of a block, or of a cluster, are multiplied with one matrix."""
-    return not in_groups(p) or p.align % rows == 0
-
-
 def plain_sums(p: Gemm) -> bool:
     """Whether the result is the sums themselves, to which blocks can add."""
     done = p.bias or p.act or p.alpha or p.beta
@@ -165,9 +160,9 @@ class Engine(Tile[Gemm]):
         yield self.high, 64, self.p.m
         yield self.wide, 64, self.p.n
 
-    def groups_whole(self) -> bool:
-        """Whether all rows of a block are multiplied with one matrix."""
-        return of_one_group(self.p, self.high)
+    def of_one_group(self) -> bool:
+        """Whether all rows of a block, or of a cluster, are multiplied with one matrix."""
+        return not in_groups(self.p) or self.p.align % self.high == 0
 
     def sums(self, s: Schedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None) -> Sums:
         """The stages of a product.
@@ -199,8 +194,10 @@ class Blocks(Engine):
 
     raster: rows of blocks in a band;  splits: parts of the reduction, which a second kernel adds up, or which with
     ``atomic`` are added to the result in any order;  rest: only what whole waves leave is in parts
+    depth: tiles of the pipeline, whose copies are asynchronous with ``in_flight``
     """
 
+    depth, in_flight = Knob(2, 1), Knob(0, 1)
     raster, splits, atomic, rest = ORDER
     earlier: ClassVar[Config] = EARLIER
 
@@ -231,7 +228,7 @@ class Blocks(Engine):
     @classmethod
     def start(cls, p: Gemm, target: Target) -> Config:
         starts = [cls({**EARLIER, **c}, p, target) for c in cls.starts(p, target)]
-        first = next((c for c in starts if c.groups_whole()), starts[-1])
+        first = next((c for c in starts if c.of_one_group()), starts[-1])
         first = next(c for n in (8, 4, 2, 1) if (c := first.but(raster=n)).bands())
         expected = cls.expected(p, target)
         return {**first.config, "splits": first.worth_parts(expected) if expected else 1}
@@ -265,6 +262,10 @@ class Blocks(Engine):
         times = {n: expected(c.config) for n, c in tried.items() if c.parts() and c.waves()}
         best = min(times, key=lambda n: times[n])
         return best if times[best] < WORTH * times[1] else 1
+
+    def ahead(self) -> bool:
+        """Whether copies have room: asynchronous ones in more tiles than one, others in registers, which hold one."""
+        return self.depth >= 2 if self.in_flight else self.depth <= 2
 
     # --- the order of blocks
 
@@ -330,6 +331,10 @@ class Blocks(Engine):
             if not first or head % self.raster or rows % self.raster:
                 return False  # bands with blocks that have nothing to do
         return rows * columns * self.p.batch * self.splits <= 2 * multiprocessors(self.target)
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "one group": Engine.of_one_group, "bands": bands, "parts": parts, "waves": waves,
+    }  # fmt: skip
 
     def sums(self, s: Schedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None) -> Sums:
         """The stages of a product; with ``splits`` its reduction is in so many parts, each of whole ``step`` terms.

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tensorir.api.workload import Template
 from tensorir.ops.common import out_stage, unroll_by
 from tensorir.ops.model import BLOCK_BYTES, balance, crowding, in_balanced_tiles
 from tensorir.ops.problems import Gemm
-from tensorir.ops.tiles import Config, Knob, Knobs, Tile, cheapest
+from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile, cheapest
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
@@ -91,10 +91,6 @@ class CpuTile(Tile[Gemm]):
             unroll_k=[4, 1, 2, 8],
         )
 
-    def sensible(self) -> bool:
-        """Whether a block has as many rows as a register tile."""
-        return self.tile <= self.high
-
     def makespan(self) -> float:
         """Equal blocks that the busiest core runs; a few more of them give the other jobs of a machine room to move."""
         blocks = self.p.batch * -(-self.p.n // self.wide) * -(-self.p.m // self.high)
@@ -150,19 +146,18 @@ class PanelTile(CpuTile):
         """Cycles per step of the reduction for all rows of a panel of a block."""
         return panel_cycles(self.p, self.high, self.tile, self.vectors)
 
-    def registers(self) -> bool:
-        """Whether the sums, one operand's part and an element of the other fit in the registers."""
-        return self.tile * self.vectors + min(self.tile, self.vectors) < self.p.registers
-
-    def busy(self) -> bool:
-        """Whether there are as many sums as a core adds to, one after another."""
+    @property
+    def chains(self) -> int:
+        """Sums that a core adds to one after another, as far as there are so many."""
         p = self.p
-        chains = min(6, p.m * -(-p.n // p.vector_lanes), (p.registers + 2) // 3) if p.m >= 4 else 1
-        return self.tile * self.vectors >= chains
+        return min(6, p.m * -(-p.n // p.vector_lanes), (p.registers + 2) // 3) if p.m >= 4 else 1
 
-    def sensible(self) -> bool:
-        """Whether a block has as many rows as a register tile, and the result a column of its last vector."""
-        return super().sensible() and self.p.vector_lanes * (self.vectors - 1) < self.p.n
+    rules: ClassVar[Mapping[str, Rule]] = {
+        # the sums, one operand's part and an element of the other fill the registers and no more
+        "registers": lambda t: t.tile * t.vectors + min(t.tile, t.vectors) < t.p.registers,
+        "busy": lambda t: t.tile * t.vectors >= t.chains,
+        "sensible": lambda t: t.tile <= t.high and t.p.vector_lanes * (t.vectors - 1) < t.p.n,
+    }
 
     def panels_packed(self, s: Schedule, block: Any) -> None:
         """Panels of b in the memory of each block, by a kernel of their own, or by one that runs once."""
@@ -200,15 +195,11 @@ class ColumnTile(PanelTile):
         self.panels_packed(s, ib[0] if ib else jb)
         return self.rows_packed(s)
 
-    def needed(self) -> bool:
-        """Whether the last panel of a block has columns."""
-        return self.panels == 1 or self.wide < self.p.n + self.width
-
-    def fits(self) -> bool:
-        """Whether what a block packs stays in the cache."""
-        return self.pack != "block" or self.p.sum_bytes * self.wide * self.p.k <= BLOCK_BYTES
-
-    rules = (PanelTile.registers, PanelTile.busy, PanelTile.sensible, needed, fits)
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **PanelTile.rules,
+        "columns": lambda t: t.panels == 1 or t.wide < t.p.n + t.width,
+        "fits": lambda t: t.pack != "block" or t.p.sum_bytes * t.wide * t.p.k <= BLOCK_BYTES,
+    }
 
     @classmethod
     def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:
@@ -275,19 +266,12 @@ class StripTile(PanelTile):
         panel = self.depth * self.width if self.pack == "panel" else 0
         return self.p.sum_bytes * (self.high * self.columns + panel)
 
-    def whole(self) -> bool:
-        """Whether a strip is whole panels, and no wider than b where that is read in place."""
-        return self.columns % self.width == 0 and (self.pack != "none" or self.columns <= self.p.n)
-
-    def fits(self) -> bool:
-        """Whether what a block holds stays in the cache."""
-        return self.block_bytes <= BLOCK_BYTES
-
-    def unrolled(self) -> bool:
-        """Whether a piece of k has as many steps as are written out."""
-        return self.unroll_k <= self.depth
-
-    rules = (PanelTile.registers, PanelTile.busy, PanelTile.sensible, whole, fits, unrolled)
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **PanelTile.rules,
+        "columns": lambda t: t.columns % t.width == 0 and (t.pack != "none" or t.columns <= t.p.n),
+        "fits": lambda t: t.block_bytes <= BLOCK_BYTES,
+        "unrolled": lambda t: t.unroll_k <= t.depth,
+    }
 
     @classmethod
     def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:
@@ -353,15 +337,10 @@ class DotTile(CpuTile):
         s.unroll("c.i").unroll("c.j").unroll("c.rf").unroll(i1).unroll(j1)
         return self.rows_packed(s)
 
-    def registers(self) -> bool:
-        """Whether the sums, and the rows of one operand, fit in the registers."""
-        return self.outputs * (self.tile + (self.tile > 1)) < self.p.registers
-
-    def sensible(self) -> bool:
-        """Whether a block is as large as a register tile."""
-        return super().sensible() and self.outputs <= self.columns
-
-    rules = (registers, sensible)
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "registers": lambda t: t.outputs * (t.tile + (t.tile > 1)) < t.p.registers,
+        "sensible": lambda t: t.tile <= t.high and t.outputs <= t.columns,
+    }
 
     @classmethod
     def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:

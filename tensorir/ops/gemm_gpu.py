@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from tensorir.api.workload import Template
 from tensorir.ops.blocks import bind_grid, has_room, start
@@ -13,7 +14,7 @@ from tensorir.ops.gemm_hopper import HopperTile
 from tensorir.ops.gemm_tensor import TensorTile
 from tensorir.ops.gemm_warp import WarpTile
 from tensorir.ops.problems import Gemm
-from tensorir.ops.tiles import Config, Knob
+from tensorir.ops.tiles import Config, Knob, Rule
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
@@ -75,30 +76,21 @@ class SharedTile(Engine):
     def operand_bytes(self) -> int:
         return self.p.element_bytes * self.depth * self.bk * (self.high + self.wide)
 
-    def threads(self) -> bool:
-        """Whether a block has two, four or eight warps."""
-        return self.ti * self.tj in (64, 128, 256)
-
-    def registers(self) -> bool:
-        """Whether a thread has registers for its sums."""
-        return self.ri * self.rj <= 128
-
-    def unrolled(self) -> bool:
-        """Whether what is written out is not too long."""
-        return self.ri * self.rj * self.bk <= 1024
-
-    def grid(self) -> bool:
-        """Whether axes of the grid have room for the blocks."""
-        return has_room(self.target, self.p.batch, *self.tiles)
-
-    rules = (threads, Engine.shared, registers, unrolled, grid, Engine.groups_whole)
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "threads": lambda t: t.ti * t.tj in (64, 128, 256),
+        "shared": Engine.shared,
+        "registers": lambda t: t.ri * t.rj <= 128,
+        "unrolled": lambda t: t.ri * t.rj * t.bk <= 1024,
+        "grid": lambda t: has_room(t.target, t.p.batch, *t.tiles),
+        "one group": Engine.of_one_group,
+    }
 
     @classmethod
     def start(cls, p: Gemm, target: Target) -> Config | None:
         tile, bk = (8, 8) if p.m >= 256 and p.n >= 256 else (4, 16)
         first = dict(ti=16, tj=16, rj=tile, bk=bk, vector=4, fragments=1, depth=2)
         starts = [{**first, "ri": n} for n in (8, 4, 2, 1) if n <= tile]
-        wanted = next((c for c in starts if cls(c, p, target).groups_whole()), starts[-1])
+        wanted = next((c for c in starts if cls(c, p, target).of_one_group()), starts[-1])
         knobs, where = cls.knobs(p, target), cls.where(p, target)
         return start(knobs, where, lambda c: cls(c, p, target).operand_bytes, wanted)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tensorir.ops.gemm_cpu import register_tile
 from tensorir.ops.gemm_gpu import gpu_templates
 from tensorir.ops.operators import OPERATORS
 from tensorir.ops.problems import Gemm, accumulator
-from tensorir.ops.tiles import Config, Knob, Tile
+from tensorir.ops.tiles import Config, Knob, Rule, Tile
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
@@ -131,11 +131,9 @@ class RowsTile(Tile[Gemm]):
         register_tile(s, "c", self.p, 1)
         return s.unroll(i1).unroll(jh).vectorize(jl)
 
-    def registers(self) -> bool:
-        """Whether sums, and a vector of each, fit in the registers."""
-        return (self.tile + 1) * self.vectors * self.p.product_room < self.p.registers
-
-    rules = (registers,)
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "registers": lambda t: (t.tile + 1) * t.vectors * t.p.product_room < t.p.registers
+    }
 
     @classmethod
     def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:

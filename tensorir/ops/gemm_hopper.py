@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS, first_registers
-from tensorir.ops.gemm_blocks import ORDER, Blocks, Operands, Sums, inline, multiprocessors, of_one_group
+from tensorir.ops.gemm_blocks import ORDER, Blocks, Operands, Sums, in_groups, inline, multiprocessors
 from tensorir.ops.gemm_tensor import TensorTile, instructions, multiplication, result_kind, store_rows
 from tensorir.ops.problems import Gemm
-from tensorir.ops.tiles import Config, Knob
+from tensorir.ops.tiles import Config, Knob, Rule
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import Tiles
@@ -35,7 +36,8 @@ def warpgroups(p: Gemm) -> Multiplication | None:
     plain = m.word == 2 or (not p.ta and p.tb)  # others are not stored along k
     size = 4 // m.word
     rows = p.m if p.ta else p.k, p.k if p.tb else p.n
-    return m if plain and of_one_group(p, ROWS) and all(n * size % 16 == 0 for n in rows) else None
+    one_group = not in_groups(p) or p.align % ROWS == 0
+    return m if plain and one_group and all(n * size % 16 == 0 for n in rows) else None
 
 
 class HopperTile(Blocks):
@@ -140,31 +142,20 @@ class HopperTile(Blocks):
         whole = (self.splits == 1 or self.rest) and self._halves_in_rows
         return 2 * self.groups * self.rows * ROWS * self.bn if whole else 0
 
-    def registers(self) -> bool:
-        """Whether threads have registers for their sums."""
-        return sums_fit(self.groups, self.rows, self.bn)
-
-    def panels(self) -> bool:
-        """Whether tiles of b that are not stored along k are whole rows of 128 bytes."""
-        return self.p.tb or self.bn % self.step == 0
-
     def turns(self) -> bool:
         """Several tiles for each of the warpgroups in ping-pong, and several of these; parts of sums are none."""
         tiles = math.prod(self.tiles) * self.p.batch * self.cluster
         several = self.resident and self.groups > 1 and tiles > multiprocessors(self.target)
         return not self.pingpong or bool(several and self.splits == 1 and not self.rest)
 
-    rules = (
-        Blocks.shared,
-        registers,
-        panels,
-        Blocks.bands,
-        Blocks.sensible,
-        Blocks.groups_whole,
-        Blocks.parts,
-        Blocks.waves,
-        turns,
-    )
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "shared": Blocks.shared,
+        "registers": lambda t: sums_fit(t.groups, t.rows, t.bn),
+        "panels": lambda t: t.p.tb or t.bn % t.step == 0,  # rows of 128 bytes, where b is not stored along k
+        "sensible": Blocks.sensible,
+        "turns": turns,
+        **Blocks.rules,
+    }
 
     @classmethod
     def starts(cls, p: Gemm, target: Target) -> list[dict[str, int]]:

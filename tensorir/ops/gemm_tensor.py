@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from tensorir.intrin.cuda import MULTIPLICATIONS, NARROW, Multiplication, loads_rows, rows_shape
 from tensorir.intrin.stmatrix import COLUMNS
 from tensorir.ops.gemm_blocks import EARLIER, ORDER, Blocks, Operands, Sums, each_product, in_groups, inline
 from tensorir.ops.problems import Gemm, Problem, result_type
-from tensorir.ops.tiles import Config, Knob
+from tensorir.ops.tiles import Config, Knob, Rule
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import Product, Tiles
@@ -136,30 +136,15 @@ class TensorTile(Blocks):
         whole = stageable(self.p) and self.staged and (self.splits == 1 or self.rest)
         return 2 * self.bm * self.bn if whole else 0
 
-    def warps(self) -> bool:
-        """Whether a block has two to eight whole warps."""
-        whole = self.bm % self.wm == 0 and self.bn % self.wn == 0
-        return whole and 2 <= self.bm // self.wm * (self.bn // self.wn) <= 8
-
-    def registers(self) -> bool:
-        """Whether threads have registers for the sums of a warp."""
-        return self.wm * self.wn <= 64 * 64
-
-    def ahead(self) -> bool:
-        """Whether copies have room: asynchronous ones in more tiles than one, others in registers, which hold one."""
-        return self.depth >= 2 if self.in_flight else self.depth <= 2
-
-    rules = (
-        warps,
-        Blocks.shared,
-        registers,
-        Blocks.sensible,
-        ahead,
-        Blocks.groups_whole,
-        Blocks.bands,
-        Blocks.parts,
-        Blocks.waves,
-    )
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "whole": lambda t: t.bm % t.wm == 0 and t.bn % t.wn == 0,
+        "warps": lambda t: 2 <= t.bm // t.wm * (t.bn // t.wn) <= 8,
+        "shared": Blocks.shared,
+        "registers": lambda t: t.wm * t.wn <= 64 * 64,
+        "sensible": Blocks.sensible,
+        "ahead": Blocks.ahead,
+        **Blocks.rules,
+    }
 
     @classmethod
     def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:

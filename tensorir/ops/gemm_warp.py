@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from tensorir.ops.gemm_blocks import ORDER, Blocks, Operands, Sums, each_product, inline
 from tensorir.ops.gemm_tensor import multiplication
 from tensorir.ops.problems import Gemm
-from tensorir.ops.tiles import Knob
+from tensorir.ops.tiles import Knob, Rule
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import Product, Tiles
@@ -106,24 +106,15 @@ class WarpTile(Blocks):
     def operand_bytes(self) -> int:
         return 4 * self.depth * self.bk * (self.high + self.wide)
 
-    def warps(self) -> bool:
-        """Whether a block has two to eight warps."""
-        return 2 <= self.wi * self.wj <= 8
-
-    def registers(self) -> bool:
-        """Whether a thread has registers for its sums."""
-        return self.ri * self.rj <= 128
-
-    def unrolled(self) -> bool:
-        """Whether what is written out is not too long."""
-        return self.ri * self.rj * self.bk <= 2048
-
-    def ahead(self) -> bool:
-        """Whether copies have room: asynchronous ones in more tiles than one, others in registers, which hold one."""
-        return self.depth >= 2 if self.in_flight else self.depth <= 2
-
-    rules = (warps, Blocks.shared, registers, unrolled, Blocks.sensible, Blocks.bands, Blocks.parts, Blocks.waves,
-             Blocks.groups_whole, ahead)  # fmt: skip
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "warps": lambda t: 2 <= t.wi * t.wj <= 8,
+        "shared": Blocks.shared,
+        "registers": lambda t: t.ri * t.rj <= 128,
+        "unrolled": lambda t: t.ri * t.rj * t.bk <= 2048,
+        "sensible": Blocks.sensible,
+        "ahead": Blocks.ahead,
+        **Blocks.rules,
+    }
 
     @classmethod
     def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:

@@ -51,12 +51,12 @@ class Knob(Generic[Value]):
 class Tile(ABC, Generic[P]):
     """A configuration for the problem ``p`` on a target: what a block computes at a time.
 
-    rules: what legal configurations keep, named after the functions
+    rules: what legal configurations keep, by name
     earlier: what configurations mean that were recorded before there were some knobs
     kinds, approximate: of the template (``Template``)
     """
 
-    rules: ClassVar[Sequence[Rule]] = ()
+    rules: ClassVar[Mapping[str, Rule]] = {}
     earlier: ClassVar[Config] = {}
     kinds: ClassVar[tuple[str, ...]] = ("gpu",)
     approximate: ClassVar[bool] = False
@@ -95,7 +95,7 @@ class Tile(ABC, Generic[P]):
         def asked(rule: Rule) -> Predicate:
             return lambda c: rule(cls(c, p, target))
 
-        return {rule.__name__: asked(rule) for rule in cls.rules}
+        return {name: asked(rule) for name, rule in cls.rules.items()}
 
     @classmethod
     def space(cls, p: P, target: Target) -> Space:
