@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,19 +28,17 @@ def out_stage(s: Schedule, main: str, scope: str = "register") -> str:
     An epilogue of several stages (bias, then a conversion) is joined into its last one.
     """
     names = [st.name for st in s.stages()]
-    after = names[names.index(main) + 1 :]
-    for name in after[:-1]:
-        s.compute_inline(name)
-    return after[-1] if after else s.stage_out(main, at="root", scope=scope).name
+    if names[-1] == main:
+        return s.stage_out(main, at="root", scope=scope).name
+    return last_stage(s, names[names.index(main) + 1])
 
 
 def last_stage(s: Schedule, main: str) -> str:
     """The stage that writes the output, with the copy ``main`` and an epilogue's earlier stages joined into it."""
     names = [st.name for st in s.stages()]
-    after = names[names.index(main) :]
-    for name in after[:-1]:
+    for name in names[names.index(main) : -1]:
         s.compute_inline(name)
-    return after[-1]
+    return names[-1]
 
 
 def written_by(s: Schedule, stage: str) -> str:
@@ -100,17 +99,17 @@ def divisors_near(n: int, wanted: Sequence[int]) -> list[int]:
     return sorted(out)
 
 
+_ACTIVATIONS: dict[str | None, Callable[[np.ndarray], np.ndarray]] = {
+    None: lambda y: y,
+    "relu": lambda y: np.maximum(y, 0),
+    "silu": lambda y: y / (1 + np.exp(-y)),
+    "sigmoid": lambda y: 1 / (1 + np.exp(-y)),
+    "tanh": np.tanh,
+    "gelu": lambda y: y * 0.5 * (1 + np.vectorize(math.erf)(y / math.sqrt(2))),
+}
+
+
 def activate(y: np.ndarray, act: str | None) -> np.ndarray:
     """An activation in NumPy."""
-    if act == "relu":
-        return np.asarray(np.maximum(y, 0))
-    if act in ("silu", "sigmoid"):
-        with np.errstate(over="ignore"):  # far below 0: 1 / inf is 0
-            return np.asarray((y if act == "silu" else 1) / (1 + np.exp(-y)))
-    if act == "tanh":
-        return np.asarray(np.tanh(y))
-    if act == "gelu":
-        import math
-
-        return np.asarray(y * 0.5 * (1 + np.vectorize(math.erf)(y / math.sqrt(2))))
-    return y
+    with np.errstate(over="ignore"):  # far below 0: 1 / inf is 0
+        return np.asarray(_ACTIVATIONS[act](y))

@@ -12,12 +12,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 from tensorir.ops.blocks import extent_of
 from tensorir.ops.common import last_stage, out_stage, written_by
 from tensorir.ops.problems import Gemm
-from tensorir.ops.tiles import Config, Knob, Rule, Tile
+from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
@@ -34,7 +34,7 @@ ADDERS = 256
 WORTH = 0.9
 """A reduction is split by default where that is expected to take less than this share of the time."""
 
-Leave = Callable[[Any, Any, Any], None]
+Leave = Callable[[str, str, str], None]
 
 
 def multiprocessors(target: Target) -> int:
@@ -222,7 +222,7 @@ class Blocks(Engine):
         """This configuration as the model of kernels knows it."""
 
     @classmethod
-    def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
         return {**super().knobs(p, target), "rest": [0] if p.batch > 1 or in_groups(p) else [0, 1]}
 
     @classmethod
@@ -274,7 +274,7 @@ class Blocks(Engine):
         rows, columns = self.tiles
         return self.raster == 1 or (rows % self.raster == 0 and rows * columns > multiprocessors(self.target))
 
-    def walked(self, s: Schedule, outer: Sequence[Any]) -> Any:
+    def walked(self, s: Schedule, outer: Sequence[str]) -> str:
         """One loop over all blocks of the nest ``outer``, the last two of which are rows and columns of blocks.
 
         Bands of ``raster`` rows are walked column by column: blocks that run side by side form a square rather than a
@@ -286,7 +286,7 @@ class Blocks(Engine):
         bands, row = s.split(bi, [None, self.raster])
         return s.reorder(bands, bj, row).fuse(*batch, bands, bj, row, name="tile")
 
-    def bind_blocks(self, s: Schedule, outer: Sequence[Any]) -> None:
+    def bind_blocks(self, s: Schedule, outer: Sequence[str]) -> None:
         """Blocks of the nest ``outer``: a grid of columns and rows, or in bands a line; what is before them is z. A
         line as well where an axis of the grid has no room for as many.
         """
@@ -393,7 +393,7 @@ class Blocks(Engine):
             s.vectorize(few).vectorize(f"{sums}.j")
 
 
-def _share_elements(s: Schedule, p: Gemm, batch: Sequence[str], out: str) -> tuple[Any, Any, int]:
+def _share_elements(s: Schedule, p: Gemm, batch: Sequence[str], out: str) -> tuple[str, str, int]:
     """Threads of a kernel of its own take four neighbours of ``out`` each, or as many as rows are made of; returns
     the loops over threads and over neighbours, and how many these are.
     """

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tensorir.api.workload import Template
 from tensorir.ops.common import out_stage, unroll_by
@@ -79,7 +79,7 @@ class CpuTile(Tile[Gemm]):
         return min((c for c in found if c is not None), key=cost, default=None)
 
     @classmethod
-    def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
         m, whole = p.m, p.wide is None
         large = not whole or m * p.k * p.sum_bytes > 1 << 20
         parts = {-(-m // d) for d in (2, 4, 8)} | {64, 128, 256, 512, 1024}
@@ -102,14 +102,14 @@ class CpuTile(Tile[Gemm]):
         reads = {name: z + axes for name, axes in (("a", a if self.pack_a else ""), ("b", b)) if axes}
         s.reindex("c", f"{z}i, j | k -> {z}i, j, {k}", reads=reads, dtype=self.p.wide)
 
-    def row_blocks(self, s: Schedule, out: str) -> tuple[list[Any], Any]:
+    def row_blocks(self, s: Schedule, out: str) -> tuple[list[str], str]:
         """The block loop over rows, if there is one, and the loop inside; the last block is moved back."""
         if not self.rows:
             return [], f"{out}.i"
         block, inside = s.split(f"{out}.i", [None, self.rows], tail="shift")
         return [block], inside
 
-    def bind(self, s: Schedule, out: str, jb: Any, ib: Sequence[Any], inner: Sequence[Any]) -> None:
+    def bind(self, s: Schedule, out: str, jb: str, ib: Sequence[str], inner: Sequence[str]) -> None:
         """Order the loops of what writes results, and give blocks to cores."""
         batch = [f"{out}.{v}" for v in self.p.axes]
         s.reorder(*batch, jb, *ib, *inner).bind(jb, "block.x")
@@ -159,7 +159,7 @@ class PanelTile(CpuTile):
         "sensible": lambda t: t.tile <= t.high and t.p.vector_lanes * (t.vectors - 1) < t.p.n,
     }
 
-    def panels_packed(self, s: Schedule, block: Any) -> None:
+    def panels_packed(self, s: Schedule, block: str) -> None:
         """Panels of b in the memory of each block, by a kernel of their own, or by one that runs once."""
         if self.pack in ("block", "panel"):
             s.set_scope("b_packed", "shared").compute_at("b_packed", block)
@@ -202,7 +202,7 @@ class ColumnTile(PanelTile):
     }
 
     @classmethod
-    def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
         pack = ["kernel"] if p.prepack else ["block", "kernel"]
         return {"panels": [1, 2, 4, 8, 16], **super().knobs(p, target), "pack": pack}
 
@@ -274,7 +274,7 @@ class StripTile(PanelTile):
     }
 
     @classmethod
-    def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
         pack = ["kernel", "none"] if p.prepack else ["panel", "none", "kernel"]
         return {
             "columns": _strips(p.n, p.vector_lanes),
@@ -343,7 +343,7 @@ class DotTile(CpuTile):
     }
 
     @classmethod
-    def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
         shared = {name: values for name, values in super().knobs(p, target).items() if name != "vectors"}
         return {
             "columns": _strips(p.n, 1, (16, 32, 48, 64, 96, 128, 256)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from tensorir.ops.gemm_cpu import register_tile
 from tensorir.ops.gemm_gpu import gpu_templates
 from tensorir.ops.operators import OPERATORS
 from tensorir.ops.problems import Gemm, accumulator
-from tensorir.ops.tiles import Config, Knob, Rule, Tile
+from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
@@ -136,7 +136,7 @@ class RowsTile(Tile[Gemm]):
     }
 
     @classmethod
-    def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
         every = super().knobs(p, target)
         return {**every, "rows": [r for r in every["rows"] if p.align % r == 0]}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS, first_registers
@@ -107,7 +107,7 @@ class HopperTile(Blocks):
         turns = self.groups // self.together
         return inline(s, given).pipeline(ko, self.depth, roles={"load": load, "compute": compute}, turns=turns)
 
-    def _resident(self, s: Schedule, outer: list[Any]) -> Any:
+    def _resident(self, s: Schedule, outer: list[str]) -> str:
         """The loop over blocks: one for each tile, or as many as there is room for, each of which walks several."""
         tile, room = self.walked(s, outer), max(1, multiprocessors(self.target) // self.cluster)
         if self.resident and (math.prod(self.tiles) * self.p.batch * self.splits > room or self.pingpong):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tensorir.intrin.cuda import MULTIPLICATIONS, NARROW, Multiplication, loads_rows, rows_shape
 from tensorir.intrin.stmatrix import COLUMNS
 from tensorir.ops.gemm_blocks import EARLIER, ORDER, Blocks, Operands, Sums, each_product, in_groups, inline
 from tensorir.ops.problems import Gemm, Problem, result_type
-from tensorir.ops.tiles import Config, Knob, Rule
+from tensorir.ops.tiles import Config, Knob, Knobs, Rule
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import Product, Tiles
@@ -25,10 +25,7 @@ def multiplication(p: Problem, target: Target | None = None) -> Multiplication |
     """The instructions for a matmul, of the first kind of tensor cores that have them all or those of a target; None
     where there are none.
     """
-    name = kind_of(p)
-    if target is not None and not target.has("sm_80"):
-        return NARROW.get(name or "")
-    return MULTIPLICATIONS[name] if name else None
+    return (MULTIPLICATIONS if target is None or target.has("sm_80") else NARROW).get(kind_of(p) or "")
 
 
 def instructions(p: Problem, target: Target | None = None) -> Multiplication:
@@ -147,7 +144,7 @@ class TensorTile(Blocks):
     }
 
     @classmethod
-    def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
         steps = [n // p.element_bytes for n in (64, 128, 32)]
         own = {"bk": steps, "staged": [1, 0] if stageable(p) else [0]}
         if in_groups(p):
@@ -185,7 +182,7 @@ def load_rows(s: Schedule, copy: str, dim: int, m: Multiplication, operand: str,
     s.reorder(r0, c0, r1, c1).tensorize(r1, f"ldmatrix.{m.name}.{operand}.{order}")
 
 
-def store_rows(s: Schedule, out: str, rows: Sequence[Any], columns: Any, tile: str) -> None:
+def store_rows(s: Schedule, out: str, rows: Sequence[str], columns: str, tile: str) -> None:
     """Let ``out``, which writes to shared memory, do so by stmatrix: a ``tile`` of rows by 16 columns at once is
     converted in registers.
     """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from tensorir.ops.gemm_blocks import ORDER, Blocks, Operands, Sums, each_product, inline
 from tensorir.ops.gemm_tensor import multiplication
 from tensorir.ops.problems import Gemm
-from tensorir.ops.tiles import Knob, Rule
+from tensorir.ops.tiles import Knob, Knobs, Rule
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import Product, Tiles
@@ -117,7 +117,7 @@ class WarpTile(Blocks):
     }
 
     @classmethod
-    def knobs(cls, p: Gemm, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
         plain = {} if target.has("sm_80") else {"depth": [2, 1], "in_flight": [0]}
         return {**super().knobs(p, target), **plain}
 

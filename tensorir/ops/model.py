@@ -6,19 +6,18 @@ operands a cycle (Fog, "The microarchitecture of Intel, AMD and VIA CPUs", chapt
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from tensorir.ops.common import Config, divisors_near
+from tensorir.ops.common import divisors_near
 from tensorir.ops.problems import Conv, Problem
+from tensorir.ops.tiles import Config, Knobs, cheapest
 
 if TYPE_CHECKING:
     from tensorir.tune.legal import Predicate
     from tensorir.tune.space import Space
 
-Knobs = Mapping[str, Sequence[Any]]
 Cost = Callable[[Config], float]
 
 BLOCK_BYTES = 508 * 1024
@@ -92,24 +91,12 @@ def priced(cycles: float, blocks: int) -> float:
     return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
 
 
-def best_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost) -> dict[str, Any] | None:
-    """The legal configuration of least cost, the first of equals."""
-    found: tuple[float, dict[str, Any]] | None = None
-    for values in itertools.product(*knobs.values()):
-        c = dict(zip(knobs, values, strict=True))
-        if all(test(c) for test in where.values()):
-            price = cost(c)
-            if found is None or price < found[0]:
-                found = (price, c)
-    return found[1] if found else None
-
-
 def space_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost, free: Iterable[str]) -> Space:
     """The space whose default is cheapest; ``free`` knobs, which the model cannot judge, start at their first value."""
     from tensorir.tune.space import Space
 
     fixed = {k: (v[:1] if k in set(free) else v) for k, v in knobs.items()}
-    return Space(where=where, default=best_of(fixed, where, cost), **knobs)
+    return Space(where=where, default=cheapest(fixed, where, cost), **knobs)
 
 
 def counts(n: int, most: int) -> list[int]:

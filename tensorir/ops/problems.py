@@ -63,12 +63,12 @@ class Problem:
     @property
     def sum_type(self) -> str:
         """The type that sums are held in."""
-        return self.wide or self.dtype
+        return accumulator(self.dtype) or self.dtype
 
     @property
     def sum_bytes(self) -> int:
         """Bytes of one sum."""
-        return DTYPES[self.sum_type].bits // 8
+        return DTYPES[accumulator(self.dtype) or self.dtype].bits // 8
 
     @property
     def product_room(self) -> int:
@@ -78,10 +78,7 @@ class Problem:
     @property
     def vector_lanes(self) -> int:
         """Sums that one vector register holds, as far as the language has such vectors: 2, 4, 8 or 16."""
-        lanes = 2
-        while lanes < 16 and 2 * lanes * self.sum_bytes <= self.vector_bytes:
-            lanes *= 2
-        return lanes
+        return next((n for n in (16, 8, 4) if n * self.sum_bytes <= self.vector_bytes), 2)
 
     @property
     def leaves_in_halves(self) -> bool:

@@ -51,12 +51,12 @@ class Knob(Generic[Value]):
 class Tile(ABC, Generic[P]):
     """A configuration for the problem ``p`` on a target: what a block computes at a time.
 
-    rules: what legal configurations keep, by name
+    rules: what legal configurations keep, by name, or functions that have such names
     earlier: what configurations mean that were recorded before there were some knobs
     kinds, approximate: of the template (``Template``)
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {}
+    rules: ClassVar[Mapping[str, Rule] | Sequence[Rule]] = {}
     earlier: ClassVar[Config] = {}
     kinds: ClassVar[tuple[str, ...]] = ("gpu",)
     approximate: ClassVar[bool] = False
@@ -84,7 +84,7 @@ class Tile(ABC, Generic[P]):
         return None
 
     @classmethod
-    def knobs(cls, p: P, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: P, target: Target) -> Knobs:
         """Every knob with its values; a subclass tells those that depend on the problem or the target."""
         return {name: knob.values for name, knob in vars(cls).items() if isinstance(knob, Knob)}
 
@@ -95,7 +95,8 @@ class Tile(ABC, Generic[P]):
         def asked(rule: Rule) -> Predicate:
             return lambda c: rule(cls(c, p, target))
 
-        return {name: asked(rule) for name, rule in cls.rules.items()}
+        rules = cls.rules if isinstance(cls.rules, Mapping) else {rule.__name__: rule for rule in cls.rules}
+        return {name: asked(rule) for name, rule in rules.items()}
 
     @classmethod
     def space(cls, p: P, target: Target) -> Space:
@@ -143,7 +144,7 @@ class Tile(ABC, Generic[P]):
         return all(tile <= least or tile // 2 < extent for tile, least, extent in self.sides)
 
 
-def legal(knobs: Knobs, where: Mapping[str, Predicate]) -> Iterator[dict[str, Any]]:
+def legal(knobs: Knobs, where: Mapping[str, Predicate]) -> Iterator[Config]:
     """The legal configurations one by one, in the order of the knobs' values, last knob fastest."""
     for values in itertools.product(*knobs.values()):
         c = dict(zip(knobs, values, strict=True))
@@ -152,13 +153,11 @@ def legal(knobs: Knobs, where: Mapping[str, Predicate]) -> Iterator[dict[str, An
 
 
 def cheapest(knobs: Knobs, where: Mapping[str, Predicate], cost: Callable[[Config], Any], enough: float = -math.inf
-             ) -> dict[str, Any] | None:  # fmt: skip
+             ) -> Config | None:  # fmt: skip
     """The legal configuration of least cost, the first of equals, or the first whose cost is ``enough``."""
-    best: tuple[Any, dict[str, Any]] | None = None
+    priced: list[tuple[Any, Config]] = []
     for c in legal(knobs, where):
-        price = cost(c)
-        if best is None or price < best[0]:
-            best = price, c
-            if enough > -math.inf and price <= enough:
-                break
-    return best[1] if best else None
+        priced.append((cost(c), c))
+        if priced[-1][0] == enough:
+            return c
+    return min(priced, key=lambda both: both[0])[1] if priced else None
