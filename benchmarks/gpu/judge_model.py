@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 import tensorir as tir
+from tensorir.ops.gemm_gpu import WarpTile
 from tensorir.ops.gemm_tensor import TensorTile
-from tensorir.ops.gemm_warp import WarpTile
 from tensorir.ops.problems import Gemm
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import GPUS, Gpu

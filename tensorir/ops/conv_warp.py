@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tensorir.api.workload import Template
 from tensorir.ops.common import Config
 from tensorir.ops.gemm_blocks import Operand
-from tensorir.ops.gemm_warp import DTYPES, WarpTile
+from tensorir.ops.gemm_gpu import DTYPES, WarpTile
 from tensorir.ops.problems import Conv, Gemm
 from tensorir.ops.views import image_of, sums_axes
 from tensorir.tune.gpu_devices import gpu_of
@@ -98,7 +98,7 @@ def product(shape: Conv, bk: int, packed: int = 0) -> Gemm:
 
 
 def gpu_warp(s: Schedule, c: Config, shape: Conv) -> Schedule:
-    """c: those of ``gemm_warp.gpu_warp``; ``packed``: filters are turned by a kernel of their own"""
+    """c: those of ``WarpTile``; ``packed``: filters are turned by a kernel of their own"""
     packed = c["packed"]
     as_product(s, shape, c["bk"], packed)
     nchw, p, columns = shape.nchw, product(shape, c["bk"], packed), f"{image_of(shape)}_packed"

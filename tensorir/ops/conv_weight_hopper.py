@@ -101,7 +101,7 @@ def gpu_hopper(s: Schedule, c: Config, shape: Conv, target: Target) -> Schedule:
     if rows:
         s.reindex(rows, "k, r, s, c -> i = k, j = (r, s, c)", {"c": STORED}, name="rows", writes="i, j")
         _as_matrix(s, f"{rows}.out", shape)
-        sums = Sums.over(s, "dw", f"{rows}.out", own)
+        sums = Sums.over("dw", f"{rows}.out", own)
     else:
         sums = tile.sums(s, "dw", lambda out: _as_matrix(s, out, shape))
 

@@ -1,4 +1,4 @@
-"""matmul: what it is (``gemm_cpu``, ``gemm_spaces``: on CPUs, ``gemm_gpu``: on GPUs)."""
+"""matmul: what it is (``gemm_cpu``: on CPUs, ``gemm_gpu``: on GPUs)."""
 
 from __future__ import annotations
 

@@ -65,27 +65,26 @@ class Operand(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What a template schedules: ``stage`` adds up products in ``buffer``, ``out`` takes them from there.
+    """What a template schedules: ``stage`` adds up products, ``out`` takes the sums from there.
 
-    outer: loops of ``out`` that stand before rows and columns;  own: those of ``stage``;  lead: dimensions of
-           ``buffer`` before rows and columns, as an index map says them
+    outer: loops of ``out`` that stand before rows and columns;  own: those of ``stage``;  lead: dimensions of the sums
+           before rows and columns, as an index map says them
     leave: told the loop over warpgroups and those over the rows and columns of one, lets results leave in whole tiles
            where these are no rows of a matrix
     """
 
     stage: str
     out: str
-    buffer: str
     outer: list[str]
     own: list[str]
     lead: str
     leave: Leave | None = None
 
     @classmethod
-    def over(cls, s: Schedule, stage: str, out: str, axes: Sequence[str]) -> Self:
+    def over(cls, stage: str, out: str, axes: Sequence[str]) -> Self:
         """Those whose rows and columns come after ``axes``."""
         outer, own = ([f"{name}.{x}" for x in axes] for name in (out, stage))
-        return cls(stage, out, written_by(s, stage), outer, own, "".join(f"{x}, " for x in axes))
+        return cls(stage, out, outer, own, "".join(f"{x}, " for x in axes))
 
 
 Operands = Mapping[str, Operand]
@@ -131,9 +130,11 @@ class Engine(Tile[Gemm]):
     """A configuration of what multiplies two matrices on a GPU; a template is a view of a computation as a product, and
     an engine.
 
+    bk, depth: terms that are multiplied at a time, and how many tiles of them a pipeline holds
     scope: where sums are held
     """
 
+    bk, depth = Knob[int](), Knob[int]()
     scope: ClassVar[str] = "register"
 
     @property
@@ -156,6 +157,10 @@ class Engine(Tile[Gemm]):
         return -(-self.p.m // self.high), -(-self.p.n // self.wide)
 
     @property
+    def operand_bytes(self) -> int:
+        return self.p.element_bytes * self.depth * self.bk * (self.high + self.wide)
+
+    @property
     def sides(self) -> Iterator[tuple[int, int, int]]:
         yield self.high, 64, self.p.m
         yield self.wide, 64, self.p.n
@@ -172,7 +177,7 @@ class Engine(Tile[Gemm]):
         """
         out = out_stage(s, stage, self.scope)
         as_matrix(out)
-        return Sums.over(s, stage, out, self.p.axes)
+        return Sums.over(stage, out, self.p.axes)
 
     def each(self, s: Schedule) -> Iterator[tuple[Self, Sums]]:
         """The products that a matmul consists of, each with the configuration that it has."""
@@ -194,17 +199,17 @@ class Blocks(Engine):
 
     raster: rows of blocks in a band;  splits: parts of the reduction, which a second kernel adds up, or which with
     ``atomic`` are added to the result in any order;  rest: only what whole waves leave is in parts
-    depth: tiles of the pipeline, whose copies are asynchronous with ``in_flight``
+    in_flight: copies of the pipeline are asynchronous
     """
 
-    depth, in_flight = Knob(2, 1), Knob(0, 1)
+    in_flight = Knob(0, 1)
     raster, splits, atomic, rest = ORDER
     earlier: ClassVar[Config] = EARLIER
 
     @property
-    @abstractmethod
     def step(self) -> int:
         """Terms that are multiplied at a time."""
+        return self.bk
 
     @classmethod
     @abstractmethod
@@ -357,7 +362,7 @@ class Blocks(Engine):
             as_matrix(last)
             self._add_up(s, batch, last, stage)
             out = s.stage_out(acc, at="root", scope="warp").name
-        return Sums.over(s, acc, out, ["rf", *batch])
+        return Sums.over(acc, out, ["rf", *batch])
 
     def each(self, s: Schedule) -> Iterator[tuple[Self, Sums]]:
         """One product, or two where the last rows, which whole waves leave, are declared apart. Those of the first have
@@ -370,11 +375,11 @@ class Blocks(Engine):
         s.redeclare("stream_k", rest=self.p.m - first)
         out = last_stage(s, "c")
         tail = s.cut(f"{out}.i", first - self.p.m).name
-        yield self.but(replace(self.p, m=first), splits=1), Sums.over(s, "head", out, [])
+        yield self.but(replace(self.p, m=first), splits=1), Sums.over("head", out, [])
         stage = self._partial(s, "rest")
         self._add_up(s, [], tail, "rest")
         apart = s.stage_out(stage, at="root", scope="warp").name
-        yield self.but(replace(self.p, m=self.p.m - first)), Sums.over(s, stage, apart, ["rf"])
+        yield self.but(replace(self.p, m=self.p.m - first)), Sums.over(stage, apart, ["rf"])
 
     def _partial(self, s: Schedule, stage: str) -> str:
         """The stage of partial sums of ``stage``, whose reduction is in ``splits`` parts of whole ``step`` terms."""

@@ -37,6 +37,8 @@ LAUNCH = 20_000.0
 """Cycles of one more kernel."""
 SMALL = 96
 """Rows up to which the sums of a strip of columns fit next to what the block reads of b."""
+STEP = 16
+"""Rows that no kernel shares out to two groups: those of one product of tensor cores."""
 FEW = 12
 """Rows up to which reading b in place costs less than packing it."""
 
@@ -361,6 +363,38 @@ class DotTile(CpuTile):
         steps = -(-self.p.k // self.p.vector_lanes)
         each = panel_cycles(self.p, self.high, self.tile, self.outputs)
         return (-(-self.columns // self.outputs) * each * steps + 100.0) * self.makespan()
+
+
+class RowsTile(Tile[Gemm]):
+    """Of a product in groups, a block computes ``rows`` rows, in register tiles of ``tile`` x ``vectors``; b is read
+    where it is stored.
+    """
+
+    rows, tile, vectors = Knob(STEP, 32, 64, 128), Knob(4, 8, 2, 1), Knob(2, 1, 3, 4)
+    kinds = ("cpu",)
+
+    def schedule(self, s: Schedule) -> Schedule:
+        out = out_stage(s, "c")
+        ib, i, i1 = s.split(f"{out}.i", [None, self.rows // self.tile, self.tile])
+        j, jh, jl = s.split(f"{out}.j", [None, self.vectors, self.p.vector_lanes])
+        s.reorder(ib, j, i, i1, jh, jl).bind(ib, "block.x")
+        s.compute_at("c", i)
+        s.compute_inline("b_block")
+        register_tile(s, "c", self.p, 1)
+        return s.unroll(i1).unroll(jh).vectorize(jl)
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "registers": lambda t: (t.tile + 1) * t.vectors * t.p.product_room < t.p.registers
+    }
+
+    @classmethod
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
+        every = super().knobs(p, target)
+        return {**every, "rows": [r for r in every["rows"] if p.align % r == 0]}
+
+    @classmethod
+    def start(cls, p: Gemm, target: Target) -> Config:
+        return dict(rows=STEP, tile=4, vectors=2 if p.product_room == 1 else 1)
 
 
 TEMPLATES: Mapping[str, type[CpuTile]] = {"cpu_column": ColumnTile, "cpu_strip": StripTile, "cpu_dot": DotTile}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -13,20 +12,14 @@ from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_int, plain_ints, wrong
 from tensorir.expr.compute import placeholder
 from tensorir.ir.dtypes import dtype_of, is_float
-from tensorir.ops.common import activate, epilogue, flags, need_precision, out_dtype, out_stage, positive
-from tensorir.ops.gemm_blocks import inline, operands
-from tensorir.ops.gemm_cpu import register_tile
+from tensorir.ops.common import activate, epilogue, flags, need_precision, out_dtype, positive
+from tensorir.ops.gemm_cpu import STEP, RowsTile
 from tensorir.ops.gemm_gpu import gpu_templates
 from tensorir.ops.operators import OPERATORS
 from tensorir.ops.problems import Gemm, accumulator
-from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile
-from tensorir.schedule.schedule import Schedule
-from tensorir.target import Target
 
 MOST = 2**31
 """Rows."""
-STEP = 16
-"""Rows that no kernel shares out to two groups: those of one product of tensor cores."""
 
 
 @plain_ints
@@ -113,33 +106,3 @@ def reference(p: Gemm, a: np.ndarray, b: np.ndarray, group: np.ndarray) -> np.nd
         if 0 <= g < p.groups:
             c[rows] = x[rows] @ y[g]
     return activate(c, p.act).astype(out_dtype(p.dtype, p.act))
-
-
-class RowsTile(Tile[Gemm]):
-    """A block computes ``rows`` rows, in register tiles of ``tile`` x ``vectors``; b is read where it is stored."""
-
-    rows, tile, vectors = Knob(STEP, 32, 64, 128), Knob(4, 8, 2, 1), Knob(2, 1, 3, 4)
-    kinds = ("cpu",)
-
-    def schedule(self, s: Schedule) -> Schedule:
-        out = out_stage(s, "c")
-        ib, i, i1 = s.split(f"{out}.i", [None, self.rows // self.tile, self.tile])
-        j, jh, jl = s.split(f"{out}.j", [None, self.vectors, self.p.vector_lanes])
-        s.reorder(ib, j, i, i1, jh, jl).bind(ib, "block.x")
-        s.compute_at("c", i)
-        inline(s, operands(self.p))
-        register_tile(s, "c", self.p, 1)
-        return s.unroll(i1).unroll(jh).vectorize(jl)
-
-    rules: ClassVar[Mapping[str, Rule]] = {
-        "registers": lambda t: (t.tile + 1) * t.vectors * t.p.product_room < t.p.registers
-    }
-
-    @classmethod
-    def knobs(cls, p: Gemm, target: Target) -> Knobs:
-        every = super().knobs(p, target)
-        return {**every, "rows": [r for r in every["rows"] if p.align % r == 0]}
-
-    @classmethod
-    def start(cls, p: Gemm, target: Target) -> Config:
-        return dict(rows=STEP, tile=4, vectors=2 if p.product_room == 1 else 1)

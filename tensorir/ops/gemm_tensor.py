@@ -71,10 +71,6 @@ class TensorTile(Blocks):
     def wide(self) -> int:
         return self.bn
 
-    @property
-    def step(self) -> int:
-        return self.bk
-
     def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
         p, m, acc, out = self.p, instructions(self.p, s.target), of.stage, of.out
         bi, wi, i = s.split(f"{out}.i", [None, self.bm // self.wm, self.wm])
@@ -123,10 +119,6 @@ class TensorTile(Blocks):
     def model(self) -> Tiles:
         return Tiles("mma", self.bm, self.bn, self.bk, self.wm, self.wn, self.depth, bool(self.in_flight),
                      raster=self.raster, splits=self.splits)  # fmt: skip
-
-    @property
-    def operand_bytes(self) -> int:
-        return self.p.element_bytes * self.depth * self.bk * (self.bm + self.bn)
 
     @property
     def result_bytes(self) -> int:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.ops.common import Config, last_stage
 from tensorir.ops.gemm_blocks import Operand, Sums
+from tensorir.ops.gemm_gpu import WarpTile
 from tensorir.ops.gemm_tensor import TensorTile, multiplication
-from tensorir.ops.gemm_warp import WarpTile
 from tensorir.ops.problems import Conv, Gemm
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import DRAM_SHARE
@@ -56,7 +56,7 @@ def gpu_winograd(s: Schedule, c: Config, shape: Conv) -> Schedule:
     """Kernels: the weights, the input's tiles, the products, and the way back with the epilogue.
 
     c: m; ``th`` x ``tw`` tiles of a block that transforms, ``vec`` channels of a thread of it; those of
-       ``gemm_warp.gpu_warp``, or of ``gemm_tensor.gpu_tensor`` where products of a named precision are asked for
+       ``WarpTile``, or of ``TensorTile`` where products of a named precision are asked for
     """
     s.redeclare("winograd", tile=c["m"])
     transform_weights(s, shape)
@@ -67,7 +67,7 @@ def gpu_winograd(s: Schedule, c: Config, shape: Conv) -> Schedule:
     s.stage_out("M", at="root", scope=tile.scope)
     names = ("U", "V") if shape.nchw else ("V", "U")
     given = {operand: Operand(name, "z, ") for operand, name in zip("ab", names, strict=True)}
-    return tile.product(s, Sums.over(s, "M", "M.out", ["z"]), given)
+    return tile.product(s, Sums.over("M", "M.out", ["z"]), given)
 
 
 def engine(p: Gemm) -> type[TensorTile | WarpTile]:
