@@ -19,9 +19,9 @@ from typing import ClassVar
 
 from tensorir.api.workload import Template
 from tensorir.ops.common import out_stage, unroll_by
-from tensorir.ops.model import BLOCK_BYTES, balance, crowding, in_balanced_tiles
+from tensorir.ops.model import BLOCK_BYTES, CpuTile, balance, crowding, in_balanced_tiles
 from tensorir.ops.problems import Gemm
-from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile, cheapest
+from tensorir.ops.tiles import Config, Knob, Knobs, Rule
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
@@ -43,13 +43,12 @@ FEW = 12
 """Rows up to which reading b in place costs less than packing it."""
 
 
-class CpuTile(Tile[Gemm]):
+class RegisterTile(CpuTile[Gemm]):
     """``rows`` (0: all) of a block in register tiles of ``tile`` rows; ``pack_a``: rows of a are packed first, in the
     type of the sums; ``unroll_k``: steps of the reduction that are written out.
     """
 
     rows, tile, pack_a, unroll_k = Knob[int](), Knob[int](), Knob[int](), Knob[int]()
-    kinds = ("cpu",)
 
     @property
     def high(self) -> int:
@@ -60,25 +59,6 @@ class CpuTile(Tile[Gemm]):
     @abstractmethod
     def wide(self) -> int:
         """Columns of a block."""
-
-    @abstractmethod
-    def cost(self) -> float:
-        """Cycles that the busiest core is expected to take."""
-
-    @classmethod
-    @abstractmethod
-    def tried(cls, p: Gemm, knobs: Knobs) -> Iterable[Knobs]:
-        """Where the model looks for a start: register tiles, and values of other knobs than the first."""
-
-    @classmethod
-    def start(cls, p: Gemm, target: Target) -> Config | None:
-        def cost(c: Config) -> float:
-            return cls(c, p, target).cost()
-
-        knobs, where = cls.knobs(p, target), cls.where(p, target)
-        firsts = {name: values[:1] for name, values in knobs.items()}
-        found = [cheapest({**firsts, **some}, where, cost) for some in cls.tried(p, knobs)]
-        return min((c for c in found if c is not None), key=cost, default=None)
 
     @classmethod
     def knobs(cls, p: Gemm, target: Target) -> Knobs:
@@ -134,7 +114,7 @@ class CpuTile(Tile[Gemm]):
         return s
 
 
-class PanelTile(CpuTile):
+class PanelTile(RegisterTile):
     """Register tiles of ``vectors`` columns side by side; ``pack``: where panels of b are packed."""
 
     vectors, pack = Knob[int](), Knob[str]()
@@ -310,7 +290,7 @@ class StripTile(PanelTile):
         return cycles * crowded * self.makespan()
 
 
-class DotTile(CpuTile):
+class DotTile(RegisterTile):
     """``columns`` of a block, register tiles of ``tile`` x ``outputs`` vectors of partial sums."""
 
     columns, outputs = Knob[int](), Knob[int]()
@@ -365,13 +345,12 @@ class DotTile(CpuTile):
         return (-(-self.columns // self.outputs) * each * steps + 100.0) * self.makespan()
 
 
-class RowsTile(Tile[Gemm]):
+class RowsTile(CpuTile[Gemm]):
     """Of a product in groups, a block computes ``rows`` rows, in register tiles of ``tile`` x ``vectors``; b is read
     where it is stored.
     """
 
     rows, tile, vectors = Knob(STEP, 32, 64, 128), Knob(4, 8, 2, 1), Knob(2, 1, 3, 4)
-    kinds = ("cpu",)
 
     def schedule(self, s: Schedule) -> Schedule:
         out = out_stage(s, "c")
@@ -397,7 +376,7 @@ class RowsTile(Tile[Gemm]):
         return dict(rows=STEP, tile=4, vectors=2 if p.product_room == 1 else 1)
 
 
-TEMPLATES: Mapping[str, type[CpuTile]] = {"cpu_column": ColumnTile, "cpu_strip": StripTile, "cpu_dot": DotTile}
+TEMPLATES: Mapping[str, type[RegisterTile]] = {"cpu_column": ColumnTile, "cpu_strip": StripTile, "cpu_dot": DotTile}
 
 
 def cpu_templates(p: Gemm) -> dict[str, Template]:

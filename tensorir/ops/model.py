@@ -7,12 +7,13 @@ operands a cycle (Fog, "The microarchitecture of Intel, AMD and VIA CPUs", chapt
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from tensorir.ops.common import divisors_near
 from tensorir.ops.problems import Conv, Problem
-from tensorir.ops.tiles import Config, Knobs, cheapest
+from tensorir.ops.tiles import Config, Knobs, P, Tile, cheapest
+from tensorir.target import Target
 
 if TYPE_CHECKING:
     from tensorir.tune.legal import Predicate
@@ -28,6 +29,35 @@ SUMS = 8
 """Sums that a core adds to, one after another: two a cycle, each ready after four."""
 SPARE = 4
 """Vector registers that hold no sums: what is loaded of both operands."""
+
+
+class CpuTile(Tile[P]):
+    """A configuration for a CPU, of which a model says how long it takes.
+
+    free: knobs that the model cannot judge: they start at their first value
+    """
+
+    kinds = ("cpu",)
+    free: ClassVar[Sequence[str]] = ()
+
+    def cost(self) -> float:
+        """Cycles that are expected, for comparison with others of the same problem."""
+        return 0.0
+
+    @classmethod
+    def tried(cls, p: P, knobs: Knobs) -> Iterable[Knobs]:
+        """Where the model looks for a start: values of some knobs, the first ones of all others."""
+        return [{name: values for name, values in knobs.items() if name not in cls.free}]
+
+    @classmethod
+    def start(cls, p: P, target: Target) -> Config | None:
+        def cost(c: Config) -> float:
+            return cls(c, p, target).cost()
+
+        knobs, where = cls.knobs(p, target), cls.where(p, target)
+        firsts = {name: values[:1] for name, values in knobs.items()}
+        found = [cheapest({**firsts, **some}, where, cost) for some in cls.tried(p, knobs)]
+        return min((c for c in found if c is not None), key=cost, default=None)
 
 
 def channel_lanes(shape: Conv) -> int:
