@@ -51,13 +51,11 @@ class CpuTile(Tile[P]):
 
     @classmethod
     def start(cls, p: P, target: Target) -> Config | None:
-        def cost(c: Config) -> float:
-            return cls(c, p, target).cost()
-
-        knobs, where = cls.knobs(p, target), cls.where(p, target)
+        knobs = cls.knobs(p, target)
         firsts = {name: values[:1] for name, values in knobs.items()}
-        found = [cheapest({**firsts, **some}, where, cost) for some in cls.tried(p, knobs)]
-        return min((c for c in found if c is not None), key=cost, default=None)
+        legal = (tile for some in cls.tried(p, knobs) for tile in cls.among({**firsts, **some}, p, target))
+        best = min(legal, key=lambda tile: tile.cost(), default=None)
+        return best.config if best else None
 
 
 def channel_lanes(shape: Conv) -> int:

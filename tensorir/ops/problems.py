@@ -5,6 +5,7 @@ Extents are counts of elements. ``on`` tells a problem the core that a CPU templ
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -27,6 +28,16 @@ def result_type(dtype: str) -> str:
     if dtype in ("int8", "uint8"):
         return "int32"
     return "bfloat16" if is_float(dtype) and DTYPES[dtype].bits == 8 else dtype
+
+
+@functools.cache
+def _sum_bytes(dtype: str) -> int:
+    return DTYPES[accumulator(dtype) or dtype].bits // 8
+
+
+@functools.cache
+def _lanes(room: int) -> int:
+    return next((n for n in (16, 8, 4) if n <= room), 2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +79,7 @@ class Problem:
     @property
     def sum_bytes(self) -> int:
         """Bytes of one sum."""
-        return DTYPES[accumulator(self.dtype) or self.dtype].bits // 8
+        return _sum_bytes(self.dtype)
 
     @property
     def product_room(self) -> int:
@@ -78,7 +89,7 @@ class Problem:
     @property
     def vector_lanes(self) -> int:
         """Sums that one vector register holds, as far as the language has such vectors: 2, 4, 8 or 16."""
-        return next((n for n in (16, 8, 4) if n * self.sum_bytes <= self.vector_bytes), 2)
+        return _lanes(self.vector_bytes // self.sum_bytes)
 
     @property
     def leaves_in_halves(self) -> bool:

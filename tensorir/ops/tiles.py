@@ -95,8 +95,20 @@ class Tile(ABC, Generic[P]):
         def asked(rule: Rule) -> Predicate:
             return lambda c: rule(cls(c, p, target))
 
-        rules = cls.rules if isinstance(cls.rules, Mapping) else {rule.__name__: rule for rule in cls.rules}
-        return {name: asked(rule) for name, rule in rules.items()}
+        return {name: asked(rule) for name, rule in cls._named_rules().items()}
+
+    @classmethod
+    def _named_rules(cls) -> Mapping[str, Rule]:
+        return cls.rules if isinstance(cls.rules, Mapping) else {rule.__name__: rule for rule in cls.rules}
+
+    @classmethod
+    def among(cls, knobs: Knobs, p: P, target: Target) -> Iterator[Self]:
+        """The legal ones of all combinations of such values, last knob fastest."""
+        rules = cls._named_rules().values()
+        for values in itertools.product(*knobs.values()):
+            tile = cls(dict(zip(knobs, values, strict=True)), p, target)
+            if all(rule(tile) for rule in rules):
+                yield tile
 
     @classmethod
     def space(cls, p: P, target: Target) -> Space:
