@@ -13,6 +13,7 @@ from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
+from tensorir.ir.tree import Expr
 from tensorir.ir.visit import writes
 from tensorir.ops.problems import Problem, result_type
 
@@ -46,10 +47,12 @@ def written_by(s: Schedule, stage: str) -> str:
     return writes(s.index.stages[stage].body)[0].name
 
 
-def epilogue(c: Tensor, p: Problem, axis: int, bias: Tensor | None = None, **given: Any) -> Tensor:
+def epilogue(c: Tensor, p: Problem, axis: int, bias: Tensor | None = None, alpha: Expr | None = None,
+             d: Tensor | None = None, beta: Expr | None = None) -> Tensor:  # fmt: skip
     """What is done with sums (``nn.bias_act``), and the result in the type of such products."""
     converts = p.wide == "float32"
-    out = nn.bias_act(c, bias, p.act, axis=axis, name="epilogue" if converts else "out", **given)
+    name = "epilogue" if converts else "out"
+    out = nn.bias_act(c, bias, p.act, axis=axis, name=name, alpha=alpha, d=d, beta=beta)
     return nn.convert(out, result_type(p.dtype), name="out") if converts else out
 
 
@@ -66,7 +69,7 @@ def positive(params: Mapping[str, Any], names: Sequence[str]) -> None:
             raise refuse(DeclarationError, "ops.extent", f"{name}={shown(v)} must be an int >= 1")
 
 
-def need_precision(op: str, precision: Any, dtype: str) -> None:
+def need_precision(op: str, precision: str, dtype: str) -> None:
     """Refuse what names no precision, or one of products that are not of float32."""
     need_choice("precision", precision, ("fp32", "tf32", "3xtf32"))
     if precision != "fp32" and dtype != "float32":
@@ -97,6 +100,11 @@ def divisors_near(n: int, wanted: Sequence[int]) -> list[int]:
     """Sizes of equal parts of n: n itself, and about n/2, n/4 … rounded up, plus the wanted ones that are smaller."""
     out = {n, *(-(-n // d) for d in (2, 3, 4, 8)), *(x for x in wanted if x < n)}
     return sorted(out)
+
+
+def exact(dtype: str, *arrays: np.ndarray) -> list[np.ndarray]:
+    """Arrays of ``dtype`` in float64, whole numbers in int64: what a reference computes in."""
+    return [np.asarray(x).astype(np.float64 if is_float(dtype) else np.int64) for x in arrays]
 
 
 _ACTIVATIONS: dict[str | None, Callable[[np.ndarray], np.ndarray]] = {

@@ -10,9 +10,9 @@ from tensorir import nn
 from tensorir.api.workload import Template, Templates, Workload
 from tensorir.errors.needs import plain_ints
 from tensorir.expr.compute import placeholder, scalar
-from tensorir.ir.dtypes import dtype_of, is_float
+from tensorir.ir.dtypes import dtype_of
 from tensorir.ops.baselines import matmul_baselines
-from tensorir.ops.common import activate, added_type, epilogue, flags, need_precision, out_dtype, positive
+from tensorir.ops.common import activate, added_type, epilogue, exact, flags, need_precision, out_dtype, positive
 from tensorir.ops.gemm_cpu import cpu_templates
 from tensorir.ops.operators import OPERATORS
 from tensorir.ops.problems import Gemm, accumulator
@@ -74,12 +74,8 @@ def _for_gpus(shape: Gemm) -> Mapping[str, Template]:
 
 def reference(p: Gemm, a: np.ndarray, b: np.ndarray, *rest: np.ndarray) -> np.ndarray:
     """The product in float64 (integers exactly); ``rest`` as in ``matmul``."""
-    kind = np.float64 if is_float(p.dtype) else np.int64
-    x, y = np.asarray(a).astype(kind), np.asarray(b).astype(kind)
-    x = np.swapaxes(x, -1, -2) if p.ta else x
-    y = np.swapaxes(y, -1, -2) if p.tb else y
-    c = x @ y
-    more = [np.asarray(r).astype(kind) for r in rest]
+    x, y, *more = exact(p.dtype, a, b, *rest)
+    c = (np.swapaxes(x, -1, -2) if p.ta else x) @ (np.swapaxes(y, -1, -2) if p.tb else y)
     bias = more.pop(0) if p.bias else None
     d = more.pop(0) if p.beta else None
     if p.alpha:

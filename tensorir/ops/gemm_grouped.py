@@ -11,8 +11,8 @@ from tensorir.api.workload import Workload
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_int, plain_ints, wrong
 from tensorir.expr.compute import placeholder
-from tensorir.ir.dtypes import dtype_of, is_float
-from tensorir.ops.common import activate, epilogue, flags, need_precision, out_dtype, positive
+from tensorir.ir.dtypes import dtype_of
+from tensorir.ops.common import activate, epilogue, exact, flags, need_precision, out_dtype, positive
 from tensorir.ops.gemm_cpu import STEP, RowsTile
 from tensorir.ops.gemm_gpu import gpu_templates
 from tensorir.ops.operators import OPERATORS
@@ -97,10 +97,9 @@ def blocks_of(sizes: Any, align: int = 128, m: int | None = None) -> tuple[np.nd
 
 def reference(p: Gemm, a: np.ndarray, b: np.ndarray, group: np.ndarray) -> np.ndarray:
     """The product in float64 (integers exactly)."""
-    kind = np.float64 if is_float(p.dtype) else np.int64
-    x, y = np.asarray(a).astype(kind), np.asarray(b).astype(kind)
+    x, y = exact(p.dtype, a, b)
     y = np.swapaxes(y, -1, -2) if p.tb else y
-    c = np.zeros((p.m, p.n), kind)
+    c = np.zeros((p.m, p.n), x.dtype)
     for block, g in enumerate(np.asarray(group).tolist()):
         rows = slice(block * p.align, (block + 1) * p.align)
         if 0 <= g < p.groups:
