@@ -51,12 +51,12 @@ class Knob(Generic[Value]):
 class Tile(ABC, Generic[P]):
     """A configuration for the problem ``p`` on a target: what a block computes at a time.
 
-    rules: what legal configurations keep, by name, or functions that have such names
+    rules: what legal configurations keep, by name
     earlier: what configurations mean that were recorded before there were some knobs
     kinds, approximate: of the template (``Template``)
     """
 
-    rules: ClassVar[Mapping[str, Rule] | Sequence[Rule]] = {}
+    rules: ClassVar[Mapping[str, Rule]] = {}
     earlier: ClassVar[Config] = {}
     kinds: ClassVar[tuple[str, ...]] = ("gpu",)
     approximate: ClassVar[bool] = False
@@ -95,19 +95,14 @@ class Tile(ABC, Generic[P]):
         def asked(rule: Rule) -> Predicate:
             return lambda c: rule(cls(c, p, target))
 
-        return {name: asked(rule) for name, rule in cls._named_rules().items()}
-
-    @classmethod
-    def _named_rules(cls) -> Mapping[str, Rule]:
-        return cls.rules if isinstance(cls.rules, Mapping) else {rule.__name__: rule for rule in cls.rules}
+        return {name: asked(rule) for name, rule in cls.rules.items()}
 
     @classmethod
     def among(cls, knobs: Knobs, p: P, target: Target) -> Iterator[Self]:
         """The legal ones of all combinations of such values, last knob fastest."""
-        rules = cls._named_rules().values()
         for values in itertools.product(*knobs.values()):
             tile = cls(dict(zip(knobs, values, strict=True)), p, target)
-            if all(rule(tile) for rule in rules):
+            if all(rule(tile) for rule in cls.rules.values()):
                 yield tile
 
     @classmethod
