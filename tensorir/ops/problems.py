@@ -72,11 +72,6 @@ class Problem:
         return accumulator(self.dtype)
 
     @property
-    def sum_type(self) -> str:
-        """The type that sums are held in."""
-        return accumulator(self.dtype) or self.dtype
-
-    @property
     def sum_bytes(self) -> int:
         """Bytes of one sum."""
         return _sum_bytes(self.dtype)
@@ -84,7 +79,7 @@ class Problem:
     @property
     def product_room(self) -> int:
         """Registers that a sum takes: integers have no fused multiply-add, and their products need one as well."""
-        return 1 if is_float(self.sum_type) else 2
+        return 1 if is_float(self.wide or self.dtype) else 2
 
     @property
     def vector_lanes(self) -> int:
