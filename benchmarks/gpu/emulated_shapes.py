@@ -21,7 +21,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from tensorir.errors import CompileError, DeviceError
 from tensorir.interp.reference import random_arguments
 from tensorir.ops.conv_hopper import tiles
 from tensorir.ops.conv_weight_hopper import product as filter_product
-from tensorir.ops.gemm_hopper import together
+from tensorir.ops.problems import Conv
 from tensorir.runtime.cuda import compile_cubin
 
 RESULT = Path(__file__).parents[1] / "results" / "cuda_shapes.json"
@@ -422,19 +422,20 @@ class Case:
 
     def turns(self) -> tuple[int, int]:
         """Tiles of the busiest block, and iterations of its ring; of kernels of warpgroups."""
-        c, p = self.config, {"batch": 1, "groups": 1, **self.shape}
+        c, p = self.config, {"groups": 1, **self.shape}
         kernel = next(k for k in self.source().kernels if k.maps)
         size = {"float16": 2, "bfloat16": 2, "float32": 4}.get(p.get("dtype", "float32"), 1)
         if self.work.name == "conv2d_backward_weight":
             _, high, wide, _ = self.work.inputs[1].shape
-            p = filter_product({**p, "p": high, "q": wide, "cg": p["c"] // p["groups"], "precision": "fp32"})
+            p = asdict(filter_product(Conv(**{**p, "p": high, "q": wide})))
         if "r" in p:
             out = self.work.outputs[0].shape
             if self.work.name == "conv2d_backward_data":
                 p = {**p, "c": p["k"], "k": p["c"]}
-            each = -(-tiles(c, {**p, "p": out[1], "q": out[2]}) // kernel.grid[0])
+            each = -(-tiles(c, Conv(**{**p, "p": out[1], "q": out[2]})) // kernel.grid[0])
             return each, each * p["r"] * p["s"] * -(-p["c"] // p["groups"] * size // 128)
-        many = -(-p["m"] // (64 * c["rows"] * together(c))) * -(-p["n"] // c["bn"]) * p["batch"] * c["splits"]
+        rows = 64 * c["rows"] * (1 if c["pingpong"] else c["groups"])
+        many = -(-p["m"] // rows) * -(-p["n"] // c["bn"]) * p.get("batch", 1) * c["splits"]
         each = -(-many // kernel.grid[0])
         return each, each * -(-p["k"] * size // (128 * c["splits"]))
 

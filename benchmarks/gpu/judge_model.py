@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 
 import tensorir as tir
-from tensorir.ops.gemm_tensor import tensor_tiles
-from tensorir.ops.gemm_warp import warp_tiles
+from tensorir.ops.gemm_gpu import WarpTile
+from tensorir.ops.gemm_tensor import TensorTile
+from tensorir.ops.problems import Gemm
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import GPUS, Gpu
 from tensorir.tune.gpu_model import COPY_SLOTS, Product, Tiles, read_passes, seconds
@@ -90,10 +91,9 @@ def tiles_of(kernel: str, p: Product, gpu: Gpu, sm: int) -> Iterable[Tiles]:
         return warpgroup_tiles(p)
     options = {"f16": dict(dtype="float16"), "tf32": dict(precision="tf32"), "f32": {}}[p.kind]
     target = Target.parse(f"cuda -arch=sm_{sm}")
-    template = "gpu_tensor" if kernel == "mma" else "gpu_warp"
-    space = tir.ops.matmul(p.m, p.n, p.k, **options).templates[template].space_for(target)
-    as_tiles = tensor_tiles if kernel == "mma" else warp_tiles
-    return (as_tiles(space.config(row)) for row in range(len(space.legal)))
+    engine, shape = TensorTile if kernel == "mma" else WarpTile, Gemm(m=p.m, n=p.n, k=p.k, **options)
+    space = engine.space(shape, target)
+    return (engine(space.config(row), shape, target).model for row in range(len(space.legal)))
 
 
 def best_seconds(kernel: str, p: Product, device: str, slots: float) -> float:

@@ -19,6 +19,7 @@ from typing import Any
 import tensorir as tir
 from tensorir.intrin.hopper import ROWS
 from tensorir.ops.conv_hopper import clocks_of_a_step, conv_warpgroups, tiles
+from tensorir.ops.problems import Conv
 from tensorir.ops.shapes import RESNET50
 
 RESULT = Path(__file__).parents[1] / "results" / "gpu_pixels.md"
@@ -27,28 +28,27 @@ BATCHES = (1, 16, 64)
 KINDS = ("box", "im2col")
 
 
-def shape_of(params: Mapping[str, Any]) -> dict[str, Any]:
+def shape_of(params: Mapping[str, Any]) -> Conv:
     """A layer as the template has it, in bfloat16 with channels last."""
-    full = {**dict(r=3, s=3, stride=1, pad=0, dilation=1, groups=1, precision="fp32"), **params}
-    full |= dict(layout="NHWC", dtype="bfloat16", cg=full["c"])
+    full = {**dict(r=3, s=3, stride=1, pad=0), **params}
     for out, size, taps in (("p", "h", "r"), ("q", "w", "s")):
         full[out] = (full[size] + 2 * full["pad"] - full[taps]) // full["stride"] + 1
-    return full
+    return Conv(layout="NHWC", dtype="bfloat16", **full)
 
 
-def best(shape: Mapping[str, Any], pixels: str) -> dict[str, Any]:
+def best(shape: Conv, pixels: str) -> dict[str, Any]:
     """The tiling of a kind that is expected to take least; of equals the one with the fewest idle rows."""
-    options = {k: shape[k] for k in ("n", "c", "h", "w", "k", "r", "s", "stride", "pad")}
+    options = {k: getattr(shape, k) for k in ("n", "c", "h", "w", "k", "r", "s", "stride", "pad")}
     work = tir.ops.conv2d(**options, layout="NHWC", dtype="bfloat16")
     space = work.templates["gpu_hopper"].space_for(TARGET)
     every = (c for c in map(space.config, range(len(space.legal))) if c["pixels"] == pixels and c["resident"])
     return min(every, key=lambda c: (clocks_of_a_step(c, shape, TARGET), idle(c, shape)))
 
 
-def idle(c: Mapping[str, Any], shape: Mapping[str, Any]) -> float:
+def idle(c: Mapping[str, Any], shape: Conv) -> float:
     """Of the rows of all products, those that are no pixel."""
-    rows = tiles(c, shape) // -(-shape["k"] // c["bk"]) * c["groups"] * ROWS
-    return float(1 - shape["n"] * shape["p"] * shape["q"] / rows)
+    rows = tiles(c, shape) // -(-shape.k // c["bk"]) * c["groups"] * ROWS
+    return float(1 - shape.n * shape.p * shape.q / rows)
 
 
 def row(params: Mapping[str, Any]) -> tuple[float, float, float]:
@@ -73,7 +73,7 @@ def markdown(batches: Sequence[int] = BATCHES, layers: Sequence[Mapping[str, Any
             box, line, ratio = row({**layer, "n": n})
             ratios[n].append(ratio)
             cells.append(f"{box:.0%} -> {line:.0%}, {ratio:.2f}")
-        name = f"{shape['r']}x{shape['s']}/{shape['stride']} c={shape['c']} {shape['p']}x{shape['q']} k={shape['k']}"
+        name = f"{shape.r}x{shape.s}/{shape.stride} c={shape.c} {shape.p}x{shape.q} k={shape.k}"
         lines.append(f"| {' | '.join([name, *cells])} |")
     means = (f"{math.exp(sum(map(math.log, ratios[n])) / len(ratios[n])):.2f}" for n in batches)
     return "\n".join([*lines, f"| geometric mean | {' | '.join(means)} |"]) + "\n"

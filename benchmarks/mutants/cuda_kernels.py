@@ -8,15 +8,18 @@ from typing import Any
 
 import tensorir as tir
 from tensorir.ops.conv_hopper import NO_WIDTH
-from tensorir.ops.gemm_gpu import gpu_tile
-from tensorir.ops.gemm_hopper import gpu_hopper
-from tensorir.ops.gemm_tensor import gpu_tensor
+from tensorir.ops.gemm_blocks import Engine
+from tensorir.ops.gemm_gpu import SharedTile
+from tensorir.ops.gemm_hopper import HopperTile
+from tensorir.ops.gemm_tensor import TensorTile
+from tensorir.ops.problems import Gemm
 from tensorir.schedule.schedule import Schedule
 
 TARGET = "cuda -arch=sm_80"
 _THREADS = dict(ti=8, tj=8, ri=4, rj=4, bk=8, vector=4, fragments=1, depth=1)
 HOPPER = "cuda -arch=sm_90a -units={}"
-_WARPS = dict(bm=32, bn=32, wm=16, wn=16, bk=32, depth=3, in_flight=1, raster=1, splits=1, atomic=0, staged=0)
+_WARPS = dict(bm=32, bn=32, wm=16, wn=16, bk=32, depth=3, in_flight=1, raster=1, splits=1, atomic=0, rest=0,
+              staged=0)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -28,40 +31,39 @@ class Kernel:
     slots: int = 0
 
 
-def _product(shape: dict[str, Any], template: Callable[..., Any], config: dict[str, Any], ring: int) -> Schedule:
-    work = tir.ops.matmul(**shape)
-    declared = dict(batch=1, ta=False, tb=False, dtype="float32", precision="fp32") | shape
-    s = tir.Schedule(work.outputs, TARGET)
-    template(s, config, declared)
+def _product(shape: dict[str, Any], engine: type[Engine], config: dict[str, Any], ring: int) -> Schedule:
+    s = tir.Schedule(tir.ops.matmul(**shape).outputs, TARGET)
+    engine.template(Gemm(**shape)).function(s, config)
     if ring:
         s.pipeline("c.k.0", ring, async_=True)
     return s
 
 
 def _kernel(
-    name: str, sizes: tuple[tuple[int, int, int], ...], template: Callable[..., Any], config: dict[str, Any],
+    name: str, sizes: tuple[tuple[int, int, int], ...], engine: type[Engine], config: dict[str, Any],
     slots: int = 0, ring: int = 0, **options: Any,
 ) -> Kernel:  # fmt: skip
     shapes = [dict(m=m, n=n, k=k, **options) for m, n, k in sizes]
-    return Kernel(name, lambda: [_product(x, template, config, ring) for x in shapes], slots)
+    return Kernel(name, lambda: [_product(x, engine, config, ring) for x in shapes], slots)
 
 
 def _half(order: str) -> Kernel:
     turned = dict(ta=order[0] == "t", tb=order[1] == "t")
     sizes = ((40, 40, 120), (56, 72, 152))
-    return _kernel(f"fp16 {order}, cp.async", sizes, gpu_tensor, _WARPS, 3, dtype="float16", **turned)
+    return _kernel(f"fp16 {order}, cp.async", sizes, TensorTile, _WARPS, 3, dtype="float16", **turned)
 
 
 def _groups(
     name: str, sizes: tuple[tuple[int, int, int], ...], units: int, config: dict[str, Any], **options: Any
 ) -> Kernel:
     """A kernel of warpgroups with roles, on so few multiprocessors that blocks walk two tiles each."""
-    config = dict(rows=1, depth=3, cluster=1, raster=1, resident=1, splits=1, atomic=0, pingpong=0) | config
+    config = dict(rows=1, depth=3, cluster=1, raster=1, resident=1, splits=1, atomic=0, rest=0,
+                  pingpong=0) | config  # fmt: skip
 
     def schedule(shape: dict[str, Any]) -> Schedule:
-        declared = dict(batch=1, ta=False, tb=False, dtype="float32", precision="fp32") | shape
         s = tir.Schedule(tir.ops.matmul(**shape).outputs, HOPPER.format(units))
-        return gpu_hopper(s, config, declared, s.target)
+        HopperTile.template(Gemm(**shape)).function(s, config)
+        return s
 
     shapes = [dict(m=m, n=n, k=k, **options) for m, n, k in sizes]
     return Kernel(name, lambda: [schedule(x) for x in shapes], config["depth"])
@@ -87,15 +89,15 @@ _FILTER = {**_TURNS, "groups": 1, "bn": 128, "pingpong": 0}
 KERNELS = {
     k.name: k
     for k in (
-        _kernel("threads", ((37, 45, 19), (43, 53, 27)), gpu_tile, _THREADS),
-        _kernel("threads, registers ahead", ((40, 44, 24), (48, 52, 40)), gpu_tile, _THREADS | dict(depth=2)),
-        _kernel("threads, cp.async", ((40, 44, 44), (48, 52, 60)), gpu_tile, _THREADS, 3, 3),
+        _kernel("threads", ((37, 45, 19), (43, 53, 27)), SharedTile, _THREADS),
+        _kernel("threads, registers ahead", ((40, 44, 24), (48, 52, 40)), SharedTile, _THREADS | dict(depth=2)),
+        _kernel("threads, cp.async", ((40, 44, 44), (48, 52, 60)), SharedTile, _THREADS, 3, 3),
         *(_half(order) for order in ("nn", "nt", "tn", "tt")),
-        _kernel("tf32 nn, cp.async", ((40, 40, 72), (56, 72, 88)), gpu_tensor, _WARPS | dict(bk=16), 3,
+        _kernel("tf32 nn, cp.async", ((40, 40, 72), (56, 72, 88)), TensorTile, _WARPS | dict(bk=16), 3,
                 precision="tf32"),
-        _kernel("3xtf32 tt, cp.async", ((40, 40, 72), (56, 72, 88)), gpu_tensor, _WARPS | dict(bk=16), 3,
+        _kernel("3xtf32 tt, cp.async", ((40, 40, 72), (56, 72, 88)), TensorTile, _WARPS | dict(bk=16), 3,
                 precision="3xtf32", ta=True, tb=True),
-        _kernel("int8 nt, cp.async", ((40, 40, 240), (56, 72, 304)), gpu_tensor, _WARPS | dict(bk=64), 3,
+        _kernel("int8 nt, cp.async", ((40, 40, 240), (56, 72, 304)), TensorTile, _WARPS | dict(bk=64), 3,
                 dtype="int8", tb=True),
         _groups("bf16 nt, warpgroups", ((200, 56, 264), (152, 48, 408)), 2, dict(groups=2, bn=32), dtype="bfloat16",
                 tb=True),

@@ -22,7 +22,7 @@ from tensorir.errors import TensorIRError
 from tensorir.interp.numbers import Field
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
 from tensorir.intrin.hopper import KINDS
-from tensorir.ops.gemm_hopper import gpu_hopper, swizzled_rows
+from tensorir.ops.gemm_hopper import swizzled_rows
 from tensorir.runtime import tensor_maps
 
 COLUMNS = 64
@@ -52,10 +52,9 @@ def product(name: str, order: str) -> Schedule:
     given: dict[str, Any] = dict(m=72, n=72, k=144, ta=order[0] == "t", tb=order[1] == "t", dtype=m.dtype)
     if m.name == "tf32":
         given["precision"] = "tf32"
-    s = Schedule(tir.ops.matmul(**given).outputs, HOPPER.format(3))
     config = dict(groups=1, rows=1, bn=COLUMNS, depth=2, cluster=1, raster=1, resident=1, splits=1, atomic=0,
                   pingpong=0)  # fmt: skip
-    return gpu_hopper(s, config, dict(batch=1, precision="fp32") | given, s.target)
+    return tir.ops.matmul(**given).schedule(config, "gpu_hopper", HOPPER.format(3))
 
 
 STRIDED = "strided"

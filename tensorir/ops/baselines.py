@@ -3,94 +3,87 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from tensorir.ops.problems import Conv, Gemm
 
 Baseline = Callable[..., Any]
 FLOATS = ("float32", "float64")
 
 
-def conv2d_baselines(shape: Mapping[str, Any]) -> dict[str, Baseline]:
+def conv2d_baselines(shape: Conv) -> dict[str, Baseline]:
     """Name -> call. torch where installed, else NumPy im2col + matmul and SciPy."""
-    if shape["dtype"] not in FLOATS or shape["bias"] or shape["act"]:
+    if shape.dtype not in FLOATS or shape.bias or shape.act:
         return {}
     if importlib.util.find_spec("torch") is not None:
         return {"torch": _torch_conv2d(shape)}
-    out: dict[str, Baseline] = {"numpy im2col": _im2col(shape)}
-    small = shape["n"] * shape["k"] * shape["cg"] <= 64
-    if (
-        importlib.util.find_spec("scipy") is not None
-        and small
-        and shape["stride"] == 1
-        and shape["dilation"] == 1
-        and shape["groups"] == 1
-    ):
-        out["scipy"] = _scipy(shape)
-    return out
+    small = shape.n * shape.k * shape.cg <= 64 and shape.stride == shape.dilation == shape.groups == 1
+    slow = {"scipy": _scipy(shape)} if small and importlib.util.find_spec("scipy") is not None else {}
+    return {"numpy im2col": _im2col(shape), **slow}
 
 
-def matmul_baselines(shape: Mapping[str, Any]) -> dict[str, Baseline]:
+def matmul_baselines(shape: Gemm) -> dict[str, Baseline]:
     """NumPy's matmul (its BLAS)."""
-    if shape["dtype"] not in FLOATS or shape["bias"] or shape["act"] or shape["alpha"] or shape["beta"]:
+    if shape.dtype not in FLOATS or shape.bias or shape.act or shape.alpha or shape.beta:
         return {}
 
     def run(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        x = np.swapaxes(a, -1, -2) if shape["ta"] else a
-        y = np.swapaxes(b, -1, -2) if shape["tb"] else b
+        x = np.swapaxes(a, -1, -2) if shape.ta else a
+        y = np.swapaxes(b, -1, -2) if shape.tb else b
         return np.asarray(x @ y)
 
     return {"numpy": run}
 
 
-def _im2col(shape: Mapping[str, Any]) -> Baseline:
+def _in_nchw(shape: Conv, run: Baseline) -> Baseline:
+    """``run``, which takes and gives images and filters with pixels of a row side by side, for any layout."""
+    if shape.nchw:
+        return run
+    return lambda x, w: np.ascontiguousarray(run(*(v.transpose(0, 3, 1, 2) for v in (x, w))).transpose(0, 2, 3, 1))
+
+
+def _im2col(shape: Conv) -> Baseline:
     """Patches as a matrix, then one BLAS call a group; the weights' matrix is a view."""
-    n, g, k, cg, r, s, p, q = (shape[x] for x in ("n", "groups", "k", "cg", "r", "s", "p", "q"))
-    st, d, pad, nchw = shape["stride"], shape["dilation"], shape["pad"], shape["layout"] == "NCHW"
+    n, g, k, r, s, p, q = shape.n, shape.groups, shape.k, shape.r, shape.s, shape.p, shape.q
+    st, d, pad, terms = shape.stride, shape.dilation, shape.pad, shape.cg * shape.taps
 
     def run(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-        a = x if nchw else x.transpose(0, 3, 1, 2)
-        f = w if nchw else np.ascontiguousarray(w.transpose(0, 3, 1, 2))
-        if pad:
-            a = np.pad(a, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+        a = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad))) if pad else x
         windows = np.lib.stride_tricks.sliding_window_view(a, ((r - 1) * d + 1, (s - 1) * d + 1), axis=(2, 3))
         patches = windows[:, :, ::st, ::st, ::d, ::d].transpose(0, 1, 4, 5, 2, 3)
-        columns = np.ascontiguousarray(patches).reshape(n, g, cg * r * s, p * q)
-        y = np.matmul(f.reshape(g, k // g, cg * r * s), columns).reshape(n, k, p, q)
-        return y if nchw else np.ascontiguousarray(y.transpose(0, 2, 3, 1))
+        columns = np.ascontiguousarray(patches).reshape(n, g, terms, p * q)
+        y: np.ndarray = np.matmul(np.ascontiguousarray(w).reshape(g, k // g, terms), columns)
+        return y.reshape(n, k, p, q)
 
-    return run
+    return _in_nchw(shape, run)
 
 
-def _scipy(shape: Mapping[str, Any]) -> Baseline:
-    pad, nchw = shape["pad"], shape["layout"] == "NCHW"
+def _scipy(shape: Conv) -> Baseline:
+    pad = shape.pad
 
     def run(x: np.ndarray, w: np.ndarray) -> np.ndarray:
         from scipy.signal import correlate
 
-        a = x if nchw else x.transpose(0, 3, 1, 2)
-        f = w if nchw else w.transpose(0, 3, 1, 2)
-        a = np.pad(a, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
-        y = np.stack([np.stack([correlate(one, taps, mode="valid")[0] for taps in f]) for one in a])
-        return y if nchw else y.transpose(0, 2, 3, 1)
+        a = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+        return np.stack([np.stack([correlate(one, taps, mode="valid")[0] for taps in w]) for one in a])
 
-    return run
+    return _in_nchw(shape, run)
 
 
-def _torch_conv2d(shape: Mapping[str, Any]) -> Baseline:
-    nchw = shape["layout"] == "NCHW"
-
+def _torch_conv2d(shape: Conv) -> Baseline:
     def run(x: np.ndarray, w: np.ndarray) -> Any:
         import torch
 
         a, f = torch.from_numpy(x), torch.from_numpy(w)
-        if not nchw:
+        if not shape.nchw:
             a, f = a.permute(0, 3, 1, 2), f.permute(0, 3, 1, 2)
         with torch.no_grad():
             y = torch.nn.functional.conv2d(
-                a, f, stride=shape["stride"], padding=shape["pad"], dilation=shape["dilation"], groups=shape["groups"]
+                a, f, stride=shape.stride, padding=shape.pad, dilation=shape.dilation, groups=shape.groups
             )
-        return y if nchw else y.permute(0, 2, 3, 1)
+        return y if shape.nchw else y.permute(0, 2, 3, 1)
 
     return run

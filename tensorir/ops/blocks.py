@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tensorir.arith.affine import Arith
 from tensorir.arith.box import side_of
 from tensorir.ir.build import as_int
-from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr, Var
-from tensorir.ops.common import Config
+from tensorir.ops.tiles import Config, Knobs, cheapest
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -49,26 +47,21 @@ def has_room(target: Target, z: int, y: int, x: int) -> bool:
     return (z * y * x if z > most_z else y * x if y > most_y else x) <= most_x
 
 
-def _blocks(s: Schedule, loops: Sequence[Any]) -> int:
+def _blocks(s: Schedule, loops: Sequence[str]) -> int:
     return math.prod(extent_of(s, x) for x in loops)
 
 
-def extent_of(s: Schedule, loop: Any) -> int:
+def extent_of(s: Schedule, loop: str) -> int:
     """Iterations of a loop."""
     return as_int(s.index.loops[str(loop)].extent)
 
 
-def joint(s: Schedule, loops: Sequence[Any]) -> Any:
+def joint(s: Schedule, loops: Sequence[str]) -> str:
     """Several loops in one."""
     one = loops[0]
     for loop in loops[1:]:
         one = s.fuse(one, loop)
     return one
-
-
-def element_bytes(shape: Mapping[str, Any]) -> int:
-    """Bytes of an element of the operands."""
-    return DTYPES[shape["dtype"]].bits // 8
 
 
 def groups_met(channels: int, part: int, tile: int) -> int:
@@ -93,19 +86,11 @@ def _box(channels: int, part: int, tile: int) -> tuple[int, int]:
     return first, second
 
 
-def start(knobs: Mapping[str, Sequence[Any]], where: Mapping[str, Callable[[Config], bool]],
-          shared_bytes: Callable[[Config], int], wanted: Config | None = None) -> dict[str, Any] | None:  # fmt: skip
+def start(knobs: Knobs, where: Mapping[str, Callable[[Config], object]], shared_bytes: Callable[[Config], int],
+          wanted: Config | None = None) -> Config | None:  # fmt: skip
     """What a space starts with: ``wanted`` if it is legal and roomy, else the first legal configuration that is roomy,
     else the one that needs the least shared memory; None where nothing is legal.
     """
     if wanted is not None and shared_bytes(wanted) <= ROOMY and all(test(wanted) for test in where.values()):
-        return dict(wanted)
-    least: tuple[int, dict[str, Any]] | None = None
-    for values in itertools.product(*knobs.values()):
-        c = dict(zip(knobs, values, strict=True))
-        if all(test(c) for test in where.values()):
-            if (nbytes := shared_bytes(c)) <= ROOMY:
-                return c
-            if least is None or nbytes < least[0]:
-                least = nbytes, c
-    return least[1] if least else None
+        return wanted
+    return cheapest(knobs, where, lambda c: max(ROOMY, shared_bytes(c)), ROOMY)

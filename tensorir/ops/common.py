@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tensorir import nn
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
-from tensorir.ir.dtypes import DTYPES, WIDENED, is_float
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.dtypes import is_float
+from tensorir.ir.tree import Expr
 from tensorir.ir.visit import writes
+from tensorir.ops.problems import Problem, result_type
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -24,24 +29,31 @@ def out_stage(s: Schedule, main: str, scope: str = "register") -> str:
     An epilogue of several stages (bias, then a conversion) is joined into its last one.
     """
     names = [st.name for st in s.stages()]
-    after = names[names.index(main) + 1 :]
-    for name in after[:-1]:
-        s.compute_inline(name)
-    return after[-1] if after else s.stage_out(main, at="root", scope=scope).name
+    if names[-1] == main:
+        return s.stage_out(main, at="root", scope=scope).name
+    return last_stage(s, names[names.index(main) + 1])
 
 
 def last_stage(s: Schedule, main: str) -> str:
     """The stage that writes the output, with the copy ``main`` and an epilogue's earlier stages joined into it."""
     names = [st.name for st in s.stages()]
-    after = names[names.index(main) :]
-    for name in after[:-1]:
+    for name in names[names.index(main) : -1]:
         s.compute_inline(name)
-    return after[-1]
+    return names[-1]
 
 
 def written_by(s: Schedule, stage: str) -> str:
     """The array that a stage writes."""
     return writes(s.index.stages[stage].body)[0].name
+
+
+def epilogue(c: Tensor, p: Problem, axis: int, bias: Tensor | None = None, alpha: Expr | None = None,
+             d: Tensor | None = None, beta: Expr | None = None) -> Tensor:  # fmt: skip
+    """What is done with sums (``nn.bias_act``), and the result in the type of such products."""
+    converts = p.wide == "float32"
+    name = "epilogue" if converts else "out"
+    out = nn.bias_act(c, bias, p.act, axis=axis, name=name, alpha=alpha, d=d, beta=beta)
+    return nn.convert(out, result_type(p.dtype), name="out") if converts else out
 
 
 def unroll_by(s: Schedule, loop: str, times: int) -> Schedule:
@@ -57,53 +69,12 @@ def positive(params: Mapping[str, Any], names: Sequence[str]) -> None:
             raise refuse(DeclarationError, "ops.extent", f"{name}={shown(v)} must be an int >= 1")
 
 
-def need_precision(op: str, precision: Any, dtype: str) -> None:
+def need_precision(op: str, precision: str, dtype: str) -> None:
     """Refuse what names no precision, or one of products that are not of float32."""
     need_choice("precision", precision, ("fp32", "tf32", "3xtf32"))
     if precision != "fp32" and dtype != "float32":
         message = f"precision={precision!r} is of products of float32, not of {dtype}"
         raise refuse(DeclarationError, f"{op}.precision", message, hint="precision='fp32', or dtype='float32'")
-
-
-def accumulator(dtype: str) -> str | None:
-    """The wider type that sums of products of ``dtype`` are held in; None where its own will do."""
-    if dtype in WIDENED:
-        return "float32"
-    return "int32" if dtype in ("int8", "uint8") else None
-
-
-def sum_type(shape: Mapping[str, Any]) -> str:
-    """The type that sums of products of ``shape["dtype"]`` are held in."""
-    dtype: str = shape["dtype"]
-    return accumulator(dtype) or dtype
-
-
-def sum_bytes(shape: Mapping[str, Any]) -> int:
-    """Bytes of one such sum."""
-    return DTYPES[sum_type(shape)].bits // 8
-
-
-def product_room(shape: Mapping[str, Any]) -> int:
-    """Registers that a sum takes: integers have no fused multiply-add, and their products need one as well."""
-    return 1 if is_float(sum_type(shape)) else 2
-
-
-def vector_lanes(shape: Mapping[str, Any]) -> int:
-    """Sums that one vector register holds, as far as the language has such vectors: 2, 4, 8 or 16."""
-    lanes = 2
-    while lanes < 16 and 2 * lanes * sum_bytes(shape) <= shape["vector_bytes"]:
-        lanes *= 2
-    return lanes
-
-
-def result_type(dtype: str) -> str:
-    """The type of results of products of ``dtype``: int32 for 8-bit integers, bfloat16 for 8-bit floats, else the same.
-
-    A sum of products of 8-bit floats is soon too large for them, unless it is scaled first.
-    """
-    if dtype in ("int8", "uint8"):
-        return "int32"
-    return "bfloat16" if is_float(dtype) and DTYPES[dtype].bits == 8 else dtype
 
 
 def added_type(dtype: str) -> str:
@@ -119,11 +90,6 @@ def out_dtype(dtype: str, act: str | None = None) -> Any:
     return numpy_dtype(kind if act in (None, "relu") or is_float(kind) else "float64")
 
 
-def leaves_in_halves(shape: Mapping[str, Any]) -> bool:
-    """Whether results have 16 bits: what the lanes of a fragment write at once is half of a sector then."""
-    return DTYPES[result_type(shape["dtype"])].bits == 16
-
-
 def flags(params: Mapping[str, Any], names: Sequence[str]) -> None:
     """Refuse switches that are neither True nor False: a 0 or an array would be taken for one."""
     for name in names:
@@ -136,17 +102,22 @@ def divisors_near(n: int, wanted: Sequence[int]) -> list[int]:
     return sorted(out)
 
 
+def exact(dtype: str, *arrays: np.ndarray) -> list[np.ndarray]:
+    """Arrays of ``dtype`` in float64, whole numbers in int64: what a reference computes in."""
+    return [np.asarray(x).astype(np.float64 if is_float(dtype) else np.int64) for x in arrays]
+
+
+_ACTIVATIONS: dict[str | None, Callable[[np.ndarray], np.ndarray]] = {
+    None: lambda y: y,
+    "relu": lambda y: np.maximum(y, 0),
+    "silu": lambda y: y / (1 + np.exp(-y)),
+    "sigmoid": lambda y: 1 / (1 + np.exp(-y)),
+    "tanh": np.tanh,
+    "gelu": lambda y: y * 0.5 * (1 + np.vectorize(math.erf)(y / math.sqrt(2))),
+}
+
+
 def activate(y: np.ndarray, act: str | None) -> np.ndarray:
     """An activation in NumPy."""
-    if act == "relu":
-        return np.asarray(np.maximum(y, 0))
-    if act in ("silu", "sigmoid"):
-        with np.errstate(over="ignore"):  # far below 0: 1 / inf is 0
-            return np.asarray((y if act == "silu" else 1) / (1 + np.exp(-y)))
-    if act == "tanh":
-        return np.asarray(np.tanh(y))
-    if act == "gelu":
-        import math
-
-        return np.asarray(y * 0.5 * (1 + np.vectorize(math.erf)(y / math.sqrt(2))))
-    return y
+    with np.errstate(over="ignore"):  # far below 0: 1 / inf is 0
+        return np.asarray(_ACTIVATIONS[act](y))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,28 +15,22 @@ from tensorir.errors.needs import plain_ints
 from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
-from tensorir.ops.blocks import ALIGNED, bind_grid, element_bytes, groups_met, has_room, start, within_group
-from tensorir.ops.common import (
-    Config,
-    accumulator,
-    need_precision,
-    out_dtype,
-    out_stage,
-    positive,
-    result_type,
-)
+from tensorir.ops.blocks import ALIGNED, bind_grid, groups_met, has_room, start, within_group
+from tensorir.ops.common import Config, need_precision, out_dtype, out_stage, positive
 from tensorir.ops.conv_backward_tensor import data_templates
 from tensorir.ops.conv_weight_hopper import is_narrow, weight_warpgroups
 from tensorir.ops.conv_weight_tensor import weight_templates
 from tensorir.ops.operators import OPERATORS
+from tensorir.ops.problems import Conv, accumulator, result_type
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
     from tensorir.target import Target
     from tensorir.tune.space import Space
 
-Shape = Mapping[str, Any]
 LANES = 8
+PARAMETERS = ("n", "c", "h", "w", "k", "r", "s", "stride", "pad", "dilation", "groups", "layout", "dtype", "precision")
+"""What a gradient is recorded by."""
 
 
 @plain_ints
@@ -81,30 +75,31 @@ def conv2d_backward_weight(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k:
     return _workload("conv2d_backward_weight", dw, shape, nest, reference_weight, templates)
 
 
-def _shape(**params: Any) -> dict[str, Any]:
+def _shape(**params: Any) -> Conv:
     """Checked parameters, and what follows from them: extents of the result, channels of a group."""
     positive(params, ("n", "c", "h", "w", "k", "r", "s"))
     groups = params["groups"]
     counts = isinstance(groups, int) and not isinstance(groups, bool) and groups > 0
-    shape = {**params, "cg": params["c"] // groups if counts and params["c"] % groups == 0 else params["c"]}
-    y = nn.conv2d(_tensor("x", shape, "nchw"), _filter(shape), **_how(shape))
-    p, q = y.shape[2:] if shape["layout"] == "NCHW" else y.shape[1:3]
-    return {**shape, "p": p, "q": q}
+    whole = counts and params["c"] % groups == 0
+    shape = Conv(**{**params, "groups": groups if whole else 1}, p=1, q=1)
+    y = nn.conv2d(_tensor("x", shape, "nchw"), _filter(shape), **{**_how(shape), "groups": groups})
+    p, q = y.shape[2:] if shape.nchw else y.shape[1:3]
+    return replace(shape, p=p, q=q)
 
 
-def _how(shape: Shape) -> dict[str, Any]:
-    return {name: shape[name] for name in ("stride", "pad", "dilation", "groups", "layout")}
+def _how(shape: Conv) -> dict[str, Any]:
+    return {name: getattr(shape, name) for name in ("stride", "pad", "dilation", "groups", "layout")}
 
 
-def _tensor(name: str, shape: Shape, dims: str) -> Tensor:
+def _tensor(name: str, shape: Conv, dims: str) -> Tensor:
     """A placeholder of an image, its dimensions named in the order of NCHW."""
-    order = dims if shape["layout"] == "NCHW" else (dims[0], dims[2], dims[3], dims[1])
-    return placeholder(tuple(shape[d] for d in order), shape["dtype"], name=name)
+    order = dims if shape.nchw else (dims[0], dims[2], dims[3], dims[1])
+    return placeholder(tuple(getattr(shape, d) for d in order), shape.dtype, name=name)
 
 
-def _filter(shape: Shape) -> Tensor:
-    k, cg, r, s = (shape[v] for v in ("k", "cg", "r", "s"))
-    return placeholder((k, cg, r, s) if shape["layout"] == "NCHW" else (k, r, s, cg), shape["dtype"], name="w")
+def _filter(shape: Conv) -> Tensor:
+    k, cg, r, s = shape.k, shape.cg, shape.r, shape.s
+    return placeholder((k, cg, r, s) if shape.nchw else (k, r, s, cg), shape.dtype, name="w")
 
 
 @dataclass(frozen=True)
@@ -126,13 +121,11 @@ class Nest:
     padded: str
 
 
-def _workload(name: str, out: Tensor, shape: dict[str, Any], nest: Nest, reference: Any,
+def _workload(name: str, out: Tensor, shape: Conv, nest: Nest, reference: Any,
               on_tensor_cores: dict[str, Template]) -> Workload:  # fmt: skip
-    params = {v: x for v, x in shape.items() if v not in ("p", "q", "cg") and (v, x) != ("precision", "fp32")}
-    wide = accumulator(shape["dtype"])
-    if wide == "float32":
-        out = nn.convert(out, result_type(shape["dtype"]), name="out")
-    n, k, p, q, cg, r, s = (shape[v] for v in ("n", "k", "p", "q", "cg", "r", "s"))
+    params = {v: getattr(shape, v) for v in PARAMETERS if (v, getattr(shape, v)) != ("precision", "fp32")}
+    if shape.wide == "float32":
+        out = nn.convert(out, result_type(shape.dtype), name="out")
     return Workload(
         name, out,
         templates={
@@ -141,7 +134,7 @@ def _workload(name: str, out: Tensor, shape: dict[str, Any], nest: Nest, referen
             "gpu_tile": Template(lambda sch, c: gpu_tile(sch, c, nest), lambda t: _gpu_space(nest, shape, t), ("gpu",)),
         },
         reference=lambda *arrays: reference(shape, *arrays),
-        flops=2 * n * k * p * q * cg * r * s,
+        flops=shape.flops,
         origin=("ops", name, params),
         operator=OPERATORS[name],
     )  # fmt: skip
@@ -202,10 +195,10 @@ def gpu_tile(s: Schedule, c: Config, nest: Nest) -> Schedule:
     return s
 
 
-def _cpu_space(nest: Nest, shape: Shape) -> Space:
+def _cpu_space(nest: Nest, shape: Conv) -> Space:
     from tensorir.tune.space import Space
 
-    neighbours = nest.column == ("w" if shape["layout"] == "NCHW" else "c")
+    neighbours = nest.column == ("w" if shape.nchw else "c")
     lanes = [LANES, 4, 1] if neighbours else [1]
 
     def vectors(c: Mapping[str, Any]) -> bool:
@@ -219,35 +212,35 @@ def _cpu_space(nest: Nest, shape: Shape) -> Space:
     return Space(rows=[4, 2, 6, 1, 3], columns=columns, lanes=lanes, where=where)
 
 
-def tile_bytes(v: Config, nest: Nest, shape: Shape) -> int:
+def tile_bytes(v: Config, nest: Nest, shape: Conv) -> int:
     """Shared memory that ``gpu_tile`` stages: of all groups that the tile's channels may belong to."""
     rows, columns = v["tr"] * v["rr"], v["tc"] * v["rc"]
     if not nest.taps:
         cells = _of_filter(shape, rows, columns, v["depth"])
     else:
         cells = _of_image(shape, *((rows, columns) if nest.row == "c" else (columns, rows)), v["depth"])
-    return element_bytes(shape) * cells + 2 * ALIGNED
+    return shape.element_bytes * cells + 2 * ALIGNED
 
 
-def _of_image(shape: Shape, channels: int, pixels: int, depth: int) -> int:
+def _of_image(shape: Conv, channels: int, pixels: int, depth: int) -> int:
     """Elements that ``channels`` of an image's gradient by so many ``pixels`` of a row need."""
-    groups, per_group, c, cg = shape["groups"], shape["k"] // shape["groups"], shape["c"], shape["cg"]
+    groups, per_group, c, cg = shape.groups, shape.kg, shape.c, shape.cg
     read, inner = depth, channels
     if groups > 1:
         read += (groups_met(c, cg, channels) - 1) * per_group
         inner = within_group(c, cg, channels)
-    rows, columns = 1 + (shape["r"] - 1) * shape["dilation"], pixels + (shape["s"] - 1) * shape["dilation"]
-    return int(read * (rows * columns + shape["r"] * shape["s"] * inner))
+    rows, columns = 1 + (shape.r - 1) * shape.dilation, pixels + (shape.s - 1) * shape.dilation
+    return int(read * (rows * columns + shape.taps * inner))
 
 
-def _of_filter(shape: Shape, outputs: int, channels: int, depth: int) -> int:
+def _of_filter(shape: Conv, outputs: int, channels: int, depth: int) -> int:
     """Elements that ``outputs`` by ``channels`` of a filter's gradient need."""
-    groups, k = shape["groups"], shape["k"]
-    read = channels + ((groups_met(k, k // groups, outputs) - 1) * shape["cg"] if groups > 1 else 0)
-    return int(depth * outputs + ((depth - 1) * shape["stride"] + 1) * read)
+    groups, k = shape.groups, shape.k
+    read = channels + ((groups_met(k, k // groups, outputs) - 1) * shape.cg if groups > 1 else 0)
+    return int(depth * outputs + ((depth - 1) * shape.stride + 1) * read)
 
 
-def _gpu_space(nest: Nest, shape: Shape, target: Target) -> Space:
+def _gpu_space(nest: Nest, shape: Conv, target: Target) -> Space:
     from tensorir.tune.space import Space
 
     def shared(v: Config) -> bool:
@@ -257,10 +250,12 @@ def _gpu_space(nest: Nest, shape: Shape, target: Target) -> Space:
         return bool(32 <= v["tr"] * v["tc"] <= 256)
 
     # single channels as well, since of groups of 43 any four may belong to two, and both are staged whole then
-    one, many = ([1], [1, 32]) if shape["groups"] > 1 else ([], [])
+    one, many = ([1], [1, 32]) if shape.groups > 1 else ([], [])
     knobs = dict(tr=[8, 4, 16, *many], tc=[8, 16, 4, 32, *one], rr=[4, 2, 1, 8], rc=[4, 2, 1], depth=[8, 4, 16, 2, 1])
     where = {"shared": shared, "threads": threads}
-    extents = {v: shape["cg" if v == "c" and not nest.taps else v] for v in (*nest.lead, nest.row, nest.column)}
+    extents = {
+        v: getattr(shape, "cg" if v == "c" and not nest.taps else v) for v in (*nest.lead, nest.row, nest.column)
+    }
 
     def grid(v: Config) -> bool:
         first, second = (extents[x] for x in nest.lead)
@@ -273,46 +268,46 @@ def _gpu_space(nest: Nest, shape: Shape, target: Target) -> Space:
     return Space(where=where, default=default, **knobs)
 
 
-def reference_data(shape: Shape, dy: np.ndarray, w: np.ndarray) -> np.ndarray:
+def reference_data(shape: Conv, dy: np.ndarray, w: np.ndarray) -> np.ndarray:
     """The gradient of the image in float64 (integers exactly), tap by tap."""
-    nchw, kind = shape["layout"] == "NCHW", np.float64 if is_float(shape["dtype"]) else np.int64
+    nchw, kind = shape.nchw, np.float64 if is_float(shape.dtype) else np.int64
     y, f = np.asarray(dy).astype(kind), np.asarray(w).astype(kind)
     if not nchw:
         y, f = y.transpose(0, 3, 1, 2), f.transpose(0, 3, 1, 2)
-    pad, groups, h, wd = (shape[v] for v in ("pad", "groups", "h", "w"))
-    kg, cg = shape["k"] // groups, shape["cg"]
-    dx = np.zeros((shape["n"], shape["c"], h + 2 * pad, wd + 2 * pad), kind)
+    pad, groups, h, wd = shape.pad, shape.groups, shape.h, shape.w
+    kg, cg = shape.k // groups, shape.cg
+    dx = np.zeros((shape.n, shape.c, h + 2 * pad, wd + 2 * pad), kind)
     for i in range(groups):
         mine = slice(i * kg, (i + 1) * kg)
         for r, s, rows, columns in _taps(shape):
             part = np.einsum("nkpq,kc->ncpq", y[:, mine], f[mine, :, r, s])
             dx[:, i * cg : (i + 1) * cg, rows, columns] += part
     dx = dx[:, :, pad : pad + h, pad : pad + wd]
-    return np.ascontiguousarray(dx if nchw else dx.transpose(0, 2, 3, 1)).astype(out_dtype(shape["dtype"]))
+    return np.ascontiguousarray(dx if nchw else dx.transpose(0, 2, 3, 1)).astype(out_dtype(shape.dtype))
 
 
-def reference_weight(shape: Shape, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
+def reference_weight(shape: Conv, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
     """The gradient of the filter in float64 (integers exactly), tap by tap."""
-    nchw, kind = shape["layout"] == "NCHW", np.float64 if is_float(shape["dtype"]) else np.int64
+    nchw, kind = shape.nchw, np.float64 if is_float(shape.dtype) else np.int64
     a, y = np.asarray(x).astype(kind), np.asarray(dy).astype(kind)
     if not nchw:
         a, y = a.transpose(0, 3, 1, 2), y.transpose(0, 3, 1, 2)
-    pad, groups = shape["pad"], shape["groups"]
+    pad, groups = shape.pad, shape.groups
     a = np.pad(a, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
-    kg, cg = shape["k"] // groups, shape["cg"]
-    dw = np.zeros((shape["k"], cg, shape["r"], shape["s"]), kind)
+    kg, cg = shape.k // groups, shape.cg
+    dw = np.zeros((shape.k, cg, shape.r, shape.s), kind)
     for i in range(groups):
         mine = slice(i * kg, (i + 1) * kg)
         for r, s, rows, columns in _taps(shape):
             dw[mine, :, r, s] = np.einsum("nkpq,ncpq->kc", y[:, mine], a[:, i * cg : (i + 1) * cg, rows, columns])
-    return np.ascontiguousarray(dw if nchw else dw.transpose(0, 2, 3, 1)).astype(out_dtype(shape["dtype"]))
+    return np.ascontiguousarray(dw if nchw else dw.transpose(0, 2, 3, 1)).astype(out_dtype(shape.dtype))
 
 
-def _taps(shape: Shape) -> list[tuple[int, int, slice, slice]]:
+def _taps(shape: Conv) -> list[tuple[int, int, slice, slice]]:
     """Each tap with the rows and columns of the padded image that it meets."""
-    st, d = shape["stride"], shape["dilation"]
+    st, d = shape.stride, shape.dilation
 
     def met(tap: int, results: int) -> slice:
         return slice(tap * d, tap * d + (results - 1) * st + 1, st)
 
-    return [(r, s, met(r, shape["p"]), met(s, shape["q"])) for r in range(shape["r"]) for s in range(shape["s"])]
+    return [(r, s, met(r, shape.p), met(s, shape.q)) for r in range(shape.r) for s in range(shape.s)]

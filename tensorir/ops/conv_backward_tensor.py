@@ -6,9 +6,9 @@ the result meets the same taps, so that it falls into stride * stride convolutio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorir.api.workload import Template
 from tensorir.ops.common import Config
@@ -21,17 +21,17 @@ from tensorir.ops.conv_tensor import (
     sort_pixels,
     sort_sums,
 )
+from tensorir.ops.problems import Conv
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
 
-Shape = Mapping[str, Any]
 
 GRADIENT = Sums("dx", "dy_spread", "n, h, w, c | k, -r, -s", "n, h, w", "c", "k", "n")
 """What ``nn.conv2d_backward_data`` declares, channels last."""
 
 
-def data_templates(shape: Shape) -> dict[str, Template]:
+def data_templates(shape: Conv) -> dict[str, Template]:
     """The templates for tensor cores, where these fit the gradient."""
     as_forward = forward_shape(shape)
     m = None if as_forward is None else conv_multiplication(as_forward)
@@ -46,15 +46,14 @@ def data_templates(shape: Shape) -> dict[str, Template]:
     return {**_warpgroups(shape, as_forward), **cores}
 
 
-def _warpgroups(shape: Shape, f: Shape) -> dict[str, Template]:
+def _warpgroups(shape: Conv, f: Conv) -> dict[str, Template]:
     """The template for warpgroups: gradients of convolutions with stride 1 in 16 bits, channels last, whose pixels are
     in one line. The filter is read as it is stored, along the image's channels.
     """
-    reach = [(f[taps] - 1) * f["dilation"] - f["pad"] for taps in "rs"]
-    f = {**f, "border": reach}
-    m, channels = conv_warpgroups(f), f["k"] // f["groups"]
-    whole = channels % (STORED if f["groups"] > 1 else 8) == 0
-    if m is None or m.word != 2 or shape["stride"] > 1 or not whole or not gone_through(f):
+    above, left = ((taps - 1) * f.dilation - f.pad for taps in (f.r, f.s))
+    f = replace(f, border=(above, left))
+    m, whole = conv_warpgroups(f), f.kg % (STORED if f.groups > 1 else 8) == 0
+    if m is None or m.word != 2 or shape.stride > 1 or not whole or not gone_through(f):
         return {}
 
     def function(s: Schedule, c: Config) -> Schedule:
@@ -64,37 +63,36 @@ def _warpgroups(shape: Shape, f: Shape) -> dict[str, Template]:
     return {"gpu_hopper": Template(function, space, ("gpu",), needs="sm_90a")}
 
 
-def forward_shape(shape: Shape) -> dict[str, Any] | None:
+def forward_shape(shape: Conv) -> Conv | None:
     """The gradient as convolutions of stride 1: their parameters. None for a stride with dilated taps, which meet
     pixels in another order.
     """
-    stride, dilation, groups = shape["stride"], shape["dilation"], shape["groups"]
+    stride, dilation, groups = shape.stride, shape.dilation, shape.groups
     if stride > 1 and dilation > 1:
         return None
-    r, s, p, q = (-(-shape[v] // stride) for v in "rshw")
-    return dict(n=shape["n"], c=shape["k"], k=shape["c"], cg=shape["k"] // groups, h=shape["p"], w=shape["q"], r=r, s=s,
-                p=p, q=q, pad=shape["pad"], stride=1, dilation=dilation, groups=groups, parts=stride,
-                layout=shape["layout"], dtype=shape["dtype"], precision=shape["precision"],
-                result=dict(p=shape["h"], q=shape["w"]))  # fmt: skip
+    r, s, p, q = (-(-v // stride) for v in (shape.r, shape.s, shape.h, shape.w))
+    return Conv(n=shape.n, c=shape.k, k=shape.c, h=shape.p, w=shape.q, r=r, s=s, p=p, q=q, pad=shape.pad,
+                dilation=dilation, groups=groups, parts=stride, layout=shape.layout, dtype=shape.dtype,
+                precision=shape.precision, result=(shape.h, shape.w))  # fmt: skip
 
 
-def view(s: Schedule, shape: Shape, f: Shape) -> None:
+def view(s: Schedule, shape: Conv, f: Conv) -> None:
     """Walk the gradient as ``f``, convolutions of "dy_spread" with taps that are counted backwards.
 
     Pixel h = stride * p + u of the image meets those taps alone that read an element of dy, no zero between two. They
     are every stride-th one, from a on, and rows of dy are those of "dy_spread" with one remainder.
     """
-    stride, pad, cg = shape["stride"], shape["pad"], shape["cg"]
-    rest = {"c": "k", **({"g": f"c/{cg}", "k": f"c%{cg}"} if shape["groups"] > 1 else {"k": "c"})}
-    declared = "n, c, h, w | k, -r, -s" if shape["layout"] == "NCHW" else "n, h, w, c | k, -r, -s"
+    stride, pad, cg = shape.stride, shape.pad, shape.cg
+    rest = {"c": "k", **({"g": f"c/{cg}", "k": f"c%{cg}"} if shape.groups > 1 else {"k": "c"})}
+    declared = "n, c, h, w | k, -r, -s" if shape.nchw else "n, h, w, c | k, -r, -s"
     if stride == 1:
         sort_pixels(s, "dy_spread", f, stride)
         sort_sums(s, "dx", declared, {"p": "h", "q": "w", **rest}, f)
         return
-    sort_pixels(s, "dy_spread", f, stride, {"h": f["p"] + f["r"], "w": f["q"] + f["s"]})
+    sort_pixels(s, "dy_spread", f, stride, {"h": f.p + f.r, "w": f.q + f.s})
     said = {f"{v}": f"{x}%{stride}" for v, x in zip("uvab", "hwrs", strict=True)}
     said |= {f"{v}": f"{x}/{stride}" for v, x in zip("pqrs", "hwrs", strict=True)}
     sort_sums(s, "dx", declared, {**said, **rest}, f)
-    for part, pixel, taps in (("a", "u", "r"), ("b", "v", "s")):
-        nearest = (shape[taps] - 1 - pad) % stride  # what is left of rows, or columns, that hold dy
+    for part, pixel, taps in (("a", "u", shape.r), ("b", "v", shape.s)):
+        nearest = (taps - 1 - pad) % stride  # what is left of rows, or columns, that hold dy
         s.keep_term(f"dx.{part}", f"{stride - 1} - (dx.{pixel} + {stride - 1 - nearest}) % {stride}")

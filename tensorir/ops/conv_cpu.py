@@ -6,7 +6,6 @@ The starting configurations come from a small model of a core (``model``) and of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import tensorir.ops.depthwise as depthwise  # "from tensorir.ops import" asks the package for a name like it: 2 ms
@@ -16,7 +15,7 @@ import tensorir.ops.pixels as pixels
 import tensorir.ops.winograd as winograd
 from tensorir.algorithms.winograd import SIZES, error_bound
 from tensorir.api.workload import Template
-from tensorir.ops.common import Config, divisors_near, sum_bytes, vector_lanes
+from tensorir.ops.common import Config, divisors_near
 from tensorir.ops.model import (
     BLOCK_BYTES,
     PANEL,
@@ -25,12 +24,12 @@ from tensorir.ops.model import (
     counts,
     in_balanced_tiles,
     most_pixels,
-    on_core,
     panel_step,
     priced,
     space_of,
     tile_sizes,
-)  # fmt: skip
+)
+from tensorir.ops.problems import Conv
 from tensorir.target import Target
 
 if TYPE_CHECKING:
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
     from tensorir.tune.legal import Predicate
     from tensorir.tune.space import Space
 
-Shape = Mapping[str, Any]
-Scheduler = Callable[["Schedule", Config, Shape], "Schedule"]
+Scheduler = Callable[["Schedule", Config, Conv], "Schedule"]
 
 PACKING = {True: 0.0, False: 0.3}
 """Cycles a byte that a block spends on packing weights, by whether they are packed ahead."""
@@ -49,48 +47,48 @@ NARROW = 16
 """Columns up to which tiles may run over row ends."""
 
 
-def cpu_templates(shape: Shape, max_error: float) -> dict[str, Template]:
+def cpu_templates(shape: Conv) -> dict[str, Template]:
     """The algorithms that are legal for this convolution, the one that promises most first."""
     found: dict[str, Template] = {}
 
-    def add(name: str, space: Callable[[Shape], Space], schedule: Scheduler, rounds: bool = False) -> None:
+    def add(name: str, space: Callable[[Conv], Space], schedule: Scheduler, rounds: bool = False) -> None:
         found[name] = Template(
-            lambda s, c: schedule(s, c, on_core(shape, s.target)), _on(space, shape), kinds=("cpu",), approximate=rounds
+            lambda s, c: schedule(s, c, shape.on(s.target)), _on(space, shape), kinds=("cpu",), approximate=rounds
         )
 
     def winograds() -> None:
-        add("cpu_winograd", partial(_winograd_space, max_error=max_error), winograd.cpu_winograd, rounds=True)
+        add("cpu_winograd", _winograd_space, winograd.cpu_winograd, rounds=True)
 
     if depthwise.applies(shape):
         add("cpu_depthwise", depthwise.space, depthwise.cpu_depthwise)
         return found
-    if shape["groups"] > 1:
+    if shape.groups > 1:
         add("cpu_direct", grouped.direct_space, direct.cpu_direct)
         if depthwise.takes_groups(shape):
             add("cpu_grouped", depthwise.space, depthwise.cpu_depthwise)
         return dict(reversed(found.items())) if grouped.narrow(shape) or not grouped.fits(shape) else found
-    fast = bool(admissible(shape, max_error))
-    if fast and shape["prepack"]:
+    fast = bool(admissible(shape))
+    if fast and shape.prepack:
         winograds()
-    if shape["r"] == shape["s"] == 1 and not shape["pad"]:
+    if shape.r == shape.s == 1 and not shape.pad:
         add("cpu_pixels", _pixels_space, pixels.cpu_pixels)
     add("cpu_direct", _direct_space, direct.cpu_direct)
-    if fast and not shape["prepack"]:
+    if fast and not shape.prepack:
         winograds()  # it takes several kernels: not what a call without further wishes starts with
     return found
 
 
-def _on(space: Callable[[Shape], Space], shape: Shape) -> Callable[[Target], Space]:
-    return lambda target: space(on_core(shape, target))
+def _on(space: Callable[[Conv], Space], shape: Conv) -> Callable[[Target], Space]:
+    return lambda target: space(shape.on(target))
 
 
 # --- direct ----------------------------------------------------------------------------------------------------------
 
 
-def _direct_space(shape: Shape) -> Space:
-    p, q, c, r, s = (shape[v] for v in ("p", "q", "c", "r", "s"))
-    panels, lanes, size = -(-shape["k"] // PANEL), channel_lanes(shape), sum_bytes(shape)
-    in_place = not shape["pad"] and shape["layout"] == "NHWC" and shape["stride"] == 1 and r == s == 1
+def _direct_space(shape: Conv) -> Space:
+    p, q, c, r, s = shape.p, shape.q, shape.c, shape.r, shape.s
+    panels, lanes, size = -(-shape.k // PANEL), channel_lanes(shape), shape.sum_bytes
+    in_place = not shape.pad and not shape.nchw and shape.stride == 1 and r == s == 1
     knobs: dict[str, list[Any]] = dict(
         rows=[v for v in divisors_near(p, (1, 2, 4, 7, 8, 14)) if v <= 28],
         panels=counts(panels, panels),
@@ -106,8 +104,8 @@ def _direct_space(shape: Shape) -> Space:
     )
 
     def strip(v: Mapping[str, Any]) -> int:
-        rows = (v["rows"] - 1) * shape["stride"] + (r - 1) * shape["dilation"] + 1
-        return int(rows * (shape["w"] + 2 * shape["pad"]) * (-(-c // lanes) * lanes + v["pad_c"]))
+        rows = (v["rows"] - 1) * shape.stride + (r - 1) * shape.dilation + 1
+        return int(rows * (shape.w + 2 * shape.pad) * (-(-c // lanes) * lanes + v["pad_c"]))
 
     where: dict[str, Predicate] = {
         "fetch": _fetchable,
@@ -123,7 +121,7 @@ def _direct_space(shape: Shape) -> Space:
     }
 
     def cost(v: Mapping[str, Any]) -> float:
-        step = panel_step(shape, size * (c + v["pad_c"]) * shape["stride"])
+        step = panel_step(shape, size * (c + v["pad_c"]) * shape.stride)
         strips, groups = -(-p // v["rows"]), -(-panels // v["panels"])
         tall = -(-v["rows"] // v["tile_rows"])
         high = min(v["tile_rows"], v["rows"])
@@ -133,12 +131,12 @@ def _direct_space(shape: Shape) -> Space:
             steps = tall * in_balanced_tiles(q, v["tile"], lambda wide: step(wide * high))
         cycles: float = steps * c * r * s * v["panels"]
         if v["stage_x"]:
-            cycles += strip(v) * (1.4 if shape["layout"] == "NCHW" else 0.2)
+            cycles += strip(v) * (1.4 if shape.nchw else 0.2)
         weights = c * r * s * PANEL * size
         cycles += v["panels"] * (weights / 24 if weights > 128 * 1024 else weights / 48)
-        cycles += v["panels"] * weights * PACKING[shape["prepack"]]
-        cycles += v["rows"] * q * v["panels"] * PANEL * (0.5 if shape["layout"] == "NCHW" else 0.15)
-        blocks = shape["n"] * strips * groups
+        cycles += v["panels"] * weights * PACKING[shape.prepack]
+        cycles += v["rows"] * q * v["panels"] * PANEL * (0.5 if shape.nchw else 0.15)
+        blocks = shape.n * strips * groups
         return priced(cycles, blocks)
 
     return space_of(knobs, where, cost, ("unroll_c", "shift", "pack", "fetch"))
@@ -153,9 +151,9 @@ def _is_flat(v: Mapping[str, Any], p: int, q: int) -> bool:
 # --- 1x1 -------------------------------------------------------------------------------------------------------------
 
 
-def _pixels_space(shape: Shape) -> Space:
-    pixels_, k, c, nchw = shape["p"] * shape["q"], shape["k"], shape["c"], shape["layout"] == "NCHW"
-    strided, size = shape["stride"] > 1, sum_bytes(shape)
+def _pixels_space(shape: Conv) -> Space:
+    pixels_, k, c, nchw = shape.p * shape.q, shape.k, shape.c, shape.nchw
+    strided, size = shape.stride > 1, shape.sum_bytes
     wide = [v for v in (16, 32, 48, 64, 96) if v < pixels_ + PANEL] if nchw else []
     rows = sorted({-(-pixels_ // d) for d in (1, 2, 4, 7, 8, 14, 16, 28, 32, 56)})
     panels = -(-k // PANEL)
@@ -167,7 +165,7 @@ def _pixels_space(shape: Shape) -> Space:
         stage_x=[1] if strided else [1, 0],
         pad_c=[0, 16] if c % 64 == 0 else [0],
         unroll_c=[4, 1, 2, 8],
-        pack=_packs(shape) if not nchw or shape["prepack"] else ["none", *_packs(shape)],
+        pack=_packs(shape) if not nchw or shape.prepack else ["none", *_packs(shape)],
         fetch=_fetches(shape, 1),
     )
     where: dict[str, Predicate] = {
@@ -181,17 +179,17 @@ def _pixels_space(shape: Shape) -> Space:
 
     def cost(v: Mapping[str, Any]) -> float:
         cycles: float
-        blocks, channels = shape["n"] * -(-pixels_ // v["block"]) * -(-panels // v["panels"]), v["panels"] * PANEL
+        blocks, channels = shape.n * -(-pixels_ // v["block"]) * -(-panels // v["panels"]), v["panels"] * PANEL
         if v["lanes"] == "pixels":
             none = v["pack"] == "none"
             sets = panel_step(shape, 4 * c if none else 0)
             cycles = -(-v["block"] // PANEL) * v["panels"] * in_balanced_tiles(PANEL, v["tile"], sets) * c
             cycles += 400.0  # to start a block
             cycles += v["stage_x"] * v["block"] * c * (1.2 if strided else 0.3) + v["block"] * channels * 0.15
-            cycles += channels * c * (4 / 40 + (0.0 if none else 4 * PACKING[shape["prepack"]]))
+            cycles += channels * c * (4 / 40 + (0.0 if none else 4 * PACKING[shape.prepack]))
         else:
             cycles = v["panels"] * in_balanced_tiles(v["block"], v["tile"], panel_step(shape, 4 * (c + v["pad_c"]))) * c
-            cycles += channels * c * (4 / 32 + 4 * PACKING[shape["prepack"]])
+            cycles += channels * c * (4 / 32 + 4 * PACKING[shape.prepack])
             if nchw or strided:
                 cycles += v["block"] * c * (1.4 if nchw else 0.2)
             elif v["block"] * c > 65536:  # the pixels come from the second level for each panel
@@ -202,14 +200,14 @@ def _pixels_space(shape: Shape) -> Space:
     return space_of(knobs, where, cost, ("unroll_c", "fetch"))
 
 
-def _packs(shape: Shape) -> list[str]:
+def _packs(shape: Conv) -> list[str]:
     """Where weights may be packed, the default first: without further wishes a convolution is one kernel."""
-    return ["once"] if shape["prepack"] else ["block", "kernel"]
+    return ["once"] if shape.prepack else ["block", "kernel"]
 
 
-def _fetches(shape: Shape, taps: int) -> list[int]:
+def _fetches(shape: Conv, taps: int) -> list[int]:
     """Whether to ask for weights ahead of time: first what suits how far away they are."""
-    far = taps * shape["c"] * shape["k"] * sum_bytes(shape) >= NEAR_BYTES
+    far = taps * shape.c * shape.k * shape.sum_bytes >= NEAR_BYTES
     return [1, 0] if far else [0, 1]
 
 
@@ -220,17 +218,17 @@ def _fetchable(v: Mapping[str, Any]) -> bool:
 # --- Winograd --------------------------------------------------------------------------------------------------------
 
 
-def admissible(shape: Shape, max_error: float) -> list[int]:
-    """The tile sizes of Winograd's algorithm that apply, and whose error bound ``max_error`` allows."""
-    square = shape["r"] == shape["s"] and shape["stride"] == shape["dilation"] == 1 and shape["dtype"] == "float32"
-    if not square or shape["r"] not in (3, 5) or min(shape["c"], shape["k"]) < 8:
+def admissible(shape: Conv) -> list[int]:
+    """The tile sizes of Winograd's algorithm that apply, and whose error bound the convolution allows."""
+    square = shape.r == shape.s and shape.stride == shape.dilation == 1 and shape.dtype == "float32"
+    if not square or shape.r not in (3, 5) or min(shape.c, shape.k) < 8:
         return []
-    return [m for m in SIZES[shape["r"]] if error_bound(m, shape["r"]) <= max_error]
+    return [m for m in SIZES[shape.r] if error_bound(m, shape.r) <= shape.max_error]
 
 
-def _winograd_space(shape: Shape, max_error: float) -> Space:
-    p, q, c, r = (shape[v] for v in ("p", "q", "c", "r"))
-    panels, sizes, lanes = -(-shape["k"] // PANEL), admissible(shape, max_error), vector_lanes(shape)
+def _winograd_space(shape: Conv) -> Space:
+    p, q, c, r = shape.p, shape.q, shape.c, shape.r
+    panels, sizes, lanes = -(-shape.k // PANEL), admissible(shape), shape.vector_lanes
     knobs: dict[str, list[Any]] = dict(
         m=sizes,
         tb=sorted({v for m in sizes for v in counts(-(-p // m), 8)}),
@@ -255,12 +253,12 @@ def _winograd_space(shape: Shape, max_error: float) -> Space:
     def cost(v: Mapping[str, Any]) -> float:
         high, wide = tiles(v)
         a2 = (v["m"] + r - 1) ** 2
-        blocks = shape["n"] * (high // v["tb"]) * -(-panels // v["panels"])
+        blocks = shape.n * (high // v["tb"]) * -(-panels // v["panels"])
         products = v["panels"] * a2 * in_balanced_tiles(v["tb"] * wide, v["tile"], panel_step(shape, 4 * c)) * c
         weights = a2 * c * PANEL * 4
         kept = 4 * a2 * v["tb"] * wide * PANEL
         # bytes of weights a cycle, cycles an element on the way back: both measured, on cores of two generations
-        if shape["vector_bytes"] >= 64:
+        if shape.vector_bytes >= 64:
             rate = 200 if weights * panels <= 16 << 20 else 6
             slow = 8 if kept <= 32 * 1024 else 14 if kept <= 96 * 1024 else 20
         else:
@@ -268,8 +266,8 @@ def _winograd_space(shape: Shape, max_error: float) -> Space:
             slow = 8 if kept <= 64 * 1024 else 16
         products += v["panels"] * weights / rate
         back = v["panels"] * v["tb"] * wide * a2 * slow
-        inputs = shape["n"] * high * wide * c * a2 * (0.6 if shape["layout"] == "NHWC" else 1.6)
-        ahead = shape["n"] * high * -(-c // v["cb"])
+        inputs = shape.n * high * wide * c * a2 * (0.6 if not shape.nchw else 1.6)
+        ahead = shape.n * high * -(-c // v["cb"])
         found: float = priced(products + back, blocks) + inputs / balance(ahead)
         return found
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.workload import Template
 from tensorir.ops import winograd_fused, winograd_gpu
-from tensorir.ops.blocks import ALIGNED, bind_grid, element_bytes, groups_met, has_room, start
+from tensorir.ops.blocks import ALIGNED, bind_grid, groups_met, has_room, start
 from tensorir.ops.common import Config, out_stage
 from tensorir.ops.conv_cpu import admissible
 from tensorir.ops.conv_hopper import conv_warpgroups, gpu_hopper, hopper_space
 from tensorir.ops.conv_tensor import conv_multiplication, conv_space, gpu_tensor, view
 from tensorir.ops.conv_warp import warp_template
 from tensorir.ops.depthwise_gpu import depthwise_template
+from tensorir.ops.problems import Conv
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tensorir.tune.space import Space
 
 
-def gpu_templates(shape: Mapping[str, Any], max_error: float) -> dict[str, Template]:
+def gpu_templates(shape: Conv) -> dict[str, Template]:
     """The templates for GPUs by name, the one that a search begins with first."""
     on_gpu = Template(lambda sch, cfg: gpu_tile(sch, cfg, shape), lambda t: _gpu_space(shape, t), kinds=("gpu",))
     return {
@@ -31,11 +31,11 @@ def gpu_templates(shape: Mapping[str, Any], max_error: float) -> dict[str, Templ
         **warp_template(shape),
         **depthwise_template(shape),
         "gpu_tile": on_gpu,
-        **_winograds(shape, max_error),
+        **_winograds(shape),
     }
 
 
-def _tensor_cores(shape: Mapping[str, Any]) -> dict[str, Template]:
+def _tensor_cores(shape: Conv) -> dict[str, Template]:
     """The template for tensor cores, where these fit the convolution."""
     m = conv_multiplication(shape)
     if m is None:
@@ -54,21 +54,21 @@ def _tensor_cores(shape: Mapping[str, Any]) -> dict[str, Template]:
     return {"gpu_hopper": Template(groups, lambda t: hopper_space(shape, t), ("gpu",), needs="sm_90a"), **cores}
 
 
-def _winograds(shape: Mapping[str, Any], max_error: float) -> dict[str, Template]:
+def _winograds(shape: Conv) -> dict[str, Template]:
     """Winograd's algorithm for CUDA, where it applies and ``max_error`` allows it; never what a search starts with."""
-    fits = shape["r"] == 3 and shape["groups"] == 1 and shape["precision"] != "tf32"
-    allowed = admissible(shape, max_error) if fits else []
+    fits = shape.r == 3 and shape.groups == 1 and shape.precision != "tf32"
+    allowed = admissible(shape) if fits else []
     sizes = [m for m in winograd_gpu.TILES if m in allowed]
     if not sizes:
         return {}
-    needs = "sm_70" if shape["precision"] == "fp32" else "sm_80"
+    needs = "sm_70" if shape.precision == "fp32" else "sm_80"
     space = partial(winograd_gpu.winograd_space, shape, sizes=sizes)
     found = {
         "gpu_winograd": Template(
             lambda s, c: winograd_gpu.gpu_winograd(s, c, shape), space, ("gpu",), approximate=True, needs=needs
         )
     }
-    if shape["precision"] == "fp32":
+    if shape.precision == "fp32":
         blocks = partial(winograd_fused.fused_space, shape)
         found["gpu_winograd_fused"] = Template(
             lambda s, c: winograd_fused.gpu_winograd_fused(s, c, shape),
@@ -80,9 +80,9 @@ def _winograds(shape: Mapping[str, Any], max_error: float) -> dict[str, Template
     return found
 
 
-def gpu_tile(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
+def gpu_tile(s: Schedule, c: Config, shape: Conv) -> Schedule:
     """Implicit GEMM: a block computes bk channels x (bp x bq) pixels; both operands staged per ``bc`` channels."""
-    nchw = shape["layout"] == "NCHW"
+    nchw = shape.nchw
     out = out_stage(s, "y")
     kb, kt, kl = s.split(f"{out}.k", [None, c["tk"], c["rk"]])
     pb, pt, pl = s.split(f"{out}.p", [None, c["tp"], c["rp"]])
@@ -96,7 +96,7 @@ def gpu_tile(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     s.reorder("y.n", co, ci, "y.r", "y.s", "y.k", "y.p", "y.q")
     s.unroll("y.k").unroll("y.p").unroll("y.q")
     s.stage_in("w", at=co, scope="shared", order=[1, 2, 3, 0])
-    if shape["pad"]:
+    if shape.pad:
         s.stage_in("x_pad", at=co, scope="shared")
         s.compute_inline("x_pad")
     else:
@@ -104,26 +104,26 @@ def gpu_tile(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     return s
 
 
-def tile_bytes(c: Config, shape: Mapping[str, Any]) -> int:
+def tile_bytes(c: Config, shape: Conv) -> int:
     """Shared memory that ``gpu_tile`` stages: the filters of its outputs, and the channels of the image that those read
     of all groups that they may belong to, each for ``bc`` channels of a group at a time.
     """
 
     def side(size: int, taps: int) -> int:
-        return int((size - 1) * shape["stride"] + (taps - 1) * shape["dilation"] + 1)
+        return int((size - 1) * shape.stride + (taps - 1) * shape.dilation + 1)
 
-    outputs, groups = c["tk"] * c["rk"], shape["groups"]
-    met = groups_met(shape["k"], shape["k"] // groups, outputs) if groups > 1 else 1
-    strip = side(c["tp"] * c["rp"], shape["r"]) * side(c["tq"] * c["rq"], shape["s"])
-    cells = outputs * c["bc"] * shape["r"] * shape["s"] + ((met - 1) * shape["cg"] + c["bc"]) * strip
-    return int(element_bytes(shape) * cells) + 2 * ALIGNED
+    outputs, groups = c["tk"] * c["rk"], shape.groups
+    met = groups_met(shape.k, shape.k // groups, outputs) if groups > 1 else 1
+    strip = side(c["tp"] * c["rp"], shape.r) * side(c["tq"] * c["rq"], shape.s)
+    cells = outputs * c["bc"] * shape.taps + ((met - 1) * shape.cg + c["bc"]) * strip
+    return int(shape.element_bytes * cells) + 2 * ALIGNED
 
 
-def _gpu_space(shape: Mapping[str, Any], target: Target) -> Space:
+def _gpu_space(shape: Conv, target: Target) -> Space:
     from tensorir.tune.space import Space
 
     def threads(c: Mapping[str, Any]) -> bool:
-        few = shape["k"] * shape["p"] * shape["q"] < 1024
+        few = shape.k * shape.p * shape.q < 1024
         return bool((1 if few else 32) <= c["tk"] * c["tp"] * c["tq"] <= 256)
 
     def shared(c: Mapping[str, Any]) -> bool:
@@ -133,14 +133,17 @@ def _gpu_space(shape: Mapping[str, Any], target: Target) -> Space:
         return bool(1 <= c["rk"] * c["rp"] * c["rq"] <= 64)
 
     def grid(c: Mapping[str, Any]) -> bool:
-        tiles = {"k": c["tk"] * c["rk"], "p": c["tp"] * c["rp"], "q": c["tq"] * c["rq"]}
-        k, p, q = (-(-shape[v] // size) for v, size in tiles.items())
-        return has_room(target, shape["n"], k, p * q)
+        k, p, q = (
+            -(-shape.k // (c["tk"] * c["rk"])),
+            -(-shape.p // (c["tp"] * c["rp"])),
+            -(-shape.q // (c["tq"] * c["rq"])),
+        )
+        return has_room(target, shape.n, k, p * q)
 
     where = {"threads": threads, "shared": shared, "registers": registers}
-    if math.prod(shape[v] for v in "nkpq") > target.max_grid[0]:
+    if shape.n * shape.k * shape.p * shape.q > target.max_grid[0]:
         where["grid"] = grid
-    small = min(shape["p"], shape["q"])
+    small = min(shape.p, shape.q)
     wanted = dict(tk=8, rk=4, tp=4 if small >= 4 else 1, rp=1, tq=8 if small >= 4 else 4, rq=2, bc=4)
     knobs = dict(
         tk=[4, 8, 16, 2, 1],

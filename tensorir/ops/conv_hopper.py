@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS
 from tensorir.intrin.match import MOST_SPAN, MOST_STEP
-from tensorir.ops.common import Config, leaves_in_halves, out_stage
+from tensorir.ops.common import Config, out_stage
 from tensorir.ops.conv_im2col import STORED, gone_through, in_line, tiles_in_line
 from tensorir.ops.conv_tensor import conv_multiplication, leading_names, view
 from tensorir.ops.gemm_blocks import multiprocessors
 from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES, sums_fit
 from tensorir.ops.gemm_tensor import result_kind, store_rows
+from tensorir.ops.problems import Conv
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -38,20 +39,20 @@ WORTH = 1.05
 """How much longer boxes must be expected to take for a search to start with pixels in one line."""
 
 
-def conv_warpgroups(shape: Mapping[str, Any]) -> Multiplication | None:
+def conv_warpgroups(shape: Conv) -> Multiplication | None:
     """The products of warpgroups for a convolution, None where there are none: channels last, no stride beyond a tensor
     copy's steps. The channels of a group are whole tiles, since the next group's follow them.
     """
     m = conv_multiplication(shape)
-    if m is None or m.name not in KINDS or shape["layout"] != "NHWC" or shape["stride"] > MOST_STEP:
+    if m is None or m.name not in KINDS or shape.layout != "NHWC" or shape.stride > MOST_STEP:
         return None
-    size, groups = 4 // m.word, shape["groups"]
+    size, groups = 4 // m.word, shape.groups
     if groups > 1:
-        return m if shape["cg"] * size % ROW_BYTES == 0 and shape["k"] // groups % min(CHANNELS) == 0 else None
-    return m if shape["c"] * size % 16 == 0 and shape["k"] * size % 16 == 0 else None
+        return m if shape.cg * size % ROW_BYTES == 0 and shape.k // groups % min(CHANNELS) == 0 else None
+    return m if shape.c * size % 16 == 0 and shape.k * size % 16 == 0 else None
 
 
-def gpu_hopper(s: Schedule, c: Config, shape: Mapping[str, Any], target: Target) -> Schedule:
+def gpu_hopper(s: Schedule, c: Config, shape: Conv, target: Target) -> Schedule:
     """A block of ``groups`` warpgroups computes 64 pixels each, ``wide`` of a row, by ``bk`` channels; a step is a tap
     of the filter and 128 bytes of input channels.
 
@@ -67,7 +68,7 @@ def gpu_hopper(s: Schedule, c: Config, shape: Mapping[str, Any], target: Target)
     size, high = 4 // m.word, ROWS // c["wide"]
     pb, wi, p = s.split(f"{out}.p", [None, c["groups"], high])
     qb, q = s.split(f"{out}.q", [None, c["wide"]])
-    *group, channels = s.split(f"{out}.k", [None, shape["k"] // shape["groups"]]) if own else [f"{out}.k"]
+    *group, channels = s.split(f"{out}.k", [None, shape.kg]) if own else [f"{out}.k"]
     kb, k = s.split(channels, [None, c["bk"]])
     s.reorder(f"{out}.n", *group, pb, qb, kb, wi, p, q, k)
     tile = s.fuse(f"{out}.n", *group, pb, qb, kb, name="tile")
@@ -76,12 +77,12 @@ def gpu_hopper(s: Schedule, c: Config, shape: Mapping[str, Any], target: Target)
     s.bind(tile, "block.x").bind(wi, "warpgroup")
     if stored_whole(c, shape):
         s.stage_out(out, at=wi, scope="shared", layout=f"n, p, x, c -> n, {_pixels(2)}", via="tma")
-        store_rows(s, out, [p, q], k, f"m{high}x{c['wide']}.{result_kind(shape)}.n")
+        store_rows(s, out, [p, q], k, f"m{high}x{c['wide']}.{result_kind(shape.dtype)}.n")
     s.compute_at(y, wi)
     cb, ci, cc = s.split(f"{y}.c", [None, ROW_BYTES // size // m.k, m.k])
     s.reorder(f"{y}.n", *(f"{y}.{v}" for v in own), f"{y}.r", f"{y}.s", cb, ci, f"{y}.p", f"{y}.q", f"{y}.k", cc)
     step = s.fuse(f"{y}.r", f"{y}.s", cb, name="step")
-    parts = ["a", "b"] if shape["stride"] > 1 else []  # the rows and columns that a tap reads with a stride
+    parts = ["a", "b"] if shape.stride > 1 else []  # the rows and columns that a tap reads with a stride
     pixels, taps = ("".join(f"{v}, " for v in names) for names in (["n", *own, *parts], [*own, "r", "s"]))
     for name, layout in ((image, f"{pixels}p, x, c -> {pixels}{_pixels(size)}"),
                          ("w_packed", f"{taps}x, c -> {taps}{_pixels(size, False)}")):  # fmt: skip
@@ -99,25 +100,25 @@ def _pixels(size: int, rows: bool = True) -> str:
     return f"c/{row}, {'p, ' if rows else ''}x, c/{piece}%8 ^ x%8, c%{piece}"
 
 
-def stored_whole(c: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
+def stored_whole(c: Mapping[str, Any], shape: Conv) -> bool:
     """Whether results leave in whole tiles: those of 16 bits, which a warp would write in halves of sectors."""
-    return bool(leaves_in_halves(shape) and c["bk"] % 64 == 0)
+    return bool(shape.leaves_in_halves and c["bk"] % 64 == 0)
 
 
-def tiles(c: Mapping[str, Any], shape: Mapping[str, Any]) -> int:
+def tiles(c: Mapping[str, Any], shape: Conv) -> int:
     """Of all blocks."""
     if c.get("pixels") == "im2col":
         return tiles_in_line(c, shape)
-    rows = -(-shape["p"] // (c["groups"] * ROWS // c["wide"]))
-    return int(shape["n"] * rows * -(-shape["q"] // c["wide"]) * -(-shape["k"] // c["bk"]))
+    rows = -(-shape.p // (c["groups"] * ROWS // c["wide"]))
+    return int(shape.n * rows * -(-shape.q // c["wide"]) * -(-shape.k // c["bk"]))
 
 
-def _expected(c: Mapping[str, Any], shape: Mapping[str, Any], target: Target) -> tuple[float, ...]:
+def _expected(c: Mapping[str, Any], shape: Conv, target: Target) -> tuple[float, ...]:
     """What a configuration takes, for comparison with others of the same shape."""
     return clocks_of_a_step(c, shape, target), -c["bk"], c["wide"] != 16
 
 
-def clocks_of_a_step(c: Mapping[str, Any], shape: Mapping[str, Any], target: Target) -> int:
+def clocks_of_a_step(c: Mapping[str, Any], shape: Conv, target: Target) -> int:
     """What all blocks take for 128 bytes of input channels under one tap: rounds of blocks, times the longer of its
     products and its copies.
 
@@ -128,7 +129,7 @@ def clocks_of_a_step(c: Mapping[str, Any], shape: Mapping[str, Any], target: Tar
     return int(2 * rounds * max(c["groups"] * c["bk"], c["groups"] * ROWS + c["bk"]))
 
 
-def hopper_space(shape: Mapping[str, Any], target: Target, panels: bool = False) -> Space:
+def hopper_space(shape: Conv, target: Target, panels: bool = False) -> Space:
     """The tiles that fit: registers of a thread, shared memory of a block.
 
     panels: the filter is stored along the channels of the result, of which whole rows of 128 bytes are copied; then
@@ -174,21 +175,21 @@ def hopper_space(shape: Mapping[str, Any], target: Target, panels: bool = False)
     ).since({} if panels else {"pixels": "box"})
 
 
-def _spanned(c: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
+def _spanned(c: Mapping[str, Any], shape: Conv) -> bool:
     """Whether a row of a tile is within reach of a copy."""
-    return bool(c["wide"] * shape["stride"] <= MOST_SPAN)
+    return bool(c["wide"] * shape.stride <= MOST_SPAN)
 
 
-def _whole(c: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
+def _whole(c: Mapping[str, Any], shape: Conv) -> bool:
     """Whether the channels of a group are whole tiles."""
-    return bool(shape["groups"] == 1 or shape["k"] // shape["groups"] % c["bk"] == 0)
+    return bool(shape.groups == 1 or shape.kg % c["bk"] == 0)
 
 
-def _sensible(c: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
-    return bool(c["bk"] == 64 or c["bk"] // 2 < shape["k"] // shape["groups"])
+def _sensible(c: Mapping[str, Any], shape: Conv) -> bool:
+    return bool(c["bk"] == 64 or c["bk"] // 2 < shape.kg)
 
 
-def _default(shape: Mapping[str, Any], target: Target, panels: bool) -> Config:
+def _default(shape: Conv, target: Target, panels: bool) -> Config:
     """What a search starts with: pixels in boxes, or in one line where that is expected to take less."""
     boxes = _default_boxes(shape, target)
     parts = [n for n in (256, 128, 64) if _whole({"bk": n}, shape) and _sensible({"bk": n}, shape)]
@@ -202,20 +203,20 @@ def _default(shape: Mapping[str, Any], target: Target, panels: bool) -> Config:
     return line if panels or _expected(line, shape, target)[0] * WORTH <= _expected(boxes, shape, target)[0] else boxes
 
 
-def _default_boxes(shape: Mapping[str, Any], target: Target) -> Config:
+def _default_boxes(shape: Conv, target: Target) -> Config:
     def wasted(c: Mapping[str, Any]) -> float:
         """Pixels that are computed, of those that there are."""
         high = c["groups"] * ROWS // c["wide"]
-        p, q = shape["p"], shape["q"]
+        p, q = shape.p, shape.q
         return float(-(-p // high) * high * -(-q // c["wide"]) * c["wide"] / (p * q))
 
     fitting = [n for n in WIDTHS if _spanned({"wide": n}, shape)]
     wide = min(fitting, key=lambda n: (wasted({"groups": 2, "wide": n}), n != 16))
     alone = wasted({"groups": 1, "wide": wide}) * 1.2 < wasted({"groups": 2, "wide": wide})
-    bk = next((n for n in (256, 128, 64) if shape["k"] // shape["groups"] % n == 0), 64)
+    bk = next((n for n in (256, 128, 64) if shape.kg % n == 0), 64)
     default: dict[str, Any] = dict(groups=1 if alone else 2, wide=wide, bk=bk, depth=_depth(bk), resident=1)
     default["pixels"] = "box"
-    if shape["stride"] == 1 and shape["groups"] == 1:
+    if shape.stride == 1 and shape.groups == 1:
         return default
     # what the rules above do not see: few pixels, narrow groups
     parts = [n for n in CHANNELS if _whole({"bk": n}, shape) and _sensible({"bk": n}, shape)]

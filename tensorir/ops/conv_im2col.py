@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tensorir.intrin.hopper import ROWS
 from tensorir.intrin.pixels import CORNERS, MOST_OFFSET, MOST_PIXEL_STEP
 from tensorir.ops.blocks import extent_of
-from tensorir.ops.common import Config, out_stage, result_type, written_by
+from tensorir.ops.common import Config, out_stage, written_by
 from tensorir.ops.conv_tensor import conv_multiplication
 from tensorir.ops.gemm_blocks import multiprocessors
 from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES, swizzled_rows
 from tensorir.ops.gemm_tensor import result_kind, store_rows
-from tensorir.ops.views import Shape, image_of, sums_axes
+from tensorir.ops.problems import Conv, result_type
+from tensorir.ops.views import image_of, sums_axes
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -47,44 +48,43 @@ class Sums(NamedTuple):
     order: str = "t"
 
 
-def forward(shape: Shape) -> Sums:
+def forward(shape: Conv) -> Sums:
     """Those of ``nn.conv2d``."""
     return Sums("y", image_of(shape), sums_axes(shape), "n, p, q", "k", "c")
 
 
-def as_rows(s: Schedule, of: Sums, shape: Shape) -> None:
+def as_rows(s: Schedule, of: Sums, shape: Conv) -> None:
     """Walk sums with all pixels as rows: ([g,] i, k).
 
     Operands: what each tap reads for each pixel ([g,] r, s, i, c), and w_packed ([g,] r, s, k, c), or with the order
     "n" ([g,] r, s, c, k); k and c count channels of one group.
     """
-    kg = shape["k"] // shape["groups"]
-    group, lead, made = ("", "", of.made) if shape["groups"] == 1 else (
+    kg = shape.kg
+    group, lead, made = ("", "", of.made) if shape.groups == 1 else (
         f"g = {of.made}/{kg}, ", "g, ", f"{of.made}%{kg}")  # fmt: skip
     view = f"{of.axes} -> {group}i = ({of.pixels}), k = {made}, r, s, c = {of.summed}"
     reads = {of.image: f"{lead}r, s, i, c", "w": f"{lead}r, s, {'k, c' if of.order == 't' else 'c, k'}"}
     s.reindex(of.stage, view, reads=reads, writes=f"{lead}i, k")
 
 
-def border(shape: Shape) -> tuple[int, int]:
+def border(shape: Conv) -> tuple[int, int]:
     """Rows above the image and columns left of it where the first results begin to read."""
-    above, left = shape.get("border", (shape["pad"], shape["pad"]))
-    return int(above), int(left)
+    return shape.border or (shape.pad, shape.pad)
 
 
-def pixels(shape: Shape) -> int:
+def pixels(shape: Conv) -> int:
     """Of all results."""
-    return int(shape["n"] * shape["p"] * shape["q"])
+    return int(shape.n * shape.p * shape.q)
 
 
-def in_line(s: Schedule, c: Config, shape: Shape, target: Target, whole: bool, of: Sums | None = None) -> Schedule:
+def in_line(s: Schedule, c: Config, shape: Conv, target: Target, whole: bool, of: Sums | None = None) -> Schedule:
     """A block of ``groups`` warpgroups computes 64 pixels each by ``bk`` channels; a step is a tap of the filter and
     128 bytes of input channels.
 
     c: those, ``depth`` of the ring, ``resident`` as in ``gpu_hopper``;  whole: results leave in whole tiles
     of: the sums, those of a convolution unless told
     """
-    m, own, of = conv_multiplication(shape), ["g"] if shape["groups"] > 1 else [], of or forward(shape)
+    m, own, of = conv_multiplication(shape), ["g"] if shape.groups > 1 else [], of or forward(shape)
     assert m is not None
     size, y, operands = 4 // m.word, of.stage, (f"{of.image}_packed", "w_packed")
     as_rows(s, of, shape)
@@ -94,7 +94,7 @@ def in_line(s: Schedule, c: Config, shape: Shape, target: Target, whole: bool, o
         s.reindex(rows, f"{of.pixels}, {of.made} -> i = ({of.pixels}), k = {of.made}", name="rows", writes="i, k")
     ib, wi, i = s.split(s.fuse(*s.loops(out)[:3], name="pixel"), [None, c["groups"], ROWS])
     channels = s.loops(out)[-1]
-    *group, channels = s.split(channels, [None, shape["k"] // shape["groups"]]) if own else [channels]
+    *group, channels = s.split(channels, [None, shape.kg]) if own else [channels]
     kb, k = s.split(channels, [None, c["bk"]])
     s.reorder(ib, *group, kb, wi, i, k)
     tile = s.fuse(ib, *group, kb, name="tile")
@@ -102,7 +102,7 @@ def in_line(s: Schedule, c: Config, shape: Shape, target: Target, whole: bool, o
         _, tile = s.split(tile, [None, multiprocessors(target)])
     s.bind(tile, "block.x").bind(wi, "warpgroup")
     if whole:
-        leave_in_tiles(s, rows, wi, i, k, shape["dtype"])
+        leave_in_tiles(s, rows, wi, i, k, shape.dtype)
     s.compute_at(y, wi)
     cb, ci, cc = s.split(f"{y}.c", [None, ROW_BYTES // size // m.k, m.k])
     s.reorder(*(f"{y}.{v}" for v in [*own, "r", "s"]), cb, ci, f"{y}.i", f"{y}.k", cc)
@@ -133,22 +133,22 @@ def leave_in_tiles(s: Schedule, rows: str, wi: Any, i: Any, k: Any, dtype: str) 
     panel, k = s.split(k, [None, STORED])
     s.reorder(panel, i, k).unroll(panel)
     s.tensorize(i, f"tma.store.{result_type(dtype)}.{ROWS}x{STORED}")
-    store_rows(s, rows, of_rows[:-1], of_rows[-1], f"m{ROWS}.{result_kind({'dtype': dtype})}.n")
+    store_rows(s, rows, of_rows[:-1], of_rows[-1], f"m{ROWS}.{result_kind(dtype)}.n")
 
 
-def gone_through(shape: Shape) -> bool:
+def gone_through(shape: Conv) -> bool:
     """Whether a copy goes through these images: how far their borders, steps and taps may be (``intrin/pixels.py``).
     Where all that is read is before the image, nothing is.
     """
-    reach = [(shape[taps] - 1) * shape["dilation"] for taps in "rs"]
-    starts = [shape[out] * shape["stride"] - before for out, before in zip("pq", border(shape), strict=True)]
-    corners = [*(-n for n in border(shape)), *(start - shape[size] for start, size in zip(starts, "hw", strict=True))]
-    seen = all(start - shape["stride"] + most >= 0 for start, most in zip(starts, reach, strict=True))
-    near = max(reach) <= MOST_OFFSET and shape["stride"] <= MOST_PIXEL_STEP
+    reach = [(taps - 1) * shape.dilation for taps in (shape.r, shape.s)]
+    starts = [out * shape.stride - before for out, before in zip((shape.p, shape.q), border(shape), strict=True)]
+    corners = [*(-n for n in border(shape)), starts[0] - shape.h, starts[1] - shape.w]
+    seen = all(start - shape.stride + most >= 0 for start, most in zip(starts, reach, strict=True))
+    near = max(reach) <= MOST_OFFSET and shape.stride <= MOST_PIXEL_STEP
     return bool(seen and near and all(n in CORNERS for n in corners))
 
 
-def tiles_in_line(c: Mapping[str, Any], shape: Shape) -> int:
+def tiles_in_line(c: Mapping[str, Any], shape: Conv) -> int:
     """Of all blocks."""
-    channels = -(-shape["k"] // shape["groups"] // c["bk"])
-    return int(-(-pixels(shape) // (c["groups"] * ROWS)) * shape["groups"] * channels)
+    channels = -(-shape.kg // c["bk"])
+    return int(-(-pixels(shape) // (c["groups"] * ROWS)) * shape.groups * channels)

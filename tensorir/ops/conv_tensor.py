@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
 from tensorir.ops.blocks import bind_grid
-from tensorir.ops.common import Config, leaves_in_halves, out_stage
+from tensorir.ops.common import Config, out_stage
 from tensorir.ops.gemm_tensor import kind_of, load_rows, result_kind, swizzled, vector_of
+from tensorir.ops.problems import Conv
 from tensorir.ops.views import image_stage, reorder_image, sums_axes
 
 if TYPE_CHECKING:
@@ -34,17 +35,17 @@ LEAST = 16
 """Channels that the narrowest warp computes; those of a group must be whole tiles of warps."""
 
 
-def conv_multiplication(shape: Mapping[str, Any]) -> Multiplication | None:
+def conv_multiplication(shape: Conv) -> Multiplication | None:
     """The instructions for a convolution, None where they do not fit it: groups narrower than a fragment, say."""
     name = kind_of(shape)
     if name is None:
         return None
-    m, groups = MULTIPLICATIONS[name], shape["groups"]
-    whole = groups == 1 or (shape["cg"] >= m.k // 2 and shape["k"] // groups % LEAST == 0)
+    m, groups = MULTIPLICATIONS[name], shape.groups
+    whole = groups == 1 or (shape.cg >= m.k // 2 and shape.k // groups % LEAST == 0)
     return m if whole else None
 
 
-def view(s: Schedule, shape: Mapping[str, Any]) -> str:
+def view(s: Schedule, shape: Conv) -> str:
     """Walk the sums "y" in the order of the instructions, whose tiles are the last dimensions of what they multiply;
     returns what holds the image.
 
@@ -54,59 +55,59 @@ def view(s: Schedule, shape: Mapping[str, Any]) -> str:
     tap reads (a 1x1 filter's) belong to parts that are not staged.
     """
     image = image_stage(s, shape) if is_rearranged(shape) else "x"
-    if shape["layout"] == "NCHW" or shape["groups"] > 1 or shape["stride"] > 1:
-        if not shape["pad"]:
+    if shape.nchw or shape.groups > 1 or shape.stride > 1:
+        if not shape.pad:
             s.set_scope(image, "auto")  # it is computed where it is read, and then nowhere
-        sort_pixels(s, image, shape, shape["stride"])
-    kg = shape["k"] // shape["groups"]
-    said = {"g": f"k/{kg}", "k": f"k%{kg}"} if shape["groups"] > 1 else {}
+        sort_pixels(s, image, shape, shape.stride)
+    kg = shape.kg
+    said = {"g": f"k/{kg}", "k": f"k%{kg}"} if shape.groups > 1 else {}
     sort_sums(s, "y", sums_axes(shape), said, shape)
     return image
 
 
-def sort_pixels(s: Schedule, image: str, shape: Mapping[str, Any], stride: int, pad: Mapping[str, int] | None = None
+def sort_pixels(s: Schedule, image: str, shape: Conv, stride: int, pad: Mapping[str, int] | None = None
                 ) -> None:  # fmt: skip
     """Keep an image as (n, [g,] [a, b,] h, w, c), where a and b are what a stride leaves of rows and columns."""
-    new = {"n": "n", **({"g": f"c/{shape['cg']}"} if shape["groups"] > 1 else {})}
+    new = {"n": "n", **({"g": f"c/{shape.cg}"} if shape.groups > 1 else {})}
     if stride > 1:
         new |= {"a": f"h%{stride}", "b": f"w%{stride}"}
     new |= {v: f"{v}/{stride}" if stride > 1 else v for v in "hw"}
-    new |= {"c": f"c%{shape['cg']}" if shape["groups"] > 1 else "c"}
+    new |= {"c": f"c%{shape.cg}" if shape.groups > 1 else "c"}
     reorder_image(s, image, shape, new, widen=False, pad=pad)
 
 
-def sort_sums(s: Schedule, y: str, declared: str, said: Mapping[str, str], shape: Mapping[str, Any]) -> None:
+def sort_sums(s: Schedule, y: str, declared: str, said: Mapping[str, str], shape: Conv) -> None:
     """Walk sums with the axes ``declared`` as (n, [g,] [u, v,] p, q, k), for NCHW (n, [g,] [u, v,] p, k, q), and
     "w_packed" as ([g,] [a, b,] r, s, k, c).
 
     said: what axes are made of that are not declared by their own names
     """
     own = leading_names(shape)
-    sums = ["n", *own, *("pkq" if shape["layout"] == "NCHW" else "pqk")]
+    sums = ["n", *own, *("pkq" if shape.nchw else "pqk")]
     parts = ["a", "b"] if "u" in own else []
     axes = ", ".join(f"{v} = {said[v]}" if v in said else v for v in [*sums, *parts, *"rsc"])
     filters = ", ".join([*(["g"] if "g" in own else []), *parts, *"rskc"])
     s.reindex(y, f"{declared} -> {axes}", reads={"w": filters}, writes=", ".join(sums))
 
 
-def leading_names(shape: Mapping[str, Any]) -> list[str]:
+def leading_names(shape: Conv) -> list[str]:
     """Dimensions by which filter and sums fall into independent pieces."""
-    return [*(["g"] if shape["groups"] > 1 else []), *(["u", "v"] if shape.get("parts", 1) > 1 else [])]
+    return [*(["g"] if shape.groups > 1 else []), *(["u", "v"] if shape.parts > 1 else [])]
 
 
-def is_rearranged(shape: Mapping[str, Any]) -> bool:
+def is_rearranged(shape: Conv) -> bool:
     """Whether the taps read anything else than ``x`` as it is stored."""
-    return bool(shape["pad"] or shape["stride"] > 1 or shape["groups"] > 1 or is_packed(shape))
+    return bool(shape.pad or shape.stride > 1 or shape.groups > 1 or is_packed(shape))
 
 
-def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any], image: str, y: str = "y") -> Schedule:
+def gpu_tensor(s: Schedule, c: Config, shape: Conv, image: str, y: str = "y") -> Schedule:
     """c: ``wp`` x ``wk`` warps of a block, each with ``rp`` rows of sixteen pixels by ``rk`` channels; ``bc`` input
     channels at a time, ``depth`` of the pipeline of copies; ``staged``: results leave by way of shared memory
 
     image, y: what holds it and what adds up, as a view of them has left it, such as ``view``
     The rows of an instruction's sums are what is further apart in the result: pixels, or the channels of NCHW.
     """
-    m, grouped, nchw = conv_multiplication(shape), shape["groups"] > 1, shape["layout"] == "NCHW"
+    m, grouped, nchw = conv_multiplication(shape), shape.groups > 1, shape.nchw
     assert m is not None
     out, own, packed = out_stage(s, y, "warp"), leading_names(shape), is_packed(shape)
     if packed:
@@ -115,11 +116,11 @@ def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any], image: str, y: 
     outputs = pixels.pop(0 if nchw else -1)
     image_of, (rows, columns) = [n], pixels
     if "u" in own:
-        (rows, u), (columns, v) = (s.split(axis, [None, shape["parts"]]) for axis in (rows, columns))
+        (rows, u), (columns, v) = (s.split(axis, [None, shape.parts]) for axis in (rows, columns))
         image_of += [u, v]
     pb, wp, p = s.split(rows, [None, c["wp"], c["rp"]])
     qb, q = s.split(columns, [None, PIXELS])
-    group, channel = s.split(outputs, [None, shape["k"] // shape["groups"]]) if grouped else (None, outputs)
+    group, channel = s.split(outputs, [None, shape.kg]) if grouped else (None, outputs)
     kb, wk, k = s.split(channel, [None, c["wk"], c["rk"]])
     channels = [group, kb] if grouped else [kb]
     s.reorder(*image_of, *channels, pb, qb, wp, wk, *((p, k, q) if nchw else (p, q, k)))
@@ -146,15 +147,15 @@ def gpu_tensor(s: Schedule, c: Config, shape: Mapping[str, Any], image: str, y: 
     return s
 
 
-def stage_result(s: Schedule, out: str, at: Any, c: Config, shape: Mapping[str, Any]) -> None:
+def stage_result(s: Schedule, out: str, at: Any, c: Config, shape: Conv) -> None:
     """What a block computes leaves by way of shared memory: rows of channels, in NCHW of pixels.
 
     Pieces of 16 bytes are permuted so that neither what the lanes of a fragment write nor the vectors that are read
     meet bank conflicts: eight of them make up rows of 128 bytes.
     """
     width, channels = result_row(shape), c["wk"] * c["rk"]
-    if shape["layout"] == "NHWC":
-        stored = swizzled(channels, MULTIPLICATIONS[result_kind(shape)], "q").replace("x", "k")
+    if not shape.nchw:
+        stored = swizzled(channels, MULTIPLICATIONS[result_kind(shape.dtype)], "q").replace("x", "k")
         s.stage_out(out, at=at, scope="shared", vector=width, layout=f"n, p, q, k -> n, p, q, {stored}")
         return
     rows = min(c["wp"] * c["rp"], 4)  # of two pieces each, by as many channels as fill eight
@@ -163,26 +164,26 @@ def stage_result(s: Schedule, out: str, at: Any, c: Config, shape: Mapping[str, 
     s.stage_out(out, at=at, scope="shared", vector=width, layout=layout)
 
 
-def result_row(shape: Mapping[str, Any]) -> int | None:
+def result_row(shape: Conv) -> int | None:
     """Lanes with which a result that passes through shared memory is written along its rows; None where it does not.
 
     Those of 16 bits do, of which a fragment holds half a sector in each row; not every second pixel of a tile
     (``parts``), since what leaves shared memory is a box.
     """
-    if not leaves_in_halves(shape) or shape.get("parts", 1) > 1:
+    if not shape.leaves_in_halves or shape.parts > 1:
         return None
-    m = MULTIPLICATIONS[result_kind(shape)]
-    if shape["layout"] == "NHWC":
-        return vector_of(LEAST, shape["k"], m)
-    return vector_of(PIXELS, shape.get("result", shape)["q"], m)
+    m = MULTIPLICATIONS[result_kind(shape.dtype)]
+    if not shape.nchw:
+        return vector_of(LEAST, shape.k, m)
+    return vector_of(PIXELS, shape.result[1] if shape.result else shape.q, m)
 
 
-def is_packed(shape: Mapping[str, Any]) -> bool:
+def is_packed(shape: Conv) -> bool:
     """Whether the filter is turned by a kernel of its own."""
-    return bool(shape["layout"] == "NCHW" or shape.get("parts"))
+    return bool(shape.nchw or shape.parts)
 
 
-def _pack(s: Schedule, shape: Mapping[str, Any]) -> None:
+def _pack(s: Schedule, shape: Conv) -> None:
     """The turned filter by a kernel of its own, once where weights are prepacked: in KCRS a row of channels is in as
     many pieces as there are taps, which every block would gather again.
     """
@@ -190,18 +191,18 @@ def _pack(s: Schedule, shape: Mapping[str, Any]) -> None:
     rows, lane = s.split(s.fuse(k, c), [None, 128])
     s.reorder(rows, lane, *taps)
     s.bind(rows, "block.x").bind(lane, "thread.x")
-    if shape.get("prepack"):
+    if shape.prepack:
         s.run_once("w_packed")
 
 
-def _stage(s: Schedule, operand: str, row: str, at: Any, c: Config, shape: Mapping[str, Any]) -> None:
+def _stage(s: Schedule, operand: str, row: str, at: Any, c: Config, shape: Conv) -> None:
     """What a block reads of an operand for ``bc`` channels, in shared memory: rows of channels."""
     m, packed = conv_multiplication(shape), operand == "w_packed" and is_packed(shape)
     assert m is not None
-    lanes, lead = vector_of(c["bc"], shape["cg"], m), _leading(operand, shape)
+    lanes, lead = vector_of(c["bc"], shape.cg, m), _leading(operand, shape)
     stored = swizzled(c["bc"], m, row).replace("x", "c")
     copy = s.stage_in(operand, at=at, scope="shared", vector=lanes, layout=f"{lead}{row}, c -> {lead}{row}, {stored}")
-    if shape["layout"] == "NCHW" and not packed:  # neighbouring threads read neighbours of a row, several channels each
+    if shape.nchw and not packed:  # neighbouring threads read neighbours of a row, several channels each
         last = len(lead.split(","))
         s.reorder(
             f"{copy.name}.ax{last}" + (".0" if lanes else ""), f"{copy.name}.ax{last - 2}", f"{copy.name}.ax{last - 1}"
@@ -210,38 +211,38 @@ def _stage(s: Schedule, operand: str, row: str, at: Any, c: Config, shape: Mappi
         s.compute_inline(operand)
 
 
-def _leading(operand: str, shape: Mapping[str, Any]) -> str:
+def _leading(operand: str, shape: Conv) -> str:
     """The dimensions of a copy before its rows, as a layout names them."""
     if operand == "w_packed":
         return ", ".join([*leading_names(shape), "r, s, "])
-    group = "g, " if shape["groups"] > 1 else ""
-    return f"n, {group}{'a, b, ' if max(shape['stride'], shape.get('parts', 1)) > 1 else ''}h, "
+    group = "g, " if shape.groups > 1 else ""
+    return f"n, {group}{'a, b, ' if max(shape.stride, shape.parts) > 1 else ''}h, "
 
 
-def staged_pixels(shape: Mapping[str, Any], taps: str, outputs: int) -> int:
-    """Rows (``taps`` "r") or columns ("s") of the image that so many outputs need: those of each part."""
-    stride, last = shape["stride"], (shape[taps] - 1) * shape["dilation"]
+def staged_pixels(shape: Conv, taps: int, outputs: int) -> int:
+    """Rows or columns of the image that so many outputs of so many taps need: those of each part."""
+    stride, last = shape.stride, (taps - 1) * shape.dilation
     parts = min(stride, last + 1)
     return int(parts * (outputs + last // stride))
 
 
-def conv_space(shape: Mapping[str, Any], target: Target) -> Space:
+def conv_space(shape: Conv, target: Target) -> Space:
     """The tiles that fit: registers of a thread, shared memory of a block, whole warps."""
     from tensorir.tune.space import Space
 
     m = conv_multiplication(shape)
     assert m is not None
-    size, per_group = 4 // m.word, shape["k"] // shape["groups"]
+    size, per_group = 4 // m.word, shape.kg
 
     def warps(c: Mapping[str, Any]) -> bool:
         return bool(2 <= c["wp"] * c["wk"] <= 8)
 
     def groups(c: Mapping[str, Any]) -> bool:
-        return bool(shape["groups"] == 1 or per_group % (c["wk"] * c["rk"]) == 0)
+        return bool(shape.groups == 1 or per_group % (c["wk"] * c["rk"]) == 0)
 
     def tiles_bytes(c: Config) -> int:
-        image = staged_pixels(shape, "r", c["wp"] * c["rp"]) * staged_pixels(shape, "s", PIXELS)
-        weights = shape["r"] * shape["s"] * c["wk"] * c["rk"]
+        image = staged_pixels(shape, shape.r, c["wp"] * c["rp"]) * staged_pixels(shape, shape.s, PIXELS)
+        weights = shape.taps * c["wk"] * c["rk"]
         return int(size * c["depth"] * c["bc"] * (image + weights))
 
     def shared_bytes(c: Config) -> int:
@@ -255,13 +256,13 @@ def conv_space(shape: Mapping[str, Any], target: Target) -> Space:
         return bool(c["rp"] * PIXELS * c["rk"] <= 64 * 64)
 
     def ahead(c: Mapping[str, Any]) -> bool:
-        if shape["layout"] == "NHWC" or c["depth"] == 1:
+        if not shape.nchw or c["depth"] == 1:
             return True
         return bool(c["depth"] == 2 and tiles_bytes(c) // 2 <= NEXT * 32 * c["wp"] * c["wk"])
 
     def sensible(c: Mapping[str, Any]) -> bool:
         rows, channels = c["wp"] * c["rp"], c["wk"] * c["rk"]
-        return bool((rows <= 4 or rows // 2 < shape["p"]) and (channels <= 32 or channels // 2 < per_group))
+        return bool((rows <= 4 or rows // 2 < shape.p) and (channels <= 32 or channels // 2 < per_group))
 
     knobs = dict(
         wp=[2, 4, 1], wk=[2, 4, 1], rp=[4, 2, 1], rk=[32, 64, 16],
@@ -273,12 +274,12 @@ def conv_space(shape: Mapping[str, Any], target: Target) -> Space:
     return space.since({"staged": 0})
 
 
-def _default(shape: Mapping[str, Any], knobs: Mapping[str, list[int]], where: Mapping[str, Any],
+def _default(shape: Conv, knobs: Mapping[str, list[int]], where: Mapping[str, Any],
              shared_bytes: Callable[[Config], int]) -> dict[str, int] | None:  # fmt: skip
     """The first legal configuration, by what a block should be: four warps, 64 channels where there are as many, and a
     pipeline of copies that leaves room for a second block.
     """
-    rows = 8 if shape["p"] > 8 else 4
+    rows = 8 if shape.p > 8 else 4
 
     def rank(c: Config) -> tuple[float, ...]:
         channels, tall = c["wk"] * c["rk"], c["wp"] * c["rp"]

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorir.api.workload import Template
-from tensorir.ops.blocks import element_bytes
 from tensorir.ops.common import Config
-from tensorir.ops.gemm_blocks import Operand, sums_of
-from tensorir.ops.gemm_warp import DTYPES, product_in_threads, warp_block, warp_space
-from tensorir.ops.views import Shape, image_of, sums_axes
+from tensorir.ops.gemm_blocks import Operand
+from tensorir.ops.gemm_gpu import DTYPES, WarpTile
+from tensorir.ops.problems import Conv, Gemm
+from tensorir.ops.views import image_of, sums_axes
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.legal import Predicate
 
@@ -39,9 +39,9 @@ TILES = ((8, 8, 8, 2, 4, 8), (8, 8, 8, 1, 4, 8), (4, 8, 8, 4, 1, 8), (4, 8, 16, 
 NEAR = 1.15
 
 
-def warp_template(shape: Shape) -> dict[str, Template]:
+def warp_template(shape: Conv) -> dict[str, Template]:
     """The template, where a convolution is a product of matrices that warps can share."""
-    if shape["dtype"] not in DTYPES or (shape["groups"] > 1 and _per_group(shape) % LEAST):
+    if shape.dtype not in DTYPES or (shape.groups > 1 and shape.kg % LEAST):
         return {}
     return {
         "gpu_warp": Template(
@@ -50,133 +50,125 @@ def warp_template(shape: Shape) -> dict[str, Template]:
     }
 
 
-def as_product(s: Schedule, shape: Shape) -> None:
+def as_product(s: Schedule, shape: Conv, bk: int, packed: int) -> None:
     """Walk the sums as a product; k counts terms, i and j channels of the result and pixels, the latter of which are
     side by side in NCHW.
 
     z, the group, is in front of all where there are several: filters w_packed (k, channel), of 1x1 filters
     (channel, k), what is under the taps of a pixel (k, pixel), for NHWC (pixel, k), and sums (i, j)
     """
-    nchw, grouped, image = shape["layout"] == "NCHW", shape["groups"] > 1, image_of(shape)
+    nchw, grouped, image = shape.nchw, shape.groups > 1, image_of(shape)
     (channel, pixel), lead = "ij" if nchw else "ji", "z, " if grouped else ""
     columns = f"{lead}k, {pixel}" if nchw else f"{lead}{pixel}, k"
-    taps = f"{lead}k, {channel}" if is_packed(shape) else f"{lead}{channel}, k"
-    step = {"c": shape["bk"] if shape["cg"] > shape["bk"] else 1}
+    taps = f"{lead}k, {channel}" if is_packed(shape, packed) else f"{lead}{channel}, k"
+    step = {"c": bk if shape.cg > bk else 1}
     axes = f"{sums_axes(shape)} -> {_rows_and_columns(shape, '(n, p, q)')}, k = (r, s, c)"
     s.reindex("y", axes, step, {image: columns, "w": taps}, writes=f"{lead}i, j")
 
 
-def _rows_and_columns(shape: Shape, pixel: str) -> str:
+def _rows_and_columns(shape: Conv, pixel: str) -> str:
     """The axes of the product's result, made of channels and of ``pixel``."""
-    kg, grouped, nchw = _per_group(shape), shape["groups"] > 1, shape["layout"] == "NCHW"
+    kg, grouped, nchw = shape.kg, shape.groups > 1, shape.nchw
     channel = f"k%{kg}" if grouped else "k"
     i, j = (channel, pixel) if nchw else (pixel, channel)
     return f"{f'z = k/{kg}, ' if grouped else ''}i = {i}, j = {j}"
 
 
-def is_packed(shape: Shape) -> bool:
+def is_packed(shape: Conv, packed: int) -> bool:
     """Whether a kernel of its own turns the filters: in KCRS channels under a tap are as far apart as it has taps."""
-    return bool(shape["packed"] and _apart(shape))
+    return bool(packed and _apart(shape))
 
 
-def _apart(shape: Shape) -> bool:
+def _apart(shape: Conv) -> bool:
     """Whether channels under a tap are not contiguous."""
-    return bool(shape["layout"] == "NCHW" and shape["r"] * shape["s"] > 1)
+    return bool(shape.nchw and shape.taps > 1)
 
 
-def _per_group(shape: Shape) -> int:
-    """Channels of the result in a group."""
-    return int(shape["k"] // shape["groups"])
-
-
-def _channels(shape: Shape) -> int:
+def _channels(shape: Conv, bk: int) -> int:
     """Channels under a tap, made up to whole steps of ``bk``; one tap follows the other."""
-    c, step = shape["cg"], shape["bk"]
-    return int(c if c < step else -(-c // step) * step)
+    return shape.cg if shape.cg < bk else -(-shape.cg // bk) * bk
 
 
-def product(shape: Shape) -> dict[str, Any]:
+def product(shape: Conv, bk: int, packed: int = 0) -> Gemm:
     """The product as one matmul is described."""
-    kg, many, nchw = _per_group(shape), shape["n"] * shape["p"] * shape["q"], shape["layout"] == "NCHW"
+    kg, many, nchw = shape.kg, shape.n * shape.p * shape.q, shape.nchw
     m, n = (kg, many) if nchw else (many, kg)
-    return dict(m=m, n=n, k=_channels(shape) * shape["r"] * shape["s"], batch=shape["groups"], ta=is_packed(shape),
-                tb=not nchw, bias=False, act=None, alpha=False, beta=False, dtype=shape["dtype"],
-                precision="fp32")  # fmt: skip
+    return Gemm(m=m, n=n, k=_channels(shape, bk) * shape.taps, batch=shape.groups, ta=is_packed(shape, packed),
+                tb=not nchw, dtype=shape.dtype)  # fmt: skip
 
 
-def gpu_warp(s: Schedule, c: Config, shape: Shape) -> Schedule:
-    """c: those of ``gemm_warp.gpu_warp``; ``packed``: filters are turned by a kernel of their own"""
-    shape = {**shape, **c}
-    as_product(s, shape)
-    nchw, p, columns = shape["layout"] == "NCHW", product(shape), f"{image_of(shape)}_packed"
-    lead, taps, pixels = "z, " if shape["groups"] > 1 else "", *_neighbours(shape)
-    first, second = Operand("w_packed", lead, taps), Operand(columns, lead, pixels)
+def gpu_warp(s: Schedule, c: Config, shape: Conv) -> Schedule:
+    """c: those of ``WarpTile``; ``packed``: filters are turned by a kernel of their own"""
+    packed = c["packed"]
+    as_product(s, shape, c["bk"], packed)
+    nchw, p, columns = shape.nchw, product(shape, c["bk"], packed), f"{image_of(shape)}_packed"
+    lead, taps, pixels = "z, " if shape.groups > 1 else "", *_neighbours(shape, packed)
+    first = Operand("w_packed", lead, taps, inlined=not is_packed(shape, packed))
+    second = Operand(columns, lead, pixels, inlined=True)
     given = {"a": first, "b": second} if nchw else {"a": second, "b": first}
-    sums = sums_of(s, c, p, c["bk"], "warp", "y", lambda out: _as_matrix(s, out, shape))
-    product_in_threads(s, c, p, sums, given)
-    if is_packed(shape):
-        _pack(s, shape)
-    else:
-        s.compute_inline("w_packed")
-    s.compute_inline(columns)
-    return s.compute_inline("x_pad") if shape["pad"] else s
+    tile = WarpTile(c, p, s.target)
+    tile.product(s, tile.sums(s, "y", lambda out: _as_matrix(s, out, shape)), given)
+    if is_packed(shape, packed):
+        _pack(s, shape, c["bk"])
+    return s.compute_inline("x_pad") if shape.pad else s
 
 
-def _as_matrix(s: Schedule, out: str, shape: Shape) -> None:
+def _as_matrix(s: Schedule, out: str, shape: Conv) -> None:
     """Walk a result by the rows and columns of the product: the pixels of an image first, which are contiguous."""
     s.reindex(out, "p, q -> p = (p, q)")
     s.reindex(out, f"n, k, p -> {_rows_and_columns(shape, '(n, p)')}")
 
 
-def _neighbours(shape: Shape) -> tuple[int, int]:
+def _neighbours(shape: Conv, packed: int) -> tuple[int, int]:
     """How many taps, and pixels under them, are contiguous in a row of the product's operands."""
-    plain = shape["r"] * shape["s"] == shape["stride"] == 1 and not shape["pad"]
-    pixels = (shape["p"] * shape["q"] if plain else 1) if shape["layout"] == "NCHW" else shape["cg"]
-    return _per_group(shape) if is_packed(shape) else 1 if _apart(shape) else shape["cg"], pixels
+    plain = shape.r * shape.s == shape.stride == 1 and not shape.pad
+    pixels = (shape.p * shape.q if plain else 1) if shape.nchw else shape.cg
+    return shape.kg if is_packed(shape, packed) else 1 if _apart(shape) else shape.cg, pixels
 
 
-def _pack(s: Schedule, shape: Shape) -> None:
+def _pack(s: Schedule, shape: Conv, bk: int) -> None:
     """The filters by a kernel of their own, once where they are constants; a block turns those that it reads in shared
     memory.
     """
-    z = ["w_packed.z"] if shape["groups"] > 1 else []
-    taps, c = s.split("w_packed.k", [None, _channels(shape)])
+    z = ["w_packed.z"] if shape.groups > 1 else []
+    taps, c = s.split("w_packed.k", [None, _channels(shape, bk)])
     cb, cl = s.split(c, [None, PACKED // LANES])
     ib, il = s.split("w_packed.i", [None, LANES])
     s.reorder(*z, ib, cb, cl, il, taps)
     block = s.fuse(*z, ib, cb, name="filters")
     s.bind(block, "block.x").bind(cl, "thread.y").bind(il, "thread.x")
     s.stage_in("w", at=block, scope="shared", layout="k, c, r, s -> c, r, s, k", pad=1)
-    if shape["prepack"]:
+    if shape.prepack:
         s.run_once("w_packed")
 
 
-def packed_bytes(shape: Shape) -> int:
+def packed_bytes(shape: Conv, bk: int) -> int:
     """Shared memory in which ``_pack`` turns filters: the channels of a step under all taps, or all channels where
     steps end at others than whole taps.
     """
-    step, depth, r, s = PACKED // LANES, _channels(shape), shape["r"], shape["s"]
+    step, depth, r, s = PACKED // LANES, _channels(shape, bk), shape.r, shape.s
     last = (r * s - 1) * depth + -(-depth // step) * step - 1
     cells = step * r * s if depth % step == 0 else (last // (depth * s) + 1) * s * depth
-    return int(element_bytes(shape) * (LANES + 1) * cells)
+    return int(shape.element_bytes * (LANES + 1) * cells)
 
 
-def conv_space(shape: Shape, target: Target) -> Space:
+def conv_space(shape: Conv, target: Target) -> Space:
     """That of the product, where ``bk`` says what channels are made up to."""
     from tensorir.tune.space import Space
 
-    nchw, steps = shape["layout"] == "NCHW", (8, 16, 32)
-    of = {step: warp_space(product({**shape, "bk": step, "packed": 0}), target) for step in steps}
+    nchw, steps = shape.nchw, (8, 16, 32)
+    of = {step: WarpTile.space(product(shape, step), target) for step in steps}
     first = of[steps[0]]
 
     def told(name: str) -> Predicate:
         return lambda c: of[c["bk"]].where[name](c)
 
     def groups(c: Config) -> bool:
-        return bool(shape["groups"] == 1 or _per_group(shape) % warp_block(c)[0 if nchw else 1] == 0)
+        tile = WarpTile(c, product(shape, steps[0]), target)
+        return shape.groups == 1 or shape.kg % (tile.high if nchw else tile.wide) == 0
 
     def turned(c: Config) -> bool:
-        return not c["packed"] or packed_bytes({**shape, "bk": c["bk"]}) <= target.shared_optin_bytes
+        return not c["packed"] or packed_bytes(shape, c["bk"]) <= target.shared_optin_bytes
 
     knobs: dict[str, Sequence[int]] = dict(zip(first.names, first.values, strict=True))
     knobs |= {"bk": steps, "packed": (0, 1) if _apart(shape) else (0,)}
@@ -189,7 +181,7 @@ def conv_space(shape: Shape, target: Target) -> Space:
         return math.inf if seconds is None else seconds(c)
 
     # one kernel to start with: a second one, which turns filters or adds up parts, is the search's to find
-    known, packed = gpu_of(target) is not None, int(_apart(shape) and shape["prepack"])
+    known, packed = gpu_of(target) is not None, int(_apart(shape) and shape.prepack)
     start = {**first.default, "splits": 1, "packed": packed}
     tried = [*({**start, **dict(zip(TILE, tile, strict=True)), "raster": 1} for tile in TILES), start]
     tried += [{**c, "packed": 0} for c in tried if packed and not turned(c)]

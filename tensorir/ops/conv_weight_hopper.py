@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.api.workload import Template
 from tensorir.intrin.hopper import ROWS
-from tensorir.ops.common import Config, out_stage, written_by
+from tensorir.ops.common import Config, out_stage
 from tensorir.ops.conv_im2col import STORED, gone_through, leave_in_tiles, pixels
-from tensorir.ops.gemm_blocks import Operand, Sums, part_length, sums_of
-from tensorir.ops.gemm_hopper import hopper_block, hopper_space, product_by_warpgroups, stored_whole, warpgroups
-from tensorir.ops.views import Shape, image_of, weight_axes
+from tensorir.ops.gemm_blocks import Operand, Sums, part_length
+from tensorir.ops.gemm_hopper import HopperTile, warpgroups
+from tensorir.ops.problems import Conv, Gemm
+from tensorir.ops.views import image_of, weight_axes
 from tensorir.tune.legal import Predicate
 
 if TYPE_CHECKING:
@@ -36,13 +37,13 @@ TILES = ((2, 1, 256), (2, 1, 192), (2, 1, 128), (2, 1, 64), (2, 2, 64), (1, 1, 2
 """groups, rows and bn of configurations to start with, each with the longest ring that there is room for."""
 
 
-def weight_warpgroups(shape: Shape) -> dict[str, Template]:
+def weight_warpgroups(shape: Conv) -> dict[str, Template]:
     """The template for warpgroups: 16 bits, channels last, and images that a copy goes through. The channels of a group
     are whole tiles, since the next group's follow them.
     """
     p = product(shape)
-    whole = shape["groups"] == 1 or (p["m"] % ROWS == 0 and shape["cg"] % STORED == 0)
-    m = warpgroups(p) if shape["layout"] == "NHWC" and shape["c"] % 8 == 0 and whole else None
+    whole = shape.groups == 1 or (p.m % ROWS == 0 and shape.cg % STORED == 0)
+    m = warpgroups(p) if not shape.nchw and shape.c % 8 == 0 and whole else None
     if m is None or m.word != 2 or not gone_through(shape):
         return {}
 
@@ -52,85 +53,84 @@ def weight_warpgroups(shape: Shape) -> dict[str, Template]:
     return {"gpu_hopper": Template(function, lambda t: _space(shape, t), ("gpu",), needs="sm_90a")}
 
 
-def is_narrow(shape: Shape) -> bool:
+def is_narrow(shape: Conv) -> bool:
     """Whether most of what such tiles have under a tap is beyond the last channel."""
-    return bool(2 * shape["cg"] <= STORED and shape["r"] * shape["s"] > 1)
+    return bool(2 * shape.cg <= STORED and shape.taps > 1)
 
 
-def product(shape: Shape) -> dict[str, Any]:
+def product(shape: Conv) -> Gemm:
     """The product as one matmul is described; the same pixels are under several taps."""
-    groups, taps = shape["groups"], shape["r"] * shape["s"]
-    apart = min(1.0, shape["h"] * shape["w"] / (shape["p"] * shape["q"] * taps))
-    return dict(m=shape["k"] // groups, n=taps * _channels(shape), k=pixels(shape), batch=groups, ta=True, tb=False,
-                bias=False, act=None, alpha=False, beta=False, dtype=shape["dtype"], precision=shape["precision"],
-                apart=apart)  # fmt: skip
+    groups, taps = shape.groups, shape.taps
+    apart = min(1.0, shape.h * shape.w / (shape.p * shape.q * taps))
+    return Gemm(m=shape.kg, n=taps * _channels(shape), k=pixels(shape), batch=groups, ta=True, dtype=shape.dtype,
+                precision=shape.precision, apart=apart)  # fmt: skip
 
 
-def _channels(shape: Shape) -> int:
+def _channels(shape: Conv) -> int:
     """Channels of a group under a tap, made up to whole rows of 128 bytes."""
-    return int(-(-shape["cg"] // STORED) * STORED)
+    return int(-(-shape.cg // STORED) * STORED)
 
 
-def as_product(s: Schedule, shape: Shape) -> None:
+def as_product(s: Schedule, shape: Conv) -> None:
     """Walk the sums as a product over the pixels k of all results, with filters i and what is under their taps j.
 
     z, the group, is in front of all where there are several: dy_packed (k, i), x_pad_packed (k, j), sums (i, j)
     """
-    z, image = "z, " if shape["groups"] > 1 else "", image_of(shape)
+    z, image = "z, " if shape.groups > 1 else "", image_of(shape)
     s.reindex("dw", f"{weight_axes(shape)} -> k, t = (r, s), c, n, p, q", writes="k, t, c")
     axes = f"k, t, c | n, p, q -> {_rows_and_columns(shape)}, k = (n, p, q)"
     s.reindex("dw", axes, {"c": STORED}, {"dy": f"{z}k, i", image: f"{z}k, j"}, writes=f"{z}i, j")
 
 
-def _rows_and_columns(shape: Shape) -> str:
+def _rows_and_columns(shape: Conv) -> str:
     """Filters, of a group where there are several, and the channels under one tap after the other."""
-    kg, several = shape["k"] // shape["groups"], shape["r"] * shape["s"] > 1
-    rows = f"z = k/{kg}, i = k%{kg}" if shape["groups"] > 1 else "i = k"
+    kg, several = shape.kg, shape.taps > 1
+    rows = f"z = k/{kg}, i = k%{kg}" if shape.groups > 1 else "i = k"
     return f"{rows}, j = {'(t, c)' if several else '(c, t)'}"  # of one tap: that the channel is all there is
 
 
-def gpu_hopper(s: Schedule, c: Config, shape: Shape, target: Target) -> Schedule:
+def gpu_hopper(s: Schedule, c: Config, shape: Conv, target: Target) -> Schedule:
     """c: as that of a product (``gemm_hopper``), whose tiles of ``bn`` are 64 channels under each of several taps, or
     more under one
     """
-    p, own, image = product(shape), ["z"] if shape["groups"] > 1 else [], image_of(shape)
+    p, own, image = product(shape), ["z"] if shape.groups > 1 else [], image_of(shape)
     z = "".join(f"{v}, " for v in own)
     as_product(s, shape)
-    rows = out_stage(s, "dw") if stored_whole(c, p) else ""
+    tile = HopperTile(c, p, target)
+    rows = out_stage(s, "dw") if tile.leaves_whole else ""
     if rows:
         s.reindex(rows, "k, r, s, c -> i = k, j = (r, s, c)", {"c": STORED}, name="rows", writes="i, j")
-        out = f"{rows}.out"
-        _as_matrix(s, out, shape)
-        sums = Sums("dw", out, written_by(s, "dw"), [f"{out}.{v}" for v in own], [f"dw.{v}" for v in own], z)
+        _as_matrix(s, f"{rows}.out", shape)
+        sums = Sums.over("dw", f"{rows}.out", own)
     else:
-        sums = sums_of(s, c, p, STEP, "warp", "dw", lambda out: _as_matrix(s, out, shape))
+        sums = tile.sums(s, "dw", lambda out: _as_matrix(s, out, shape))
 
     def leave(wi: Any, i: Any, j: Any) -> None:
-        leave_in_tiles(s, rows, wi, i, j, shape["dtype"])
+        leave_in_tiles(s, rows, wi, i, j, shape.dtype)
 
-    given = {"a": Operand("dy_packed", z), "b": Operand(f"{image}_packed", z)}
-    product_by_warpgroups(s, c, p, sums, given, target, leave)
-    return s.compute_inline(image) if shape["pad"] else s
+    given = {"a": Operand("dy_packed", z, inlined=True), "b": Operand(f"{image}_packed", z, inlined=True)}
+    tile.product(s, sums._replace(leave=leave), given)
+    return s.compute_inline(image) if shape.pad else s
 
 
-def _as_matrix(s: Schedule, out: str, shape: Shape) -> None:
+def _as_matrix(s: Schedule, out: str, shape: Conv) -> None:
     """Walk a filter by the rows and columns of the product."""
     s.reindex(out, "r, s -> t = (r, s)")
     s.reindex(out, f"k, t, c -> {_rows_and_columns(shape)}", {"c": STORED})
 
 
-def _space(shape: Shape, target: Target) -> Space:
+def _space(shape: Conv, target: Target) -> Space:
     """That of the product, with as many parts as there are of whole steps; parts do not meet in a result of 16 bits."""
     from tensorir.tune.space import Space
 
     p, steps = product(shape), -(-pixels(shape) // STEP)
-    of = hopper_space(p, target)
-    parts = sorted({-(-p["k"] // part_length(p["k"], n, STEP)) for n in PARTS if n <= steps})
+    of = HopperTile.space(p, target)
+    parts = sorted({-(-p.k // part_length(p.k, n, STEP)) for n in PARTS if n <= steps})
     knobs: dict[str, Sequence[Any]] = {**dict(zip(of.names, of.values, strict=True)), "splits": parts}
     knobs |= {"atomic": [0], "rest": [0], "bn": [n for n in of.values[of.names.index("bn")] if n % STORED == 0]}
     where = {name: test for name, test in of.where.items() if name != "panels"}
-    if shape["groups"] > 1:
-        where["groups"] = lambda c: p["m"] % hopper_block(c)[0] == 0
+    if shape.groups > 1:
+        where["groups"] = lambda c: p.m % HopperTile(c, p, target).high == 0
     default = _default(knobs, where, of, parts)
     return Space(where=where, default=default, **knobs).expecting(of.expected_s)
 

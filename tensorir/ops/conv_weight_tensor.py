@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from tensorir.api.workload import Template
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
 from tensorir.ops.blocks import bind_grid, joint
-from tensorir.ops.common import Config, leaves_in_halves, out_stage
+from tensorir.ops.common import Config, out_stage
 from tensorir.ops.conv_tensor import LEAST
 from tensorir.ops.gemm_tensor import KINDS, load_rows, swizzled, vector_of
-from tensorir.ops.views import Shape, image_of, weight_axes
+from tensorir.ops.problems import Conv
+from tensorir.ops.views import image_of, weight_axes
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -29,7 +30,7 @@ MANY = 512
 """Blocks that keep the largest devices busy."""
 
 
-def weight_templates(shape: Shape) -> dict[str, Template]:
+def weight_templates(shape: Conv) -> dict[str, Template]:
     """The template for tensor cores, where these fit the gradient."""
     if _multiplication(shape) is None:
         return {}
@@ -40,56 +41,56 @@ def weight_templates(shape: Shape) -> dict[str, Template]:
     }
 
 
-def _orders(shape: Shape) -> tuple[str, str]:
+def _orders(shape: Conv) -> tuple[str, str]:
     """How the operands are stored: NCHW has neighbouring pixels, along which is summed, side by side."""
-    return ("n", "t") if shape["layout"] == "NCHW" else ("t", "n")
+    return ("n", "t") if shape.nchw else ("t", "n")
 
 
-def _multiplication(shape: Shape) -> Multiplication | None:
+def _multiplication(shape: Conv) -> Multiplication | None:
     """The instructions, None where they do not fit: groups narrower than a fragment, types that cannot be turned."""
-    name = KINDS.get((shape["dtype"], shape["precision"] if shape["dtype"] == "float32" else ""))
+    name = KINDS.get((shape.dtype, shape.precision if shape.dtype == "float32" else ""))
     if name is None:
         return None
-    m, groups = MULTIPLICATIONS[name], shape["groups"]
+    m, groups = MULTIPLICATIONS[name], shape.groups
     turned = all(loads_rows(m, operand, order) for operand, order in zip("ab", _orders(shape), strict=True))
-    whole = groups == 1 or (shape["k"] // groups % LEAST == 0 and shape["cg"] >= 8)
+    whole = groups == 1 or (shape.k // groups % LEAST == 0 and shape.cg >= 8)
     return m if turned and whole else None
 
 
-def as_products(s: Schedule, shape: Shape, parts: int) -> str:
+def as_products(s: Schedule, shape: Conv, parts: int) -> str:
     """Walk the sums as products over the pixels t of ``parts`` parts; returns the stage that adds up the products.
 
     Operands: dy_packed ([z,] [g,] t, k), what is under each tap ([z,] [g,] r, s, t, c), for NCHW with t last; sums of
     ([z,] [g,] r, s, k, c), where k and c count channels of one group.
     """
-    old, terms, kg = weight_axes(shape), "t = (n, p, q)", shape["k"] // shape["groups"]
+    old, terms, kg = weight_axes(shape), "t = (n, p, q)", shape.kg
     if parts > 1:
         s.reindex("dw", f"{old} -> k, r, s, c, {terms}", writes="k, r, s, c")
         length = part_length(shape, parts)
         old, terms = "k, r, s, c | t", f"z = t/{length}, t = t%{length}"
-    z, g = "z, " if parts > 1 else "", "g, " if shape["groups"] > 1 else ""
+    z, g = "z, " if parts > 1 else "", "g, " if shape.groups > 1 else ""
     new = f"g = k/{kg}, r, s, k = k%{kg}, c" if g else "r, s, k, c"
-    k, c = ("k, t", "c, t") if shape["layout"] == "NCHW" else ("t, k", "t, c")
+    k, c = ("k, t", "c, t") if shape.nchw else ("t, k", "t, c")
     reads = {"dy": f"{z}{g}{k}", image_of(shape): f"{z}{g}r, s, {c}"}
     s.reindex("dw", f"{old} -> {new}, {terms}", reads=reads, writes=f"{g}r, s, k, c")
     return s.rfactor("dw", "dw.z").name if parts > 1 else "dw"
 
 
-def _channels(shape: Shape) -> tuple[int, int, int]:
+def _channels(shape: Conv) -> tuple[int, int, int]:
     """Groups, and the channels of one: of the result and of the image."""
-    return shape["groups"], shape["k"] // shape["groups"], shape["cg"]
+    return shape.groups, shape.kg, shape.cg
 
 
-def part_length(shape: Shape, parts: int) -> int:
+def part_length(shape: Conv, parts: int) -> int:
     """Pixels of each part."""
-    return int(-(-shape["n"] * shape["p"] * shape["q"] // parts))
+    return int(-(-shape.n * shape.p * shape.q // parts))
 
 
-def gpu_tensor(s: Schedule, c: Config, shape: Shape) -> Schedule:
+def gpu_tensor(s: Schedule, c: Config, shape: Conv) -> Schedule:
     """c: ``bk`` x ``bc`` channels of a block and ``wk`` x ``wc`` of a warp, ``bt`` pixels at a time, ``depth`` of the
     pipeline of copies, ``parts`` that the pixels are cut into; ``staged``: results leave by way of shared memory
     """
-    m, nchw, grouped = _multiplication(shape), shape["layout"] == "NCHW", shape["groups"] > 1
+    m, nchw, grouped = _multiplication(shape), shape.nchw, shape.groups > 1
     assert m is not None
     dw, image = as_products(s, shape, c["parts"]), image_of(shape)
     pixels = f"{image}_packed"
@@ -99,7 +100,7 @@ def gpu_tensor(s: Schedule, c: Config, shape: Shape) -> Schedule:
         lead, channel = [f"{out}.rf", *([f"{out}.g"] if grouped else [])], f"{out}.k"
     else:
         out = out_stage(s, dw, "warp")
-        group, channel = s.split(f"{out}.k", [None, shape["k"] // shape["groups"]]) if grouped else (None, f"{out}.k")
+        group, channel = s.split(f"{out}.k", [None, shape.kg]) if grouped else (None, f"{out}.k")
         lead = [group] if group else []
     kb, wk, k = s.split(channel, [None, c["bk"] // c["wk"], c["wk"]])
     cb, wc, cl = s.split(f"{out}.c", [None, c["bc"] // c["wc"], c["wc"]])
@@ -109,7 +110,7 @@ def gpu_tensor(s: Schedule, c: Config, shape: Shape) -> Schedule:
     s.bind(wk, "warp.y").bind(wc, "warp.x")
     if staged_out(c, shape):
         layout = f"k, r, s, c -> r, s, k, {swizzled(c['bc'], m, 'k').replace('x', 'c')}"
-        s.stage_out(out, at=cb, scope="shared", vector=vector_of(c["bc"], shape["cg"], m), layout=layout)
+        s.stage_out(out, at=cb, scope="shared", vector=vector_of(c["bc"], shape.cg, m), layout=layout)
     s.compute_at(dw, wc)
     to, ti, tt = s.split(f"{dw}.t", [None, c["bt"] // m.k, m.k])
     k0, k1 = s.split(f"{dw}.k", [None, 16])
@@ -118,7 +119,7 @@ def gpu_tensor(s: Schedule, c: Config, shape: Shape) -> Schedule:
     s.reorder(*own, to, ti, k0, c0, k1, c1, tt)
     for operand, of_channels, tile in (("dy_packed", "k", c["bk"]), (pixels, "c", c["bc"])):
         _stage(s, operand, of_channels, tile, to, c, shape, m)
-    if shape["pad"]:
+    if shape.pad:
         s.compute_inline(image)
     names = (("dy_packed", "a", len(own) - 2), (pixels, "b", len(own)))
     for (operand, fragment, dim), order in zip(names, _orders(shape), strict=True):
@@ -130,22 +131,22 @@ def gpu_tensor(s: Schedule, c: Config, shape: Shape) -> Schedule:
     return s
 
 
-def staged_out(c: Mapping[str, Any], shape: Shape) -> bool:
+def staged_out(c: Mapping[str, Any], shape: Conv) -> bool:
     """Whether results leave by way of shared memory: those of 16 bits, of which a fragment holds half a sector in each
     row, where the channels of a tap are contiguous.
     """
     m = _multiplication(shape)
     assert m is not None
-    rows = shape["layout"] == "NHWC" and vector_of(LEAST, shape["cg"], m)
-    return bool(c["staged"] and c["parts"] == 1 and rows and leaves_in_halves(shape))
+    rows = not shape.nchw and vector_of(LEAST, shape.cg, m)
+    return bool(c["staged"] and c["parts"] == 1 and rows and shape.leaves_in_halves)
 
 
-def _stage(s: Schedule, operand: str, channel: str, tile: int, at: Any, c: Config, shape: Shape,
+def _stage(s: Schedule, operand: str, channel: str, tile: int, at: Any, c: Config, shape: Conv,
            m: Multiplication) -> None:  # fmt: skip
     """A tile of an operand in shared memory, straight from where its elements are stored."""
-    lead = [v for v, used in (("z", c["parts"] > 1), ("g", shape["groups"] > 1)) if used]
+    lead = [v for v, used in (("z", c["parts"] > 1), ("g", shape.groups > 1)) if used]
     lead += ["r", "s"] if channel == "c" else []
-    nchw = shape["layout"] == "NCHW"
+    nchw = shape.nchw
     row, run = (channel, "t") if nchw else ("t", channel)
     width = c["bt"] if nchw else tile
     _, kg, cg = _channels(shape)
@@ -163,7 +164,7 @@ def _add_up(s: Schedule) -> None:
     s.bind(block, "block.x").bind(thread, "thread.x").compute_at("dw", thread)
 
 
-def _space(shape: Shape, target: Target) -> Space:
+def _space(shape: Conv, target: Target) -> Space:
     """The tiles that fit: registers of a thread, shared memory of a block, whole warps, whole groups."""
     from tensorir.tune.space import Space
 
@@ -190,7 +191,7 @@ def _space(shape: Shape, target: Target) -> Space:
         return bool((c["bk"] <= 32 or c["bk"] // 2 < kg) and (c["bc"] <= 32 or c["bc"] // 2 < cg) and long)
 
     def ahead(c: Mapping[str, Any]) -> bool:
-        return bool(shape["layout"] == "NHWC" or c["depth"] <= 2)
+        return bool(not shape.nchw or c["depth"] <= 2)
 
     where = dict(warps=warps, groups=whole_groups, shared=shared, registers=registers, sensible=sensible, ahead=ahead)
     knobs = dict(
@@ -204,12 +205,12 @@ def _space(shape: Shape, target: Target) -> Space:
     return space.since({"staged": 0})
 
 
-def _default(shape: Shape, m: Multiplication) -> dict[str, int]:
+def _default(shape: Conv, m: Multiplication) -> dict[str, int]:
     """64 x 64 channels where there are as many, and as many parts as keep the largest devices busy."""
     groups, kg, cg = _channels(shape)
     bk = next((n for n in (64, 32) if (n <= 32 or n // 2 < kg) and (groups == 1 or kg % n == 0)), 16)
     bc, bt = 64 if cg > 32 else 32, 16 * m.word
-    blocks = groups * shape["r"] * shape["s"] * -(-kg // bk) * -(-cg // bc)
+    blocks = groups * shape.taps * -(-kg // bk) * -(-cg // bc)
     parts = [n for n in PARTS if n == 1 or (blocks * n <= MANY and part_length(shape, n) >= 16 * bt)]
     return dict(bk=bk, bc=bc, wk=min(32, bk), wc=16 if 16 in (bk, bc // 2) else 32, bt=bt,
-                depth=4 if shape["layout"] == "NHWC" else 2, parts=parts[-1])  # fmt: skip
+                depth=4 if not shape.nchw else 2, parts=parts[-1])  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -14,17 +13,11 @@ from tensorir.errors.needs import need_number, plain_ints, shown
 from tensorir.expr.compute import placeholder
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.baselines import conv2d_baselines
-from tensorir.ops.common import (
-    accumulator,
-    added_type,
-    flags,
-    need_precision,
-    out_dtype,
-    positive,
-)
+from tensorir.ops.common import added_type, flags, need_precision, out_dtype, positive
 from tensorir.ops.conv_cpu import cpu_templates
 from tensorir.ops.images import epilogue
 from tensorir.ops.operators import OPERATORS
+from tensorir.ops.problems import Conv, accumulator
 
 DEFAULTS = dict(residual=False, prepack=False, max_error=1e-4, precision="fp32")
 """Options that a workload is only named by where they are not these."""
@@ -67,17 +60,18 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     wide = accumulator(x.dtype)
     y = nn.conv2d(x, weights, stride=stride, pad=pad, dilation=dilation, groups=groups, layout=layout, accumulate=wide)
     d = placeholder(y.shape, added_type(x.dtype), name="residual") if residual else None
-    out = epilogue(y, b, d, params)
-    p, q = (out.shape[2], out.shape[3]) if nchw else (out.shape[1], out.shape[2])
-    shape = {**params, **options, "p": p, "q": q, "cg": c // groups}
+    p, q = y.shape[2:] if nchw else y.shape[1:3]
+    shape = Conv(n=n, c=c, h=h, w=w, k=k, r=r, s=s, p=p, q=q, stride=stride, pad=pad, dilation=dilation, groups=groups,
+                 layout=layout, dtype=dtype, bias=bias, act=act, residual=residual, prepack=prepack,
+                 max_error=max_error, precision=precision)  # fmt: skip
     return Workload(
-        "conv2d", out,
+        "conv2d", epilogue(y, b, d, shape),
         templates=Templates(
-            cpu_templates(shape, max_error),
-            lambda: _for_gpus(shape, max_error),
+            cpu_templates(shape),
+            lambda: _for_gpus(shape),
         ),
         reference=lambda *arrays: reference(shape, *arrays),
-        flops=2 * n * k * p * q * (c // groups) * r * s,
+        flops=shape.flops,
         origin=("ops", "conv2d", params),
         operator=OPERATORS["conv2d"],
         baselines=conv2d_baselines(shape),
@@ -85,28 +79,29 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     )  # fmt: skip
 
 
-def _for_gpus(shape: Mapping[str, Any], max_error: float) -> Mapping[str, Template]:
+def _for_gpus(shape: Conv) -> Mapping[str, Template]:
     from tensorir.ops.conv_gpu import gpu_templates  # a half of what an operator costs to import
 
-    return gpu_templates(shape, max_error)
+    return gpu_templates(shape)
 
 
-def reference(shape: Mapping[str, Any], x: np.ndarray, w: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+def reference(shape: Conv, x: np.ndarray, w: np.ndarray, *rest: np.ndarray) -> np.ndarray:
     """The convolution in float64 (integers exactly), tap by tap; ``rest``: bias and residual as far as used."""
     from tensorir.ops.common import activate
 
-    nchw = shape["layout"] == "NCHW"
-    kind = np.float64 if is_float(shape["dtype"]) else np.int64
-    a, f = np.asarray(x).astype(kind), np.asarray(w).astype(kind)
+    nchw = shape.nchw
+    kind = np.float64 if is_float(shape.dtype) else np.int64
+    a: np.ndarray = np.asarray(x).astype(kind)
+    f: np.ndarray = np.asarray(w).astype(kind)
     if not nchw:
         a, f = a.transpose(0, 3, 1, 2), f.transpose(0, 3, 1, 2)
-    pad, st, d, g = shape["pad"], shape["stride"], shape["dilation"], shape["groups"]
+    pad, st, d, g = shape.pad, shape.stride, shape.dilation, shape.groups
     a = np.pad(a, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
-    p, q, kg, cg = shape["p"], shape["q"], shape["k"] // shape["groups"], shape["cg"]
-    y = np.zeros((shape["n"], shape["k"], p, q), kind)
+    p, q, kg, cg = shape.p, shape.q, shape.kg, shape.cg
+    y: np.ndarray = np.zeros((shape.n, shape.k, p, q), kind)
     for i in range(g):
-        for r in range(shape["r"]):
-            for s in range(shape["s"]):
+        for r in range(shape.r):
+            for s in range(shape.s):
                 part = a[
                     :,
                     i * cg : (i + 1) * cg,
@@ -114,11 +109,11 @@ def reference(shape: Mapping[str, Any], x: np.ndarray, w: np.ndarray, *rest: np.
                     s * d : s * d + (q - 1) * st + 1 : st,
                 ]
                 taps = f[i * kg : (i + 1) * kg, :, r, s]
-                y[:, i * kg : (i + 1) * kg] += (taps @ part.reshape(shape["n"], cg, -1)).reshape(shape["n"], kg, p, q)
-    more = [np.asarray(v).astype(kind) for v in rest]
-    if shape["bias"]:
+                y[:, i * kg : (i + 1) * kg] += (taps @ part.reshape(shape.n, cg, -1)).reshape(shape.n, kg, p, q)
+    more: list[np.ndarray] = [np.asarray(v).astype(kind) for v in rest]
+    if shape.bias:
         y += more.pop(0)[:, None, None]
     y = y if nchw else y.transpose(0, 2, 3, 1)
-    if shape.get("residual"):
+    if shape.residual:
         y = y + more.pop(0)
-    return np.ascontiguousarray(activate(y, shape["act"])).astype(out_dtype(shape["dtype"], shape["act"]))
+    return np.ascontiguousarray(activate(y, shape.act)).astype(out_dtype(shape.dtype, shape.act))

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tensorir.ops.common import Config, accumulator, divisors_near, out_stage, product_room, sum_bytes
+from tensorir.ops.common import Config, divisors_near, out_stage
 from tensorir.ops.direct import strip_bytes, strip_columns
 from tensorir.ops.model import BLOCK_BYTES, PANEL, SPARE, SUMS
+from tensorir.ops.problems import Conv, accumulator
 from tensorir.ops.views import image_stage, reorder_image, sums_axes
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from tensorir.tune.legal import Predicate
     from tensorir.tune.space import Space
 
-Shape = Mapping[str, Any]
 
 MOST_TAPS = 25
 """Taps that are written out; larger filters keep a loop over their rows."""
@@ -35,19 +35,19 @@ MOST_CUTS = 6
 """Parts that a loop over tiles is cut into; a border of more tiles keeps its conditions."""
 
 
-def applies(shape: Shape) -> bool:
+def applies(shape: Conv) -> bool:
     """Whether a convolution is depthwise: a group for each channel, and one output channel or several in each; what is
     staged has to fit, in NCHW as a plane.
     """
-    if shape["groups"] != shape["c"] or shape["c"] == 1 < shape["k"]:
+    if shape.groups != shape.c or shape.c == 1 < shape.k:
         return False
-    least = strip_bytes(shape, *((1, PANEL) if shape["layout"] == "NHWC" else (shape["p"], 1)))
-    return least <= BLOCK_BYTES or not staged(shape["dtype"])
+    least = strip_bytes(shape, *((1, PANEL) if not shape.nchw else (shape.p, 1)))
+    return least <= BLOCK_BYTES or not staged(shape.dtype)
 
 
-def takes_groups(shape: Shape) -> bool:
+def takes_groups(shape: Conv) -> bool:
     """Whether groups of several channels can be treated alike: in planes, by weights that need not be widened."""
-    return bool(shape["layout"] == "NCHW" and not staged(shape["dtype"]))
+    return bool(shape.nchw and not staged(shape.dtype))
 
 
 def staged(dtype: str) -> bool:
@@ -55,36 +55,36 @@ def staged(dtype: str) -> bool:
     return accumulator(dtype) == "float32"
 
 
-def view(s: Schedule, shape: Shape) -> str:
+def view(s: Schedule, shape: Conv) -> str:
     """Walk the sums in the order of the result, where groups have one channel without an axis of it; in NHWC of
     weights w_packed (r, s, k), in the type of the sums.
     """
-    wide, nchw, alone = accumulator(shape["dtype"]), shape["layout"] == "NCHW", shape["c"] == shape["groups"]
+    wide, nchw, alone = shape.wide, shape.nchw, shape.c == shape.groups
     if nchw:
         axes = f"n, k, p, q, {'r = (c, r)' if alone else 'c, r'}, s"
         s.reindex("y", f"{sums_axes(shape)} -> {axes}", writes="n, k, p, q")
     else:
         axes = "n, p, q, k, r, s = (s, c)"
         s.reindex("y", f"{sums_axes(shape)} -> {axes}", reads={"w": "r, s, k"}, dtype=wide, writes="n, p, q, k")
-    if staged(shape["dtype"]):
+    if staged(shape.dtype):
         image = image_stage(s, shape)
         reorder_image(s, image, shape, {v: v for v in ("nchw" if nchw else "nhwc")})
         return image
-    if shape["pad"]:
+    if shape.pad:
         s.compute_inline("x_pad")
     return ""
 
 
-def cpu_depthwise(s: Schedule, c: Config, shape: Shape) -> Schedule:
+def cpu_depthwise(s: Schedule, c: Config, shape: Conv) -> Schedule:
     """c: ``tile_rows`` and, in NHWC, ``tile`` pixels of the register tile; ``lanes``; ``channels`` of a block; 16-bit
     NHWC: ``rows`` of a block; NCHW with several outputs a group: ``tile_k`` of them in the register tile;
     NHWC: where weights are packed (``pack``): "once", ahead; "kernel", one of its own; "block", by each block
     """
     image = view(s, shape)
-    return _channel_lanes(s, c, shape, image) if shape["layout"] == "NHWC" else _pixel_lanes(s, c, shape, image)
+    return _channel_lanes(s, c, shape, image) if not shape.nchw else _pixel_lanes(s, c, shape, image)
 
 
-def _channel_lanes(s: Schedule, c: Config, shape: Shape, image: str) -> Schedule:
+def _channel_lanes(s: Schedule, c: Config, shape: Conv, image: str) -> Schedule:
     out, lanes = out_stage(s, "y"), c["lanes"]
     if c["pack"] != "block":
         _lanes(s, "w_packed.k", lanes)
@@ -115,18 +115,18 @@ def _channel_lanes(s: Schedule, c: Config, shape: Shape, image: str) -> Schedule
         _stage(s, image, k0, shape)
         _lanes(s, f"{image}.c", lanes)
     else:
-        _cut(s, p0, _borders(shape["p"], c["tile_rows"], shape, "p"))
-        _cut(s, q0, _borders(shape["q"], c["tile"], shape, "q"))
+        _cut(s, p0, _borders(shape.p, c["tile_rows"], shape, "p"))
+        _cut(s, q0, _borders(shape.q, c["tile"], shape, "q"))
     s.bind(f"{out}.n", "block.z").bind(pb if apart else p0, "block.y").bind(kb, "block.x")
     return s
 
 
-def _pixel_lanes(s: Schedule, c: Config, shape: Shape, image: str) -> Schedule:
+def _pixel_lanes(s: Schedule, c: Config, shape: Conv, image: str) -> Schedule:
     out, lanes = out_stage(s, "y"), c["lanes"]
     kb, k0 = s.split(f"{out}.k", [None, c["channels"]])
-    channels, side, cg = [k0], [], shape["c"] // shape["groups"]
-    if shape["k"] > shape["groups"]:
-        k0, k = s.split(k0, [None, shape["k"] // shape["groups"]])
+    channels, side, cg = [k0], [], shape.cg
+    if shape.k > shape.groups:
+        k0, k = s.split(k0, [None, shape.kg])
         several, tile = s.split(k, [None, c["tile_k"]])
         channels, side = [k0, several], [tile]
     p0, p1 = s.split(f"{out}.p", [None, c["tile_rows"]], tail="balanced")
@@ -147,17 +147,17 @@ def _pixel_lanes(s: Schedule, c: Config, shape: Shape, image: str) -> Schedule:
     if image:
         _stage(s, image, k0, shape)
     else:
-        _cut(s, p0, _borders(shape["p"], c["tile_rows"], shape, "p"))
-        _cut(s, q0, _borders(shape["q"], lanes, shape, "q", lanes=True))
+        _cut(s, p0, _borders(shape.p, c["tile_rows"], shape, "p"))
+        _cut(s, q0, _borders(shape.q, lanes, shape, "q", lanes=True))
     s.bind(f"{out}.n", "block.z").bind(kb, "block.x")
     return s
 
 
-def _stage(s: Schedule, image: str, at: Any, shape: Shape) -> None:
+def _stage(s: Schedule, image: str, at: Any, shape: Conv) -> None:
     """The padded image in block memory, made in each iteration of ``at``; its rows know where padding begins."""
     s.set_scope(image, "shared")
     s.compute_at(image, at)
-    _cut(s, f"{image}.w", [x for x in (shape["pad"], shape["pad"] + shape["w"]) if 0 < x < strip_columns(shape)])
+    _cut(s, f"{image}.w", [x for x in (shape.pad, shape.pad + shape.w) if 0 < x < strip_columns(shape)])
 
 
 def _lanes(s: Schedule, loop: Any, lanes: int, vectorize: bool = True) -> Any:
@@ -168,10 +168,10 @@ def _lanes(s: Schedule, loop: Any, lanes: int, vectorize: bool = True) -> Any:
     return tiles, lane
 
 
-def _taps(s: Schedule, shape: Shape) -> None:
+def _taps(s: Schedule, shape: Conv) -> None:
     """Filters are written out whole as far as that stays short."""
     s.unroll("y.s")
-    if shape["r"] * shape["s"] <= MOST_TAPS:
+    if shape.taps <= MOST_TAPS:
         s.unroll("y.r")
 
 
@@ -180,16 +180,16 @@ def _cut(s: Schedule, loop: Any, points: list[int]) -> None:
         s.partition(loop, points)
 
 
-def _borders(extent: int, tile: int, shape: Shape, axis: str, lanes: bool = False) -> list[int]:
+def _borders(extent: int, tile: int, shape: Conv, axis: str, lanes: bool = False) -> list[int]:
     """Where to cut a loop over tiles of outputs: before the first tile that keeps out of padding, and after the last.
 
     lanes: tiles are vectors, the last one moved back; near the border each is a part of its own, since what its lanes
     read has to be known one by one
     """
-    size, taps = (shape["h"], shape["r"]) if axis == "p" else (shape["w"], shape["s"])
-    pad, stride, tiles = shape["pad"], shape["stride"], -(-extent // tile)
+    size, taps = (shape.h, shape.r) if axis == "p" else (shape.w, shape.s)
+    pad, stride, tiles = shape.pad, shape.stride, -(-extent // tile)
     first = -(-pad // stride)  # outputs before it read padding, and those after the last
-    last = (size - 1 + pad - (taps - 1) * shape["dilation"]) // stride
+    last = (size - 1 + pad - (taps - 1) * shape.dilation) // stride
     if lanes:
         starts = [min(t * tile, max(extent - tile, 0)) for t in range(tiles)]
         ends = [a + tile for a in starts]
@@ -205,27 +205,27 @@ def _borders(extent: int, tile: int, shape: Shape, axis: str, lanes: bool = Fals
 # --- the space -------------------------------------------------------------------------------------------------------
 
 
-def space(shape: Shape) -> Space:
+def space(shape: Conv) -> Space:
     """Register tiles, vectors and blocks that are worth a try."""
-    nhwc, k, p, q = shape["layout"] == "NHWC", shape["k"], shape["p"], shape["q"]
-    along, each = k if nhwc else q, k // shape["groups"]
-    widest = max(1, shape["vector_bytes"] // sum_bytes(shape)) if nhwc else 8
+    nhwc, k, p, q = not shape.nchw, shape.k, shape.p, shape.q
+    along, each = k if nhwc else q, k // shape.groups
+    widest = max(1, shape.vector_bytes // shape.sum_bytes) if nhwc else 8
     lanes = [v for v in (16, 8, 4, 2, 1) if v <= min(along, widest)][: 3 if widest > 8 else 2]
-    packs = ["once"] if shape["prepack"] else ["block", "kernel"]
+    packs = ["once"] if shape.prepack else ["block", "kernel"]
     knobs: dict[str, list[Any]] = dict(
         tile_rows=[v for v in (1, 2, 3, 4, 5, 6, 7, 8) if v <= p],
         tile=[v for v in (1, 2, 3, 4, 5, 6, 7, 8) if v <= q] if nhwc else [1],
         lanes=lanes,
-        channels=_channels(k, shape["n"], lanes[0] if nhwc else each),
+        channels=_channels(k, shape.n, lanes[0] if nhwc else each),
         pack=packs if nhwc else packs[:1],
     )
     if each > 1 and not nhwc:
         knobs["tile_k"] = [v for v in (4, 2, 8, 3, 5, 6, 7, 1) if each % v == 0]
-    most = max(1, (shape["registers"] - SPARE) // product_room(shape))
+    most = max(1, (shape.registers - SPARE) // shape.product_room)
     where: dict[str, Predicate] = {
         "registers": lambda c: c["tile_rows"] * c["tile"] * c.get("tile_k", 1) <= most,
     }
-    if nhwc and staged(shape["dtype"]):
+    if nhwc and staged(shape.dtype):
         knobs["rows"] = divisors_near(p, (1, 2, 4, 8, 16))
         where["rows"] = lambda c: c["tile_rows"] <= c["rows"]
         where["fits"] = lambda c: strip_bytes(shape, c["rows"], c["lanes"]) <= BLOCK_BYTES
@@ -241,28 +241,28 @@ def _channels(k: int, n: int, lanes: int) -> list[int]:
     return sorted((v * lanes for v in parts), reverse=True)
 
 
-def _default(knobs: Mapping[str, list[Any]], shape: Shape, most: int) -> dict[str, Any]:
+def _default(knobs: Mapping[str, list[Any]], shape: Conv, most: int) -> dict[str, Any]:
     """What was good for MobileNet's layers on two cores: small register tiles, and all channels of some rows a block;
     in NCHW 16 blocks or more, an even number where channels allow it.
     """
     c = {name: values[0] for name, values in knobs.items()}
-    nhwc = shape["layout"] == "NHWC"
-    even = [v for v in (4, 3, 2) if shape["p"] % v == 0]  # without a part for a shorter last tile
+    nhwc = not shape.nchw
+    even = [v for v in (4, 3, 2) if shape.p % v == 0]  # without a part for a shorter last tile
     c["tile_rows"] = min(2 if nhwc else [*even, 3][0], knobs["tile_rows"][-1])
     c["tile_rows"] = min(c["tile_rows"], most)
     if "tile_k" in knobs:
         c["tile_k"] = next((v for v in knobs["tile_k"] if v <= most), 1)
         c["tile_rows"] = min(c["tile_rows"], max(1, min(most, SUMS) // c["tile_k"]))
-    c["tile"] = min(4 if shape["stride"] == 1 else 3, knobs["tile"][-1], most // c["tile_rows"])
+    c["tile"] = min(4 if shape.stride == 1 else 3, knobs["tile"][-1], most // c["tile_rows"])
     tall = c["tile_rows"]
     if "rows" in knobs:
         near = [v for v in knobs["rows"] if v >= tall and strip_bytes(shape, v, c["lanes"]) <= STRIP_BYTES]
         c["rows"] = tall = near[-1] if near else knobs["rows"][0]
         c["tile_rows"] = min(c["tile_rows"], tall)
-    bands = shape["n"] * (-(-shape["p"] // tall) if nhwc else 1)
+    bands = shape.n * (-(-shape.p // tall) if nhwc else 1)
     for channels in knobs["channels"]:
         c["channels"] = channels
-        blocks = bands * -(-shape["k"] // channels)
+        blocks = bands * -(-shape.k // channels)
         if blocks >= (4 if nhwc else 16) and (nhwc or blocks % 2 == 0):
             break
     return c

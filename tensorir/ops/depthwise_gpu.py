@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from tensorir.api.workload import Template
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ops.common import Config, out_stage
-from tensorir.ops.views import Shape, image_of, sums_axes
+from tensorir.ops.problems import Conv
+from tensorir.ops.views import image_of, sums_axes
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -36,18 +37,18 @@ LANES = 128
 """Channels of a block that turns the filters."""
 
 
-def depthwise_template(shape: Shape) -> dict[str, Template]:
+def depthwise_template(shape: Conv) -> dict[str, Template]:
     """The template, where each channel has a filter of its own."""
-    if shape["c"] == 1 or not shape["groups"] == shape["c"] == shape["k"] or shape["r"] * shape["s"] > MOST_TAPS:
+    if shape.c == 1 or not shape.groups == shape.c == shape.k or shape.taps > MOST_TAPS:
         return {}
     return {"gpu_depthwise": Template(lambda s, c: gpu_depthwise(s, c, shape), lambda t: space(shape, t), ("gpu",))}
 
 
-def gpu_depthwise(s: Schedule, c: Config, shape: Shape) -> Schedule:
+def gpu_depthwise(s: Schedule, c: Config, shape: Conv) -> Schedule:
     """c: a block has ``tk`` x ``tp`` x ``tq`` threads along channels, rows and columns, each of which makes ``rp`` x
     ``rq`` pixels of ``vec`` channels
     """
-    nchw, vector, image = shape["layout"] == "NCHW", c["vec"], image_of(shape)
+    nchw, vector, image = shape.nchw, c["vec"], image_of(shape)
     if not nchw:  # filters whose channels are contiguous
         s.reindex("y", f"{sums_axes(shape)} -> n, p, q, k, r, s, c", reads={"w": "r, s, k"})
     out = out_stage(s, "y")
@@ -74,62 +75,62 @@ def gpu_depthwise(s: Schedule, c: Config, shape: Shape) -> Schedule:
         if vector > 1:
             s.vectorize(kl)
         _turn(s, shape)
-    if shape["pad"]:
+    if shape.pad:
         s.compute_inline(image)
     return s
 
 
-def _turn(s: Schedule, shape: Shape) -> None:
+def _turn(s: Schedule, shape: Conv) -> None:
     """The filters by a kernel of their own, once where they are constants: channels side by side."""
     rows, lane = s.split("w_packed.k", [None, LANES])
     s.reorder(rows, lane, "w_packed.r", "w_packed.s")
     s.bind(rows, "block.x").bind(lane, "thread.x")
-    if shape["prepack"]:
+    if shape.prepack:
         s.run_once("w_packed")
 
 
-def through_shared(shape: Shape) -> bool:
+def through_shared(shape: Conv) -> bool:
     """Whether a block copies its tile to shared memory."""
-    return bool(shape["layout"] == "NCHW" or _size(shape) < 4)
+    return bool(shape.nchw or _size(shape) < 4)
 
 
-def _size(shape: Shape) -> int:
+def _size(shape: Conv) -> int:
     """Bytes of an element."""
-    return DTYPES[shape["dtype"]].bits // 8
+    return DTYPES[shape.dtype].bits // 8
 
 
-def together(shape: Shape) -> list[int]:
+def together(shape: Conv) -> list[int]:
     """Channels that a thread may have: those that are contiguous, in 16 bytes or in a word of shared memory."""
-    if shape["layout"] == "NCHW":
+    if shape.nchw:
         return [1]
     most = (4 if through_shared(shape) else 16) // _size(shape)
-    return [n for n in (4, 2, 1) if n <= most and shape["c"] % n == 0]
+    return [n for n in (4, 2, 1) if n <= most and shape.c % n == 0]
 
 
-def _copied(c: Config, shape: Shape) -> int | None:
+def _copied(c: Config, shape: Conv) -> int | None:
     """Elements that a thread copies at once: 16 bytes of whole rows of channels, where there are such."""
-    if shape["layout"] == "NCHW":
+    if shape.nchw:
         return None
     row = c["tk"] * c["vec"]
     sizes = (16 // _size(shape) >> n for n in range(4))
-    return next((n for n in sizes if n > 1 and row % n == 0 and shape["c"] % n == 0), None)
+    return next((n for n in sizes if n > 1 and row % n == 0 and shape.c % n == 0), None)
 
 
-def _read(shape: Shape, rows: int, columns: int) -> int:
+def _read(shape: Conv, rows: int, columns: int) -> int:
     """Pixels that so many outputs read."""
-    sides = zip((rows, columns), (shape["r"], shape["s"]), strict=True)
-    return math.prod((n - 1) * shape["stride"] + (taps - 1) * shape["dilation"] + 1 for n, taps in sides)
+    sides = zip((rows, columns), (shape.r, shape.s), strict=True)
+    return math.prod((n - 1) * shape.stride + (taps - 1) * shape.dilation + 1 for n, taps in sides)
 
 
-def space(shape: Shape, target: Target) -> Space:
+def space(shape: Conv, target: Target) -> Space:
     """The tiles whose registers and shared memory are there, in blocks without many idle threads."""
     from tensorir.tune.space import Space
 
-    nchw = shape["layout"] == "NCHW"
+    nchw = shape.nchw
 
     def threads(c: Config) -> bool:
         many = c["tk"] * c["tp"] * c["tq"]
-        return many in THREADS or (many < min(THREADS) and shape["k"] * shape["p"] * shape["q"] <= FEW)
+        return many in THREADS or (many < min(THREADS) and shape.k * shape.p * shape.q <= FEW)
 
     def sensible(c: Config) -> bool:
         return all(tile == 1 or tile < 2 * extent for tile, extent in _sides(c, shape))
@@ -150,21 +151,21 @@ def space(shape: Shape, target: Target) -> Space:
     return Space(where=where, default=min(legal, key=lambda c: _waste(c, shape), default=None), **knobs)
 
 
-def _sides(c: Config, shape: Shape) -> tuple[tuple[int, int], ...]:
+def _sides(c: Config, shape: Conv) -> tuple[tuple[int, int], ...]:
     """A block's tile and the result: vectors of channels, rows and columns."""
-    channels = c["tk"], -(-shape["k"] // c["vec"])
-    return channels, (c["tp"] * c["rp"], shape["p"]), (c["tq"] * c["rq"], shape["q"])
+    channels = c["tk"], -(-shape.k // c["vec"])
+    return channels, (c["tp"] * c["rp"], shape.p), (c["tq"] * c["rq"], shape.q)
 
 
-def _waste(c: Config, shape: Shape) -> tuple[float, ...]:
+def _waste(c: Config, shape: Conv) -> tuple[float, ...]:
     """What is bad about a tile: neighbours of a warp that are not contiguous, pixels that are read again or made
     for nothing, narrow vectors, blocks of few or many threads.
     """
     sides, size = _sides(c, shape), _size(shape)
     (_, (high, _), (wide, _)), row = sides, c["tk"] * c["vec"] * size
-    apart = 32 / c["tq"] if shape["layout"] == "NCHW" else max(1.0, min(128, shape["c"] * size) / row)
+    apart = 32 / c["tq"] if shape.nchw else max(1.0, min(128, shape.c * size) / row)
     made = math.prod(-(-extent // tile) * tile / extent for tile, extent in sides)
-    read = _read(shape, high, wide) / (high * wide * shape["stride"] ** 2)
+    read = _read(shape, high, wide) / (high * wide * shape.stride**2)
     narrow = max(together(shape)) / c["vec"]
     return (made * (read + 1) * (1 + math.log2(apart) / 4) * (1 + math.log2(narrow) / 4),
             abs(c["tk"] * c["tp"] * c["tq"] - 128), -c["rp"] * c["rq"])  # fmt: skip

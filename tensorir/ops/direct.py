@@ -10,12 +10,13 @@ not divide it. A block computes whole groups, from their channels of the input a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tensorir.ops.common import Config, accumulator, out_stage, sum_bytes, unroll_by, vector_lanes
+from tensorir.ops.common import Config, out_stage, unroll_by
 from tensorir.ops.images import write_tile
 from tensorir.ops.model import PANEL
+from tensorir.ops.problems import Conv
 from tensorir.ops.strips import strip
 from tensorir.ops.views import channels_last, sums_axes
 
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
 
 
-def view(s: Schedule, shape: Mapping[str, Any], flat: bool = False) -> None:
+def view(s: Schedule, shape: Conv, flat: bool = False) -> None:
     """Walk the sums by (n, p, q, k), or by (n, i, k) with the pixels of an image joined, in panels of weights
     w_packed (k/16, r, s, c, k%16);  in groups by (n, p, q, g, k), of weights (g, r, s, c, k), where c and k count
     channels of one group.
     """
-    wide, kg = accumulator(shape["dtype"]), shape["k"] // shape["groups"]
-    if shape["groups"] > 1:
+    wide, kg = shape.wide, shape.kg
+    if shape.groups > 1:
         axes, kept = f"n, p, q, g = k/{kg}, k = k%{kg}, r, s, c", "n, p, q, g, k"
         s.reindex("y", f"{sums_axes(shape)} -> {axes}", reads={"w": "g, r, s, c, k"}, dtype=wide, writes=kept)
         return
@@ -39,33 +40,33 @@ def view(s: Schedule, shape: Mapping[str, Any], flat: bool = False) -> None:
     s.reindex("y", f"{sums_axes(shape)} -> {axes}", {"k": PANEL}, panels, dtype=wide, writes=kept)
 
 
-def strip_columns(shape: Mapping[str, Any]) -> int:
+def strip_columns(shape: Conv) -> int:
     """Columns of the padded image that the convolution reads."""
-    return int((shape["q"] - 1) * shape["stride"] + (shape["s"] - 1) * shape["dilation"] + 1)
+    return int((shape.q - 1) * shape.stride + (shape.s - 1) * shape.dilation + 1)
 
 
-def strip_bytes(shape: Mapping[str, Any], rows: int, channels: int) -> int:
+def strip_bytes(shape: Conv, rows: int, channels: int) -> int:
     """Block memory of so many channels of the padded input of as many rows of the result."""
-    high = (rows - 1) * shape["stride"] + (shape["r"] - 1) * shape["dilation"] + 1
-    return int(high * strip_columns(shape) * channels * sum_bytes(shape))
+    high = (rows - 1) * shape.stride + (shape.r - 1) * shape.dilation + 1
+    return int(high * strip_columns(shape) * channels * shape.sum_bytes)
 
 
-def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
+def cpu_direct(s: Schedule, c: Config, shape: Conv) -> Schedule:
     """c: rows and panels of a block; pixels of the register tile (``tile`` columns by ``tile_rows``, or ``tile`` pixels
     that run over row ends when ``flat``); in groups, ``several`` groups of a block and ``panel`` channels of a tile
     instead of panels; ``unroll_c``; ``stage_x`` strip in block memory; ``pad_c`` spare channels of a pixel there;
     ``shift`` the last rows back; where the weights are packed (``pack``): "once", ahead; "kernel", one of its own;
     "block", each panel by the block; ``fetch`` the next panel into the caches while this one is used
     """
-    grouped = shape["groups"] > 1
+    grouped = shape.groups > 1
     x = channels_last(s, shape) if c["stage_x"] else ""
     view(s, shape, bool(c["flat"]))
-    width = min(vector_lanes(shape), c["panel"]) if grouped else vector_lanes(shape)
+    width = min(shape.vector_lanes, c["panel"]) if grouped else shape.vector_lanes
     pack_apart(s, c, width, "w_packed.g" if grouped else "w_packed.ko", "w_packed.k" if grouped else "w_packed.ki")
     out = out_stage(s, "y")
     pb, p = s.split(f"{out}.p", [None, c["rows"]], tail="shift" if c["shift"] else "guard")
     if grouped:
-        kg, k = s.split(f"{out}.k", [None, shape["k"] // shape["groups"]])
+        kg, k = s.split(f"{out}.k", [None, shape.kg])
         kb, kg = s.split(kg, [None, c["several"]])
         kp, k = s.split(k, [None, c["panel"]], tail="shift")
         kh, kl = s.split(k, [None, width])
@@ -77,7 +78,7 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         q0, *inner = s.split(s.fuse(p, f"{out}.q"), [None, c["tile"]], tail="balanced")
         s.reorder(f"{out}.n", pb, *within, q0, *inner, kh, kl)
         # every tile has its own body, where the rows and columns of its pixels are constants
-        s.partition(q0, list(range(1, -(-c["rows"] * shape["q"] // c["tile"]))))
+        s.partition(q0, list(range(1, -(-c["rows"] * shape.q // c["tile"]))))
         pixels = ["y.i"]
     else:
         p0, p1 = s.split(p, [None, c["tile_rows"]], tail="balanced")
@@ -87,10 +88,10 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     s.bind(f"{out}.n", "block.z").bind(pb, "block.y").bind(kb, "block.x")
     s.compute_at("y", kb)
     if c["stage_x"]:  # before tiles of two sizes are cut: a block takes the rows and columns that its results need
-        image = shape["pad"], shape["pad"] + shape["w"]
-        taken = {**shape, "c": shape["c"] // shape["groups"] * c["several"]} if grouped else shape
+        image = shape.pad, shape.pad + shape.w
+        taken = replace(shape, c=shape.cg * c["several"]) if grouped else shape
         strip(s, x, kb, taken, "w", strip_columns(shape), image, c["pad_c"])
-    elif shape["pad"]:
+    elif shape.pad:
         s.compute_inline("x_pad")
     s.compute_at("y", q0)
     if c["pack"] == "block":
@@ -102,7 +103,7 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     if width > 1:
         s.vectorize(lanes)
     unroll_by(s, "y.c", c["unroll_c"])
-    extent = c["rows"] * shape["q"] if c["flat"] else shape["q"]
+    extent = c["rows"] * shape.q if c["flat"] else shape.q
     if width > 1:
         write_tile(s, inner[-1], kh, kl, shape, extent, c["tile"])
     else:

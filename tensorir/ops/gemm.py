@@ -1,9 +1,8 @@
-"""matmul: what it is (``gemm_cpu``, ``gemm_spaces``: on CPUs, ``gemm_gpu``: on GPUs)."""
+"""matmul: what it is (``gemm_cpu``: on CPUs, ``gemm_gpu``: on GPUs)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -11,20 +10,12 @@ from tensorir import nn
 from tensorir.api.workload import Template, Templates, Workload
 from tensorir.errors.needs import plain_ints
 from tensorir.expr.compute import placeholder, scalar
-from tensorir.ir.dtypes import dtype_of, is_float
+from tensorir.ir.dtypes import dtype_of
 from tensorir.ops.baselines import matmul_baselines
-from tensorir.ops.common import (
-    accumulator,
-    activate,
-    added_type,
-    flags,
-    need_precision,
-    out_dtype,
-    positive,
-)
-from tensorir.ops.gemm_cpu import epilogue
-from tensorir.ops.gemm_spaces import cpu_templates
+from tensorir.ops.common import activate, added_type, epilogue, exact, flags, need_precision, out_dtype, positive
+from tensorir.ops.gemm_cpu import cpu_templates
 from tensorir.ops.operators import OPERATORS
+from tensorir.ops.problems import Gemm, accumulator
 
 
 @plain_ints
@@ -49,7 +40,8 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     positive(params, ("m", "n", "k", "batch"))
     flags({**params, "prepack": prepack}, ("ta", "tb", "bias", "alpha", "beta", "prepack"))
     need_precision("matmul", precision, dtype)
-    shape = {**params, "prepack": prepack, "precision": precision}
+    shape = Gemm(m=m, n=n, k=k, batch=batch, ta=ta, tb=tb, dtype=dtype, bias=bias, act=act, alpha=alpha, beta=beta,
+                 prepack=prepack, precision=precision)  # fmt: skip
     if precision != "fp32":
         params["precision"] = precision
     if prepack:  # others keep the name that they had before there was a choice
@@ -63,9 +55,8 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     d = placeholder((*lead, m, n), added_type(dtype), name="d") if beta else None
     scale = scalar("alpha", wide or a.dtype) if alpha else None
     other = scalar("beta", wide or a.dtype) if beta else None
-    given = dict(a=a, b=b, bias=v, d=d, alpha=scale, beta=other)
     return Workload(
-        "matmul", epilogue(given, shape, c),
+        "matmul", epilogue(c, shape, c.ndim - 1, bias=v, alpha=scale, d=d, beta=other),
         templates=Templates(cpu_templates(shape), lambda: _for_gpus(shape)),
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * batch * m * n * k,
@@ -75,26 +66,22 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     )  # fmt: skip
 
 
-def _for_gpus(shape: Mapping[str, Any]) -> Mapping[str, Template]:
+def _for_gpus(shape: Gemm) -> Mapping[str, Template]:
     from tensorir.ops.gemm_gpu import gpu_templates  # a half of what an operator costs to import
 
     return gpu_templates(shape)
 
 
-def reference(p: Mapping[str, Any], a: np.ndarray, b: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+def reference(p: Gemm, a: np.ndarray, b: np.ndarray, *rest: np.ndarray) -> np.ndarray:
     """The product in float64 (integers exactly); ``rest`` as in ``matmul``."""
-    kind = np.float64 if is_float(p["dtype"]) else np.int64
-    x, y = np.asarray(a).astype(kind), np.asarray(b).astype(kind)
-    x = np.swapaxes(x, -1, -2) if p["ta"] else x
-    y = np.swapaxes(y, -1, -2) if p["tb"] else y
-    c = x @ y
-    more = [np.asarray(r).astype(kind) for r in rest]
-    bias = more.pop(0) if p["bias"] else None
-    d = more.pop(0) if p["beta"] else None
-    if p["alpha"]:
+    x, y, *more = exact(p.dtype, a, b, *rest)
+    c = (np.swapaxes(x, -1, -2) if p.ta else x) @ (np.swapaxes(y, -1, -2) if p.tb else y)
+    bias = more.pop(0) if p.bias else None
+    d = more.pop(0) if p.beta else None
+    if p.alpha:
         c = c * more.pop(0)
     if d is not None:
         c = c + more.pop(0) * d
     if bias is not None:
         c = c + bias
-    return activate(c, p["act"]).astype(out_dtype(p["dtype"], p["act"]))
+    return activate(c, p.act).astype(out_dtype(p.dtype, p.act))

@@ -1,25 +1,30 @@
-"""Blocks of a tiled product on GPUs: in which order they are walked, and how many share one tile's reduction."""
+"""Blocks of a tiled product on GPUs: in which order they are walked, and how many share one tile's reduction.
+
+A device of so many multiprocessors makes as many tiles at a time; the last wave leaves most of them idle where few
+tiles are left. Osama et al. ("Stream-K", PPoPP 2023) deal iterations instead of tiles out to blocks for what is left.
+Here whole rows of blocks are left, each tile is distributed in equal parts, and a kernel of its own adds these up, so
+that no block waits for another one.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, NamedTuple, Self
 
 from tensorir.ops.blocks import extent_of
-from tensorir.ops.common import Config, out_stage, written_by
+from tensorir.ops.common import last_stage, out_stage, written_by
+from tensorir.ops.problems import Gemm
+from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
-
-if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
-    from tensorir.target import Target
+from tensorir.tune.gpu_model import Product, Tiles, seconds
 
 MULTIPROCESSORS = 132
 """Of an H100 or H200, where nothing says how many there are."""
-RASTER = (1, 8, 4, 2, 16)
-"""Rows of blocks in a band."""
-SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""Parts of the reduction."""
 EARLIER: Mapping[str, int] = {"raster": 1, "splits": 1, "atomic": 0, "rest": 0}
 """What configurations mean that were recorded before there were these knobs."""
 TERMS = 128
@@ -29,6 +34,8 @@ ADDERS = 256
 WORTH = 0.9
 """A reduction is split by default where that is expected to take less than this share of the time."""
 
+Leave = Callable[[str, str, str], None]
+
 
 def multiprocessors(target: Target) -> int:
     """Of the device that kernels are made for."""
@@ -36,18 +43,20 @@ def multiprocessors(target: Target) -> int:
     return gpu.units if gpu else target.units or MULTIPROCESSORS
 
 
-# --- operands
+# --- what is multiplied
 
 
 class Operand(NamedTuple):
     """An operand as templates stage it: its name, and its dimensions before rows and columns as index maps say them.
 
     together: how many neighbours in a row of it are contiguous in memory; None for whole rows
+    inlined: it is computed where it is copied, and not stored
     """
 
     name: str
     lead: str
     together: int | None = None
+    inlined: bool = False
 
     @property
     def dims(self) -> int:
@@ -55,203 +64,352 @@ class Operand(NamedTuple):
         return self.lead.count(",")
 
 
-def operands(p: Mapping[str, Any]) -> dict[str, Operand]:
-    """Of a product, or of one in groups, each ``align`` rows of which have a matrix of their own."""
-    z = "z, " if p["batch"] > 1 else ""
-    b = Operand("b_block", "z, ") if in_groups(p) else Operand("b", z)
-    return {"a": Operand("a", z), "b": b}
-
-
-def in_groups(p: Mapping[str, Any]) -> bool:
-    """Whether the matrix that rows are multiplied with is that of their group."""
-    return "align" in p
-
-
-def each_product(p: Mapping[str, Any]) -> tuple[int, int, int, int]:
-    """Rows, columns and terms of each product, and how many there are; groups are expected to be of equal size."""
-    if not in_groups(p):
-        return p["m"], p["n"], p["k"], p["batch"]
-    blocks = -(-p["m"] // p["align"])
-    groups = min(blocks, p["groups"])
-    return -(-blocks // groups) * p["align"], p["n"], p["k"], groups
-
-
-def join_operands(s: Schedule, p: Mapping[str, Any]) -> Schedule:
-    """Compute what operands are made of where it is copied."""
-    return s.compute_inline("b_block") if in_groups(p) else s
-
-
-def first_of_one_group(p: Mapping[str, Any], rows: Callable[[Config], int], starts: Sequence[Config]) -> Config:
-    """What to start with: the first whose ``rows`` are multiplied with one matrix, the last if there is none."""
-    return next((c for c in starts if of_one_group(p, rows(c))), starts[-1])
-
-
-def of_one_group(p: Mapping[str, Any], rows: int) -> bool:
-    """Whether all ``rows`` of a block, or of a cluster, are multiplied with one matrix."""
-    return not in_groups(p) or p["align"] % rows == 0
-
-
-# --- the order of blocks
-
-
-def walked(s: Schedule, raster: int, outer: Sequence[Any]) -> Any:
-    """One loop over all blocks of the nest ``outer``, the last two of which are rows and columns of blocks.
-
-    Bands of ``raster`` rows are walked column by column: blocks that run side by side form a square rather than a row,
-    and read fewer rows of one operand and columns of the other, which stay in the L2 cache.
-    """
-    *batch, bi, bj = outer
-    if raster == 1:
-        return s.fuse(*outer, name="tile")
-    bands, row = s.split(bi, [None, raster])
-    return s.reorder(bands, bj, row).fuse(*batch, bands, bj, row, name="tile")
-
-
-def bind_blocks(s: Schedule, c: Config, outer: Sequence[Any]) -> None:
-    """Blocks of the nest ``outer``: a grid of columns and rows, or in bands a line; what is before them is z. A line as
-    well where an axis of the grid has no room for as many.
-    """
-    *before, bi, bj = outer
-    rows, parts = extent_of(s, bi), math.prod(extent_of(s, x) for x in before)
-    if parts > s.target.max_grid[2]:
-        s.bind(walked(s, c["raster"], outer), "block.x")
-        return
-    if c["raster"] > 1 or rows > s.target.max_grid[1]:
-        s.bind(walked(s, c["raster"], [bi, bj]), "block.x")
-    else:
-        s.bind(bi, "block.y").bind(bj, "block.x")
-    if before:
-        s.bind(before[0] if len(before) == 1 else s.fuse(*before, name="part"), "block.z")
-
-
-def banded(c: Config, rows: int, columns: int, target: Target) -> bool:
-    """Whether bands are whole, since a rest would be blocks with nothing to do, of more blocks than run at once."""
-    return bool(c["raster"] == 1 or (rows % c["raster"] == 0 and rows * columns > multiprocessors(target)))
-
-
-def bands(rows: int, columns: int, target: Target) -> int:
-    """Rows of a band to start with."""
-    return next(n for n in (8, 4, 2, 1) if banded({"raster": n}, rows, columns, target))
-
-
-# --- the reduction in parts
-
-
 class Sums(NamedTuple):
-    """What a template schedules: ``stage`` adds up products in ``buffer``, ``out`` takes them from there.
+    """What a template schedules: ``stage`` adds up products, ``out`` takes the sums from there.
 
-    outer: loops of ``out`` that stand before rows and columns;  own: those of ``stage``;  lead: dimensions of
-           ``buffer`` before rows and columns, as an index map says them
+    outer: loops of ``out`` that stand before rows and columns;  own: those of ``stage``;  lead: dimensions of the sums
+           before rows and columns, as an index map says them
+    leave: told the loop over warpgroups and those over the rows and columns of one, lets results leave in whole tiles
+           where these are no rows of a matrix
     """
 
     stage: str
     out: str
-    buffer: str
     outer: list[str]
     own: list[str]
     lead: str
+    leave: Leave | None = None
+
+    @classmethod
+    def over(cls, stage: str, out: str, axes: Sequence[str]) -> Self:
+        """Those whose rows and columns come after ``axes``."""
+        outer, own = ([f"{name}.{x}" for x in axes] for name in (out, stage))
+        return cls(stage, out, outer, own, "".join(f"{x}, " for x in axes))
 
 
-def sums_of(s: Schedule, c: Config, p: Mapping[str, Any], step: int, scope: str = "register", stage: str = "c",
-            as_matrix: Callable[[str], None] = lambda out: None) -> Sums:  # fmt: skip
-    """The stages of a product; with ``splits`` its reduction is in so many parts, each of whole ``step`` terms.
+Operands = Mapping[str, Operand]
 
-    Then blocks of a part each write partial sums to a workspace, and a second kernel adds them up and does the
-    epilogue: for few tiles and long reductions (split-K). With ``atomic`` they add to the result instead, in any order,
-    and the other kernel comes first and only starts it from 0.
-    stage: what adds up products, over rows i, columns j and terms k;  as_matrix: told the stage that writes the result,
-           makes loops over rows and columns of those that it has
+
+def operands(p: Gemm) -> Operands:
+    """Of a product, or of one in groups, each ``align`` rows of which have a matrix of their own."""
+    b = Operand("b_block", "z, ", inlined=True) if in_groups(p) else Operand("b", p.lead)
+    return {"a": Operand("a", p.lead), "b": b}
+
+
+def inline(s: Schedule, given: Operands) -> Schedule:
+    """Compute what operands are made of where it is copied."""
+    for name in (x.name for x in given.values() if x.inlined):
+        s.compute_inline(name)
+    return s
+
+
+def in_groups(p: Gemm) -> bool:
+    """Whether the matrix that rows are multiplied with is that of their group."""
+    return p.align > 0
+
+
+def each_product(p: Gemm) -> tuple[int, int, int, int]:
+    """Rows, columns and terms of each product, and how many there are; groups are expected to be of equal size."""
+    if not in_groups(p):
+        return p.m, p.n, p.k, p.batch
+    blocks = -(-p.m // p.align)
+    groups = min(blocks, p.groups)
+    return -(-blocks // groups) * p.align, p.n, p.k, groups
+
+
+def plain_sums(p: Gemm) -> bool:
+    """Whether the result is the sums themselves, to which blocks can add."""
+    done = p.bias or p.act or p.alpha or p.beta
+    return not done and p.dtype in ("float32", "int32", "int8", "uint8")
+
+
+# --- engines
+
+
+class Engine(Tile[Gemm]):
+    """A configuration of what multiplies two matrices on a GPU; a template is a view of a computation as a product, and
+    an engine.
+
+    bk, depth: terms that are multiplied at a time, and how many tiles of them a pipeline holds
+    scope: where sums are held
     """
-    batch = ["z"] if p["batch"] > 1 else []
-    if c["splits"] == 1:
-        out = out_stage(s, stage, scope)
+
+    bk, depth = Knob[int](), Knob[int]()
+    scope: ClassVar[str] = "register"
+
+    @property
+    @abstractmethod
+    def high(self) -> int:
+        """Rows of a block, or of a cluster."""
+
+    @property
+    @abstractmethod
+    def wide(self) -> int:
+        """Columns of a block."""
+
+    @abstractmethod
+    def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
+        """Schedule the product ``of`` two tensors, a and b as they are ``given``."""
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Blocks, or clusters, along the rows and along the columns of the result."""
+        return -(-self.p.m // self.high), -(-self.p.n // self.wide)
+
+    @property
+    def operand_bytes(self) -> int:
+        return self.p.element_bytes * self.depth * self.bk * (self.high + self.wide)
+
+    @property
+    def sides(self) -> Iterator[tuple[int, int, int]]:
+        yield self.high, 64, self.p.m
+        yield self.wide, 64, self.p.n
+
+    def of_one_group(self) -> bool:
+        """Whether all rows of a block, or of a cluster, are multiplied with one matrix."""
+        return not in_groups(self.p) or self.p.align % self.high == 0
+
+    def sums(self, s: Schedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None) -> Sums:
+        """The stages of a product.
+
+        stage: what adds up products, over rows i, columns j and terms k;  as_matrix: told the stage that writes the
+               result, makes loops over rows and columns of those that it has
+        """
+        out = out_stage(s, stage, self.scope)
         as_matrix(out)
-        acc, axes = stage, batch
-    else:
-        acc = partial_sums(s, c, p, step, stage)
-        if c["atomic"]:
-            _start(s, p, stage, batch)
+        return Sums.over(stage, out, self.p.axes)
+
+    def each(self, s: Schedule) -> Iterator[tuple[Self, Sums]]:
+        """The products that a matmul consists of, each with the configuration that it has."""
+        yield self, self.sums(s)
+
+    def schedule(self, s: Schedule) -> Schedule:
+        """Schedule a matmul, grouped or not."""
+        for tile, sums in self.each(s):
+            tile.product(s, sums, operands(tile.p))
+        return s
+
+
+ORDER = Knob(1, 8, 4, 2, 16), Knob(1, 2, 3, 4, 6, 8, 12, 16, 24, 32), Knob(0, 1), Knob(0, 1)
+"""Of blocks: rows of a band, parts of the reduction, how they meet, whether only what whole waves leave is in parts."""
+
+
+class Blocks(Engine):
+    """How the blocks of a product are walked, and how many share one tile's reduction (CUDA).
+
+    raster: rows of blocks in a band;  splits: parts of the reduction, which a second kernel adds up, or which with
+    ``atomic`` are added to the result in any order;  rest: only what whole waves leave is in parts
+    in_flight: copies of the pipeline are asynchronous
+    """
+
+    in_flight = Knob(0, 1)
+    raster, splits, atomic, rest = ORDER
+    earlier: ClassVar[Config] = EARLIER
+
+    @property
+    def step(self) -> int:
+        """Terms that are multiplied at a time."""
+        return self.bk
+
+    @classmethod
+    @abstractmethod
+    def starts(cls, p: Gemm, target: Target) -> list[dict[str, int]]:
+        """Configurations to start with, the one of the largest tiles in front; ``EARLIER`` is the rest of them."""
+
+    @staticmethod
+    @abstractmethod
+    def modelled(p: Gemm) -> Product:
+        """A product as the model of kernels knows it."""
+
+    @property
+    @abstractmethod
+    def model(self) -> Tiles:
+        """This configuration as the model of kernels knows it."""
+
+    @classmethod
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
+        return {**super().knobs(p, target), "rest": [0] if p.batch > 1 or in_groups(p) else [0, 1]}
+
+    @classmethod
+    def start(cls, p: Gemm, target: Target) -> Config:
+        starts = [cls({**EARLIER, **c}, p, target) for c in cls.starts(p, target)]
+        first = next((c for c in starts if c.of_one_group()), starts[-1])
+        first = next(c for n in (8, 4, 2, 1) if (c := first.but(raster=n)).bands())
+        expected = cls.expected(p, target)
+        return {**first.config, "splits": first.worth_parts(expected) if expected else 1}
+
+    @classmethod
+    def expected(cls, p: Gemm, target: Target) -> Callable[[Config], float] | None:
+        """Likewise, of two products where the rest is computed apart; None for an unknown device."""
+        gpu, product = gpu_of(target), cls.modelled(p)
+        if gpu is None:
+            return None
+        known = gpu
+
+        def time(c: Config) -> float:
+            tile = cls(c, p, target)
+            first = tile.whole_rows if tile.rest else 0
+            if not first:
+                return seconds(product, tile.model, known)
+            head, rest = replace(product, m=first), replace(product, m=product.m - first)
+            return seconds(head, tile.but(splits=1).model, known) + seconds(rest, tile.model, known)
+
+        return time
+
+    def worth_parts(self, expected: Callable[[Config], float]) -> int:
+        """Parts to start with: those of the least expected time, where that is worth a second kernel.
+
+        Where rows and columns are no fewer than terms, smaller tiles would fill the device as well.
+        """
+        if self.p.k <= max(self.p.m, self.p.n):
+            return 1
+        tried = {n: self.but(splits=n) for n in ORDER[1].values}
+        times = {n: expected(c.config) for n, c in tried.items() if c.parts() and c.waves()}
+        best = min(times, key=lambda n: times[n])
+        return best if times[best] < WORTH * times[1] else 1
+
+    def ahead(self) -> bool:
+        """Whether copies have room: asynchronous ones in more tiles than one, others in registers, which hold one."""
+        return self.depth >= 2 if self.in_flight else self.depth <= 2
+
+    # --- the order of blocks
+
+    def bands(self) -> bool:
+        """Whether bands are whole, since a rest would be blocks with nothing to do, of more blocks than run at once."""
+        rows, columns = self.tiles
+        return self.raster == 1 or (rows % self.raster == 0 and rows * columns > multiprocessors(self.target))
+
+    def walked(self, s: Schedule, outer: Sequence[str]) -> str:
+        """One loop over all blocks of the nest ``outer``, the last two of which are rows and columns of blocks.
+
+        Bands of ``raster`` rows are walked column by column: blocks that run side by side form a square rather than a
+        row, and read fewer rows of one operand and columns of the other, which stay in the L2 cache.
+        """
+        *batch, bi, bj = outer
+        if self.raster == 1:
+            return s.fuse(*outer, name="tile")
+        bands, row = s.split(bi, [None, self.raster])
+        return s.reorder(bands, bj, row).fuse(*batch, bands, bj, row, name="tile")
+
+    def bind_blocks(self, s: Schedule, outer: Sequence[str]) -> None:
+        """Blocks of the nest ``outer``: a grid of columns and rows, or in bands a line; what is before them is z. A
+        line as well where an axis of the grid has no room for as many.
+        """
+        *before, bi, bj = outer
+        _, most_y, most_z = s.target.max_grid
+        if math.prod(extent_of(s, x) for x in before) > most_z:
+            s.bind(self.walked(s, outer), "block.x")
+            return
+        if self.raster > 1 or extent_of(s, bi) > most_y:
+            s.bind(self.walked(s, [bi, bj]), "block.x")
+        else:
+            s.bind(bi, "block.y").bind(bj, "block.x")
+        if before:
+            s.bind(before[0] if len(before) == 1 else s.fuse(*before, name="part"), "block.z")
+
+    # --- the reduction in parts
+
+    @property
+    def whole_rows(self) -> int:
+        """Rows of the result that whole waves make; 0 where there is no such wave, or nothing left."""
+        (rows, columns), units = self.tiles, multiprocessors(self.target)
+        whole = rows * columns // units * units // columns
+        return whole * self.high if whole < rows else 0
+
+    def parts(self) -> bool:
+        """Whether a reduction is in as many parts as are asked for, with enough terms each, which can meet so."""
+        if self.splits == 1:
+            return not (self.atomic or self.rest)
+        length = part_length(self.p.k, self.splits, self.step)
+        if -(-self.p.k // length) != self.splits or length < max(TERMS, 4 * self.step):
+            return False
+        return not self.atomic or (not self.rest and plain_sums(self.p))
+
+    def waves(self) -> bool:
+        """Whether parts are no more blocks than run at once, and what whole waves leave is in whole bands."""
+        if self.splits == 1:
+            return True
+        rows, columns = self.tiles
+        if self.rest:
+            first = self.whole_rows
+            head, rows = (-(-n // self.high) for n in (first, self.p.m - first))
+            if not first or head % self.raster or rows % self.raster:
+                return False  # bands with blocks that have nothing to do
+        return rows * columns * self.p.batch * self.splits <= 2 * multiprocessors(self.target)
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "one group": Engine.of_one_group, "bands": bands, "parts": parts, "waves": waves,
+    }  # fmt: skip
+
+    def sums(self, s: Schedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None) -> Sums:
+        """The stages of a product; with ``splits`` its reduction is in so many parts, each of whole ``step`` terms.
+
+        Then blocks of a part each write partial sums to a workspace, and a second kernel adds them up and does the
+        epilogue: for few tiles and long reductions (split-K). With ``atomic`` they add to the result instead, in any
+        order, and the other kernel comes first and only starts it from 0.
+        """
+        if self.splits == 1:
+            return super().sums(s, stage, as_matrix)
+        batch, acc = self.p.axes, self._partial(s, stage)
+        if self.atomic:
+            first = s.decompose_reduction(stage, f"{stage}.{(*batch, 'i')[0]}").name
+            _, few, lanes = _share_elements(s, self.p, batch, first)
+            if lanes > 1:
+                s.vectorize(few)
             out = s.atomic(stage)[stage].name
         else:
             last = out_stage(s, stage)
             as_matrix(last)
-            add_up(s, p, batch, last, stage)
+            self._add_up(s, batch, last, stage)
             out = s.stage_out(acc, at="root", scope="warp").name
-        axes = ["rf", *batch]
-    lead = "".join(f"{x}, " for x in axes)
-    return Sums(acc, out, written_by(s, acc), [f"{out}.{x}" for x in axes], [f"{acc}.{x}" for x in axes], lead)
+        return Sums.over(acc, out, ["rf", *batch])
+
+    def each(self, s: Schedule) -> Iterator[tuple[Self, Sums]]:
+        """One product, or two where the last rows, which whole waves leave, are declared apart. Those of the first have
+        no parts; partial sums of the other are added up in a third kernel.
+        """
+        first = self.whole_rows if self.rest else 0
+        if not first:
+            yield self, self.sums(s)
+            return
+        s.redeclare("stream_k", rest=self.p.m - first)
+        out = last_stage(s, "c")
+        tail = s.cut(f"{out}.i", first - self.p.m).name
+        yield self.but(replace(self.p, m=first), splits=1), Sums.over("head", out, [])
+        stage = self._partial(s, "rest")
+        self._add_up(s, [], tail, "rest")
+        apart = s.stage_out(stage, at="root", scope="warp").name
+        yield self.but(replace(self.p, m=self.p.m - first)), Sums.over(stage, apart, ["rf"])
+
+    def _partial(self, s: Schedule, stage: str) -> str:
+        """The stage of partial sums of ``stage``, whose reduction is in ``splits`` parts of whole ``step`` terms."""
+        length = part_length(self.p.k, self.splits, self.step)
+        part, _ = s.split(f"{stage}.k", [None, length], names=("part", "k"))
+        return s.rfactor(stage, part).name
+
+    def _add_up(self, s: Schedule, batch: Sequence[str], out: str, sums: str) -> None:
+        """The second kernel, that of ``out``, adds up the parts of ``sums``."""
+        thread, few, lanes = _share_elements(s, self.p, batch, out)
+        s.compute_at(sums, thread)
+        s.reorder(*(f"{sums}.{x}" for x in ("rf", *batch, "i", "j")))
+        s.unroll(f"{sums}.rf")
+        if lanes > 1:
+            s.stage_in(written_by(s, f"{sums}.rf"), at=f"{sums}.rf", scope="register", vector=lanes)
+            s.vectorize(few).vectorize(f"{sums}.j")
 
 
-def partial_sums(s: Schedule, c: Config, p: Mapping[str, Any], step: int, stage: str) -> str:
-    """The stage of partial sums of ``stage``, whose reduction is in ``splits`` parts of whole ``step`` terms."""
-    part, _ = s.split(f"{stage}.k", [None, part_length(p["k"], c["splits"], step)], names=("part", "k"))
-    return s.rfactor(stage, part).name
-
-
-def add_up(s: Schedule, p: Mapping[str, Any], batch: Sequence[str], out: str, sums: str) -> None:
-    """The second kernel, that of ``out``: a thread adds up the parts of four neighbours, or as many as rows are made
-    of.
+def _share_elements(s: Schedule, p: Gemm, batch: Sequence[str], out: str) -> tuple[str, str, int]:
+    """Threads of a kernel of its own take four neighbours of ``out`` each, or as many as rows are made of; returns
+    the loops over threads and over neighbours, and how many these are.
     """
-    lanes = _lanes(p)
+    lanes = next(n for n in (4, 2, 1) if p.n % n == 0)
     j, few = s.split(f"{out}.j", [None, lanes])
     each = s.fuse(*(f"{out}.{x}" for x in batch), f"{out}.i", j, name="each")
     block, thread = s.split(each, [None, ADDERS])
-    s.bind(block, "block.x").bind(thread, "thread.x").compute_at(sums, thread)
-    s.reorder(*(f"{sums}.{x}" for x in ("rf", *batch, "i", "j")))
-    s.unroll(f"{sums}.rf")
-    if lanes > 1:
-        s.stage_in(written_by(s, f"{sums}.rf"), at=f"{sums}.rf", scope="register", vector=lanes)
-        s.vectorize(few).vectorize(f"{sums}.j")
-
-
-def _start(s: Schedule, p: Mapping[str, Any], stage: str, batch: Sequence[str]) -> None:
-    """The kernel that starts results from 0."""
-    first = s.decompose_reduction(stage, f"{stage}.{(*batch, 'i')[0]}").name
-    j, few = s.split(f"{first}.j", [None, _lanes(p)])
-    each = s.fuse(*(f"{first}.{x}" for x in batch), f"{first}.i", j, name="each")
-    block, thread = s.split(each, [None, ADDERS])
     s.bind(block, "block.x").bind(thread, "thread.x")
-    if _lanes(p) > 1:
-        s.vectorize(few)
-
-
-def _lanes(p: Mapping[str, Any]) -> int:
-    """Neighbours of a row that a thread takes: four, or as many as rows are made of."""
-    return next(n for n in (4, 2, 1) if p["n"] % n == 0)
-
-
-def plain_sums(p: Mapping[str, Any]) -> bool:
-    """Whether the result is the sums themselves, to which blocks can add."""
-    done = any(p[x] for x in ("bias", "act", "alpha", "beta"))
-    return not done and p["dtype"] in ("float32", "int32", "int8", "uint8")
+    return thread, few, lanes
 
 
 def part_length(k: int, splits: int, step: int) -> int:
     """Terms of each part of a reduction but the last."""
     return -(-k // (splits * step)) * step
-
-
-def in_parts(c: Config, p: Mapping[str, Any], step: int, tiles: int, target: Target) -> bool:
-    """Whether parts are as many as are asked for, with enough terms each, and no more blocks than run at once."""
-    if c["splits"] == 1:
-        return not c["atomic"]
-    if c["atomic"] and not plain_sums(p):
-        return False
-    k, tiles = p["k"], tiles * p["batch"]
-    length = part_length(k, c["splits"], step)
-    whole = -(-k // length) == c["splits"] and length >= max(TERMS, 4 * step)
-    return bool(whole and tiles * c["splits"] <= 2 * multiprocessors(target))
-
-
-def parts(
-    p: Mapping[str, Any], default: Config, fits: Callable[[Config], bool], expected: Callable[[Config], float] | None
-) -> int:
-    """Parts to start with: those of the least expected time, where that is worth a second kernel.
-
-    Where rows and columns are no fewer than terms, smaller tiles would fill the device as well.
-    """
-    if expected is None or p["k"] <= max(p["m"], p["n"]):
-        return 1
-    times = {n: expected(c) for n in SPLITS if fits(c := {**default, "splits": n})}
-    best = min(times, key=lambda n: times[n])
-    return best if times[best] < WORTH * times[1] else 1

@@ -1,175 +1,442 @@
-"""The CPU schedules of matmul's definition (``gemm_spaces``: where to start).
+"""The CPU schedules of matmul's definition, and where to start.
 
 All keep a register tile of a few rows by some vectors of columns: per step of the reduction one broadcast a row, one
 load a vector and a multiply-add for each pair. They differ in how the operands get there:
 
 column: the whole reduction in registers; b in panels that are packed inside the block, by a kernel of its own, or once
 strip:  the reduction in pieces and the sums of a strip of columns in block memory, so that b is read in long runs that
+        are packed per tile of columns, by a kernel of its own, once, or (small m) not at all
+dot:    vectors along the reduction, for b stored (n, k): dot products of whole rows, b as it is
+
+What to start with comes from a small model of a core and of how blocks are dealt to cores; measuring decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
 
-from tensorir import nn
-from tensorir.expr.tensor import Tensor
-from tensorir.ops.common import Config, accumulator, out_stage, result_type, unroll_by, vector_lanes
+from tensorir.api.workload import Template
+from tensorir.ops.common import out_stage, unroll_by
+from tensorir.ops.model import BLOCK_BYTES, CpuTile, balance, crowding, in_balanced_tiles
+from tensorir.ops.problems import Gemm
+from tensorir.ops.tiles import Config, Knob, Knobs, Rule
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
 
-if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
+LATENCY = 5.5
+"""Cycles between dependent multiply-adds, with what a compiler's order adds."""
+CACHE_WAY = 16 * 1024
+"""A pitch of a multiple of this many bytes leads to the same few sets of the second-level cache."""
+STREAM = 16.0
+"""Bytes a cycle that come from far away."""
+L3_PART = 8 << 20
+"""Bytes that one block after another can read again from the last cache."""
+LAUNCH = 20_000.0
+"""Cycles of one more kernel."""
+SMALL = 96
+"""Rows up to which the sums of a strip of columns fit next to what the block reads of b."""
+STEP = 16
+"""Rows that no kernel shares out to two groups: those of one product of tensor cores."""
+FEW = 12
+"""Rows up to which reading b in place costs less than packing it."""
 
-Given = Mapping[str, Any]
-Shape = Mapping[str, Any]
 
-
-def epilogue(given: Given, shape: Shape, c: Tensor) -> Tensor:
-    """``act(alpha c + beta d + bias)`` in the type of the operands, integers in that of the sums."""
-    converts = accumulator(shape["dtype"]) == "float32"
-    out = nn.bias_act(c, given["bias"], shape["act"], axis=c.ndim - 1, alpha=given["alpha"], d=given["d"],
-                      beta=given["beta"], name="epilogue" if converts else "out")  # fmt: skip
-    return nn.convert(out, result_type(shape["dtype"]), name="out") if converts else out
-
-
-def cpu_column(s: Schedule, c: Config, shape: Shape) -> Schedule:
-    """c: ``panels`` and ``rows`` (0: all) of a block, register tile ``tile`` x ``vectors``, ``pack`` b in each block or
-    in a kernel, ``pack_a`` first, ``unroll_k``
+class RegisterTile(CpuTile[Gemm]):
+    """``rows`` (0: all) of a block in register tiles of ``tile`` rows; ``pack_a``: rows of a are packed first, in the
+    type of the sums; ``unroll_k``: steps of the reduction that are written out.
     """
-    lanes, z = vector_lanes(shape), _z(shape)
-    width = lanes * c["vectors"]
-    _pack(s, shape, ({"a": "i, k"} if c["pack_a"] else {}) | {"b": f"jo = j/{width}, k, ji = j%{width}"})
-    out = out_stage(s, "c")
-    jb, jp, jh, jl = s.split(f"{out}.j", [None, c["panels"], c["vectors"], lanes])
-    ib, i = _row_blocks(s, f"{out}.i", c["rows"])
-    i0, i1 = s.split(i, [None, c["tile"]], tail="balanced")
-    s.reorder(*(f"{out}.{v}" for v in z), jb, *ib, jp, i0, i1, jh, jl)
-    _bind(s, out, z, jb, ib)
-    s.compute_at("c", i0)
-    register_tile(s, "c", "k", z, lanes, c["unroll_k"])
-    s.unroll(i1).unroll(jh).vectorize(jl)
-    _pack_b(s, c, shape, ib[0] if ib else jb)
-    _pack_a(s, c, shape)
-    return s
+
+    rows, tile, pack_a, unroll_k = Knob[int](), Knob[int](), Knob[int](), Knob[int]()
+
+    @property
+    def high(self) -> int:
+        """Rows of a block."""
+        return self.rows or self.p.m
+
+    @property
+    @abstractmethod
+    def wide(self) -> int:
+        """Columns of a block."""
+
+    @classmethod
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
+        m, whole = p.m, p.wide is None
+        large = not whole or m * p.k * p.sum_bytes > 1 << 20
+        parts = {-(-m // d) for d in (2, 4, 8)} | {64, 128, 256, 512, 1024}
+        return dict(
+            rows=[0, *sorted(r for r in parts if 1 < r < m)],
+            tile=[6, 4, 5, 3, 2, 1, 8, 12] if p.registers < 32 else [14, 12, 8, 6, 4, 3, 2, 1, 10, 7, 5, 20, 28],
+            vectors=[2, 3, 4, 1, 6, 8],
+            pack_a=[0] if whole and not p.ta else [1, 0] if large and m > FEW else [0, 1],
+            unroll_k=[4, 1, 2, 8],
+        )
+
+    def makespan(self) -> float:
+        """Equal blocks that the busiest core runs; a few more of them give the other jobs of a machine room to move."""
+        blocks = self.p.batch * -(-self.p.n // self.wide) * -(-self.p.m // self.high)
+        return blocks / balance(blocks) * (1.02 if blocks < 4 else 1.0)
+
+    def walk(self, s: Schedule, k: str, a: str, b: str = "") -> None:
+        """Walk the reduction by ``k``, and copies of packed operands by axes of their own, in the type of the sums."""
+        z = self.p.lead
+        reads = {name: z + axes for name, axes in (("a", a if self.pack_a else ""), ("b", b)) if axes}
+        s.reindex("c", f"{z}i, j | k -> {z}i, j, {k}", reads=reads, dtype=self.p.wide)
+
+    def row_blocks(self, s: Schedule, out: str) -> tuple[list[str], str]:
+        """The block loop over rows, if there is one, and the loop inside; the last block is moved back."""
+        if not self.rows:
+            return [], f"{out}.i"
+        block, inside = s.split(f"{out}.i", [None, self.rows], tail="shift")
+        return [block], inside
+
+    def bind(self, s: Schedule, out: str, jb: str, ib: Sequence[str], inner: Sequence[str]) -> None:
+        """Order the loops of what writes results, and give blocks to cores."""
+        batch = [f"{out}.{v}" for v in self.p.axes]
+        s.reorder(*batch, jb, *ib, *inner).bind(jb, "block.x")
+        for loop, axis in (*((b, "block.y") for b in ib), *((b, "block.z") for b in batch)):
+            s.bind(loop, axis)
+
+    def rows_packed(self, s: Schedule) -> Schedule:
+        """Rows of a in the type of the sums, by a kernel of their own."""
+        if not self.pack_a:
+            return s
+        block, inside = s.split("a_packed.i", [None, 8])
+        if self.p.ta:
+            s.reorder("a_packed.k", inside)
+        else:
+            _, lane = s.split("a_packed.k", [None, self.p.vector_lanes])
+            s.vectorize(lane)
+        s.bind(block, "block.x")
+        for v in self.p.axes:
+            s.bind(f"a_packed.{v}", "block.z")
+        return s
 
 
-def cpu_strip(s: Schedule, c: Config, shape: Shape) -> Schedule:
-    """c: ``columns`` and ``rows`` (0: all) of a block, ``depth`` of a piece of k, register tile ``tile`` x ``vectors``,
-    ``pack`` b nowhere, per tile of columns ("panel") or in a kernel, ``pack_a`` first, ``unroll_k``
+class PanelTile(RegisterTile):
+    """Register tiles of ``vectors`` columns side by side; ``pack``: where panels of b are packed."""
+
+    vectors, pack = Knob[int](), Knob[str]()
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return self.vectors * self.p.vector_lanes
+
+    def panel_cycles(self) -> float:
+        """Cycles per step of the reduction for all rows of a panel of a block."""
+        return panel_cycles(self.p, self.high, self.tile, self.vectors)
+
+    @property
+    def chains(self) -> int:
+        """Sums that a core adds to one after another, as far as there are so many."""
+        p = self.p
+        return min(6, p.m * -(-p.n // p.vector_lanes), (p.registers + 2) // 3) if p.m >= 4 else 1
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        # the sums, one operand's part and an element of the other fill the registers and no more
+        "registers": lambda t: t.tile * t.vectors + min(t.tile, t.vectors) < t.p.registers,
+        "busy": lambda t: t.tile * t.vectors >= t.chains,
+        "sensible": lambda t: t.tile <= t.high and t.p.vector_lanes * (t.vectors - 1) < t.p.n,
+    }
+
+    def panels_packed(self, s: Schedule, block: str) -> None:
+        """Panels of b in the memory of each block, by a kernel of their own, or by one that runs once."""
+        if self.pack in ("block", "panel"):
+            s.set_scope("b_packed", "shared").compute_at("b_packed", block)
+        else:
+            s.bind("b_packed.jo", "block.x")
+            for v in self.p.axes:
+                s.bind(f"b_packed.{v}", "block.z")
+            if self.p.prepack:
+                s.run_once("b_packed")
+        half, lane = s.split("b_packed.ji", [None, self.p.vector_lanes])
+        s.unroll(half).vectorize(lane)
+
+
+class ColumnTile(PanelTile):
+    """``panels`` of a block, which are packed there or by a kernel."""
+
+    panels = Knob[int]()
+
+    @property
+    def wide(self) -> int:
+        return self.panels * self.width
+
+    def schedule(self, s: Schedule) -> Schedule:
+        self.walk(s, "k", a="i, k", b=f"jo = j/{self.width}, k, ji = j%{self.width}")
+        out = out_stage(s, "c")
+        jb, jp, jh, jl = s.split(f"{out}.j", [None, self.panels, self.vectors, self.p.vector_lanes])
+        ib, i = self.row_blocks(s, out)
+        i0, i1 = s.split(i, [None, self.tile], tail="balanced")
+        self.bind(s, out, jb, ib, [jp, i0, i1, jh, jl])
+        s.compute_at("c", i0)
+        register_tile(s, "c", self.p, self.unroll_k)
+        s.unroll(i1).unroll(jh).vectorize(jl)
+        self.panels_packed(s, ib[0] if ib else jb)
+        return self.rows_packed(s)
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **PanelTile.rules,
+        "columns": lambda t: t.panels == 1 or t.wide < t.p.n + t.width,
+        "fits": lambda t: t.pack != "block" or t.p.sum_bytes * t.wide * t.p.k <= BLOCK_BYTES,
+    }
+
+    @classmethod
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
+        pack = ["kernel"] if p.prepack else ["block", "kernel"]
+        return {"panels": [1, 2, 4, 8, 16], **super().knobs(p, target), "pack": pack}
+
+    @classmethod
+    def tried(cls, p: Gemm, knobs: Knobs) -> Iterable[Knobs]:
+        judged = {name: knobs[name] for name in ("panels", "rows", "pack")}
+        return [{**judged, "tile": [tile], "vectors": [vectors]} for tile, vectors in _tiles(p)]
+
+    def cost(self) -> float:
+        p, wide = self.p, self.wide
+        packing = p.k * (1.2 if p.tb else 0.35)
+        cycles = self.panels * self.panel_cycles() * p.k + p.sum_bytes * wide * p.k / STREAM + 20.0
+        if self.high * p.k * p.sum_bytes > L3_PART:
+            cycles *= 1.05
+        if self.pack == "block":
+            return (cycles + packing * wide) * self.makespan()
+        ahead = 0.0 if p.prepack else (packing + 0.35 * p.k) * p.n * p.batch + LAUNCH
+        return cycles * self.makespan() + ahead
+
+
+class StripTile(PanelTile):
+    """``columns`` of a block and ``depth`` of a piece of k; ``pack`` b nowhere, per tile of columns ("panel") or by a
+    kernel.
     """
-    lanes, z, depth = vector_lanes(shape), _z(shape), c["depth"]
-    width = lanes * c["vectors"]
-    packed = {"a": "i, k = (q, k)"} if c["pack_a"] else {}
-    packed |= {} if c["pack"] == "none" else {"b": f"q, jo = j/{width}, k, ji = j%{width}"}
-    _pack(s, shape, packed, f"q = k/{depth}, k = k%{depth}")
-    s.rfactor("c", "c.q")
-    out = out_stage(s, "c", "shared")
-    if out != "c.out":  # an epilogue
-        s.set_scope("c", "shared")
-    jb, j = s.split(f"{out}.j", [None, c["columns"]], tail="shift" if c["pack"] == "none" else "guard")
-    jv, jl = s.split(j, [None, lanes])
-    ib, i = _row_blocks(s, f"{out}.i", c["rows"])
-    s.reorder(*(f"{out}.{v}" for v in z), jb, *ib, i, jv, jl)
-    _bind(s, out, z, jb, ib)
-    s.vectorize(jl)
-    s.compute_at("c", ib[0] if ib else jb)
-    if shape["k"] % depth and shape["k"] > depth and not c["pack_a"]:
-        s.partition("c.rf", [shape["k"] // depth])
-    jt, jh, jl = s.split("c.j", [None, c["vectors"], lanes])
-    i0, i1 = s.split("c.i", [None, c["tile"]], tail="balanced")
-    s.reorder(*(f"c.{v}" for v in z), "c.rf", jt, i0, i1, jh, jl)
-    s.compute_at("c.rf", i0)
-    register_tile(s, "c.rf", "k", z, lanes, c["unroll_k"])
-    s.unroll(i1).unroll(jh).vectorize(jl)
-    if c["pack"] != "none":
-        _pack_b(s, c, shape, jt)
-    _pack_a(s, c, shape)
-    return s
+
+    columns, depth = Knob[int](), Knob[int]()
+
+    @property
+    def wide(self) -> int:
+        return self.columns
+
+    def schedule(self, s: Schedule) -> Schedule:
+        p, depth, packs = self.p, self.depth, self.pack != "none"
+        b = f"q, jo = j/{self.width}, k, ji = j%{self.width}" if packs else ""
+        self.walk(s, f"q = k/{depth}, k = k%{depth}", a="i, k = (q, k)", b=b)
+        s.rfactor("c", "c.q")
+        out = out_stage(s, "c", "shared")
+        if out != "c.out":  # an epilogue
+            s.set_scope("c", "shared")
+        jb, j = s.split(f"{out}.j", [None, self.columns], tail="guard" if packs else "shift")
+        jv, jl = s.split(j, [None, p.vector_lanes])
+        ib, i = self.row_blocks(s, out)
+        self.bind(s, out, jb, ib, [i, jv, jl])
+        s.vectorize(jl)
+        s.compute_at("c", ib[0] if ib else jb)
+        if p.k % depth and p.k > depth and not self.pack_a:
+            s.partition("c.rf", [p.k // depth])
+        jt, jh, jl = s.split("c.j", [None, self.vectors, p.vector_lanes])
+        i0, i1 = s.split("c.i", [None, self.tile], tail="balanced")
+        s.reorder(*(f"c.{v}" for v in p.axes), "c.rf", jt, i0, i1, jh, jl)
+        s.compute_at("c.rf", i0)
+        register_tile(s, "c.rf", p, self.unroll_k)
+        s.unroll(i1).unroll(jh).vectorize(jl)
+        if packs:
+            self.panels_packed(s, jt)
+        return self.rows_packed(s)
+
+    @property
+    def block_bytes(self) -> int:
+        """What a block holds: its sums, and the panel that it packs."""
+        panel = self.depth * self.width if self.pack == "panel" else 0
+        return self.p.sum_bytes * (self.high * self.columns + panel)
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **PanelTile.rules,
+        "columns": lambda t: t.columns % t.width == 0 and (t.pack != "none" or t.columns <= t.p.n),
+        "fits": lambda t: t.block_bytes <= BLOCK_BYTES,
+        "unrolled": lambda t: t.unroll_k <= t.depth,
+    }
+
+    @classmethod
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
+        pack = ["kernel", "none"] if p.prepack else ["panel", "none", "kernel"]
+        return {
+            "columns": _strips(p.n, p.vector_lanes),
+            "depth": list(dict.fromkeys(_divisor_near(p.k, d) for d in (256, 128, 64, 16, 8))),
+            **super().knobs(p, target),
+            "pack": [x for x in pack if x != "none" or not p.tb],
+        }
+
+    @classmethod
+    def tried(cls, p: Gemm, knobs: Knobs) -> Iterable[Knobs]:
+        in_place, one = reads_in_place(p), p.m == 1
+        depth = _divisor_near(p.k, (8 if one else 64) if in_place else 256)
+        # wider tiles pay in place only, and not where all rows of b start in the same few sets of the caches; a single
+        # row has two sums, so that many rows of b are read side by side
+        narrow = one or not in_place or p.n * p.sum_bytes % CACHE_WAY == 0
+        line = max(1, 64 // p.vector_bytes)
+        tiles = [tile for tile in _tiles(p) if tile[1] <= line or not narrow]
+        judged: Knobs = dict(
+            columns=knobs["columns"],
+            rows=knobs["rows"] if p.m > SMALL else [0],
+            depth=[depth],
+            pack=["none"] if in_place else knobs["pack"][:1],
+            unroll_k=[u for u in ((8, 4, 1) if one else (4, 1)) if u <= depth][:1],
+        )
+        return [{**judged, "tile": [rows], "vectors": [v]} for rows, v in [*tiles, *([(1, line)] if one else [])]]
+
+    def cost(self) -> float:
+        panels = self.columns // self.width
+        cycles = panels * self.panel_cycles() * (1 + (40 if reads_in_place(self.p) else 10) / self.columns)
+        crowded = 1.1 if self.block_bytes > BLOCK_BYTES // 3 else 1.0  # what is read of b is there too
+        return cycles * crowded * self.makespan()
 
 
-def cpu_dot(s: Schedule, c: Config, shape: Shape) -> Schedule:
-    """c: ``columns`` and ``rows`` (0: all) of a block, register tile of ``tile`` x ``outputs`` vectors of partial sums,
-    ``pack_a`` first, ``unroll_k``
+class DotTile(RegisterTile):
+    """``columns`` of a block, register tiles of ``tile`` x ``outputs`` vectors of partial sums."""
+
+    columns, outputs = Knob[int](), Knob[int]()
+
+    @property
+    def wide(self) -> int:
+        return self.columns
+
+    def schedule(self, s: Schedule) -> Schedule:
+        p, lanes = self.p, self.p.vector_lanes
+        self.walk(s, f"k = k/{lanes}, l = k%{lanes}", a="i, k = (k, l)")
+        s.rfactor("c", "c.l")
+        out = out_stage(s, "c")
+        jb, j = s.split(f"{out}.j", [None, self.columns], tail="shift")
+        j0, j1 = s.split(j, [None, self.outputs], tail="balanced")
+        ib, i = self.row_blocks(s, out)
+        i0, i1 = s.split(i, [None, self.tile], tail="balanced")
+        self.bind(s, out, jb, ib, [j0, i0, i1, j1])
+        s.compute_at("c", i0)
+        s.compute_at("c.rf", i0)
+        s.reorder(*(f"c.rf.{v}" for v in p.axes), "c.rf.k", "c.rf.i", "c.rf.j", "c.rf.rf")
+        s.unroll("c.rf.i").unroll("c.rf.j").vectorize("c.rf.rf")
+        if p.k % lanes and p.k > lanes and not self.pack_a:
+            s.partition("c.rf.k", [p.k // lanes])
+        unroll_by(s, "c.rf.k", self.unroll_k)
+        s.unroll("c.i").unroll("c.j").unroll("c.rf").unroll(i1).unroll(j1)
+        return self.rows_packed(s)
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "registers": lambda t: t.outputs * (t.tile + (t.tile > 1)) < t.p.registers,
+        "sensible": lambda t: t.tile <= t.high and t.outputs <= t.columns,
+    }
+
+    @classmethod
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
+        shared = {name: values for name, values in super().knobs(p, target).items() if name != "vectors"}
+        return {
+            "columns": _strips(p.n, 1, (16, 32, 48, 64, 96, 128, 256)),
+            "outputs": [3, 4, 8, 2, 6, 1, 12],
+            **shared,
+        }
+
+    @classmethod
+    def tried(cls, p: Gemm, knobs: Knobs) -> Iterable[Knobs]:
+        pairs = [(4, 3), (2, 4), (1, 8), (3, 3), (2, 2), (1, 4), (1, 2), (1, 1)]
+        judged: Knobs = dict(columns=knobs["columns"], unroll_k=[1])
+        return [{**judged, "tile": [rows], "outputs": [outputs]} for rows, outputs in pairs]
+
+    def cost(self) -> float:
+        steps = -(-self.p.k // self.p.vector_lanes)
+        each = panel_cycles(self.p, self.high, self.tile, self.outputs)
+        return (-(-self.columns // self.outputs) * each * steps + 100.0) * self.makespan()
+
+
+class RowsTile(CpuTile[Gemm]):
+    """Of a product in groups, a block computes ``rows`` rows, in register tiles of ``tile`` x ``vectors``; b is read
+    where it is stored.
     """
-    z, lanes = _z(shape), vector_lanes(shape)
-    _pack(s, shape, {"a": "i, k = (k, l)"} if c["pack_a"] else {}, f"k = k/{lanes}, l = k%{lanes}")
-    s.rfactor("c", "c.l")
-    out = out_stage(s, "c")
-    jb, j = s.split(f"{out}.j", [None, c["columns"]], tail="shift")
-    j0, j1 = s.split(j, [None, c["outputs"]], tail="balanced")
-    ib, i = _row_blocks(s, f"{out}.i", c["rows"])
-    i0, i1 = s.split(i, [None, c["tile"]], tail="balanced")
-    s.reorder(*(f"{out}.{v}" for v in z), jb, *ib, j0, i0, i1, j1)
-    _bind(s, out, z, jb, ib)
-    s.compute_at("c", i0)
-    s.compute_at("c.rf", i0)
-    s.reorder(*(f"c.rf.{v}" for v in z), "c.rf.k", "c.rf.i", "c.rf.j", "c.rf.rf")
-    s.unroll("c.rf.i").unroll("c.rf.j").vectorize("c.rf.rf")
-    if shape["k"] % lanes and shape["k"] > lanes and not c["pack_a"]:
-        s.partition("c.rf.k", [shape["k"] // lanes])
-    unroll_by(s, "c.rf.k", c["unroll_k"])
-    s.unroll("c.i").unroll("c.j").unroll("c.rf").unroll(i1).unroll(j1)
-    _pack_a(s, c, shape)
-    return s
+
+    rows, tile, vectors = Knob(STEP, 32, 64, 128), Knob(4, 8, 2, 1), Knob(2, 1, 3, 4)
+
+    def schedule(self, s: Schedule) -> Schedule:
+        out = out_stage(s, "c")
+        ib, i, i1 = s.split(f"{out}.i", [None, self.rows // self.tile, self.tile])
+        j, jh, jl = s.split(f"{out}.j", [None, self.vectors, self.p.vector_lanes])
+        s.reorder(ib, j, i, i1, jh, jl).bind(ib, "block.x")
+        s.compute_at("c", i)
+        s.compute_inline("b_block")
+        register_tile(s, "c", self.p, 1)
+        return s.unroll(i1).unroll(jh).vectorize(jl)
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "registers": lambda t: (t.tile + 1) * t.vectors * t.p.product_room < t.p.registers
+    }
+
+    @classmethod
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
+        every = super().knobs(p, target)
+        return {**every, "rows": [r for r in every["rows"] if p.align % r == 0]}
+
+    @classmethod
+    def start(cls, p: Gemm, target: Target) -> Config:
+        return dict(rows=STEP, tile=4, vectors=2 if p.product_room == 1 else 1)
 
 
-def _pack(s: Schedule, shape: Shape, packed: Mapping[str, str], k: str = "k") -> None:
-    """Walk the reduction by ``k``, and copies of operands in the type of the sums, ``packed`` as name -> axes."""
-    lead = "z, " if _z(shape) else ""
-    view = f"{lead}i, j | k -> {lead}i, j, {k}"
-    s.reindex("c", view, reads={x: lead + axes for x, axes in packed.items()}, dtype=accumulator(shape["dtype"]))
+TEMPLATES: Mapping[str, type[RegisterTile]] = {"cpu_column": ColumnTile, "cpu_strip": StripTile, "cpu_dot": DotTile}
 
 
-def _z(shape: Shape) -> tuple[str, ...]:
-    return ("z",) if shape["batch"] > 1 else ()
+def cpu_templates(p: Gemm) -> dict[str, Template]:
+    """The algorithms, the one that promises most for the problem first."""
+    order = ["cpu_column", "cpu_strip"]
+    if not p.prepack and not p.tb and (p.m <= FEW or (p.m <= SMALL and p.n * p.k >= 1 << 20)):
+        order.reverse()
+    if p.tb:
+        order.insert(0 if p.m <= SMALL // 3 and not p.prepack else len(order), "cpu_dot")
+    return {name: TEMPLATES[name].template(p) for name in order}
 
 
-def _row_blocks(s: Schedule, i: str, rows: int) -> tuple[list[Any], Any]:
-    """The block loop over rows, if there is one, and the loop inside; the last block is moved back."""
-    if not rows:
-        return [], i
-    ib, inside = s.split(i, [None, rows], tail="shift")
-    return [ib], inside
-
-
-def _bind(s: Schedule, out: str, z: Sequence[str], jb: Any, ib: Sequence[Any]) -> None:
-    s.bind(jb, "block.x")
-    for loop, axis in (*((b, "block.y") for b in ib), *((f"{out}.{v}", "block.z") for v in z)):
-        s.bind(loop, axis)
-
-
-def register_tile(s: Schedule, stage: str, k: str, z: Sequence[str], lanes: int, unroll: int) -> None:
+def register_tile(s: Schedule, stage: str, p: Gemm, unroll: int) -> None:
     """A register tile with the reduction outside, rows and vectors written out."""
-    half, lane = s.split(f"{stage}.j", [None, lanes])
-    s.reorder(*(f"{stage}.{v}" for v in z), f"{stage}.{k}", f"{stage}.i", half, lane)
+    half, lane = s.split(f"{stage}.j", [None, p.vector_lanes])
+    s.reorder(*(f"{stage}.{v}" for v in p.axes), f"{stage}.k", f"{stage}.i", half, lane)
     s.unroll(f"{stage}.i").unroll(half).vectorize(lane)
-    unroll_by(s, f"{stage}.{k}", unroll)
+    unroll_by(s, f"{stage}.k", unroll)
 
 
-def _pack_b(s: Schedule, c: Config, shape: Shape, block: Any) -> None:
-    """Panels in the memory of each block, by a kernel of their own, or by one that runs once."""
-    if c["pack"] in ("block", "panel"):
-        s.set_scope("b_packed", "shared")
-        s.compute_at("b_packed", block)
-    else:
-        s.bind("b_packed.jo", "block.x")
-        for v in _z(shape):
-            s.bind(f"b_packed.{v}", "block.z")
-        if shape["prepack"]:
-            s.run_once("b_packed")
-    half, lane = s.split("b_packed.ji", [None, vector_lanes(shape)])
-    s.unroll(half).vectorize(lane)
+def reads_in_place(p: Gemm) -> bool:
+    """Whether reading b in place costs less than packing it."""
+    return p.m <= FEW and not p.tb and p.n >= p.vector_lanes and not p.prepack
 
 
-def _pack_a(s: Schedule, c: Config, shape: Shape) -> None:
-    """Rows of a in the type of the sums, by a kernel of their own."""
-    if not c["pack_a"]:
-        return
-    block, inside = s.split("a_packed.i", [None, 8])
-    if shape["ta"]:
-        s.reorder("a_packed.k", inside)
-    else:
-        _, lane = s.split("a_packed.k", [None, vector_lanes(shape)])
-        s.vectorize(lane)
-    s.bind(block, "block.x")
-    for v in _z(shape):
-        s.bind(f"a_packed.{v}", "block.z")
+def panel_cycles(shape: Gemm, rows: int, tile: int, vectors: int) -> float:
+    """Cycles per step of the reduction for all rows of a panel of so many vectors, in balanced tiles.
+
+    A core multiplies and adds 64 bytes a cycle, each sum ready after four cycles and a bit, and loads two operands a
+    cycle; vectors cost more than elements to bring near.
+    """
+    rate = 64 / shape.vector_bytes
+    pitch = 0 if shape.ta else shape.k * shape.sum_bytes
+
+    def step(high: int) -> float:
+        busy = max(high * vectors / rate, (high + vectors) / 2, LATENCY) * crowding(high, pitch)
+        return float(busy + 0.03 * high + 0.08 * vectors)
+
+    return in_balanced_tiles(rows, tile, step)
+
+
+def _tiles(shape: Gemm) -> list[tuple[int, int]]:
+    """Register tiles (rows, vectors) to start from."""
+    found = [(6, 2), (4, 3), (3, 4), (2, 6), (1, 8), (4, 2), (3, 3), (2, 4), (1, 4)]
+    found += [(rows, 1) for rows in (8, 6, 4, 3, 2, 1)]
+    if shape.registers >= 32:
+        found = [(14, 2), (12, 2), (8, 3), (6, 4), (10, 2), (28, 1), (20, 1), (14, 1), (12, 1), *found]
+    most = shape.registers // shape.product_room
+    return [p for p in found if p[0] <= shape.m and p[0] * p[1] <= most]
+
+
+def _strips(n: int, lanes: int, wanted: Sequence[int] = ()) -> list[int]:
+    """Widths of strips of n columns in whole vectors: parts of n, and round numbers."""
+    sizes = wanted or [lanes * v for v in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)]
+    parts = {-(-n // (d * lanes)) * lanes for d in (1, 2, 4, 6, 8)}
+    limit = max(2048, *sizes)
+    return sorted({v for v in (*sizes, *parts) if v <= limit and v < n + 6 * lanes})
+
+
+def _divisor_near(k: int, wanted: int) -> int:
+    """A divisor of k from 3/4 to 3/2 of ``wanted``; without one the length of balanced pieces of about that size."""
+    near = [d for d in range(max(1, 3 * wanted // 4), 3 * wanted // 2 + 1) if k % d == 0]
+    return min(near, key=lambda d: abs(d - wanted)) if near else -(-k // max(1, round(k / wanted)))

@@ -1,106 +1,225 @@
-"""matmul on GPUs: shared tiles and register tiles on any, and the templates for CUDA (``gemm_warp``: warp tiles,
-``gemm_tensor``, ``gemm_hopper``: on tensor cores).
+"""matmul on GPUs in threads: shared tiles and register tiles on any, warp tiles for CUDA; and the table of all engines
+(``gemm_tensor``, ``gemm_hopper``: on tensor cores).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import ClassVar
 
 from tensorir.api.workload import Template
-from tensorir.ops.blocks import bind_grid, element_bytes, has_room, start
-from tensorir.ops.common import Config, out_stage
-from tensorir.ops.gemm_blocks import first_of_one_group, in_groups, join_operands, of_one_group, operands
-from tensorir.ops.gemm_hopper import gpu_hopper, hopper_block, hopper_space, warpgroups
-from tensorir.ops.gemm_tensor import gpu_tensor, least_target, multiplication, tensor_block, tensor_space
-from tensorir.ops.gemm_warp import DTYPES as THREADED
-from tensorir.ops.gemm_warp import gpu_warp, warp_block, warp_space
-from tensorir.ops.gemm_waves import in_two
+from tensorir.ops.blocks import bind_grid, has_room, start
+from tensorir.ops.common import written_by
+from tensorir.ops.gemm_blocks import ORDER, Blocks, Engine, Operands, Sums, each_product, inline
+from tensorir.ops.gemm_hopper import HopperTile
+from tensorir.ops.gemm_tensor import TensorTile, multiplication
+from tensorir.ops.problems import Gemm
+from tensorir.ops.tiles import Config, Knob, Knobs, Rule
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+from tensorir.tune.gpu_model import Product, Tiles
 
-if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
-    from tensorir.target import Target
-    from tensorir.tune.space import Space
+DTYPES = ("float32", "int32")
+QUAD = 4
+"""Neighbours that one access of 16 bytes brings."""
 
 
-def gpu_templates(shape: Mapping[str, Any]) -> dict[str, Template]:
+class SharedTile(Engine):
+    """Both operands staged in shared memory per ``bk``, register tiles read from there in vectors of four.
+
+    ``ti`` x ``tj`` threads of a block make ``ri`` x ``rj`` elements each; ``vector``: what copies take at once;
+    ``fragments``: what a step reads is in registers first; ``depth`` of the pipeline
+    """
+
+    ti, tj, ri, rj = Knob(16, 8, 32, 4), Knob(16, 8, 32), Knob(8, 4, 2, 1, 16), Knob(8, 4, 2, 1)
+    bk, vector, fragments, depth = Knob(8, 16, 32), Knob(4, 1), Knob(1, 0), Knob(2, 1)
+
+    @property
+    def high(self) -> int:
+        return self.ti * self.ri
+
+    @property
+    def wide(self) -> int:
+        return self.tj * self.rj
+
+    def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
+        p, acc, out = self.p, of.stage, of.out
+        ib, it, il = s.split(f"{out}.i", [None, self.ti, self.ri])
+        jb, jt, jl = s.split(f"{out}.j", [None, self.tj, self.rj])
+        s.reorder(*of.outer, ib, jb, it, jt, il, jl)
+        bind_grid(s, of.outer, [ib], [jb])
+        s.bind(it, "thread.y").bind(jt, "thread.x")
+        s.compute_at(acc, jt)
+        ko, ki = s.split(f"{acc}.k", [None, self.bk])
+        s.reorder(*of.own, ko, ki, f"{acc}.i", f"{acc}.j")
+        copies = []
+        for operand, axis, along_k, each, threads, extent in (
+            ("a", "i", not p.ta, self.ri, self.ti, p.m),
+            ("b", "j", p.tb, self.rj, self.tj, p.n),
+        ):
+            name, z = given[operand][:2]
+            row, whole = (self.bk, p.k) if along_k else (threads * each, extent)
+            order = f"{axis}, k" if along_k else f"k, {axis}"
+            layout = f"{z}{order} -> {z}k, {_quads(axis, each, threads, self.bk, along_k)}"
+            s.stage_in(name, at=ko, scope="shared", vector=_vector(row, whole, self.vector), layout=layout)
+            copies.append((f"{name}_shared", given[operand].dims + (not along_k), each))
+        inline(s, given)
+        for copy, dim, each in copies if self.fragments else ():
+            fragment = s.stage_in(copy, at=ki, scope="register").name
+            if each % 4 == 0:  # four neighbours of a tile are contiguous, whichever axis comes last
+                _, four = s.split(f"{fragment}.ax{dim}", [None, 4])
+                own = [x for x in s.loops(fragment) if str(x).startswith(f"{fragment}.") and x != four]
+                s.reorder(*own, four).vectorize(four)
+        s.unroll(f"{acc}.i").unroll(f"{acc}.j").unroll(ki)
+        if self.rj % 4 == 0:
+            tile, lane = s.split(jl, [None, 4])
+            s.unroll(tile).vectorize(lane)
+        s.unroll(il)
+        return s.pipeline(ko, self.depth) if self.depth > 1 else s
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "threads": lambda t: t.ti * t.tj in (64, 128, 256),
+        "shared": Engine.shared,
+        "registers": lambda t: t.ri * t.rj <= 128,
+        "unrolled": lambda t: t.ri * t.rj * t.bk <= 1024,
+        "grid": lambda t: has_room(t.target, t.p.batch, *t.tiles),
+        "one group": Engine.of_one_group,
+    }
+
+    @classmethod
+    def start(cls, p: Gemm, target: Target) -> Config | None:
+        tile, bk = (8, 8) if p.m >= 256 and p.n >= 256 else (4, 16)
+        first = dict(ti=16, tj=16, rj=tile, bk=bk, vector=4, fragments=1, depth=2)
+        starts = [{**first, "ri": n} for n in (8, 4, 2, 1) if n <= tile]
+        wanted = next((c for c in starts if cls(c, p, target).of_one_group()), starts[-1])
+        knobs, where = cls.knobs(p, target), cls.where(p, target)
+        return start(knobs, where, lambda c: cls(c, p, target).operand_bytes, wanted)
+
+
+class WarpTile(Blocks):
+    """Both operands staged in shared memory per ``bk``, k outermost; a warp makes ``li ri`` rows by ``lj rj`` columns.
+
+    Its lanes are a grid of ``li`` x ``lj``, each holds ``ri`` x ``rj`` sums as quads that are apart, so that what a
+    warp reads at once is in different banks and what it writes fills whole sectors (the warp tiles of CUTLASS,
+    "Efficient GEMM in CUDA"). A block has ``wi`` x ``wj`` warps; ``depth`` is that of the pipeline, whose copies are
+    asynchronous with ``in_flight``.
+    """
+
+    li, ri, rj, wi, wj = Knob(8, 4), Knob(8, 4, 16), Knob(8, 4, 16), Knob(2, 4, 1), Knob(4, 2, 1)
+    bk, depth, in_flight = Knob(8, 16, 32), Knob(2, 1, 3, 4), Knob(0, 1)
+    raster, splits, atomic, rest = ORDER
+    scope = "warp"
+
+    @classmethod
+    def needs(cls, p: Gemm) -> str | None:
+        return "sm_70" if p.dtype in DTYPES and multiplication(p) is None else None
+
+    @property
+    def lj(self) -> int:
+        """Columns of the grid of lanes."""
+        return 32 // self.li
+
+    @property
+    def high(self) -> int:
+        return self.wi * self.li * self.ri
+
+    @property
+    def wide(self) -> int:
+        return self.wj * self.lj * self.rj
+
+    def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
+        p, acc, out, li, lj = self.p, of.stage, of.out, self.li, self.lj
+        wm, wn = li * self.ri, lj * self.rj
+        bi, wi, i = s.split(f"{out}.i", [None, self.wi, wm])
+        bj, wj, j = s.split(f"{out}.j", [None, self.wj, wn])
+        s.reorder(*of.outer, bi, bj, wi, wj, i, j)
+        s.bind(wi, "warp.y").bind(wj, "warp.x")
+        self.bind_blocks(s, [*of.outer, bi, bj])
+        sums, lead = written_by(s, acc), of.lead
+        s.compute_at(acc, wj).set_scope(sums, "warp")
+        s.layout(sums, f"{lead}i, j -> i/4%{li}, j/4%{lj} | {lead}i/{QUAD * li}, j/{QUAD * lj}, i%4, j%4")
+        ko, ki = s.split(f"{acc}.k", [None, self.bk])
+        s.reorder(*of.own, ko, ki, f"{acc}.i", f"{acc}.j")
+        for operand, axis, turned, tile, extent in (
+            ("a", "i", not p.ta, self.high, p.m),
+            ("b", "j", p.tb, self.wide, p.n),
+        ):
+            name, z, together, _ = given[operand]
+            row, whole = (self.bk, p.k) if turned else (tile, extent)
+            lanes = next((n for n in (QUAD, 2) if row % n == 0 and (together or whole) % n == 0), None)
+            order = f"{axis}, k" if turned else f"k, {axis}"
+            stored = f"{z}{order} -> {z}k, {self._column(axis, turned)}"
+            copy = s.stage_in(name, at=ko, scope="shared", vector=lanes, layout=stored).name
+            held = f"i/4%{li}, *{lj}" if axis == "i" else f"*{li}, j/4%{lj}"
+            strip = QUAD * (li if axis == "i" else lj)
+            s.stage_in(copy, at=ki, scope="warp", layout=f"{z}{order} -> {held} | {z}k, {axis}/{strip}, {axis}%4")
+        s.unroll(ki)
+        if self.depth > 1:
+            s.pipeline(ko, self.depth, async_=bool(self.in_flight))
+        return inline(s, given)
+
+    def _column(self, axis: str, turned: bool) -> str:
+        """Storage along the axis that is not k: where a warp writes rows along k, 32 vectors of four and then element
+        by element, groups of quads are permuted by bits of k, so that its rows and its pieces of k meet in no bank.
+        """
+        pieces = self.bk // QUAD
+        if not turned or pieces < 2 or 32 // pieces < QUAD:
+            return axis
+        return f"{axis}/4 ^ k/4%{pieces}*{32 // pieces // QUAD}, {axis}%4"
+
+    @staticmethod
+    def modelled(p: Gemm) -> Product:
+        return Product(*each_product(p), "f32", 4, 4, adds=p.beta)
+
+    @property
+    def model(self) -> Tiles:
+        return Tiles("threads", self.high, self.wide, self.bk, self.ri, self.rj, self.depth, bool(self.in_flight),
+                     raster=self.raster, splits=self.splits)  # fmt: skip
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "warps": lambda t: 2 <= t.wi * t.wj <= 8,
+        "shared": Blocks.shared,
+        "registers": lambda t: t.ri * t.rj <= 128,
+        "unrolled": lambda t: t.ri * t.rj * t.bk <= 2048,
+        "sensible": Blocks.sensible,
+        "ahead": Blocks.ahead,
+        **Blocks.rules,
+    }
+
+    @classmethod
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
+        plain = {} if target.has("sm_80") else {"depth": [2, 1], "in_flight": [0]}
+        return {**super().knobs(p, target), **plain}
+
+    @classmethod
+    def starts(cls, p: Gemm, target: Target) -> list[dict[str, int]]:
+        few, least = dict(ri=4, rj=4, wi=1, wj=2, bk=16), min(p.m, p.n)
+        first = dict(li=8, ri=4, rj=4, wi=2, wj=2, bk=16)
+        if least >= 256:
+            first = dict(li=8, ri=8, rj=8, wi=2, wj=4, bk=8)
+        if least >= 1024 and target.sm >= 86:
+            # a multiprocessor issues one instruction for each multiply-add from there on: larger tiles leave more
+            first = dict(li=4, ri=8, rj=16, wi=4, wj=2, bk=8)
+        if p.m <= 32 or p.n <= 32:
+            first = dict(li=8 if p.m > 16 else 4, **few)
+        smaller = dict(li=8, ri=4, rj=8, wi=2, wj=2, bk=16), dict(li=8, **few), dict(li=4, **few)
+        return [{**c, "depth": 2, "in_flight": 0} for c in (first, *smaller)]
+
+
+ENGINES: Mapping[str, type[Engine]] = {
+    "gpu_hopper": HopperTile,
+    "gpu_tensor": TensorTile,
+    "gpu_warp": WarpTile,
+    "gpu_tile": SharedTile,
+}
+"""The engines by their templates' names, the one that a search begins with first."""
+
+
+def gpu_templates(p: Gemm) -> dict[str, Template]:
     """The templates for GPUs: for CUDA on tensor cores where these multiply the operands' type, else in threads; for
     any of them by shared tiles.
     """
-    tiles = Template(lambda s, cfg: gpu_tile(s, cfg, shape), lambda t: _gpu_space(shape, t), kinds=("gpu",))
-    return {**_by_warps(shape), "gpu_tile": tiles}
-
-
-def _by_warps(shape: Mapping[str, Any]) -> dict[str, Template]:
-    """The templates for CUDA."""
-    if multiplication(shape) is not None:
-        cores = Template(
-            lambda s, c: gpu_tensor(in_two(s, c, shape, tensor_block(c)), c, shape),
-            lambda t: tensor_space(shape, t),
-            ("gpu",),
-            needs=least_target(shape),
-        )
-        if warpgroups(shape) is None:
-            return {"gpu_tensor": cores}
-        groups = Template(
-            lambda s, c: gpu_hopper(in_two(s, c, shape, hopper_block(c)), c, shape, s.target),
-            lambda t: hopper_space(shape, t),
-            ("gpu",),
-            needs="sm_90a",
-        )
-        return {"gpu_hopper": groups, "gpu_tensor": cores}
-    if shape["dtype"] in THREADED:
-        tiles = Template(
-            lambda s, c: gpu_warp(in_two(s, c, shape, warp_block(c)), c, shape),
-            lambda t: warp_space(shape, t),
-            ("gpu",),
-            needs="sm_70",
-        )
-        return {"gpu_warp": tiles}
-    return {}
-
-
-def gpu_tile(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
-    """Both operands staged in shared memory per ``bk``, register tiles read from there in vectors of four."""
-    out = out_stage(s, "c")
-    ib, it, il = s.split(f"{out}.i", [None, c["ti"], c["ri"]])
-    jb, jt, jl = s.split(f"{out}.j", [None, c["tj"], c["rj"]])
-    batch = [f"{out}.z"] if p["batch"] > 1 else []
-    s.reorder(*batch, ib, jb, it, jt, il, jl)
-    bind_grid(s, batch, [ib], [jb])
-    s.bind(it, "thread.y").bind(jt, "thread.x")
-    s.compute_at("c", jt)
-    ko, ki = s.split("c.k", [None, c["bk"]])
-    s.reorder(*(["c.z"] if batch else []), ko, ki, "c.i", "c.j")
-    along_k = _vector(c["bk"], p["k"], c["vector"])
-    along_m = _vector(c["ti"] * c["ri"], p["m"], c["vector"])
-    along_n = _vector(c["tj"] * c["rj"], p["n"], c["vector"])
-    rows = _quads("i", c["ri"], c["ti"], c["bk"], not p["ta"])
-    columns = _quads("j", c["rj"], c["tj"], c["bk"], p["tb"])
-    (a, z, _), (b, y, _) = operands(p).values()
-    s.stage_in(a, at=ko, scope="shared", vector=along_m if p["ta"] else along_k,
-               layout=f"{z}k, i -> {z}k, {rows}" if p["ta"] else f"{z}i, k -> {z}k, {rows}")  # fmt: skip
-    s.stage_in(b, at=ko, scope="shared", vector=along_k if p["tb"] else along_n,
-               layout=f"{y}j, k -> {y}k, {columns}" if p["tb"] else f"{y}k, j -> {y}k, {columns}")  # fmt: skip
-    join_operands(s, p)
-    if c["fragments"]:
-        for given, tile, axis in (
-            (operands(p)["a"], c["ri"], 1 if p["ta"] else 0),
-            (operands(p)["b"], c["rj"], 0 if p["tb"] else 1),
-        ):
-            fragment = s.stage_in(f"{given.name}_shared", at=ki, scope="register")
-            if tile % 4 == 0:  # four neighbours of a tile are contiguous, whichever axis comes last
-                _, four = s.split(f"{fragment.name}.ax{axis + given.dims}", [None, 4])
-                own = [x for x in s.loops(fragment.name) if str(x).startswith(f"{fragment.name}.") and x != four]
-                s.reorder(*own, four).vectorize(four)
-    s.unroll("c.i").unroll("c.j").unroll(ki)
-    if c["rj"] % 4 == 0:
-        tile, lane = s.split(jl, [None, 4])
-        s.unroll(tile).vectorize(lane)
-    s.unroll(il)
-    if c["depth"] > 1:
-        s.pipeline(ko, c["depth"])
-    return s
+    return {name: engine.template(p) for name, engine in ENGINES.items() if engine.needs(p) is not None}
 
 
 def _quads(axis: str, tile: int, threads: int, bk: int, along_k: bool) -> str:
@@ -133,48 +252,3 @@ def _vector(tile: int, extent: int, wanted: int) -> int | None:
         if lanes <= wanted and tile % lanes == 0 and extent % lanes == 0:
             return lanes
     return None
-
-
-def _gpu_space(p: Mapping[str, Any], target: Target) -> Space:
-    from tensorir.tune.space import Space
-
-    def threads(c: Mapping[str, Any]) -> bool:
-        return c["ti"] * c["tj"] in (64, 128, 256)
-
-    def tile_bytes(c: Mapping[str, Any]) -> int:
-        return int(element_bytes(p) * c["depth"] * c["bk"] * (c["ti"] * c["ri"] + c["tj"] * c["rj"]))
-
-    def shared(c: Mapping[str, Any]) -> bool:
-        return tile_bytes(c) <= target.shared_optin_bytes
-
-    def registers(c: Mapping[str, Any]) -> bool:
-        return bool(c["ri"] * c["rj"] <= 128)
-
-    def unrolled(c: Mapping[str, Any]) -> bool:
-        return bool(c["ri"] * c["rj"] * c["bk"] <= 1024)
-
-    def grid(c: Mapping[str, Any]) -> bool:
-        rows, columns = -(-p["m"] // (c["ti"] * c["ri"])), -(-p["n"] // (c["tj"] * c["rj"]))
-        return has_room(target, p["batch"], rows, columns)
-
-    where = {"threads": threads, "shared": shared, "registers": registers, "unrolled": unrolled}
-    if p["batch"] * p["m"] * p["n"] > target.max_grid[0]:
-        where["grid"] = grid
-    if in_groups(p):
-        where["groups"] = lambda c: of_one_group(p, c["ti"] * c["ri"])
-    big = p["m"] >= 256 and p["n"] >= 256
-    tile = 8 if big else 4
-    wanted = dict(ti=16, tj=16, ri=tile, rj=tile, bk=8 if big else 16, vector=4, fragments=1, depth=2)
-    smaller = [{**wanted, "ri": n} for n in (8, 4, 2, 1) if n < tile]
-    wanted = dict(first_of_one_group(p, lambda c: c["ti"] * c["ri"], [wanted, *smaller]))
-    knobs = dict(
-        ti=[16, 8, 32, 4],
-        tj=[16, 8, 32],
-        ri=[8, 4, 2, 1, 16],
-        rj=[8, 4, 2, 1],
-        bk=[8, 16, 32],
-        vector=[4, 1],
-        fragments=[1, 0],
-        depth=[2, 1],
-    )
-    return Space(where=where, default=start(knobs, where, tile_bytes, wanted), **knobs)

@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tensorir import nn
-from tensorir.api.workload import Template, Workload
+from tensorir.api.workload import Workload
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_int, plain_ints, wrong
 from tensorir.expr.compute import placeholder
-from tensorir.ir.dtypes import dtype_of, is_float
-from tensorir.ops.common import (
-    Config,
-    accumulator,
-    activate,
-    flags,
-    need_precision,
-    out_dtype,
-    out_stage,
-    positive,
-    product_room,
-    result_type,
-    vector_lanes,
-)
-from tensorir.ops.gemm_blocks import join_operands
-from tensorir.ops.gemm_cpu import register_tile
+from tensorir.ir.dtypes import dtype_of
+from tensorir.ops.common import activate, epilogue, exact, flags, need_precision, out_dtype, positive
+from tensorir.ops.gemm_cpu import STEP, RowsTile
 from tensorir.ops.gemm_gpu import gpu_templates
-from tensorir.ops.model import on_core
 from tensorir.ops.operators import OPERATORS
-
-if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
-    from tensorir.tune.space import Space
+from tensorir.ops.problems import Gemm, accumulator
 
 MOST = 2**31
 """Rows."""
-STEP = 16
-"""Rows that no kernel shares out to two groups: those of one product of tensor cores."""
 
 
 @plain_ints
@@ -61,9 +41,7 @@ def grouped_matmul(m: int = 2048, n: int = 512, k: int = 512, groups: int = 8, a
     flags(params, ("tb",))
     need_precision("grouped-matmul", precision, dtype)
     need_align(align)
-    # what templates of matmul ask for besides
-    shape = {**params, "precision": precision, "batch": 1, "ta": False}
-    shape |= dict(bias=False, alpha=False, beta=False)
+    shape = Gemm(m=m, n=n, k=k, groups=groups, align=align, tb=tb, dtype=dtype, act=act, precision=precision)
     if precision != "fp32":
         params["precision"] = precision
     a = placeholder((m, k), dtype, name="a")
@@ -71,15 +49,9 @@ def grouped_matmul(m: int = 2048, n: int = 512, k: int = 512, groups: int = 8, a
     group = placeholder((-(-m // align),), "int32", name="group")
     wide = accumulator(a.dtype)
     c = nn.grouped_matmul(a, b, group, align=align, tb=tb, accumulate=wide, name="c")
-    out = nn.bias_act(c, None, act, axis=1, name="epilogue" if wide == "float32" else "out")
     return Workload(
-        "grouped_matmul", nn.convert(out, result_type(dtype), name="out") if wide == "float32" else out,
-        templates={
-            "cpu_rows": Template(
-                lambda s, c: cpu_rows(s, c, on_core(shape, s.target)), lambda t: cpu_space(on_core(shape, t)), ("cpu",)
-            ),
-            **gpu_templates(shape),
-        },
+        "grouped_matmul", epilogue(c, shape, 1),
+        templates={"cpu_rows": RowsTile.template(shape), **gpu_templates(shape)},
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * m * n * k,
         origin=("ops", "grouped_matmul", params),
@@ -123,42 +95,13 @@ def blocks_of(sizes: Any, align: int = 128, m: int | None = None) -> tuple[np.nd
     return table, (np.cumsum(blocks) - blocks) * align
 
 
-def reference(p: Mapping[str, Any], a: np.ndarray, b: np.ndarray, group: np.ndarray) -> np.ndarray:
+def reference(p: Gemm, a: np.ndarray, b: np.ndarray, group: np.ndarray) -> np.ndarray:
     """The product in float64 (integers exactly)."""
-    kind = np.float64 if is_float(p["dtype"]) else np.int64
-    x, y = np.asarray(a).astype(kind), np.asarray(b).astype(kind)
-    y = np.swapaxes(y, -1, -2) if p["tb"] else y
-    c = np.zeros((p["m"], p["n"]), kind)
+    x, y = exact(p.dtype, a, b)
+    y = np.swapaxes(y, -1, -2) if p.tb else y
+    c = np.zeros((p.m, p.n), x.dtype)
     for block, g in enumerate(np.asarray(group).tolist()):
-        rows = slice(block * p["align"], (block + 1) * p["align"])
-        if 0 <= g < p["groups"]:
+        rows = slice(block * p.align, (block + 1) * p.align)
+        if 0 <= g < p.groups:
             c[rows] = x[rows] @ y[g]
-    return activate(c, p["act"]).astype(out_dtype(p["dtype"], p["act"]))
-
-
-def cpu_rows(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
-    """A block computes ``rows`` rows, in register tiles of ``tile`` x ``vectors``; b is read where it is stored."""
-    out, lanes = out_stage(s, "c"), vector_lanes(p)
-    ib, i, i1 = s.split(f"{out}.i", [None, c["rows"] // c["tile"], c["tile"]])
-    j, jh, jl = s.split(f"{out}.j", [None, c["vectors"], lanes])
-    s.reorder(ib, j, i, i1, jh, jl).bind(ib, "block.x")
-    s.compute_at("c", i)
-    join_operands(s, p)
-    register_tile(s, "c", "k", (), lanes, 1)
-    return s.unroll(i1).unroll(jh).vectorize(jl)
-
-
-def cpu_space(p: Mapping[str, Any]) -> Space:
-    """The tiles that fit in registers, whose rows are of one group."""
-    from tensorir.tune.space import Space
-
-    def registers(c: Mapping[str, Any]) -> bool:
-        return bool((c["tile"] + 1) * c["vectors"] * product_room(p) < p["registers"])
-
-    return Space(
-        where={"registers": registers},
-        default=dict(rows=STEP, tile=4, vectors=2 if product_room(p) == 1 else 1),
-        rows=[r for r in (STEP, 32, 64, 128) if p["align"] % r == 0],
-        tile=[4, 8, 2, 1],
-        vectors=[2, 1, 3, 4],
-    )
+    return activate(c, p.act).astype(out_dtype(p.dtype, p.act))

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import ClassVar
 
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS, first_registers
-from tensorir.ops.common import Config, leaves_in_halves
-from tensorir.ops.gemm_blocks import (
-    RASTER,
-    SPLITS,
-    Operand,
-    Sums,
-    banded,
-    first_of_one_group,
-    in_groups,
-    multiprocessors,
-    of_one_group,
-    operands,
-    parts,
-    walked,
-)
-from tensorir.ops.gemm_blocks import bands as first_bands
-from tensorir.ops.gemm_tensor import multiplication, result_kind, store_rows, tensor_product
-from tensorir.ops.gemm_waves import Block, dealt_out, each_sums, expected_time, rests
-from tensorir.tune.gpu_devices import gpu_of
+from tensorir.ops.gemm_blocks import ORDER, Blocks, Operands, Sums, in_groups, inline, multiprocessors
+from tensorir.ops.gemm_tensor import TensorTile, instructions, multiplication, result_kind, store_rows
+from tensorir.ops.problems import Gemm
+from tensorir.ops.tiles import Config, Knob, Rule
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
 from tensorir.tune.gpu_model import Tiles
-
-if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
-    from tensorir.target import Target
-    from tensorir.tune.space import Space
 
 ROW_BYTES = 128
 """Of a row of a tile: what is swizzled together."""
@@ -43,79 +25,148 @@ SUMS = {1: 200, 2: 192, 3: 128}
 OTHER_REGISTERS = 26
 """Registers of a product next to its accumulators; ptxas gives it no more than a thread has at launch (C7602)."""
 
-Leave = Callable[[Any, Any, Any], None]
 
-
-def warpgroups(p: Mapping[str, Any]) -> Multiplication | None:
+def warpgroups(p: Gemm) -> Multiplication | None:
     """The products of warpgroups for a matmul, None where there are none or tiles of an operand cannot be copied, or
     have rows of several groups.
     """
     m = multiplication(p)
     if m is None or m.name not in KINDS:
         return None
-    plain = m.word == 2 or (not p["ta"] and p["tb"])  # others are not stored along k
+    plain = m.word == 2 or (not p.ta and p.tb)  # others are not stored along k
     size = 4 // m.word
-    rows = p["m"] if p["ta"] else p["k"], p["k"] if p["tb"] else p["n"]
-    return m if plain and of_one_group(p, ROWS) and all(n * size % 16 == 0 for n in rows) else None
+    rows = p.m if p.ta else p.k, p.k if p.tb else p.n
+    one_group = not in_groups(p) or p.align % ROWS == 0
+    return m if plain and one_group and all(n * size % 16 == 0 for n in rows) else None
 
 
-def gpu_hopper(s: Schedule, c: Config, p: Mapping[str, Any], target: Target) -> Schedule:
+class HopperTile(Blocks):
     """A block of ``groups`` warpgroups computes ``64 groups rows`` x ``bn`` elements, 128 bytes of k at a time.
 
-    c: ``groups``, products of 64 rows each of which has (``rows``), ``bn``, ``depth`` of the ring; ``cluster``: blocks
-       below each other that bring the tiles of b for all of them; ``raster``: so many rows of blocks are walked
-       together, column by column, so that what they read stays in the L2 cache; ``resident``: no more blocks than run
-       at once, each of which walks several tiles; ``splits``: parts of the reduction, ``atomic``: how they meet
-       (``gemm_blocks``); ``pingpong``: of those tiles each is one warpgroup's, in ping-pong: the results of one
-       leave while the next one multiplies
+    groups, rows: warpgroups, and products of 64 rows that each has;  depth: of the ring;  cluster: blocks below each
+    other that bring the tiles of b for all of them;  resident: no more blocks than run at once, each of which walks
+    several tiles;  pingpong: of those tiles each is one warpgroup's, in ping-pong: the results of one leave while the
+    next one multiplies
     """
-    m = warpgroups(p)
-    assert m is not None
-    for sums, each, part in each_sums(s, c, p, ROW_BYTES * m.word // 4, "warp"):
-        product_by_warpgroups(s, each, part, sums, operands(part), target)
-    return s
 
+    groups, pingpong, rows, bn = Knob(2, 1, 3), Knob(0, 1), Knob(1, 2), Knob(256, 128, 192, 64, 160, 224, 96, 32)
+    depth, cluster = Knob(4, 3, 5, 6, 2, 8), Knob(1, 2)
+    raster = ORDER[0]
+    resident = Knob(1, 0)
+    splits, atomic, rest = ORDER[1:]
+    scope = "warp"
+    earlier: ClassVar[Config] = {"cluster": 1, "splits": 1, "atomic": 0, "rest": 0, "pingpong": 0}
 
-def product_by_warpgroups(
-    s: Schedule, c: Config, p: Mapping[str, Any], of: Sums, given: Mapping[str, Operand], target: Target,
-    leave: Leave | None = None,
-) -> Schedule:  # fmt: skip
-    """Schedule the product ``of`` two tensors, a and b as they are ``given``, as ``gpu_hopper`` says.
+    @classmethod
+    def needs(cls, p: Gemm) -> str | None:
+        return "sm_90a" if warpgroups(p) else None
 
-    leave: told the loop over warpgroups and those over the rows and columns of one, lets results leave in whole tiles
-           where these are no rows of a matrix
-    """
-    m = warpgroups(p)
-    assert m is not None
-    size, z = 4 // m.word, "z, " if p["batch"] > 1 else ""
-    acc, out, _, outer, own, _ = of
-    at_once = together(c)
-    bi, wi, i = s.split(f"{out}.i", [None, at_once, c["rows"] * ROWS])
-    bj, j = s.split(f"{out}.j", [None, c["bn"]])
-    if c["cluster"] > 1:
-        bi, rank = s.split(bi, [None, c["cluster"]])
-        s.bind(rank, "cluster").reorder(*outer, bi, bj, rank, wi, i, j)
-    else:
-        s.reorder(*outer, bi, bj, wi, i, j)
-    tile = resident(s, c, p, [*outer, bi, bj], target)
-    s.bind(tile, "block.x").bind(wi, "warpgroup")
-    if stored_whole(c, p) and leave is not None:
-        leave(wi, i, j)
-    elif stored_whole(c, p):
-        s.stage_out(out, at=wi, scope="shared", layout=f"{z}r, x -> {z}{swizzled_rows(2)}", via="tma")
-        store_rows(s, out, [i], j, f"m{ROWS}.{result_kind(p)}.n")
-    s.compute_at(acc, wi)
-    ko, kk, ki = s.split(f"{acc}.k", [None, ROW_BYTES // size // m.k, m.k])
-    i0, i1 = s.split(f"{acc}.i", [None, ROWS])
-    s.reorder(*own, ko, kk, i0, i1, f"{acc}.j", ki)
-    for name, lead, _ in given.values():
-        s.stage_in(name, at=ko, scope="shared", layout=f"{lead}r, x -> {lead}{swizzled_rows(size)}", via="tma")
-    orders = ("t" if p["ta"] else "n") + ("t" if p["tb"] else "n")
-    s.tensorize(i1, f"wgmma.m64n{c['bn']}k{m.k}.{m.name}.{orders}").unroll(kk).unroll(i0)
-    for name in [x.name for x in given.values() if x.name in s.index.stages]:
-        s.compute_inline(name)  # where it is copied
-    load, compute = REGISTERS[c["groups"]]
-    return s.pipeline(ko, c["depth"], roles={"load": load, "compute": compute}, turns=c["groups"] // at_once)
+    @property
+    def together(self) -> int:
+        """Warpgroups that compute a tile."""
+        return 1 if self.pingpong else self.groups
+
+    @property
+    def high(self) -> int:
+        return ROWS * self.rows * self.together * self.cluster
+
+    @property
+    def wide(self) -> int:
+        return self.bn
+
+    @property
+    def step(self) -> int:
+        return ROW_BYTES // self.p.element_bytes
+
+    def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
+        p, m, size = self.p, instructions(self.p), self.p.element_bytes
+        acc, out, z = of.stage, of.out, p.lead
+        bi, wi, i = s.split(f"{out}.i", [None, self.together, self.rows * ROWS])
+        bj, j = s.split(f"{out}.j", [None, self.bn])
+        if self.cluster > 1:
+            bi, rank = s.split(bi, [None, self.cluster])
+            s.bind(rank, "cluster").reorder(*of.outer, bi, bj, rank, wi, i, j)
+        else:
+            s.reorder(*of.outer, bi, bj, wi, i, j)
+        s.bind(self._resident(s, [*of.outer, bi, bj]), "block.x").bind(wi, "warpgroup")
+        if self.leaves_whole and of.leave is not None:
+            of.leave(wi, i, j)
+        elif self.leaves_whole:
+            s.stage_out(out, at=wi, scope="shared", layout=f"{z}r, x -> {z}{swizzled_rows(2)}", via="tma")
+            store_rows(s, out, [i], j, f"m{ROWS}.{result_kind(p.dtype)}.n")
+        s.compute_at(acc, wi)
+        ko, kk, ki = s.split(f"{acc}.k", [None, self.step // m.k, m.k])
+        i0, i1 = s.split(f"{acc}.i", [None, ROWS])
+        s.reorder(*of.own, ko, kk, i0, i1, f"{acc}.j", ki)
+        for x in given.values():
+            layout = f"{x.lead}r, x -> {x.lead}{swizzled_rows(size)}"
+            s.stage_in(x.name, at=ko, scope="shared", layout=layout, via="tma")
+        orders = ("t" if p.ta else "n") + ("t" if p.tb else "n")
+        s.tensorize(i1, f"wgmma.m64n{self.bn}k{m.k}.{m.name}.{orders}").unroll(kk).unroll(i0)
+        load, compute = REGISTERS[self.groups]
+        turns = self.groups // self.together
+        return inline(s, given).pipeline(ko, self.depth, roles={"load": load, "compute": compute}, turns=turns)
+
+    def _resident(self, s: Schedule, outer: list[str]) -> str:
+        """The loop over blocks: one for each tile, or as many as there is room for, each of which walks several."""
+        tile, room = self.walked(s, outer), max(1, multiprocessors(self.target) // self.cluster)
+        if self.resident and (math.prod(self.tiles) * self.p.batch * self.splits > room or self.pingpong):
+            _, tile = s.split(tile, [None, room])
+        return tile
+
+    modelled = TensorTile.modelled
+
+    @property
+    def model(self) -> Tiles:
+        rows = self.rows * ROWS
+        return Tiles("wgmma", self.together * rows, self.bn, self.step, rows, self.bn, self.depth, cluster=self.cluster,
+                     persistent=bool(self.resident), turns=self.groups // self.together, raster=self.raster,
+                     splits=self.splits)  # fmt: skip
+
+    @property
+    def leaves_whole(self) -> bool:
+        """Whether results leave in whole tiles: those of 16 bits, which a warp would write in halves of sectors."""
+        return self.splits == 1 and self._halves_in_rows
+
+    @property
+    def _halves_in_rows(self) -> bool:
+        """Whether results have 16 bits and rows that tiles of them may be copied to."""
+        return self.p.leaves_in_halves and self.p.n % 8 == 0 and self.bn % 64 == 0
+
+    @property
+    def operand_bytes(self) -> int:
+        return ROW_BYTES * self.depth * (self.together * self.rows * ROWS + self.bn) + 4096
+
+    @property
+    def result_bytes(self) -> int:
+        whole = (self.splits == 1 or self.rest) and self._halves_in_rows
+        return 2 * self.groups * self.rows * ROWS * self.bn if whole else 0
+
+    def turns(self) -> bool:
+        """Several tiles for each of the warpgroups in ping-pong, and several of these; parts of sums are none."""
+        tiles = math.prod(self.tiles) * self.p.batch * self.cluster
+        several = self.resident and self.groups > 1 and tiles > multiprocessors(self.target)
+        return not self.pingpong or bool(several and self.splits == 1 and not self.rest)
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "shared": Blocks.shared,
+        "registers": lambda t: sums_fit(t.groups, t.rows, t.bn),
+        "panels": lambda t: t.p.tb or t.bn % t.step == 0,  # rows of 128 bytes, where b is not stored along k
+        "sensible": Blocks.sensible,
+        "turns": turns,
+        **Blocks.rules,
+    }
+
+    @classmethod
+    def starts(cls, p: Gemm, target: Target) -> list[dict[str, int]]:
+        large = min(p.m, p.n) >= 2048
+        first = dict(groups=2, bn=256 if large else 128, depth=4) if p.m > ROWS else dict(groups=1, bn=64, depth=6)
+        if p.m > ROWS and p.n <= 64:
+            first["bn"] = 64
+        if large and p.leaves_in_halves:  # next to their results
+            first["depth"] = 3
+        alone = {**first, "rows": 1, "resident": 1, "pingpong": 0, "cluster": 1}
+        return [{**alone, "cluster": 2 if large else 1}, alone, {**alone, "groups": 1}]
 
 
 def sums_fit(groups: int, rows: int, columns: int) -> bool:
@@ -124,128 +175,7 @@ def sums_fit(groups: int, rows: int, columns: int) -> bool:
     return rows * columns // 2 <= SUMS[groups] and columns // 2 + OTHER_REGISTERS <= at_launch
 
 
-def together(c: Mapping[str, Any]) -> int:
-    """Warpgroups that compute a tile."""
-    return 1 if c["pingpong"] else int(c["groups"])
-
-
-def stored_whole(c: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
-    """Whether results leave in whole tiles: those of 16 bits, which a warp would write in halves of sectors."""
-    return bool(c["splits"] == 1 and halves_in_rows(c, p))
-
-
-def halves_in_rows(c: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
-    """Whether results have 16 bits and rows that tiles of them may be copied to."""
-    return bool(leaves_in_halves(p) and p["n"] % 8 == 0 and c["bn"] % 64 == 0)
-
-
 def swizzled_rows(size: int) -> str:
     """Storage in rows of 128 bytes, whose pieces of 16 are permuted by the row's number."""
     row, piece = ROW_BYTES // size, 16 // size
     return f"x/{row}, r, x/{piece}%8 ^ r%8, x%{piece}"
-
-
-def resident(s: Schedule, c: Config, p: Mapping[str, Any], outer: list[Any], target: Target) -> Any:
-    """The loop over blocks: one for each tile, or as many as there is room for, each of which walks several."""
-    rows, columns = _tiles(c, p)
-    tile = walked(s, c["raster"], outer)
-    room = max(1, multiprocessors(target) // c["cluster"])
-    if c["resident"] and (rows * columns * p["batch"] * c["splits"] > room or c["pingpong"]):
-        _, tile = s.split(tile, [None, room])
-    return tile
-
-
-def _tiles(c: Config, p: Mapping[str, Any]) -> tuple[int, int]:
-    """Tiles of a block, or of a cluster, along the rows and along the columns of the result."""
-    return -(-p["m"] // _rows(c)), -(-p["n"] // c["bn"])
-
-
-def hopper_block(c: Config) -> Block:
-    """Rows of a block, or of a cluster, and columns."""
-    return _rows(c), c["bn"]
-
-
-def _rows(c: Config) -> int:
-    """Of a block, or of a cluster."""
-    return int(ROWS * c["rows"] * together(c) * c["cluster"])
-
-
-def hopper_space(p: Mapping[str, Any], target: Target) -> Space:
-    """The tiles that fit: registers of a thread, shared memory of a block."""
-    from tensorir.tune.space import Space
-
-    m = warpgroups(p)
-    assert m is not None
-    room = target.shared_optin_bytes
-
-    def shared(c: Mapping[str, Any]) -> bool:
-        rows = c["rows"] * ROWS
-        needed = ROW_BYTES * c["depth"] * (together(c) * rows + c["bn"]) + 4096
-        if needed > room:
-            return False
-        whole = (c["splits"] == 1 or c["rest"]) and halves_in_rows(c, p)
-        return bool(needed + (2 * c["groups"] * rows * c["bn"] if whole else 0) <= room)
-
-    def registers(c: Mapping[str, Any]) -> bool:
-        return sums_fit(c["groups"], c["rows"], c["bn"])
-
-    def panels(c: Mapping[str, Any]) -> bool:
-        return bool(p["tb"] or c["bn"] % (ROW_BYTES * m.word // 4) == 0)
-
-    def turns(c: Mapping[str, Any]) -> bool:
-        """Several tiles for each of the warpgroups in ping-pong, and several of these; parts of sums are none."""
-        tiles = math.prod(_tiles(c, p)) * p["batch"] * c["cluster"]
-        several = c["resident"] and c["groups"] > 1 and tiles > multiprocessors(target)
-        return not c["pingpong"] or bool(several and c["splits"] == 1 and not c["rest"])
-
-    def bands(c: Mapping[str, Any]) -> bool:
-        return banded(c, *_tiles(c, p), target)
-
-    def split(c: Mapping[str, Any]) -> bool:
-        return dealt_out(c, p, hopper_block(c), ROW_BYTES * m.word // 4, target)
-
-    def sensible(c: Mapping[str, Any]) -> bool:
-        rows = together(c) * c["rows"] * ROWS * c["cluster"]
-        return bool((rows == ROWS or rows // 2 < p["m"]) and (c["bn"] == 64 or c["bn"] // 2 < p["n"]))
-
-    large = min(p["m"], p["n"]) >= 2048
-    default = dict(groups=2, bn=256 if large else 128, depth=4) if p["m"] > ROWS else dict(groups=1, bn=64, depth=6)
-    if p["m"] > ROWS and p["n"] <= 64:
-        default["bn"] = 64
-    if large and leaves_in_halves(p):  # next to their results
-        default["depth"] = 3
-    default |= dict(rows=1, cluster=2 if large else 1, raster=1, resident=1, splits=1, atomic=0, rest=0, pingpong=0)
-    alone = {**default, "cluster": 1}
-    default = dict(first_of_one_group(p, _rows, [default, alone, {**alone, "groups": 1}]))
-    default["raster"] = first_bands(*_tiles(default, p), target)
-    expected = expected_time(p, tensor_product(p), lambda c: _model(c, m), hopper_block, gpu_of(target), target)
-    where = {"shared": shared, "registers": registers, "panels": panels, "bands": bands, "sensible": sensible}
-    if in_groups(p):
-        where["groups"] = lambda c: of_one_group(p, _rows(c))
-    return (
-        Space(
-            where={**where, "parts": split, "turns": turns},
-            default={**default, "splits": parts(p, default, split, expected)},
-            groups=[2, 1, 3],
-            pingpong=[0, 1],
-            rows=[1, 2],
-            bn=[256, 128, 192, 64, 160, 224, 96, 32],
-            depth=[4, 3, 5, 6, 2, 8],
-            cluster=[1, 2],
-            raster=RASTER,
-            resident=[1, 0],
-            splits=SPLITS,
-            atomic=[0, 1],
-            rest=rests(p),
-        )
-        .since({"cluster": 1, "splits": 1, "atomic": 0, "rest": 0, "pingpong": 0})
-        .expecting(expected)
-    )
-
-
-def _model(c: Mapping[str, Any], m: Multiplication) -> Tiles:
-    """A configuration as the model of kernels knows it."""
-    high, order = c["rows"] * ROWS, dict(raster=c["raster"], splits=c["splits"])
-    bk = ROW_BYTES * m.word // 4
-    return Tiles("wgmma", together(c) * high, c["bn"], bk, high, c["bn"], c["depth"], cluster=c["cluster"],
-                 persistent=bool(c["resident"]), turns=c["groups"] // together(c), **order)  # fmt: skip

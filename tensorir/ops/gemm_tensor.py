@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import ClassVar
 
 from tensorir.intrin.cuda import MULTIPLICATIONS, NARROW, Multiplication, loads_rows, rows_shape
 from tensorir.intrin.stmatrix import COLUMNS
-from tensorir.ops.common import Config, leaves_in_halves, result_type
-from tensorir.ops.gemm_blocks import (
-    EARLIER,
-    RASTER,
-    SPLITS,
-    Operand,
-    Sums,
-    banded,
-    bands,
-    bind_blocks,
-    each_product,
-    first_of_one_group,
-    in_groups,
-    join_operands,
-    of_one_group,
-    operands,
-    parts,
-)
-from tensorir.ops.gemm_waves import Block, dealt_out, each_sums, expected_time, rests
-from tensorir.tune.gpu_devices import gpu_of
+from tensorir.ops.gemm_blocks import EARLIER, ORDER, Blocks, Operands, Sums, each_product, in_groups, inline
+from tensorir.ops.problems import Gemm, Problem, result_type
+from tensorir.ops.tiles import Config, Knob, Knobs, Rule
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
 from tensorir.tune.gpu_model import Product, Tiles
-
-if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
-    from tensorir.target import Target
-    from tensorir.tune.space import Space
 
 KINDS = {("float16", ""): "f16", ("bfloat16", ""): "bf16", ("int8", ""): "s8", ("uint8", ""): "u8",
          ("float32", "tf32"): "tf32", ("float32", "3xtf32"): "3xtf32"}  # fmt: skip
@@ -41,120 +21,149 @@ FLOATS_OF_8 = {"float8_e4m3": "e4m3", "float8_e5m2": "e5m2"}
 """Likewise, from sm_89 on; gradients of convolutions with respect to filters do not have them there."""
 
 
-def multiplication(p: Mapping[str, Any], target: Target | None = None) -> Multiplication | None:
+def multiplication(p: Problem, target: Target | None = None) -> Multiplication | None:
     """The instructions for a matmul, of the first kind of tensor cores that have them all or those of a target; None
     where there are none.
     """
-    name = kind_of(p)
-    if target is not None and not target.has("sm_80"):
-        return NARROW.get(name or "")
-    return MULTIPLICATIONS[name] if name else None
+    return (MULTIPLICATIONS if target is None or target.has("sm_80") else NARROW).get(kind_of(p) or "")
 
 
-def least_target(p: Mapping[str, Any]) -> str:
-    """The first architecture whose tensor cores multiply these types."""
-    name = kind_of(p) or ""
-    return NARROW[name].needs if name in NARROW else MULTIPLICATIONS[name].needs
-
-
-def kind_of(p: Mapping[str, Any]) -> str | None:
-    """The instructions' name for the type and precision of a product; None where there are none."""
-    precision = p.get("precision", "") if p["dtype"] == "float32" else ""
-    return KINDS.get((p["dtype"], precision)) or FLOATS_OF_8.get(p["dtype"])
-
-
-def gpu_tensor(s: Schedule, c: Config, p: Mapping[str, Any]) -> Schedule:
-    """Both operands staged in shared memory per ``bk``, each warp multiplies ``wm`` x ``wn``.
-
-    c: ``bm`` x ``bn`` of a block and ``wm`` x ``wn`` of a warp, ``bk``, ``depth`` of the pipeline, of which copies are
-       asynchronous with ``in_flight``; ``raster``: rows of blocks in a band, ``splits``: parts of the reduction and
-       ``atomic``: how they meet (``gemm_blocks``); ``staged``: 16-bit results leave by way of shared memory
-    """
-    for sums, each, part in each_sums(s, c, p, c["bk"]):
-        product_on_cores(s, each, part, sums, operands(part))
-    return join_operands(s, p)
-
-
-def product_on_cores(s: Schedule, c: Config, p: Mapping[str, Any], of: Sums, given: Mapping[str, Operand]) -> Schedule:
-    """Schedule the product ``of`` two tensors, a and b as they are ``given``, as ``gpu_tensor`` says.
-
-    p: its ``m``, ``n``, ``k`` and ``batch``, whether the operands are stored turned, ``ta`` and ``tb``, their type
-       ``dtype`` and ``precision``
-    """
-    m = multiplication(p, s.target)
+def instructions(p: Problem, target: Target | None = None) -> Multiplication:
+    """The same where there are some."""
+    m = multiplication(p, target)
     assert m is not None
-    acc, out, _, outer, own, _ = of
-    bi, wi, i = s.split(f"{out}.i", [None, c["bm"] // c["wm"], c["wm"]])
-    bj, wj, j = s.split(f"{out}.j", [None, c["bn"] // c["wn"], c["wn"]])
-    s.reorder(*outer, bi, bj, wi, wj, i, j)
-    s.bind(wi, "warp.y").bind(wj, "warp.x")
-    z = "z, " if p["batch"] > 1 else ""
-    if staged_out(c, p):
-        s.stage_out(out, at=bj, scope="shared", vector=8, layout=f"{z}r, x -> {z}{OUT_ROWS}")
-        if s.target.has("sm_90"):
-            store_rows(s, out, [i], j, f"m16.{result_kind(p)}.n")
-    bind_blocks(s, c, [*outer, bi, bj])
-    s.compute_at(acc, wj)
-    inner = [2] if m.halves == 1 else []  # instructions for what ldmatrix loads at once
-    ko, ki, *halves, kk = s.split(f"{acc}.k", [None, c["bk"] // m.step, *inner, m.k])
-    i0, i1 = s.split(f"{acc}.i", [None, 16])
-    j0, j1 = s.split(f"{acc}.j", [None, 8])
-    s.reorder(*own, ko, ki, *halves, i0, j0, i1, j1, kk)
-    orders = {"a": "t" if p["ta"] else "n", "b": "t" if p["tb"] else "n"}
-    copies = {}
-    for operand, turned, tile, extent in (("a", p["ta"], c["bm"], p["m"]), ("b", not p["tb"], c["bn"], p["n"])):
-        row, whole = (tile, extent) if turned else (c["bk"], p["k"])
-        at_once, (name, lead, _) = loads_rows(m, operand, orders[operand]), given[operand]
-        x = swizzled(row, m) if at_once else _spread(row, m)
-        vector = vector_of(row, whole, m)
-        layout = f"{lead}r, x -> {lead}r, {x}"
-        copies[operand] = s.stage_in(name, at=ko, scope="shared", vector=vector, layout=layout).name
-    for operand, order in orders.items():
-        copy = s.stage_in(copies[operand], at=ki, scope="warp").name
-        if loads_rows(m, operand, order):
-            load_rows(s, copy, given[operand].dims, m, operand, order)
-    s.tensorize(i1, f"mma.m16n8k{m.k}.{m.name}.{orders['a']}{orders['b']}")
-    for loop in (ki, *halves):
-        s.unroll(loop)
-    if c["depth"] > 1:
-        s.pipeline(ko, c["depth"], async_=bool(c["in_flight"]))
-    return s
+    return m
+
+
+def kind_of(p: Problem) -> str | None:
+    """The instructions' name for the type and precision of a product; None where there are none."""
+    precision = p.precision if p.dtype == "float32" else ""
+    return KINDS.get((p.dtype, precision)) or FLOATS_OF_8.get(p.dtype)
 
 
 OUT_ROWS = "x/64, r, x/8%8 ^ r%8, x%8"
 """Storage of 16-bit results in shared memory, so that neither pairs of them nor eight meet bank conflicts."""
 
 
-def staged_out(c: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
-    """Whether results leave by way of shared memory: those of 16 bits, of which a warp holds halves of sectors."""
-    return bool(stageable(p) and c["staged"] and c["splits"] == 1)
+class TensorTile(Blocks):
+    """Both operands staged in shared memory per ``bk``, each warp multiplies ``wm`` x ``wn`` of ``bm`` x ``bn``.
+
+    ``depth`` is that of the pipeline, of which copies are asynchronous with ``in_flight``; ``staged``: 16-bit results
+    leave by way of shared memory
+    """
+
+    bm, bn, wm, wn = Knob(128, 64, 256), Knob(128, 64, 256), Knob(64, 32, 16), Knob(32, 64, 16)
+    bk, depth, in_flight = Knob(32, 64, 16), Knob(4, 3, 2, 5, 6, 1), Knob(1, 0)
+    raster, splits, atomic, rest = ORDER
+    staged = Knob(1, 0)
+    earlier: ClassVar[Config] = {**EARLIER, "staged": 0}
+
+    @classmethod
+    def needs(cls, p: Gemm) -> str | None:
+        name = kind_of(p)
+        return NARROW[name].needs if name in NARROW else MULTIPLICATIONS[name].needs if name else None
+
+    @property
+    def high(self) -> int:
+        return self.bm
+
+    @property
+    def wide(self) -> int:
+        return self.bn
+
+    def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
+        p, m, acc, out = self.p, instructions(self.p, s.target), of.stage, of.out
+        bi, wi, i = s.split(f"{out}.i", [None, self.bm // self.wm, self.wm])
+        bj, wj, j = s.split(f"{out}.j", [None, self.bn // self.wn, self.wn])
+        s.reorder(*of.outer, bi, bj, wi, wj, i, j)
+        s.bind(wi, "warp.y").bind(wj, "warp.x")
+        if self.staged and self.splits == 1 and stageable(p):
+            s.stage_out(out, at=bj, scope="shared", vector=8, layout=f"{p.lead}r, x -> {p.lead}{OUT_ROWS}")
+            if s.target.has("sm_90"):
+                store_rows(s, out, [i], j, f"m16.{result_kind(p.dtype)}.n")
+        self.bind_blocks(s, [*of.outer, bi, bj])
+        s.compute_at(acc, wj)
+        inner = [2] if m.halves == 1 else []  # instructions for what ldmatrix loads at once
+        ko, ki, *halves, kk = s.split(f"{acc}.k", [None, self.bk // m.step, *inner, m.k])
+        i0, i1 = s.split(f"{acc}.i", [None, 16])
+        j0, j1 = s.split(f"{acc}.j", [None, 8])
+        s.reorder(*of.own, ko, ki, *halves, i0, j0, i1, j1, kk)
+        orders = {"a": "t" if p.ta else "n", "b": "t" if p.tb else "n"}
+        copies = {}
+        for operand, turned, tile, extent in (("a", p.ta, self.bm, p.m), ("b", not p.tb, self.bn, p.n)):
+            row, whole = (tile, extent) if turned else (self.bk, p.k)
+            at_once, lead = loads_rows(m, operand, orders[operand]), given[operand].lead
+            layout = f"{lead}r, x -> {lead}r, {swizzled(row, m) if at_once else _spread(row, m)}"
+            vector = vector_of(row, whole, m)
+            copy = s.stage_in(given[operand].name, at=ko, scope="shared", vector=vector, layout=layout)
+            copies[operand] = copy.name
+        for operand, order in orders.items():
+            fragment = s.stage_in(copies[operand], at=ki, scope="warp").name
+            if loads_rows(m, operand, order):
+                load_rows(s, fragment, given[operand].dims, m, operand, order)
+        s.tensorize(i1, f"mma.m16n8k{m.k}.{m.name}.{orders['a']}{orders['b']}")
+        for loop in (ki, *halves):
+            s.unroll(loop)
+        if self.depth > 1:
+            s.pipeline(ko, self.depth, async_=bool(self.in_flight))
+        return inline(s, given)
+
+    @staticmethod
+    def modelled(p: Gemm) -> Product:
+        size = p.element_bytes
+        kind = "f8" if p.dtype in FLOATS_OF_8 else {1: "s8", 2: "f16", 4: "tf32"}[size]
+        terms, out = 3 if p.precision == "3xtf32" else 1, 2 if p.leaves_in_halves else 4
+        return Product(*each_product(p), kind, size, out, terms, p.beta, p.apart)
+
+    @property
+    def model(self) -> Tiles:
+        return Tiles("mma", self.bm, self.bn, self.bk, self.wm, self.wn, self.depth, bool(self.in_flight),
+                     raster=self.raster, splits=self.splits)  # fmt: skip
+
+    @property
+    def result_bytes(self) -> int:
+        whole = stageable(self.p) and self.staged and (self.splits == 1 or self.rest)
+        return 2 * self.bm * self.bn if whole else 0
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "whole": lambda t: t.bm % t.wm == 0 and t.bn % t.wn == 0,
+        "warps": lambda t: 2 <= t.bm // t.wm * (t.bn // t.wn) <= 8,
+        "shared": Blocks.shared,
+        "registers": lambda t: t.wm * t.wn <= 64 * 64,
+        "sensible": Blocks.sensible,
+        "ahead": Blocks.ahead,
+        **Blocks.rules,
+    }
+
+    @classmethod
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
+        steps = [n // p.element_bytes for n in (64, 128, 32)]
+        own = {"bk": steps, "staged": [1, 0] if stageable(p) else [0]}
+        if in_groups(p):
+            own["bm"] = [128, 64, 256, 32, 16]
+        if not target.has("sm_80"):
+            own["in_flight"] = [0]
+        return {**super().knobs(p, target), **own}
+
+    @classmethod
+    def starts(cls, p: Gemm, target: Target) -> list[dict[str, int]]:
+        least, wide, copies = min(p.m, p.n), 128 if p.n > 64 else 64, target.has("sm_80")
+        first = dict(bm=64, bn=64, wm=32, wn=32)
+        if least >= 512:
+            first = dict(bm=128, bn=128, wm=64, wn=32)
+        if least >= 2048 and copies:
+            first = dict(bm=256, bn=128, wm=64, wn=64)
+        narrow = [dict(bm=n, bn=wide, wm=min(n, 64), wn=32) for n in (128, 64, 32, 16)]
+        ring = dict(depth=4, in_flight=1) if copies else dict(depth=2, in_flight=0)
+        found = [{**c, **ring, "bk": 64 // p.element_bytes, "staged": int(stageable(p))} for c in (first, *narrow)]
+        return [c if cls({**EARLIER, **c}, p, target).shared() else {**c, "staged": 0} for c in found]
 
 
-def stageable(p: Mapping[str, Any]) -> bool:
-    """Whether results have 16 bits and rows of whole vectors."""
-    return p["n"] % 8 == 0 and leaves_in_halves(p)
-
-
-def tensor_product(p: Mapping[str, Any]) -> Product:
-    """A matmul as the model of kernels knows it."""
-    m = multiplication(p)
-    assert m is not None
-    size = 4 // m.word
-    kind = "f8" if p["dtype"] in FLOATS_OF_8 else {1: "s8", 2: "f16", 4: "tf32"}[size]
-    terms = 3 if p["precision"] == "3xtf32" else 1
-    out = 2 if leaves_in_halves(p) else 4
-    return Product(*each_product(p), kind, size, out, terms, bool(p["beta"]), p.get("apart", 1.0))
-
-
-def tensor_block(c: Mapping[str, Any]) -> Block:
-    """Rows and columns of a block."""
-    return c["bm"], c["bn"]
-
-
-def tensor_tiles(c: Mapping[str, Any]) -> Tiles:
-    """A configuration of ``gpu_tensor`` as the model of kernels knows it."""
-    copies, order = bool(c["in_flight"]), dict(raster=c["raster"], splits=c["splits"])
-    return Tiles("mma", c["bm"], c["bn"], c["bk"], c["wm"], c["wn"], c["depth"], copies, **order)
+def stageable(p: Gemm) -> bool:
+    """Whether results leave by way of shared memory: those of 16 bits, of which a warp holds halves of sectors, in rows
+    of whole vectors.
+    """
+    return p.n % 8 == 0 and p.leaves_in_halves
 
 
 def load_rows(s: Schedule, copy: str, dim: int, m: Multiplication, operand: str, order: str) -> None:
@@ -165,7 +174,7 @@ def load_rows(s: Schedule, copy: str, dim: int, m: Multiplication, operand: str,
     s.reorder(r0, c0, r1, c1).tensorize(r1, f"ldmatrix.{m.name}.{operand}.{order}")
 
 
-def store_rows(s: Schedule, out: str, rows: Sequence[Any], columns: Any, tile: str) -> None:
+def store_rows(s: Schedule, out: str, rows: Sequence[str], columns: str, tile: str) -> None:
     """Let ``out``, which writes to shared memory, do so by stmatrix: a ``tile`` of rows by 16 columns at once is
     converted in registers.
     """
@@ -176,9 +185,9 @@ def store_rows(s: Schedule, out: str, rows: Sequence[Any], columns: Any, tile: s
     s.tensorize(copy.axes[-len(parts)], f"stmatrix.{tile}")
 
 
-def result_kind(p: Mapping[str, Any]) -> str:
-    """The instructions' name for the type of results of 16 bits."""
-    return KINDS[result_type(p["dtype"]), ""]
+def result_kind(dtype: str) -> str:
+    """The instructions' name for the type of results of products of ``dtype``, of 16 bits."""
+    return KINDS[result_type(dtype), ""]
 
 
 def vector_of(tile: int, extent: int, m: Multiplication) -> int | None:
@@ -209,76 +218,3 @@ def _spread(row: int, m: Multiplication) -> str:
     if m.word > 1 or groups < 4 or groups & (groups - 1):
         return "x"
     return "x/8 ^ r%4, x%8"
-
-
-def tensor_space(p: Mapping[str, Any], target: Target) -> Space:
-    """The tiles that fit: registers of a thread, shared memory of a block, whole warps."""
-    from tensorir.tune.space import Space
-
-    m, cp_async = multiplication(p, target), target.has("sm_80")
-    assert m is not None
-    size = 4 // m.word
-
-    def warps(c: Mapping[str, Any]) -> bool:
-        whole = c["bm"] % c["wm"] == 0 and c["bn"] % c["wn"] == 0
-        return bool(whole and 2 <= c["bm"] // c["wm"] * (c["bn"] // c["wn"]) <= 8)
-
-    def shared(c: Mapping[str, Any]) -> bool:
-        needed, room = size * c["depth"] * c["bk"] * (c["bm"] + c["bn"]), target.shared_optin_bytes
-        if needed > room or not stageable(p):
-            return bool(needed <= room)
-        whole = c["staged"] and (c["splits"] == 1 or c["rest"])
-        return bool(needed + (2 * c["bm"] * c["bn"] if whole else 0) <= room)
-
-    def registers(c: Mapping[str, Any]) -> bool:
-        return bool(c["wm"] * c["wn"] <= 64 * 64)
-
-    def sensible(c: Mapping[str, Any]) -> bool:
-        return all(c[t] <= 64 or c[t] // 2 < p[x] for t, x in (("bm", "m"), ("bn", "n")))
-
-    def ahead(c: Mapping[str, Any]) -> bool:
-        return bool(c["depth"] >= 2 if c["in_flight"] else c["depth"] <= 2)  # registers hold one tile
-
-    def tiles(c: Mapping[str, Any]) -> tuple[int, int]:
-        return -(-p["m"] // c["bm"]), -(-p["n"] // c["bn"])
-
-    def whole(c: Mapping[str, Any]) -> bool:
-        return banded(c, *tiles(c), target)
-
-    def split(c: Mapping[str, Any]) -> bool:
-        return dealt_out(c, p, tensor_block(c), c["bk"], target)
-
-    least, bytes_of_k = min(p["m"], p["n"]), [64, 128, 32]
-    default = dict(bm=128, bn=128, wm=64, wn=32) if least >= 512 else dict(bm=64, bn=64, wm=32, wn=32)
-    if least >= 2048:
-        default = dict(bm=256, bn=128, wm=64, wn=64)
-    if not cp_async:
-        default = dict(bm=128, bn=128, wm=64, wn=32) if least >= 512 else default
-    wide = 128 if p["n"] > 64 else 64
-    narrow = [dict(bm=n, bn=wide, wm=min(n, 64), wn=32) for n in (128, 64, 32, 16)]
-    default = dict(first_of_one_group(p, lambda c: c["bm"], [default, *narrow]))
-    copies = dict(depth=4, in_flight=1) if cp_async else dict(depth=2, in_flight=0)
-    default |= dict(bk=64 // size, **copies, raster=bands(*tiles(default), target), splits=1, atomic=0, rest=0)
-    default["staged"] = 1
-    default["staged"] = int(staged_out(default, p) and shared(default))
-    expected = expected_time(p, tensor_product(p), tensor_tiles, tensor_block, gpu_of(target), target)
-    where = {"warps": warps, "shared": shared, "registers": registers, "sensible": sensible, "ahead": ahead}
-    if in_groups(p):
-        where["groups"] = lambda c: of_one_group(p, c["bm"])
-    space = Space(
-        where={**where, "bands": whole, "parts": split},
-        default={**default, "splits": parts(p, default, split, expected)},
-        bm=[128, 64, 256, 32, 16] if in_groups(p) else [128, 64, 256],
-        bn=[128, 64, 256],
-        wm=[64, 32, 16],
-        wn=[32, 64, 16],
-        bk=[n // size for n in bytes_of_k],
-        depth=[4, 3, 2, 5, 6, 1],
-        in_flight=[1, 0] if cp_async else [0],
-        raster=RASTER,
-        splits=SPLITS,
-        atomic=[0, 1],
-        rest=rests(p),
-        staged=[1, 0] if staged_out({"staged": 1, "splits": 1}, p) else [0],
-    )
-    return space.since({**EARLIER, "staged": 0}).expecting(expected)

@@ -5,32 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tensorir.ops.common import divisors_near, product_room, sum_bytes, vector_lanes
+from tensorir.ops.common import divisors_near
 from tensorir.ops.direct import strip_bytes
 from tensorir.ops.model import BLOCK_BYTES, PANEL, SPARE, SUMS, counts, in_balanced_tiles, priced, space_of
+from tensorir.ops.problems import Conv
 
 if TYPE_CHECKING:
     from tensorir.tune.legal import Predicate
     from tensorir.tune.space import Space
 
-Shape = Mapping[str, Any]
 
-
-def narrow(shape: Shape) -> bool:
+def narrow(shape: Conv) -> bool:
     """Whether pixels fill vectors better than the output channels of a group, where both can be in the lanes."""
-    beside = shape["stride"] == 1 or shape["dtype"] == "float32"  # others are gathered one by one
-    return bool(shape["k"] // shape["groups"] < PANEL and shape["q"] >= 8 and beside)
+    beside = shape.stride == 1 or shape.dtype == "float32"  # others are gathered one by one
+    return bool(shape.kg < PANEL and shape.q >= 8 and beside)
 
 
-def fits(shape: Shape) -> bool:
+def fits(shape: Conv) -> bool:
     """Whether the input of one row of one group's results fits in a block's memory."""
     return _strip_bytes(shape, {"rows": 1, "several": 1}) <= BLOCK_BYTES
 
 
-def direct_space(shape: Shape) -> Space:
+def direct_space(shape: Conv) -> Space:
     """A block computes some rows of ``several`` groups; a register tile, ``panel`` channels of one group."""
-    p, q, c, k, groups = (shape[v] for v in ("p", "q", "c", "k", "groups"))
-    cg, kg, taps, size = c // groups, k // groups, shape["r"] * shape["s"], sum_bytes(shape)
+    p, q, c, k, groups = shape.p, shape.q, shape.c, shape.k, shape.groups
+    cg, kg, taps, size = c // groups, k // groups, shape.taps, shape.sum_bytes
     most = {v: _most_pixels(shape, v) for v in (PANEL, 8, 4, 2, 1) if v <= kg}
     knobs: dict[str, list[Any]] = dict(
         rows=[v for v in divisors_near(p, (1, 2, 4, 7, 8, 14)) if v <= 28],
@@ -42,7 +41,7 @@ def direct_space(shape: Shape) -> Space:
         stage_x=[int(fits(shape))],
         pad_c=[0],
         shift=[0, 1],
-        pack=["once"] if shape["prepack"] else ["block", "kernel"],
+        pack=["once"] if shape.prepack else ["block", "kernel"],
         flat=[0],
     )
 
@@ -60,22 +59,22 @@ def direct_space(shape: Shape) -> Space:
 
         tall, high = -(-v["rows"] // v["tile_rows"]), min(v["tile_rows"], v["rows"])
         steps = tall * in_balanced_tiles(q, v["tile"], lambda wide: step(wide * high))
-        panels, nchw = v["several"] * -(-kg // v["panel"]), shape["layout"] == "NCHW"
+        panels, nchw = v["several"] * -(-kg // v["panel"]), shape.nchw
         cycles: float = steps * cg * taps * panels
         cycles += v["stage_x"] * _strip_bytes(shape, v) / size * (1.4 if nchw else 0.2)
         cycles += v["rows"] * q * v["several"] * kg * (1.0 if nchw else 0.15)
         cycles += panels * (20.0 + v["panel"] * cg * taps * size * (0.3 if v["pack"] == "block" else 1 / 48))
-        blocks = shape["n"] * -(-p // v["rows"]) * (groups // v["several"])
+        blocks = shape.n * -(-p // v["rows"]) * (groups // v["several"])
         return priced(cycles + 400.0, blocks)
 
     return space_of(knobs, where, cost, ("unroll_c", "shift", "pack"))
 
 
-def _strip_bytes(shape: Shape, v: Mapping[str, Any]) -> int:
-    return strip_bytes(shape, v["rows"], shape["c"] // shape["groups"] * v["several"])
+def _strip_bytes(shape: Conv, v: Mapping[str, Any]) -> int:
+    return strip_bytes(shape, v["rows"], shape.cg * v["several"])
 
 
-def _most_pixels(shape: Shape, panel: int) -> int:
+def _most_pixels(shape: Conv, panel: int) -> int:
     """Pixels whose sums for so many channels stay in registers."""
-    vectors = max(1, panel // vector_lanes(shape)) * product_room(shape)
-    return max(1, (int(shape["registers"]) - SPARE) // vectors)
+    vectors = max(1, panel // shape.vector_lanes) * shape.product_room
+    return max(1, (int(shape.registers) - SPARE) // vectors)

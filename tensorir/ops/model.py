@@ -6,19 +6,19 @@ operands a cycle (Fog, "The microarchitecture of Intel, AMD and VIA CPUs", chapt
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
-from tensorir.ops.common import Config, divisors_near, product_room, vector_lanes
+from tensorir.ops.common import divisors_near
+from tensorir.ops.problems import Conv, Problem
+from tensorir.ops.tiles import Config, Knobs, P, Tile, cheapest
 from tensorir.target import Target
 
 if TYPE_CHECKING:
     from tensorir.tune.legal import Predicate
     from tensorir.tune.space import Space
 
-Knobs = Mapping[str, Sequence[Any]]
 Cost = Callable[[Config], float]
 
 BLOCK_BYTES = 508 * 1024
@@ -31,23 +31,45 @@ SPARE = 4
 """Vector registers that hold no sums: what is loaded of both operands."""
 
 
-def on_core(shape: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    """``shape`` with what schedules and spaces ask of a core: its ``registers`` and their ``vector_bytes``."""
-    return {**shape, "registers": target.registers, "vector_bytes": target.vector_bytes}
+class CpuTile(Tile[P]):
+    """A configuration for a CPU, of which a model says how long it takes.
+
+    free: knobs that the model cannot judge: they start at their first value
+    """
+
+    kinds = ("cpu",)
+    free: ClassVar[Sequence[str]] = ()
+
+    def cost(self) -> float:
+        """Cycles that are expected, for comparison with others of the same problem."""
+        return 0.0
+
+    @classmethod
+    def tried(cls, p: P, knobs: Knobs) -> Iterable[Knobs]:
+        """Where the model looks for a start: values of some knobs, the first ones of all others."""
+        return [{name: values for name, values in knobs.items() if name not in cls.free}]
+
+    @classmethod
+    def start(cls, p: P, target: Target) -> Config | None:
+        knobs = cls.knobs(p, target)
+        firsts = {name: values[:1] for name, values in knobs.items()}
+        legal = (tile for some in cls.tried(p, knobs) for tile in cls.among({**firsts, **some}, p, target))
+        best = min(legal, key=lambda tile: tile.cost(), default=None)
+        return best.config if best else None
 
 
-def channel_lanes(shape: Mapping[str, Any]) -> int:
+def channel_lanes(shape: Conv) -> int:
     """Lanes of one vector of the input's channels in a strip: few channels are not spread over a wide one."""
-    lanes = vector_lanes(shape)
-    while lanes > 4 and lanes // 2 >= shape["c"]:
+    lanes = shape.vector_lanes
+    while lanes > 4 and lanes // 2 >= shape.c:
         lanes //= 2
     return lanes
 
 
-def most_pixels(shape: Mapping[str, Any]) -> int:
+def most_pixels(shape: Problem) -> int:
     """Rows of the largest register tile of one panel's width; products of integers need room as well."""
-    vectors = PANEL // vector_lanes(shape) * product_room(shape)
-    return max(1, (int(shape["registers"]) - SPARE) // vectors)
+    vectors = PANEL // shape.vector_lanes * shape.product_room
+    return max(1, (int(shape.registers) - SPARE) // vectors)
 
 
 def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> float:
@@ -57,13 +79,13 @@ def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> f
     return more * step(least + 1) + (tiles - more) * step(least)
 
 
-def panel_step(shape: Mapping[str, Any], pitch: int = 0) -> Callable[[int], float]:
+def panel_step(shape: Problem, pitch: int = 0) -> Callable[[int], float]:
     """Cycles of one step of the reduction for some pixels, ``pitch`` bytes apart, by one panel.
 
     Beyond ``most_pixels`` sums leave the registers.
     """
     most = most_pixels(shape)
-    load = 0.2 if vector_lanes(shape) == PANEL else 0.0  # of the panel; with two vectors a panel it overlaps
+    load = 0.2 if shape.vector_lanes == PANEL else 0.0  # of the panel; with two vectors a panel it overlaps
 
     def step(pixels: int) -> float:
         return (max(pixels, 4) + load) * (1.0 if pixels <= most else 1.6) * crowding(pixels, pitch)
@@ -81,7 +103,7 @@ def crowding(rows: int, pitch: int) -> float:
     return 1.0 + 0.1 * max(0, rows - lines)
 
 
-def tile_sizes(shape: Mapping[str, Any], extent: int) -> list[int]:
+def tile_sizes(shape: Problem, extent: int) -> list[int]:
     """Rows of register tiles of one panel's width that are worth a try for so many rows, the usual ones first."""
     most = min(most_pixels(shape), max(extent, 2))
     return [v for v in (14, 12, 8, 10, 7, 20, 28, 6, 5, 4, 3, 2) if v <= most][:8] or [1]
@@ -97,24 +119,12 @@ def priced(cycles: float, blocks: int) -> float:
     return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
 
 
-def best_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost) -> dict[str, Any] | None:
-    """The legal configuration of least cost, the first of equals."""
-    found: tuple[float, dict[str, Any]] | None = None
-    for values in itertools.product(*knobs.values()):
-        c = dict(zip(knobs, values, strict=True))
-        if all(test(c) for test in where.values()):
-            price = cost(c)
-            if found is None or price < found[0]:
-                found = (price, c)
-    return found[1] if found else None
-
-
 def space_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost, free: Iterable[str]) -> Space:
     """The space whose default is cheapest; ``free`` knobs, which the model cannot judge, start at their first value."""
     from tensorir.tune.space import Space
 
     fixed = {k: (v[:1] if k in set(free) else v) for k, v in knobs.items()}
-    return Space(where=where, default=best_of(fixed, where, cost), **knobs)
+    return Space(where=where, default=cheapest(fixed, where, cost), **knobs)
 
 
 def counts(n: int, most: int) -> list[int]:

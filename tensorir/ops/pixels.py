@@ -6,13 +6,13 @@ in the lanes, read in place or as a panel in block memory, and one weight after 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tensorir.ops.common import Config, accumulator, out_stage, unroll_by, vector_lanes
+from tensorir.ops.common import Config, out_stage, unroll_by
 from tensorir.ops.direct import fetch_next, pack_apart, pack_at
 from tensorir.ops.images import write_tile
 from tensorir.ops.model import PANEL
+from tensorir.ops.problems import Conv
 from tensorir.ops.strips import strip
 from tensorir.ops.views import sums_axes
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
 
 
-def view(s: Schedule, c: Config, shape: Mapping[str, Any]) -> None:
+def view(s: Schedule, c: Config, shape: Conv) -> None:
     """Walk the sums as a product over the pixels that the stride keeps: (n, i, k), or (n, k, i) with pixels in the
     lanes.
 
@@ -32,16 +32,16 @@ def view(s: Schedule, c: Config, shape: Mapping[str, Any]) -> None:
     if c["pack"] != "none":
         packs["w"] = f"ko = k/{PANEL}, c, ki = k%{PANEL}"
     pad = {"k": PANEL} if "w" in packs else None
-    s.reindex("y", f"{sums_axes(shape)} -> {axes}", pad, packs, dtype=accumulator(shape["dtype"]), writes=kept)
+    s.reindex("y", f"{sums_axes(shape)} -> {axes}", pad, packs, dtype=shape.wide, writes=kept)
 
 
-def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
+def cpu_pixels(s: Schedule, c: Config, shape: Conv) -> Schedule:
     """c: what the lanes hold; ``block`` pixels and ``panels`` of 16 channels of a block; the register tile's other side
     (``tile``); ``stage_x`` pixels in block memory, each with ``pad_c`` spare channels; ``unroll_c``; ``pack`` as in
     ``direct``, or "none": read in place
     """
     view(s, c, shape)
-    out, width = out_stage(s, "y"), vector_lanes(shape)
+    out, width = out_stage(s, "y"), shape.vector_lanes
     if c["pack"] != "none":
         pack_apart(s, c, width)
     if c["lanes"] == "pixels":
@@ -53,7 +53,7 @@ def cpu_pixels(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
     s.bind(f"{out}.n", "block.z").bind(ib, "block.y").bind(kb, "block.x")
     s.compute_at("y", kb)
     if c["stage_x"]:  # before tiles of two sizes are cut: a block takes no more pixels than its own
-        even = shape["stride"] == 1 and shape["p"] * shape["q"] % c["block"] == 0
+        even = shape.stride == 1 and shape.p * shape.q % c["block"] == 0
         strip(s, "x_packed", kb, shape, "i", c["block"], (0, c["block"]), c["pad_c"], even)
     s.compute_at("y", i0)
     if c["pack"] == "block":

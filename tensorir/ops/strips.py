@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorir.ops.model import channel_lanes
+from tensorir.ops.problems import Conv
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -16,7 +17,7 @@ MOST_CUTS = 4
 """Parts of the loop over such groups of pixels; of more, channels are gathered one by one."""
 
 
-def strip(s: Schedule, stage: str, at: Any, shape: Mapping[str, Any], pixels: str, extent: int,
+def strip(s: Schedule, stage: str, at: Any, shape: Conv, pixels: str, extent: int,
           image: Sequence[int], pad: int = 0, even: bool = True) -> None:  # fmt: skip
     """``stage`` in block memory, made in each iteration of ``at`` in vectors of channels: as stored (NHWC), gathered,
     or turned from vectors of pixels where those are contiguous (NCHW).
@@ -30,13 +31,13 @@ def strip(s: Schedule, stage: str, at: Any, shape: Mapping[str, Any], pixels: st
     if pad:
         s.layout(stage, pad=pad)
     cuts = _cuts(extent, image)
-    whole = even and shape["dtype"] == "float32" and extent >= SIDE and lanes >= SIDE and shape["c"] % lanes == 0
-    if shape["layout"] == "NCHW" and whole and len(cuts) <= MOST_CUTS:
+    whole = even and shape.dtype == "float32" and extent >= SIDE and lanes >= SIDE and shape.c % lanes == 0
+    if shape.nchw and whole and len(cuts) <= MOST_CUTS:
         _turned(s, stage, at, pixels, lanes, cuts)
         return
     several, lane = s.split(f"{stage}.c", [None, lanes])
     s.vectorize(lane)
-    if shape["layout"] == "NCHW":
+    if shape.nchw:
         s.reorder(several, f"{stage}.{pixels}")  # a few cache lines at a time, each until nothing of it is left
     inside = [x for x in image if 0 < x < extent]
     if inside:

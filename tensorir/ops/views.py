@@ -7,37 +7,35 @@ checks compare with it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tensorir.ops.common import accumulator
+from tensorir.ops.problems import Conv
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
 
-Shape = Mapping[str, Any]
 
-
-def sums_axes(shape: Shape) -> str:
+def sums_axes(shape: Conv) -> str:
     """The left side of a view of the sums "y": their axes as ``nn.conv2d`` declares them."""
-    return "n, k, p, q | c, r, s" if shape["layout"] == "NCHW" else "n, p, q, k | r, s, c"
+    return "n, k, p, q | c, r, s" if shape.nchw else "n, p, q, k | r, s, c"
 
 
-def weight_axes(shape: Shape) -> str:
+def weight_axes(shape: Conv) -> str:
     """Likewise of the sums "dw" that ``nn.conv2d_backward_weight`` declares."""
-    return "k, c, r, s | n, p, q" if shape["layout"] == "NCHW" else "k, r, s, c | n, p, q"
+    return "k, c, r, s | n, p, q" if shape.nchw else "k, r, s, c | n, p, q"
 
 
-def image_of(shape: Shape) -> str:
+def image_of(shape: Conv) -> str:
     """The tensor that the taps read."""
-    return "x_pad" if shape["pad"] else "x"
+    return "x_pad" if shape.pad else "x"
 
 
-def image_stage(s: Schedule, shape: Shape) -> str:
+def image_stage(s: Schedule, shape: Conv) -> str:
     """The stage that holds what the taps read: the padded image, or a copy of an image without padding."""
-    return "x_pad" if shape["pad"] else s.stage_in("x", at="root", scope="global").name
+    return "x_pad" if shape.pad else s.stage_in("x", at="root", scope="global").name
 
 
-def reorder_image(s: Schedule, stage: str, shape: Shape, new: Mapping[str, str], name: str | None = None,
+def reorder_image(s: Schedule, stage: str, shape: Conv, new: Mapping[str, str], name: str | None = None,
                   widen: bool = True, pad: Mapping[str, int] | None = None) -> None:  # fmt: skip
     """Keep an image under ``new`` axes, each said in n, c, h and w, in the type of the sums, or with ``widen=False`` in
     its own.
@@ -46,14 +44,14 @@ def reorder_image(s: Schedule, stage: str, shape: Shape, new: Mapping[str, str],
     ``nn.conv2d`` converts all that it reads to the type of the sums.
     """
     own = [str(loop).split(".", 1)[1] for loop in s.loops(stage)]  # a copy's axes are numbered
-    called = dict(zip("nchw" if shape["layout"] == "NCHW" else "nhwc", own, strict=True))
+    called = dict(zip("nchw" if shape.nchw else "nhwc", own, strict=True))
     said = [f"{axis} = {called[of[0]]}{of[1:]}" for axis, of in new.items()]
     view = f"{', '.join(own)} -> {', '.join(said)}"
-    kind = accumulator(shape["dtype"]) if widen else None
+    kind = shape.wide if widen else None
     s.reindex(stage, view, pad, writes=", ".join(new), name=name, dtype=kind)
 
 
-def channels_last(s: Schedule, shape: Shape) -> str:
+def channels_last(s: Schedule, shape: Conv) -> str:
     """Keep what the taps read as (n, h, w, c), in the type of the sums; returns its stage."""
     stage = image_stage(s, shape)
     reorder_image(s, stage, shape, {v: v for v in "nhwc"})

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorir.ir.words import SIDES
-from tensorir.ops.common import Config, last_stage, unroll_by, vector_lanes
+from tensorir.ops.common import Config, last_stage, unroll_by
 from tensorir.ops.images import is_turned, write_channels
 from tensorir.ops.model import PANEL
+from tensorir.ops.problems import Conv
 from tensorir.ops.strips import strip
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
 
 
-def cpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
+def cpu_winograd(s: Schedule, c: Config, shape: Conv) -> Schedule:
     """Kernels: the weights, the input transform, and per panel of 16 channels the products with their way back.
 
     c: m; rows of tiles a block (``tb``); panels a block (``panels``); channels of an input block (``cb``);
     tiles of a register tile (``tile``); ``unroll_c``
     """
-    m, width = c["m"], vector_lanes(shape)
+    m, width = c["m"], shape.vector_lanes
     s.redeclare("winograd", tile=m, panel=PANEL)
-    _weights(s, shape["prepack"])
+    _weights(s, shape.prepack)
     _input(s, c, shape, width)
     out = last_stage(s, "y")
     p0, p1 = s.split(f"{out}.p", [None, m])
@@ -41,7 +41,7 @@ def cpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         s.vectorize(f"{stage}.k")
     s.unroll(p1)
     if is_turned(shape, m) and m in SIDES:
-        s.partition(q0, [shape["q"] // m])  # what is beyond the image is left out one by one
+        s.partition(q0, [shape.q // m])  # what is beyond the image is left out one by one
         s.reorder(kl, q1)
         s.unroll(kl).vectorize(q1)
     else:
@@ -58,8 +58,8 @@ def _weights(s: Schedule, ahead: bool) -> None:
         s.run_once("U")
 
 
-def _input(s: Schedule, c: Config, shape: Mapping[str, Any], width: int) -> None:
-    columns = -(-shape["q"] // c["m"])
+def _input(s: Schedule, c: Config, shape: Conv, width: int) -> None:
+    columns = -(-shape.q // c["m"])
     s.stage_out("V", "root", "register")
     tb, tw = s.split("V.out.t", [None, columns])
     cb, cl, lanes = s.split("V.out.c", [None, c["cb"] // width, width])
@@ -73,8 +73,8 @@ def _input(s: Schedule, c: Config, shape: Mapping[str, Any], width: int) -> None
             s.unroll(f"{stage}.{x}")
         s.vectorize(f"{stage}.c")
     s.unroll("V.out.u").unroll("V.out.v").vectorize(lanes)
-    pad, extent = shape["pad"], columns * c["m"] + shape["r"] - 1
-    strip(s, "x_pad", cb, shape, "w", extent, (pad, pad + shape["w"]))
+    pad, extent = shape.pad, columns * c["m"] + shape.r - 1
+    strip(s, "x_pad", cb, shape, "w", extent, (pad, pad + shape.w))
 
 
 def _products(s: Schedule, c: Config, panel: Any, width: int) -> None:

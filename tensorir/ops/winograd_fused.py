@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorir.ops.common import Config, last_stage
-from tensorir.ops.images import Shape
+from tensorir.ops.problems import Conv
 from tensorir.ops.winograd_gpu import transform_weights, way_back, written_out
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ TILES = 32
 """Of a block: the lanes of a warp that read a row of pixels, and eight quads that are in different banks."""
 
 
-def gpu_winograd_fused(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
+def gpu_winograd_fused(s: Schedule, c: Config, shape: Conv) -> Schedule:
     """A block makes ``TILES`` tiles of ``bk`` output channels, in steps of ``bc`` input channels.
 
     A step's filter is copied, and its tiles are transformed on their way from the image, into shared memory; each warp
@@ -36,8 +36,7 @@ def gpu_winograd_fused(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Sche
     time go to shared memory, and from there threads take them back to outputs.
     c: those, and ``depth``: 2 to load the next step's filter and pixels while this one is multiplied
     """
-    nchw = shape["layout"] == "NCHW"
-    shape = {**shape, "m": SIZE}
+    nchw = shape.nchw
     s.redeclare("winograd", tile=SIZE, whole=[TILES, c["bk"]])
     transform_weights(s, shape)
     block, part, mine = _output(s, c, shape)
@@ -62,11 +61,11 @@ def gpu_winograd_fused(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Sche
     return s
 
 
-def _output(s: Schedule, c: Config, shape: Shape) -> tuple[Any, Any, Any]:
+def _output(s: Schedule, c: Config, shape: Conv) -> tuple[Any, Any, Any]:
     """The innermost loop over blocks, that over parts of a block's sums, and that over those of a part, which threads
     will share.
     """
-    nchw, out = shape["layout"] == "NCHW", last_stage(s, "y")
+    nchw, out = shape.nchw, last_stage(s, "y")
     high, p = s.split(f"{out}.p", [None, SIZE])
     wide, q = s.split(f"{out}.q", [None, SIZE])
     s.reorder(f"{out}.n", high, wide, f"{out}.k", p, q)
@@ -78,7 +77,7 @@ def _output(s: Schedule, c: Config, shape: Shape) -> tuple[Any, Any, Any]:
     s.reorder(tb, kb, tp, kp, *own, p, q)
     s.bind(tb, "block.x").bind(kb, "block.y").unroll(tp).unroll(kp)
     mine = s.fuse(*own, name="mine")
-    way_back(s, mine, p, q, {**shape, "m": SIZE})
+    way_back(s, mine, p, q, shape, SIZE)
     return kb, kp, mine
 
 
@@ -103,7 +102,7 @@ def _input(s: Schedule, c: Config, step: Any, nchw: bool) -> Any:
     return tile
 
 
-def fused_space(shape: Shape, target: Target) -> Space:
+def fused_space(shape: Conv, target: Target) -> Space:
     """The blocks that fit: whole warps, shared memory, registers of a thread."""
     from tensorir.tune.space import Space
 
@@ -112,10 +111,10 @@ def fused_space(shape: Shape, target: Target) -> Space:
         return bool(4 * PLACES * (steps + ROWS * COLUMNS) <= target.shared_optin_bytes)
 
     def sensible(c: Mapping[str, Any]) -> bool:
-        return bool(c["bk"] == 32 or c["bk"] // 2 < shape["k"])
+        return bool(c["bk"] == 32 or c["bk"] // 2 < shape.k)
 
     def busy(c: Mapping[str, Any]) -> bool:  # fewer tiles and channels than threads: a channel a warp is kept room for
-        return bool(shape["layout"] == "NHWC" or TILES * c["bc"] >= 32 * PLACES // c["places"])
+        return bool(not shape.nchw or TILES * c["bc"] >= 32 * PLACES // c["places"])
 
     where = {"shared": shared, "sensible": sensible, "busy": busy}
     # 64 channels are what the paper takes; compilers spill some registers then, by the shape

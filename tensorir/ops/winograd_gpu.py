@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorir.ops.common import Config, last_stage
 from tensorir.ops.gemm_blocks import Operand, Sums
-from tensorir.ops.gemm_tensor import multiplication, product_on_cores, tensor_space
-from tensorir.ops.gemm_warp import product_in_threads, warp_space
-from tensorir.ops.images import Shape
+from tensorir.ops.gemm_gpu import WarpTile
+from tensorir.ops.gemm_tensor import TensorTile, multiplication
+from tensorir.ops.problems import Conv, Gemm
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import DRAM_SHARE
 from tensorir.tune.legal import Predicate
@@ -38,42 +38,44 @@ REGISTERS = 72
 """Of a thread, for the places of its tiles."""
 
 
-def tiles(shape: Shape) -> tuple[int, int]:
+def tiles(shape: Conv, m: int) -> tuple[int, int]:
     """Rows and columns of tiles of an image."""
-    return -(-shape["p"] // shape["m"]), -(-shape["q"] // shape["m"])
+    return -(-shape.p // m), -(-shape.q // m)
 
 
-def products(shape: Shape) -> dict[str, Any]:
+def products(shape: Conv, tile: int) -> Gemm:
     """The products of all places of a tile, as one matmul is described."""
-    rows, columns = tiles(shape)
-    many, k, nchw = shape["n"] * rows * columns, shape["k"], shape["layout"] == "NCHW"
+    rows, columns = tiles(shape, tile)
+    many, k, nchw = shape.n * rows * columns, shape.k, shape.nchw
     m, n = (k, many) if nchw else (many, k)
-    return dict(m=m, n=n, k=shape["c"], batch=(shape["m"] + shape["r"] - 1) ** 2, ta=nchw, tb=False, bias=False,
-                act=None, alpha=False, beta=False, dtype=shape["dtype"], precision=shape["precision"])  # fmt: skip
+    return Gemm(m=m, n=n, k=shape.c, batch=(tile + shape.r - 1) ** 2, ta=nchw, dtype=shape.dtype,
+                precision=shape.precision)  # fmt: skip
 
 
-def gpu_winograd(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
+def gpu_winograd(s: Schedule, c: Config, shape: Conv) -> Schedule:
     """Kernels: the weights, the input's tiles, the products, and the way back with the epilogue.
 
     c: m; ``th`` x ``tw`` tiles of a block that transforms, ``vec`` channels of a thread of it; those of
-       ``gemm_warp.gpu_warp``, or of ``gemm_tensor.gpu_tensor`` where products of a named precision are asked for
+       ``WarpTile``, or of ``TensorTile`` where products of a named precision are asked for
     """
-    shape = {**shape, **c}
     s.redeclare("winograd", tile=c["m"])
     transform_weights(s, shape)
     _input(s, c, shape)
     _output(s, c, shape)
-    on_cores = multiplication(shape) is not None
-    scope = "register" if on_cores else "warp"
-    s.stage_out("M", at="root", scope=scope)
-    names = ("U", "V") if shape["layout"] == "NCHW" else ("V", "U")
+    p = products(shape, c["m"])
+    tile = engine(p)(c, p, s.target)
+    s.stage_out("M", at="root", scope=tile.scope)
+    names = ("U", "V") if shape.nchw else ("V", "U")
     given = {operand: Operand(name, "z, ") for operand, name in zip("ab", names, strict=True)}
-    sums = Sums("M", "M.out", f"M_{scope}", ["M.out.z"], ["M.z"], "z, ")
-    (product_on_cores if on_cores else product_in_threads)(s, c, products(shape), sums, given)
-    return s
+    return tile.product(s, Sums.over("M", "M.out", ["z"]), given)
 
 
-def transform_weights(s: Schedule, shape: Mapping[str, Any]) -> None:
+def engine(p: Gemm) -> type[TensorTile | WarpTile]:
+    """What multiplies: tensor cores, where products of a named precision are asked for."""
+    return WarpTile if multiplication(p) is None else TensorTile
+
+
+def transform_weights(s: Schedule, shape: Conv) -> None:
     """A thread transforms a filter of one channel to one; the block reads filters as stored and turns them in shared
     memory.
     """
@@ -86,26 +88,26 @@ def transform_weights(s: Schedule, shape: Mapping[str, Any]) -> None:
     s.compute_at("U", kl).compute_at("W", kl)
     written_out(s, "U", ("z", "c", "k", "s"))
     written_out(s, "W", ("u", "s", "c", "k", "r"))
-    turned = "k, c, r, s -> c, r, s, k" if shape["layout"] == "NCHW" else "k, r, s, c -> r, s, c, k"
+    turned = "k, c, r, s -> c, r, s, k" if shape.nchw else "k, r, s, c -> r, s, c, k"
     s.stage_in("w", at=block, scope="shared", layout=turned, pad=1)
-    if shape["prepack"]:
+    if shape.prepack:
         s.run_once("U")
 
 
-def _input(s: Schedule, c: Config, shape: Mapping[str, Any]) -> None:
+def _input(s: Schedule, c: Config, shape: Conv) -> None:
     """A thread transforms a tile, of ``vec`` channels where these are contiguous. What it reads, its neighbours read
     as well: out of the cache, or in NCHW out of shared memory.
     """
-    nchw, (rows, columns) = shape["layout"] == "NCHW", tiles(shape)
+    nchw, (rows, columns) = shape.nchw, tiles(shape, c["m"])
     s.stage_out("V", "root", "register")
     image, high, wide = s.split("V.out.t", [None, rows, columns])
-    block, thread, lanes = _threads(s, c, nchw, image, high, wide, "V.out.c", shape["c"], ["V.out.z"])
+    block, thread, lanes = _threads(s, c, nchw, image, high, wide, "V.out.c", shape.c, ["V.out.z"])
     s.unroll("V.out.z")
     s.compute_at("V", thread).compute_at("T", thread)
     written_out(s, "V", ("c", "t", "z", "x"))
     written_out(s, "T", ("t", "x", "c", "u", "y"))
     if nchw:
-        m = shape["m"]
+        m = c["m"]
         # the columns that threads read at once are contiguous; a row of a warp's threads is written to all banks
         apart = f"n, h, w, c -> n, c, h, w%{m}, w/{m}"
         copy = s.stage_in("x_pad", at=block, scope="shared", layout=apart, pad=_pad(c)).name
@@ -116,26 +118,26 @@ def _input(s: Schedule, c: Config, shape: Mapping[str, Any]) -> None:
     s.compute_inline("x_pad")
 
 
-def _output(s: Schedule, c: Config, shape: Mapping[str, Any]) -> None:
+def _output(s: Schedule, c: Config, shape: Conv) -> None:
     """A thread makes the m x m outputs of a tile, of ``vec`` channels where these are contiguous."""
-    nchw, m = shape["layout"] == "NCHW", shape["m"]
+    nchw, m = shape.nchw, c["m"]
     out = last_stage(s, "y")
     high, p = s.split(f"{out}.p", [None, m])
     wide, q = s.split(f"{out}.q", [None, m])
-    _, thread, lanes = _threads(s, c, nchw, f"{out}.n", high, wide, f"{out}.k", shape["k"], [p, q])
-    way_back(s, thread, p, q, shape)
+    _, thread, lanes = _threads(s, c, nchw, f"{out}.n", high, wide, f"{out}.k", shape.k, [p, q])
+    way_back(s, thread, p, q, shape, m)
     if not nchw:
         s.unroll(f"{_near(s, 'M', thread, c['vec'])}.ax0")
         _side_by_side(s, lanes, c["vec"])
 
 
-def way_back(s: Schedule, at: Any, p: Any, q: Any, shape: Shape) -> None:
+def way_back(s: Schedule, at: Any, p: Any, q: Any, shape: Conv, m: int) -> None:
     """A thread's m x m outputs of a tile, loops ``p`` and ``q``, from the products of its places, ``at`` its loop."""
     s.compute_at("Y", at).compute_at("Z", at)
     written_out(s, "Y", ("t", "k", "i", "j", "v"))
     written_out(s, "Z", ("t", "b", "k", "i", "u"))
     s.unroll(p)
-    if shape["layout"] == "NCHW" and shape["q"] % shape["m"] == 0:
+    if shape.nchw and shape.q % m == 0:
         s.vectorize(q)
     else:
         s.unroll(q)
@@ -187,47 +189,46 @@ def written_out(s: Schedule, stage: str, order: Sequence[str]) -> None:
         s.unroll(f"{stage}.{x}")
 
 
-def winograd_space(shape: Shape, target: Target, sizes: Sequence[int]) -> Space:
+def winograd_space(shape: Conv, target: Target, sizes: Sequence[int]) -> Space:
     """The tiles of outputs among ``sizes``, how threads share the transforms, and the space of the products."""
     from tensorir.tune.space import Space
 
-    nchw = shape["layout"] == "NCHW"
-    make = warp_space if multiplication(shape) is None else tensor_space
-    shapes = {m: {**shape, "m": m} for m in sizes}
-    inner = {m: make(products(of), target) for m, of in shapes.items()}
+    nchw = shape.nchw
+    make = engine(products(shape, sizes[0]))
+    inner = {m: make.space(products(shape, m), target) for m in sizes}
     any_ = inner[sizes[0]]
 
     def told(name: str) -> Predicate:
         return lambda c: inner[c["m"]].where[name](c)
 
     def whole(c: Config) -> bool:  # so that nobody asks which tile is beyond the last one
-        rows, columns = tiles(shapes[c["m"]])
+        rows, columns = tiles(shape, c["m"])
         return bool(rows % c["th"] == 0 and columns % c["tw"] == 0 and c["th"] * c["tw"] <= THREADS)
 
     def shared(c: Config) -> bool:
-        high, wide = (c[v] * c["m"] + shape["r"] - 1 for v in ("th", "tw"))
-        return bool(not nchw or 4 * high * (wide + c["m"] * _pad(c)) * groups(c, shape["c"]) <= ROOM)
+        high, wide = (c[v] * c["m"] + shape.r - 1 for v in ("th", "tw"))
+        return bool(not nchw or 4 * high * (wide + c["m"] * _pad(c)) * groups(c, shape.c) <= ROOM)
 
     def registers(c: Config) -> bool:
-        return bool((c["m"] + shape["r"] - 1) ** 2 * c["vec"] <= REGISTERS)
+        return bool((c["m"] + shape.r - 1) ** 2 * c["vec"] <= REGISTERS)
 
     where: dict[str, Predicate] = {"whole": whole, "shared": shared, "registers": registers,
                                    **{name: told(name) for name in any_.where}}  # fmt: skip
-    lanes = [1] if nchw else [n for n in (2, 4, 1) if shape["c"] % n == 0 and shape["k"] % n == 0]
+    lanes = [1] if nchw else [n for n in (2, 4, 1) if shape.c % n == 0 and shape.k % n == 0]
     fixed = {"splits": (1,), "atomic": (0,), "rest": (0,)}  # there are as many products as places of a tile
-    rows, columns = ({n for of in shapes.values() for n in _parts(tiles(of)[d], PATCH[nchw])} for d in (0, 1))
+    rows, columns = ({n for m in sizes for n in _parts(tiles(shape, m)[d], PATCH[nchw])} for d in (0, 1))
     knobs = dict(m=sizes, tw=sorted(columns), th=sorted(rows), vec=lanes,
                  **{n: fixed.get(n, v) for n, v in zip(any_.names, any_.values, strict=True)})  # fmt: skip
     default = {**any_.default, "splits": 1, "atomic": 0}
     every = (dict(zip(("m", "tw", "th", "vec"), v, strict=True))
              for v in itertools.product(sizes[:1], knobs["tw"], knobs["th"], lanes))  # fmt: skip
     legal = [c for c in every if all(test(c) for test in (whole, shared, registers))]
-    start = min(legal, key=lambda c: _idle(c, shapes[sizes[0]]))
+    start = min(legal, key=lambda c: _idle(c, shape))
     space = Space(where=where, default={**start, **default}, **knobs)
     gpu = gpu_of(target)
     if gpu is None:
         return space
-    moved = {m: _moved_bytes(of) / (DRAM_SHARE * gpu.dram) for m, of in shapes.items()}
+    moved = {m: _moved_bytes(shape, m) / (DRAM_SHARE * gpu.dram) for m in sizes}
 
     def expected(c: Config) -> float:
         seconds = inner[c["m"]].expected_s
@@ -246,24 +247,24 @@ def _parts(extent: int, most: int) -> list[int]:
     return found if near == [1] else near
 
 
-def _idle(c: Config, shape: Shape) -> tuple[bool, float, int]:
+def _idle(c: Config, shape: Conv) -> tuple[bool, float, int]:
     """What is bad about a block that transforms: neighbours in a warp that are in pieces, the share of its threads
     with nothing to do, tiles that it has no room for.
     """
-    (rows, columns), patch, used = tiles(shape), c["th"] * c["tw"], 1.0
+    (rows, columns), patch, used = tiles(shape, c["m"]), c["th"] * c["tw"], 1.0
     apart = (patch if c["tw"] == columns else c["tw"]) < min(LANES, rows * columns) * 3 // 4
-    for n in (shape["c"], shape["k"]):
+    for n in (shape.c, shape.k):
         wide = groups(c, n) * c["vec"]
-        if shape["layout"] == "NHWC":
+        if not shape.nchw:
             apart = wide < min(LANES, n)
         used *= patch * groups(c, n) / THREADS * n / (-(-n // wide) * wide)
     return apart, round(1 - used, 1), -c["tw"]
 
 
-def _moved_bytes(shape: Shape) -> int:
+def _moved_bytes(shape: Conv, m: int) -> int:
     """Bytes that the transforms read and write."""
-    c, k, n = shape["c"], shape["k"], shape["n"]
-    places, many = (shape["m"] + shape["r"] - 1) ** 2, n * math.prod(tiles(shape))
-    weights = 0 if shape["prepack"] else c * k * (places + shape["r"] ** 2)
-    images = n * (c * shape["h"] * shape["w"] + k * shape["p"] * shape["q"])
+    c, k, n = shape.c, shape.k, shape.n
+    places, many = (m + shape.r - 1) ** 2, n * math.prod(tiles(shape, m))
+    weights = 0 if shape.prepack else c * k * (places + shape.r**2)
+    images = n * (c * shape.h * shape.w + k * shape.p * shape.q)
     return int(4 * (weights + images + places * many * (c + k)))

@@ -7,14 +7,14 @@ import pytest
 from tensorir.api import resumed
 from tensorir.api.resumed import current
 from tensorir.api.workload import Template
-from tensorir.ops.gemm_cpu import cpu_column
+from tensorir.ops.gemm_cpu import ColumnTile
 from tensorir.tune.record import Identity
 from tensorir.tune.space import Space
 
 ME = Identity("own n=8", "d1g357", {"name": "cpu", "driver": "1"}, {"tensorir": "0.1.0"})
 OK = {"status": "ok", "samples": [1e-3], "check": {"ok": True, "max_err": 0.0, "shapes": []}}
 MINE = {"t": Template(lambda s, c: None, Space(x=range(9)))}
-OURS = {"t": Template(cpu_column, Space(x=range(9)))}
+OURS = {"t": Template(ColumnTile.schedule, Space(x=range(9)))}
 
 
 def record(x, made="a", kind="trial", **result):

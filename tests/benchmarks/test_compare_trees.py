@@ -122,7 +122,10 @@ def test_more_instructions_and_sectors_on_cuda_are_worse(script, changed):
 
 @compiler
 def test_another_result_and_a_refusal_are_wrong(script, changed):
-    tree = changed(("ops/gemm_cpu.py", 'shape["act"]', "None"), ("ops/gemm_gpu.py", "s.unroll(il)", 's.unroll("il")'))
+    tree = changed(
+        ("ops/common.py", "bias, p.act, axis", "bias, None, axis"),
+        ("ops/gemm_gpu.py", "s.unroll(il)", 's.unroll("il")'),
+    )
     (row,) = rows_of(script, tree, *SMALL, "--target", "c:0", "--template", "cpu_column")
     assert row["status"] == "wrong"
     assert row["detail"].startswith("results differ by")

@@ -14,7 +14,7 @@ def test_one_layer():
     """7x7 pixels of 64 images: 3136, where boxes of 8x8 have 4096; 49 tiles of 64 by 512 channels."""
     shape = dict(n=64, c=512, h=7, w=7, k=512, r=3, s=3, pad=1)
     full = pixels_in_line.shape_of(shape)
-    assert (full["p"], full["q"], full["cg"]) == (7, 7, 512)
+    assert (full.p, full.q, full.cg) == (7, 7, 512)
     assert pixels_in_line.idle(dict(groups=1, wide=8, bk=64, pixels="box"), full) == 1 - 49 / 64
     assert pixels_in_line.idle(dict(groups=1, wide=8, bk=64, pixels="im2col"), full) == 0
     box, line, ratio = pixels_in_line.row(shape)

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 import tensorir as tir
 from tensorir.check.emulate import emulate
 from tensorir.interp.reference import random_arguments
+from tensorir.ops.gemm_gpu import ENGINES
 from tensorir.ops.gemm_grouped import blocks_of
-from tensorir.ops.gemm_hopper import hopper_block
-from tensorir.ops.gemm_tensor import tensor_block
-from tensorir.ops.gemm_warp import warp_block
+from tensorir.ops.problems import Gemm
 
 pytestmark = pytest.mark.usefixtures("only_run")
 
@@ -161,8 +160,8 @@ def test_blocks_have_rows_of_one_group(align, rows):
         name = w.template_for(target)
         space = w.templates[name].space_for(tir.Target.parse(target))
         configs = [space.default, *map(space.config, range(0, len(space.legal), 97))]
-        block = {"gpu_warp": warp_block, "gpu_tensor": tensor_block, "gpu_hopper": hopper_block}[name]
-        high = [block(c)[0] for c in configs]
+        shape = Gemm(groups=8, **options)
+        high = [ENGINES[name](c, shape, tir.Target.parse(target)).high for c in configs]
         assert all(align % n == 0 for n in high)
         if name == "gpu_tensor":
             assert high[0] == rows

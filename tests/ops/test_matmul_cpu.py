@@ -1,5 +1,7 @@
 """The CPU templates of matmul: any shape, option and configuration is exact; traces replay; defaults suit the shape."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,8 @@ from tensorir.interp.reference import evaluate, random_arguments
 from tensorir.ir.tree import If, Select
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
-from tensorir.ops.gemm_spaces import panel_cycles
+from tensorir.ops.gemm_cpu import panel_cycles
+from tensorir.ops.problems import Gemm
 
 pytestmark = pytest.mark.usefixtures("only_run")
 
@@ -170,10 +173,10 @@ def test_no_guard_in_the_loops_and_named_accumulators(parameters):
 
 
 def test_the_model_of_a_tile():
-    narrow, wide = ({"vector_bytes": n, "dtype": "float32", "ta": False, "k": 100} for n in (32, 64))
+    narrow, wide = (Gemm(m=14, n=32, k=100, vector_bytes=n) for n in (32, 64))
     assert panel_cycles(narrow, 6, 6, 2) == pytest.approx(6 + 0.34)
     assert panel_cycles(wide, 14, 14, 2) == pytest.approx(28 + 0.58)
     assert panel_cycles(narrow, 1, 6, 1) > 5  # the latency of one chain
-    one_set = {**wide, "k": 1024}  # of the first-level cache: 14 rows do not fit
+    one_set = replace(wide, k=1024)  # of the first-level cache: 14 rows do not fit
     assert panel_cycles(one_set, 14, 14, 2) / 2 > panel_cycles(one_set, 14, 6, 4) / 4
     assert panel_cycles(narrow, 7, 6, 2) == pytest.approx(panel_cycles(narrow, 4, 4, 2) + panel_cycles(narrow, 3, 3, 2))

@@ -8,9 +8,8 @@ import pytest
 from emulating import beyond, emulated_rightly
 
 import tensorir as tir
-from tensorir.ops.gemm_tensor import tensor_block, tensor_product, tensor_tiles
-from tensorir.ops.gemm_waves import expected_time, whole_rows
-from tensorir.tune.gpu_devices import gpu_of
+from tensorir.ops.gemm_tensor import TensorTile
+from tensorir.ops.problems import Gemm
 
 AMPERE, HOPPER = "cuda -arch=sm_80 -units=3", "cuda -arch=sm_90a -units=3"
 emulated = pytest.mark.skipif(
@@ -32,7 +31,8 @@ def work(template, **changed):
 
 def test_rows_of_whole_waves():
     def rows(m, n, units):
-        return whole_rows(dict(m=m, n=n), (64, 64), tir.Target.parse(f"cuda -arch=sm_80 -units={units}"))
+        target = tir.Target.parse(f"cuda -arch=sm_80 -units={units}")
+        return TensorTile(dict(bm=64, bn=64), Gemm(m=m, n=n, k=64), target).whole_rows
 
     assert rows(256, 128, 3) == 192, "6 of 8 tiles"
     assert rows(250, 128, 5) == 128, "5 of 8 tiles, of which 4 are whole rows"
@@ -111,8 +111,7 @@ def test_the_model_expects_the_rest_to_be_worth_it():
     w = tir.ops.matmul(m=128 * 17, n=128 * 8, k=8192, dtype="float16")
     space = w.templates["gpu_tensor"].space_for(target)
     tiles = {**space.default, "bm": 128, "bn": 128, "wm": 64, "wn": 32, "raster": 1}
-    shape = {**dict(m=128 * 17, n=128 * 8, k=8192, batch=1, beta=False, dtype="float16"), "precision": "fp32"}
-    time = expected_time(shape, tensor_product(shape), tensor_tiles, tensor_block, gpu_of(target), target)
+    time = TensorTile.expected(Gemm(m=128 * 17, n=128 * 8, k=8192, dtype="float16"), target)
     alone, rest = ({**tiles, "splits": n, "rest": int(n > 1)} for n in (1, 12))
     assert space.index(alone) >= 0
     assert space.index(rest) >= 0

@@ -1,0 +1,170 @@
+"""Configurations of templates: which knobs there are, what they mean for a problem, and which of them are legal.
+
+The class of a template's configurations says all that its space is made of: knobs with their values, rules that legal
+configurations keep, and what they take of a device. A tile reads the knobs that it is asked about and no others, so
+that a rule is judged as soon as those that it reads are fixed (``tune.legal``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
+
+from tensorir.api.workload import Template
+from tensorir.ops.problems import Problem
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+
+if TYPE_CHECKING:
+    from tensorir.tune.legal import Predicate
+    from tensorir.tune.space import Space
+
+Value = TypeVar("Value")
+P = TypeVar("P", bound=Problem)
+Config = Mapping[str, Any]
+Knobs = Mapping[str, Sequence[Any]]
+Rule = Callable[[Any], bool]
+
+
+class Knob(Generic[Value]):
+    """A field of a configuration, by its name there, and the values that it may have, the one to try first in front."""
+
+    def __init__(self, *values: Value) -> None:
+        self.values = values
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, tile: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, tile: Tile[Any], owner: type) -> Value: ...
+
+    def __get__(self, tile: Tile[Any] | None, owner: type) -> Self | Value:
+        return self if tile is None else tile.config[self.name]
+
+
+class Tile(ABC, Generic[P]):
+    """A configuration for the problem ``p`` on a target: what a block computes at a time.
+
+    rules: what legal configurations keep, by name
+    earlier: what configurations mean that were recorded before there were some knobs
+    kinds, approximate: of the template (``Template``)
+    """
+
+    rules: ClassVar[Mapping[str, Rule]] = {}
+    earlier: ClassVar[Config] = {}
+    kinds: ClassVar[tuple[str, ...]] = ("gpu",)
+    approximate: ClassVar[bool] = False
+
+    def __init__(self, config: Config, p: P, target: Target) -> None:
+        self.config, self.p, self.target = config, p, target
+
+    @abstractmethod
+    def schedule(self, s: Schedule) -> Schedule:
+        """Schedule a definition so."""
+
+    @classmethod
+    def needs(cls, p: P) -> str | None:
+        """What a target must have for this problem, None where no target can compute it so."""
+        return ""
+
+    @classmethod
+    def start(cls, p: P, target: Target) -> Config | None:
+        """The configuration to start from; None for the first legal one."""
+        return None
+
+    @classmethod
+    def expected(cls, p: P, target: Target) -> Callable[[Config], float] | None:
+        """The time that a configuration is expected to take, None where nobody can tell (``Space.expecting``)."""
+        return None
+
+    @classmethod
+    def knobs(cls, p: P, target: Target) -> Knobs:
+        """Every knob with its values; a subclass tells those that depend on the problem or the target."""
+        return {name: knob.values for name, knob in vars(cls).items() if isinstance(knob, Knob)}
+
+    @classmethod
+    def where(cls, p: P, target: Target) -> dict[str, Predicate]:
+        """The rules, as a space asks them."""
+
+        def asked(rule: Rule) -> Predicate:
+            return lambda c: rule(cls(c, p, target))
+
+        return {name: asked(rule) for name, rule in cls.rules.items()}
+
+    @classmethod
+    def among(cls, knobs: Knobs, p: P, target: Target) -> Iterator[Self]:
+        """The legal ones of all combinations of such values, last knob fastest."""
+        for values in itertools.product(*knobs.values()):
+            tile = cls(dict(zip(knobs, values, strict=True)), p, target)
+            if all(rule(tile) for rule in cls.rules.values()):
+                yield tile
+
+    @classmethod
+    def space(cls, p: P, target: Target) -> Space:
+        """The configurations that keep the rules, and the one to start with."""
+        from tensorir.tune.space import Space  # which loading a tuned kernel has no use for
+
+        space = Space(where=cls.where(p, target), default=cls.start(p, target), **cls.knobs(p, target))
+        return space.since(cls.earlier).expecting(cls.expected(p, target))
+
+    @classmethod
+    def template(cls, p: P) -> Template:
+        """The template of these configurations."""
+        return Template(
+            lambda s, c: cls(c, p.on(s.target), s.target).schedule(s),
+            lambda target: cls.space(p.on(target), target),
+            cls.kinds, cls.approximate, cls.needs(p) or "",
+        )  # fmt: skip
+
+    def but(self, p: P | None = None, **changed: object) -> Self:
+        """The same with other values of some knobs, or for another problem."""
+        return type(self)({**self.config, **changed}, p or self.p, self.target)
+
+    @property
+    def operand_bytes(self) -> int:
+        """Shared memory for what a block stages of operands."""
+        return 0
+
+    @property
+    def result_bytes(self) -> int:
+        """Shared memory for results on their way out, next to operands."""
+        return 0
+
+    @property
+    def sides(self) -> Iterable[tuple[int, int, int]]:
+        """A block's extents: each with one that is never too large, and how much there is along it."""
+        return ()
+
+    def shared(self) -> bool:
+        """Whether a block has shared memory for what it stages; results are asked about where operands fit."""
+        operands, room = self.operand_bytes, self.target.shared_optin_bytes
+        return operands <= room and operands + self.result_bytes <= room
+
+    def sensible(self) -> bool:
+        """Whether no block is twice as large as what there is."""
+        return all(tile <= least or tile // 2 < extent for tile, least, extent in self.sides)
+
+
+def legal(knobs: Knobs, where: Mapping[str, Predicate]) -> Iterator[Config]:
+    """The legal configurations one by one, in the order of the knobs' values, last knob fastest."""
+    for values in itertools.product(*knobs.values()):
+        c = dict(zip(knobs, values, strict=True))
+        if all(test(c) for test in where.values()):
+            yield c
+
+
+def cheapest(knobs: Knobs, where: Mapping[str, Predicate], cost: Callable[[Config], Any], enough: float = -math.inf
+             ) -> Config | None:  # fmt: skip
+    """The legal configuration of least cost, the first of equals, or the first whose cost is ``enough``."""
+    priced: list[tuple[Any, Config]] = []
+    for c in legal(knobs, where):
+        priced.append((cost(c), c))
+        if priced[-1][0] == enough:
+            return c
+    return min(priced, key=lambda both: both[0])[1] if priced else None
