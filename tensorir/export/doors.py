@@ -75,6 +75,7 @@ def table(program: Mapping[str, Any], name: str) -> str:
         f'#include "{Path(program["source"]).stem}.h"',
         f'#define DOOR_NAME "{name}"',
         f"#define DOOR_KERNEL {name}",
+        *([f"#define DOOR_WHY {name}_why"] if "host" in program else []),
         f"#define DOOR_ON_CUDA {int(program.get('host') == 'cuda')}",
         *(f"#define DOOR_{door.upper()} {symbol}" for door, symbol in symbols(name).items()),
         f"#define DOOR_GIVEN {len(given)}",

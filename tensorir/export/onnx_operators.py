@@ -22,6 +22,7 @@ class Operator:
     arguments: entries of ``manifest["arguments"]``; those that the caller gives, inputs and scalars, then outputs
     gathers:   entries of ``manifest["gathers"]``: which inputs are indices, and their range
     once:      names of what its kernels that run once read and write: the function has ``NAME_pack`` then
+    hosted:    a driver runs it: the function has ``NAME_why`` then
     """
 
     name: str
@@ -29,13 +30,14 @@ class Operator:
     arguments: Sequence[Mapping[str, Any]]
     gathers: Sequence[Mapping[str, Any]] = ()
     once: Collection[str] = ()
+    hosted: bool = False
 
     @classmethod
     def of(cls, name: str, function: str, program: Mapping[str, Any], shapes: Iterable[Sequence[int]] = ()) -> Operator:
         """Of a program of a manifest; shapes: of its inputs, then its outputs, where others hold as many elements."""
         once = {a for k in program["kernels"] if k["once"] for a in arrays_of(k)}
         kept = {p["name"] for p in program["arguments"] if p["role"] == "workspace"} & once
-        made = cls(name, function, program["arguments"], program["gathers"], once if kept else ())
+        made = cls(name, function, program["arguments"], program["gathers"], once if kept else (), "host" in program)
         if not shapes:
             return made
         values = zip([*made.inputs, *made.outputs], shapes, strict=True)
@@ -56,7 +58,8 @@ def glue(domain: str, operators: Sequence[Operator]) -> str:
     values = [[*o.inputs, *o.outputs] for o in operators]
     dims = max([8, *(len(p["shape"]) for row in values for p in row)])
     rows = ",\n".join(
-        f'  TIR_ORT_OP("{o.name}", {o.function}, {_packing(o)}, {len(o.inputs)}, {len(o.outputs)}, tir_ort_values_{n})'
+        f'  TIR_ORT_OP("{o.name}", {o.function}, {_why(o)}, {_packing(o)}, {len(o.inputs)}, {len(o.outputs)}, '
+        f"tir_ort_values_{n})"
         for n, o in enumerate(operators)
     )
     return f"""\
@@ -78,6 +81,10 @@ tir_ort_status RegisterCustomOps(void *options, const tir_ort_base *base) {{
   return tir_ort_register(options, base, "{domain}", tir_ort_ops, sizeof tir_ort_ops / sizeof *tir_ort_ops);
 }}
 """
+
+
+def _why(operator: Operator) -> str:
+    return f"{operator.function}_why" if operator.hosted else "NULL"
 
 
 def _packing(operator: Operator) -> str:

@@ -20,10 +20,11 @@ typedef struct {
 } door_argument;
 
 /* It includes the kernel's header, and defines door_arguments, inputs and scalars first, then outputs:
-   DOOR_ARGUMENTS, DOOR_GIVEN of them to be given. DOOR_NAME is the kernel's name, DOOR_KERNEL the kernel. */
+   DOOR_ARGUMENTS, DOOR_GIVEN of them to be given. DOOR_NAME is the kernel's name, DOOR_KERNEL the kernel, DOOR_WHY what
+   says in words what its last error of this thread was, where there is such a function. */
 #include "door_table.h"
 
-enum { DOOR_NO_MEMORY = -1 };
+enum { DOOR_NO_MEMORY = -1, DOOR_WORDS = 1152 };
 
 /* The kernel, whatever its name is: locals elsewhere may be called the same. */
 static inline int door_kernel(const tir_call *door_how, void *const *door_buffers) {
@@ -100,10 +101,14 @@ static inline int door_call(const tir_call *call, void *const *given) {
   return code;
 }
 
-/* What an error of door_call means. */
+/* What an error of door_call means, in the thread that had it. */
 static inline const char *door_said(int code, char *text, size_t room) {
   if (code == DOOR_NO_MEMORY) return DOOR_NAME ": out of memory for copies of arrays that are not aligned";
+#ifdef DOOR_WHY
+  snprintf(text, room, "%s: %s", DOOR_NAME, DOOR_WHY());
+#else
   snprintf(text, room, "%s: error %d, see %s.h", DOOR_NAME, code, DOOR_NAME);
+#endif
   return text;
 }
 

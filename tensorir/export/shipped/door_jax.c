@@ -40,7 +40,7 @@ typedef struct {
 typedef struct { size_t size; door_extension *more; const door_interface *api; void *context; int32_t stage; door_list args, rets; } door_frame;
 
 static void *door_fail(const door_frame *f, int32_t code, const char *format, ...) {
-  char text[512];
+  char text[DOOR_WORDS];
   va_list given;
   va_start(given, format);
   vsnprintf(text, sizeof text, format, given);
@@ -126,24 +126,35 @@ static int door_compute(const tir_call *call, void *const *buffers) {
   return wrong ? DOOR_WRONG_INDEX + (int)(wrong - door_arguments) : door_call(call, buffers);
 }
 
-static void *door_explain(const door_frame *f, int code) {
-  char text[128];
-  if (!code) return NULL;
-  if (code < DOOR_WRONG_INDEX) return door_fail(f, DOOR_INTERNAL, "%s", door_said(code, text, sizeof text));
-  const door_argument *wrong = &door_arguments[code - DOOR_WRONG_INDEX];
-  return door_fail(f, DOOR_INVALID_ARGUMENT, DOOR_NAME ": %s: an index is not in 0 ... %lld", wrong->name, (long long)wrong->limit - 1);
-}
-
-/* Items of a batch: count of them from the first one on, in so many shares. */
+/* Items of a batch: count of them from the first one on, in so many shares. failed, words: the first error of any. */
 typedef struct {
   const door_buffer *const *arrays;
   int64_t leading;
   const int64_t *extents;
   size_t first, count, shares;
   atomic_int failed;
+  char words[DOOR_WORDS];
 } door_batch;
 
-static int door_item(const door_batch *b, size_t item, const tir_call *call) {
+/* What went wrong, or NULL. */
+static void *door_explain(const door_frame *f, door_batch *b) {
+  const int code = atomic_load(&b->failed);
+  if (!code) return NULL;
+  if (code < DOOR_WRONG_INDEX) return door_fail(f, DOOR_INTERNAL, "%s", b->words);
+  const door_argument *wrong = &door_arguments[code - DOOR_WRONG_INDEX];
+  return door_fail(f, DOOR_INVALID_ARGUMENT, DOOR_NAME ": %s: an index is not in 0 ... %lld", wrong->name, (long long)wrong->limit - 1);
+}
+
+/* The words of an error are its thread's, which asks for them here. */
+static int door_noted(door_batch *b, int code) {
+  int none = 0;
+  if (!code || !atomic_compare_exchange_strong(&b->failed, &none, code) || code >= DOOR_WRONG_INDEX) return code;
+  const char *said = door_said(code, b->words, sizeof b->words);
+  if (said != b->words) snprintf(b->words, sizeof b->words, "%s", said);
+  return code;
+}
+
+static int door_item(door_batch *b, size_t item, const tir_call *call) {
   void *buffers[DOOR_ARGUMENTS];
   int64_t at[DOOR_LEADING];
   for (int64_t n = b->leading - 1; n >= 0; item /= (size_t)b->extents[n--]) at[n] = (int64_t)(item % (size_t)b->extents[n]);
@@ -155,17 +166,14 @@ static int door_item(const door_batch *b, size_t item, const tir_call *call) {
     }
     buffers[p] = (char *)b->arrays[p]->data + place * door_arguments[p].bytes;
   }
-  return door_compute(call, buffers);
+  return door_noted(b, door_compute(call, buffers));
 }
 
 static void door_share(void *state, size_t share) {
   door_batch *b = (door_batch *)state;
   const tir_call alone = {.size = sizeof alone, .threads = 1};
   const size_t end = b->count * (share + 1) / b->shares;
-  for (size_t n = b->count * share / b->shares; n < end && !atomic_load(&b->failed); ++n) {
-    const int code = door_item(b, b->first + n, &alone);
-    if (code) atomic_store(&b->failed, code);
-  }
+  for (size_t n = b->count * share / b->shares; n < end && !atomic_load(&b->failed); ++n) door_item(b, b->first + n, &alone);
 }
 
 static double door_seconds(void) {
@@ -175,21 +183,19 @@ static double door_seconds(void) {
 }
 
 /* All items: the first one on all threads; the others each on one where these are enough for it and take long enough. */
-static int door_items(const door_frame *f, door_batch *b) {
+static void door_items(const door_frame *f, door_batch *b) {
   const tir_call together = {.size = sizeof together, .parallel_for = door_parallel_for, .pool = (void *)(uintptr_t)f};
   const double began = b->count > 1 ? door_seconds() : 0;
-  int code = door_item(b, 0, &together);
-  if (code || b->count < 2) return code;
+  if (door_item(b, 0, &together) || b->count < 2) return;
   const double left = (door_seconds() - began) * (double)(b->count - 1);
   const size_t threads = left > DOOR_WORTH_THREADS ? (size_t)door_threads_of(f) : 1;
   b->first = 1, b->count -= 1;
   if (threads > 1 && b->count >= 2 * threads) {
     b->shares = b->count < 8 * threads ? b->count : 8 * threads;
     door_parallel_for((void *)(uintptr_t)f, b->shares, door_share, b);
-    return atomic_load(&b->failed);
+    return;
   }
-  for (size_t n = 0; n < b->count && !code; ++n) code = door_item(b, b->first + n, &together);
-  return code;
+  for (size_t n = 0; n < b->count && !door_item(b, b->first + n, &together);) ++n;
 }
 
 void *DOOR_JAX(door_frame *f);
@@ -215,5 +221,6 @@ void *DOOR_JAX(door_frame *f) {
     if (p >= DOOR_GIVEN && door_arguments[p].bytes) batch.count = 1;
   }
   for (int64_t n = 0; n < leading; ++n) batch.count *= (size_t)first->dims[n];
-  return batch.count ? door_explain(f, door_items(f, &batch)) : NULL;
+  if (batch.count) door_items(f, &batch);
+  return door_explain(f, &batch);
 }

@@ -81,6 +81,7 @@ struct tir_ort_op {
   int (*run)(const tir_call *, void *const *);
   int (*pack)(const tir_call *, void *const *, void *); /* NULL where nothing is packed, as is packed */
   int (*packed)(const tir_call *, void *const *, const void *);
+  const char *(*why)(void); /* or NULL: what the last error of this thread was, in words */
   size_t packed_bytes, inputs, outputs;
   const tir_ort_value *values; /* inputs, then outputs */
 };
@@ -92,7 +93,7 @@ typedef struct {
 } tir_ort_node;
 
 static tir_ort_status tir_ort_refuse(int code, const char *op, const char *message) {
-  char text[512];
+  char text[1280];
   snprintf(text, sizeof text, "%s: %s", op, message);
   return TIR_ORT_CREATE_STATUS(code, text);
 }
@@ -172,7 +173,7 @@ static void *tir_ort_suited(void *data, const tir_ort_value *about, void **made)
 static tir_ort_status tir_ort_failed(const tir_ort_op *op, int code) {
   char text[64];
   snprintf(text, sizeof text, "the program returned error %d", code);
-  return tir_ort_refuse(TIR_ORT_FAIL, op->called, text);
+  return tir_ort_refuse(TIR_ORT_FAIL, op->called, op->why ? op->why() : text);
 }
 
 static int tir_ort_serial(void *pool, size_t blocks, void (*body)(void *, size_t), void *state) {
@@ -285,7 +286,7 @@ static int tir_ort_last(const tir_ort_op *op) { return (void)op, INT32_MAX; }
 static size_t tir_ort_none(int **a, int **b) { return *a = *b = NULL, (size_t)0; }
 static void tir_ort_release(int *a, int *b) { (void)a, (void)b; }
 
-#define TIR_ORT_OP(NAME, FUNCTION, PACK, PACKED, BYTES, INPUTS, OUTPUTS, VALUES) {                                   \
+#define TIR_ORT_OP(NAME, FUNCTION, WHY, PACK, PACKED, BYTES, INPUTS, OUTPUTS, VALUES) {                              \
     .name = tir_ort_name, .provider = tir_ort_provider, .input_type = tir_ort_input_type,                            \
     .input_count = tir_ort_input_count, .output_type = tir_ort_output_type, .output_count = tir_ort_output_count,    \
     .destroy = tir_ort_destroy, .input_characteristic = tir_ort_zero_of, .output_characteristic = tir_ort_zero_of,   \
@@ -293,7 +294,7 @@ static void tir_ort_release(int *a, int *b) { (void)a, (void)b; }
     .output_fewest = tir_ort_one, .output_alike = tir_ort_one, .create_2 = tir_ort_create,                           \
     .compute_2 = tir_ort_compute, .first_version = tir_ort_one, .last_version = tir_ort_last,                        \
     .in_place = tir_ort_none, .in_place_release = tir_ort_release, .alias = tir_ort_none,                            \
-    .alias_release = tir_ort_release, .called = NAME, .run = FUNCTION, .pack = PACK, .packed = PACKED,               \
+    .alias_release = tir_ort_release, .called = NAME, .run = FUNCTION, .why = WHY, .pack = PACK, .packed = PACKED,   \
     .packed_bytes = BYTES, .inputs = INPUTS, .outputs = OUTPUTS, .values = VALUES}
 
 static tir_ort_status tir_ort_register(void *options, const tir_ort_base *base, const char *domain, tir_ort_op *ops,

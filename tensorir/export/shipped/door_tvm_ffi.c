@@ -34,7 +34,7 @@ static void door_raise(const char *kind, const char *message) {
 }
 
 static int door_fail(const char *kind, const char *format, ...) {
-  char text[512];
+  char text[DOOR_WORDS];
   va_list given;
   va_start(given, format);
   vsnprintf(text, sizeof text, format, given);
@@ -167,7 +167,7 @@ int DOOR_TVM_FFI(void *self, const door_any *args, int32_t count, door_any *resu
   const door_argument *wrong = door_index_wrong(buffers);
   if (wrong)
     return door_fail("IndexError", DOOR_NAME ": %s: an index is not in 0 ... %lld", wrong->name, (long long)wrong->limit - 1);
-  char text[128];
+  char text[DOOR_WORDS];
   const tir_call call = {.size = sizeof call, .stream = gpu == DOOR_CPU_ONLY ? NULL : door_stream(gpu)};
   const int code = !bytes ? 0 : gpu == DOOR_CPU_ONLY ? door_call(NULL, buffers) : door_kernel(&call, buffers);
   if (code) return door_fail("RuntimeError", "%s", door_said(code, text, sizeof text));

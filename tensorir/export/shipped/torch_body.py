@@ -59,7 +59,7 @@ def kernels(manifest: Mapping[str, Any]) -> Iterator[Any]:
         else:
             about = common.program_in("c", manifest)
             name, held = manifest["operator"].partition("::")[2], used_once(about)
-            body = torch_c.CBody.of(library, name, about, packed_bytes(about, held))
+            body = torch_c.CBody.of(library, name, about | {"name": name}, packed_bytes(about, held))
             given = [p["name"] for p in about["arguments"] if p["role"] in ("input", "scalar")]
             yield torch_kernel.Kernel({**about, "held": [n for n in given if n in held]}, body)
     if "opencl" in there and ("c" not in there or why):
