@@ -282,8 +282,7 @@ def _fuse(program: Program, *loops: Loop, name: str | None = None) -> Rewrite:
         part = binary("//", var, rest)
         values[x.var] = part if n == 0 else binary("%", part, extent)
     body = substitute(loops[-1].body, values)
-    parts, hint = fused_marks(loops)
-    fused = Loop(var, as_expr(math.prod(extents)), body, parts=parts, hint=hint)
+    fused = fused_marks(loops, Loop(var, as_expr(math.prod(extents)), body))
     gone = {x.var.name: f"it was fused into {label}" for x in loops}
     return Rewrite(swap(program, loops[0], fused), (label,), gone)
 
