@@ -206,7 +206,7 @@ def _fastest(
     return {name: call for name, call in peers.items() if times[name] <= 1.33 * best}
 
 
-def rough(call: Callable[[], Any]) -> float:
+def rough(call: Callable[[], object]) -> float:
     """Seconds of one call, by which slots are sized: the fastest of a few, once it is warm and nothing spins."""
     settle()
     call()

@@ -250,7 +250,7 @@ class Request:
         cls,
         question: Question,
         setup: Setup,
-        expect: Mapping[str, Any] | None = None,
+        expect: Mapping[str, object] | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> Request:
         """Return the request with this question."""

@@ -20,7 +20,7 @@ MANY = 0.75
 class Names(click.Choice[str]):
     """One of a few names, in capitals or not; a name that is spelt like one of them is asked about."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         found = next((c for c in self.choices if c.lower() == str(value).lower()), None)
         if found is None:
             asked = did_you_mean(str(value), self.choices)
@@ -33,7 +33,7 @@ class Duration(click.ParamType[Any]):
 
     name = "time"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         seconds = seconds_of(value)
         if seconds is None:
             self.fail(f"{value!r} is not a time; try 90s, 5m or 1h", param, ctx)
@@ -45,7 +45,7 @@ class ElementType(click.ParamType[Any]):
 
     name = "dtype"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from tensorir.ir.dtypes import dtype_of  # help does not need it
 
         try:
@@ -117,6 +117,6 @@ WORKLOAD: tuple[click.Parameter, ...] = (_OP, _SHAPE, _SHAPES, *FLAGS, _ARG)
 NAMES = tuple(str(p.name) for p in (_SHAPES, *FLAGS, _ARG))
 
 
-def split(given: dict[str, Any]) -> dict[str, Any]:
+def split(given: dict[str, object]) -> dict[str, Any]:
     """Take the workload's parameters out of a verb's keyword arguments."""
     return {name: given.pop(name) for name in NAMES}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from tensorir.codec import CodecError, Json, decode, travels
+from tensorir.codec import CodecError, decode, travels
 from tensorir.runtime.machine import Load
 from tensorir.tune.paired import Standing
 
@@ -127,7 +127,7 @@ class Reply(Outcome):
     last: bool | None = None
 
     @classmethod
-    def of(cls, data: Json) -> Reply:
+    def of(cls, data: Mapping[str, object]) -> Reply:
         """Read what came from a process: candidates ran there, and it may be anything."""
         try:
             return decode(cls, data)

@@ -8,7 +8,6 @@ stage keeps its domain: what it computes is what was declared. TVM's reindex, tr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from tensorir.arith.affine import Arith, conjunction, same, weakest
 from tensorir.errors import Problem, ScheduleError
@@ -48,7 +47,7 @@ from tensorir.schedule.analysis import (
     stages_writing,
     unique,
 )
-from tensorir.schedule.history import AxisRef, Name, Scheduled
+from tensorir.schedule.history import AxisRef, H, Name, Scheduled
 from tensorir.schedule.primitives.loops import Guard
 from tensorir.schedule.primitives.reindex_view import HINT, Bijection, Component, View, components, parse_view
 from tensorir.schedule.primitives.reindex_writes import Domain, kept_under, unconverted, unfit
@@ -58,9 +57,9 @@ from tensorir.schedule.rewrite import Rewrite, nest, place_at_root, swap
 
 
 @primitive("Loops", moves=True)
-def reindex(self: Scheduled[Any], stage: Name, view: str, pad: Mapping[str, int] | None = None,
+def reindex(self: Scheduled[H], stage: Name, view: str, pad: Mapping[str, int] | None = None,
             reads: Mapping[str, str] | None = None, name: str | None = None,
-            dtype: Any = None, writes: str | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
+            dtype: object = None, writes: str | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
     """Walk a stage by other axes of the same domain, "n, p, q, k | r, s, c -> i = (n, p, q), j = k, t = (r, s, c)",
     and pack what it reads under them, ``reads={"x": "i, t"}``; returns the new axes.
 
