@@ -51,7 +51,7 @@ from tensorir.schedule.history import AxisRef, H, Name, Scheduled
 from tensorir.schedule.primitives.loops import Guard
 from tensorir.schedule.primitives.reindex_view import HINT, Bijection, Component, View, components, parse_view
 from tensorir.schedule.primitives.reindex_writes import Domain, kept_under, unconverted, unfit
-from tensorir.schedule.primitives.reindex_zeros import at_zero
+from tensorir.schedule.primitives.reindex_zeros import made_up, zeroed
 from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, nest, place_at_root, swap
 
@@ -358,20 +358,17 @@ class _Reindex:
         if not isinstance(stage.body, Update):
             return
         for cond, about in self.tails:
-            moved = set(find(cond, Var))
-            reads = [x for x in find(stage.body, Load) if any(uses(in_loops(i, stage), moved) for i in x.index)]
+            axes = set(find(cond, Var))
             reduces = all(it.axis is Axis.REDUCE for x in about for s, it in driven_by(x) if s is self.stage)
-            if reduces and reads and all(x.buffer in copies for x in reads):
-                self._need_identity(stage.body, {x.buffer for x in reads}, ", ".join(sorted(v.name for v in moved)))
-
-    def _need_identity(self, update: Update, zeros: set[Buffer], axis: str) -> None:
-        for value, identity in zip(update.values, update.combiner.identity, strict=True):
-            if at_zero(value, zeros) != identity.value:
-                said = show(_Zeros(zeros)(value))
-                raise self._refuse(
-                    "reindex.pad-identity", f"beyond the end of {axis} a term is {said} with the zeros of what is "
-                    f"packed, and only {show(identity)} leaves a {update.combiner.name} as it is",
-                    "without reads=: terms beyond the end are left out then")  # fmt: skip
+            for value, identity in zip(stage.body.values, stage.body.combiner.identity, strict=True):
+                term = in_loops(value, stage)
+                moved, zeros = {x.buffer for x in find(term, Load) if uses(x, axes)}, zeroed(term, axes, copies)
+                if reduces and moved and moved == zeros and not made_up(term, identity, axes, copies):
+                    raise self._refuse(
+                        "reindex.pad-identity", f"beyond the end of {', '.join(sorted(v.name for v in axes))} a term "
+                        f"is {show(_Zeros(zeros)(value))} with the zeros of what is packed, and only {show(identity)} "
+                        f"leaves a {stage.body.combiner.name} as it is",
+                        "without reads=: terms beyond the end are left out then")  # fmt: skip
 
     def _refuse(self, code: str, message: str, hint: str = "") -> ScheduleError:
         return ScheduleError(Problem(code, message, at=caret(self.stage), hint=hint))
