@@ -106,10 +106,10 @@ def need_bool(name: str, value: object, error: Class = DeclarationError) -> bool
     return value
 
 
-def need_text(name: str, value: object, error: Class = DeclarationError) -> str:
-    """A non-empty string."""
-    if not isinstance(value, str) or not value:
-        raise wrong(name, value, "a non-empty string", error)
+def need_text(name: str, value: object, error: Class = DeclarationError, empty: bool = False) -> str:
+    """A string, where ``empty`` does not allow others a non-empty one."""
+    if not isinstance(value, str) or not (value or empty):
+        raise wrong(name, value, "a string" if empty else "a non-empty string", error)
     return value
 
 

@@ -150,13 +150,13 @@ class CDevice(Device):
             raise refuse(LaunchError, "launch.memory", f"{self.name} has no {nbytes} bytes: {error}") from None
 
     def part(self, memory: object, offset: int, nbytes: int) -> object:
-        return cast("np.ndarray", memory)[offset : offset + max(nbytes, 1)]
+        return cast(np.ndarray, memory)[offset : offset + max(nbytes, 1)]
 
     def write(self, memory: object, data: Bytes) -> None:
-        cast("np.ndarray", memory)[: data.nbytes] = data
+        cast(np.ndarray, memory)[: data.nbytes] = data
 
     def read(self, memory: object, data: Bytes) -> None:
-        data[:] = cast("np.ndarray", memory)[: data.nbytes]
+        data[:] = cast(np.ndarray, memory)[: data.nbytes]
 
     @property
     def works_in_place(self) -> bool:

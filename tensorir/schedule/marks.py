@@ -25,12 +25,10 @@ class LoopMark(ABC):
 
     maker:  the primitive that makes it, after which its code is named (``partition.lost``)
     fields: of a loop, which say it, each 0, 1 or empty where it is not there
-    noun:   what it is called where a loop becomes one that it means nothing on
     """
 
     maker: str
     fields: tuple[str, ...]
-    noun = "mark"
 
     @abstractmethod
     def count(self, loop: Loop) -> int:
@@ -56,13 +54,8 @@ class LoopMark(ABC):
 
         now: the loop of that name, where it is still there
         """
-        said = ", ".join(noted(loop))
-        message = f"{primitive} leaves no loop that could have the mark of {loop.var.name}: {said}"
-        hint = f"{primitive} before {self.maker}"
-        if now is not None and all(getattr(now, x) == getattr(loop, x) for x in self.fields):
-            message = f"{primitive} makes {loop.var.name} a loop that no {self.noun} applies to, and it has one: {said}"
-            hint = f"undo the {self.maker}, or {primitive} another loop"
-        return Problem(f"{self.maker}.lost", message, at=caret(loop), hint=hint)
+        message = f"{primitive} leaves no loop that could have the mark of {loop.var.name}: {', '.join(noted(loop))}"
+        return Problem(f"{self.maker}.lost", message, at=caret(loop), hint=f"{primitive} before {self.maker}")
 
 
 class Partition(LoopMark):
@@ -95,7 +88,7 @@ class Hint(LoopMark):
     It counts where the loop is emitted as a loop: elsewhere nobody reads it.
     """
 
-    maker, fields, noun = "annotate", ("hint",), "hint"
+    maker, fields = "annotate", ("hint",)
 
     def count(self, loop: Loop) -> int:
         return int(loop.hint > 0 and loop.kind is Kind.SERIAL)
@@ -112,6 +105,12 @@ class Hint(LoopMark):
             self.refuse(other[0], "fuse")
         return fused.replace(hint=last.hint)
 
+    def lost(self, loop: Loop, primitive: str, now: Loop | None = None) -> Problem:
+        if now is None or now.kind is loop.kind:
+            return super().lost(loop, primitive)
+        what = f"{primitive} makes {loop.var.name} a loop that no hint applies to, and it has one: {noted(loop)[-1]}"
+        return Problem("annotate.lost", what, at=caret(loop), hint=f"undo the annotate, or {primitive} another loop")
+
 
 class Versions(LoopMark):
     """Conditions for each of which the body is written twice; ``specialize`` has more to say of where they stand."""
@@ -125,10 +124,14 @@ class Versions(LoopMark):
 class Pipelined(LoopMark):
     """Copies that run ahead, of a loop with one body; ``pipeline`` has more to say of these copies."""
 
-    maker, fields, noun = "pipeline", ("depth", "later", "roles", "turns"), "pipeline"
+    maker, fields = "pipeline", ("depth", "later", "roles", "turns")
 
     def count(self, loop: Loop) -> int:
         return int(loop.depth > 1 and loop.kind is Kind.SERIAL and not loop.parts and not loop.cases)
+
+    def lost(self, loop: Loop, primitive: str, now: Loop | None = None) -> Problem:
+        message = f"{primitive} changes {loop.var.name}, whose copies run ahead"
+        return Problem("pipeline.lost", message, at=caret(loop), hint=f"{primitive} before pipeline")
 
 
 MARKS: tuple[LoopMark, ...] = (Partition(), Hint(), Versions(), Pipelined())

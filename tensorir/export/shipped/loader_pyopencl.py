@@ -76,7 +76,7 @@ def extra_options(device: cl.Device) -> list[str]:
     return ["-DTENSORIR_AVX512"] if flags_here() >= {"avx512f", "avx512bw", "avx512dq", "avx512vl"} else []
 
 
-def name_processor(device: cl.Device) -> None:
+def name_processor(device: Any) -> None:
     """Give PoCL a processor that its compiler knows, where the machine's is younger than its LLVM.
 
     LLVM 14 calls AMD's since Zen 5 "generic", which Clang refuses. PoCL keeps that after the triple in the device.

@@ -71,8 +71,9 @@ def reindex(self: Scheduled[H], stage: Name, view: str, pad: Mapping[str, int] |
            with parts of them: "jo = j/16, k, ji = j%16"
     name:  what to call that copy, where there is one;  dtype: the type of copies, where the stage converts all that it
            reads there to it
-    writes: new axes, or parts of them, by which the result is kept, which ``name`` and ``dtype`` are about then: the
-           new axes become the domain of the stage, its readers follow, and "<stage>.out" writes an output from there
+    writes: new axes, or parts of them, by which the result is kept ("" for its one element), which ``name`` and
+           ``dtype`` are about then: the new axes become the domain of the stage, its readers follow, and
+           "<stage>.out" writes an output from there
 
     Raises ScheduleError: ``reindex.not-bijective``, ``reindex.axes``, ``reindex.nest``, ``reindex.names``,
     ``reindex.pad``, ``reindex.pad-identity``, ``reindex.reads``, ``reindex.writes``, ``reindex.dtype``,
@@ -84,11 +85,11 @@ def reindex(self: Scheduled[H], stage: Name, view: str, pad: Mapping[str, int] |
     multiples = need_mapping("pad", {} if pad is None else pad, ScheduleError)
     padding = {k: need_int("pad", n, 1, error=ScheduleError) for k, n in multiples.items()}
     operands = need_mapping("reads", {} if reads is None else reads, ScheduleError)
-    packed = {k: need_text("reads", v, ScheduleError) for k, v in operands.items()}
+    packed = {k: need_text("reads", v, ScheduleError, empty=True) for k, v in operands.items()}
     buffers = {k: (history._buffer(k), v) for k, v in packed.items()}
     label = None if name is None else need_text("name", name, ScheduleError)
     kind = None if dtype is None else dtype_of(dtype).name
-    kept = None if writes is None else need_text("writes", writes, ScheduleError)
+    kept = None if writes is None else need_text("writes", writes, ScheduleError, empty=True)
     how = {"pad": padding or None, "reads": packed or None, "name": label, "dtype": kind, "writes": kept}
     out = history._apply("reindex", (found, view), how,
                          lambda p: _reindex(p, found, said, loops, padding, buffers, label, kind, kept))  # fmt: skip
