@@ -17,8 +17,8 @@ from tensorir.api.questions import Final, Wanted
 from tensorir.runtime.estimate import Estimate, Rounds, settle
 from tensorir.runtime.timing import slots
 from tensorir.runtime.turns import HELD_S
-from tensorir.tune.paired import Race, Standing, reconciled
-from tensorir.tune.trial import CANCELLED, FinalRound, Outcome, Peer
+from tensorir.tune.paired import Race, reconciled
+from tensorir.tune.trial import CANCELLED, FinalRound, Outcome, Peer, Standing
 
 if TYPE_CHECKING:
     from tensorir.api.worker import State

@@ -1,15 +1,30 @@
-"""What an operator says of itself: the shapes that people type for it, and its flags."""
+"""What an operator says of itself: the shapes that people type for it, its flags, and who makes a workload of it."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from tensorir.codec import travels
 from tensorir.errors import DeclarationError, TensorIRError, refuse
 from tensorir.errors.shown import Shown
+
+
+@travels
+@dataclass(frozen=True, repr=False)
+class Origin(Shown):
+    """How another process can make the workload again: by calling NAME(**options).
+
+    kind: "ops" (the operators' folder of this package), "file" or "module"; place is the path or the module's name
+    """
+
+    kind: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""
 
 
 @dataclass(frozen=True)

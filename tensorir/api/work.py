@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.operator import Operator
-from tensorir.api.questions import Origin
+from tensorir.api.operator import Operator, Origin
 from tensorir.check.tolerance import tolerance
 from tensorir.codec import Json
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tensorir.api.questions import Origin
+from tensorir.api.operator import Origin
 from tensorir.api.work import Template, Templates, Work
 from tensorir.errors import DeclarationError
 from tensorir.errors.habits import answering, public, unknown

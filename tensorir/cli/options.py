@@ -10,6 +10,7 @@ from tensorir.api.operator import Flag
 from tensorir.cli.common import did_you_mean
 from tensorir.errors import DeclarationError
 from tensorir.errors.needs import seconds_of
+from tensorir.ir.dtypes import dtype_of
 from tensorir.ops.operators import FLAGS as OPERATOR_FLAGS
 from tensorir.ops.operators import OPERATORS
 
@@ -46,8 +47,6 @@ class ElementType(click.ParamType[Any]):
     name = "dtype"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from tensorir.ir.dtypes import dtype_of  # help does not need it
-
         try:
             return dtype_of(value).name
         except DeclarationError as e:
