@@ -25,7 +25,7 @@ class Lazy:
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
 
-    def __call__(self, *args: Any, **given: Any) -> Any:
+    def __call__(self, *args: object, **given: object) -> Any:
         return self.found()(*args, **given)
 
     def found(self) -> Callable[..., Any]:

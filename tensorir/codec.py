@@ -13,7 +13,7 @@ import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints, overload
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -46,7 +46,7 @@ def travels(kind: type[T] | None = None, *, sparse: bool = False) -> Any:
     return register if kind is None else register(kind)
 
 
-def travelling() -> tuple[type[Any], ...]:
+def travelling() -> tuple[type, ...]:
     """Return all registered classes, in the order of their definition."""
     return tuple(_sparse)
 
@@ -58,17 +58,17 @@ def _registered(kind: type[Any]) -> bool:
     return _sparse[kind]
 
 
-def encode(value: Any) -> Json:
+def encode(value: object) -> dict[str, object]:
     """Return a registered dataclass as plain data: an object with every field, nested dataclasses included.
 
     Tuples are lists, bytes are base64, enums are their values.
     """
     sparse = _registered(type(value))
-    found = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    found = {f.name: _plain(getattr(value, f.name)) for f in fields(cast("Any", value))}
     return {name: made for name, made in found.items() if made is not None} if sparse else found
 
 
-def decode(kind: type[T], data: Any) -> T:
+def decode(kind: type[T], data: object) -> T:
     """Return the ``kind`` whose ``encode`` is ``data``.
 
     Raises CodecError unless ``data`` has exactly the fields of ``kind``, each of its annotated type: what another
@@ -84,7 +84,7 @@ def decode(kind: type[T], data: Any) -> T:
     return kind(**{name: _read(kind, name, read, data[name]) for name, read in readers.items()})
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Return ``value`` as JSON data: tuples become lists, NumPy scalars numbers, NaN and infinities words.
 
     JSON has no NaN, yet the largest error of a wrong result very often is one; losing the whole

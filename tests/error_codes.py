@@ -17,7 +17,7 @@ COMPOSED = {
         "reindex",
         "keep-term",
     ),
-    "{mark}.lost": ("annotate", "partition", "specialize"),
+    "{self.maker}.lost": ("annotate", "partition", "specialize", "pipeline"),
     "{primitive}.scheduled": ("compute-at", "reverse-compute-at", "inline", "reverse-inline"),
     "{primitive}.partial-reduction": ("reverse-compute-at",),
     "{primitive}.not-elementwise": ("reverse-compute-at",),
@@ -54,4 +54,4 @@ def composed(node):
 
 def made_of(text):
     """The codes that an f-string in COMPOSED makes."""
-    return [re.sub(r"\{\w+\}", word, text) for word in COMPOSED.get(text, ())]
+    return [re.sub(r"\{[\w.]+\}", word, text) for word in COMPOSED.get(text, ())]

@@ -40,12 +40,12 @@ class Algorithm:
         """Return how the function is called."""
         return inspect.signature(self.function)
 
-    def outputs(self, given: tuple[Tensor, ...], parameters: Mapping[str, Any]) -> tuple[Tensor, ...]:
+    def outputs(self, given: tuple[Tensor, ...], parameters: Mapping[str, object]) -> tuple[Tensor, ...]:
         """Return the outputs ``given`` as this algorithm declares them."""
         made = self._called(self.function, given, parameters)
         return as_outputs(tuple(made) if isinstance(made, list) else made)
 
-    def bound(self, given: tuple[Tensor, ...], parameters: Mapping[str, Any]) -> float | None:
+    def bound(self, given: tuple[Tensor, ...], parameters: Mapping[str, object]) -> float | None:
         """Return by how much results may be off, relative to the largest one; None where they round as declared."""
         if callable(self.error):
             return float(need_number("error", self._called(self.error, given, parameters), 0.0, ScheduleError))

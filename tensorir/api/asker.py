@@ -75,7 +75,9 @@ class Asker:
     def _ask(self, message: Json, limits: Mapping[str, float], cancel_after: float | None) -> Reply:
         return Reply.of(self._worker.request(message, LIMIT_S, limits=limits, cancel_after=cancel_after))
 
-    def answer(self, message: Json, limits: Mapping[str, float], cancel_after: float | None) -> Json:
+    def answer(
+        self, message: Mapping[str, object], limits: Mapping[str, float], cancel_after: float | None
+    ) -> dict[str, object]:
         """As ``request``, of and as plain data."""
         return encode(self.request(decode(Request, message), limits, cancel_after))
 
@@ -120,7 +122,7 @@ _lock = threading.Lock()
 _folder: list[str] = []
 
 
-def ask(message: Json, limits: Mapping[str, float], cancel_after: float | None) -> Json:
+def ask(message: Mapping[str, object], limits: Mapping[str, float], cancel_after: float | None) -> dict[str, object]:
     """Ask a worker process of this one, one for each request that is answered at the same time.
 
     Candidates run in that worker, so they cannot harm this process; it is kept for the next request. All arguments

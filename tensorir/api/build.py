@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.exportable import Exportable, parts_of, parts_of_batches
-from tensorir.codec import Json
 from tensorir.codegen.source import Source
 from tensorir.errors import LaunchError, Problem
 from tensorir.errors.habits import answering, public, unknown
 from tensorir.errors.needs import need_int
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.export.part import Part
+from tensorir.runtime.base import Resources
 from tensorir.runtime.call import by_name
 from tensorir.runtime.device import Device
 from tensorir.runtime.launch import BoundLaunch, Program
@@ -59,14 +59,14 @@ class Executable(Exportable, Shown):
         copies = f"; its last call copied {copied_names(self.copies)}" if self.copies else ""
         return few_lines(f"<Executable {repr(self.program)[1:-1]}{copies}>")
 
-    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+    def __call__(self, *arrays: object, out: object = None, **named: object) -> Any:
         return self.program(*(by_name(self.emitted, arrays, named) if named else arrays), out=out)
 
-    def bind(self, *arrays: Any, out: Any = None, **named: Any) -> BoundLaunch:
+    def bind(self, *arrays: object, out: object = None, **named: object) -> BoundLaunch:
         """A prebound launch on these arrays: calling it costs no argument checks. Kernels that run once run here."""
         return self.program.bind(*by_name(self.emitted, arrays, named), out=out)
 
-    def prepack(self, **arrays: Any) -> Executable:
+    def prepack(self, **arrays: object) -> Executable:
         """The same kernels with inputs fixed: what depends on those alone (``run="once"`` in the schedule) is made now.
 
         >>> g = f.prepack(w=weights)  # w: an input that only such kernels read
@@ -101,11 +101,11 @@ class Executable(Exportable, Shown):
         return self.program.copies
 
     @property
-    def resources(self) -> Json | None:
+    def resources(self) -> Resources | None:
         """Registers, spills and shared memory, as far as the device tells."""
         return self.program.resources
 
-    def time(self, *arrays: Any, repeat: int = 30, out: Any = None, **named: Any) -> Timing:
+    def time(self, *arrays: object, repeat: int = 30, out: object = None, **named: object) -> Timing:
         """Time of one run of the kernels (without those that run once): median with a 95 % interval."""
         return self.program.time(
             *by_name(self.emitted, arrays, named), out=out, repeat=need_int("repeat", repeat, 1, 100_000, LaunchError)

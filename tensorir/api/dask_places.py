@@ -57,7 +57,7 @@ class DaskPlaces:
             self._asked = time.monotonic()
         return self._live
 
-    def start(self, place: str, message: Json, remaining_s: float | None) -> Future[Json]:
+    def start(self, place: str, message: Mapping[str, object], remaining_s: float | None) -> Future[dict[str, object]]:
         """Submit it to one worker."""
         pinned = {"workers": [place], "allow_other_workers": False, "pure": False, "retries": 0}
         future: Future[Json] = self._executor.submit(self._function, message, self._limits, remaining_s, **pinned)

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ import numpy as np
 from tensorir.api.floats import Floats, moved_by_digits
 from tensorir.api.questions import Output
 from tensorir.check.tolerance import tolerance
-from tensorir.codec import Json
 from tensorir.codegen.source import Param, Source
 from tensorir.interp.reference import as_declared
 from tensorir.ir.dtypes import DTYPES
@@ -47,7 +46,7 @@ class Data:
         outputs: Sequence[Output],
         folder: str,
         make: Callable[..., Any],
-        draw: Callable[[Sequence[Argument], int], list[Any]] = dealt_arrays,
+        draw: Callable[[Sequence[Argument], int], list[np.ndarray]] = dealt_arrays,
         name: str = "expected",
         continuous: bool = True,
     ) -> None:
@@ -57,11 +56,11 @@ class Data:
         self._own = not os.path.isdir(folder)
         self._folder = Path(tempfile.mkdtemp(prefix="tensorir-") if self._own else folder)
         self.exact = exact
-        self.inputs: list[Any] = []
-        self.expected: list[Any] = []
+        self.inputs: list[np.ndarray] = []
+        self.expected: list[np.ndarray] = []
         self._sum = -1
 
-    def fresh(self) -> tuple[list[Any], list[Any]]:
+    def fresh(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Inputs and expected outputs, known to be undamaged."""
         if self._sum != self._checksum() or not self.expected:
             self.inputs = self._draw(self._arguments, SEED)
@@ -136,7 +135,7 @@ class Data:
         return found
 
 
-def each(results: Any) -> list[Any]:
+def each(results: object) -> list[Any]:
     """The results of a call that returns one array (or nested list) or a tuple of several."""
     return list(results) if isinstance(results, tuple) else [results]
 
@@ -149,7 +148,7 @@ def _save(path: Path, array: Any) -> None:
     _write(path, lambda file: np.save(file, array, allow_pickle=False))
 
 
-def save_json(path: Path, value: Json) -> None:
+def save_json(path: Path, value: Mapping[str, object]) -> None:
     """Write a whole file or none."""
     _write(path, lambda file: file.write(json.dumps(value).encode("ascii")))
 
@@ -206,7 +205,7 @@ def compare(
     return Comparison(worst)
 
 
-def compare_floats(source: Source, got: Sequence[Any], floats: Floats, most: float | None) -> Comparison:
+def compare_floats(source: Source, got: Sequence[object], floats: Floats, most: float | None) -> Comparison:
     """Results on normal floats against the expected ones; most: how far they may be off on whole numbers."""
     assert floats.expected is not None
     found = compare(source.outputs, got, floats.expected, False, floats.allowed(source, most, close=True))

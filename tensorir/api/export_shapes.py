@@ -14,7 +14,6 @@ from tensorir.api.identity import compute_digest, folder_of, place_of, suits, ta
 from tensorir.api.load import left_out, regenerate
 from tensorir.api.shape_outcome import Portfolio, ShapeResult
 from tensorir.api.shape_set import understood
-from tensorir.codec import Json
 from tensorir.errors import NotTuned, Problem
 from tensorir.errors.needs import need_path
 from tensorir.export.asked import by_language, each_language, places, refuse_sets
@@ -93,7 +92,7 @@ class RecordedSet:
         return export_set(parts, path, to, name=name, dispatch=portfolio.dispatch, files=files, about=more)
 
 
-def about_record(record: Record) -> Json:
+def about_record(record: Record) -> dict[str, object]:
     """What an exported folder says of the record that its kernel is from."""
     return {key: record[key] for key in ("id", "time_s", "device", "versions", "started")}
 

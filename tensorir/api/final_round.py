@@ -17,8 +17,8 @@ from tensorir.api.questions import Final, Wanted
 from tensorir.runtime.estimate import Estimate, Rounds, settle
 from tensorir.runtime.timing import slots
 from tensorir.runtime.turns import HELD_S
-from tensorir.tune.paired import Race, Standing, reconciled
-from tensorir.tune.trial import CANCELLED, FinalRound, Outcome, Peer
+from tensorir.tune.paired import Race, reconciled
+from tensorir.tune.trial import CANCELLED, FinalRound, Outcome, Peer, Standing
 
 if TYPE_CHECKING:
     from tensorir.api.worker import State
@@ -206,7 +206,7 @@ def _fastest(
     return {name: call for name, call in peers.items() if times[name] <= 1.33 * best}
 
 
-def rough(call: Callable[[], Any]) -> float:
+def rough(call: Callable[[], object]) -> float:
     """Seconds of one call, by which slots are sized: the fastest of a few, once it is warm and nothing spins."""
     settle()
     call()

@@ -52,7 +52,7 @@ class Floats:
         return usual if close else max(usual or 0.0, ORDERS * self.moved())
 
 
-def moved_by_digits(make: Callable[..., Any], arrays: Sequence[Any], expected: Sequence[Any]) -> float:
+def moved_by_digits(make: Callable[..., object], arrays: Sequence[object], expected: Sequence[object]) -> float:
     """By how large a share of its largest number a result moves where each float of 32 or 64 bits among the inputs
     becomes its neighbour, up or down: the condition of the definition there, in units of rounding (Higham, Accuracy and
     Stability of Numerical Algorithms, 2002, section 1.6). 0 where the reference is not here.

@@ -7,7 +7,7 @@ decides for the workloads and devices that it pins, wherever ``log`` is a folder
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +15,13 @@ from tensorir.api.candidate import Refused, prepare, steps_text, trace_text
 from tensorir.api.identity import command_for
 from tensorir.errors import NotTuned, Problem, TensorIRError, refuse
 from tensorir.target import Target
-from tensorir.tune.choosing import choose
 from tensorir.tune.frozen import looks_frozen
 from tensorir.tune.record import Identity, Record, relevant
 from tensorir.tune.store import LogError, LogReader
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
+    from tensorir.tune.choosing import Choice
 
 VARIABLE = "TENSORIR_FROZEN"
 
@@ -59,6 +59,13 @@ def _on(record: Record, device: Mapping[str, object]) -> bool:
     return bool(record["device"].get("name") == device.get("name"))
 
 
+def chosen(records: Iterable[Record], identity: Identity) -> list[Choice]:
+    """The usable configurations of records of one definition, fastest first."""
+    from tensorir.tune.choosing import choose  # where the ranking is kept nobody chooses again
+
+    return choose(r for r in records if identity.accepts(r))
+
+
 def pinned(work: Work, identity: Identity, log: str) -> Record | None:
     """The record that the file pins for this workload on this device; None when it pins none.
 
@@ -66,7 +73,7 @@ def pinned(work: Work, identity: Identity, log: str) -> Record | None:
     the versions were.
     """
     mine = [r for r in _records(work, log) if _on(r, identity.device)]
-    found = choose(r for r in mine if identity.accepts(r))
+    found = chosen(mine, identity)
     if mine and not found:
         raise changed(work, mine[0], log, min((_differences(r, identity) for r in mine), key=len))
     return found[0].record if found else None

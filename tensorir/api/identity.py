@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir._package import PACKAGE_VERSION
 from tensorir.api.operator import flag_words
-from tensorir.codec import Json
 from tensorir.expr.program import program_of
 from tensorir.ir.text import show, text
 from tensorir.ir.tree import Reduce, Update
@@ -44,7 +43,7 @@ def compute_digest(work: Work) -> str:
     return hashlib.sha256("\n".join([*lines, *seen]).encode()).hexdigest()[:32]
 
 
-def describe(device: Device) -> Json:
+def describe(device: Device) -> dict[str, object]:
     """What a record says about the device: plain text, and the limits as a target that can be parsed again."""
     target = replace(device.target, device="")
     return {**device.identity, "id": device.name, "kind": target.kind, "target": target.text}
@@ -74,7 +73,7 @@ def identity_of(work: Work, device: Mapping[str, object], search: bool = True) -
     return Identity(work.title, compute_digest(work), device, versions_of(device, search))
 
 
-def fingerprint(device: Mapping[str, object], work: Work | None = None) -> Json:
+def fingerprint(device: Mapping[str, object], work: Work | None = None) -> dict[str, object]:
     """What must be the same wherever trials of one run are measured, or their times could not be compared."""
     found: dict[str, Any] = {key: device.get(key) for key in ("name", "driver", "target")}
     found |= relevant(versions_of(device, search=False))

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +131,7 @@ def source_key(work: Work, record: Record, target: Target) -> str | None:
     pipeline = sys.modules.get("tensorir.lower.pipeline")
     if template is None or not ours(template.function) or (pipeline is not None and not pipeline.standard()):
         return None
-    steps = record["trace"] or []
+    steps: Iterable[Any] = record["trace"] or ()
     try:
         names = sorted({str(args[1]) for name, args, _ in steps if name == "tensorize"})
         instructions = [_instruction(n) for n in names]

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 from tensorir.api.build import Executable
 from tensorir.api.candidate import Candidate, Refused, prepare, quiet, steps_text, trace_text
-from tensorir.api.frozen import changed, is_frozen, log_for, pinned, why_stale
+from tensorir.api.frozen import changed, chosen, is_frozen, log_for, pinned, why_stale
 from tensorir.api.identity import command_for, compute_digest, describe, folder_of, identity_of, most_like
 from tensorir.api.kept import check_key, keep_check, keep_source, ranked, recall_source, source_key, was_checked
 from tensorir.errors import NotTuned, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.launch import Program
 from tensorir.target import Target
-from tensorir.tune.choosing import Choice, choose
 from tensorir.tune.record import Identity, Record
 from tensorir.tune.store import LogReader
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
     from tensorir.export.part import Part
+    from tensorir.tune.choosing import Choice
 
 
 def load(work: Work, device: str | Device | None, log: str, nearest: bool = False) -> Executable:
@@ -127,8 +127,7 @@ def _again(work: Work, template: str, config: Mapping[str, object], device: Devi
 
 def choices(work: Work, identity: Identity, log: str) -> list[Choice]:
     """The usable configurations for this definition and device, fastest first."""
-    records = LogReader(folder_of(work, log)).records(workload=work.title, compute=identity.compute)
-    return choose(r for r in records if identity.accepts(r))
+    return chosen(LogReader(folder_of(work, log)).records(workload=work.title, compute=identity.compute), identity)
 
 
 def regenerate(work: Work, record: Record, target: Target) -> Candidate | None:

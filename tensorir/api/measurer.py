@@ -33,7 +33,7 @@ from tensorir.api.questions import (
 )
 from tensorir.api.reference import Reference
 from tensorir.api.waits import Waits
-from tensorir.codec import Json, decode, encode
+from tensorir.codec import decode, encode
 from tensorir.runtime.host import cores
 from tensorir.runtime.opencl import POCL
 from tensorir.tune.flight import Flights, Sent
@@ -108,7 +108,7 @@ class Measurer:
         """Leave, and end what is shared: who shared it has left before."""
         self.channel.abandon()
 
-    def open(self) -> Json:
+    def open(self) -> dict[str, object]:
         """The device's description; raises DeviceError when there is none, or when several are not of one kind."""
         return self.channel.open()
 
@@ -282,7 +282,7 @@ class Measurer:
 
     def against(self, template: str, config: Mapping[str, object]) -> FinalRound:
         """Return the record of a configuration timed interleaved with all of its peers."""
-        record = {"template": template, "config": dict(config), "source_sha256": None}
+        record: Record = {"template": template, "config": dict(config), "source_sha256": None}
         reply = self.channel.ask(self._final([record], AGAINST_S, all_peers=True), None)
         return decode(FinalRound, reply.answer) if reply.ok else FinalRound((reply.outcome,))
 

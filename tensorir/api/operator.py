@@ -1,15 +1,30 @@
-"""What an operator says of itself: the shapes that people type for it, and its flags."""
+"""What an operator says of itself: the shapes that people type for it, its flags, and who makes a workload of it."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from tensorir.codec import travels
 from tensorir.errors import DeclarationError, TensorIRError, refuse
 from tensorir.errors.shown import Shown
+
+
+@travels
+@dataclass(frozen=True, repr=False)
+class Origin(Shown):
+    """How another process can make the workload again: by calling NAME(**options).
+
+    kind: "ops" (the operators' folder of this package), "file" or "module"; place is the path or the module's name
+    """
+
+    kind: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,7 +77,7 @@ class Operator(Shown):
         """A command that tunes it."""
         return f"tensorir tune {self.name} {self.example}"
 
-    def read(self, shapes: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
+    def read(self, shapes: Sequence[str], given: Mapping[str, object]) -> dict[str, Any]:
         """Parameters from shapes as typed and flags. Raises DeclarationError ``operator.shape``."""
         wanted = self.grammar.split()
         if len(shapes) != len(wanted):
@@ -82,7 +97,7 @@ class Operator(Shown):
         letter = name.upper()
         raise _refuse(f"{letter} is {first} in one shape and {again} in another: they must agree{share}", self.command)
 
-    def words(self, params: Mapping[str, Any], usual: Mapping[str, Any]) -> list[str]:
+    def words(self, params: Mapping[str, object], usual: Mapping[str, object]) -> list[str]:
         """What a command says of ``params``, but for flags that are as ``usual``; nothing of extents that lack."""
         if not params.keys() >= set(self.extents):
             return [flag_words(k, v) for k, v in params.items()]
@@ -92,7 +107,7 @@ class Operator(Shown):
         return [*shapes, *(flag_words(k, v) for k, v in told.items())]
 
 
-def flag_words(name: str, value: Any) -> str:
+def flag_words(name: str, value: object) -> str:
     """A parameter as the command line has it."""
     option = "--" + name.replace("_", "-")
     return option if value is True else f"{option} {shlex.quote(str(value))}"

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tensorir.api.asker import Asker, ask, end_idle
 from tensorir.api.identity import fingerprint
@@ -19,7 +19,7 @@ from tensorir.tune.trial import Outcome
 if TYPE_CHECKING:
     from tensorir.runtime.device import Device
 
-Function = Callable[[Json, Mapping[str, float], float | None], Json]
+Function = Callable[[Mapping[str, object], Mapping[str, float], float | None], dict[str, object]]
 """As ``asker.ask``: a function of some module, with JSON data as arguments, so that any executor can send it."""
 
 
@@ -57,7 +57,7 @@ class ExecutorPlaces:
         """One for each worker."""
         return self._names
 
-    def start(self, place: str, message: Json, remaining_s: float | None) -> Future[Json]:
+    def start(self, place: str, message: Mapping[str, object], remaining_s: float | None) -> Future[dict[str, object]]:
         """Submit it."""
         return self._executor.submit(self._function, message, self._limits, remaining_s)
 
@@ -81,9 +81,9 @@ class DevicePlaces:
         """The names."""
         return list(self._askers)
 
-    def start(self, place: str, message: Json, remaining_s: float | None) -> Future[Json]:
+    def start(self, place: str, message: Mapping[str, object], remaining_s: float | None) -> Future[dict[str, object]]:
         """Ask the worker of this device."""
-        setup = {**message["setup"], "device": place}
+        setup = {**cast("Mapping[str, object]", message["setup"]), "device": place}
         asker = self._askers[place]
         future = self._threads.submit(asker.answer, {**message, "setup": setup}, self._limits, remaining_s)
         self._running = {f for f in self._running if not f.done()} | {future}

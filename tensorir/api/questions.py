@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from tensorir.api.operator import Origin
 from tensorir.codec import decode, encode, travels
 from tensorir.codegen.source import Source
 from tensorir.errors import Problem
-from tensorir.errors.shown import Shown
 from tensorir.expr.tensor import Tensor
 from tensorir.tune.inputs import Argument
 from tensorir.tune.trial import Known
-
-
-@travels
-@dataclass(frozen=True, repr=False)
-class Origin(Shown):
-    """How another process can make the workload again: by calling NAME(**options).
-
-    kind: "ops" (the operators' folder of this package), "file" or "module"; place is the path or the module's name
-    """
-
-    kind: str
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    place: str = ""
 
 
 @travels
@@ -250,7 +236,7 @@ class Request:
         cls,
         question: Question,
         setup: Setup,
-        expect: Mapping[str, Any] | None = None,
+        expect: Mapping[str, object] | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> Request:
         """Return the request with this question."""

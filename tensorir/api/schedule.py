@@ -48,7 +48,7 @@ class Schedule(Exportable, _Schedule):
     _workload: HasDefault | None = None
     """Whose template began it: its default serves where this schedule cannot be lowered for an export."""
 
-    def emitted(self, target: Any = None) -> Source:
+    def emitted(self, target: object = None) -> Source:
         """The source with its parameters and launches, for this schedule's target or another.
 
         target: "opencl", "cuda" … alone mean this schedule's own target where it is of that language
@@ -56,7 +56,7 @@ class Schedule(Exportable, _Schedule):
         """
         return emit_source(self, self._meant(target))
 
-    def source(self, target: Any = None) -> str:
+    def source(self, target: object = None) -> str:
         """The emitted text; ``s.source("cuda")`` gives this dialect of the same schedule, for its own architecture."""
         if self.edited is not None and self._meant(target).language == self.target.language:
             return self.edited
@@ -190,7 +190,9 @@ class Schedule(Exportable, _Schedule):
                 )
             )
 
-    def check(self, level: str = "fast", shapes: Any = None, seed: int = 0, *, limit_s: float | None = None) -> Verdict:
+    def check(
+        self, level: str = "fast", shapes: object = None, seed: int = 0, *, limit_s: float | None = None
+    ) -> Verdict:
         """Whether this schedule still computes its tensors.
 
         level: "fast" (legality, exact ring equivalence on awkward shapes, races, uninitialised reads, bounds; no
@@ -229,6 +231,6 @@ def _shapes(shapes: Any) -> tuple[Any, ...]:
     return found
 
 
-def replay(outputs: Any, trace: Trace | str, target: Any = "opencl") -> Schedule:
+def replay(outputs: Any, trace: Trace | str, target: object = "opencl") -> Schedule:
     """A schedule of ``outputs`` with every step of ``trace`` (a Trace or its JSON) applied."""
     return Schedule(outputs, target).replay(trace)

@@ -8,11 +8,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tensorir.codec import Json, encode, plain, travels
+from tensorir.codec import encode, plain, travels
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_path
 from tensorir.errors.shown import Shown, few_lines
@@ -154,7 +154,7 @@ class Portfolio(Shown):
             )
         return cls(dispatch, regret, found.exact, tuple(served), records)
 
-    def json(self) -> Json:
+    def json(self) -> dict[str, object]:
         """The kernels, the shapes and the tree as plain data."""
         d = self.dispatch
         kernels = [
@@ -242,7 +242,7 @@ class SetOutcome(Shown):
         times = [(r.weight, r.best_s if which == "best" else r.default_s) for r in self.results]
         return None if any(t is None for _, t in times) else sum(w * t for w, t in times if t is not None)
 
-    def choose(self, **parameters: Any) -> Json:
+    def choose(self, **parameters: object) -> dict[str, object]:
         """``{"template": …, "config": …}`` for a shape: what ``work.schedule(**…)`` takes.
 
         The kernel of the tuned shape with these parameters, or by the decision tree. Raises DeclarationError for
@@ -272,7 +272,7 @@ class SetOutcome(Shown):
             raise refuse(DeclarationError, "shapes.unwritable", message) from None
         return path
 
-    def json(self) -> Json:
+    def json(self) -> dict[str, object]:
         """The document of ``tensorir tune --shapes … --json``."""
         totals = {f"{which}_s": self.total_s(which) for which in ("default", "best", "kernel")}
         return {

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from tensorir.api.channel import Shared
 from tensorir.api.identity import distance
@@ -50,12 +50,12 @@ def tune_shapes(
     budget: str | float | None = "10m",
     seed: int = 0,
     log: str = "tuning_logs",
-    on_trial: Callable[[Any], object] | None = None,
-    executor: Any = None,
+    on_trial: Callable[[Record], object] | None = None,
+    executor: object = None,
     *,
     weights: Sequence[float] | None = None,
     regret: float = REGRET,
-    **options: Any,
+    **options: object,
 ) -> SetOutcome:
     """Tune shapes of one operator under one budget, and find the smallest set of kernels that is fast on all of them.
 
@@ -102,7 +102,7 @@ def understood(
     works: Sequence[Work], weights: Sequence[float] | None, regret: float
 ) -> tuple[Sequence[Work], list[float]]:
     """The shapes and their weights; DeclarationError ``shapes.set``, ``argument.value`` or ``argument.type``."""
-    works = need_list("works", works, "workloads")
+    works = cast("tuple[Work, ...]", need_list("works", works, "workloads"))
     for n, work in enumerate(works):
         if not isinstance(work, Work):
             raise wrong(f"works[{n}]", work, "a Workload")

@@ -54,7 +54,8 @@ def _in_c(f: Executable, about: Mapping[str, Any]) -> Any:
     (ctypes.c_void_p * len(kernels)).in_dll(library, "tir_kernels")[:] = kernels
     memories = list(f.program.constants().values())
     if memories:
-        (ctypes.c_void_p * len(memories)).in_dll(library, "core_constants")[:] = [m.ctypes.data for m in memories]
+        places = [cast("Any", m).ctypes.data for m in memories]
+        (ctypes.c_void_p * len(memories)).in_dll(library, "core_constants")[:] = places
     kept = module, memories, library
     return CBody.of(library, "core", about, packed_bytes(source), dict(enumerate(ERRORS.values(), 1)), kept)
 

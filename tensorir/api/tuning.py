@@ -55,7 +55,7 @@ class Session:
         refuse_options(work, spec)
         self.work, self.measurer = work, measurer
         self.about = measurer.open()
-        target = Target.parse(self.about["target"])
+        target = Target.parse(str(self.about["target"]))
         budget, started = spec.budget_s, spec.started
         end = None if budget is None or started is None else max(started + budget, time.monotonic() + LEAST_S)
         with listed_until(end):

@@ -79,7 +79,7 @@ def _key(source: Source, device: Device) -> str:
     return cache_key(kind="passed", source=digest, device=device.identity, target=device.target.text)
 
 
-def prove(source: Source, device: Device, arrays: Callable[[], Sequence[Any]], limit_s: float = LIMIT_S) -> None:
+def prove(source: Source, device: Device, arrays: Callable[[], Sequence[object]], limit_s: float = LIMIT_S) -> None:
     """Return when the text may run in this process; ``arrays`` are inputs for a first run elsewhere.
 
     Raises what ``run_guarded`` raises, and LaunchError for what a run between canaries shows.
@@ -92,7 +92,7 @@ def prove(source: Source, device: Device, arrays: Callable[[], Sequence[Any]], l
 
 
 def run_guarded(
-    source: Source, device: Device, arrays: Sequence[Any], limit_s: float = LIMIT_S
+    source: Source, device: Device, arrays: Sequence[object], limit_s: float = LIMIT_S
 ) -> tuple[Any, tuple[Problem, ...]]:
     """As ``Program.run_guarded``; text that has not passed runs in another process, and how it ended there is told.
 

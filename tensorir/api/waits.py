@@ -21,7 +21,7 @@ class Waits:
         self._by_process: dict[int, Json] = {}
         self._since: float | None = None  # a local worker waits
 
-    def told(self) -> tuple[Json, ...]:
+    def told(self) -> tuple[dict[str, object], ...]:
         """Each with the seconds that its turns took: ``{"pid", "workload", "seconds"}``."""
         return tuple(self._by_process.values())
 

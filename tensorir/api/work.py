@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tensorir.api.operator import Operator
-from tensorir.api.questions import Origin
+from tensorir.api.operator import Operator, Origin
 from tensorir.check.tolerance import tolerance
 from tensorir.codec import Json
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
@@ -166,12 +165,12 @@ class Work(Shown):
         name: str,
         outputs: Tensor | Sequence[Tensor],
         templates: Mapping[str, Any],
-        reference: Callable[..., Any] | None = None,
+        reference: Callable[..., object] | None = None,
         *,
         flops: float | None = None,
-        baselines: Mapping[str, Callable[..., Any]] | None = None,
+        baselines: Mapping[str, Callable[..., object]] | None = None,
         max_error: float | None = None,
-        parameters: Mapping[str, Any] | None = None,
+        parameters: Mapping[str, object] | None = None,
         origin: Origin | tuple[Any, ...] | None = None,
         operator: Operator | None = None,
     ) -> None:
@@ -200,7 +199,7 @@ class Work(Shown):
         self._parameters = None if parameters is None else _named("parameters", parameters)
 
     @property
-    def parameters(self) -> Json:
+    def parameters(self) -> dict[str, object]:
         """As given, or the arguments of the function that made the workload."""
         if self._parameters is None and self.origin is not None:
             return dict(self.origin.options)
@@ -228,7 +227,7 @@ class Work(Shown):
 
     # --- values
 
-    def reference(self, *arrays: Any) -> Any:
+    def reference(self, *arrays: object) -> Any:
         """The outputs in NumPy: an array, or a tuple of them when there are several outputs."""
         if len(arrays) != len(self.inputs):
             wanted = ", ".join(a.name for a in self.inputs)

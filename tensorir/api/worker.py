@@ -47,7 +47,7 @@ from tensorir.api.questions import (
 )
 from tensorir.api.undisturbed import LeftRunning, undisturbed
 from tensorir.api.unproven import answer
-from tensorir.codec import Json, decode, encode
+from tensorir.codec import decode, encode
 from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.cache import default_cache
 from tensorir.runtime.device import Device, open_device
@@ -99,7 +99,7 @@ class State:
             self._turns = Turns(self.device.place, self.setup.title, self.setup.wait)
         return self._turns
 
-    def waited(self) -> list[Json]:
+    def waited(self) -> list[dict[str, object]]:
         """Who else had a turn since this was last asked (``Turns.waited``)."""
         return [] if self._turns is None else self._turns.waited()
 
@@ -210,7 +210,7 @@ KEPT = 16  # setups whose inputs and expected outputs stay in memory; others are
 _states: dict[str, State] = {}
 
 
-def handler(message: Json, progress: Progress) -> Json:
+def handler(message: Mapping[str, object], progress: Progress) -> dict[str, object]:
     """Answer one request."""
     return encode(answered(decode(Request, message), progress))
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tensorir.api.questions import Origin
+from tensorir.api.operator import Origin
 from tensorir.api.work import Template, Templates, Work
 from tensorir.errors import DeclarationError
 from tensorir.errors.habits import answering, public, unknown
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tensorir.api.build import Executable
     from tensorir.runtime.device import Device
     from tensorir.tune.outcome import TuneOutcome
+    from tensorir.tune.record import Record
 
 __all__ = ["Origin", "Template", "Templates", "Workload"]
 
@@ -49,9 +50,9 @@ class Workload(Work):
         budget: str | float | None = "60s",
         seed: int = 0,
         log: str = "tuning_logs",
-        on_trial: Callable[[Any], object] | None = None,
-        executor: Any = None,
-        **options: Any,
+        on_trial: Callable[[Record], object] | None = None,
+        executor: object = None,
+        **options: object,
     ) -> TuneOutcome:
         """Search for the fastest configuration; every candidate is checked and timed in a worker process.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensorir.check.verdict import check
+from tensorir.schedule.schedule import Schedule
 from tensorir.schedule.trace import Step
 
 
-def blame(s: Any) -> Step | None:
+def blame(s: Schedule) -> Step | None:
     """The first step after which the schedule no longer computes its definition, by bisection; None where it does, and
     where a template has scheduled other outputs, which no step has done.
     """

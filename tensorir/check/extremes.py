@@ -188,7 +188,7 @@ def _need_range(x: Any, old: str, new: str) -> None:
 class _Checked(Numbers):
     """The device's numbers; raises _OutOfRangeError where a conversion is undefined."""
 
-    def cast(self, x: Any, old: str, new: str) -> Any:
+    def cast(self, x: object, old: str, new: str) -> Any:
         _need_range(x, old, new)
         return super().cast(x, old, new)
 
@@ -196,6 +196,6 @@ class _Checked(Numbers):
 class _CheckedDoubles(Doubles):
     """The same in double precision."""
 
-    def cast(self, x: Any, old: str, new: str) -> Any:
+    def cast(self, x: object, old: str, new: str) -> Any:
         _need_range(x, old, new)
         return super().cast(x, old, new)

@@ -107,7 +107,7 @@ def _other_numbers(outputs: tuple[Tensor, ...], source: Source, few: list[np.nda
         yield Run(ends, exact=False, about=about)
 
 
-def exactly(outputs: tuple[Tensor, ...], source: Source, arrays: Sequence[Any], each: bool = False) -> bool:
+def exactly(outputs: tuple[Tensor, ...], source: Source, arrays: Sequence[object], each: bool = False) -> bool:
     """Whether a right kernel gives the reference's results to the last bit: its instructions do not round terms.
 
     each: by every element, which takes as long as the reference, and not by the largest

@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Self
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class Placed:
     file: a descriptor, ``size``: its bytes, ``place``: of each array, in it;  arrays: by name, of one dimension
     """
 
-    def __init__(self, wanted: Mapping[str, tuple[np.dtype[Any], int, int]]) -> None:
+    def __init__(self, wanted: Mapping[str, tuple[np.dtype, int, int]]) -> None:
         self.place, self.size = dict[str, int](), 0
         for name, (kind, count, align) in wanted.items():
             self.place[name] = self.size + RED_ZONE + align % 256

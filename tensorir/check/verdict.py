@@ -30,6 +30,7 @@ from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr, Loop, Reduce
 from tensorir.ir.visit import find
 from tensorir.runtime.limits import check_source
+from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
 LEVELS = ("fast", "device", "emulate")
@@ -65,7 +66,7 @@ EMULATED = 4
 SOUND = "no race, no uninitialised read, no access out of bounds"
 
 
-def check(s: Any, level: str = "fast", shapes: Any = None, seed: int = 0, limit_s: float | None = None) -> Verdict:
+def check(s: Any, level: str = "fast", shapes: object = None, seed: int = 0, limit_s: float | None = None) -> Verdict:
     """Whether the schedule ``s`` (``api.Schedule``) computes what its tensors declare; see ``Schedule.check``."""
     if level not in LEVELS:
         raise CheckError(Problem("check.level", f"there is no level {level!r}", hint=f"one of {', '.join(LEVELS)}"))
@@ -122,7 +123,7 @@ def _shapes(s: Any, shapes: Any) -> list[Any]:
     return out
 
 
-def on_device(s: Any, seed: int = 0, device: Any = None, limit_s: float | None = None) -> Verdict:
+def on_device(s: Any, seed: int = 0, device: object = None, limit_s: float | None = None) -> Verdict:
     """Build and run ``s`` on a device, between canaries, against the declarations: on small whole numbers, and on fewer
     with long scalars.
 
@@ -148,12 +149,12 @@ def on_device(s: Any, seed: int = 0, device: Any = None, limit_s: float | None =
     return replace(verdict, shapes=(label(s.began_with),))
 
 
-def arguments_for(s: Any, seed: int = 0) -> list[np.ndarray]:
+def arguments_for(s: Schedule, seed: int = 0) -> list[np.ndarray]:
     """Inputs for a run of ``s``: small whole numbers, and what its ``specialize`` asks for."""
     return random_arguments(s.outputs, seed, conditions=_conditions(s))
 
 
-def emulated(s: Any, shapes: Any, seed: int, limit_s: float | None = None) -> Verdict:
+def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) -> Verdict:
     """The CUDA text of ``s`` on the CPU: on awkward shapes, or as it stands when the user edited it.
 
     limit_s: seconds of processor time for each run; what its definition should take when None

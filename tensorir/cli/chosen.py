@@ -37,7 +37,9 @@ class Chosen:
                 "record": self.record["id"] if self.record else None}  # fmt: skip
 
 
-def offline(work: Workload, target: Any, log: str, template: str | None, config: Mapping[str, Any] | None) -> Chosen:
+def offline(
+    work: Workload, target: Target | str | None, log: str, template: str | None, config: Mapping[str, object] | None
+) -> Chosen:
     """Without a device: the latest best record for the kind of target, else the default schedule."""
     parsed = target_here(target) if target is not None else None
     if template is None and config is None:

@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import click
 
@@ -78,7 +77,7 @@ def _fitted(text: str, err: bool = False) -> str:
     return paint(lines) if coloured(err) else lines
 
 
-def plainly(value: Any) -> str:
+def plainly(value: object) -> str:
     """A value of a record for people: no braces, quotes or None."""
     if isinstance(value, Mapping):
         return ", ".join(f"{k} {plainly(v)}" for k, v in value.items() if v not in (None, [], {})) or "none"
@@ -89,7 +88,7 @@ def plainly(value: Any) -> str:
     return "not known" if value is None else str(value)
 
 
-def put_json(document: Any) -> None:
+def put_json(document: object) -> None:
     """The result as one JSON document."""
     click.echo(json.dumps(plain(document), indent=2, allow_nan=False))
 

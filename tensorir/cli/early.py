@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensorir._package import Lazy
 from tensorir.cli.common import process_start
 from tensorir.tune.process import start_early
@@ -11,7 +9,7 @@ from tensorir.tune.process import start_early
 _tune = Lazy("tensorir.cli.verb_tune", "run")
 
 
-def tune(device: str | None, dry_run: bool, **given: Any) -> int:
+def tune(device: str | None, dry_run: bool, **given: object) -> int:
     """Start the process that measures first: its imports take as long as those of this one."""
     began = process_start()
     if not dry_run and "," not in (device or ""):

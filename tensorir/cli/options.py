@@ -10,6 +10,7 @@ from tensorir.api.operator import Flag
 from tensorir.cli.common import did_you_mean
 from tensorir.errors import DeclarationError
 from tensorir.errors.needs import seconds_of
+from tensorir.ir.dtypes import dtype_of
 from tensorir.ops.operators import FLAGS as OPERATOR_FLAGS
 from tensorir.ops.operators import OPERATORS
 
@@ -20,7 +21,7 @@ MANY = 0.75
 class Names(click.Choice[str]):
     """One of a few names, in capitals or not; a name that is spelt like one of them is asked about."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         found = next((c for c in self.choices if c.lower() == str(value).lower()), None)
         if found is None:
             asked = did_you_mean(str(value), self.choices)
@@ -33,7 +34,7 @@ class Duration(click.ParamType[Any]):
 
     name = "time"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         seconds = seconds_of(value)
         if seconds is None:
             self.fail(f"{value!r} is not a time; try 90s, 5m or 1h", param, ctx)
@@ -45,9 +46,7 @@ class ElementType(click.ParamType[Any]):
 
     name = "dtype"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from tensorir.ir.dtypes import dtype_of  # help does not need it
-
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
             return dtype_of(value).name
         except DeclarationError as e:
@@ -117,6 +116,6 @@ WORKLOAD: tuple[click.Parameter, ...] = (_OP, _SHAPE, _SHAPES, *FLAGS, _ARG)
 NAMES = tuple(str(p.name) for p in (_SHAPES, *FLAGS, _ARG))
 
 
-def split(given: dict[str, Any]) -> dict[str, Any]:
+def split(given: dict[str, object]) -> dict[str, Any]:
     """Take the workload's parameters out of a verb's keyword arguments."""
     return {name: given.pop(name) for name in NAMES}

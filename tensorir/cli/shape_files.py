@@ -21,7 +21,7 @@ Read = Callable[[tuple[str, ...], dict[str, Any]], dict[str, Any]]
 Row = tuple[dict[str, Any], float]
 
 
-def read_shapes(path: Path, op: str, read: Read, given: dict[str, Any]) -> list[Row]:
+def read_shapes(path: Path, op: str, read: Read, given: dict[str, object]) -> list[Row]:
     """Parameters and weights of the shapes in a file.
 
     Text: ``1x64x56x56 64x64x3x3 --pad 1 --weight 3``, one shape a line, a comment after #. JSON: a list of objects

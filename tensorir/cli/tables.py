@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorir.cli.terminal import columns
 from tensorir.cli.titles import brief
@@ -46,7 +46,7 @@ def outcome_text(o: TuneOutcome) -> str:
     return "\n".join(f"{name:9} {text}" for name, text in lines)
 
 
-def config_text(config: Mapping[str, Any]) -> str:
+def config_text(config: Mapping[str, object]) -> str:
     """``tile 8  vec True``."""
     return "  ".join(f"{k} {v}" for k, v in config.items()) or "(no knobs)"
 

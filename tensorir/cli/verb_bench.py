@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Any, cast
 
 from tensorir.api.measurer import Measurer
 from tensorir.cli import common
@@ -22,7 +22,7 @@ from tensorir.tune.spec import RunSpec
 
 
 def run(
-    op: str, shape: tuple[str, ...], device: str | None, log: str, require: float | None, as_json: bool, **given: Any
+    op: str, shape: tuple[str, ...], device: str | None, log: str, require: float | None, as_json: bool, **given: object
 ) -> int:
     """Time the best recorded (or the default) kernel of OP against libraries, interleaved."""
     parameters = split(given)
@@ -53,7 +53,7 @@ def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
         raise Stop(common.WRONG if wrong else common.NO_CONFIG, f"{work.title}: {reason_of(result)}")
     load, mine = answer.load or REST, Span.of(result | name)
     ratios = [Ratio.of(Span.of(a), mine, load if about["kind"] == "cpu" else None) for a in against]
-    best = min(range(len(against)), key=lambda n: float(against[n]["time_s"]), default=None)
+    best = min(range(len(against)), key=lambda n: cast("float", against[n]["time_s"]), default=None)
     return {
         "workload": work.title,
         **chosen.json(),

@@ -18,7 +18,7 @@ from tensorir.tune.spec import RunSpec
 
 def run(
     op: str, shape: tuple[str, ...], device: str | None, emulate: bool, target: str | None, log: str, as_json: bool,
-    **given: Any,
+    **given: object,
 ) -> int:  # fmt: skip
     """Check the best recorded (or the default) kernel of OP: in the interpreter and on the device."""
     parameters = split(given)

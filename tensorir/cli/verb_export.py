@@ -29,7 +29,7 @@ from tensorir.tune.portfolio import REGRET
 
 def run(op: str, shape: tuple[str, ...], to: tuple[str, ...], name: str | None, arch: str | None, output: Path,
         target: str | None, untuned: bool, test: bool, regret: float | None, log: str, as_json: bool,
-        **given: Any) -> int:  # fmt: skip
+        **given: object) -> int:  # fmt: skip
     """Export the best recorded kernel of OP; never tunes."""
     parameters = split(given)
     asked = list(destinations(",".join(to)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from tensorir.cli import common
 from tensorir.cli.common import clean, plainly, put, put_json, say, usage
@@ -109,7 +108,7 @@ def stats(log: str, as_json: bool) -> int:
     return finish(logs.stats(LogReader(log)), as_json)
 
 
-def finish(found: dict[str, Any], as_json: bool) -> int:
+def finish(found: dict[str, object], as_json: bool) -> int:
     """Put what was counted, a line each; the exit code."""
     if as_json:
         put_json({"schema": 1, **found})

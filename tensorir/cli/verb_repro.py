@@ -19,6 +19,7 @@ from tensorir.cli.common import (
 from tensorir.cli.parse import from_title, record_named, workloads
 from tensorir.cli.tables import config_text
 from tensorir.codec import encode
+from tensorir.tune.record import Record
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import Trial
 
@@ -47,7 +48,7 @@ def run(
     return common.WRONG if result["status"] in ("wrong_result", "nondeterministic") else common.NO_CONFIG
 
 
-def _tell(found: dict[str, Any], result: dict[str, Any], same: bool, as_json: bool) -> None:
+def _tell(found: Record, result: dict[str, Any], same: bool, as_json: bool) -> None:
     if not same and found["source_sha256"] and result.get("source_sha256"):
         say(f"record {found['id']} is stale: this version makes another source for it")
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from tensorir.api.schedule import Schedule
@@ -79,7 +80,7 @@ def _cuda(source: Source, target: Target, with_text: bool) -> tuple[dict[str, An
 
 
 def _on_device(source: Source, device: str | None) -> dict[str, Any]:
-    found = Program(source, device or source.language).resources or {}
+    found: Mapping[str, object] = Program(source, device or source.language).resources or {}
     return {key: found.get(key) for key in ("registers", "spills", "shared_bytes", "kernels")}
 
 

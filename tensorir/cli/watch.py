@@ -19,6 +19,7 @@ from tensorir.cli.tables import config_text
 from tensorir.tune.log import key_of
 from tensorir.tune.outcome import without_default
 from tensorir.tune.progress import Progress, between, line
+from tensorir.tune.record import Record
 from tensorir.tune.space import Space
 
 
@@ -36,18 +37,18 @@ class Watch:
     def elapsed(self) -> float:
         return time.monotonic() - self.started
 
-    def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> None:
+    def on_start(self, device: Mapping[str, object], spaces: Mapping[str, Space], reused: int) -> None:
         self.state.start(device, reused)
         first = next(iter(spaces), None)
         self._default = "" if first is None else key_of({"template": first, "config": spaces[first].default})
 
-    def on_peer(self, peer: Mapping[str, Any]) -> None:
+    def on_peer(self, peer: Mapping[str, object]) -> None:
         self.state.hear(peer)
 
-    def on_trial(self, record: Mapping[str, Any]) -> None:
+    def on_trial(self, record: Record) -> None:
         self.state.add(record)
 
-    def failed_default(self, record: Mapping[str, Any]) -> str:
+    def failed_default(self, record: Mapping[str, object]) -> str:
         """A line where this is the default's record, and it failed; nothing otherwise."""
         failed = record["status"] != "ok" and key_of(record) == self._default
         return f"default  {without_default(record)}" if failed else ""
@@ -59,7 +60,7 @@ class Watch:
 class Plain(Watch):
     """One line per improvement and one every ten seconds."""
 
-    def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> None:
+    def on_start(self, device: Mapping[str, object], spaces: Mapping[str, Space], reused: int) -> None:
         super().on_start(device, spaces, reused)
         for told in head(self.work, device, spaces, reused, self.log):
             say(told)
@@ -68,7 +69,7 @@ class Plain(Watch):
         super().on_peer(peer)
         say(f"baseline {peer['name']} {between(peer['time_s'], peer['low_s'], peer['high_s'])}")
 
-    def on_trial(self, record: Mapping[str, Any]) -> None:
+    def on_trial(self, record: Record) -> None:
         if told := self.failed_default(record):
             say(told)
         if self.state.due(self.elapsed, self.state.add(record)):
@@ -97,11 +98,11 @@ class Live(Watch):
 
         return Panel(Text("\n".join([*self._head, line(self.state, self.elapsed)])), title="tensorir tune")
 
-    def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int) -> None:
+    def on_start(self, device: Mapping[str, object], spaces: Mapping[str, Space], reused: int) -> None:
         super().on_start(device, spaces, reused)
         self._head = head(self.work, device, spaces, reused, self.log)
 
-    def on_trial(self, record: Mapping[str, Any]) -> None:
+    def on_trial(self, record: Record) -> None:
         super().on_trial(record)
         self._head += [told] if (told := self.failed_default(record)) else []
 
@@ -110,7 +111,7 @@ class Live(Watch):
 
 
 def head(
-    work: Workload, device: Mapping[str, Any], spaces: Mapping[str, Space], reused: int, log: str = ""
+    work: Workload, device: Mapping[str, object], spaces: Mapping[str, Space], reused: int, log: str = ""
 ) -> list[str]:
     """What is searched, and where; with a log, the best that is known already."""
     configs = sum(s.size for s in spaces.values())
@@ -123,7 +124,7 @@ def head(
     ]
 
 
-def known_best(work: Workload, device: Mapping[str, Any], log: str) -> list[str]:
+def known_best(work: Workload, device: Mapping[str, object], log: str) -> list[str]:
     """A line about the fastest configuration that the log knows for this device; none where all of them failed."""
     found = choices(work, identity_of(work, device), log_for(work, log, device))[:1]
     return [

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from typing import Any
 
 from tensorir.api.workload import Workload
 from tensorir.cli.common import say
 from tensorir.cli.watch import mode_for
 from tensorir.tune.progress import SetProgress, set_line
+from tensorir.tune.record import Record
 
 
 class SetWatch:
@@ -24,7 +24,7 @@ class SetWatch:
         self._said = 0.0
         self.name = works[0].name
 
-    def on_trial(self, record: Mapping[str, Any]) -> None:
+    def on_trial(self, record: Record) -> None:
         """Take in a trial of any of the shapes."""
         self.show(self.state.add(record))
 

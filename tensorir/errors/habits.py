@@ -80,7 +80,7 @@ class Folder(ModuleType):
         """Make the module ``name``, which is being imported, one of these."""
         sys.modules[name].__class__ = cls
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         name = self.__name__.rpartition(".")[2]
         message = f"tir.{name} is a module, not a function"
         raise DeclarationTypeError(Problem("attribute.called", message, hint=habit("folder", name) or ""))

@@ -12,7 +12,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, SupportsIndex, TypeVar, cast
 
 from tensorir.errors import DeclarationError, TensorIRError, refuse
 from tensorir.errors.habits import answers
@@ -24,7 +24,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """``value`` in one short line, whatever its ``repr`` does."""
     try:
         lines = repr(value).splitlines()
@@ -34,19 +34,19 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 and len(lines) < 2 else f"{text[:57]}..."
 
 
-def wrong(name: str, value: Any, expected: str, error: Class = DeclarationError, hint: str = "") -> TensorIRError:
+def wrong(name: str, value: object, expected: str, error: Class = DeclarationError, hint: str = "") -> TensorIRError:
     """The error for an argument of the wrong sort (``argument.type``)."""
     return refuse(error, "argument.type", f"{name} must be {expected}, not {shown(value)}", hint=hint)
 
 
 def need_int(
-    name: str, value: Any, low: int | None = None, high: int | None = None, error: Class = DeclarationError
+    name: str, value: object, low: int | None = None, high: int | None = None, error: Class = DeclarationError
 ) -> int:
     """An int, or what counts as one (NumPy's), within bounds; ``argument.type``, ``argument.value``."""
     try:
         if isinstance(value, bool):
             raise TypeError
-        n = operator.index(value)
+        n = operator.index(cast("SupportsIndex", value))
     except TypeError:
         raise wrong(name, value, "an int", error) from None
     if (low is not None and n < low) or (high is not None and n > high):
@@ -56,7 +56,7 @@ def need_int(
     return n
 
 
-def plain_int(value: Any) -> Any:
+def plain_int(value: object) -> Any:
     """What counts as an int (NumPy's) as one; anything else, a bool too, as it is.
 
     A tensor or an element is not asked: what it would answer takes reading the user's source
@@ -80,17 +80,17 @@ def plain_ints(function: Callable[P, R]) -> Callable[P, R]:
     return called
 
 
-def need_ints(name: str, value: Any, error: Class = DeclarationError) -> tuple[int, ...]:
+def need_ints(name: str, value: object, error: Class = DeclarationError) -> tuple[int, ...]:
     """A list or tuple of ints."""
     return tuple(need_int(f"{name}[{n}]", v, error=error) for n, v in enumerate(need_list(name, value, "ints", error)))
 
 
-def need_number(name: str, value: Any, low: float = -math.inf, error: Class = DeclarationError) -> float:
+def need_number(name: str, value: object, low: float = -math.inf, error: Class = DeclarationError) -> float:
     """A finite number from ``low`` up."""
     try:
         if isinstance(value, bool | str | bytes):
             raise TypeError
-        number = float(value)
+        number = float(cast("float", value))
     except (TypeError, ValueError, OverflowError):
         raise wrong(name, value, "a number", error) from None
     if not (math.isfinite(number) and number >= low):
@@ -99,21 +99,21 @@ def need_number(name: str, value: Any, low: float = -math.inf, error: Class = De
     return number
 
 
-def need_bool(name: str, value: Any, error: Class = DeclarationError) -> bool:
+def need_bool(name: str, value: object, error: Class = DeclarationError) -> bool:
     """True or False, not just something with a truth value."""
     if not isinstance(value, bool):
         raise wrong(name, value, "True or False", error)
     return value
 
 
-def need_text(name: str, value: Any, error: Class = DeclarationError) -> str:
-    """A non-empty string."""
-    if not isinstance(value, str) or not value:
-        raise wrong(name, value, "a non-empty string", error)
+def need_text(name: str, value: object, error: Class = DeclarationError, empty: bool = False) -> str:
+    """A string, where ``empty`` does not allow others a non-empty one."""
+    if not isinstance(value, str) or not (value or empty):
+        raise wrong(name, value, "a string" if empty else "a non-empty string", error)
     return value
 
 
-def need_choice(name: str, value: Any, legal: Collection[str], error: Class = DeclarationError) -> str:
+def need_choice(name: str, value: object, legal: Collection[str], error: Class = DeclarationError) -> str:
     """One of a few words."""
     if not isinstance(value, str) or value not in legal:
         words = ", ".join(map(repr, legal))
@@ -122,34 +122,34 @@ def need_choice(name: str, value: Any, legal: Collection[str], error: Class = De
     return value
 
 
-def need_list(name: str, value: Any, of: str, error: Class = DeclarationError) -> tuple[Any, ...]:
+def need_list(name: str, value: object, of: str, error: Class = DeclarationError) -> tuple[object, ...]:
     """A list or tuple, as a tuple; what it holds is the caller's to check."""
     if not isinstance(value, list | tuple):
         raise wrong(name, value, f"a list of {of}", error)
     return tuple(value)
 
 
-def need_names(name: str, value: Any, error: Class = DeclarationError) -> tuple[str, ...]:
+def need_names(name: str, value: object, error: Class = DeclarationError) -> tuple[str, ...]:
     """A list or tuple of non-empty strings; one of them alone is a list of one."""
     found = (value,) if isinstance(value, str) else need_list(name, value, "names", error)
     return tuple(need_text(f"{name}[{n}]", v, error) for n, v in enumerate(found))
 
 
-def need_mapping(name: str, value: Any, error: Class = DeclarationError) -> Mapping[Any, Any]:
+def need_mapping(name: str, value: object, error: Class = DeclarationError) -> Mapping[Any, Any]:
     """A dict whose keys are strings."""
     if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
         raise wrong(name, value, "a dict with names as keys", error)
     return value
 
 
-def need_function(name: str, value: Any, error: Class = DeclarationError) -> Callable[..., Any]:
+def need_function(name: str, value: object, error: Class = DeclarationError) -> Callable[..., Any]:
     """Something that can be called."""
     if not callable(value):
         raise wrong(name, value, "a function", error)
-    return value  # type: ignore[no-any-return]
+    return value
 
 
-def need_path(name: str, value: Any, error: Class = DeclarationError) -> str:
+def need_path(name: str, value: object, error: Class = DeclarationError) -> str:
     """A path that the file system can be asked about."""
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(path, str) or not path or "\0" in path:
@@ -161,7 +161,7 @@ _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _TIME = re.compile(rf"\s*(\d{{1,9}}(?:\.\d{{1,6}})?)\s*({'|'.join(_UNITS)})?\s*")
 
 
-def seconds_of(value: Any) -> float | None:
+def seconds_of(value: object) -> float | None:
     """Seconds of "90s", "5m", "1.5h", "250ms" or a number; None for anything else."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value) if math.isfinite(value) and value > 0 else None
@@ -169,7 +169,7 @@ def seconds_of(value: Any) -> float | None:
     return (float(match[1]) * _UNITS[match[2] or "s"] or None) if match else None
 
 
-def need_seconds(value: Any) -> float:
+def need_seconds(value: object) -> float:
     """Seconds as ``seconds_of`` reads them; DeclarationError ``tune.time`` for anything else."""
     found = seconds_of(value)
     if found is None:

@@ -26,7 +26,7 @@ def few_lines(text: str) -> str:
     return "\n".join(lines if len(lines) <= LINES else [*lines[: LINES - 1], f"{lines[LINES - 1][: WIDTH - 2]} …"])
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """A value in a few words, however large it is."""
     if isinstance(value, float):
         return f"{value:.6g}"
@@ -35,7 +35,7 @@ def short(value: Any) -> str:
     return re.sub(r"\n *", " ", repr(value) if isinstance(value, Shown) else _short.repr(value))
 
 
-def fields_of(x: Any) -> dict[str, Any]:
+def fields_of(x: object) -> dict[str, Any]:
     """The fields of a dataclass that are meant to be read; empty for other objects."""
     return {f.name: getattr(x, f.name) for f in fields(x) if f.repr} if is_dataclass(x) else {}
 

@@ -303,7 +303,7 @@ def _exactly(p: Param, at: int, wanted: Sequence[NDArray[Any]]) -> tuple[list[st
     return [f"static const uint64_t bits_{at}[] = {{{digests}}};"], lines
 
 
-def digest(want: NDArray[Any]) -> int:
+def digest(want: np.ndarray) -> int:
     """A sum of the bits of elements that a change of any one of them changes: each times an odd number of its own."""
     plain = np.ascontiguousarray(want).reshape(-1)
     if plain.dtype.kind == "f" or plain.dtype.kind == "V":

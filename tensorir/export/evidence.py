@@ -32,7 +32,7 @@ class Evidence:
 
 def gather(
     outputs: Sequence[Tensor],
-    reference: Callable[..., Any] | None = None,
+    reference: Callable[..., object] | None = None,
     label: str = "",
     share: int = 1,
     max_error: float | None = None,

@@ -43,9 +43,9 @@ def export(
     trace: str = "",
     *,
     outputs: Sequence[Tensor] = (),
-    reference: Callable[..., Any] | None = None,
+    reference: Callable[..., object] | None = None,
     kind: str = "",
-    about: Mapping[str, Any] | None = None,
+    about: Mapping[str, object] | None = None,
     max_error: float | None = None,
     name: str | None = None,
 ) -> Path:
@@ -160,7 +160,7 @@ def export_set(
     name: str,
     dispatch: Dispatch,
     files: Mapping[str, str],
-    about: Mapping[str, Any] | None = None,
+    about: Mapping[str, object] | None = None,
 ) -> Path:
     """Write the programs of several shapes, and the choice among them, into the folder ``path``.
 

@@ -47,12 +47,14 @@ class Images:
 
 def architectures(arch: Sequence[str]) -> tuple[str, ...]:
     """Architectures as they are given; ``export.arch``, ``target.unknown`` for those that are not known."""
-    given = [arch] if isinstance(arch, str) else need_list("arch", arch, "architectures, such as sm_80", ExportError)
-    for one in given:
+    named = [arch] if isinstance(arch, str) else need_list("arch", arch, "architectures, such as sm_80", ExportError)
+    given: list[str] = []
+    for one in named:
         if not isinstance(one, str) or not one.startswith("sm_"):
             message = f"arch is a list of CUDA architectures, got {one!r:.60}"
             raise refuse(ExportError, "export.arch", message, hint='arch=["sm_80", "sm_90a"]')
         Target.parse(f"cuda -arch={one}")
+        given.append(one)
     return tuple(dict.fromkeys(given))
 
 

@@ -26,7 +26,7 @@ MOST = 2**62
 
 
 @answers()
-def placeholder(shape: Sequence[int] | int, dtype: Any = "float32", name: str = "A") -> Tensor:
+def placeholder(shape: Sequence[int] | int, dtype: object = "float32", name: str = "A") -> Tensor:
     """An input array.
 
     shape: a tuple of ints >= 0;  dtype: see ``ir/dtypes.py``
@@ -36,7 +36,7 @@ def placeholder(shape: Sequence[int] | int, dtype: Any = "float32", name: str = 
 
 
 @answers()
-def constant(array: Any, name: str | None = None) -> Tensor:
+def constant(array: object, name: str | None = None) -> Tensor:
     """A tensor whose values are known now and become part of the program (filter banks, transform matrices).
 
     Fractions (``fractions.Fraction``) make a float32 tensor that exact checks take at their true value.
@@ -73,14 +73,14 @@ def reduce_axis(extent: int, name: str = "k") -> Var:
 
 
 @answers()
-def scalar(name: str, dtype: Any = "float32") -> Expr:
+def scalar(name: str, dtype: object = "float32") -> Expr:
     """A parameter passed by value at each launch (alpha, eps …), in order of declaration among the inputs."""
     return Var(_name(name), dtype_of(dtype).name, order=next_order())
 
 
 @answers()
 def compute(
-    shape: Sequence[int] | int, fn: Callable[..., Any], name: str = "C", axes: Sequence[str] | None = None
+    shape: Sequence[int] | int, fn: Callable[..., object], name: str = "C", axes: Sequence[str] | None = None
 ) -> Any:
     """A tensor defined element by element: ``fn`` is called once with one symbolic index per dimension.
 

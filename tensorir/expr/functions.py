@@ -31,19 +31,19 @@ def _of_tensors(function: F) -> F:
 
 
 @_of_tensors
-def where(cond: Any, a: Any, b: Any) -> Expr:
+def where(cond: object, a: object, b: object) -> Expr:
     """``a`` where ``cond`` holds, else ``b``; the other side is not evaluated, so it may be out of range."""
     return build.select(_condition(cond), a, b)
 
 
 @_of_tensors
-def cast(x: Any, dtype: Any) -> Expr:
+def cast(x: object, dtype: object) -> Expr:
     """``x`` converted to ``dtype``: to integers toward zero, to bool by ``!= 0``."""
     return build.converted(x, dtype_of(dtype).name)
 
 
 @_of_tensors
-def all_(*conds: Any) -> Expr:
+def all_(*conds: object) -> Expr:
     """Whether every condition holds."""
     out = build.as_expr(True)
     for c in conds:
@@ -52,7 +52,7 @@ def all_(*conds: Any) -> Expr:
 
 
 @_of_tensors
-def any_(*conds: Any) -> Expr:
+def any_(*conds: object) -> Expr:
     """Whether some condition holds."""
     out = build.as_expr(False)
     for c in conds:
@@ -61,31 +61,31 @@ def any_(*conds: Any) -> Expr:
 
 
 @_of_tensors
-def equal(a: Any, b: Any) -> Expr:
+def equal(a: object, b: object) -> Expr:
     """``a == b``, which Python's own ``==`` says in a lambda of ``compute``; elsewhere that compares identity."""
     return build.binary("==", a, b)
 
 
 @_of_tensors
-def not_equal(a: Any, b: Any) -> Expr:
+def not_equal(a: object, b: object) -> Expr:
     """``a != b``."""
     return build.binary("!=", a, b)
 
 
 @_of_tensors
-def minimum(a: Any, b: Any) -> Expr:
+def minimum(a: object, b: object) -> Expr:
     """The smaller of two values, NaN where one of them is, as ``numpy.minimum``."""
     return build.binary("min", a, b)
 
 
 @_of_tensors
-def maximum(a: Any, b: Any) -> Expr:
+def maximum(a: object, b: object) -> Expr:
     """The larger of two values, NaN where one of them is, as ``numpy.maximum``."""
     return build.binary("max", a, b)
 
 
 @_of_tensors
-def bitcast(x: Any, dtype: Any) -> Expr:
+def bitcast(x: object, dtype: object) -> Expr:
     """The bits of ``x`` as a ``dtype`` of as many: ``bitcast(x, "uint32")`` of a float32 has its sign and exponent.
 
     Raises DeclarationError ``declare.bitcast``.
@@ -94,7 +94,7 @@ def bitcast(x: Any, dtype: Any) -> Expr:
 
 
 @_of_tensors
-def mulhi(a: Any, b: Any) -> Expr:
+def mulhi(a: object, b: object) -> Expr:
     """The upper half of the bits of the product of two integers: ``(a * b) >> 32`` of uint32, with nothing cut off.
 
     Raises DeclarationError ``declare.bitwise``.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from tensorir.arith.affine import Arith, conjunction
 from tensorir.errors import DeclarationError, refuse
@@ -83,7 +82,7 @@ def gathers(outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, int, str]]:
                         yield source.buffer.origin, limit, load.buffer.name
 
 
-def as_outputs(given: Any) -> tuple[Tensor, ...]:
+def as_outputs(given: object) -> tuple[Tensor, ...]:
     """A tensor, or a list or tuple of them, as a tuple of computed tensors, each once; ``declare.output``."""
     outputs = tuple(given) if isinstance(given, list | tuple) else (given,)
     for t in outputs:

@@ -33,54 +33,54 @@ def _of_tensors(function: F) -> F:
 
 
 @_of_tensors
-def sum(value: Any, axis: Axes, where: Any = None) -> Expr:
+def sum(value: object, axis: Axes, where: object = None) -> Expr:
     """The sum of ``value`` over reduce axes (0 when they are empty); ``where`` leaves elements out."""
     return _simple("sum", value, axis, where)
 
 
 @_of_tensors
-def prod(value: Any, axis: Axes, where: Any = None) -> Expr:
+def prod(value: object, axis: Axes, where: object = None) -> Expr:
     """The product over reduce axes (1 when they are empty)."""
     return _simple("prod", value, axis, where)
 
 
 @_of_tensors
-def min(value: Any, axis: Axes, where: Any = None) -> Expr:
+def min(value: object, axis: Axes, where: object = None) -> Expr:
     """The smallest value over reduce axes, NaN where one of them is."""
     return _simple("min", value, axis, where)
 
 
 @_of_tensors
-def max(value: Any, axis: Axes, where: Any = None) -> Expr:
+def max(value: object, axis: Axes, where: object = None) -> Expr:
     """The largest value over reduce axes, NaN where one of them is."""
     return _simple("max", value, axis, where)
 
 
 @_of_tensors
-def any(value: Any, axis: Axes, where: Any = None) -> Expr:
+def any(value: object, axis: Axes, where: object = None) -> Expr:
     """Whether a condition holds anywhere along reduce axes."""
     return _simple("any", cast(as_expr(value), "bool"), axis, where)
 
 
 @_of_tensors
-def all(value: Any, axis: Axes, where: Any = None) -> Expr:
+def all(value: object, axis: Axes, where: object = None) -> Expr:
     """Whether a condition holds everywhere along reduce axes."""
     return _simple("all", cast(as_expr(value), "bool"), axis, where)
 
 
 @_of_tensors
-def argmin(value: Any, axis: Axes, where: Any = None) -> Expr:
+def argmin(value: object, axis: Axes, where: object = None) -> Expr:
     """The int32 position of the smallest value along one reduce axis, the first one on ties; of the first NaN."""
     return _position("argmin", value, axis, where)
 
 
 @_of_tensors
-def argmax(value: Any, axis: Axes, where: Any = None) -> Expr:
+def argmax(value: object, axis: Axes, where: object = None) -> Expr:
     """The int32 position of the largest value along one reduce axis, the first one on ties; of the first NaN."""
     return _position("argmax", value, axis, where)
 
 
-def combiner(result: Callable[..., Any], identity: Any, name: str = "user") -> Callable[..., Any]:
+def combiner(result: Callable[..., object], identity: object, name: str = "user") -> Callable[..., Any]:
     """A reduction of the user's: ``combiner(lambda a, b: …, identity)`` gives ``f(value, axis=…)``.
 
     For a state of several values, ``result`` takes and returns tuples ``(a, b)``, ``identity`` is a tuple, and f takes

@@ -129,7 +129,7 @@ class Tensor(Shown, Operators["Tensor"]):
                 return functools.partial(self._made, name, self)
             raise unknown("tensor", name, "a Tensor", [*public(Tensor), *METHODS])
 
-    def __call__(self, *index: Any) -> Any:
+    def __call__(self, *index: object) -> Any:
         inside = ", ".join(shown(i) if not isinstance(i, Var) else i.name for i in index)
         raise refuse(DeclarationTypeError, "declare.called", f"{self.name} is read with brackets",
                      hint=f"{self.name}[{inside}]")  # fmt: skip
@@ -158,7 +158,7 @@ class Tensor(Shown, Operators["Tensor"]):
         raise refuse(DeclarationTypeError, "declare.iterated", f"{self.name} is symbolic: it cannot be iterated",
                      hint=put_right(rows_of, "index it with the axes of a compute"))  # fmt: skip
 
-    def get(self, *index: Any, fill: Any = 0) -> Expr:
+    def get(self, *index: object, fill: object = 0) -> Expr:
         """The element at ``index``, or ``fill`` where the index is out of bounds: a padded read."""
         return PadLoad(self.buffer, self._index(index), converted(fill, self.dtype), self.dtype)
 

@@ -25,7 +25,7 @@ from tensorir.ir.visit import find
 Index = tuple[Expr, ...]
 
 
-def made(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def made(name: str, args: tuple[object, ...], options: dict[str, object]) -> Any:
     """What NumPy's or torch's function ``name`` makes of these arguments, of which one at least is a tensor.
 
     Raises DeclarationError (``declare.function`` for one that is not here, ``declare.broadcast``, ``matmul.shape``).
@@ -46,7 +46,7 @@ def made(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
 Tensor._of_whole = made
 
 
-def elementwise(function: Callable[..., Any], args: Sequence[Any], name: str) -> Any:
+def elementwise(function: Callable[..., object], args: Sequence[object], name: str) -> Any:
     """A compute of ``function`` of elements, over the broadcast shape of the tensors among ``args``."""
     tensors = [a for a in args if isinstance(a, Tensor)]
     shape = broadcast([t.shape for t in tensors])
@@ -94,12 +94,12 @@ def _names(tensors: Sequence[Tensor], rank: int) -> list[str]:
     return list("ijklmn"[:rank]) if rank <= 6 else [f"i{n}" for n in range(rank)]
 
 
-def view(t: Tensor, shape: Sequence[int], place: Callable[..., Sequence[Any]], name: str) -> Tensor:
+def view(t: Tensor, shape: Sequence[int], place: Callable[..., Sequence[object]], name: str) -> Tensor:
     """The elements of ``t`` at ``place`` of each index."""
     return compute(tuple(shape), lambda *i: t[tuple(place(*i))], name=name, axes=_names([], len(shape)))  # type: ignore[no-any-return]
 
 
-def take(t: Tensor, index: tuple[Any, ...]) -> Tensor:
+def take(t: Tensor, index: tuple[object, ...]) -> Tensor:
     """``t[index]`` of ints, slices, ``...`` and None, as in NumPy."""
     dots = sum(1 for x in index if x is Ellipsis)
     used = sum(1 for x in index if x is not None and x is not Ellipsis)
@@ -139,7 +139,7 @@ def _steps(x: slice, n: int) -> range:
         raise wrong("a slice", x, "a slice of ints") from None
 
 
-def transpose(t: Tensor, *axes: Any) -> Tensor:
+def transpose(t: Tensor, *axes: object) -> Tensor:
     """``t`` with its dimensions in another order, by default reversed."""
     given = axes[0] if len(axes) == 1 and (isinstance(axes[0], list | tuple) or axes[0] is None) else axes
     order = [_axis(t, a) for a in given] if given else list(range(t.ndim))[::-1]
@@ -149,7 +149,7 @@ def transpose(t: Tensor, *axes: Any) -> Tensor:
     return view(t, [t.shape[a] for a in order], lambda *i: [i[order.index(a)] for a in range(t.ndim)], f"{t.name}_t")
 
 
-def reshape(t: Tensor, *shape: Any) -> Tensor:
+def reshape(t: Tensor, *shape: object) -> Tensor:
     """``t`` in another shape of as many elements, one of which may be -1."""
     given = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
     sides = [need_int("an extent", n, -1) for n in given]
@@ -175,7 +175,7 @@ def reshape(t: Tensor, *shape: Any) -> Tensor:
     return view(t, sides, place, f"{t.name}_shaped")
 
 
-def squeeze(t: Tensor, axis: Any = None) -> Tensor:
+def squeeze(t: Tensor, axis: object = None) -> Tensor:
     """``t`` without dimensions of extent 1."""
     gone = {d for d in range(t.ndim) if t.shape[d] == 1} if axis is None else set(_axes(t, axis))
     if any(t.shape[d] != 1 for d in gone):
@@ -184,13 +184,13 @@ def squeeze(t: Tensor, axis: Any = None) -> Tensor:
     return reshape(t, tuple(n for d, n in enumerate(t.shape) if d not in gone))
 
 
-def expand_dims(t: Tensor, axis: Any) -> Tensor:
+def expand_dims(t: Tensor, axis: object) -> Tensor:
     """``t`` with a dimension of extent 1 before ``axis``."""
     at = need_int("axis", axis, -t.ndim - 1, t.ndim) % (t.ndim + 1)
     return reshape(t, (*t.shape[:at], 1, *t.shape[at:]))
 
 
-def swapaxes(t: Tensor, axis1: Any, axis2: Any) -> Tensor:
+def swapaxes(t: Tensor, axis1: object, axis2: object) -> Tensor:
     """``t`` with two dimensions exchanged."""
     order = list(range(t.ndim))
     a, b = _axis(t, axis1), _axis(t, axis2)
@@ -218,7 +218,7 @@ def _axes(t: Tensor, axis: Any) -> list[int]:
     return found
 
 
-def reduced(name: str, t: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+def reduced(name: str, t: Tensor, axis: object = None, keepdims: bool = False) -> Tensor:
     """``t`` reduced over dimensions, all when ``axis`` is None; sums and products of integers have 64 bits."""
     over = _axes(t, axis)
     loops = {d: reduce_axis(t.shape[d], name="k" if len(over) == 1 else f"k{d}") for d in over}
@@ -245,7 +245,7 @@ def _wide(x: Expr) -> Expr:
     return x if kind == "f" else cast(x, "uint64" if kind == "u" else "int64")
 
 
-def mean(t: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+def mean(t: Tensor, axis: object = None, keepdims: bool = False) -> Tensor:
     """The mean over dimensions: of integers in float64, of types of memory summed in float32."""
     kind = t.dtype if is_float(t.dtype) else "float64"
     count = math.prod(t.shape[d] for d in _axes(t, axis))
@@ -255,7 +255,7 @@ def mean(t: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     return out if kind == wide else made("astype", (out, kind), {})  # type: ignore[no-any-return]
 
 
-def matmul(a: Any, b: Any) -> Tensor:
+def matmul(a: object, b: Any) -> Tensor:
     """``a @ b`` as in NumPy: vectors, matrices, and stacks of them whose other dimensions are broadcast."""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         x, other = (a, b) if isinstance(a, Tensor) else (b, a)
@@ -288,7 +288,7 @@ def _read_inner(b: Tensor, lead: Index, right: Index, k: Expr) -> Expr:
     return _read(b, (*lead[len(lead) - max(0, b.ndim - 2) :], *right))
 
 
-def dot(a: Any, b: Any) -> Any:
+def dot(a: object, b: object) -> Any:
     """``np.dot``: a product with a number, else ``@`` where both mean the same."""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or not a.ndim or not b.ndim:
         return made("multiply", (a, b), {})
@@ -297,7 +297,7 @@ def dot(a: Any, b: Any) -> Any:
     return matmul(a, b)
 
 
-def astype(t: Tensor, dtype: Any) -> Tensor:
+def astype(t: Tensor, dtype: object) -> Tensor:
     """``t`` in another element type, elementwise."""
     kind = dtype_of(dtype).name
     return elementwise(lambda x: element("astype", (x, kind), {}), (t,), "cast")  # type: ignore[no-any-return]

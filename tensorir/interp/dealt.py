@@ -8,8 +8,6 @@ hardly ever hold two different ones, or one that is out of range on purpose.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tensorir.ir.dtypes import DTYPES
@@ -37,7 +35,7 @@ def scalar(number: int, dtype: str, turn: int = 0, bits: int = 0) -> int:
     return -size if kind.kind != "u" and (number + turn) % 2 else size
 
 
-def table(rng: np.random.Generator, shape: tuple[int, ...], limit: int, beyond: bool, turn: int = 0) -> Any:
+def table(rng: np.random.Generator, shape: tuple[int, ...], limit: int, beyond: bool, turn: int = 0) -> np.ndarray:
     """Indices below ``limit`` in an order of ``rng``: each of them, as far as there is room, and the extremes before
     the others.
 

@@ -29,13 +29,13 @@ class Doubles(Numbers):
     def __init__(self, positive: bool = False) -> None:
         self._positive = positive
 
-    def storage(self, dtype: str) -> np.dtype[Any]:
+    def storage(self, dtype: str) -> np.dtype:
         return np.dtype(np.float64) if is_float(dtype) else super().storage(dtype)
 
-    def cast(self, x: Any, old: str, new: str) -> Any:
+    def cast(self, x: object, old: str, new: str) -> Any:
         return np.asarray(x).astype(np.float64) if is_float(new) else super().cast(x, old, new)
 
-    def to_memory(self, x: Any, dtype: str) -> Any:
+    def to_memory(self, x: object, dtype: str) -> Any:
         return x
 
     def random(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:

@@ -23,7 +23,7 @@ from tensorir.ir.visit import find
 _LIMIT = 2.0**200  # beyond any dtype
 
 
-def is_exact(outputs: Sequence[Tensor], amplitude: int, limits: Mapping[Any, int]) -> bool:
+def is_exact(outputs: Sequence[Tensor], amplitude: int, limits: Mapping[object, int]) -> bool:
     """Whether no intermediate value can round or overflow when every input is an integer of at most ``amplitude``.
 
     limits: of those that have others, as ``gather_limits`` gives them for index tensors
@@ -32,7 +32,7 @@ def is_exact(outputs: Sequence[Tensor], amplitude: int, limits: Mapping[Any, int
 
 
 def rounds_last(
-    outputs: Sequence[Tensor], arrays: Sequence[Any], digits: tuple[int, int] = (24, 24), each: bool = False
+    outputs: Sequence[Tensor], arrays: Sequence[object], digits: tuple[int, int] = (24, 24), each: bool = False
 ) -> bool:
     """Whether each result is made exactly from ``arrays`` and rounded once, where it is stored: then it is the same, to
     the last bit, however its sums are ordered.
@@ -132,7 +132,7 @@ def _bounds(
 class _Magnitude:
     """The largest absolute value that an expression can take; every node is held against its dtype."""
 
-    def __init__(self, amplitude: int, limits: Mapping[Any, int], bounds: dict[Any, float]) -> None:
+    def __init__(self, amplitude: int, limits: Mapping[Any, int], bounds: dict[object, float]) -> None:
         self.amplitude, self.limits, self.bounds = amplitude, limits, bounds
 
     def __call__(self, e: Expr) -> float:

@@ -30,7 +30,7 @@ class Cells:
     Out-of-bounds accesses, reads of what was never written, and unordered accesses by two threads raise Fault.
     """
 
-    def __init__(self, b: Buffer, copies: int, dtype: np.dtype[Any], values: np.ndarray | None = None, *,
+    def __init__(self, b: Buffer, copies: int, dtype: np.dtype, values: np.ndarray | None = None, *,
                  watched: bool = False) -> None:  # fmt: skip
         self.buffer, self.scope = b, b.scope
         size = 1

@@ -29,7 +29,7 @@ class Numbers:
 
     opaque: Set[str] = frozenset()
 
-    def storage(self, dtype: str) -> np.dtype[Any]:
+    def storage(self, dtype: str) -> np.dtype:
         """The NumPy type in which values of ``dtype`` are computed."""
         return np.dtype(_WIDE.get(dtype, dtype))
 
@@ -58,7 +58,7 @@ class Numbers:
             return (int(x) - kind.low) % (1 << kind.bits) + kind.low
         return x.astype(dtype, copy=False)
 
-    def float_binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
+    def float_binary(self, op: str, a: object, b: object, dtype: str) -> Any:
         """An operator on floats."""
         with np.errstate(all="ignore"):
             return _FLOAT[op](a, b)
@@ -69,7 +69,7 @@ class Numbers:
             return np.logical_not(a)
         return self.wrap(np.negative(a) if op == "-" else np.invert(a), dtype)
 
-    def call(self, fn: str, args: list[Any], dtype: str, given: str) -> Any:
+    def call(self, fn: str, args: list[object], dtype: str, given: str) -> Any:
         """A function of the table. given: the type of its arguments"""
         if fn == "bitcast":
             return self.bitcast(args[0], given, dtype)
@@ -79,7 +79,7 @@ class Numbers:
             out = _MATH[fn](*args)
         return out.astype(self.storage(dtype)) if hasattr(out, "astype") else out
 
-    def bitcast(self, x: Any, old: str, new: str) -> Any:
+    def bitcast(self, x: object, old: str, new: str) -> Any:
         """The same bits as another type."""
         bits = np.asarray(x).astype(numpy_dtype(old), copy=False).view(numpy_dtype(new))
         return bits.astype(self.storage(new), copy=False)
@@ -95,11 +95,11 @@ class Numbers:
         with np.errstate(all="ignore"):
             return x.astype(self.storage(new))
 
-    def to_memory(self, x: Any, dtype: str) -> Any:
+    def to_memory(self, x: object, dtype: str) -> Any:
         """A value as it is after being stored as ``dtype``."""
         return self.cast(x, dtype, dtype) if dtype in WIDENED else x
 
-    def inputs(self, array: Any, dtype: str) -> np.ndarray:
+    def inputs(self, array: object, dtype: str) -> np.ndarray:
         """A user's array as values."""
         return np.asarray(array).astype(self.storage(dtype))
 
@@ -135,12 +135,12 @@ class Field(Numbers):
     def __init__(self) -> None:
         self.opaque: MutableSet[str] = set()
 
-    def binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
+    def binary(self, op: str, a: object, b: object, dtype: str) -> Any:
         if op in ("<", "<=") and DTYPES[dtype].kind == "f":
             return _COMPARE[op](_signed(a), _signed(b))
         return super().binary(op, a, b, dtype)
 
-    def storage(self, dtype: str) -> np.dtype[Any]:
+    def storage(self, dtype: str) -> np.dtype:
         return np.dtype(np.int64) if DTYPES[dtype].kind == "f" else super().storage(dtype)
 
     def const(self, value: Any, dtype: str) -> Any:
@@ -168,7 +168,7 @@ class Field(Numbers):
             return np.negative(a) % P
         return super().unary(op, a, dtype)
 
-    def call(self, fn: str, args: list[Any], dtype: str, given: str) -> Any:
+    def call(self, fn: str, args: list[object], dtype: str, given: str) -> Any:
         if DTYPES[dtype].kind != "f" or fn == "bitcast":
             return super().call(fn, args, dtype, given)
         self.opaque.add(fn)
@@ -177,14 +177,14 @@ class Field(Numbers):
             out = mixed(np.asarray(a) + out, 1 + list(_MATH).index(fn))
         return out
 
-    def bitcast(self, x: Any, old: str, new: str) -> Any:
+    def bitcast(self, x: object, old: str, new: str) -> Any:
         """A fixed pseudo-random function: field elements have no bits."""
         if DTYPES[new].kind == "f":
             low, high = (np.asarray(x).astype(np.int64) >> n & 0xFFFFFFFF for n in (0, 32))
             return mixed(mixed(low % P, 37) + mixed((low >> 31) + high % P, 41), 43)
         return ((mixed(x, 47) << 33) ^ (mixed(x, 53) << 8) ^ mixed(x, 59)).astype(self.storage(new))
 
-    def cast(self, x: Any, old: str, new: str) -> Any:
+    def cast(self, x: object, old: str, new: str) -> Any:
         to_float, from_float = DTYPES[new].kind == "f", DTYPES[old].kind == "f"
         if to_float:
             return x if from_float else _residue(x)
@@ -201,10 +201,10 @@ class Field(Numbers):
         kind = np.dtype(np.int32) if dtype == "index" else self.storage(dtype)
         return np.where(y % 4 == 0, wide.astype(kind), (y % 97).astype(kind)).astype(self.storage(dtype))
 
-    def to_memory(self, x: Any, dtype: str) -> Any:
+    def to_memory(self, x: object, dtype: str) -> Any:
         return x
 
-    def inputs(self, array: Any, dtype: str) -> np.ndarray:
+    def inputs(self, array: object, dtype: str) -> np.ndarray:
         return np.asarray(array).astype(self.storage(dtype))
 
     def random(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -224,7 +224,7 @@ class Field(Numbers):
         return out % P if DTYPES[dtype].kind == "f" else out.astype(self.storage(dtype))
 
 
-def numpy_dtype(name: str) -> np.dtype[Any]:
+def numpy_dtype(name: str) -> np.dtype:
     """The NumPy type that arrays of ``name`` have in memory; bfloat16 and floats of 8 bits are those of ml_dtypes."""
     if name in WIDENED and name != "float16":
         import ml_dtypes

@@ -38,7 +38,7 @@ def arguments_of(outputs: Sequence[Tensor]) -> list[Tensor | Var]:
 
 
 def evaluate(
-    outputs: Sequence[Tensor], arrays: Sequence[Any], numbers: Numbers | None = None
+    outputs: Sequence[Tensor], arrays: Sequence[object], numbers: Numbers | None = None
 ) -> tuple[np.ndarray, ...]:
     """The outputs for ``arrays`` (inputs and scalars in order of declaration).
 
@@ -139,7 +139,7 @@ def _fold(body: Reduce, states: list[np.ndarray], numbers: Numbers) -> list[np.n
 class Evaluator:
     """An expression over whole arrays of axis values."""
 
-    def __init__(self, env: Mapping[Var, Any], values: Mapping[Any, np.ndarray], numbers: Numbers) -> None:
+    def __init__(self, env: Mapping[Var, Any], values: Mapping[object, np.ndarray], numbers: Numbers) -> None:
         self.env, self.values, self.n = env, values, numbers
 
     def __call__(self, e: Expr) -> Any:
@@ -274,7 +274,7 @@ class Declared(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
 
-def as_declared(outputs: Sequence[Declared], given: Any) -> list[Any]:
+def as_declared(outputs: Sequence[Declared], given: object) -> list[Any]:
     """What a reference returned, as new contiguous arrays of the declared types.
 
     Raises CheckError ``workload.reference`` where shapes differ.
@@ -289,6 +289,6 @@ def as_declared(outputs: Sequence[Declared], given: Any) -> list[Any]:
     return made
 
 
-def results_of(given: Any) -> list[Any]:
+def results_of(given: object) -> list[Any]:
     """What a call returned as a list of results: a tuple or list has several, anything else is the only one."""
     return list(given) if isinstance(given, tuple | list) else [given]

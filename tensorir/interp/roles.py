@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -128,7 +127,7 @@ class Barriers:
         return self.kinds[b]
 
     def expect_landing(
-        self, b: Buffer, slot: Any, block: np.ndarray, home: Cells, where: np.ndarray, size: int
+        self, b: Buffer, slot: object, block: np.ndarray, home: Cells, where: np.ndarray, size: int
     ) -> None:
         """Tiles that will tell a barrier when they have come, one in each block."""
         kind = self._of(b)

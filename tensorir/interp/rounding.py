@@ -28,7 +28,7 @@ _SLACK = 4
 """Of a bound: two executors differ by two errors, and simplified terms have a few more roundings."""
 
 
-def rounding_of(outputs: Sequence[Tensor], arrays: Sequence[Any]) -> tuple[np.ndarray, ...] | None:
+def rounding_of(outputs: Sequence[Tensor], arrays: Sequence[object]) -> tuple[np.ndarray, ...] | None:
     """How far each element of ``outputs`` may be from another executor's, in the shapes of these; infinite where
     nothing is known. None where what is rounded decides something, or where a user's reduction joins states.
     """
@@ -57,7 +57,7 @@ class _Bounded(Numbers):
     that is not known.
     """
 
-    def storage(self, dtype: str) -> np.dtype[Any]:
+    def storage(self, dtype: str) -> np.dtype:
         return np.dtype(np.complex128) if DTYPES[dtype].kind == "f" else super().storage(dtype)
 
     def const(self, value: Any, dtype: str) -> Any:
@@ -73,7 +73,7 @@ class _Bounded(Numbers):
         return super().binary(op, a, b, dtype)
 
     @np.errstate(all="ignore")
-    def float_binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
+    def float_binary(self, op: str, a: object, b: object, dtype: str) -> Any:
         a, b = np.asarray(a), np.asarray(b)
         x, y, dx, dy, u = a.real, b.real, a.imag, b.imag, _unit(dtype)
         made = super().float_binary(op, x, y, dtype)
@@ -126,10 +126,10 @@ class _Bounded(Numbers):
         error = 0.0 if whole else np.imag(x)
         return _pair(np.where(np.isfinite(given), real, given), error + np.where(np.isinf(real), 0, step + _least(new)))
 
-    def to_memory(self, x: Any, dtype: str) -> Any:
+    def to_memory(self, x: object, dtype: str) -> Any:
         return self.cast(x, dtype, dtype) if DTYPES[dtype].widened else x
 
-    def inputs(self, array: Any, dtype: str) -> np.ndarray:
+    def inputs(self, array: object, dtype: str) -> np.ndarray:
         if DTYPES[dtype].kind != "f":
             return super().inputs(array, dtype)
         return _pair(np.asarray(array).astype(np.float64), 0.0)

@@ -39,7 +39,7 @@ class ModuleLike(Protocol):
     def kernels(self) -> Sequence[KernelLike]: ...
 
 
-def run(module: ModuleLike, arrays: Mapping[str, Any], numbers: Numbers) -> dict[str, np.ndarray]:
+def run(module: ModuleLike, arrays: Mapping[str, object], numbers: Numbers) -> dict[str, np.ndarray]:
     """Execute all kernels on ``arrays`` (inputs and scalars by name, in the values of ``numbers``).
 
     Returns the outputs by name, flat. Raises Fault at the first undefined behaviour: ``race.shared``, ``race.global``,

@@ -21,7 +21,7 @@ Points = NDArray[np.int64]
 """A row of indices for each element."""
 
 
-def argument_pools(outputs: Sequence[Tensor], numbers: Numbers, seed: int) -> list[NDArray[Any]]:
+def argument_pools(outputs: Sequence[Tensor], numbers: Numbers, seed: int) -> list[np.ndarray]:
     """Return the values that elements of each argument have, in order of declaration; the value itself of a scalar."""
     return random_arguments(outputs, seed, numbers, count=POOL)
 
@@ -33,7 +33,7 @@ class Samples:
     work:  terms that have been computed so far
     """
 
-    def __init__(self, outputs: Sequence[Tensor], pools: Sequence[NDArray[Any]], numbers: Numbers) -> None:
+    def __init__(self, outputs: Sequence[Tensor], pools: Sequence[np.ndarray], numbers: Numbers) -> None:
         self.numbers, self.work = numbers, 0
         self._pools: dict[Buffer, tuple[int, NDArray[Any]]] = {}
         self._scalars: dict[Any, Any] = {}
@@ -44,11 +44,11 @@ class Samples:
             else:
                 self._pools[a.buffer] = n, numbers.inputs(pool, a.dtype)
 
-    def at(self, t: Tensor, points: Points) -> NDArray[Any]:
+    def at(self, t: Tensor, points: Points) -> np.ndarray:
         """Return one element of ``t`` for each row of ``points``."""
         return self.read(t.buffer, [points[:, d] for d in range(points.shape[1])], len(points))
 
-    def read(self, b: Buffer, index: Sequence[NDArray[Any]], count: int) -> NDArray[Any]:
+    def read(self, b: Buffer, index: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Return ``count`` elements of a buffer, an index for each dimension."""
         flat = np.zeros(count, np.int64)
         for i, n in zip(index, b.dims, strict=True):
@@ -95,7 +95,7 @@ class Samples:
 class _Lazy(Evaluator):
     """Reads what a ``Samples`` makes."""
 
-    def __init__(self, env: Mapping[Var, Any], scalars: Mapping[Any, Any], samples: Samples) -> None:
+    def __init__(self, env: Mapping[Var, Any], scalars: Mapping[object, Any], samples: Samples) -> None:
         super().__init__(env, scalars, samples.numbers)
         self.samples = samples
 

@@ -27,7 +27,7 @@ class InexactError(Exception):
     """Some operation rounds, whatever its operands."""
 
 
-def largest(outputs: Sequence[Tensor], arrays: Sequence[Any], of: Iterable[Tensor]) -> dict[Any, float] | None:
+def largest(outputs: Sequence[Tensor], arrays: Sequence[object], of: Iterable[Tensor]) -> dict[Tensor, float] | None:
     """The largest absolute value of each tensor of ``of`` that is computed, where nothing rounds but what is stored as
     a result; None where something else rounds, or where this cannot be told.
 
@@ -46,7 +46,7 @@ def largest(outputs: Sequence[Tensor], arrays: Sequence[Any], of: Iterable[Tenso
     return {t: float(np.max(x, initial=0)) for t, x in zip(wanted, found[len(outputs) :], strict=True)}
 
 
-def tensors_read(e: Expr) -> set[Any]:
+def tensors_read(e: Expr) -> set[Tensor]:
     """The tensors that an expression reads."""
     found: list[Load | PadLoad] = [*find(e, Load), *find(e, PadLoad)]
     return {a.buffer.origin for a in found}
@@ -63,7 +63,7 @@ def _stays_wide(body: Expr, last: bool) -> bool:
 class _Sizes(Numbers):
     """Absolute values in place of floats; raises InexactError where a float may be no whole number or too large."""
 
-    def storage(self, dtype: str) -> np.dtype[Any]:
+    def storage(self, dtype: str) -> np.dtype:
         return np.dtype(np.float64) if DTYPES[dtype].kind == "f" else super().storage(dtype)
 
     def const(self, value: Any, dtype: str) -> Any:
@@ -84,27 +84,27 @@ class _Sizes(Numbers):
             raise InexactError
         return self._kept(made(a, b), dtype)
 
-    def unary(self, op: str, a: Any, dtype: str) -> Any:
+    def unary(self, op: str, a: object, dtype: str) -> Any:
         return a if DTYPES[dtype].kind == "f" else super().unary(op, a, dtype)
 
-    def call(self, fn: str, args: list[Any], dtype: str, given: str) -> Any:
+    def call(self, fn: str, args: list[object], dtype: str, given: str) -> Any:
         if DTYPES[dtype].kind != "f" and DTYPES[given].kind != "f":
             return super().call(fn, args, dtype, given)
         if fn not in EXACT_CALLS:
             raise InexactError
         return args[0]
 
-    def cast(self, x: Any, old: str, new: str) -> Any:
+    def cast(self, x: object, old: str, new: str) -> Any:
         if DTYPES[new].kind != "f":
             if DTYPES[old].kind == "f":
                 raise InexactError
             return super().cast(x, old, new)
         return self._kept(np.abs(np.asarray(x).astype(np.float64)), new)
 
-    def to_memory(self, x: Any, dtype: str) -> Any:
+    def to_memory(self, x: object, dtype: str) -> Any:
         return x
 
-    def inputs(self, array: Any, dtype: str) -> np.ndarray:
+    def inputs(self, array: object, dtype: str) -> np.ndarray:
         given = super().inputs(array, dtype)
         return np.abs(given) if DTYPES[dtype].kind == "f" else given
 

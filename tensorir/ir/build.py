@@ -68,7 +68,7 @@ def as_expr(x: Any, like: str | None = None) -> Expr:
     raise refuse(DeclarationError, "declare.value", message, hint=habit("dtype", sort) or "")
 
 
-def as_value(x: Any) -> Expr:
+def as_value(x: object) -> Expr:
     """``x`` as an element's value: what is made of axes and plain integers alone is an int32."""
     e = as_expr(x)
     if e.dtype != "index":
@@ -78,7 +78,7 @@ def as_value(x: Any) -> Expr:
     return cast(e, "int32")
 
 
-def converted(x: Any, dtype: str) -> Expr:
+def converted(x: object, dtype: str) -> Expr:
     """``x`` as the user converts it: a plain number that has no value in ``dtype`` is refused."""
     e = as_expr(x, dtype)
     if isinstance(e, _t.Const) and is_float(e.dtype) and DTYPES[dtype].kind in "iu":
@@ -116,12 +116,12 @@ def as_int(e: Expr) -> int:
     )
 
 
-def const(value: Any, dtype: str = "index") -> Const:
+def const(value: object, dtype: str = "index") -> Const:
     """A constant node."""
     return _t.Const(value, dtype)
 
 
-def unary(op: str, a: Any) -> Expr:
+def unary(op: str, a: object) -> Expr:
     """``-a``, ``not a`` or ``~a``."""
     x = as_expr(a)
     if op == "-" and x.dtype == "bool":
@@ -135,7 +135,7 @@ def unary(op: str, a: Any) -> Expr:
     return _t.Unary(op, x, "bool" if op == "not" else x.dtype)
 
 
-def invert(a: Any) -> Expr:
+def invert(a: object) -> Expr:
     """``~a`` as the user writes it: of a condition its opposite, of an integer its bits; ``declare.bitwise``."""
     x = as_expr(a)
     if x.dtype != "bool" and DTYPES[x.dtype].kind not in "iu":
@@ -143,7 +143,7 @@ def invert(a: Any) -> Expr:
     return unary("not" if x.dtype == "bool" else "~", x)
 
 
-def bitwise(op: str, a: Any, b: Any) -> Expr:
+def bitwise(op: str, a: object, b: object) -> Expr:
     """``a & b``, ``a | b`` or ``a ^ b`` as the user writes it: logical on bool, bitwise on integers, and no mixture.
 
     Raises DeclarationError ``declare.bitwise``.
@@ -155,7 +155,7 @@ def bitwise(op: str, a: Any, b: Any) -> Expr:
     return _mask(x, y) if op == "&" and x.dtype == y.dtype == "index" else binary(op, x, y)
 
 
-def shift(op: str, a: Any, b: Any) -> Expr:
+def shift(op: str, a: object, b: object) -> Expr:
     """``a << b`` or ``a >> b`` as the user writes it, with NumPy's meaning: by as many bits as the type has or more, or
     by a negative number, gives 0, or -1 for what is negative and shifted to the right.
 
@@ -221,7 +221,7 @@ def _no_bits(what: str, culprit: Expr) -> TensorIRError:
     return refuse(DeclarationError, "declare.bitwise", message, hint=hint)
 
 
-def bitcast(a: Any, dtype: str) -> Expr:
+def bitcast(a: object, dtype: str) -> Expr:
     """The bits of ``a`` as a ``dtype`` of as many bits; ``declare.bitcast``."""
     x = as_value(a)
     if DTYPES[x.dtype].bits != DTYPES[dtype].bits or "bool" in (x.dtype, dtype):
@@ -234,7 +234,7 @@ def bitcast(a: Any, dtype: str) -> Expr:
     return x if x.dtype == dtype else _t.Call("bitcast", (x,), dtype)
 
 
-def mulhi(a: Any, b: Any) -> Expr:
+def mulhi(a: object, b: object) -> Expr:
     """The upper half of the bits of ``a * b``, of the integers' common type; ``declare.bitwise``."""
     x, y = _pair(a, b)
     _need_integers("mulhi", x, y)
@@ -243,7 +243,7 @@ def mulhi(a: Any, b: Any) -> Expr:
     return _t.Call("mulhi", (cast(x, kind), cast(y, kind)), kind)
 
 
-def cast(a: Any, dtype: str) -> Expr:
+def cast(a: object, dtype: str) -> Expr:
     """``a`` converted; exact no-ops vanish."""
     x = as_expr(a)
     if x.dtype == dtype:
@@ -253,7 +253,7 @@ def cast(a: Any, dtype: str) -> Expr:
     return _t.Cast(x, dtype)
 
 
-def select(cond: Any, a: Any, b: Any) -> Expr:
+def select(cond: object, a: object, b: object) -> Expr:
     """``a`` where ``cond``, else ``b``, in their common type."""
     c = as_expr(cond)
     if isinstance(c, _t.Const):
@@ -265,7 +265,7 @@ def select(cond: Any, a: Any, b: Any) -> Expr:
     return _t.Select(c, cast(x, kind), cast(y, kind), kind)
 
 
-def call(fn: str, *args: Any) -> Expr:
+def call(fn: str, *args: object) -> Expr:
     """A math function; integers are taken as float32 except by ``abs``."""
     given = [as_expr(a) for a in args]
     if len(given) != MATH[fn]:
@@ -278,7 +278,7 @@ def call(fn: str, *args: Any) -> Expr:
     return _t.Call(fn, tuple(cast(g, kind) for g in given), kind)
 
 
-def binary(op: str, a: Any, b: Any) -> Expr:
+def binary(op: str, a: object, b: object) -> Expr:
     """``a op b`` with constants folded and units dropped (never ``0 * x`` of floats: x may be NaN)."""
     x, y = _pair(a, b)
     if op in LOGIC:
@@ -302,7 +302,7 @@ POWERS = 8
 """The largest exponent for which a power of floats is written as products."""
 
 
-def power(a: Any, b: Any) -> Expr:
+def power(a: object, b: object) -> Expr:
     """``a ** b``: products where ``b`` is a small constant integer, a square root where it is 0.5, else ``pow`` of
     floats; ``declare.power`` for an integer to an exponent that is negative or not constant.
     """
@@ -333,7 +333,7 @@ def _product(x: Expr, n: int) -> Expr:
     return binary("*", square, x) if n % 2 else square
 
 
-def divide(op: str, a: Any, b: Any) -> Expr:
+def divide(op: str, a: object, b: object) -> Expr:
     """``a // b`` or ``a % b`` as the user writes it: 0 is refused (lowering may meet one on a side never taken)."""
     x, y = _pair(a, b)
     if isinstance(y, _t.Const) and y.value == 0 and not is_float(promote(x.dtype, y.dtype)):

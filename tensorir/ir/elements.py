@@ -27,7 +27,7 @@ from tensorir.ir.operators import no_function, too_many
 from tensorir.ir.tree import Expr
 
 
-def element(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+def element(name: str, args: tuple[object, ...], options: Mapping[str, object]) -> Any:
     """The function that NumPy or torch call ``name``, of elements; ``declare.function`` for one that is not here."""
     function = ELEMENTS.get(name)
     if function is None:

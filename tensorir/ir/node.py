@@ -51,11 +51,11 @@ class Node(Shown):
         """Those of them that are statements, last first."""
         return ()
 
-    def map(self, f: Callable[[Any], Any]) -> Self:
+    def map(self, f: Callable[[Node], object]) -> Self:
         """A copy with ``f`` applied to each child; ``self`` when nothing changed."""
         return self
 
-    def map_bodies(self, f: Callable[[Any], Any]) -> Self:
+    def map_bodies(self, f: Callable[[Node], object]) -> Self:
         """The same for the children that are statements alone."""
         return self
 

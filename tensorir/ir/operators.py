@@ -147,7 +147,7 @@ class Operators(Generic[T]):
         return self._made("invert", self)
 
     @answers()
-    def astype(self, dtype: Any) -> T:
+    def astype(self, dtype: object) -> T:
         """Converted, as ``tir.cast``."""
         return self._made("astype", self, dtype)
 
@@ -221,7 +221,7 @@ def no_function(what: str, kind: str, name: str) -> TensorIRError:
     return refuse(DeclarationTypeError, "declare.function", f"{what} means nothing in a declaration", hint=hint)
 
 
-def too_many(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> TensorIRError:
+def too_many(name: str, args: tuple[object, ...], options: dict[str, object]) -> TensorIRError:
     """The error for arguments that a function does not take in a declaration."""
     given = ", ".join([*map(shown, args[1:]), *(f"{k}={shown(v)}" for k, v in options.items())])
     hints = [*(habit(f"{name}()", k) for k in options), habit("function", name), "leave it out"]

@@ -53,7 +53,7 @@ def walk(root: Node, statements: bool = False) -> Iterator[Node]:
 def find(root: Node, cls: type[N], where: Callable[[N], bool] | None = None) -> list[N]: ...
 @overload
 def find(root: Node, cls: tuple[type[Node], ...], where: Callable[[Node], bool] | None = None) -> list[Node]: ...
-def find(root: Node, cls: Any, where: Any = None) -> list[Any]:
+def find(root: Node, cls: object, where: Any = None) -> list[Any]:
     """The nodes of one class, or of several, under ``root``."""
     wanted, statements = _kinds(cls)
     out = []
@@ -73,7 +73,7 @@ def _kinds(cls: type[Node] | tuple[type[Node], ...]) -> tuple[frozenset[type[Nod
     return frozenset(c for c in NODES.values() if issubclass(c, kinds)), all(issubclass(c, Stmt) for c in kinds)
 
 
-def uses(root: Node, names: Mapping[Var, Any] | set[Var]) -> bool:
+def uses(root: Node, names: Mapping[Var, object] | set[Var]) -> bool:
     """Whether any of the variables occurs under ``root``."""
     stack = [root]
     while stack:
@@ -109,7 +109,7 @@ class Rewriter:
         cls._handlers = handlers
         cls._table = _Table(handlers, asks_all=cls.__call__ is not Rewriter.__call__)
 
-    def __call__(self, n: Any) -> Any:
+    def __call__(self, n: object) -> Any:
         return self._table[type(n)](self, n)
 
     def children(self, n: N) -> N:

@@ -96,7 +96,7 @@ class _Rebase(Rewriter):
     ) -> None:
         self.new, self.places = new, places
 
-    def __call__(self, n: Any) -> Any:
+    def __call__(self, n: object) -> Any:
         done = super().__call__(n)
         for b in self.places.get(n, ()) if isinstance(n, Seq) else ():
             done = Alloc(b, done)

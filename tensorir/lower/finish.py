@@ -9,6 +9,7 @@ from collections import Counter
 
 from tensorir.arith.affine import Arith, Linear, conjunction, conjuncts, same
 from tensorir.ir.build import as_expr, as_int, binary, const
+from tensorir.ir.text import show
 from tensorir.ir.tree import (
     Alloc,
     Binary,
@@ -77,6 +78,10 @@ class _Without(Pruner):
         return body if n.buffer in self.dead else n.replace(body=body)
 
 
+MOST = 2**29
+"""Of what may be negative and is divided: it stays an index with a multiple of the divisor added."""
+
+
 class _Finish(Rewriter):
     def __init__(self, arith: Arith) -> None:
         self.arith = arith
@@ -119,15 +124,19 @@ class _Finish(Rewriter):
     def on_Binary(self, n: Binary) -> Expr:
         a, b = self(n.a), self(n.b)
         if n.op in ("//", "%") and n.dtype == "index":
-            low, _ = self.arith.range(a)
+            low, high = self.arith.range(a)
             if low < 0 and isinstance(b, Const) and b.value > 0 and b.value & (b.value - 1) == 0:
                 by = int(b.value)  # bits round as // and % do: down
                 return binary("&", a, by - 1) if n.op == "%" else Binary(">>", a, const(by.bit_length() - 1), "index")
+            if -MOST < low < 0 and high < MOST and isinstance(b, Const) and b.value > 0:
+                more = -(int(low) // int(b.value))  # C rounds toward zero: with so many more there is nothing below it
+                up = binary(n.op, binary("+", a, more * int(b.value)), b)
+                return binary("-", up, more) if n.op == "//" else up
             if low < 0:
                 raise fail(
                     "lower.negative-division",
-                    "an index divides a value that may be negative: C rounds toward zero",
-                    "add a multiple of the divisor inside, and subtract the quotient outside",
+                    f"{show(n)}: what is divided may be negative, and C rounds toward zero",
+                    "a constant divisor, or one that divides nothing negative",
                 )
         return n if a is n.a and b is n.b else binary(n.op, a, b)
 

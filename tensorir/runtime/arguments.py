@@ -106,7 +106,7 @@ def _found_address() -> Callable[[NDArray[Any]], int]:
 address = _found_address()
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: str, align: int = 64) -> NDArray[Any]:
+def aligned_empty(shape: tuple[int, ...], dtype: str, align: int = 64) -> np.ndarray:
     """A new contiguous NumPy array whose address is a multiple of ``align``, so that a CPU device works in place."""
     kind = numpy_dtype(dtype)
     nbytes = prod(shape) * kind.itemsize
@@ -115,7 +115,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: str, align: int = 64) -> NDArra
     return raw[start : start + nbytes].view(kind).reshape(shape)
 
 
-def empty(shape: int | Sequence[int], dtype: Any = "float32") -> NDArray[Any]:
+def empty(shape: int | Sequence[int], dtype: object = "float32") -> np.ndarray:
     """A new NumPy array on which a CPU device works in place: its address is a multiple of 64.
 
     NumPy's own arrays start at multiples of 16, so kernels that load wider vectors work on copies of them.
@@ -131,7 +131,7 @@ def empty(shape: int | Sequence[int], dtype: Any = "float32") -> NDArray[Any]:
         raise refuse(LaunchError, "argument.value", f"there is no memory for the shape {shown(shape)}") from None
 
 
-def recognise(param: Param, given: Any) -> Argument:
+def recognise(param: Param, given: object) -> Argument:
     """The Argument of what the user passed for ``param``; LaunchTypeError ``launch.type`` for what is no array,
     ``launch.gradient`` for a tensor whose gradient would be lost. For an input without axes a number is one."""
     name, masked = param.name, "numpy.ma" in sys.modules and isinstance(given, np.ma.MaskedArray)
@@ -239,7 +239,7 @@ def _wrapper(given: Any) -> Wrap | None:
     return None
 
 
-def wrapped(array: Any, wrap: Wrap | None) -> Any:
+def wrapped(array: object, wrap: Wrap | None) -> Any:
     """A result as an array of the user's kind; the native one where that library cannot take its dtype over."""
     if wrap is None:
         return array
@@ -249,7 +249,7 @@ def wrapped(array: Any, wrap: Wrap | None) -> Any:
         return array
 
 
-def scalar_value(param: Param, given: Any) -> Any:
+def scalar_value(param: Param, given: object) -> Any:
     """The value of a "scalar" parameter as a NumPy scalar that the runtime can pass by copy: floats of 8 and 16 bits,
     which kernels take as float, rounded to their type."""
     if getattr(given, "shape", None) == () and not isinstance(given, np.generic):
@@ -331,7 +331,7 @@ def check_aliasing(inputs: dict[str, Argument], outputs: dict[str, Argument]) ->
     return problems
 
 
-def check_gather(gather: GatherRange, indices: NDArray[Any]) -> Problem | None:
+def check_gather(gather: GatherRange, indices: np.ndarray) -> Problem | None:
     """An index outside ``0 <= value < limit``, with its position."""
     if indices.size == 0:
         return None
@@ -347,6 +347,6 @@ def check_gather(gather: GatherRange, indices: NDArray[Any]) -> Problem | None:
     return Problem("launch.index-range", message)
 
 
-def bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+def bytes_of(array: np.ndarray) -> NDArray[np.uint8]:
     """A C-contiguous array's memory as flat bytes; no copy."""
     return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,22 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: _this.update(pid=os.getpid()))
 
 
+class HasBytes(Protocol):
+    """An array, or what stands for one."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Resources(TypedDict):
+    """What the compiled program takes: of the worst kernel, None where that is not known, and of each."""
+
+    registers: int | None
+    spills: int | None
+    shared_bytes: int | None
+    kernels: dict[str, dict[str, int]]
+
+
 class Module(Shown, ABC):
     """A compiled Source on one device.
 
@@ -43,16 +59,16 @@ class Module(Shown, ABC):
         return f"<{type(self).__name__} compiled in {self.compile_s:.2g} s{', from the cache' * self.cached}>"
 
     @abstractmethod
-    def step(self, launch: KernelLaunch, args: Sequence[Any], private: bool) -> Step:
+    def step(self, launch: KernelLaunch, args: Sequence[object], private: bool) -> Step:
         """A callable that enqueues ``launch`` with ``args`` (those of ``launch.params``), set now; it keeps them when
         ``private``."""
 
-    def runner(self, launch: KernelLaunch) -> Callable[[Sequence[Any]], object]:
+    def runner(self, launch: KernelLaunch) -> Callable[[Sequence[object]], object]:
         """What enqueues ``launch`` with the arguments that it is given, in one thread at a time."""
         return lambda args: self.step(launch, args, False)()
 
     @abstractmethod
-    def resources(self) -> dict[str, Any]:
+    def resources(self) -> Resources:
         """``registers``, ``spills``, ``shared_bytes`` (the worst kernel; None: not known) and ``kernels``."""
 
     def keep(self) -> None:
@@ -104,17 +120,17 @@ class Device(Shown, ABC):
     def compile(self, source: Source, *, cache: bool = True) -> Module: ...
 
     @abstractmethod
-    def allocate(self, nbytes: int) -> Any: ...
+    def allocate(self, nbytes: int) -> object: ...
 
     @abstractmethod
-    def part(self, memory: Any, offset: int, nbytes: int) -> Any:
+    def part(self, memory: object, offset: int, nbytes: int) -> object:
         """The bytes from ``offset`` (a multiple of ``base_align``) of a memory, as a memory."""
 
     @abstractmethod
-    def write(self, memory: Any, data: Bytes) -> None: ...
+    def write(self, memory: object, data: Bytes) -> None: ...
 
     @abstractmethod
-    def read(self, memory: Any, data: Bytes) -> None:
+    def read(self, memory: object, data: Bytes) -> None:
         """Fill ``data`` after everything enqueued has run."""
 
     @property
@@ -122,31 +138,31 @@ class Device(Shown, ABC):
         """Whether host arrays of suitable addresses are worked on where they are (``share``)."""
         return False
 
-    def share(self, array: Any, writable: bool) -> Any | None:
+    def share(self, array: np.ndarray, writable: bool) -> object | None:
         """A memory that *is* the host array (of any dtype, contiguous, at a multiple of 16), or None where the device
         cannot work in place."""
         return None
 
-    def at(self, address: int, nbytes: int) -> Any:
+    def at(self, address: int, nbytes: int) -> object:
         """A memory of the device at an address that somebody else keeps alive; only where it ``takes_streams``."""
         raise NotImplementedError
 
-    def on_stream(self, stream: int) -> AbstractContextManager[Any]:
+    def on_stream(self, stream: int) -> AbstractContextManager[object]:
         """What is enqueued inside goes to this stream; only where it ``takes_streams``."""
         raise NotImplementedError
 
-    def publish(self, shared: Sequence[tuple[Any, Any]]) -> None:
+    def publish(self, shared: Sequence[tuple[object, HasBytes]]) -> None:
         """Finish, and make what kernels wrote visible in the host arrays of ``(memory, array)`` pairs."""
         self.finish()
 
     @abstractmethod
     def finish(self) -> None: ...
 
-    def at_home(self, arrays: Sequence[Any]) -> Device:
+    def at_home(self, arrays: Sequence[object]) -> Device:
         """The device object whose context holds these native arrays (an OpenCL device may have several contexts)."""
         return self
 
-    def in_order(self, arrays: Sequence[Any]) -> AbstractContextManager[None]:
+    def in_order(self, arrays: Sequence[object]) -> AbstractContextManager[None]:
         """What is enqueued inside runs after what is pending for these native arrays, and before what follows there."""
         return nullcontext()
 
@@ -160,11 +176,11 @@ class Device(Shown, ABC):
             return error
         return refuse(LaunchError, "launch.failed", f"{self.name} did not run the program: {error}"[:1000])
 
-    def memory_of(self, array: Any) -> Any:
+    def memory_of(self, array: object) -> object:
         """The memory of a native device array."""
         raise NotImplementedError
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    def empty(self, like: object, shape: tuple[int, ...], dtype: object) -> object:
         """A new native device array of the kind and on the queue of ``like``."""
         raise NotImplementedError
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cache, partial
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from tensorir.codegen.pool import PROLOGUE, pool_text
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, refuse
 from tensorir.runtime.arguments import address, aligned_empty
-from tensorir.runtime.base import Bytes, Device, DeviceInfo, Module, Step
+from tensorir.runtime.base import Bytes, Device, DeviceInfo, Module, Resources, Step
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.host import CPUINFO, as_here, cores, flags_here
 from tensorir.runtime.limits import check_source
@@ -143,26 +143,26 @@ class CDevice(Device):
         """C text, compiled and loaded: again for each call, from the artifact cache."""
         return _library(self, text, name, cache=True)[0]
 
-    def allocate(self, nbytes: int) -> Any:
+    def allocate(self, nbytes: int) -> np.ndarray:
         try:
             return aligned_empty((max(nbytes, 16),), "uint8", 4096 if nbytes >= _HUGE_PAGE else 64)
         except MemoryError as error:
             raise refuse(LaunchError, "launch.memory", f"{self.name} has no {nbytes} bytes: {error}") from None
 
-    def part(self, memory: Any, offset: int, nbytes: int) -> Any:
-        return memory[offset : offset + max(nbytes, 1)]
+    def part(self, memory: object, offset: int, nbytes: int) -> object:
+        return cast(np.ndarray, memory)[offset : offset + max(nbytes, 1)]
 
-    def write(self, memory: Any, data: Bytes) -> None:
-        memory[: data.nbytes] = data
+    def write(self, memory: object, data: Bytes) -> None:
+        cast(np.ndarray, memory)[: data.nbytes] = data
 
-    def read(self, memory: Any, data: Bytes) -> None:
-        data[:] = memory[: data.nbytes]
+    def read(self, memory: object, data: Bytes) -> None:
+        data[:] = cast(np.ndarray, memory)[: data.nbytes]
 
     @property
     def works_in_place(self) -> bool:
         return True
 
-    def share(self, array: Any, writable: bool) -> Any | None:
+    def share(self, array: np.ndarray, writable: bool) -> np.ndarray | None:
         return array if array.nbytes else None
 
     def finish(self) -> None:
@@ -205,7 +205,7 @@ class CModule(Module):
         assert found is not None
         return found
 
-    def step(self, launch: KernelLaunch, args: Sequence[Any], private: bool) -> Step:
+    def step(self, launch: KernelLaunch, args: Sequence[object], private: bool) -> Step:
         kept = [np.ascontiguousarray(a) for a in args]  # numbers as arrays of one element
         places = (ctypes.c_void_p * max(1, len(kept)))(*(a.ctypes.data for a in kept))
         step = self._launched(launch, places)
@@ -213,11 +213,11 @@ class CModule(Module):
         enqueue.kept = (kept, places, step, self._library)  # type: ignore[attr-defined]
         return enqueue
 
-    def runner(self, launch: KernelLaunch) -> Callable[[Sequence[Any]], object]:
+    def runner(self, launch: KernelLaunch) -> Callable[[Sequence[object]], object]:
         places = (ctypes.c_void_p * max(1, len(launch.args)))()
         step, enqueue = self._launched(launch, places), self._enqueue(launch)
 
-        def run(args: Sequence[Any]) -> None:
+        def run(args: Sequence[object]) -> None:
             kept = [a if isinstance(a, np.ndarray) else np.ascontiguousarray(a) for a in args]
             for n, array in enumerate(kept):
                 places[n] = address(array)
@@ -243,7 +243,7 @@ class CModule(Module):
 
         return checked
 
-    def resources(self) -> dict[str, Any]:
+    def resources(self) -> Resources:
         kernels = {k.name: {"shared_bytes": k.shared_bytes} for k in self._source.kernels}
         shared = max((k.shared_bytes for k in self._source.kernels), default=0)
         return {"registers": None, "spills": None, "shared_bytes": shared, "kernels": kernels}

@@ -38,10 +38,10 @@ class Call:
     outputs: dict[str, Argument]
     given_out: Any = None
 
-    def arrays(self) -> list[Any]:
+    def arrays(self) -> list[np.ndarray]:
         return [a.array for a in (*self.inputs.values(), *self.outputs.values())]
 
-    def natives(self) -> list[Any]:
+    def natives(self) -> Sequence[object]:
         """The arrays of the device's own kind: all of them, or none."""
         return [] if self.native == "numpy" else self.arrays()
 
@@ -80,7 +80,7 @@ class Call:
         return made[0] if len(made) == 1 else made
 
 
-def by_name(source: Source, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+def by_name(source: Source, arrays: Sequence[object], named: Mapping[str, object]) -> tuple[object, ...]:
     """Arguments in their order: the first ones as they are, the others by the names of inputs; ``launch.keyword``."""
     if not named:
         return tuple(arrays)
@@ -100,7 +100,7 @@ def by_name(source: Source, arrays: Sequence[Any], named: Mapping[str, Any]) -> 
     return (*arrays, *(named[n] for n in left))
 
 
-def accept(source: Source, device: Device, arrays: Sequence[Any], out: Any = None) -> Call:
+def accept(source: Source, device: Device, arrays: Sequence[object], out: object = None) -> Call:
     """Check every argument by name; one LaunchError with a problem for each argument that does not fit."""
     params = source.inputs
     if len(arrays) != len(params):
@@ -145,7 +145,7 @@ def _check_all(call: Call, device: Device) -> list[Problem]:
     return [*check_aliasing(call.inputs, call.outputs), *call.outside()]
 
 
-def fixed_values(source: Source, device: Device, arrays: Mapping[str, Any]) -> dict[str, bytes]:
+def fixed_values(source: Source, device: Device, arrays: Mapping[str, object]) -> dict[str, bytes]:
     """The contents of inputs to fix; LaunchError ``launch.prepack`` unless only kernels that run once read them."""
     legal = {p.name: p for p in source.prepackable}
     wrong = [name for name in arrays if name not in legal]
@@ -206,7 +206,7 @@ class Attached:
     copies: list[Problem] = field(default_factory=list)
 
 
-def attach(call: Call, device: Device, staging: dict[str, Any] | None = None) -> Attached:
+def attach(call: Call, device: Device, staging: dict[str, object] | None = None) -> Attached:
     """Memories for the arrays of a call; in place where possible, else copies in ``staging`` (kept between calls)."""
     attached = Attached(memories=dict(call.scalars))
     spans: list[tuple[int, int, Any]] = []

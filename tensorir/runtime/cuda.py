@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tensorir.errors import CompileError, DeviceError, Problem, refuse
@@ -61,7 +62,7 @@ class Cubin:
         return max((k.shared_bytes for k in self.kernels.values()), default=0)
 
 
-def load_cupy() -> Any:
+def load_cupy() -> ModuleType:
     """The cupy module; DeviceError where it is missing."""
     ensure_cache("CUPY_CACHE_DIR", "~/.cupy/kernel_cache")
     try:
@@ -115,7 +116,7 @@ def _nvrtc() -> tuple[Any, str]:
 def _include_folders() -> dict[str, str]:
     """CUDA's own headers and the libcu++ in CuPy: folders, with their versions."""
     cupy = load_cupy()
-    within = Path(cupy.__file__).parent / "_core/include/cupy"
+    within = Path(str(cupy.__file__)).parent / "_core/include/cupy"
     bundled = sorted(within.glob("_cuda/cuda-*"), reverse=True)  # CuPy 13: the header of halves, by major version
     found = {}
     if (folder := _toolkit_headers()) is not None:  # text without headers compiles all the same

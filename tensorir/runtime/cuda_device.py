@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tensorir.codegen.source import KernelLaunch, Source, TensorMap
 from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, TensorIRError, refuse
-from tensorir.runtime.base import Bytes, Device, DeviceInfo, Module, Step
+from tensorir.runtime.base import Bytes, Device, DeviceInfo, Module, Resources, Step
 from tensorir.runtime.cuda import compile_cubin, load_cupy, nvrtc_version
 from tensorir.runtime.limits import check_registers, check_shared, check_source
 from tensorir.runtime.tensor_maps import TensorMapError, encoded
@@ -104,37 +104,37 @@ class CudaDevice(Device):
         check_source(source, self.target)
         return CudaModule(self, source, cache)
 
-    def allocate(self, nbytes: int) -> Any:
+    def allocate(self, nbytes: int) -> object:
         try:
             with self.handle:
                 return self._cupy.cuda.alloc(max(nbytes, 16))
         except self._cupy.cuda.memory.OutOfMemoryError as error:
             raise refuse(LaunchError, "launch.memory", f"{self.name} has no {nbytes} bytes: {error}") from None
 
-    def part(self, memory: Any, offset: int, nbytes: int) -> Any:
-        return memory + offset
+    def part(self, memory: object, offset: int, nbytes: int) -> object:
+        return cast("Any", memory) + offset  # a pointer of CuPy's
 
-    def at(self, address: int, nbytes: int) -> Any:
+    def at(self, address: int, nbytes: int) -> object:
         cuda = self._cupy.cuda
         return cuda.MemoryPointer(cuda.UnownedMemory(address, max(nbytes, 1), None, self.number), 0)
 
-    def on_stream(self, stream: int) -> AbstractContextManager[Any]:
-        made: AbstractContextManager[Any] = self._cupy.cuda.ExternalStream(stream)
+    def on_stream(self, stream: int) -> AbstractContextManager[object]:
+        made: AbstractContextManager[object] = self._cupy.cuda.ExternalStream(stream)
         return made
 
-    def write(self, memory: Any, data: Bytes) -> None:
+    def write(self, memory: object, data: Bytes) -> None:
         if data.nbytes:
             self.finish()
             with self.handle:
-                memory.copy_from_host(ctypes.c_void_p(data.ctypes.data), data.nbytes)
+                cast("Any", memory).copy_from_host(ctypes.c_void_p(data.ctypes.data), data.nbytes)
                 # that went by the legacy stream, which kernels on a non-blocking one do not wait for; and from pageable
                 # memory it may return before all has arrived
                 self._cupy.cuda.Stream.null.synchronize()
 
-    def read(self, memory: Any, data: Bytes) -> None:
+    def read(self, memory: object, data: Bytes) -> None:
         self.finish()
         if data.nbytes:
-            memory.copy_to_host(ctypes.c_void_p(data.ctypes.data), data.nbytes)
+            cast("Any", memory).copy_to_host(ctypes.c_void_p(data.ctypes.data), data.nbytes)
 
     def finish(self) -> None:
         try:
@@ -152,17 +152,17 @@ class CudaDevice(Device):
             return False
         return True
 
-    def at_home(self, arrays: Sequence[Any]) -> CudaDevice:
-        for array in arrays:
+    def at_home(self, arrays: Sequence[object]) -> CudaDevice:
+        for array in cast("Sequence[Any]", arrays):
             if int(array.device.id) != self.number:
                 message = f"an array is on cuda:{array.device.id}; the program was built for {self.name}"
                 raise refuse(LaunchError, "launch.device", message)
         return self
 
-    def memory_of(self, array: Any) -> Any:
-        return array.data
+    def memory_of(self, array: object) -> object:
+        return cast("Any", array).data
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    def empty(self, like: object, shape: tuple[int, ...], dtype: object) -> object:
         with self.handle:
             return self._cupy.empty(shape, dtype)
 
@@ -184,7 +184,7 @@ def _target(info: DeviceInfo, capability: str) -> Target:
     )
 
 
-def encoded_map(m: TensorMap, address: int) -> Any:
+def encoded_map(m: TensorMap, address: int) -> object:
     """What CuPy passes for a tensor map of the array at this address; LaunchError ``launch.tensor-map``."""
     try:
         return encoded(address, **asdict(m))
@@ -228,7 +228,7 @@ class CudaModule(Module):
             driver.funcSetAttribute(function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic)
         return function
 
-    def step(self, launch: KernelLaunch, args: Sequence[Any], private: bool) -> Step:
+    def step(self, launch: KernelLaunch, args: Sequence[object], private: bool) -> Step:
         maps = {m.name: m for m in launch.maps}
         values = tuple(self._value(maps.get(name), a) for name, a in zip(launch.args, args, strict=True))
         function, shared = self._functions[launch.name], self._dynamic(launch)
@@ -255,7 +255,7 @@ class CudaModule(Module):
         with self._device.handle:
             function(grid, block, values, shared_mem=shared)
 
-    def resources(self) -> dict[str, Any]:
+    def resources(self) -> Resources:
         kernels = {}
         for name, launch in self._launches.items():
             use = self._cubin.kernels[name]

@@ -16,7 +16,7 @@ from tensorir.errors import LaunchError, Problem, warn
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime import guard as guarding
 from tensorir.runtime.arguments import bytes_of
-from tensorir.runtime.base import Device, Module, Step
+from tensorir.runtime.base import Device, Module, Resources, Step
 from tensorir.runtime.call import Attached, Call, accept, attach, fixed_values
 from tensorir.runtime.device import open_device
 from tensorir.runtime.quick import QuickCall
@@ -65,7 +65,7 @@ class Program(Shown):
         self._called = False
         self.copies: tuple[Problem, ...] = ()
 
-    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+    def __call__(self, *arrays: object, out: object = None) -> Any:
         """Check the arguments, run, wait, and return the outputs (or ``out``)."""
         if self._quick is not None:
             with self._lock:
@@ -93,7 +93,7 @@ class Program(Shown):
                 self._quick.warned = self._warned
         return call.results()
 
-    def bind(self, *arrays: Any, out: Any = None) -> BoundLaunch:
+    def bind(self, *arrays: object, out: object = None) -> BoundLaunch:
         """Check and prepare once; the result enqueues the program as fast as the runtime allows."""
         program, call = self._accept(arrays, out)
         with program._lock:
@@ -108,7 +108,7 @@ class Program(Shown):
             for p in strided:
                 warn(p)
 
-    def prepack(self, **arrays: Any) -> Program:
+    def prepack(self, **arrays: object) -> Program:
         """This program with inputs fixed that only kernels which run ``once`` read; those kernels run here, now.
 
         Raises LaunchError: ``launch.prepack`` for other names, and what a call raises for arrays that do not fit.
@@ -121,7 +121,7 @@ class Program(Shown):
         return made
 
     def time(
-        self, *arrays: Any, out: Any = None, repeat: int = 30, min_seconds: float = 0.1, max_seconds: float = 10.0
+        self, *arrays: object, out: object = None, repeat: int = 30, min_seconds: float = 0.1, max_seconds: float = 10.0
     ) -> Timing:
         """Seconds of one run of the kernels on these arrays; copies to and from the device, kernels that run once, and
         waiting for other queues are not included."""
@@ -132,7 +132,7 @@ class Program(Shown):
         bound.wait()
         return replace(timing, copies=bound.copies)
 
-    def run_guarded(self, *arrays: Any) -> tuple[Any, tuple[Problem, ...]]:
+    def run_guarded(self, *arrays: object) -> tuple[Any, tuple[Problem, ...]]:
         """Run on poisoned copies between canaries; outputs and what the kernels did that they must not.
 
         Problems: ``launch.out-of-bounds``, ``launch.unwritten``, ``launch.input-written``.
@@ -140,7 +140,7 @@ class Program(Shown):
         program, call = self._accept(arrays, None)
         return program._guarded(call)
 
-    def probe(self, *arrays: Any, enough_s: float = math.inf) -> tuple[float, bool]:
+    def probe(self, *arrays: object, enough_s: float = math.inf) -> tuple[float, bool]:
         """Seconds of a run on these arrays, judged by some of the blocks; on copies, as ``run_guarded``. And whether
         nothing is left that the runtime puts off to a first launch.
 
@@ -150,14 +150,14 @@ class Program(Shown):
         with program._lock:
             return guarding.probe(program.source, program.device, program._module, call, enough_s)
 
-    def warm(self, *arrays: Any) -> None:
+    def warm(self, *arrays: object) -> None:
         """Run one block of each kernel on copies: some runtimes compile at the first launch."""
         program, call = self._accept(arrays, None)
         with program._lock:
             guarding.warm(program.source, program.device, program._module, call)
 
     @property
-    def resources(self) -> dict[str, Any] | None:
+    def resources(self) -> Resources | None:
         """registers, spills, shared_bytes of the worst kernel (None: not known) and ``kernels`` by name."""
         return self._module.resources()
 
@@ -207,7 +207,7 @@ class Program(Shown):
             problems = guarding.run(self.source, self.device, self._module, call)
         return call.results(), problems
 
-    def constants(self) -> dict[str, Any]:
+    def constants(self) -> dict[str, object]:
         """Memory of the device with the content of each constant."""
         made = {}
         for p in self.source.params:
@@ -339,7 +339,7 @@ class BoundLaunch(Shown):
             self._program._finish(self._attached)
         return self._call.results()
 
-    def refill(self, outputs: Sequence[Any]) -> None:
+    def refill(self, outputs: Sequence[object]) -> None:
         """Put these contents into the outputs, one array of the right size and dtype for each, as if they had been left
         there; for checks of what a kernel makes of them.
         """

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tensorir.codec import CodecError, decode, encode, travels
 from tensorir.errors.shown import Shown
@@ -72,13 +71,13 @@ class Load(Shown):
         average = None if self.average is None else round(self.average, 2)
         return Load(seconds, others, stolen, self.cores, average)
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         """As JSON; empty where nothing is known."""
         found = self.rounded()
         return {} if found is None else encode(found)
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any] | None) -> Load:
+    def of(cls, fields: object) -> Load:
         """What ``fields`` gave; the load of a machine at rest for anything else, as a log may say what it likes."""
         try:
             found = decode(cls, fields or {})
@@ -87,7 +86,7 @@ class Load(Shown):
         return found if found.cores > 0 else cls()
 
     @classmethod
-    def sum(cls, some: Iterable[Mapping[str, Any] | None]) -> Load:
+    def sum(cls, some: Iterable[object]) -> Load:
         """Of several ``fields``."""
         total = cls()
         for fields in some:

@@ -14,13 +14,14 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import numpy as np
 
 from tensorir.codegen.source import WIDE_MACRO, KernelLaunch, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, refuse
-from tensorir.runtime.base import Bytes, Device, DeviceInfo, Module, Step
+from tensorir.runtime.base import Bytes, Device, DeviceInfo, HasBytes, Module, Resources, Step
 from tensorir.runtime.builtins import SKIP, declarations, headers_of
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.caches import damaged_pocl_cache, ensure_cache, pocl_cache
@@ -36,7 +37,7 @@ PAGE, HUGE_PAGE = 4096, 1 << 21
 not, and packed weights of 64 MiB stream 1.5 times as fast."""
 
 
-def load_pyopencl() -> Any:
+def load_pyopencl() -> ModuleType:
     """The pyopencl module, with its pickle caches off; DeviceError where it is missing.
 
     POCL_AFFINITY pins PoCL's threads (it halves the half-speed runs) and must be set before PoCL loads.
@@ -139,7 +140,7 @@ class OpenCLDevice(Device):
 
     natives = ("numpy", "pyopencl")
 
-    def __init__(self, info: DeviceInfo, handle: Any, context: Any) -> None:
+    def __init__(self, info: DeviceInfo, handle: Any, context: object) -> None:
         self._cl = cl = load_pyopencl()
         self.name, self._info = info.name, info
         self.handle, self.context = handle, context
@@ -170,7 +171,7 @@ class OpenCLDevice(Device):
         check_source(source, self.target)
         return OpenCLModule(self, source, cache and self._has_binaries)
 
-    def allocate(self, nbytes: int) -> Any:
+    def allocate(self, nbytes: int) -> object:
         if nbytes > self.max_alloc:
             message = f"an array of {nbytes} bytes; {self.name} allows {self.max_alloc} in one piece"
             raise refuse(LaunchError, "launch.memory", message)
@@ -186,14 +187,14 @@ class OpenCLDevice(Device):
         except (self._cl.Error, MemoryError) as error:
             raise refuse(LaunchError, "launch.memory", f"{self.name} has no {nbytes} bytes: {error}") from None
 
-    def part(self, memory: Any, offset: int, nbytes: int) -> Any:
-        return memory.get_sub_region(offset, max(nbytes, 1))
+    def part(self, memory: object, offset: int, nbytes: int) -> object:
+        return cast("Any", memory).get_sub_region(offset, max(nbytes, 1))
 
-    def write(self, memory: Any, data: Bytes) -> None:
+    def write(self, memory: object, data: Bytes) -> None:
         if data.nbytes:
             self._cl.enqueue_copy(self.queue, memory, data, is_blocking=True)
 
-    def read(self, memory: Any, data: Bytes) -> None:
+    def read(self, memory: object, data: Bytes) -> None:
         if data.nbytes:
             self._cl.enqueue_copy(self.queue, data, memory, is_blocking=True)
 
@@ -201,12 +202,13 @@ class OpenCLDevice(Device):
     def works_in_place(self) -> bool:
         return self._in_place
 
-    def share(self, array: Any, writable: bool) -> Any | None:
+    def share(self, array: np.ndarray, writable: bool) -> object | None:
         if not self._in_place or not 0 < array.nbytes <= self.max_alloc:
             return None
-        return self._cl.Buffer(self.context, self._shared[writable], hostbuf=array)
+        made: object = self._cl.Buffer(self.context, self._shared[writable], hostbuf=array)
+        return made
 
-    def publish(self, shared: Sequence[tuple[Any, Any]]) -> None:
+    def publish(self, shared: Sequence[tuple[object, HasBytes]]) -> None:
         if self.coherent:
             self.finish()
             return
@@ -230,10 +232,11 @@ class OpenCLDevice(Device):
         except self._cl.Error as error:
             raise self.failure(error) from None
 
-    def at_home(self, arrays: Sequence[Any]) -> OpenCLDevice:
+    def at_home(self, arrays: Sequence[object]) -> OpenCLDevice:
         """This device in the context of the user's own pyopencl arrays."""
-        context = arrays[0].base_data.context if arrays[0].base_data is not None else arrays[0].context
-        for array in arrays:
+        given = cast("Sequence[Any]", arrays)
+        context = given[0].base_data.context if given[0].base_data is not None else given[0].context
+        for array in given:
             if array.context != context:
                 raise refuse(LaunchError, "launch.device", "the pyopencl arrays are in different contexts")
         for device in (self, *self._siblings):
@@ -248,7 +251,7 @@ class OpenCLDevice(Device):
         return sibling
 
     @contextlib.contextmanager
-    def in_order(self, arrays: Sequence[Any]) -> Iterator[None]:
+    def in_order(self, arrays: Sequence[object]) -> Iterator[None]:
         """As the base class says, with no wait on the host: an event of the user's may be set only afterwards.
 
         Pending is what was enqueued on the queue of an array, and its ``events``, where pyopencl keeps those of others.
@@ -259,8 +262,9 @@ class OpenCLDevice(Device):
             yield
             return
         cl, mine = self._cl, self.queue
-        queues = {a.queue.int_ptr: a.queue for a in arrays if a.queue is not None and a.queue != mine}.values()
-        pending = [(found, len(found)) for found in {id(a.events): a.events for a in arrays}.values()]  # views share it
+        given = cast("Sequence[Any]", arrays)
+        queues = {a.queue.int_ptr: a.queue for a in given if a.queue is not None and a.queue != mine}.values()
+        pending = [(found, len(found)) for found in {id(a.events): a.events for a in given}.values()]  # views share it
         before = {e.int_ptr: e for events, _ in pending for e in events}
         for queue in queues:
             marker = cl.enqueue_marker(queue)
@@ -279,14 +283,15 @@ class OpenCLDevice(Device):
             copies = [e for e in events[:seen] if isinstance(e, cl.NannyEvent) and e.command_execution_status > 0]
             events[:seen] = [*copies, done]
 
-    def memory_of(self, array: Any) -> Any:
-        if array.base_data is None:
+    def memory_of(self, array: object) -> object:
+        given = cast("Any", array)
+        if given.base_data is None:
             return self.allocate(0)
-        return array.base_data if array.offset == 0 else self.part(array.base_data, array.offset, array.nbytes)
+        return given.base_data if given.offset == 0 else self.part(given.base_data, given.offset, given.nbytes)
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    def empty(self, like: object, shape: tuple[int, ...], dtype: object) -> object:
         arrays = importlib.import_module("pyopencl.array")
-        return arrays.empty(like.queue if like.queue is not None else self.queue, shape, dtype)
+        return arrays.empty(getattr(like, "queue", None) or self.queue, shape, dtype)
 
 
 def _target(info: DeviceInfo, handle: Any) -> Target:
@@ -340,7 +345,7 @@ class OpenCLModule(Module):
         for launch, kernel in self._kernels.items():
             check_shared(launch.name, self._work_group(kernel, "LOCAL_MEM_SIZE"), device.target)
 
-    def step(self, launch: KernelLaunch, args: Sequence[Any], private: bool) -> Step:
+    def step(self, launch: KernelLaunch, args: Sequence[object], private: bool) -> Step:
         cl, device = self._cl, self._device
         kernel = cl.Kernel(self._program, launch.name) if private else self._kernels[launch]
         try:
@@ -351,11 +356,11 @@ class OpenCLModule(Module):
             raise refuse(CompileError, "compile.signature", message) from None
         return partial(cl.enqueue_nd_range_kernel, device.queue, kernel, _threads(launch), launch.block)
 
-    def runner(self, launch: KernelLaunch) -> Callable[[Sequence[Any]], object]:
+    def runner(self, launch: KernelLaunch) -> Callable[[Sequence[object]], object]:
         enqueue, queue, kernel = self._cl.enqueue_nd_range_kernel, self._device.queue, self._kernels[launch]
         setters, size, block = self._setters(kernel, launch), _threads(launch), launch.block
 
-        def run(args: Sequence[Any]) -> None:
+        def run(args: Sequence[object]) -> None:
             for put, value in zip(setters, args):  # noqa: B905 (as many, and each word costs)
                 put(value)
             enqueue(queue, kernel, size, block)
@@ -368,7 +373,7 @@ class OpenCLModule(Module):
         by_copy = getattr(kernel, "_set_arg_buf", kernel.set_arg)
         return [partial(by_copy if a in scalars else kernel.set_arg, n) for n, a in enumerate(launch.args)]
 
-    def resources(self) -> dict[str, Any]:
+    def resources(self) -> Resources:
         kernels = {
             launch.name: {
                 "shared_bytes": self._work_group(kernel, "LOCAL_MEM_SIZE"),

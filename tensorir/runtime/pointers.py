@@ -48,7 +48,7 @@ class OnPointers:
         self.pack = self._pack if any(k.once for k in program._launches()) else None
         self._runs = [(k, module.runner(k), k.params) for k in program._launches()]
 
-    def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: Any = None) -> None:
+    def __call__(self, buffers: Sequence[object], stream: int = 0, workspace: int = 0, packed: Any = None) -> None:
         program, device = self.program, self.program.device
         device.check_process()
         with program._lock:

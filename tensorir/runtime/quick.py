@@ -59,11 +59,11 @@ class Results:
     Whoever takes one holds the lock of the program.
     """
 
-    def __init__(self, param: Param, share: Callable[[Any, bool], Any]) -> None:
+    def __init__(self, param: Param, share: Callable[[Any, bool], object]) -> None:
         self._param, self._share = param, share
         self._made: list[_Made] = []
 
-    def take(self) -> tuple[Any, Any]:
+    def take(self) -> tuple[np.ndarray, object]:
         """An array for the caller alone, of undefined contents, and its memory."""
         for made in self._made:
             if sys.getrefcount(made.raw) == made.idle:
@@ -135,7 +135,7 @@ class QuickCall:
             return None
         return cls(program)
 
-    def __call__(self, given: Sequence[Any], out: Any) -> Any:
+    def __call__(self, given: Sequence[object], out: object) -> Any:
         self._device.check_process()
         slots, wants, values, made = self._fixed.copy(), self._inputs, given, list[Any]()
         if out is not None:

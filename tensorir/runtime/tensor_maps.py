@@ -51,7 +51,7 @@ def encoded(
     steps: Sequence[int] = (),
     lower: Sequence[int] = (),
     upper: Sequence[int] = (),
-) -> Any:
+) -> object:
     """The CUtensorMap of a row-major contiguous array, as an argument for CuPy; a context must be current.
 
     It is an array of one element of 128 bytes, which CuPy passes by value.

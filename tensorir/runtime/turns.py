@@ -61,13 +61,13 @@ class Turns:
             finally:
                 _held.discard(self._name)
 
-    def holder(self) -> dict[str, Any]:
+    def holder(self) -> dict[str, object]:
         """Who has the turn, or had the last one: ``{"pid", "workload"}``; a process id of 0 where nobody says."""
         with contextlib.suppress(OSError), _opened(directory() / f"{self._name}.turn") as turn:
             return _owner(turn)
         return dict(NOBODY)
 
-    def waited(self) -> list[dict[str, Any]]:
+    def waited(self) -> list[dict[str, object]]:
         """Who had the turn since this was last asked, and for how long: ``{"pid", "workload", "seconds"}``."""
         found, self._waits = list(self._waits.values()), {}
         return found

@@ -49,7 +49,7 @@ class Primitive:
         return inspect.signature(self.method)
 
     @cached_property
-    def defaults(self) -> dict[str, Any]:
+    def defaults(self) -> dict[str, object]:
         """Optional arguments, each with the value that no step repeats."""
         return {p.name: p.default for p in self.signature.parameters.values() if p.default is not p.empty}
 
@@ -101,7 +101,7 @@ def primitive(section: str, *, word: str = "", moves: bool = False, step: bool =
     return register
 
 
-def mark(name: str, *others: str, option: tuple[str, Any] | None = None) -> Callable[[Unfit], Unfit]:
+def mark(name: str, *others: str, option: tuple[str, object] | None = None) -> Callable[[Unfit], Unfit]:
     """A decorator of a function that says why a later primitive is refused, for the mark that primitive ``name`` makes.
 
     others: primitives that make it as well;  option: with which

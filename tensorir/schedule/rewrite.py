@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tensorir.arith.affine import Arith, Interval, Linear
@@ -98,6 +98,15 @@ def footprint(index: Index, accesses: Iterable[tuple[Stage, tuple[Expr, ...]]], 
         # a box that overhangs a ragged tensor keeps its size: the copy fills the rest, so that no reader needs a guard
         out.append(Side(arith.linear(as_expr(0)), n) if box is None else box)
     return out
+
+
+def where_gathered(readers: Sequence[Stage], sides: Iterable[Side]) -> list[Expr]:
+    """The conditions under which the place of a box exists that is read at an index of its readers: those that all of
+    them have on the axes of that index.
+    """
+    gathers = [x for side in sides for term in side.first.terms for x in find(term, Load)]
+    axes = {v for x in gathers for v in find(x, Var)}
+    return [g for g in readers[0].guards if set(find(g, Var)) <= axes and all(g in r.guards for r in readers)]
 
 
 def place_before(loop: Loop, nest_: Stmt, readers: Iterable[Stage]) -> Loop:

@@ -116,7 +116,7 @@ class StageRef(AxisMethods["StageRef"], Shown):
         """The loops around the stage, outermost first."""
         return self.schedule.loops(self.name)
 
-    def axis(self, axis: Any) -> str:
+    def axis(self, axis: object) -> str:
         """The full name of one of the stage's loops, given ``i``, ``i.0`` or a full name or handle."""
         return self.schedule._axis_of(self.name, axis)
 
@@ -172,12 +172,12 @@ class Schedule(AxisMethods[StageRef], History[StageRef]):
     def _handle(self, stage: str) -> StageRef:
         return StageRef(self, stage)
 
-    def loops(self, stage: Any) -> tuple[AxisRef, ...]:
+    def loops(self, stage: object) -> tuple[AxisRef, ...]:
         """The loops around a stage, outermost first, without those that an instruction performs."""
         found = self._stage(stage)
         return tuple(AxisRef(x.var.name) for x in self.index.above(found) if x.kind is not Kind.INTRIN)
 
-    def stages(self, tensor: Any = None) -> tuple[StageRef, ...]:
+    def stages(self, tensor: object = None) -> tuple[StageRef, ...]:
         """All stages, or those that write ``tensor``."""
         if tensor is None:
             return tuple(map(self._handle, self.index.stages))

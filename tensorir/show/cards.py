@@ -53,7 +53,7 @@ from tensorir.tune.record import steady_s
 from tensorir.tune.space import Space
 
 
-def html_of(x: Any) -> str:
+def html_of(x: object) -> str:
     """The HTML of a public object: no scripts, nothing from a network, readable in a saved file."""
     if live := sys.modules.get("tensorir.show.live"):
         live.give_way(x)
@@ -61,7 +61,7 @@ def html_of(x: Any) -> str:
 
 
 @singledispatch
-def card_of(x: Any) -> Html:
+def card_of(x: object) -> Html:
     """The card of ``x``: of what has no other, its fields."""
     rows = {name: code(short(value)) for name, value in fields_of(x).items()}
     said = str(x)
@@ -228,10 +228,13 @@ def _(x: Source) -> Html:
 
 
 def _resources(x: Program) -> str:
-    found = x.resources or {}
-    known = {name: found.get(f) for name, f in (("registers", "registers"), ("spills", "spills"))}
+    found = x.resources
+    if found is None:
+        return ""
+    known = {"registers": found.get("registers"), "spills": found.get("spills")}
     said = [f"{value} {name}" for name, value in known.items() if value is not None]
-    return ", ".join([*said, *([f"{size(found['shared_bytes'])} shared memory"] if found.get("shared_bytes") else [])])
+    shared = found.get("shared_bytes")
+    return ", ".join([*said, *([f"{size(shared)} shared memory"] if shared else [])])
 
 
 def _program_rows(x: Program) -> dict[str, Any]:

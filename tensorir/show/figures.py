@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tensorir.show.curves import RIGHT, WIDTH, Axes, Scale, dot, svg, thin
 from tensorir.show.pieces import Html, html
@@ -193,7 +192,7 @@ def ratio_bar(ratio: Ratio) -> Html:
     )
 
 
-def word(value: Any) -> str:
+def word(value: object) -> str:
     """The value of a knob, as in ``tile=8``."""
     return str(value).replace(" ", "")
 

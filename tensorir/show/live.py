@@ -17,7 +17,7 @@ from tensorir import _package
 from tensorir.show import curves
 from tensorir.show.pieces import Html, card, code, table
 from tensorir.tune.progress import Progress, SetProgress, between, duration, eta, line, rate, set_line, statuses
-from tensorir.tune.record import steady_s
+from tensorir.tune.record import Record, steady_s
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
@@ -37,16 +37,16 @@ class Single:
         self.state = Progress(total=spec.trials, budget_s=spec.budget_s, flops=work.flops)
         self.seconds: list[float | None] = []
 
-    def on_start(self, device: Mapping[str, Any], spaces: Mapping[str, Any], reused: int) -> None:
+    def on_start(self, device: Mapping[str, object], spaces: Mapping[str, object], reused: int) -> None:
         """The device, and how many results are known."""
         self.device = str(device.get("name", ""))
         self.state.start(device, reused)
 
-    def on_peer(self, peer: Mapping[str, Any]) -> None:
+    def on_peer(self, peer: Mapping[str, object]) -> None:
         """The library's time."""
         self.state.hear(peer)
 
-    def on_trial(self, record: Mapping[str, Any]) -> None:
+    def on_trial(self, record: Record) -> None:
         """A trial."""
         self.state.add(record)
         self.seconds.append(steady_s(record) if record["status"] == "ok" else None)
@@ -83,7 +83,7 @@ class Several:
         self.title = works[0].name
         self.state = SetProgress({w.title: x for w, x in zip(works, weights, strict=True)}, spec.budget_s)
 
-    def on_trial(self, record: Mapping[str, Any]) -> None:
+    def on_trial(self, record: Record) -> None:
         """A trial of any shape."""
         self.state.add(record)
 
@@ -194,7 +194,7 @@ def _stay(outcome: Any, put: Put) -> None:
         _stays[:] = [(weakref.ref(outcome), shell.execution_count, put)]
 
 
-def give_way(x: Any) -> None:
+def give_way(x: object) -> None:
     """Empty the live cell that shows ``x`` when the cell that made it shows it itself: one table is left of both."""
     shell = _notebook()
     for shown, count, put in _stays:

@@ -16,7 +16,7 @@ class Html(str):
     __slots__ = ()
 
 
-def html(x: Any) -> Html:
+def html(x: object) -> Html:
     """``x`` as markup: what is not ``Html`` is escaped."""
     return x if isinstance(x, Html) else Html(escape(str(x)))
 
@@ -34,40 +34,40 @@ def file(name: str) -> str:
     return files("tensorir.show").joinpath(name).read_text(encoding="utf-8")
 
 
-def card(kind: str, title: Any, *parts: Any) -> Html:
+def card(kind: str, title: object, *parts: object) -> Html:
     """A header of one line, and what follows it."""
     head = f'<div class="tir-head"><b>{html(kind)}</b>{html(title)}</div>'
     return Html(f'<div class="tir">{style()}{head}{"".join(map(html, parts))}</div>')
 
 
-def code(text: Any) -> Html:
+def code(text: object) -> Html:
     """Words of a program, in one line."""
     return Html(f"<code>{html(text)}</code>")
 
 
-def dim(text: Any) -> Html:
+def dim(text: object) -> Html:
     """What matters less."""
     return coloured(text, "dim")
 
 
-def coloured(text: Any, colour: str) -> Html:
+def coloured(text: object, colour: str) -> Html:
     """Text in one of the stylesheet's colours."""
     return Html(f'<span class="tir-{colour}">{html(text)}</span>')
 
 
-def joined(parts: Iterable[Any], between: str = ", ") -> Html:
+def joined(parts: Iterable[object], between: str = ", ") -> Html:
     """Pieces in a row."""
     return Html(escape(between).join(map(html, parts)))
 
 
-def table(rows: Mapping[str, Any]) -> Html:
+def table(rows: Mapping[str, object]) -> Html:
     """Names and values; what is None or empty is left out."""
     kept = {name: v for name, v in rows.items() if v is not None and v != ""}
     cells = "".join(f"<tr><th>{html(name)}</th><td>{html(v)}</td></tr>" for name, v in kept.items())
     return Html(f"<table>{cells}</table>" if kept else "")
 
 
-def grid(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Html:
+def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
     """Columns under a header; numbers are set right."""
 
     def cell(value: Any) -> str:
@@ -79,12 +79,12 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Html:
     return Html(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else "")
 
 
-def fold(title: Any, body: Any) -> Html:
+def fold(title: object, body: object) -> Html:
     """What is read on demand."""
     return Html(f'<details class="tir-fold"><summary>{html(title)}</summary>{html(body)}</details>' if body else "")
 
 
-def pre(text: Any) -> Html:
+def pre(text: object) -> Html:
     """Lines as they are."""
     return Html(f"<pre>{html(text)}</pre>" if text else "")
 

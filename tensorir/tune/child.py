@@ -16,7 +16,7 @@ import runpy
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tensorir.codec import Json, plain
 
@@ -31,7 +31,7 @@ _PR_SET_PDEATHSIG = 1
 _channel: tuple[int, int] | None = None
 
 
-def pack(message: Json) -> bytes:
+def pack(message: Mapping[str, object]) -> bytes:
     """Return the frame of ``message``; ValueError when it is too long for the protocol."""
     body = json.dumps(plain(message), allow_nan=False).encode("utf-8", "backslashreplace")
     if len(body) > MAX_FRAME:
@@ -39,7 +39,7 @@ def pack(message: Json) -> bytes:
     return len(body).to_bytes(HEADER, "big") + body
 
 
-def unpack(body: bytes) -> Json:
+def unpack(body: bytes) -> dict[str, object]:
     """Return the message of a frame's body; ValueError when it is not one."""
     try:
         message = json.loads(body)

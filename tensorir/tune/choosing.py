@@ -109,10 +109,10 @@ def library(records: Iterable[Record], best: Choice) -> tuple[Json, Ratio] | Non
     its time over the best's. None where none was timed, or the log is of a version that did not keep it.
     """
     rounds = sorted((r for r in records if r.get("baseline") and r.get("round")), key=lambda r: (r["started"], r["id"]))
-    found = {r["round"]: r["baseline"] | {"round": r["round"]} for r in rounds}
+    found = {r["round"]: {**(r["baseline"] or {}), "round": r["round"]} for r in rounds}
     if not found:
         return None
-    own = found.get(best.timed.get("round"))
+    own = found.get(best.timed.get("round", ""))
     peer = own or next(reversed(found.values()))
     return peer, Ratio.of(Span.of(peer), best.span if own is None else Span.of(best.timed), best.load)
 

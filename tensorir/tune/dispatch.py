@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tensorir.codec import Json
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
 from tensorir.errors.shown import Shown
@@ -152,7 +151,7 @@ class Dispatch(Shown):
         return cls(tuple(kernels), plain, chosen, grow(plain, matrix, regret))
 
     @property
-    def fixed(self) -> Json:
+    def fixed(self) -> dict[str, object]:
         """Words and switches that all tuned shapes share: kernels for other ones are not known here."""
         first = self.shapes[0]
         return {n: v for n, v in first.items() if not is_number(v) and all(s[n] == v for s in self.shapes)}
@@ -232,7 +231,7 @@ def _sort(value: object) -> str | None:
     return next((name for kind, name in sorts if isinstance(value, kind)), None)
 
 
-def tree_json(node: Node) -> Json:
+def tree_json(node: Node) -> dict[str, object]:
     """A tree as plain data."""
     if isinstance(node, Leaf):
         return {"kernel": node.kernel}

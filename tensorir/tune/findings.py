@@ -47,7 +47,8 @@ class Findings:
 
     def final(self, trial: Record, outcome: Outcome, **more: object) -> Record:
         """Keep what a final round says of a trial; more: fields of its record."""
-        inherited = {f.name: trial[f.name] for f in fields(Known) if getattr(outcome, f.name) is None}
+        said: Mapping[str, object] = trial
+        inherited = {f.name: said[f.name] for f in fields(Known) if getattr(outcome, f.name) is None}
         made = self._sealed("final", trial["template"], trial["config"], outcome, of=trial["id"], **inherited, **more)
         self.finals.append(made)
         self.new.append(made)

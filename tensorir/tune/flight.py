@@ -8,7 +8,7 @@ answer comes first counts (backup tasks; Dean, Ghemawat: MapReduce, OSDI 2004, s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -44,7 +44,7 @@ class Places(Protocol):
         """The places that exist now."""
         ...
 
-    def start(self, place: str, message: Json, remaining_s: float | None) -> Future[Json]:
+    def start(self, place: str, message: Mapping[str, object], remaining_s: float | None) -> Future[dict[str, object]]:
         """Send a request without waiting; it ends, ``cancelled``, after ``remaining_s``."""
         ...
 
@@ -57,7 +57,7 @@ class Places(Protocol):
 class Sent:
     """What a place is asked for a trial, and what is known of that before."""
 
-    message: Json
+    message: Mapping[str, object]
     known: Known = field(default_factory=Known)
 
 
@@ -171,7 +171,7 @@ class Flights:
             else:
                 time.sleep(left)
 
-    def ask(self, message: Json, remaining_s: float | None, late_s: float | None = None) -> Reply:
+    def ask(self, message: Mapping[str, object], remaining_s: float | None, late_s: float | None = None) -> Reply:
         """One request to whichever place is free, and its answer; only while no trial is in flight.
 
         After ``remaining_s`` seconds the answer is ``cancelled``. Raises PlacesLost like ``collect``.

@@ -42,7 +42,7 @@ def missing() -> str:
     return ""
 
 
-def one_thread() -> AbstractContextManager[Any]:
+def one_thread() -> AbstractContextManager[object]:
     """BLAS on one thread.
 
     On matrices this small a team of threads is slower (6 ms a step against 39 with two searches on two cores),

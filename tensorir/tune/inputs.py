@@ -107,7 +107,7 @@ def _scalar(number: int, dtype: str, bits: int) -> int:
     return scalar(number, dtype, _TURN, bits if DTYPES[dtype].kind == "f" else 0)
 
 
-def integer_arrays(given: Sequence[Argument], seed: int = 0) -> list[Any]:
+def integer_arrays(given: Sequence[Argument], seed: int = 0) -> list[np.ndarray]:
     """Arrays (and NumPy scalars) of integers for these arguments."""
     made = []
     for n, a in enumerate(given):
@@ -117,7 +117,7 @@ def integer_arrays(given: Sequence[Argument], seed: int = 0) -> list[Any]:
     return made
 
 
-def dealt_arrays(given: Sequence[Argument], seed: int = 0) -> list[Any]:
+def dealt_arrays(given: Sequence[Argument], seed: int = 0) -> list[np.ndarray]:
     """As ``integer_arrays``, and tables hold every index and the extremes, as far as there is room."""
     made = integer_arrays(given, seed)
     return [_dealt(a, seed, _TURN) if a.table else x for a, x in zip(given, made, strict=True)]
@@ -129,7 +129,7 @@ def _dealt(a: Argument, seed: int, turn: int) -> NDArray[Any]:
     return np.asarray(found).astype(numpy_dtype(a.dtype))
 
 
-def random_arrays(given: Sequence[Argument], seed: int = 0) -> list[Any]:
+def random_arrays(given: Sequence[Argument], seed: int = 0) -> list[np.ndarray]:
     """Arrays with every digit in use: normal floats, integers in range; scalars and tables are distinct draws."""
     rng = np.random.default_rng(seed)
     made: list[Any] = []

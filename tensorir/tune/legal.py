@@ -172,7 +172,7 @@ class _Rule:
 
 def enumerate_legal(
     names: Sequence[str],
-    values: Sequence[Sequence[Any]],
+    values: Sequence[Sequence[object]],
     where: Mapping[str, Predicate],
     *,
     limit: int = EXACT_LIMIT,
@@ -271,7 +271,7 @@ def _grown(
 def around(
     row: Sequence[int],
     names: Sequence[str],
-    values: Sequence[Sequence[Any]],
+    values: Sequence[Sequence[object]],
     where: Mapping[str, Predicate],
     pairs: int,
 ) -> Rows:
@@ -352,7 +352,7 @@ def _distinct(rows: Rows, sizes: list[int]) -> tuple[Rows, npt.NDArray[np.int64]
     return some, inverse.reshape(-1)
 
 
-def codes(rows: npt.NDArray[Any], sizes: Sequence[int]) -> npt.NDArray[np.int64]:
+def codes(rows: np.ndarray, sizes: Sequence[int]) -> npt.NDArray[np.int64]:
     """Each row as one number, in the order of the rows (mixed radix, last column fastest)."""
     code = np.zeros(len(rows), dtype=np.int64)
     for j, size in enumerate(sizes):

@@ -171,7 +171,7 @@ def show(reader: LogReader, name: str) -> list[Record]:
     )
 
 
-def stats(reader: LogReader) -> Json:
+def stats(reader: LogReader) -> dict[str, object]:
     """Counts over a whole log (``log stats``)."""
     statuses: Counter[str] = Counter()
     flags: Counter[str] = Counter()
@@ -209,7 +209,7 @@ def stats(reader: LogReader) -> Json:
     }
 
 
-def verify(reader: LogReader, regenerate: Callable[[Record], str | None] | None = None) -> Json:
+def verify(reader: LogReader, regenerate: Callable[[Record], str | None] | None = None) -> dict[str, object]:
     """Check every line, and every source when ``regenerate`` is given (``log verify``).
 
     regenerate: the SHA-256 of the source that this version makes for a record; None when it cannot
@@ -237,7 +237,7 @@ def verify(reader: LogReader, regenerate: Callable[[Record], str | None] | None 
     }
 
 
-def merge(sources: Sequence[str | os.PathLike[str]], destination: str | os.PathLike[str]) -> Json:
+def merge(sources: Sequence[str | os.PathLike[str]], destination: str | os.PathLike[str]) -> dict[str, object]:
     """Write the union of several logs below ``destination``, one segment per workload (``log merge``).
 
     Commutative and idempotent: the same records give the same file names and bytes in any order.
@@ -258,7 +258,7 @@ def merge(sources: Sequence[str | os.PathLike[str]], destination: str | os.PathL
     }
 
 
-def compact(root: str | os.PathLike[str]) -> Json:
+def compact(root: str | os.PathLike[str]) -> dict[str, object]:
     """Replace the finished segments of each workload by one sorted segment (``log compact``).
 
     Segments that a live process may still append to are left alone. One with damaged lines is

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tensorir.codec import Json
 from tensorir.tune import record
 from tensorir.tune.log import may_grow, stamp_of, write_whole
 from tensorir.tune.record import BadRecord, encode, migrated
@@ -15,7 +14,7 @@ from tensorir.tune.store import Entry, LogReader, refusal
 KEPT = ".older"
 
 
-def migrate(root: str | os.PathLike[str]) -> Json:
+def migrate(root: str | os.PathLike[str]) -> dict[str, object]:
     """Rewrite the segments that hold records of older versions; the original segments stay next to them.
 
     A time stays what it was: that of a record of version 1 names its estimator (``record.FIRST_ESTIMATOR``) from then

@@ -13,7 +13,7 @@ from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime.machine import REST, Load
 from tensorir.tune.progress import milliseconds
 from tensorir.tune.ratio import Ratio, Span, without_slots
-from tensorir.tune.record import Fields, Identity, Record
+from tensorir.tune.record import Identity, Record
 from tensorir.tune.schema import ESTIMATOR
 
 
@@ -48,7 +48,7 @@ class Timed(Shown):
         return self.taken.scaled(self.time_s / self.taken.time_s)
 
     @classmethod
-    def of(cls, trial: Record, final: Fields | None = None, flops: float | None = None) -> Timed:
+    def of(cls, trial: Record, final: Record | None = None, flops: float | None = None) -> Timed:
         """Take the time of ``final`` (a record of the final round) where there is one, else that of the trial."""
         source = trial if final is None else final
         time_s = low = high = gflops = timed = None
@@ -65,7 +65,7 @@ class Timed(Shown):
             taken=timed,
         )
 
-    def json(self) -> Json:
+    def json(self) -> dict[str, object]:
         """The ``best`` object of the document."""
         return {
             "trial": self.trial,
@@ -101,7 +101,7 @@ class Machine(Shown):
         parts += [f"{_met(w)} process {w['pid']} ({w['workload']}, {w['seconds']:.0f}s)" for w in self.waits]
         return ", ".join(parts)
 
-    def json(self) -> Json:
+    def json(self) -> dict[str, object]:
         """As documents have it."""
         load = self.load.fields() | {"used": round(self.load.used, 3), "lost": round(self.load.lost, 3)}
         return {
@@ -178,7 +178,7 @@ class TuneOutcome(Shown):
             said = f"best {milliseconds(self.best.time_s)}{ratio}; {said}"
         return few_lines(f"<TuneOutcome {self.status}: {self.identity.workload}: {said}>")
 
-    def json(self) -> Json:
+    def json(self) -> dict[str, object]:
         """The pinned document of ``tensorir tune --json``."""
         device = self.identity.device
         return {
@@ -211,7 +211,7 @@ def _met(other: Mapping[str, Any]) -> str:
     return "waited for" if other["seconds"] else "timed next to"
 
 
-def reason_of(record: Fields) -> str:
+def reason_of(record: Mapping[str, object]) -> str:
     """A few words on why a trial failed: its status, and from the detail what tells failures apart."""
     detail = record.get("detail")
     if isinstance(detail, str):
@@ -225,7 +225,7 @@ def reason_of(record: Fields) -> str:
     return f"{record['status']}: {line}" if line else str(record["status"])
 
 
-def without_default(record: Fields) -> str:
+def without_default(record: Mapping[str, object]) -> str:
     """What becomes of a run whose default failed, and why it did."""
     return f"{reason_of(record)}; the search continues with what passes"
 

@@ -23,13 +23,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorir.codec import travels
 from tensorir.tune.record import interval
+from tensorir.tune.trial import Standing
 
 ERROR = 0.05  # of the whole family of comparisons
 MARGIN = 0.005  # in log time: a smaller lead is no lead; the placement of code and data is worth 0.2 %
@@ -48,26 +47,6 @@ def log_capital(ahead: NDArray[np.int64], rounds: NDArray[np.int64]) -> NDArray[
     most = parts.max(axis=-1)
     result: NDArray[np.float64] = most + np.log(np.exp(parts - most[..., None]).mean(axis=-1))
     return result
-
-
-@travels(sparse=True)
-@dataclass(frozen=True)
-class Standing:
-    """How one contestant came out.
-
-    standing: ``best``; ``tie``: not found slower than any other; ``slower``: than contestant ``than``
-    ratio:    its time over that of the best, from medians over the rounds in which both ran
-    low, high: order statistics of the ratio, a 95 % interval of its median for two contestants chosen beforehand and a
-               number of rounds fixed beforehand; the best is chosen by its times, so this one is a little too narrow
-    rounds:   in how many it ran
-    """
-
-    standing: str
-    ratio: float
-    low: float
-    high: float
-    rounds: int
-    than: int | None = None
 
 
 class Race:

@@ -144,7 +144,7 @@ class Worker:
 
     def request(
         self,
-        message: Json,
+        message: Mapping[str, object],
         timeout: float,
         *,
         limits: Mapping[str, float] | None = None,

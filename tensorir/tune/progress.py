@@ -6,10 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from tensorir.runtime.machine import REST, Load
 from tensorir.tune.ratio import Ratio, Span
-from tensorir.tune.record import Fields, steady_s
+from tensorir.tune.record import Record, steady_s
 
 EVERY_S = 10.0
 UNTOLD = 10.0  # upper over lower end of a time's interval from which it is no measurement
@@ -47,7 +48,7 @@ class Progress:
     budget_s: float | None = None
     flops: float | None = None
     baseline: tuple[str, float] | None = None
-    peer: Fields | None = None
+    peer: Mapping[str, object] | None = None
     known: int = 0
     load: Load | None = REST
     best: Span | None = None
@@ -60,13 +61,13 @@ class Progress:
         """Configurations known, earlier ones included."""
         return self.known + self.counts.total()
 
-    def start(self, device: Fields, known: int) -> None:
+    def start(self, device: Mapping[str, object], known: int) -> None:
         """Take in the device, and how many earlier records are usable."""
         self.known = known
         if device.get("kind") != "cpu":
             self.load = None
 
-    def add(self, record: Fields) -> bool:
+    def add(self, record: Record) -> bool:
         """Take in a new record; True when it is the best so far."""
         self.counts[record["status"]] += 1
         if self.load is not None:
@@ -77,9 +78,9 @@ class Progress:
         self.best_s, self.best = time_s, Span.of(record)
         return True
 
-    def hear(self, peer: Fields) -> None:
+    def hear(self, peer: Mapping[str, object]) -> None:
         """Take in what is known of the peer."""
-        self.baseline, self.peer = (str(peer["name"]), float(peer["time_s"])), peer
+        self.baseline, self.peer = (str(peer["name"]), float(cast("float", peer["time_s"]))), peer
         if self.load is not None:
             self.load += Load.of(peer.get("load"))
 
@@ -107,7 +108,7 @@ class SetProgress:
     first: dict[str, float] = field(default_factory=dict)
     best: dict[str, float] = field(default_factory=dict)
 
-    def add(self, record: Fields) -> bool:
+    def add(self, record: Record) -> bool:
         """Take in a new record; True when it is the best so far of its shape."""
         self.counts[record["status"]] += 1
         title, time_s = record["workload"], steady_s(record)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from tensorir.codec import Json
 from tensorir.errors.shown import Shown
 from tensorir.runtime.estimate import THRICE, middle
 from tensorir.runtime.machine import Load
-from tensorir.tune.record import Fields, span, steady_s
+from tensorir.tune.record import Record, span, steady_s
 
 WIDE = 1.5  # upper over lower end of the ratio's interval from which it is unsteady,
 HOPELESS = 4.0  # and from which no number is given, nor for an unsteady one
@@ -33,12 +34,13 @@ class Span(Shown):
     round: str = ""
 
     @classmethod
-    def of(cls, found: Fields) -> Span:
+    def of(cls, found: Mapping[str, object]) -> Span:
         """Of a record that has a time, or of what a document says of a library."""
-        low, high = span({"samples": [], **found})
-        slots, name = tuple(found.get("samples") or ()), str(found.get("round") or "")
+        taken = cast("Record", {"samples": [], **found})
+        low, high = span(taken)
+        slots, name = tuple(taken["samples"] or ()), str(taken.get("round") or "")
         spread = found.get("spread") or (max(slots) / min(slots) if slots else 1.0)
-        return cls(steady_s(found), low, high, float(spread), slots, name)
+        return cls(steady_s(taken), low, high, float(cast("float", spread)), slots, name)
 
     def scaled(self, factor: float) -> Span:
         """The same spread about another time."""
@@ -115,7 +117,7 @@ class Ratio(Shown):
         known = self.high <= HOPELESS * self.low and 1 / ABSURD <= self.value <= ABSURD
         return not self.steady and not known
 
-    def json(self) -> Json:
+    def json(self) -> dict[str, object]:
         """The fields of a document."""
         found = {"ratio": self.value, "ratio_low": self.low, "ratio_high": self.high, "steady": self.steady}
         return found | ({"doubt": self.doubt} if self.doubt else {})
@@ -125,6 +127,6 @@ def _plain(x: float) -> str:
     return f"{x:.2g}" if x < 100 else f"{x:,.0f}"
 
 
-def without_slots(peer: Mapping[str, object]) -> Json:
+def without_slots(peer: Mapping[str, object]) -> dict[str, object]:
     """What documents have of a library's time."""
     return {k: v for k, v in peer.items() if k not in ("samples", "round")}

@@ -11,14 +11,48 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from tensorir.codec import Json, plain
 from tensorir.errors.shown import Shown
 from tensorir.runtime.timing import outside
 from tensorir.tune.schema import ESTIMATOR, SCHEMA, understood
 
-Record = dict[str, Any]
+
+class Record(TypedDict, total=False):
+    """A line of the log, and what is left out of it where it is being made; ``SCHEMA`` says what each field holds."""
+
+    v: int
+    kind: str
+    id: str
+    workload: str
+    compute: str
+    template: str
+    config: dict[str, Any]
+    trace: str | list[Any] | dict[str, Any] | None
+    source_sha256: str | None
+    status: str
+    time_s: float | None
+    samples: list[float]
+    estimator: str
+    low_s: float | None
+    high_s: float | None
+    load: dict[str, Any] | None
+    check: dict[str, Any] | None
+    resources: dict[str, Any] | None
+    device: dict[str, Any]
+    versions: dict[str, str]
+    started: str
+    crc: str
+    flags: list[str]
+    detail: str | dict[str, Any] | None
+    drift: float
+    race: dict[str, Any] | None
+    of: str
+    baseline: dict[str, Any] | None
+    round: str
+
+
 Fields = Mapping[str, Any]
 """What a record or a document says, to be read only."""
 
@@ -85,16 +119,16 @@ class Identity(Shown):
     device: Mapping[str, Any]
     versions: Mapping[str, str]
 
-    def record(self, kind: str, template: str, config: Mapping[str, object], result: Fields) -> Record:
+    def record(self, kind: str, template: str, config: Mapping[str, object], result: Mapping[str, object]) -> Record:
         """Return the sealed record of one measurement; BadRecord when ``result`` is not one.
 
         ``result`` has ``status`` and any other field of the record that is the measurement's own;
         what identifies the record is set here and cannot be overridden. A time without ``low_s`` and ``high_s`` gets
         the interval of its samples.
         """
-        empty: Record = {"trace": None, "source_sha256": None, "time_s": None, "samples": [], "check": None}
+        empty: Json = {"trace": None, "source_sha256": None, "time_s": None, "samples": [], "check": None}
         empty |= {"resources": None, "started": utc_now(), "estimator": ESTIMATOR}
-        made: Record = {"v": VERSION, "kind": kind, "id": os.urandom(8).hex(), "workload": self.workload}
+        made: Json = {"v": VERSION, "kind": kind, "id": os.urandom(8).hex(), "workload": self.workload}
         made |= {"compute": self.compute, "template": template, "config": dict(config)}
         own = {key: value for key, value in result.items() if value is not None}
         made |= {key: value for key, value in (empty | own).items() if key not in made}
@@ -127,19 +161,19 @@ class Identity(Shown):
         )
 
 
-def drift_of(record: Fields) -> float:
+def drift_of(record: Record) -> float:
     """By how much slower what trials are timed with (the reference) ran than in its own trial; 1 where the record does
     not say.
     """
     return float(record.get("drift", 1.0))
 
 
-def compares(record: Fields) -> bool:
+def compares(record: Record) -> bool:
     """Whether the time of a record, if it has one, was come by as this version does, and so compares with new ones."""
     return bool(record.get("v", VERSION) >= VERSION and record.get("estimator", ESTIMATOR) == ESTIMATOR)
 
 
-def steady_s(record: Fields) -> float:
+def steady_s(record: Record) -> float:
     """Seconds to compare with those of records of the same kind (``compares``); infinite for what has no time.
 
     As if the machine were as fast as it was when the reference had its own trial: since version 2 ``time_s`` is that.
@@ -150,15 +184,16 @@ def steady_s(record: Fields) -> float:
     return max(float(seconds) / _unit(record), math.ulp(0.0))  # never 0, whatever a log says
 
 
-def span(record: Fields) -> tuple[float, float]:
+def span(record: Record) -> tuple[float, float]:
     """The 95 % interval of ``steady_s``; the record has a time."""
-    if record.get("low_s") is not None and record.get("v", VERSION) >= VERSION:
-        return min(record["low_s"], record["time_s"]), max(record["high_s"], record["time_s"])
-    low, high = interval(list(record["samples"]), record["time_s"])
+    seconds, low, high = cast("float", record["time_s"]), record.get("low_s"), record.get("high_s")
+    if low is not None and high is not None and record.get("v", VERSION) >= VERSION:
+        return min(low, seconds), max(high, seconds)
+    low, high = interval(list(record["samples"]), seconds)
     return low / _unit(record), high / _unit(record)
 
 
-def _unit(record: Fields) -> float:
+def _unit(record: Record) -> float:
     """In version 1 times were as measured."""
     return drift_of(record) if record.get("v", VERSION) == 1 else 1.0
 
@@ -187,12 +222,12 @@ key_text = json.JSONEncoder(sort_keys=True, check_circular=False).encode
 """The JSON text of a key, by which records are grouped."""
 
 
-def canonical(record: Record) -> bytes:
+def canonical(record: Mapping[str, object]) -> bytes:
     """The bytes that the checksum covers: sorted keys, no spaces, ASCII, without ``crc``."""
     return _canonical({key: value for key, value in record.items() if key != "crc"}).encode("ascii")
 
 
-def checksum(record: Record) -> str:
+def checksum(record: Mapping[str, object]) -> str:
     """CRC-32 of the canonical bytes as 8 hexadecimal digits."""
     return f"{zlib.crc32(canonical(record)):08x}"
 
@@ -200,7 +235,7 @@ def checksum(record: Record) -> str:
 def seal(record: Record) -> Record:
     """Return ``record`` with its checksum, last."""
     body = {key: value for key, value in record.items() if key != "crc"}
-    return {**body, "crc": checksum(body)}
+    return cast("Record", {**body, "crc": checksum(body)})
 
 
 def encode(record: Record) -> bytes:
@@ -218,7 +253,7 @@ def decode(line: bytes) -> Record:
     """Return the record of one line; BadRecord says why there is none. Nothing in it is ever executed."""
     if len(line) > MAX_LINE:
         raise BadRecord("over-long line")
-    record = read_json(line)
+    record = cast("Record", read_json(line))
     version = version_of(record)
     if version > VERSION:
         raise NewerRecord("newer schema")
@@ -236,7 +271,7 @@ def _summed(line: bytes) -> bytes | None:
     return body
 
 
-def read_json(text: bytes) -> Json:
+def read_json(text: bytes) -> dict[str, object]:
     """The object in a text; BadRecord for anything else, for equal keys and for what JSON does not have."""
     try:
         made = _decoder.decode(text.decode("utf-8"))
@@ -255,7 +290,7 @@ def read_json(text: bytes) -> Json:
 
 def migrated(line: bytes) -> Record:
     """The record of a line of any version up to this one, as this version writes it; BadRecord where it is damaged."""
-    record = read_json(line)
+    record = cast("Record", read_json(line))
     if not MIGRATIONS.keys() >= set(range(version_of(record), VERSION)):
         raise BadRecord("bad v")
     if record.get("crc") != _checked_sum(record):
@@ -270,7 +305,7 @@ def migrated(line: bytes) -> Record:
     return record
 
 
-def version_of(record: Fields) -> int:
+def version_of(record: Mapping[str, object]) -> int:
     """Which version of the schema a record says that it has; -1 when it does not say."""
     version = record.get("v")
     return version if isinstance(version, int) and not isinstance(version, bool) else -1
@@ -303,11 +338,12 @@ def validate(record: Record, summed: bytes | None = None) -> None:
 
     summed: the bytes of the record, where they are known to be what its checksum covers
     """
+    said: Fields = record
     for name, (required, test) in SCHEMA.items():
-        if name not in record:
+        if name not in said:
             if required:
                 raise BadRecord(f"no {name}")
-        elif not test(record[name]):
+        elif not test(said[name]):
             raise BadRecord(f"bad {name}")
     found = _checked_sum(record) if summed is None else record["crc"]
     if summed is not None and _too_deep(summed, record):
@@ -354,7 +390,7 @@ _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b'[]{}"'))
 
 
-def _too_deep(text: bytes, record: Record) -> bool:
+def _too_deep(text: bytes, record: Fields) -> bool:
     """Whether lists and dicts are nested more than ``MAX_DEPTH`` deep, ``record`` itself being the first.
 
     By the brackets of its JSON ``text`` where no string holds one: a walk through all values takes ten times as long.

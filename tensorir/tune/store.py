@@ -278,8 +278,8 @@ class LogReader:
                 self.duplicates += 1
             else:
                 seen.add(record["id"])
-                wanted = ((workload, "workload"), (compute, "compute"), (kind, "kind"))
-                if all(value is None or record[key] == value for value, key in wanted):
+                wanted = ((workload, record["workload"]), (compute, record["compute"]), (kind, record["kind"]))
+                if all(value is None or value == said for value, said in wanted):
                     yield record
 
     def _count(self, entry: Entry) -> None:

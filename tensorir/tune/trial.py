@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from tensorir.codec import CodecError, Json, decode, travels
+from tensorir.codec import CodecError, decode, travels
 from tensorir.runtime.machine import Load
-from tensorir.tune.paired import Standing
 
 
 @travels(sparse=True)
@@ -50,6 +49,26 @@ class Known:
     source_sha256: str | None = None
     check: Check | None = None
     resources: Mapping[str, Any] | None = None
+
+
+@travels(sparse=True)
+@dataclass(frozen=True)
+class Standing:
+    """How one contestant came out.
+
+    standing: ``best``; ``tie``: not found slower than any other; ``slower``: than contestant ``than``
+    ratio:    its time over that of the best, from medians over the rounds in which both ran
+    low, high: order statistics of the ratio, a 95 % interval of its median for two contestants chosen beforehand and a
+               number of rounds fixed beforehand; the best is chosen by its times, so this one is a little too narrow
+    rounds:   in how many it ran
+    """
+
+    standing: str
+    ratio: float
+    low: float
+    high: float
+    rounds: int
+    than: int | None = None
 
 
 @travels(sparse=True)
@@ -127,7 +146,7 @@ class Reply(Outcome):
     last: bool | None = None
 
     @classmethod
-    def of(cls, data: Json) -> Reply:
+    def of(cls, data: Mapping[str, object]) -> Reply:
         """Read what came from a process: candidates ran there, and it may be anything."""
         try:
             return decode(cls, data)

@@ -1,5 +1,6 @@
 """Legal trees that cannot be expressed, and programs that a pass forgot, are refused by code."""
 
+import numpy as np
 import pytest
 
 import tensorir as tir
@@ -53,8 +54,16 @@ def one_extent_per_axis():
 
 
 def negative_division():
+    X = tir.placeholder((16,), name="X")
+    return tir.Schedule(tir.compute((8, 8), lambda i, j: X[(i - j) // (j + 1) + 8], name="Y"))
+
+
+def test_what_may_be_negative_is_divided_by_constants():
     X = tir.placeholder((9,), name="X")
-    return tir.Schedule(tir.compute((8, 8), lambda i, j: X[(i - j) // 3 + 4], name="Y"))
+    x, (i, j) = np.arange(9, dtype="float32"), np.indices((8, 8))
+    for index in (lambda i, j: (i - j) // 3 + 4, lambda i, j: (i - j) % 3, lambda i, j: (i - j) // 4 % 5):
+        s = tir.Schedule(tir.compute((8, 8), lambda i, j, index=index: X[index(i, j)], name="Y"))
+        assert s.check() and np.array_equal(s.build()(x), x[index(i, j)])
 
 
 def divergent_barrier():

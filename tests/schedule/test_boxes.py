@@ -91,3 +91,37 @@ def test_what_moves_into_tiles_that_are_parts_of_its_box_needs_no_condition():
 def test_default_convolutions_of_small_images_pass_their_check(image, layout):
     s = tir.ops.conv2d(n=1, layout=layout, **image).schedule(target="opencl -registers=32 -vector_bytes=64")
     assert s.check(), s.check()
+
+
+def gathered(rows=10, value=lambda P, I, i, j: P[I[i], j]):
+    """Rows of P that I says, of which P computes as many as there are indices."""
+    I, A = tir.placeholder((rows,), "int32", name="I"), tir.placeholder((16, 8), name="A")
+    P = tir.compute((16, 8), lambda i, j: A[i, j] * 2, name="P")
+    return tir.Schedule(tir.compute((rows, 8), lambda i, j: value(P, I, i, j), name="C"), "opencl")
+
+
+@pytest.mark.parametrize("scope", ["register", "shared", "global"])
+def test_a_producer_in_a_tail_is_placed_by_indices_that_are_there(scope):
+    s = gathered()
+    s.split("C.i", [None, 4])
+    s.compute_at("P", "C.i.1")
+    assert "stage P(i=I[C.i.0 * 4 + C.i.1] + P.i, j=P.j) where C.i.0 * 4 + C.i.1 < 10:" in s.tree()
+    s.set_scope("P", scope)
+    assert s.check(), s.check()
+
+
+def test_conditions_that_place_a_box_are_on_the_axes_of_its_index():
+    s = gathered()
+    s.split("C.i", [None, 4])
+    j, _ = s.split("C.j", [None, 3])
+    s.compute_at("P", j)
+    assert "j=P.j + C.j.0 * 3) where C.i.0 * 4 + C.i.1 < 10:" in s.tree().replace("C.j.0 * 3 + P.j", "P.j + C.j.0 * 3")
+    assert s.check(), s.check()
+
+
+def test_a_producer_is_not_placed_by_an_index_that_only_a_condition_lets_be_read():
+    s = gathered(value=lambda P, I, i, j: tir.where(i > 0, P[I[i - 1], j], 0.0))
+    tree = s.tree()
+    with pytest.raises(tir.ScheduleError) as e:
+        s.compute_at("P", "C.i")
+    assert e.value.code == "compute-at.guard" and "I[C.i - 1]" in str(e.value) and s.tree() == tree

@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorir as tir
-from tensorir.ir.tree import Kind, Loop, Prefetch, Scope, Stage, Update
+from tensorir.ir import text
+from tensorir.ir.build import as_expr
+from tensorir.ir.tree import Kind, Loop, Prefetch, Scope, Seq, Stage, Update, Var
 from tensorir.ir.visit import find, reads, writes
+from tensorir.schedule.marks import MARKS as MARKS_ON_LOOPS
 from tensorir.schedule.registry import PRIMITIVES
 
 GPU, CUDA = "opencl -kind=gpu", "cuda -arch=sm_80"
@@ -152,6 +155,23 @@ AGAIN = {
     "layout": ("layout", "compute_inline"), "scope shared": ("set_scope", "compute_inline"), "once": ("compute_inline",)
 }  # fmt: skip
 """Marks of tensors, which may be said anew, and go where the tensor goes."""
+
+
+def test_every_field_of_a_loop_is_of_a_mark_and_printed():
+    iterations = {"var", "extent", "body", "kind", "said"}
+    values = {
+        "parts": (2,),
+        "hint": 2,
+        "cases": (as_expr(1),),
+        "depth": 3,
+        "later": True,
+        "roles": (40, 160),
+        "turns": 2,
+    }
+    assert set(Loop.FIELDS) - iterations == values.keys() == {x for m in MARKS_ON_LOOPS for x in m.fields}
+    plain = Loop(Var("i", "index"), as_expr(8), Loop(Var("j", "index"), as_expr(8), Seq(())), depth=2)
+    for field, value in values.items():
+        assert text.noted(plain.replace(**{field: value})) != text.noted(plain), field
 
 
 def test_every_primitive_is_among_the_pairs():

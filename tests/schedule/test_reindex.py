@@ -214,6 +214,34 @@ def test_several_results_of_one_stage():
     assert s.check() and np.array_equal(run(s, a), run(tir.Schedule(C), a))
 
 
+def test_what_has_one_element_is_packed_and_kept_as_that():
+    scale, x, k = tir.placeholder((), name="scale"), tir.placeholder((8,), name="x"), tir.reduce_axis(8, name="k")
+    total = tir.compute((), lambda: tir.sum(scale[()] * x[k], axis=k), name="total")
+    out = tir.compute((4,), lambda i: total[()] + i, name="out")
+    for outputs in (total, out):
+        s = tir.Schedule(outputs)
+        s.reindex("total", "| k -> t = k", pad={"t": 3}, reads={"scale": "", "x": "t"}, writes="")
+        assert "scale_packed[] = scale[]\n" in s.tree() and "[] += scale_packed[] * x_packed[t]\n" in s.tree()
+        assert s.check() and tir.Schedule(outputs).replay(s.trace).tree() == s.tree()
+        got = run(s, np.array(2, "float32"), np.arange(8, dtype="float32"))
+        assert np.array_equal(got, 56 + np.arange(4) if outputs is out else 56)
+    with pytest.raises(tir.ScheduleError) as e:
+        tir.Schedule(out).reindex("out", "i -> t = i", writes="")
+    assert e.value.code == "reindex.writes"
+
+
+@pytest.mark.parametrize("first", ["i, j", "-i, j", "i, -j", "-i, -j"])
+@pytest.mark.parametrize("pad", [{}, {"i": 2}, {"j": 2}, {"t": 4}])
+@pytest.mark.parametrize("then", [{}, {"t": 7}, {"z": 4}])
+def test_axes_that_are_counted_backwards_twice(first, pad, then):
+    A = tir.placeholder((5, 3), name="A")
+    s = tir.Schedule(tir.compute((5, 3), lambda i, j: A[4 - i, 2 - j] * 2, name="C"))
+    s.reindex("C", f"{first} -> t = (i, j)", pad=pad)
+    s.reindex("C", "-t -> z = t", pad=then)
+    assert s.check(), s.check()
+    assert np.array_equal(run(s, small(5, 3)), small(5, 3)[::-1, ::-1] * 2)
+
+
 @st.composite
 def views(draw):
     """A view of axes a, b, c of a domain: parts of them, in any order, grouped in any way, perhaps padded."""

@@ -10,13 +10,14 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from functools import cache
+from typing import is_typeddict
 
 import tensorir
 
 
 @cache
 def classes() -> dict[str, list[type]]:
-    """Every class of the package by its bare name."""
+    """Every class of the package by its bare name; a dict with given keys is none where the program runs."""
     found: dict[str, list[type]] = {}
     for info in pkgutil.walk_packages(tensorir.__path__, "tensorir."):
         if info.name.endswith("__main__") or ".shipped" in info.name:  # what exported folders are made of
@@ -28,7 +29,7 @@ def classes() -> dict[str, list[type]]:
                 raise
             continue
         for name, value in vars(module).items():
-            if inspect.isclass(value) and value.__module__ == info.name:
+            if inspect.isclass(value) and value.__module__ == info.name and not is_typeddict(value):
                 found.setdefault(name, []).append(value)
     return found
 

@@ -9,7 +9,7 @@ import math
 import threading
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def program_in(language: str, manifest: dict[str, Any] | None = None) -> dict[st
     return whole if whole["language"] == language else {**whole, **whole["bodies"][language]}
 
 
-def dtype_of(name: str) -> np.dtype[Any]:
+def dtype_of(name: str) -> np.dtype:
     """How a dtype is stored: what NumPy does not know, bfloat16 and floats of 8 bits, as its bits."""
     return np.dtype({"bfloat16": "uint16", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}.get(name, name))
 
@@ -75,7 +75,7 @@ class Base:
                 self.fixed[p["name"]] = self.filled(np.frombuffer((HERE / p["file"]).read_bytes(), np.uint8))
         self._run_early()
 
-    def prepack(self, **arrays: Any) -> Any:
+    def prepack(self, **arrays: object) -> Self:
         """This program with inputs fixed that only kernels marked "once" read: those run here, not in every call."""
         legal = {p["name"]: p for p in self.manifest["arguments"] if p["name"] in self.manifest["prepack"]}
         if not arrays or set(arrays) - set(legal):
@@ -100,7 +100,7 @@ class Base:
         self.run({})
         self.launches = [x for x in self.kernels if x[0]["name"] not in early]
 
-    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+    def __call__(self, *arrays: object, out: object = None) -> Any:
         """Run on arrays in the order of ``inputs``; an array, or a tuple when there are several outputs."""
         if len(arrays) != len(self.inputs):
             names = ", ".join(p["name"] for p in self.inputs)
@@ -156,42 +156,42 @@ class Base:
         if not isinstance(a, np.ndarray) and self.place(a) % p["align"]:
             raise ValueError(f"{p['name']}: expected an array aligned to {p['align']} bytes")
 
-    def overlap(self, result: Any, other: Any, written: bool) -> bool:
+    def overlap(self, result: object, other: object, written: bool) -> bool:
         """Whether writing an output changes another argument; host arrays that are only read are copied."""
         if isinstance(result, self.array) and isinstance(other, self.array):
             return self.shared(result, other)
         both = isinstance(result, np.ndarray) and isinstance(other, np.ndarray)
         return written and both and np.may_share_memory(result, other)
 
-    def run(self, memories: dict[str, Any]) -> None:
+    def run(self, memories: dict[str, object]) -> None:
         """Launch all kernels on memory (and NumPy scalars) by argument name, and wait."""
         raise NotImplementedError
 
-    def buffer(self, nbytes: int) -> Any:
+    def buffer(self, nbytes: int) -> object:
         """New memory."""
         raise NotImplementedError
 
-    def filled(self, data: Any) -> Any:
+    def filled(self, data: object) -> object:
         """New memory with these bytes."""
         raise NotImplementedError
 
-    def inside(self, memory: Any, offset: int, nbytes: int) -> Any:
+    def inside(self, memory: object, offset: int, nbytes: int) -> object:
         """A part of memory."""
         raise NotImplementedError
 
-    def read(self, memory: Any, array: Any) -> None:
+    def read(self, memory: object, array: object) -> None:
         """Copy memory into a NumPy array."""
         raise NotImplementedError
 
-    def memory(self, a: Any) -> Any:
+    def memory(self, a: object) -> object:
         """The memory of one of the framework's arrays."""
         raise NotImplementedError
 
-    def place(self, a: Any) -> int:
+    def place(self, a: object) -> int:
         """Where one of the framework's arrays starts, in bytes, as far as alignment goes."""
         raise NotImplementedError
 
-    def shared(self, a: Any, b: Any) -> bool:
+    def shared(self, a: object, b: object) -> bool:
         """Whether two of the framework's arrays have bytes in common."""
         raise NotImplementedError
 
@@ -199,15 +199,15 @@ class Base:
         """What has the least and largest element of one of the framework's arrays."""
         return a.get()
 
-    def new(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def new(self, shape: tuple[int, ...], dtype: object) -> Any:
         """A new array of the framework's."""
         raise NotImplementedError
 
-    def ready(self, arrays: list[Any]) -> None:
+    def ready(self, arrays: list[object]) -> None:
         """Refuse arrays of the framework that do not belong here, and wait for what is still to be written to them."""
 
 
-def scalar(p: dict[str, Any], value: Any) -> Any:
+def scalar(p: dict[str, Any], value: Any) -> np.generic:
     """A number as the kernel takes it, floats of 8 and 16 bits as float32; TypeError for what is no such number."""
     given = value[()] if isinstance(value, np.ndarray) and value.shape == () else value
     kind = np.dtype(np.float32) if p["dtype"] in NARROW else dtype_of(p["dtype"])

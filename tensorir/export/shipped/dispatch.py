@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 
 
-def sibling(name: str) -> Any:
+def sibling(name: str) -> ModuleType:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(f"exported_{name}", HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -35,7 +36,7 @@ class Programs:
         self.choose = sibling("choose").choose
         self.made: dict[int, Any] = {}
 
-    def number(self, **parameters: Any) -> int:
+    def number(self, **parameters: object) -> int:
         """Which program computes a shape; parameters that all shapes share as words or switches may be left out."""
         kernel = self.choose(**parameters)  # refuses other parameters, and words that no kernel was tuned for
         for n, about in enumerate(self.manifest["programs"]):
@@ -44,7 +45,7 @@ class Programs:
         said = ", ".join(f"{name}={value}" for name, value in parameters.items())
         raise ValueError(f"no program for {said}; the kernel to make it by is {kernel}")
 
-    def __call__(self, **parameters: Any) -> Any:
+    def __call__(self, **parameters: object) -> Any:
         """The program of a shape."""
         n = self.number(**parameters)
         if n not in self.made:

@@ -16,6 +16,7 @@ import hashlib
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -29,7 +30,7 @@ REGISTERED: dict[tuple[str, str], dict[str, tuple[int, Any]]] = jax.__dict__.set
 """What XLA calls in this process, of all folders: by target and platform, the handlers that it belongs to."""
 
 
-def sibling(name: str) -> Any:
+def sibling(name: str) -> ModuleType:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -73,7 +74,7 @@ def platforms(manifest: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def dtype_of(p: dict[str, Any]) -> np.dtype[Any]:
+def dtype_of(p: dict[str, Any]) -> np.dtype:
     """The type of an argument's elements, as JAX has it."""
     kind: np.dtype[Any] = jnp.dtype(DTYPES.get(p["dtype"], p["dtype"]))
     return kind
@@ -93,7 +94,7 @@ class Operator:
     def __init__(
         self,
         manifest: dict[str, Any],
-        handlers: dict[str, tuple[int, Any]],
+        handlers: dict[str, tuple[int, object]],
         target: str,
         backward: dict[str, Operator] | None = None,
         batched: dict[tuple[int, tuple[str, ...]], Operator] | None = None,
@@ -117,11 +118,11 @@ class Operator:
 
     def mapped(self) -> Any:
         """``plain`` with the kernels for batches."""
-        made = jax.custom_batching.custom_vmap(self.plain)
+        made: Any = jax.custom_batching.custom_vmap(self.plain)
         made.def_vmap(self.map)
         return made
 
-    def map(self, items: int, there: Sequence[bool], *arrays: Any) -> tuple[Any, Any]:
+    def map(self, items: int, there: Sequence[bool], *arrays: object) -> tuple[object, object]:
         """Several items; which of the results have several."""
         several = tuple(name for name, many in zip(self.names, there, strict=True) if many)
         if one := self.batched.get((items, several)):
@@ -131,7 +132,7 @@ class Operator:
             made = jax.vmap(self.plain, in_axes=tuple(0 if many else None for many in there), axis_size=items)(*arrays)
         return made, jax.tree.map(lambda _: True, made)
 
-    def plain(self, *arrays: Any) -> Any:
+    def plain(self, *arrays: jax.Array) -> jax.Array | tuple[jax.Array, ...]:
         """The call of the kernel, on arrays that fit."""
         given = [
             a.astype(jnp.float32) if p["role"] == "scalar" and "passed_as" in p else a
@@ -143,11 +144,11 @@ class Operator:
 
     def differentiable(self) -> Any:
         """``plain`` with the kernels for gradients."""
-        made = jax.custom_vjp(self.once)
+        made: Any = jax.custom_vjp(self.once)
         made.defvjp(self.forward, self.gradients, symbolic_zeros=True)
         return made
 
-    def forward(self, *given: Any) -> Any:
+    def forward(self, *given: Any) -> tuple[object, object]:
         """The results, and what gradients take; refuses to lose the gradient of an input that has no kernel."""
         for p, a in zip(self.inputs, given, strict=True):
             if a.perturbed and p["name"] not in self.backward:
@@ -158,7 +159,7 @@ class Operator:
         results = self.once(*arrays)
         return results, (arrays, [a.perturbed for a in given], several(results))
 
-    def gradients(self, kept: Any, incoming: Any) -> Any:
+    def gradients(self, kept: Any, incoming: object) -> tuple[jax.Array | None, ...]:
         """Of every input, None where nobody asked."""
         arrays, asked, results = kept
         known = dict(zip(self.names, arrays, strict=True))
@@ -170,11 +171,11 @@ class Operator:
             for name, wanted in zip(self.names, asked, strict=True)
         )
 
-    def __call__(self, *arrays: Any, **named: Any) -> Any:
+    def __call__(self, *arrays: object, **named: object) -> Any:
         """Run on arrays in the order of ``inputs``; an array, or a tuple when there are several outputs."""
         return self.run(*self.taken(arrays, named))
 
-    def taken(self, arrays: Sequence[Any], named: dict[str, Any]) -> list[Any]:
+    def taken(self, arrays: Sequence[object], named: dict[str, object]) -> list[jax.Array]:
         """The arrays in order, refused where they do not fit."""
         wrong = [name for name in named if name not in self.names[len(arrays) :]]
         if wrong or len(arrays) + len(named) != len(self.names):
@@ -183,7 +184,7 @@ class Operator:
         every = [*arrays, *(named[name] for name in self.names[len(arrays) :])]
         return [self.fitting(p, a) for p, a in zip(self.inputs, every, strict=True)]
 
-    def fitting(self, p: dict[str, Any], a: Any) -> Any:
+    def fitting(self, p: dict[str, Any], a: object) -> jax.Array:
         """One argument; nothing is converted but numbers of Python."""
         kind, shape = dtype_of(p), tuple(p["shape"])
         if p["role"] == "scalar" and isinstance(a, bool | int | float):
@@ -203,13 +204,13 @@ class Operator:
         return a
 
 
-def holds(kind: Any, number: int) -> bool:
+def holds(kind: np.dtype, number: int) -> bool:
     """Whether a type has an integer."""
     low, high = (0, 1) if kind == np.bool_ else (np.iinfo(kind).min, np.iinfo(kind).max)
     return bool(low <= number <= high)
 
 
-def several(results: Any) -> tuple[Any, ...]:
+def several(results: object) -> tuple[jax.Array, ...]:
     """A tuple also of one."""
     return results if isinstance(results, tuple) else (results,)
 
@@ -245,7 +246,7 @@ def names(program: dict[str, Any]) -> list[str]:
     return [p["name"] for p in program["arguments"] if p["role"] in ("input", "scalar")]
 
 
-def handler(manifest: dict[str, Any], language: str) -> tuple[int, Any]:
+def handler(manifest: dict[str, Any], language: str) -> tuple[int, object]:
     """The address of what XLA calls for the program in a language, and what has to live as long as it."""
     if language == "c":
         library = ctypes.CDLL(str(sibling("build").library(manifest)))
@@ -257,19 +258,19 @@ def handler(manifest: dict[str, Any], language: str) -> tuple[int, Any]:
     return made.address, made
 
 
-def capsule(address: int) -> Any:
+def capsule(address: int) -> object:
     """A function as JAX takes it."""
     make = ctypes.pythonapi.PyCapsule_New
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     return make(address, None, None)
 
 
-def call(*arrays: Any, **named: Any) -> Any:
+def call(*arrays: object, **named: object) -> object:
     """The kernel on JAX's or NumPy's arrays, inside jax.jit, jax.vmap and, where there are kernels for it, jax.grad."""
     return operator()(*arrays, **named)
 
 
-def export_checks() -> list[Any]:
+def export_checks() -> list[object]:
     """What ``jax.export.export(…, disabled_checks=…)`` has to be told: that the kernel may be in what is exported.
 
     Where that is loaded, a copy of this folder has to be imported and ``operator()`` called before.
@@ -290,7 +291,7 @@ class Program:
         self.manifest = operator().manifest
         self.inputs, self.outputs = operator().inputs, operator().outputs
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arrays: object) -> Any:
         """An array, or a tuple when there are several outputs; narrow floats are their bits."""
         with wide(), jax.default_device(device()):
             given = [self.taken(p, a) for p, a in zip(self.inputs, arrays, strict=True)]
@@ -298,17 +299,17 @@ class Program:
             results = tuple(self.given(p, np.asarray(a)) for p, a in zip(self.outputs, made, strict=True))
         return results[0] if len(results) == 1 else results
 
-    def taken(self, p: dict[str, Any], a: Any) -> Any:
+    def taken(self, p: dict[str, Any], a: Any) -> jax.Array:
         kind = dtype_of(p)
         if p["role"] == "scalar":
             return jnp.asarray(a, kind)
         return jnp.asarray(a.view(kind) if a.dtype != kind else a)
 
-    def given(self, p: dict[str, Any], a: Any) -> Any:
+    def given(self, p: dict[str, object], a: np.ndarray) -> np.ndarray:
         return a.view(f"uint{8 * a.itemsize}") if p["dtype"] in ("bfloat16", "float8_e4m3", "float8_e5m2") else a
 
 
-def device() -> Any:
+def device() -> jax.Device:
     """Where the self-test runs: on JAX's first device where there is a program for it, else on the processor."""
     first = jax.devices()[0]
     there = ("CUDA" if first.platform == "gpu" else "cpu") in operator().platforms

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ TYPES = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 
 """dtype -> ONNX's TensorProto.DataType."""
 
 
-def sibling(name: str) -> Any:
+def sibling(name: str) -> ModuleType:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -46,7 +47,7 @@ def missing() -> str:
     return ""
 
 
-def register(options: Any) -> None:
+def register(options: onnxruntime.SessionOptions) -> None:
     """Add the operator to a session's options; the library is made first where this folder has none for this machine.
 
     Once for each options: ONNX Runtime refuses a domain that it knows already.
@@ -68,7 +69,7 @@ class Program:
         text = model(about["domain"], about["op"], self.inputs, self.outputs)
         self.session = onnxruntime.InferenceSession(text, options, providers=["CPUExecutionProvider"])
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arrays: object) -> Any:
         """Run on NumPy arrays and numbers in the order of ``inputs``; narrow floats are their bits."""
         if len(arrays) != len(self.inputs):
             names = ", ".join(p["name"] for p in self.inputs)
@@ -85,17 +86,17 @@ def outside(p: dict[str, Any]) -> str:
     return "float32" if narrow else p["dtype"]
 
 
-def fed(p: dict[str, Any], a: Any) -> Any:
+def fed(p: dict[str, Any], a: Any) -> np.ndarray:
     """An argument as ONNX Runtime takes it."""
     if p["role"] == "scalar":
         return np.asarray(common.scalar(p, a))
     kind = np.dtype(outside(p))
     if outside(p) == p["dtype"]:
         return np.ascontiguousarray(a if a.dtype == kind else a.view(kind)).reshape(a.shape)
-    return values(p["dtype"])[a]
+    return np.asarray(values(p["dtype"])[a])
 
 
-def bits(p: dict[str, Any], a: Any) -> Any:
+def bits(p: dict[str, Any], a: np.ndarray) -> np.ndarray:
     """A result, narrow floats as their bits."""
     if outside(p) == p["dtype"]:
         return np.asarray(a)
@@ -105,10 +106,10 @@ def bits(p: dict[str, Any], a: Any) -> Any:
     finite = finite[np.isfinite(finite)]
     found = np.searchsorted(finite, np.where(np.isfinite(a), np.abs(a), 0))
     found = np.where(np.isnan(a), 0x7F, np.where(np.isinf(a), 0x7C, found))
-    return (found + 0x80 * np.signbit(a)).astype(np.uint8)
+    return np.asarray(found + 0x80 * np.signbit(a), np.uint8)
 
 
-def values(dtype: str) -> Any:
+def values(dtype: str) -> np.ndarray:
     """The values of all patterns of bits, as float32."""
     mantissa, least, _ = common.NARROW[dtype]
     if dtype == "bfloat16":

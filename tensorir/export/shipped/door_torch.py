@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 HERE = Path(__file__).resolve().parent
 
 
-def sibling(name: str) -> Any:
+def sibling(name: str) -> ModuleType:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -53,7 +54,7 @@ class Program:
         self.outputs = [p for p in self.manifest["arguments"] if p["role"] == "output"]
         self.device = "cuda" if torch_body.languages(self.manifest) == ["cuda"] else "cpu"
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arrays: object) -> Any:
         given = [self.tensor(p, a) if p["role"] == "input" else a for p, a in zip(self.inputs, arrays, strict=True)]
         made = op(*given)
         results = [t.cpu() for t in (made if isinstance(made, tuple) else (made,))]
@@ -63,6 +64,6 @@ class Program:
         found = tuple(t.numpy() for t in results)
         return found[0] if len(found) == 1 else found
 
-    def tensor(self, p: Mapping[str, Any], array: Any) -> Any:
+    def tensor(self, p: Mapping[str, object], array: object) -> torch.Tensor:
         kind = torch_body.torch_kernel.Argument.of(p).kind
         return torch.from_numpy(np.array(array, order="C")).view(kind).to(self.device)

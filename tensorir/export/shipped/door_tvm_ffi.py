@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import tvm_ffi
 HERE = Path(__file__).resolve().parent
 
 
-def sibling(name: str) -> Any:
+def sibling(name: str) -> ModuleType:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -42,7 +43,7 @@ def missing() -> str:
     return str(sibling("loader" if manifest["language"] == "c" else "loader_c").missing())
 
 
-def load() -> Any:
+def load() -> tvm_ffi.Module:
     """The module of TVM-FFI."""
     return tvm_ffi.load_module(str(sibling("build").library()))
 
@@ -57,7 +58,7 @@ class Program:
         self.module = load()
         self.function = getattr(self.module, self.manifest["tvm_ffi"]["function"])
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arrays: object) -> Any:
         """An array, or a tuple when there are several outputs; narrow floats are their bits."""
         made = [np.empty(tuple(p["shape"]), common.dtype_of(p["dtype"])) for p in self.outputs]
         given = [

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ VERSION = (0, 1)
 """The first of the interface, which later ones are supersets of."""
 
 
-def sibling(name: str) -> Any:
+def sibling(name: str) -> ModuleType:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -38,7 +39,9 @@ def sibling(name: str) -> Any:
 common, pointers = sibling("common"), sibling("pointers")
 
 
-def structure(name: str, *fields: tuple[str, Any], head: Sequence[tuple[str, Any]] = HEAD) -> Any:
+def structure(
+    name: str, *fields: tuple[str, object], head: Sequence[tuple[str, object]] = HEAD
+) -> type[ctypes.Structure]:
     """A struct of the interface: its size and its extensions come first."""
     return type(name, (ctypes.Structure,), {"_fields_": [*head, *fields]})
 
@@ -108,7 +111,7 @@ class Handler:
             return made
         return None
 
-    def compute(self, frame: Any) -> None:
+    def compute(self, frame: ctypes.Structure) -> None:
         """Run the program for each item of the leading dimensions."""
         buffers = [lst.items[n].contents for lst in (frame.args, frame.rets) for n in range(lst.count)]
         if (frame.args.count, frame.rets.count) != (self.given, len(self.arguments) - self.given):
@@ -138,7 +141,7 @@ class Handler:
             raise TypeError(message)
         return mine
 
-    def stream_of(self, frame: Any) -> int:
+    def stream_of(self, frame: ctypes.Structure) -> int:
         """The stream of the call."""
         asked = Stream(ctypes.sizeof(Stream), None, frame.context, None)
         if error := frame.api.contents.stream_get(ctypes.byref(asked)):
@@ -231,17 +234,17 @@ def passed(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return given + [p for p in arguments if p["role"] == "output"]
 
 
-def elements(p: Mapping[str, Any], data: Any) -> Any:
+def elements(p: Mapping[str, object], data: np.ndarray) -> np.ndarray:
     """Bytes as elements of an argument."""
     return data.view(np.float32 if "passed_as" in p else common.dtype_of(p["dtype"]))
 
 
-def limit_of(about: Mapping[str, Any], p: Mapping[str, Any]) -> int:
+def limit_of(about: Mapping[str, Any], p: Mapping[str, object]) -> int:
     """Below which an argument's elements have to be, since they are indices; 0 where they are none."""
     return min((g["limit"] for g in about["gathers"] if g["param"] == p["name"]), default=0)
 
 
-def check_indices(p: Mapping[str, Any], values: Any, limit: int) -> None:
+def check_indices(p: Mapping[str, object], values: np.ndarray, limit: int) -> None:
     """ValueError where an index is out of range."""
     if values.size and not (values.min() >= 0 and values.max() < limit):
         raise ValueError(f"{p['name']}: an index is not in 0 ... {limit - 1}")

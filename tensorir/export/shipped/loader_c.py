@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 
 
-def sibling(name: str) -> Any:
+def sibling(name: str) -> ModuleType:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -96,7 +97,7 @@ class Program(Base):  # type: ignore[misc]
             self.places = (ctypes.c_void_p * len(self.constants)).in_dll(loaded, f"{name}_constants")
         self.shipped = list(self.places)
 
-    def prepack(self, **arrays: Any) -> Program:
+    def prepack(self, **arrays: object) -> Program:
         """This program with other constants."""
         made: Program = super().prepack(**arrays)
         return made
@@ -104,7 +105,7 @@ class Program(Base):  # type: ignore[misc]
     def _run_early(self) -> None:
         """The function runs every kernel."""
 
-    def run(self, memories: dict[str, Any]) -> None:
+    def run(self, memories: dict[str, object]) -> None:
         """Call the function on arrays of bytes, and numbers, by argument name. Threads are serialized."""
         given = [np.ascontiguousarray(memories[p["name"]]) for p in (*self.inputs, *self.outputs)]
         pointers = (ctypes.c_void_p * len(given))(*(a.ctypes.data for a in given))
@@ -116,23 +117,23 @@ class Program(Base):  # type: ignore[misc]
             said = why(self.loaded, self.name) if "host" in self.manifest else "see the header"
             raise RuntimeError(f"the kernel returned the error code {code}: {said}")
 
-    def buffer(self, nbytes: int) -> Any:
+    def buffer(self, nbytes: int) -> np.ndarray:
         """New memory, aligned as a cache line is."""
         raw = np.empty(nbytes + 64, np.uint8)
         start = -raw.ctypes.data % 64
         return raw[start : start + nbytes]
 
-    def filled(self, data: Any) -> Any:
+    def filled(self, data: np.ndarray) -> np.ndarray:
         """New memory with these bytes."""
         content = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         made = self.buffer(content.size)
         made[:] = content
         return made
 
-    def inside(self, memory: Any, offset: int, nbytes: int) -> Any:
+    def inside(self, memory: np.ndarray, offset: int, nbytes: int) -> np.ndarray:
         """A part of memory."""
         return memory[offset : offset + nbytes]
 
-    def read(self, memory: Any, array: Any) -> None:
+    def read(self, memory: np.ndarray, array: np.ndarray) -> None:
         """Copy memory into a NumPy array."""
         array.reshape(-1).view(np.uint8)[:] = memory[: array.nbytes]

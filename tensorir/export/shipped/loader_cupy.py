@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import cupy
@@ -22,7 +23,7 @@ UNASKED = 48 << 10
 """Bytes of block memory that any kernel may have; for more it has to ask."""
 
 
-def sibling(name: str) -> Any:
+def sibling(name: str) -> ModuleType:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -70,12 +71,12 @@ class Program(Base):  # type: ignore[misc]
         self.encoded: Any = sibling("tensor_maps").encoded if any(k["maps"] for k, _ in self.kernels) else None
         self._begin()
 
-    def run(self, memories: dict[str, Any]) -> None:
+    def run(self, memories: dict[str, object]) -> None:
         """Launch all kernels on arrays (and NumPy scalars) by argument name, and wait. Calls are serialized."""
         self.enqueue(memories)
         cupy.cuda.get_current_stream().synchronize()
 
-    def enqueue(self, memories: dict[str, Any]) -> None:
+    def enqueue(self, memories: dict[str, object]) -> None:
         """Launch all kernels on the current stream; what is on several at a time needs a workspace for each."""
         values = {**self.fixed, **memories}
         with self.lock:  # calls share the workspace
@@ -91,42 +92,42 @@ class Program(Base):  # type: ignore[misc]
             self.maps[place] = address, self.encoded(address, **m)
         return self.maps[place][1]
 
-    def buffer(self, nbytes: int) -> Any:
+    def buffer(self, nbytes: int) -> cupy.ndarray:
         """New device memory."""
         return cupy.empty(max(nbytes, 16), cupy.uint8)
 
-    def filled(self, data: Any) -> Any:
+    def filled(self, data: np.ndarray) -> cupy.ndarray:
         """New device memory with these bytes."""
         made = self.buffer(data.nbytes)
         made[: data.nbytes] = cupy.asarray(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
         return made
 
-    def inside(self, memory: Any, offset: int, nbytes: int) -> Any:
+    def inside(self, memory: cupy.ndarray, offset: int, nbytes: int) -> cupy.ndarray:
         """A part of device memory."""
         return memory[offset : offset + nbytes]
 
-    def read(self, memory: Any, array: Any) -> None:
+    def read(self, memory: cupy.ndarray, array: np.ndarray) -> None:
         """Copy device memory into a NumPy array."""
         array.reshape(-1).view(np.uint8)[:] = memory[: array.nbytes].get()
 
-    def memory(self, a: Any) -> Any:
+    def memory(self, a: cupy.ndarray) -> cupy.ndarray:
         """A CuPy array is its memory."""
         return a
 
-    def values(self, a: Any) -> Any:
+    def values(self, a: cupy.ndarray) -> cupy.ndarray:
         """As it is: it is searched on the device."""
         return a
 
-    def place(self, a: Any) -> int:
+    def place(self, a: cupy.ndarray) -> int:
         """Its address."""
         return int(a.data.ptr)
 
-    def shared(self, a: Any, b: Any) -> bool:
+    def shared(self, a: cupy.ndarray, b: cupy.ndarray) -> bool:
         """Whether two of them have bytes in common."""
         start, begin = int(a.data.ptr), int(b.data.ptr)
         return max(start, begin) < int(min(start + a.nbytes, begin + b.nbytes))
 
-    def new(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def new(self, shape: tuple[int, ...], dtype: object) -> cupy.ndarray:
         """A new CuPy array."""
         return cupy.empty(shape, dtype)
 

@@ -15,6 +15,7 @@ import os
 from itertools import pairwise
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 CPUINFO = Path("/proc/cpuinfo")
 
 
-def sibling(name: str) -> Any:
+def sibling(name: str) -> ModuleType:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -49,7 +50,7 @@ def missing() -> str:
         return f"there is no OpenCL device: {error}"
 
 
-def choose_device(kind: str) -> Any:
+def choose_device(kind: str) -> cl.Device:
     """A device of the wanted kind, simulators last; the environment variable PYOPENCL_CTX decides where it is set."""
     if os.environ.get("PYOPENCL_CTX"):
         return cl.create_some_context(interactive=False).devices[0]
@@ -68,7 +69,7 @@ def flags_here() -> set[str]:
     return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 
 
-def extra_options(device: Any) -> list[str]:
+def extra_options(device: cl.Device) -> list[str]:
     """PoCL's compiler may be older than the processor: say where it has AVX-512."""
     if not device.type & cl.device_type.CPU or "portable computing" not in device.platform.name.lower():
         return []
@@ -101,7 +102,7 @@ class Program(Base):  # type: ignore[misc]
 
     array = cl_array.Array
 
-    def __init__(self, queue: Any = None, manifest: dict[str, Any] | None = None) -> None:
+    def __init__(self, queue: Any = None, manifest: dict[str, object] | None = None) -> None:
         super().__init__(common.program_in("opencl", manifest))
         if queue is None:
             queue = cl.CommandQueue(cl.Context([choose_device(self.manifest["kind"])]))
@@ -115,7 +116,7 @@ class Program(Base):  # type: ignore[misc]
         self.kernels = [(k, cl.Kernel(program, k["name"])) for k in self.manifest["kernels"] if prod(k["grid"])]
         self._begin()
 
-    def run(self, memories: dict[str, Any]) -> None:
+    def run(self, memories: dict[str, object]) -> None:
         """Launch all kernels on buffers (and NumPy scalars) by argument name, and wait. Calls are serialized."""
         self.check_process()
         values, before = {**self.fixed, **memories}, list[Any]()
@@ -131,11 +132,11 @@ class Program(Base):  # type: ignore[misc]
         if os.getpid() != self.process:
             raise RuntimeError("this program was made before the process forked; make one in the child")
 
-    def buffer(self, nbytes: int) -> Any:
+    def buffer(self, nbytes: int) -> cl.Buffer:
         """New device memory."""
         return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(nbytes, 16))
 
-    def filled(self, data: Any) -> Any:
+    def filled(self, data: np.ndarray) -> cl.Buffer:
         """New device memory with these bytes."""
         self.check_process()
         made = self.buffer(data.nbytes)
@@ -143,33 +144,34 @@ class Program(Base):  # type: ignore[misc]
             cl.enqueue_copy(self.queue, made, np.ascontiguousarray(data))
         return made
 
-    def inside(self, memory: Any, offset: int, nbytes: int) -> Any:
+    def inside(self, memory: cl.Buffer, offset: int, nbytes: int) -> cl.Buffer:
         """A part of device memory."""
         return memory.get_sub_region(offset, max(nbytes, 1))
 
-    def read(self, memory: Any, array: Any) -> None:
+    def read(self, memory: cl.Buffer, array: np.ndarray) -> None:
         """Copy device memory into a NumPy array."""
         if array.nbytes:
             cl.enqueue_copy(self.queue, array, memory)
 
-    def memory(self, a: Any) -> Any:
+    def memory(self, a: cl_array.Array) -> object:
         """The memory of a pyopencl array."""
-        return a.base_data if a.offset == 0 else a.base_data.get_sub_region(a.offset, max(a.nbytes, 1))
+        base: Any = a.base_data
+        return base if a.offset == 0 else base.get_sub_region(a.offset, max(a.nbytes, 1))
 
-    def place(self, a: Any) -> int:
+    def place(self, a: cl_array.Array) -> int:
         """Where it starts in its memory."""
         return int(a.offset)
 
-    def shared(self, a: Any, b: Any) -> bool:
+    def shared(self, a: cl_array.Array, b: cl_array.Array) -> bool:
         """Whether two of them have bytes in common."""
         (base, start), (memory, begin) = whole(a), whole(b)
         return bool(base == memory and max(start, begin) < min(start + a.nbytes, begin + b.nbytes))
 
-    def new(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def new(self, shape: tuple[int, ...], dtype: np.dtype) -> cl_array.Array:
         """A new array on the program's queue."""
         return cl_array.empty(self.queue, shape, dtype)
 
-    def ready(self, arrays: list[Any]) -> None:
+    def ready(self, arrays: list[cl_array.Array]) -> None:
         """Refuse arrays of another context, and wait for what is still to be written to them."""
         for a in arrays:
             if a.context != self.context:
@@ -179,8 +181,9 @@ class Program(Base):  # type: ignore[misc]
                 event.wait()
 
 
-def whole(a: Any) -> tuple[Any, int]:
+def whole(a: cl_array.Array) -> tuple[object, int]:
     """The memory that holds a pyopencl array, of which its buffer may be a part; where it starts there."""
-    memory, start = a.base_data, a.offset
+    memory: Any = a.base_data
+    start = a.offset
     parent = None if memory is None else memory.associated_memobject
     return (memory, start) if parent is None else (parent, start + memory.offset)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 
 
-def sibling(name: str) -> Any:
+def sibling(name: str) -> ModuleType:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -29,12 +30,12 @@ def sibling(name: str) -> Any:
 common = sibling("common")
 
 
-def loader_of(manifest: Mapping[str, Any], language: str) -> Any:
+def loader_of(manifest: Mapping[str, object], language: str) -> ModuleType:
     """The folder's loader of a language."""
     return sibling("loader" if manifest["language"] == language else f"loader_{language}")
 
 
-def at_address(address: int, nbytes: int) -> Any:
+def at_address(address: int, nbytes: int) -> np.ndarray:
     """The bytes of the host at an address, which somebody else keeps alive."""
     memory: Any = (ctypes.c_uint8 * nbytes).from_address(address) if nbytes else b""
     return np.frombuffer(memory, np.uint8)
@@ -59,7 +60,7 @@ class Loaded:
         with self.lock:
             return self.make()
 
-    def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: Any = None) -> None:
+    def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: object = None) -> None:
         program, memories, results = self.program(), {}, []
         for p, given in zip((*program.inputs, *program.outputs), buffers, strict=True):
             if p["role"] == "scalar":
@@ -79,7 +80,7 @@ class Loaded:
 class Enqueued(Loaded):
     """A program of ``loader_cupy.py`` as a body: on a stream, with the caller's workspace. Not yet run on a GPU."""
 
-    def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: Any = None) -> None:
+    def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: object = None) -> None:
         import cupy
 
         program, memories = self.program(), {}
@@ -92,7 +93,7 @@ class Enqueued(Loaded):
         with cupy.cuda.ExternalStream(stream):
             program.enqueue(memories)
 
-    def array(self, cupy: Any, address: int, nbytes: int) -> Any:
+    def array(self, cupy: ModuleType, address: int, nbytes: int) -> object:
         """Memory of the GPU as the loader passes it."""
         memory = cupy.cuda.UnownedMemory(address, max(nbytes, 1), None)
         return cupy.ndarray((nbytes,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
@@ -109,6 +110,6 @@ def spaces(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [p for name, p in every.items() if name not in early]
 
 
-def room(p: Mapping[str, Any]) -> int:
+def room(p: Mapping[str, object]) -> int:
     """Bytes of a workspace with what keeps the next one aligned."""
     return -(-nbytes_of(p) // 256) * 256

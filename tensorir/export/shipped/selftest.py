@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class WrongError(Exception):
     """The program does not do what it should."""
 
 
-def load(name: str = "loader") -> Any:
+def load(name: str = "loader") -> ModuleType:
     """A module of this folder, found by path; nothing is written next to it."""
     sys.dont_write_bytecode = True
     spec = importlib.util.spec_from_file_location(f"exported_{name}", HERE / f"{name}.py")
@@ -38,7 +39,7 @@ def load(name: str = "loader") -> Any:
     return module
 
 
-def integers(count: int, low: int, high: int, seed: int) -> Any:
+def integers(count: int, low: int, high: int, seed: int) -> np.ndarray:
     """``count`` integers in ``low ... high``: a mixed counter, the same on every machine."""
     x = np.arange(1, count + 1, dtype=np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15) % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -47,17 +48,17 @@ def integers(count: int, low: int, high: int, seed: int) -> Any:
     return (x % np.uint64(high - low + 1)).astype(np.int64) + low
 
 
-def stored(values: Any, dtype: str) -> Any:
+def stored(values: np.ndarray, dtype: str) -> np.ndarray:
     """Integers in a dtype as its storage; bfloat16 is the upper half of float32, of 8 bits there are few enough."""
     if dtype.startswith("float8_"):
         every = as_double(np.arange(0x7C, dtype=np.uint8), dtype)
-        return (np.searchsorted(every, np.abs(values)) + 0x80 * (values < 0)).astype(np.uint8)
+        return np.asarray(np.searchsorted(every, np.abs(values)) + 0x80 * (values < 0), np.uint8)
     if dtype == "bfloat16":
         return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     return values.astype(dtype)
 
 
-def as_double(array: Any, dtype: str) -> Any:
+def as_double(array: np.ndarray, dtype: str) -> np.ndarray:
     """Values for comparison within a tolerance."""
     if dtype.startswith("float8_"):
         return of_8_bits(array, 3 if dtype == "float8_e4m3" else 2)
@@ -66,7 +67,7 @@ def as_double(array: Any, dtype: str) -> Any:
     return array.astype(np.float64)
 
 
-def of_8_bits(array: Any, mantissa: int) -> Any:
+def of_8_bits(array: np.ndarray, mantissa: int) -> np.ndarray:
     """The values of floats of 8 bits: e4m3, with 3 bits of mantissa and no infinities, or e5m2."""
     size, bias = array.astype(np.int64) & 0x7F, 7 if mantissa == 3 else 15
     exponent, rest = size >> mantissa, size & ((1 << mantissa) - 1)
@@ -77,10 +78,10 @@ def of_8_bits(array: Any, mantissa: int) -> Any:
         value[size == 0x7F] = np.nan
     else:
         value[size >= 0x7C] = np.where(rest[size >= 0x7C] > 0, np.nan, np.inf)
-    return np.where(array >= 0x80, -value, value)
+    return np.asarray(np.where(array >= 0x80, -value, value))
 
 
-def run_guarded(program: Any, inputs: dict[str, Any], poison: int) -> dict[str, Any]:
+def run_guarded(program: Any, inputs: dict[str, np.ndarray], poison: int) -> dict[str, np.ndarray]:
     """The outputs of a run between canaries; WrongError when one of them, or an input, was written."""
     memories: dict[str, Any] = {}
     wholes: dict[str, Any] = {}
@@ -189,7 +190,7 @@ def runnable(runner: str) -> tuple[Any, str]:
     return module, module.missing()
 
 
-def run_all(module: Any, manifest: dict[str, Any]) -> str:
+def run_all(module: ModuleType, manifest: dict[str, Any]) -> str:
     """Run every case of every program by one loader; what was tested."""
     if "programs" in manifest:
         programs = load("dispatch").Programs()
@@ -247,7 +248,7 @@ def run_cases(whole: Any) -> None:
             compare(manifest, case, p, got)
 
 
-def scalar(array: Any, p: dict[str, Any]) -> Any:
+def scalar(array: np.ndarray, p: dict[str, Any]) -> Any:
     """A scalar argument as the kernel takes it: floats of 8 and 16 bits as float32."""
     narrow = "float" in p["dtype"] and array.itemsize < 4
     return (as_double(array.reshape(1), p["dtype"]).astype(np.float32)[0]) if narrow else array[()]

@@ -6,12 +6,13 @@ import ctypes
 import importlib.util
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 
 
-def sibling(name: str) -> Any:
+def sibling(name: str) -> ModuleType:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -41,14 +42,14 @@ def packed_bytes(about: Mapping[str, Any], names: set[str]) -> int:
     return sum(-(-pointers.nbytes_of(p) // 64) * 64 for p in kept)
 
 
-def gradients() -> dict[str, list[Any]]:
+def gradients() -> dict[str, list[object]]:
     """By input, the kernels for its gradient: those of the folders in this one."""
     inside = common.read_manifest().get("backward", {})
     bodies = {of: sibling(f"{about['folder']}/torch_body") for of, about in inside.items()}
     return {of: list(body.kernels(body.common.read_manifest())) for of, body in bodies.items()}
 
 
-def kernels(manifest: Mapping[str, Any]) -> Iterator[Any]:
+def kernels(manifest: Mapping[str, Any]) -> Iterator[object]:
     """For the processor one, in C where it can be, and for the GPU one."""
     there, why = languages(manifest), ""
     if "c" in there:
@@ -74,7 +75,7 @@ def kernels(manifest: Mapping[str, Any]) -> Iterator[Any]:
         yield torch_kernel.Kernel({**about, "workspace_bytes": sum(map(room, spaces(about)))}, body, "cuda")
 
 
-def doors(manifest: Mapping[str, Any]) -> Any:
+def doors(manifest: Mapping[str, Any]) -> object:
     """By which kernels in C are called without Python; None where PyTorch, or the library, has none."""
     if "c" not in languages(manifest):
         return None

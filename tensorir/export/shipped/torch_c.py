@@ -63,8 +63,8 @@ class CBody:
 
     @classmethod
     def of(
-        cls, library: Any, name: str, about: Mapping[str, Any], packed: int, errors: Mapping[int, str] | None = None,
-        kept: object = None,
+        cls, library: ctypes.CDLL, name: str, about: Mapping[str, object], packed: int,
+        errors: Mapping[int, str] | None = None, kept: object = None,
     ) -> CBody:  # fmt: skip
         """Of the function ``name`` of a library.
 
@@ -86,7 +86,7 @@ class CBody:
         if code:
             self.failed(code)
 
-    def packing(self, buffers: Sequence[Any]) -> Any:
+    def packing(self, buffers: Sequence[object]) -> Any:
         """What the kernels that run once leave, for ``packed``; buffers: those of the inputs."""
         room = torch.empty(self.nbytes, dtype=torch.uint8)
         places = self.places([*buffers, *[None] * (self.pointers._length_ - len(buffers))])
@@ -103,7 +103,7 @@ class CBody:
             found = self.calls[threads] = made, ctypes.addressof(made)
         return int(found[1])
 
-    def places(self, buffers: Sequence[Any]) -> tuple[Any, Any]:
+    def places(self, buffers: Sequence[object]) -> tuple[ctypes.Array[ctypes.c_void_p], object]:
         """``buffers`` in C, and what it points to apart from memory of tensors."""
         if not self.scalars:
             return self.pointers(*buffers), None
@@ -119,7 +119,7 @@ class CBody:
         raise RuntimeError(f"{self.name}: {said}")
 
 
-def number(dtype: str, value: Any) -> Any:
+def number(dtype: str, value: object) -> Any:
     """A number in memory, as kernels take it."""
     if dtype in NUMBERS:
         return NUMBERS[dtype](value)
@@ -213,7 +213,7 @@ class Doors:
             raise RuntimeError(f"{name}: PyTorch does not take its kernel")
         return slot, library
 
-    def close(self, slot: int, library: Any) -> None:
+    def close(self, slot: int, library: ctypes.CDLL) -> None:
         """Take it back."""
         self.library.tir_door_close(library)
         self.free.append(slot)

@@ -40,7 +40,7 @@ def autograd_kernel(operator: Any) -> Callable[..., Any]:
     return autograd
 
 
-def check_gradients(operator: Any, given: Sequence[Any]) -> None:
+def check_gradients(operator: Any, given: Sequence[object]) -> None:
     """Refuse an input that requires a gradient which nothing computes: it would be lost."""
     check_tangents(operator, given)
     for n in () if operator.of else operator.tensors:  # a gradient's own is refused when it is asked for
@@ -54,7 +54,7 @@ def check_gradients(operator: Any, given: Sequence[Any]) -> None:
         raise operator.refuse("launch.gradient", message, RuntimeError)
 
 
-def check_tangents(operator: Any, given: Sequence[Any]) -> None:
+def check_tangents(operator: Any, given: Sequence[object]) -> None:
     """Refuse a tensor with a tangent: gradients are computed backward only."""
     if forward_ad._current_level < 0 or not operator.differentiable:
         return
@@ -96,7 +96,7 @@ def recording(operator: Any) -> Callable[..., Any]:
     return recorded
 
 
-def save(operator: Any, ctx: Any, given: Sequence[Any], made: Sequence[Any]) -> None:
+def save(operator: Any, ctx: Any, given: Sequence[object], made: Sequence[Any]) -> None:
     """Keep what the gradients that are needed take."""
     if operator.of:
         return
@@ -111,7 +111,7 @@ def save(operator: Any, ctx: Any, given: Sequence[Any], made: Sequence[Any]) -> 
     ctx.mark_non_differentiable(*(t for t in made if not t.is_floating_point()))
 
 
-def differentiate(operator: Any, ctx: Any, incoming: Sequence[Any]) -> list[Any]:
+def differentiate(operator: Any, ctx: Any, incoming: Sequence[object]) -> list[torch.Tensor | None]:
     """The gradient of each input that needs one; by operators, which refuse to be differentiated again."""
     if operator.of:
         message = f"{operator.of}: no second derivative (that of {operator.name} was asked for)"
@@ -128,7 +128,7 @@ def differentiate(operator: Any, ctx: Any, incoming: Sequence[Any]) -> list[Any]
     return made
 
 
-def batched(operator: Any, info: Any, dims: Sequence[int | None], *given: Any) -> Any:
+def batched(operator: Any, info: Any, dims: Sequence[int | None], *given: Any) -> tuple[object, object]:
     """The rule of ``torch.vmap``: the kernel for each item, one after the other; results, and where items are."""
     if not info.batch_size:
         raise operator.refuse("launch.shape", f"{operator.name}: torch.vmap over no items")

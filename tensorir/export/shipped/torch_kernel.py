@@ -34,7 +34,9 @@ class Body(Protocol):
     It returns when the outputs are there, on a GPU when what makes them is enqueued on the stream.
     """
 
-    def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: Any = None) -> object: ...
+    def __call__(
+        self, buffers: Sequence[object], stream: int = 0, workspace: int = 0, packed: object = None
+    ) -> object: ...
 
 
 class Argument(NamedTuple):
@@ -93,7 +95,7 @@ class Kernel:
         self.packs = None if pack is None else Packs(held, self.taken, pack)
         self.empty = all(prod(a.shape) == 0 for a in self.results)
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *given: object) -> Any:
         """Check, make contiguous, compute, and return new tensors."""
         try:
             tensors, buffers = self.taken(given)
@@ -113,7 +115,7 @@ class Kernel:
                 self.body(buffers, packed=self.packs.of(given))
         return made[0] if len(made) == 1 else tuple(made)
 
-    def taken(self, given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def taken(self, given: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor | None], list[object]]:
         """The tensors that the body works on, which stay alive as long as the list does, and their addresses."""
         tensors: list[Any] = []
         buffers: list[Any] = []
@@ -138,12 +140,12 @@ class Kernel:
                 self.check_number(a, given[n])
         return tensors, buffers
 
-    def is_here(self, value: Any) -> bool:
+    def is_here(self, value: torch.Tensor) -> bool:
         """Whether a tensor is on the device."""
         index = self.device.index
         return bool(value.device.type == self.device.type and index in (None, value.device.index))
 
-    def moved(self, value: Any) -> Any:
+    def moved(self, value: torch.Tensor) -> torch.Tensor:
         """A tensor at an address that kernels can use."""
         if value.numel() and not value.data_ptr():
             raise self.refuse("launch.type", "a tensor without memory (fake or meta) reached the kernel", TypeError)
@@ -159,14 +161,14 @@ class Kernel:
         """What is packed, as an argument."""
         return Argument("packed", "uint8", (nbytes,), "input", 64, torch.uint8)
 
-    def enqueue(self, buffers: Sequence[Any], where: Any) -> None:
+    def enqueue(self, buffers: Sequence[object], where: object) -> None:
         """On PyTorch's current stream, without waiting for it. Not yet run on a GPU."""
         stream = torch.cuda.current_stream(where).cuda_stream
         workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=where) if self.workspace_bytes else None
         with torch.cuda.device(where):
             self.body(buffers, stream, 0 if workspace is None else workspace.data_ptr())
 
-    def check_gather(self, position: int, indices: Any, limit: int, into: str) -> None:
+    def check_gather(self, position: int, indices: torch.Tensor, limit: int, into: str) -> None:
         """Refuse an index out of range; on a GPU by an assertion there, which waits for nothing."""
         if not indices.numel():
             return
@@ -183,7 +185,7 @@ class Kernel:
             )
             raise self.refuse("launch.index-range", message, IndexError)
 
-    def check_number(self, a: Argument, value: Any) -> None:
+    def check_number(self, a: Argument, value: object) -> None:
         """Refuse an integer that its type does not hold."""
         if a.kind.is_floating_point or a.dtype == "bool":
             return
@@ -191,7 +193,7 @@ class Kernel:
         if not limits.min <= value <= limits.max:
             raise self.refuse("launch.dtype", f"{a.name}: expected a {a.dtype}, got {value}", ValueError)
 
-    def refused(self, given: Sequence[Any]) -> None:
+    def refused(self, given: Sequence[object]) -> None:
         """Refuse what a call refuses."""
         found = self.misfit(given)
         if found is not None:
@@ -202,20 +204,20 @@ class Kernel:
         for position, limit, into in self.gathers:
             self.check_gather(position, given[position], limit, into)
 
-    def fits(self, given: Sequence[Any]) -> bool:
+    def fits(self, given: Sequence[object]) -> bool:
         """Whether types, shapes and the device are those of this kernel."""
         pairs = zip(self.given, given, strict=True)
         return all(a.role == "scalar" or self.fits_one(a, v) for a, v in pairs)
 
-    def fits_one(self, a: Argument, value: Any) -> bool:
+    def fits_one(self, a: Argument, value: torch.Tensor) -> bool:
         """Whether a tensor is what is expected, here or (``could_be_here``) nowhere."""
         return value.dtype is a.kind and tuple(value.shape) == a.shape and self.could_be_here(value)
 
-    def could_be_here(self, value: Any) -> bool:
+    def could_be_here(self, value: torch.Tensor) -> bool:
         """Whether a tensor is on the device, or without memory."""
         return value.device.type == "meta" or self.is_here(value)
 
-    def misfit(self, given: Sequence[Any]) -> Exception | None:
+    def misfit(self, given: Sequence[object]) -> Exception | None:
         """The error for the first argument that does not fit; all may be without memory, on the device "meta"."""
         meta = all(v.device.type == "meta" for v in given if isinstance(v, torch.Tensor))
         for a, value in zip(self.given, given, strict=True):
@@ -235,7 +237,7 @@ class Kernel:
                 return self.refuse("launch.device", message, ValueError)
         return None
 
-    def traced(self, given: Sequence[Any]) -> Any:
+    def traced(self, given: Sequence[object]) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """The results as a tracer needs them: types, shapes, strides and the device."""
         found = self.misfit(given)
         if found is not None:
@@ -245,7 +247,7 @@ class Kernel:
         return made[0] if len(made) == 1 else made
 
 
-def form(value: Any) -> str:
+def form(value: object) -> str:
     """What is no dense tensor, in words."""
     if not isinstance(value, torch.Tensor):
         return str(value)
@@ -260,7 +262,12 @@ class Packs:
     has to be followed by a new tensor, or by ``torch.autograd.graph.increment_version``.
     """
 
-    def __init__(self, held: Sequence[int], taken: Callable[[Sequence[Any]], Any], pack: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        held: Sequence[int],
+        taken: Callable[[Sequence[torch.Tensor]], tuple[list[torch.Tensor | None], list[object]]],
+        pack: Callable[[Sequence[object]], object],
+    ) -> None:
         self.held, self.taken, self.pack = tuple(held), taken, pack
         self.kept: dict[Any, tuple[Any, Any, Any]] = {}
         self.one = self.held[0] if len(self.held) == 1 else None
@@ -268,7 +275,7 @@ class Packs:
             _hooks.append(register_optimizer_step_post_hook(torch._disable_dynamo(forget)))
         _packs.add(self)
 
-    def of(self, given: Sequence[Any]) -> Any:
+    def of(self, given: Sequence[torch.Tensor]) -> object:
         """What to run with; None for what cannot be kept: tensors of inference mode have no version."""
         key: Any
         state: Any
@@ -288,7 +295,9 @@ class Packs:
             found = self.made(given, key, state)
         return found[2]
 
-    def made(self, given: Sequence[Any], key: Any, state: Any) -> tuple[Any, Any, Any]:
+    def made(
+        self, given: Sequence[torch.Tensor], key: object, state: object
+    ) -> tuple[object, list[StorageWeakRef], object]:
         """Pack, and forget what was packed of tensors that are gone."""
         tensors, buffers = self.taken(given)
         packed = self.pack(buffers)
@@ -305,7 +314,7 @@ _packs: WeakSet[Packs] = WeakSet()
 _hooks: list[Any] = []
 
 
-def forget(optimizer: Any, *_: Any) -> None:
+def forget(optimizer: torch.optim.Optimizer, *_: object) -> None:
     """Pack again what an optimizer has written to."""
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.layout is torch.strided]
     written = {p.untyped_storage()._cdata for p in parameters}

@@ -14,12 +14,13 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NoReturn
 
 import torch
 
 
-def sibling(name: str) -> Any:
+def sibling(name: str) -> ModuleType:
     """A module of this folder, found by path."""
     spec = importlib.util.spec_from_file_location(name, Path(__file__).resolve().with_name(f"{name}.py"))
     if spec is None or spec.loader is None:
@@ -84,7 +85,7 @@ class Operator:
         given = ", ".join(a.written for a in first.given) + more
         return f"{self.name.partition('::')[2]}{suffix}({given}) -> {made}"
 
-    def choose(self, given: Sequence[Any]) -> Kernel:
+    def choose(self, given: Sequence[object]) -> Kernel:
         """The kernel for these arguments."""
         if self.only is not None:
             return self.only
@@ -93,7 +94,7 @@ class Operator:
             raise self.unknown(given)
         return found
 
-    def unknown(self, given: Sequence[Any]) -> Exception:
+    def unknown(self, given: Sequence[torch.Tensor]) -> Exception:
         """The error where no kernel takes these shapes, or these types."""
         pairs = [list(zip(k.given, given, strict=True)) for k in self.kernels]
         if len({k.device for k in self.kernels}) == len(self.kernels):  # one for each device
@@ -117,11 +118,11 @@ class Operator:
         made: Exception = self.kernels[0].refuse(code, message, kind)
         return made
 
-    def run(self, *given: Any) -> Any:
+    def run(self, *given: object) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """The kernel of the dispatcher."""
         return (self.only or self.choose(given))(*given)
 
-    def run_packed(self, *given: Any) -> Any:
+    def run_packed(self, *given: object) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """The dispatcher's kernel where weights are packed once: by the door of the operator that takes them packed."""
         try:
             packed = self.packs.of(given)
@@ -129,15 +130,15 @@ class Operator:
             raise self.choose(given).misfit(given) or TypeError("no tensors") from None
         return self.run(*given) if packed is None else self.on_packed(ON_CPU, *given, packed)
 
-    def refuse_gradient(self, _: Any, *given: Any) -> Any:
+    def refuse_gradient(self, _: object, *given: object) -> NoReturn:
         """The operator on packed weights is no one else's."""
         raise RuntimeError(f"torch.ops.{self.name.replace('::', '.')} packs the weights that it is given")
 
-    def trace(self, *given: Any) -> Any:
+    def trace(self, *given: object) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """The fake kernel."""
         return self.choose(given).traced(given)
 
-    def into_graph(self, mode: Any, op: Any, _: Any, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def into_graph(self, mode: Any, op: Any, _: object, given: Sequence[object], named: Mapping[str, Any]) -> Any:
         """Record a call in a graph that is traced: of what stands for the operator there."""
         with mode:
             return (op if self.traced is None else self.traced.op)(*given, **named)
@@ -196,7 +197,7 @@ def register(
     name: str,
     kernels: Sequence[Kernel],
     backward: Mapping[str, Sequence[Kernel]] | None = None,
-    doors: Any = None,
+    doors: object = None,
 ) -> Any:
     """Register an operator and return it, ``torch.ops.namespace.name``.
 

@@ -17,7 +17,7 @@ KEYS = {"unroll": "a power of two: the factor by which the device compiler shall
 
 
 @primitive("Loops")
-def annotate(self: S, axis: Name, key: str, value: Any) -> S:
+def annotate(self: S, axis: Name, key: str, value: object) -> S:
     """Give the device compiler a hint about a loop; meaning and legality do not change.
 
     "unroll": a power of two, the factor by which it shall unroll the loop

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.habits import meant
@@ -20,7 +19,7 @@ from tensorir.schedule.rewrite import Rewrite, with_body
 SCOPES = {s.value: s for s in (Scope.GLOBAL, Scope.SHARED, Scope.WARP, Scope.REGISTER, Scope.AUTO)}
 
 
-def need_map(layout: Any) -> str | None:
+def need_map(layout: object) -> str | None:
     """``layout`` where it is an index map as text, or None."""
     return None if layout is None else need_text("layout", layout, ScheduleError)
 

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.needs import need_int, need_list, need_names, need_text, shown
@@ -36,7 +35,7 @@ from tensorir.schedule.analysis import (  # fmt: skip
     need_serial,
     unique,
 )
-from tensorir.schedule.history import AxisRef, Name, S, Scheduled, full_name
+from tensorir.schedule.history import AxisRef, H, Name, S, Scheduled, full_name
 from tensorir.schedule.marks import fused_marks, split_marks
 from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, nest, swap
@@ -50,7 +49,7 @@ _MOST = 2**31 - 1
 
 
 @primitive("Loops")
-def split(self: Scheduled[Any], axis: Name, factors: Sequence[int | None], tail: str = "guard",
+def split(self: Scheduled[H], axis: Name, factors: Sequence[int | None], tail: str = "guard",
           names: Sequence[str] | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
     """Replace a loop by a nest of ``len(factors)`` loops; returns them, outermost first. One factor may be None
     (inferred).
@@ -147,7 +146,7 @@ def partition(self: S, axis: Name, at: Sequence[int]) -> S:
     return self
 
 
-def _partition(program: Program, loop: Loop, at: Sequence[int]) -> Rewrite:
+def _partition(program: Program, loop: Loop, at: Sequence[object]) -> Rewrite:
     need_serial(loop, "partition")
     extent = constant_extent(loop, "partition.symbolic-extent")
     points = [need_int("at", p, high=_MOST) for p in at]
@@ -238,7 +237,7 @@ class Guard(Rewriter):
 
 
 @primitive("Loops")
-def fuse(self: Scheduled[Any], *axes: Name, name: str | None = None) -> AxisRef:
+def fuse(self: Scheduled[H], *axes: Name, name: str | None = None) -> AxisRef:
     """Make one loop of perfectly nested ones, outermost first; returns it. Without a ``name`` it has those of all."""
     loops = [self._loop(a) for a in axes]
     label = None if name is None or not loops else full_name(loops[0], need_text("name", name, ScheduleError))
@@ -282,8 +281,7 @@ def _fuse(program: Program, *loops: Loop, name: str | None = None) -> Rewrite:
         part = binary("//", var, rest)
         values[x.var] = part if n == 0 else binary("%", part, extent)
     body = substitute(loops[-1].body, values)
-    parts, hint = fused_marks(loops)
-    fused = Loop(var, as_expr(math.prod(extents)), body, parts=parts, hint=hint)
+    fused = fused_marks(loops, Loop(var, as_expr(math.prod(extents)), body))
     gone = {x.var.name: f"it was fused into {label}" for x in loops}
     return Rewrite(swap(program, loops[0], fused), (label,), gone)
 
@@ -297,7 +295,7 @@ def reorder(self: S, *axes: Name) -> S:
 
 
 @primitive("Loops", step=False)
-def tile(self: Scheduled[Any], *axes: Name, factors: Sequence[int]) -> tuple[AxisRef, ...]:
+def tile(self: Scheduled[H], *axes: Name, factors: Sequence[int]) -> tuple[AxisRef, ...]:
     """Split each axis by its factor and move the inner parts inside: returns outer axes, then inner ones."""
     loops, history = [self._loop(a) for a in axes], self._history
     if len(need_list("factors", factors, "ints", ScheduleError)) != len(loops):

@@ -155,18 +155,10 @@ def _tiles_are_own(program: Program, around: Loop, turns: int) -> None:
 
 @mark("pipeline")
 def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
-    """Why a primitive that was called after pipeline may not do what it did: the loop gone, or its copies."""
-    marked = [x for x in find(before.body, Loop) if x.depth > 1]
+    """Why a primitive that was called after pipeline may not do what it did: the loop has no copies to make ahead."""
     left = {x.var.name: x for x in find(after.body, Loop) if x.depth > 1}
-    for loop in marked:
-        now = left.get(loop.var.name)
-        if now is None or now.kind is not Kind.SERIAL or now.parts or now.cases:
-            return Problem(
-                "pipeline.lost",
-                f"{primitive} changes {loop.var.name}, whose copies run ahead",
-                at=caret(loop),
-                hint=f"{primitive} before pipeline",
-            )
+    for loop in find(before.body, Loop, lambda x: x.depth > 1):
+        now = left[loop.var.name]
         if not _has_copies(after, now, tiles=bool(now.roles), through=not now.later):
             return Problem(
                 "pipeline.lost",

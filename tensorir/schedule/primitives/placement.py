@@ -9,6 +9,7 @@ from tensorir.arith.affine import Arith, Linear
 from tensorir.arith.box import Side, side_of
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int, binary
+from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Buffer, Expr, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
 from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, writes
 from tensorir.schedule.analysis import (  # fmt: skip
@@ -39,6 +40,7 @@ from tensorir.schedule.rewrite import (
     shared_out,
     swap,
     tails_of,
+    where_gathered,
     with_body,
     written_index,
 )  # fmt: skip
@@ -103,6 +105,8 @@ def _boxed(index: Index, stage: Stage, top: Stmt, loop: Loop, made: list[Buffer]
     scope = made[0].scope
     accesses = [a for b in made for a in accesses_to(loop, b)]
     sides = footprint(index, accesses, loop, scope, int_shape(made[0]))
+    where = where_gathered([s for s, _ in accesses], sides)
+    _need_place(stage, loop, sides, context(index, loop, inside=True).child(assume=where))
     # written_index gives, per buffer dimension, the axis that walks it: boxes are wanted per axis
     per_axis = dict(zip(written_index(stage), sides, strict=True))
     boxes = [
@@ -111,10 +115,24 @@ def _boxed(index: Index, stage: Stage, top: Stmt, loop: Loop, made: list[Buffer]
     nest_ = box_nest(stage, boxes, [f"{stage.name}.{label}" for label in axis_labels(stage)])
     inner = find(nest_, Stage)[0]
     at = {it.var: bind for it, bind in zip(inner.iters, inner.binds, strict=True)}
-    guards = [substitute(g, at) for g in tails_of(index, stage, top) or ()]
+    guards = [*where, *(substitute(g, at) for g in tails_of(index, stage, top) or ())]
     if any(stages_writing(index.root_of(stage), b) for b in reads(stage.body) if b not in made):
         guards += _within(index, stage, top, loop, boxes, inner)
     return _Guarded(stage.name, tuple(guards))(nest_)  # type: ignore[no-any-return]
+
+
+def _need_place(stage: Stage, loop: Loop, sides: list[Side], known: Arith) -> None:
+    """Refuse a box whose place is read at an index of its readers which these read under conditions only."""
+    for x in (x for side in sides for t in side.first.terms for x in find(t, Load)):
+        ends = [(binary("<=", 0, i), binary("<", i, n)) for i, n in zip(x.index, x.buffer.shape, strict=True)]
+        if not all(known.proves(c) for pair in ends for c in pair):
+            raise _refuse(
+                "compute-at.guard",
+                f"which part of {stage.name} an iteration of {loop.var.name} reads is said by {show(x)}, and not in "
+                "all iterations is there such an element",
+                stage,
+                hint="give a loop further out, or leave it where it is",
+            )
 
 
 def _within(index: Index, stage: Stage, top: Stmt, loop: Loop, boxes: list[Side], inner: Stage) -> list[Expr]:

@@ -20,7 +20,7 @@ from tensorir.schedule.trace import Step
 
 
 @primitive("Algorithms")
-def redeclare(self: S, algorithm: str, /, **parameters: Any) -> S:
+def redeclare(self: S, algorithm: str, /, **parameters: object) -> S:
     """Compute the outputs by another algorithm, ``s.redeclare("winograd", tile=4)``: one that ``tir.algorithm``
     registered, with parameters that JSON holds. ``s.outputs`` are then as it declares them, unscheduled;
     ``s.definition`` stays, and checks compare with it.

@@ -8,7 +8,6 @@ stage keeps its domain: what it computes is what was declared. TVM's reindex, tr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from tensorir.arith.affine import Arith, conjunction, same, weakest
 from tensorir.errors import Problem, ScheduleError
@@ -48,19 +47,19 @@ from tensorir.schedule.analysis import (
     stages_writing,
     unique,
 )
-from tensorir.schedule.history import AxisRef, Name, Scheduled
+from tensorir.schedule.history import AxisRef, H, Name, Scheduled
 from tensorir.schedule.primitives.loops import Guard
 from tensorir.schedule.primitives.reindex_view import HINT, Bijection, Component, View, components, parse_view
 from tensorir.schedule.primitives.reindex_writes import Domain, kept_under, unconverted, unfit
-from tensorir.schedule.primitives.reindex_zeros import at_zero
+from tensorir.schedule.primitives.reindex_zeros import made_up, zeroed
 from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, nest, place_at_root, swap
 
 
 @primitive("Loops", moves=True)
-def reindex(self: Scheduled[Any], stage: Name, view: str, pad: Mapping[str, int] | None = None,
+def reindex(self: Scheduled[H], stage: Name, view: str, pad: Mapping[str, int] | None = None,
             reads: Mapping[str, str] | None = None, name: str | None = None,
-            dtype: Any = None, writes: str | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
+            dtype: object = None, writes: str | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
     """Walk a stage by other axes of the same domain, "n, p, q, k | r, s, c -> i = (n, p, q), j = k, t = (r, s, c)",
     and pack what it reads under them, ``reads={"x": "i, t"}``; returns the new axes.
 
@@ -72,8 +71,9 @@ def reindex(self: Scheduled[Any], stage: Name, view: str, pad: Mapping[str, int]
            with parts of them: "jo = j/16, k, ji = j%16"
     name:  what to call that copy, where there is one;  dtype: the type of copies, where the stage converts all that it
            reads there to it
-    writes: new axes, or parts of them, by which the result is kept, which ``name`` and ``dtype`` are about then: the
-           new axes become the domain of the stage, its readers follow, and "<stage>.out" writes an output from there
+    writes: new axes, or parts of them, by which the result is kept ("" for its one element), which ``name`` and
+           ``dtype`` are about then: the new axes become the domain of the stage, its readers follow, and
+           "<stage>.out" writes an output from there
 
     Raises ScheduleError: ``reindex.not-bijective``, ``reindex.axes``, ``reindex.nest``, ``reindex.names``,
     ``reindex.pad``, ``reindex.pad-identity``, ``reindex.reads``, ``reindex.writes``, ``reindex.dtype``,
@@ -85,11 +85,11 @@ def reindex(self: Scheduled[Any], stage: Name, view: str, pad: Mapping[str, int]
     multiples = need_mapping("pad", {} if pad is None else pad, ScheduleError)
     padding = {k: need_int("pad", n, 1, error=ScheduleError) for k, n in multiples.items()}
     operands = need_mapping("reads", {} if reads is None else reads, ScheduleError)
-    packed = {k: need_text("reads", v, ScheduleError) for k, v in operands.items()}
+    packed = {k: need_text("reads", v, ScheduleError, empty=True) for k, v in operands.items()}
     buffers = {k: (history._buffer(k), v) for k, v in packed.items()}
     label = None if name is None else need_text("name", name, ScheduleError)
     kind = None if dtype is None else dtype_of(dtype).name
-    kept = None if writes is None else need_text("writes", writes, ScheduleError)
+    kept = None if writes is None else need_text("writes", writes, ScheduleError, empty=True)
     how = {"pad": padding or None, "reads": packed or None, "name": label, "dtype": kind, "writes": kept}
     out = history._apply("reindex", (found, view), how,
                          lambda p: _reindex(p, found, said, loops, padding, buffers, label, kind, kept))  # fmt: skip
@@ -359,20 +359,17 @@ class _Reindex:
         if not isinstance(stage.body, Update):
             return
         for cond, about in self.tails:
-            moved = set(find(cond, Var))
-            reads = [x for x in find(stage.body, Load) if any(uses(in_loops(i, stage), moved) for i in x.index)]
+            axes = set(find(cond, Var))
             reduces = all(it.axis is Axis.REDUCE for x in about for s, it in driven_by(x) if s is self.stage)
-            if reduces and reads and all(x.buffer in copies for x in reads):
-                self._need_identity(stage.body, {x.buffer for x in reads}, ", ".join(sorted(v.name for v in moved)))
-
-    def _need_identity(self, update: Update, zeros: set[Buffer], axis: str) -> None:
-        for value, identity in zip(update.values, update.combiner.identity, strict=True):
-            if at_zero(value, zeros) != identity.value:
-                said = show(_Zeros(zeros)(value))
-                raise self._refuse(
-                    "reindex.pad-identity", f"beyond the end of {axis} a term is {said} with the zeros of what is "
-                    f"packed, and only {show(identity)} leaves a {update.combiner.name} as it is",
-                    "without reads=: terms beyond the end are left out then")  # fmt: skip
+            for value, identity in zip(stage.body.values, stage.body.combiner.identity, strict=True):
+                term = in_loops(value, stage)
+                moved, zeros = {x.buffer for x in find(term, Load) if uses(x, axes)}, zeroed(term, axes, copies)
+                if reduces and moved and moved == zeros and not made_up(term, identity, axes, copies):
+                    raise self._refuse(
+                        "reindex.pad-identity", f"beyond the end of {', '.join(sorted(v.name for v in axes))} a term "
+                        f"is {show(_Zeros(zeros)(value))} with the zeros of what is packed, and only {show(identity)} "
+                        f"leaves a {stage.body.combiner.name} as it is",
+                        "without reads=: terms beyond the end are left out then")  # fmt: skip
 
     def _refuse(self, code: str, message: str, hint: str = "") -> ScheduleError:
         return ScheduleError(Problem(code, message, at=caret(self.stage), hint=hint))

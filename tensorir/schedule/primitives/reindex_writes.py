@@ -33,7 +33,7 @@ from tensorir.ir.tree import (
 from tensorir.ir.visit import Rewriter, find, substitute, writes
 from tensorir.schedule.analysis import Index, stages_writing, unique
 from tensorir.schedule.primitives.reindex_view import Bijection
-from tensorir.schedule.primitives.reindex_zeros import at_zero
+from tensorir.schedule.primitives.reindex_zeros import made_up
 from tensorir.schedule.rewrite import nest, place_at_root, swap, written_index
 
 
@@ -169,16 +169,11 @@ class _Again(Rewriter):
         """Conditions that are needed: not those of cells that are none, which nobody reads, nor those for which packed
         operands make up by their zeros, as long as all that is read is there.
         """
-        there = self._exists(value)
-        return [cond for cond in self.conds if not there or not self._made_up(value, identity, cond)]
-
-    def _made_up(self, value: Expr, identity: Const, cond: Expr) -> bool:
-        """Whether a term beyond ``cond`` is of no cell, or the identity by the zeros of operands that are packed."""
-        moved = set(find(cond, Var))
-        if not moved & self.reduced:
-            return True
-        packed = {x.buffer for x in find(value, Load) if x.buffer in self.zeros and moved <= set(find(x, Var))}
-        return bool(at_zero(value, packed) == identity.value)
+        if not self._exists(value):
+            return list(self.conds)
+        about = ((cond, set(find(cond, Var))) for cond in self.conds)
+        return [cond for cond, axes in about
+                if axes & self.reduced and not made_up(value, identity, axes, self.zeros)]  # fmt: skip
 
     def _counted(self, value: Expr, other: Expr, conds: Sequence[Expr]) -> Expr:
         """``value`` where ``conds`` hold; one condition where it is choices already, of ``other`` elsewhere."""

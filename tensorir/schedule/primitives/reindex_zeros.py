@@ -1,9 +1,26 @@
-"""What a term is where operands are zero."""
+"""What a term is where operands are zero, and whether that is nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tensorir.ir.dtypes import DTYPES, is_float
-from tensorir.ir.tree import Binary, Buffer, Cast, Const, Expr, Load, Select
+from tensorir.ir.tree import Binary, Buffer, Cast, Const, Expr, Load, Select, Var
+from tensorir.ir.visit import find
+
+
+def zeroed(term: Expr, axes: Collection[Var], packed: Collection[Buffer]) -> set[Buffer]:
+    """The operands of a term that are 0 where a condition on ``axes`` does not hold: those that were packed under all
+    of these.
+    """
+    return {x.buffer for x in find(term, Load) if x.buffer in packed and set(axes) <= set(find(x, Var))}
+
+
+def made_up(term: Expr, identity: Const, axes: Collection[Var], packed: Collection[Buffer]) -> bool:
+    """Whether a term is the identity of its reduction where a condition on ``axes`` does not hold, by the zeros of what
+    is ``packed``: then nobody need ask whether it holds.
+    """
+    return bool(at_zero(term, zeroed(term, axes, packed)) == identity.value)
 
 
 def at_zero(e: Expr, zeros: set[Buffer]) -> object:

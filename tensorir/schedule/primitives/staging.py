@@ -43,6 +43,7 @@ from tensorir.schedule.rewrite import (
     place_at_root,
     place_before,
     swap,
+    where_gathered,
     with_body,
     written_index,
 )  # fmt: skip
@@ -179,13 +180,7 @@ def _limits(index: Index, buffer: Buffer, at: Loop, copy: Stage, sides: list[Sid
     As ``expression < constant``, like the guards that splits make.
     """
     around = [*index.above(at), at]
-    out: list[Expr] = []
-    if any(
-        find(t, Load) for s in sides for t in s.first.terms
-    ):  # the place of the box is read at an index of the readers
-        readers = stages_reading(at, buffer)
-        known = {x.var for x in around}
-        out += [g for g in readers[0].guards if set(find(g, Var)) <= known and all(g in r.guards for r in readers)]
+    out = where_gathered(stages_reading(at, buffer), sides)
     makers = stages_writing(around[0], buffer)
     for w in makers if len(makers) == 1 else ():
         common = [x for x in index.above(w) if x in around]
