@@ -15,15 +15,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tensorir.api.workload import Template
 from tensorir.ops.common import out_stage, unroll_by
 from tensorir.ops.model import BLOCK_BYTES, CpuTile, balance, crowding, in_balanced_tiles
 from tensorir.ops.problems import Gemm
 from tensorir.ops.tiles import Config, Knob, Knobs, Rule
-from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
 
 LATENCY = 5.5
 """Cycles between dependent multiply-adds, with what a compiler's order adds."""

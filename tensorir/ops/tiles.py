@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overloa
 
 from tensorir.api.workload import Template
 from tensorir.ops.problems import Problem
-from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loading a tuned kernel needs none of them
+    from tensorir.schedule.schedule import Schedule
     from tensorir.tune.legal import Predicate
     from tensorir.tune.space import Space
 
