@@ -9,7 +9,6 @@ from tensorir.api.workload import Template
 from tensorir.ops import winograd_fused, winograd_gpu
 from tensorir.ops.common import Config
 from tensorir.ops.conv_backward_tensor import data_templates
-from tensorir.ops.conv_cpu import admissible
 from tensorir.ops.conv_hopper import conv_warpgroups, gpu_hopper, hopper_space
 from tensorir.ops.conv_nest import tile_template
 from tensorir.ops.conv_tensor import conv_multiplication, conv_space, gpu_tensor, view
@@ -18,6 +17,7 @@ from tensorir.ops.conv_weight_hopper import is_narrow, weight_warpgroups
 from tensorir.ops.conv_weight_tensor import weight_templates
 from tensorir.ops.depthwise_gpu import depthwise_template
 from tensorir.ops.problems import Conv
+from tensorir.ops.winograd import admissible
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule

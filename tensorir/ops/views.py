@@ -49,10 +49,3 @@ def reorder_image(s: Schedule, stage: str, shape: Conv, new: Mapping[str, str], 
     view = f"{', '.join(own)} -> {', '.join(said)}"
     kind = shape.wide if widen else None
     s.reindex(stage, view, pad, writes=", ".join(new), name=name, dtype=kind)
-
-
-def channels_last(s: Schedule, shape: Conv) -> str:
-    """Keep what the taps read as (n, h, w, c), in the type of the sums; returns its stage."""
-    stage = image_stage(s, shape)
-    reorder_image(s, stage, shape, {v: v for v in "nhwc"})
-    return stage
