@@ -6,14 +6,11 @@ the result meets the same taps, so that it falls into stride * stride convolutio
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tensorir.api.workload import Template
 from tensorir.ops.common import Config
-from tensorir.ops.conv_hopper import conv_warpgroups, hopper_space, stored_whole
-from tensorir.ops.conv_im2col import STORED, Sums, gone_through, in_line
+from tensorir.ops.conv_hopper import gradient_template
 from tensorir.ops.conv_tensor import (
     conv_multiplication,
     conv_space,
@@ -25,10 +22,6 @@ from tensorir.ops.problems import Conv
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
-
-
-GRADIENT = Sums("dx", "dy_spread", "n, h, w, c | k, -r, -s", "n, h, w", "c", "k", "n")
-"""What ``nn.conv2d_backward_data`` declares, channels last."""
 
 
 def data_templates(shape: Conv) -> dict[str, Template]:
@@ -43,24 +36,7 @@ def data_templates(shape: Conv) -> dict[str, Template]:
         return gpu_tensor(s, c, as_forward, "dy_spread", "dx")
 
     cores = {"gpu_tensor": Template(function, lambda t: conv_space(as_forward, t), ("gpu",), needs=m.needs)}
-    return {**_warpgroups(shape, as_forward), **cores}
-
-
-def _warpgroups(shape: Conv, f: Conv) -> dict[str, Template]:
-    """The template for warpgroups: gradients of convolutions with stride 1 in 16 bits, channels last, whose pixels are
-    in one line. The filter is read as it is stored, along the image's channels.
-    """
-    above, left = ((taps - 1) * f.dilation - f.pad for taps in (f.r, f.s))
-    f = replace(f, border=(above, left))
-    m, whole = conv_warpgroups(f), f.kg % (STORED if f.groups > 1 else 8) == 0
-    if m is None or m.word != 2 or shape.stride > 1 or not whole or not gone_through(f):
-        return {}
-
-    def function(s: Schedule, c: Config) -> Schedule:
-        return in_line(s, c, f, s.target, stored_whole(c, f), GRADIENT)
-
-    space = partial(hopper_space, f, panels=True)
-    return {"gpu_hopper": Template(function, space, ("gpu",), needs="sm_90a")}
+    return gradient_template(shape, as_forward) | cores
 
 
 def forward_shape(shape: Conv) -> Conv | None:

@@ -9,7 +9,7 @@ from tensorir.api.workload import Template
 from tensorir.ops import winograd_fused, winograd_gpu
 from tensorir.ops.common import Config
 from tensorir.ops.conv_backward_tensor import data_templates
-from tensorir.ops.conv_hopper import conv_warpgroups, gpu_hopper, hopper_space
+from tensorir.ops.conv_hopper import hopper_template
 from tensorir.ops.conv_nest import tile_template
 from tensorir.ops.conv_tensor import conv_multiplication, conv_space, gpu_tensor, view
 from tensorir.ops.conv_warp import warp_template
@@ -37,7 +37,7 @@ def gpu_templates(shape: Conv, made: str) -> dict[str, Template]:
 
 
 def _tensor_cores(shape: Conv) -> dict[str, Template]:
-    """The template for tensor cores, where these fit the convolution."""
+    """The templates for tensor cores, where these fit the convolution."""
     m = conv_multiplication(shape)
     if m is None:
         return {}
@@ -46,13 +46,7 @@ def _tensor_cores(shape: Conv) -> dict[str, Template]:
         return gpu_tensor(s, c, shape, view(s, shape))
 
     cores = {"gpu_tensor": Template(function, lambda t: conv_space(shape, t), ("gpu",), needs=m.needs)}
-    if conv_warpgroups(shape) is None:
-        return cores
-
-    def groups(s: Schedule, c: Config) -> Schedule:
-        return gpu_hopper(s, c, shape, s.target)
-
-    return {"gpu_hopper": Template(groups, lambda t: hopper_space(shape, t), ("gpu",), needs="sm_90a"), **cores}
+    return hopper_template(shape) | cores
 
 
 def _winograds(shape: Conv) -> dict[str, Template]:

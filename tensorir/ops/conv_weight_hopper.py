@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.api.workload import Template
 from tensorir.intrin.hopper import ROWS
 from tensorir.ops.common import Config, out_stage
-from tensorir.ops.conv_im2col import STORED, gone_through, leave_in_tiles, pixels
+from tensorir.ops.conv_hopper import STORED, gone_through, leave_in_tiles
 from tensorir.ops.gemm_blocks import Operand, Sums, part_length
 from tensorir.ops.gemm_hopper import HopperTile, warpgroups
 from tensorir.ops.problems import Conv, Gemm
@@ -62,7 +62,7 @@ def product(shape: Conv) -> Gemm:
     """The product as one matmul is described; the same pixels are under several taps."""
     groups, taps = shape.groups, shape.taps
     apart = min(1.0, shape.h * shape.w / (shape.p * shape.q * taps))
-    return Gemm(m=shape.kg, n=taps * _channels(shape), k=pixels(shape), batch=groups, ta=True, dtype=shape.dtype,
+    return Gemm(m=shape.kg, n=taps * _channels(shape), k=shape.pixels, batch=groups, ta=True, dtype=shape.dtype,
                 precision=shape.precision, apart=apart)  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def _space(shape: Conv, target: Target) -> Space:
     """That of the product, with as many parts as there are of whole steps; parts do not meet in a result of 16 bits."""
     from tensorir.tune.space import Space
 
-    p, steps = product(shape), -(-pixels(shape) // STEP)
+    p, steps = product(shape), -(-shape.pixels // STEP)
     of = HopperTile.space(p, target)
     parts = sorted({-(-p.k // part_length(p.k, n, STEP)) for n in PARTS if n <= steps})
     knobs: dict[str, Sequence[Any]] = {**dict(zip(of.names, of.values, strict=True)), "splits": parts}

@@ -176,6 +176,11 @@ class Conv(Problem):
         return self.r * self.s
 
     @property
+    def pixels(self) -> int:
+        """Pixels of all results."""
+        return self.n * self.p * self.q
+
+    @property
     def flops(self) -> int:
         """Multiplications and additions of a convolution, or of a gradient."""
         return 2 * self.n * self.k * self.p * self.q * self.cg * self.taps
