@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING
 
 from tensorir.api.workload import Template
 from tensorir.ops import winograd_fused, winograd_gpu
-from tensorir.ops.common import Config
-from tensorir.ops.conv_backward_tensor import data_templates
-from tensorir.ops.conv_hopper import hopper_template
+from tensorir.ops.conv_hopper import PanelTile, PixelTile
 from tensorir.ops.conv_nest import tile_template
-from tensorir.ops.conv_tensor import conv_multiplication, conv_space, gpu_tensor, view
+from tensorir.ops.conv_tensor import ImageTile, forward_shape
 from tensorir.ops.conv_warp import warp_template
 from tensorir.ops.conv_weight_hopper import is_narrow, weight_warpgroups
 from tensorir.ops.conv_weight_tensor import weight_templates
 from tensorir.ops.depthwise_gpu import depthwise_template
 from tensorir.ops.problems import Conv
+from tensorir.ops.tiles import Tile
 from tensorir.ops.winograd import admissible
 
 if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
+    pass
 
 
 def gpu_templates(shape: Conv, made: str) -> dict[str, Template]:
@@ -29,24 +28,18 @@ def gpu_templates(shape: Conv, made: str) -> dict[str, Template]:
     """
     tile = {"gpu_tile": tile_template(shape, made)}
     if made == "x":
-        return data_templates(shape) | tile
+        f = forward_shape(shape)
+        return (_fitting(f, gpu_hopper=PanelTile, gpu_tensor=ImageTile) if f else {}) | tile
     if made == "w":
         first, second = weight_warpgroups(shape), weight_templates(shape)
         return ({**second, **first} if is_narrow(shape) else {**first, **second}) | tile
-    return _tensor_cores(shape) | warp_template(shape) | depthwise_template(shape) | tile | _winograds(shape)
+    cores = _fitting(shape, gpu_hopper=PixelTile, gpu_tensor=ImageTile)
+    return cores | warp_template(shape) | depthwise_template(shape) | tile | _winograds(shape)
 
 
-def _tensor_cores(shape: Conv) -> dict[str, Template]:
-    """The templates for tensor cores, where these fit the convolution."""
-    m = conv_multiplication(shape)
-    if m is None:
-        return {}
-
-    def function(s: Schedule, c: Config) -> Schedule:
-        return gpu_tensor(s, c, shape, view(s, shape))
-
-    cores = {"gpu_tensor": Template(function, lambda t: conv_space(shape, t), ("gpu",), needs=m.needs)}
-    return hopper_template(shape) | cores
+def _fitting(shape: Conv, **tiles: type[Tile[Conv]]) -> dict[str, Template]:
+    """The templates of those tiles that fit."""
+    return {name: tile.template(shape) for name, tile in tiles.items() if tile.needs(shape) is not None}
 
 
 def _winograds(shape: Conv) -> dict[str, Template]:

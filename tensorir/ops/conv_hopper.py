@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
-from tensorir.api.workload import Template
 from tensorir.intrin.hopper import KINDS, ROWS
 from tensorir.intrin.match import MOST_SPAN, MOST_STEP
 from tensorir.intrin.pixels import CORNERS, MOST_OFFSET, MOST_PIXEL_STEP
@@ -29,11 +27,10 @@ from tensorir.ops.gemm_blocks import multiprocessors
 from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES, sums_fit, swizzled_rows
 from tensorir.ops.gemm_tensor import instructions, result_kind, store_rows
 from tensorir.ops.problems import Conv, result_type
-from tensorir.ops.tiles import Knob, Rule, Tile, space_of
+from tensorir.ops.tiles import Config, Knob, Rule, Tile
 from tensorir.ops.views import image_of, sums_axes
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
-from tensorir.tune.space import Space
 
 STORED = 64
 """Channels that one copy brings to the result: 128 bytes of 16 bits each."""
@@ -64,10 +61,6 @@ class Sums(NamedTuple):
     order: str = "t"
 
 
-GRADIENT = Sums("dx", "dy_spread", "n, h, w, c | k, -r, -s", "n, h, w", "c", "k", "n")
-"""What ``nn.conv2d_backward_data`` declares, channels last."""
-
-
 def as_rows(s: Schedule, of: Sums, shape: Conv) -> None:
     """Walk sums with all pixels as rows: ([g,] i, k).
 
@@ -92,6 +85,7 @@ class PixelTile(Tile[Conv]):
 
     groups, wide, bk = Knob(2, 1, 3), Knob(*WIDTHS), Knob(*CHANNELS)
     depth, resident, pixels = Knob(4, 3, 5, 6, 2, 8), Knob(1, 0), Knob("box", "im2col")
+    earlier: ClassVar[Config] = {"pixels": "box"}
 
     @property
     def in_line(self) -> bool:
@@ -162,10 +156,18 @@ class PixelTile(Tile[Conv]):
     def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
         return {**super().knobs(p, target), "pixels": ["box", "im2col"] if gone_through(p) else ["box"]}
 
-    def product(self, s: Schedule, of: Sums) -> Schedule:
-        """Schedule the sums ``of`` a convolution, or of a gradient."""
-        shape, m, y, own = self.p, instructions(self.p), of.stage, ["g"] if self.p.groups > 1 else []
-        size, rows = shape.element_bytes, ""
+    @property
+    def of(self) -> Sums:
+        """What is summed up."""
+        return Sums("y", image_of(self.p), sums_axes(self.p), "n, p, q", "k", "c")
+
+    @classmethod
+    def needs(cls, p: Conv) -> str | None:
+        return "sm_90a" if takes_warpgroups(p) else None
+
+    def schedule(self, s: Schedule) -> Schedule:
+        shape, m, of, own = self.p, instructions(self.p), self.of, ["g"] if self.p.groups > 1 else []
+        y, size, rows = of.stage, shape.element_bytes, ""
         if self.in_line:
             as_rows(s, of, shape)
         image = f"{of.image}_packed" if self.in_line else view(s, shape)
@@ -211,7 +213,34 @@ class PixelTile(Tile[Conv]):
         load, compute = REGISTERS[self.groups]
         return s.pipeline(step, self.depth, roles={"load": load, "compute": compute})
 
-    def sized(self, groups: int, wide: int, bk: int) -> PixelTile:
+    @classmethod
+    def start(cls, p: Conv, target: Target) -> Config:
+        """Pixels in boxes, or in one line where that is expected to take less, or where there are no boxes."""
+        first = cls(dict(groups=2, wide=16, bk=64, depth=4, resident=1, pixels="box"), p, target)
+        parts = [n for n in (256, 128, 64) if (c := first.but(bk=n)).whole() and c.sensible()]
+        boxes = first.boxes()
+        if not gone_through(p) or not parts:
+            return boxes.config
+        sizes = itertools.product((2, 1), (NO_WIDTH,), parts)
+        line = min((boxes.sized(*size).but(pixels="im2col") for size in sizes), key=lambda c: c.expectation)
+        return line.config if cls is PanelTile or line.clocks * WORTH <= boxes.clocks else boxes.config
+
+    def boxes(self) -> Self:
+        """The boxes to start with."""
+        p = self.p
+        fitting = [n for n in WIDTHS if self.but(wide=n).spanned()]
+        wide = min(fitting, key=lambda n: (self.but(wide=n).wasted, n != 16))
+        alone = self.but(groups=1, wide=wide).wasted * 1.2 < self.but(wide=wide).wasted
+        if p.stride == 1 and p.groups == 1:
+            return self.sized(1 if alone else 2, wide, next((n for n in (256, 128, 64) if p.kg % n == 0), 64))
+        # what these rules do not see: few pixels, narrow groups
+        parts = [n for n in CHANNELS if (c := self.but(bk=n)).whole() and c.sensible()]
+        parts = [n for n in parts if n % 64 == 0] or parts  # results leave in whole tiles
+        return min(
+            (self.sized(*size) for size in itertools.product((2, 1), fitting, parts)), key=lambda c: c.expectation
+        )
+
+    def sized(self, groups: int, wide: int, bk: int) -> Self:
         """The same for blocks of another size, and a ring that suits them."""
         return self.but(groups=groups, wide=wide, bk=bk, depth=3 if bk == 256 else 4)
 
@@ -222,14 +251,14 @@ class PixelTile(Tile[Conv]):
         return -(-p // high) * high * -(-q // self.wide) * self.wide / (p * q)
 
     @property
-    def expected(self) -> tuple[int, int, bool]:
+    def expectation(self) -> tuple[int, int, bool]:
         """What a configuration takes, for comparison with others of the same shape."""
         return self.clocks, -self.bk, self.wide != 16
 
 
 class PanelTile(PixelTile):
-    """The same where the filter is stored along the channels of the result, of which whole rows of 128 bytes are
-    copied; then there are pixels in one line only.
+    """An image's gradient, of convolutions with stride 1 in 16 bits, whose filter is stored along the channels of the
+    result: whole rows of 128 bytes of these are copied. There are pixels in one line only.
     """
 
     def panels(self) -> bool:
@@ -237,6 +266,16 @@ class PanelTile(PixelTile):
         return self.bk % STORED == 0
 
     rules: ClassVar[Sequence[Rule]] = (panels, *PixelTile.rules)
+    earlier: ClassVar[Config] = {}
+
+    @classmethod
+    def needs(cls, p: Conv) -> str | None:
+        whole = p.kg % (STORED if p.groups > 1 else 8) == 0 and p.element_bytes == 2 and p.parts == 1
+        return super().needs(p) if whole and gone_through(p) else None
+
+    @property
+    def of(self) -> Sums:
+        return Sums("dx", "dy_spread", "n, h, w, c | k, -r, -s", "n, h, w", "c", "k", "n")
 
     @classmethod
     def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
@@ -275,7 +314,7 @@ def gone_through(shape: Conv) -> bool:
     """Whether a copy goes through these images: how far their borders, steps and taps may be (``intrin/pixels.py``).
     Where all that is read is before the image, nothing is.
     """
-    before = shape.border or (shape.pad, shape.pad)  # rows above and columns left where the first results begin to read
+    before = shape.border
     reach = [(taps - 1) * shape.dilation for taps in (shape.r, shape.s)]
     starts = [out * shape.stride - n for out, n in zip((shape.p, shape.q), before, strict=True)]
     corners = [*(-n for n in before), starts[0] - shape.h, starts[1] - shape.w]
@@ -294,62 +333,3 @@ def takes_warpgroups(shape: Conv) -> bool:
     if shape.groups > 1:
         return shape.cg * size % ROW_BYTES == 0 and shape.kg % min(CHANNELS) == 0
     return shape.c * size % 16 == 0 and shape.k * size % 16 == 0
-
-
-def hopper_template(shape: Conv) -> dict[str, Template]:
-    """The template of a convolution, where warpgroups fit it."""
-    of = Sums("y", image_of(shape), sums_axes(shape), "n, p, q", "k", "c")
-    return {"gpu_hopper": _template(PixelTile, shape, of)} if takes_warpgroups(shape) else {}
-
-
-def gradient_template(shape: Conv, f: Conv) -> dict[str, Template]:
-    """That of an image's gradient, a convolution ``f``: with stride 1 in 16 bits, channels last, whose pixels are in
-    one line. The filter is read as it is stored, along the image's channels.
-    """
-    above, left = ((taps - 1) * f.dilation - f.pad for taps in (f.r, f.s))
-    f = replace(f, border=(above, left))
-    whole = f.kg % (STORED if f.groups > 1 else 8) == 0
-    if not takes_warpgroups(f) or f.element_bytes != 2 or shape.stride > 1 or not whole or not gone_through(f):
-        return {}
-    return {"gpu_hopper": _template(PanelTile, f, GRADIENT)}
-
-
-def _template(tile: type[PixelTile], p: Conv, of: Sums) -> Template:
-    return Template(
-        lambda s, c: tile(c, p, s.target).product(s, of),
-        lambda target: _space(tile, p, target),
-        ("gpu",),
-        needs="sm_90a",
-    )
-
-
-def _space(tile: type[PixelTile], p: Conv, target: Target) -> Space:
-    """The tiles that fit, and what a search starts with: pixels in boxes, or in one line where that is expected to take
-    less.
-    """
-    lines = tile is PanelTile
-    first = tile(dict(groups=2, wide=16, bk=64, depth=4, resident=1, pixels="box"), p, target)
-    boxes = _boxes(first)
-    parts = [n for n in (256, 128, 64) if (c := first.but(bk=n)).whole() and c.sensible()]
-    if gone_through(p) and parts:
-        sizes = itertools.product(tile.groups.values[:2], parts)
-        line = min((boxes.sized(g, NO_WIDTH, n).but(pixels="im2col") for g, n in sizes), key=lambda c: c.expected)
-        if lines or line.clocks * WORTH <= boxes.clocks:
-            boxes = line
-    return space_of(tile, p, target, boxes.config).since({} if lines else {"pixels": "box"})
-
-
-def _boxes(first: PixelTile) -> PixelTile:
-    """The boxes to start with."""
-    p = first.p
-    fitting = [n for n in WIDTHS if first.but(wide=n).spanned()]
-    wide = min(fitting, key=lambda n: (first.but(wide=n).wasted, n != 16))
-    alone = first.but(groups=1, wide=wide).wasted * 1.2 < first.but(wide=wide).wasted
-    usual = first.sized(1 if alone else 2, wide, next((n for n in (256, 128, 64) if p.kg % n == 0), 64))
-    if p.stride == 1 and p.groups == 1:
-        return usual
-    # what the rules above do not see: few pixels, narrow groups
-    parts = [n for n in CHANNELS if (c := first.but(bk=n)).whole() and c.sensible()]
-    parts = [n for n in parts if n % 64 == 0] or parts  # results leave in whole tiles
-    sizes = itertools.product(PixelTile.groups.values[:2], fitting, parts)
-    return min((first.sized(*size) for size in sizes), key=lambda c: c.expected)
