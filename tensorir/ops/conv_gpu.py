@@ -10,7 +10,7 @@ from tensorir.ops import winograd_fused, winograd_gpu
 from tensorir.ops.conv_hopper import PanelTile, PixelTile
 from tensorir.ops.conv_nest import tile_template
 from tensorir.ops.conv_tensor import ImageTile, forward_shape
-from tensorir.ops.conv_warp import warp_template
+from tensorir.ops.conv_warp import FilterPixelTile
 from tensorir.ops.conv_weight_hopper import is_narrow, weight_warpgroups
 from tensorir.ops.conv_weight_tensor import weight_templates
 from tensorir.ops.depthwise_gpu import depthwise_template
@@ -33,8 +33,8 @@ def gpu_templates(shape: Conv, made: str) -> dict[str, Template]:
     if made == "w":
         first, second = weight_warpgroups(shape), weight_templates(shape)
         return ({**second, **first} if is_narrow(shape) else {**first, **second}) | tile
-    cores = _fitting(shape, gpu_hopper=PixelTile, gpu_tensor=ImageTile)
-    return cores | warp_template(shape) | depthwise_template(shape) | tile | _winograds(shape)
+    fitting = _fitting(shape, gpu_hopper=PixelTile, gpu_tensor=ImageTile, gpu_warp=FilterPixelTile)
+    return fitting | depthwise_template(shape) | tile | _winograds(shape)
 
 
 def _fitting(shape: Conv, **tiles: type[Tile[Conv]]) -> dict[str, Template]:

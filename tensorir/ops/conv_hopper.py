@@ -14,7 +14,7 @@ matrix.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 from tensorir.intrin.hopper import KINDS, ROWS
@@ -130,10 +130,6 @@ class PixelTile(Tile[Conv]):
     def result_bytes(self) -> int:
         return 2 * self.groups * ROWS * self.bk if self.leaves_whole else 0
 
-    def registers(self) -> bool:
-        """Whether threads have registers for their sums."""
-        return sums_fit(self.groups, 1, self.bk)
-
     def sensible(self) -> bool:
         """Whether no block has twice as many channels as there are."""
         return self.bk == 64 or self.bk // 2 < self.p.kg
@@ -146,11 +142,14 @@ class PixelTile(Tile[Conv]):
         """Whether the channels of a group are whole tiles."""
         return self.p.groups == 1 or self.p.kg % self.bk == 0
 
-    def line(self) -> bool:
-        """Whether nothing is said of the width of one line."""
-        return self.pixels == "box" or self.wide == NO_WIDTH
-
-    rules: ClassVar[Sequence[Rule]] = (Tile.shared, registers, sensible, spanned, whole, line)
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "shared": Tile.shared,
+        "registers": lambda t: sums_fit(t.groups, 1, t.bk),
+        "sensible": lambda t: t.sensible(),
+        "spanned": lambda t: t.spanned(),
+        "whole": lambda t: t.whole(),
+        "line": lambda t: not t.in_line or t.wide == NO_WIDTH,
+    }
 
     @classmethod
     def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
@@ -261,11 +260,7 @@ class PanelTile(PixelTile):
     result: whole rows of 128 bytes of these are copied. There are pixels in one line only.
     """
 
-    def panels(self) -> bool:
-        """Whether channels of a block are whole rows."""
-        return self.bk % STORED == 0
-
-    rules: ClassVar[Sequence[Rule]] = (panels, *PixelTile.rules)
+    rules: ClassVar[Mapping[str, Rule]] = {"panels": lambda t: t.bk % STORED == 0, **PixelTile.rules}
     earlier: ClassVar[Config] = {}
 
     @classmethod

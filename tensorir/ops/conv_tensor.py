@@ -22,7 +22,7 @@ from tensorir.ops.blocks import bind_grid
 from tensorir.ops.common import out_stage
 from tensorir.ops.gemm_tensor import instructions, kind_of, load_rows, result_kind, swizzled, vector_of
 from tensorir.ops.problems import Conv
-from tensorir.ops.tiles import Config, Knob, Tile, cheapest
+from tensorir.ops.tiles import Config, Knob, Rule, Tile, cheapest
 from tensorir.ops.views import image_stage, reorder_image, sums_axes
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -240,22 +240,20 @@ class ImageTile(Tile[Conv]):
     def sides(self) -> tuple[tuple[int, int, int], ...]:
         return (self.tall, 4, self.p.p), (self.channels, 32, self.p.kg)
 
-    def warps(self) -> bool:
-        return 2 <= self.wp * self.wk <= 8
-
-    def groups(self) -> bool:
-        return self.p.groups == 1 or self.p.kg % self.channels == 0
-
-    def registers(self) -> bool:
-        return self.rp * PIXELS * self.rk <= 64 * 64
-
     def ahead(self) -> bool:
         """Whether the next copies have room in registers, where they are turned there."""
         if not self.p.nchw or self.depth == 1:
             return True
         return self.depth == 2 and self.operand_bytes // 2 <= NEXT * 32 * self.wp * self.wk
 
-    rules = (warps, groups, Tile.shared, registers, ahead, Tile.sensible)
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "warps": lambda t: 2 <= t.wp * t.wk <= 8,
+        "groups": lambda t: t.p.groups == 1 or t.p.kg % t.channels == 0,
+        "shared": Tile.shared,
+        "registers": lambda t: t.rp * PIXELS * t.rk <= 64 * 64,
+        "ahead": ahead,
+        "sensible": Tile.sensible,
+    }
 
     @classmethod
     def start(cls, p: Conv, target: Target) -> Config | None:
