@@ -35,7 +35,7 @@ from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, DeviceError
 from tensorir.interp.reference import random_arguments
 from tensorir.ops.conv_hopper import tiles
-from tensorir.ops.conv_weight_hopper import product as filter_product
+from tensorir.ops.conv_weight import product as filter_product
 from tensorir.ops.problems import Conv
 from tensorir.runtime.cuda import compile_cubin
 

@@ -11,8 +11,7 @@ from tensorir.ops.conv_hopper import PanelTile, PixelTile
 from tensorir.ops.conv_nest import tile_template
 from tensorir.ops.conv_tensor import ImageTile, forward_shape
 from tensorir.ops.conv_warp import FilterPixelTile
-from tensorir.ops.conv_weight_hopper import is_narrow, weight_warpgroups
-from tensorir.ops.conv_weight_tensor import weight_templates
+from tensorir.ops.conv_weight import FilterHopperTile, FilterTile, is_narrow
 from tensorir.ops.depthwise_gpu import depthwise_template
 from tensorir.ops.problems import Conv
 from tensorir.ops.tiles import Tile
@@ -31,8 +30,8 @@ def gpu_templates(shape: Conv, made: str) -> dict[str, Template]:
         f = forward_shape(shape)
         return (_fitting(f, gpu_hopper=PanelTile, gpu_tensor=ImageTile) if f else {}) | tile
     if made == "w":
-        first, second = weight_warpgroups(shape), weight_templates(shape)
-        return ({**second, **first} if is_narrow(shape) else {**first, **second}) | tile
+        first, second = _fitting(shape, gpu_hopper=FilterHopperTile), _fitting(shape, gpu_tensor=FilterTile)
+        return (second | first if is_narrow(shape) else first | second) | tile
     fitting = _fitting(shape, gpu_hopper=PixelTile, gpu_tensor=ImageTile, gpu_warp=FilterPixelTile)
     return fitting | depthwise_template(shape) | tile | _winograds(shape)
 
