@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from tensorir.ops.conv_products import ProductTile
 from tensorir.ops.gemm_blocks import Operand
-from tensorir.ops.gemm_warp import DTYPES, WarpTile
+from tensorir.ops.gemm_gpu import DTYPES, WarpTile
 from tensorir.ops.problems import Conv, Gemm
 from tensorir.ops.tiles import Config, Knob, Rule
 from tensorir.ops.views import image_of, sums_axes

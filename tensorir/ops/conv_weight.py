@@ -281,7 +281,7 @@ class FilterHopperTile(ProductTile):
         if rows:
             s.reindex(rows, "k, r, s, c -> i = k, j = (r, s, c)", {"c": STORED}, name="rows", writes="i, j")
             _as_matrix(s, f"{rows}.out", shape)
-            sums = Sums.over(s, "dw", f"{rows}.out", tile.p.axes)
+            sums = Sums.over("dw", f"{rows}.out", tile.p.axes)
         else:
             sums = tile.sums(s, "dw", lambda out: _as_matrix(s, out, shape))
         z = "z, " if shape.groups > 1 else ""

@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 from tensorir.ops.common import last_stage
 from tensorir.ops.conv_products import ProductTile
 from tensorir.ops.gemm_blocks import Blocks, Operand, Sums
+from tensorir.ops.gemm_gpu import WarpTile
 from tensorir.ops.gemm_tensor import TensorTile, multiplication
-from tensorir.ops.gemm_warp import WarpTile
 from tensorir.ops.problems import Conv, Gemm
 from tensorir.ops.tiles import Config, Knob, Rule, Tile
 from tensorir.ops.winograd import admissible
@@ -128,7 +128,8 @@ class WinogradTile(ProductTile):
     """Kernels: the weights, the input's tiles, the products, and the way back with the epilogue.
 
     m: rows and columns of outputs of a tile;  th, tw: tiles of a block that transforms, vec: channels of a thread of it
-    Products are those of ``gemm_warp``, or of ``gemm_tensor`` where products of a named precision are asked for.
+    Products are those of ``gemm_gpu.WarpTile``, or of ``gemm_tensor`` where products of a named precision are asked
+    for.
     """
 
     approximate = True
@@ -162,7 +163,7 @@ class WinogradTile(ProductTile):
         s.stage_out("M", at="root", scope=tile.scope)
         names = ("U", "V") if self.p.nchw else ("V", "U")
         given = {operand: Operand(name, "z, ") for operand, name in zip("ab", names, strict=True)}
-        return tile.product(s, Sums.over(s, "M", "M.out", ["z"]), given)
+        return tile.product(s, Sums.over("M", "M.out", ["z"]), given)
 
     def _input(self, s: Schedule) -> None:
         """A thread transforms a tile, of ``vec`` channels where these are contiguous. What it reads, its neighbours
@@ -215,7 +216,7 @@ class WinogradTile(ProductTile):
 
     @property
     def pad(self) -> int:
-        """Spare columns of each m-th part of a row in shared memory, so that all lanes of a warp write to other banks."""
+        """Spare columns of each m-th part of a row in shared memory: all lanes of a warp write to other banks then."""
         return LANES // self.m - 1 if self.tw == LANES else 0
 
     def channels(self, many: int) -> int:
