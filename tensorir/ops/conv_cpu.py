@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import tensorir.ops.depthwise as depthwise  # "from tensorir.ops import" asks the package for a name like it: 2 ms
 import tensorir.ops.direct as direct
-import tensorir.ops.pixels as pixels
 import tensorir.ops.winograd as winograd
 from tensorir.api.workload import Template
 from tensorir.ops.problems import Conv
@@ -29,9 +28,9 @@ def cpu_templates(shape: Conv) -> dict[str, Template]:
         if depthwise.takes_groups(shape):
             found["cpu_grouped"] = _template(shape, depthwise.space, depthwise.cpu_depthwise)
         return dict(reversed(found.items())) if direct.fills_pixels(shape) or not direct.fits(shape) else found
-    found = {"cpu_direct": _template(shape, direct.space, direct.cpu_direct)}
+    found = {"cpu_direct": _template(shape, direct.strip_space, direct.cpu_direct)}
     if shape.r == shape.s == 1 and not shape.pad:
-        found = {"cpu_pixels": _template(shape, pixels.space, pixels.cpu_pixels), **found}
+        found = {"cpu_pixels": _template(shape, direct.pixel_space, direct.cpu_pixels), **found}
     if winograd.admissible(shape):
         fast = {"cpu_winograd": _template(shape, winograd.space, winograd.cpu_winograd, rounds=True)}
         # it takes several kernels: not what a call without further wishes starts with

@@ -23,7 +23,7 @@ from tensorir.ops.common import out_stage
 from tensorir.ops.gemm_tensor import instructions, kind_of, load_rows, result_kind, swizzled, vector_of
 from tensorir.ops.problems import Conv
 from tensorir.ops.tiles import Config, Knob, Rule, Tile, cheapest
-from tensorir.ops.views import image_stage, reorder_image, sums_axes
+from tensorir.ops.views import image_stage, reorder_image, sums_axes, turn_filters
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
@@ -178,7 +178,7 @@ class ImageTile(Tile[Conv]):
         y = "y" if shape.back is None else "dx"
         out, own = out_stage(s, y, "warp"), leading_names(shape)
         if is_packed(shape):
-            _pack(s, shape)
+            turn_filters(s, shape, 2)
         n, *pixels = s.loops(out)
         outputs = pixels.pop(0 if nchw else -1)
         image_of, (rows, columns) = [n], pixels
@@ -290,18 +290,6 @@ def result_row(shape: Conv) -> int | None:
 def is_packed(shape: Conv) -> bool:
     """Whether the filter is turned by a kernel of its own."""
     return bool(shape.nchw or shape.parts)
-
-
-def _pack(s: Schedule, shape: Conv) -> None:
-    """The turned filter by a kernel of its own, once where weights are prepacked: in KCRS a row of channels is in as
-    many pieces as there are taps, which every block would gather again.
-    """
-    *taps, k, c = s.loops("w_packed")
-    rows, lane = s.split(s.fuse(k, c), [None, 128])
-    s.reorder(rows, lane, *taps)
-    s.bind(rows, "block.x").bind(lane, "thread.x")
-    if shape.prepack:
-        s.run_once("w_packed")
 
 
 def _stage(s: Schedule, operand: str, row: str, at: Any, channels: int, shape: Conv) -> None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from tensorir.ops.common import out_stage
 from tensorir.ops.problems import Conv
 from tensorir.ops.tiles import Config, Knob, Rule, Tile, cheapest
-from tensorir.ops.views import image_of, sums_axes
+from tensorir.ops.views import image_of, sums_axes, turn_filters
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
@@ -29,8 +29,6 @@ REGISTERS = 96
 """Of a thread, for what it reads and what it makes."""
 ROOM = 48 * 1024
 """Shared memory of a block that any device has."""
-LANES = 128
-"""Channels of a block that turns the filters."""
 
 
 class ChannelTile(Tile[Conv]):
@@ -80,7 +78,7 @@ class ChannelTile(Tile[Conv]):
             s.stage_in("w_packed", at="y.s", scope="register", vector=lanes)
             if vector > 1:
                 s.vectorize(kl)
-            _turn(s, shape)
+            turn_filters(s, shape, 1)
         if shape.pad:
             s.compute_inline(image)
         return s
@@ -134,15 +132,6 @@ class ChannelTile(Tile[Conv]):
         narrow = max(together(p)) / self.vec
         idle = made * (read + 1) * (1 + math.log2(apart) / 4) * (1 + math.log2(narrow) / 4)
         return idle, abs(self.threads - 128), -self.rp * self.rq
-
-
-def _turn(s: Schedule, shape: Conv) -> None:
-    """The filters by a kernel of their own, once where they are constants: channels side by side."""
-    rows, lane = s.split("w_packed.k", [None, LANES])
-    s.reorder(rows, lane, "w_packed.r", "w_packed.s")
-    s.bind(rows, "block.x").bind(lane, "thread.x")
-    if shape.prepack:
-        s.run_once("w_packed")
 
 
 def through_shared(shape: Conv) -> bool:

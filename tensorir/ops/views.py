@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tensorir.ops.blocks import joint
 from tensorir.ops.problems import Conv
 
 if TYPE_CHECKING:
@@ -49,3 +50,17 @@ def reorder_image(s: Schedule, stage: str, shape: Conv, new: Mapping[str, str], 
     view = f"{', '.join(own)} -> {', '.join(said)}"
     kind = shape.wide if widen else None
     s.reindex(stage, view, pad, writes=", ".join(new), name=name, dtype=kind)
+
+
+def turn_filters(s: Schedule, shape: Conv, channels: int) -> None:
+    """The turned filters by a kernel of their own, once where they are constants: as they are stored, a row of channels
+    may be in as many pieces as there are taps, which every block would gather again.
+
+    channels: how many of the innermost axes count channels
+    """
+    loops = list(s.loops("w_packed"))
+    rows, lane = s.split(joint(s, loops[-channels:]), [None, 128])
+    s.reorder(rows, lane, *loops[:-channels])
+    s.bind(rows, "block.x").bind(lane, "thread.x")
+    if shape.prepack:
+        s.run_once("w_packed")
