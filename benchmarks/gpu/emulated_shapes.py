@@ -34,8 +34,8 @@ from tensorir.check.infinities import infinities_spread, with_infinities
 from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, DeviceError
 from tensorir.interp.reference import random_arguments
-from tensorir.ops.conv_hopper import tiles
-from tensorir.ops.conv_weight_hopper import product as filter_product
+from tensorir.ops.conv_hopper import PixelTile
+from tensorir.ops.conv_weight import product as filter_product
 from tensorir.ops.problems import Conv
 from tensorir.runtime.cuda import compile_cubin
 
@@ -432,7 +432,8 @@ class Case:
             out = self.work.outputs[0].shape
             if self.work.name == "conv2d_backward_data":
                 p = {**p, "c": p["k"], "k": p["c"]}
-            each = -(-tiles(c, Conv(**{**p, "p": out[1], "q": out[2]})) // kernel.grid[0])
+            conv = Conv(**{**p, "p": out[1], "q": out[2]})
+            each = -(-PixelTile(c, conv, tir.Target.parse(self.target)).tiles // kernel.grid[0])
             return each, each * p["r"] * p["s"] * -(-p["c"] // p["groups"] * size // 128)
         rows = 64 * c["rows"] * (1 if c["pingpong"] else c["groups"])
         many = -(-p["m"] // rows) * -(-p["n"] // c["bn"]) * p.get("batch", 1) * c["splits"]

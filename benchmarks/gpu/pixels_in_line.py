@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorir as tir
 from tensorir.intrin.hopper import ROWS
-from tensorir.ops.conv_hopper import clocks_of_a_step, conv_warpgroups, tiles
+from tensorir.ops.conv_hopper import PixelTile, takes_warpgroups
 from tensorir.ops.problems import Conv
 from tensorir.ops.shapes import RESNET50
 
@@ -42,12 +42,12 @@ def best(shape: Conv, pixels: str) -> dict[str, Any]:
     work = tir.ops.conv2d(**options, layout="NHWC", dtype="bfloat16")
     space = work.templates["gpu_hopper"].space_for(TARGET)
     every = (c for c in map(space.config, range(len(space.legal))) if c["pixels"] == pixels and c["resident"])
-    return min(every, key=lambda c: (clocks_of_a_step(c, shape, TARGET), idle(c, shape)))
+    return min(every, key=lambda c: (PixelTile(c, shape, TARGET).clocks, idle(c, shape)))
 
 
 def idle(c: Mapping[str, Any], shape: Conv) -> float:
     """Of the rows of all products, those that are no pixel."""
-    rows = tiles(c, shape) // -(-shape.k // c["bk"]) * c["groups"] * ROWS
+    rows = PixelTile(c, shape, TARGET).tiles // -(-shape.k // c["bk"]) * c["groups"] * ROWS
     return float(1 - shape.n * shape.p * shape.q / rows)
 
 
@@ -55,8 +55,8 @@ def row(params: Mapping[str, Any]) -> tuple[float, float, float]:
     """Idle rows of boxes and in one line, and the time of boxes over that in one line."""
     shape = shape_of(params)
     box, line = (best(shape, kind) for kind in KINDS)
-    ratio = clocks_of_a_step(box, shape, TARGET) / clocks_of_a_step(line, shape, TARGET)
-    return idle(box, shape), idle(line, shape), ratio
+    in_boxes, in_line = (PixelTile(c, shape, TARGET).clocks for c in (box, line))
+    return idle(box, shape), idle(line, shape), in_boxes / in_line
 
 
 def markdown(batches: Sequence[int] = BATCHES, layers: Sequence[Mapping[str, Any]] = RESNET50) -> str:
@@ -66,7 +66,7 @@ def markdown(batches: Sequence[int] = BATCHES, layers: Sequence[Mapping[str, Any
     ratios: dict[int, list[float]] = {n: [] for n in batches}
     for layer in layers:
         shape = shape_of(layer)
-        if conv_warpgroups(shape) is None:
+        if not takes_warpgroups(shape):
             continue
         cells = []
         for n in batches:

@@ -18,8 +18,8 @@ def __getattr__(name: str) -> Any:
 
 
 if TYPE_CHECKING:
-    from tensorir.ops.conv_backward import conv2d_backward_data as conv2d_backward_data
-    from tensorir.ops.conv_backward import conv2d_backward_weight as conv2d_backward_weight
     from tensorir.ops.convolution import conv2d as conv2d
+    from tensorir.ops.convolution import conv2d_backward_data as conv2d_backward_data
+    from tensorir.ops.convolution import conv2d_backward_weight as conv2d_backward_weight
     from tensorir.ops.gemm import matmul as matmul
     from tensorir.ops.gemm_grouped import grouped_matmul as grouped_matmul

@@ -1,274 +1,44 @@
-"""The CPU algorithms of conv2d: for each what it computes, its schedule, its space and the configuration to start from.
+"""The CPU algorithms of conv2d, each a file with its schedule, its space and the configuration to start from.
 
 The starting configurations come from a small model of a core (``model``) and of how blocks are dealt to cores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import tensorir.ops.depthwise as depthwise  # "from tensorir.ops import" asks the package for a name like it: 2 ms
 import tensorir.ops.direct as direct
-import tensorir.ops.grouped as grouped
-import tensorir.ops.pixels as pixels
 import tensorir.ops.winograd as winograd
-from tensorir.algorithms.winograd import SIZES, error_bound
 from tensorir.api.workload import Template
-from tensorir.ops.common import Config, divisors_near
-from tensorir.ops.model import (
-    BLOCK_BYTES,
-    PANEL,
-    balance,
-    channel_lanes,
-    counts,
-    in_balanced_tiles,
-    most_pixels,
-    panel_step,
-    priced,
-    space_of,
-    tile_sizes,
-)
 from tensorir.ops.problems import Conv
-from tensorir.target import Target
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
-    from tensorir.tune.legal import Predicate
     from tensorir.tune.space import Space
-
-Scheduler = Callable[["Schedule", Config, Conv], "Schedule"]
-
-PACKING = {True: 0.0, False: 0.3}
-"""Cycles a byte that a block spends on packing weights, by whether they are packed ahead."""
-NEAR_BYTES = 512 * 1024
-"""Weights of this size stay in the second-level cache next to everything else."""
-NARROW = 16
-"""Columns up to which tiles may run over row ends."""
 
 
 def cpu_templates(shape: Conv) -> dict[str, Template]:
     """The algorithms that are legal for this convolution, the one that promises most first."""
-    found: dict[str, Template] = {}
-
-    def add(name: str, space: Callable[[Conv], Space], schedule: Scheduler, rounds: bool = False) -> None:
-        found[name] = Template(
-            lambda s, c: schedule(s, c, shape.on(s.target)), _on(space, shape), kinds=("cpu",), approximate=rounds
-        )
-
-    def winograds() -> None:
-        add("cpu_winograd", _winograd_space, winograd.cpu_winograd, rounds=True)
-
     if depthwise.applies(shape):
-        add("cpu_depthwise", depthwise.space, depthwise.cpu_depthwise)
-        return found
+        return {"cpu_depthwise": _template(shape, depthwise.space, depthwise.cpu_depthwise)}
     if shape.groups > 1:
-        add("cpu_direct", grouped.direct_space, direct.cpu_direct)
+        found = {"cpu_direct": _template(shape, direct.grouped_space, direct.cpu_direct)}
         if depthwise.takes_groups(shape):
-            add("cpu_grouped", depthwise.space, depthwise.cpu_depthwise)
-        return dict(reversed(found.items())) if grouped.narrow(shape) or not grouped.fits(shape) else found
-    fast = bool(admissible(shape))
-    if fast and shape.prepack:
-        winograds()
+            found["cpu_grouped"] = _template(shape, depthwise.space, depthwise.cpu_depthwise)
+        return dict(reversed(found.items())) if direct.fills_pixels(shape) or not direct.fits(shape) else found
+    found = {"cpu_direct": _template(shape, direct.strip_space, direct.cpu_direct)}
     if shape.r == shape.s == 1 and not shape.pad:
-        add("cpu_pixels", _pixels_space, pixels.cpu_pixels)
-    add("cpu_direct", _direct_space, direct.cpu_direct)
-    if fast and not shape.prepack:
-        winograds()  # it takes several kernels: not what a call without further wishes starts with
+        found = {"cpu_pixels": _template(shape, direct.pixel_space, direct.cpu_pixels), **found}
+    if winograd.admissible(shape):
+        fast = {"cpu_winograd": _template(shape, winograd.space, winograd.cpu_winograd, rounds=True)}
+        # it takes several kernels: not what a call without further wishes starts with
+        return {**fast, **found} if shape.prepack else {**found, **fast}
     return found
 
 
-def _on(space: Callable[[Conv], Space], shape: Conv) -> Callable[[Target], Space]:
-    return lambda target: space(shape.on(target))
-
-
-# --- direct ----------------------------------------------------------------------------------------------------------
-
-
-def _direct_space(shape: Conv) -> Space:
-    p, q, c, r, s = shape.p, shape.q, shape.c, shape.r, shape.s
-    panels, lanes, size = -(-shape.k // PANEL), channel_lanes(shape), shape.sum_bytes
-    in_place = not shape.pad and not shape.nchw and shape.stride == 1 and r == s == 1
-    knobs: dict[str, list[Any]] = dict(
-        rows=[v for v in divisors_near(p, (1, 2, 4, 7, 8, 14)) if v <= 28],
-        panels=counts(panels, panels),
-        tile=tile_sizes(shape, 4 * q if q <= NARROW else q),
-        tile_rows=[1, 2, 3] if most_pixels(shape) < 14 else [1, 2, 3, 4],
-        unroll_c=[4, 1, 2, 8],
-        stage_x=[0, 1] if in_place else [1],
-        pad_c=[0, 16] if c % 64 == 0 else [0],
-        shift=[0, 1],
-        pack=_packs(shape),
-        fetch=_fetches(shape, r * s),
-        flat=[0, 1] if q <= NARROW else [0],
-    )
-
-    def strip(v: Mapping[str, Any]) -> int:
-        rows = (v["rows"] - 1) * shape.stride + (r - 1) * shape.dilation + 1
-        return int(rows * (shape.w + 2 * shape.pad) * (-(-c // lanes) * lanes + v["pad_c"]))
-
-    where: dict[str, Predicate] = {
-        "fetch": _fetchable,
-        "registers": lambda v: v["tile"] * v["tile_rows"] <= most_pixels(shape),
-        "sensible": lambda v: (
-            v["tile_rows"] <= v["rows"]
-            and (v["flat"] or v["tile"] <= max(q, 2))
-            and bool(v["stage_x"] or not v["pad_c"])
-            and (v["shift"] == 0 or p % v["rows"] > 0)
-            and (not v["flat"] or _is_flat(v, p, q))
-        ),
-        "fits": lambda v: not v["stage_x"] or size * strip(v) <= BLOCK_BYTES,
-    }
-
-    def cost(v: Mapping[str, Any]) -> float:
-        step = panel_step(shape, size * (c + v["pad_c"]) * shape.stride)
-        strips, groups = -(-p // v["rows"]), -(-panels // v["panels"])
-        tall = -(-v["rows"] // v["tile_rows"])
-        high = min(v["tile_rows"], v["rows"])
-        if v["flat"]:
-            steps = in_balanced_tiles(v["rows"] * q, v["tile"], step)
-        else:
-            steps = tall * in_balanced_tiles(q, v["tile"], lambda wide: step(wide * high))
-        cycles: float = steps * c * r * s * v["panels"]
-        if v["stage_x"]:
-            cycles += strip(v) * (1.4 if shape.nchw else 0.2)
-        weights = c * r * s * PANEL * size
-        cycles += v["panels"] * (weights / 24 if weights > 128 * 1024 else weights / 48)
-        cycles += v["panels"] * weights * PACKING[shape.prepack]
-        cycles += v["rows"] * q * v["panels"] * PANEL * (0.5 if shape.nchw else 0.15)
-        blocks = shape.n * strips * groups
-        return priced(cycles, blocks)
-
-    return space_of(knobs, where, cost, ("unroll_c", "shift", "pack", "fetch"))
-
-
-def _is_flat(v: Mapping[str, Any], p: int, q: int) -> bool:
-    """Tiles that run over row ends are written out one by one: whole blocks of rows, and not too many tiles."""
-    tiles = -(-v["rows"] * q // v["tile"])
-    return bool(p % v["rows"] == 0 and v["tile_rows"] == 1 and v["tile"] >= 4 and 1 < tiles <= 24 and q % v["tile"])
-
-
-# --- 1x1 -------------------------------------------------------------------------------------------------------------
-
-
-def _pixels_space(shape: Conv) -> Space:
-    pixels_, k, c, nchw = shape.p * shape.q, shape.k, shape.c, shape.nchw
-    strided, size = shape.stride > 1, shape.sum_bytes
-    wide = [v for v in (16, 32, 48, 64, 96) if v < pixels_ + PANEL] if nchw else []
-    rows = sorted({-(-pixels_ // d) for d in (1, 2, 4, 7, 8, 14, 16, 28, 32, 56)})
-    panels = -(-k // PANEL)
-    knobs: dict[str, list[Any]] = dict(
-        lanes=["pixels", "channels"] if nchw else ["channels"],
-        block=sorted({*wide, *rows}),
-        panels=counts(panels, panels),
-        tile=tile_sizes(shape, PANEL)[:3] if most_pixels(shape) <= 6 else [*tile_sizes(shape, 2 * PANEL), PANEL],
-        stage_x=[1] if strided else [1, 0],
-        pad_c=[0, 16] if c % 64 == 0 else [0],
-        unroll_c=[4, 1, 2, 8],
-        pack=_packs(shape) if not nchw or shape.prepack else ["none", *_packs(shape)],
-        fetch=_fetches(shape, 1),
-    )
-    where: dict[str, Predicate] = {
-        "pack": lambda v: v["pack"] != "none" or v["lanes"] == "pixels",
-        "fetch": _fetchable,
-        "stage_x": lambda v: v["lanes"] == "pixels" or v["stage_x"] == int(nchw or strided),
-        "pad_c": lambda v: not v["pad_c"] or (v["stage_x"] and v["lanes"] == "channels"),
-        "block": lambda v: v["block"] in (wide if v["lanes"] == "pixels" else rows),
-        "fits": lambda v: not v["stage_x"] or size * v["block"] * (c + v["pad_c"]) <= BLOCK_BYTES,
-    }
-
-    def cost(v: Mapping[str, Any]) -> float:
-        cycles: float
-        blocks, channels = shape.n * -(-pixels_ // v["block"]) * -(-panels // v["panels"]), v["panels"] * PANEL
-        if v["lanes"] == "pixels":
-            none = v["pack"] == "none"
-            sets = panel_step(shape, 4 * c if none else 0)
-            cycles = -(-v["block"] // PANEL) * v["panels"] * in_balanced_tiles(PANEL, v["tile"], sets) * c
-            cycles += 400.0  # to start a block
-            cycles += v["stage_x"] * v["block"] * c * (1.2 if strided else 0.3) + v["block"] * channels * 0.15
-            cycles += channels * c * (4 / 40 + (0.0 if none else 4 * PACKING[shape.prepack]))
-        else:
-            cycles = v["panels"] * in_balanced_tiles(v["block"], v["tile"], panel_step(shape, 4 * (c + v["pad_c"]))) * c
-            cycles += channels * c * (4 / 32 + 4 * PACKING[shape.prepack])
-            if nchw or strided:
-                cycles += v["block"] * c * (1.4 if nchw else 0.2)
-            elif v["block"] * c > 65536:  # the pixels come from the second level for each panel
-                cycles += v["panels"] * v["block"] * c / 10
-            cycles += v["block"] * channels * (0.5 if nchw else 0.15)
-        return priced(cycles, blocks)
-
-    return space_of(knobs, where, cost, ("unroll_c", "fetch"))
-
-
-def _packs(shape: Conv) -> list[str]:
-    """Where weights may be packed, the default first: without further wishes a convolution is one kernel."""
-    return ["once"] if shape.prepack else ["block", "kernel"]
-
-
-def _fetches(shape: Conv, taps: int) -> list[int]:
-    """Whether to ask for weights ahead of time: first what suits how far away they are."""
-    far = taps * shape.c * shape.k * shape.sum_bytes >= NEAR_BYTES
-    return [1, 0] if far else [0, 1]
-
-
-def _fetchable(v: Mapping[str, Any]) -> bool:
-    return not v["fetch"] or v["pack"] in ("once", "kernel")
-
-
-# --- Winograd --------------------------------------------------------------------------------------------------------
-
-
-def admissible(shape: Conv) -> list[int]:
-    """The tile sizes of Winograd's algorithm that apply, and whose error bound the convolution allows."""
-    square = shape.r == shape.s and shape.stride == shape.dilation == 1 and shape.dtype == "float32"
-    if not square or shape.r not in (3, 5) or min(shape.c, shape.k) < 8:
-        return []
-    return [m for m in SIZES[shape.r] if error_bound(m, shape.r) <= shape.max_error]
-
-
-def _winograd_space(shape: Conv) -> Space:
-    p, q, c, r = shape.p, shape.q, shape.c, shape.r
-    panels, sizes, lanes = -(-shape.k // PANEL), admissible(shape), shape.vector_lanes
-    knobs: dict[str, list[Any]] = dict(
-        m=sizes,
-        tb=sorted({v for m in sizes for v in counts(-(-p // m), 8)}),
-        panels=counts(panels, panels),
-        cb=sorted({min(v, -(-c // lanes) * lanes) for v in (16, 32, 64, 128)}, reverse=True),
-        tile=[v for v in tile_sizes(shape, 2 * PANEL) if v >= 6] or tile_sizes(shape, PANEL)[:1],
-        unroll_c=[4, 1, 2, 8],
-        fetch=_fetches(shape, 36),
-    )
-
-    def tiles(v: Mapping[str, Any]) -> tuple[int, int]:
-        return -(-p // v["m"]), -(-q // v["m"])
-
-    where: dict[str, Predicate] = {
-        "rows": lambda v: v["tb"] <= tiles(v)[0] and tiles(v)[0] % v["tb"] == 0,
-        "fits": lambda v: (
-            4 * (v["m"] + r - 1) ** 2 * v["tb"] * tiles(v)[1] * PANEL <= BLOCK_BYTES
-            and 4 * (v["m"] + r - 1) * (tiles(v)[1] * v["m"] + r - 1) * v["cb"] <= BLOCK_BYTES
-        ),
-    }
-
-    def cost(v: Mapping[str, Any]) -> float:
-        high, wide = tiles(v)
-        a2 = (v["m"] + r - 1) ** 2
-        blocks = shape.n * (high // v["tb"]) * -(-panels // v["panels"])
-        products = v["panels"] * a2 * in_balanced_tiles(v["tb"] * wide, v["tile"], panel_step(shape, 4 * c)) * c
-        weights = a2 * c * PANEL * 4
-        kept = 4 * a2 * v["tb"] * wide * PANEL
-        # bytes of weights a cycle, cycles an element on the way back: both measured, on cores of two generations
-        if shape.vector_bytes >= 64:
-            rate = 200 if weights * panels <= 16 << 20 else 6
-            slow = 8 if kept <= 32 * 1024 else 14 if kept <= 96 * 1024 else 20
-        else:
-            rate = 32 if weights * panels <= 1 << 20 else 16 if weights * panels <= 16 << 20 else 6
-            slow = 8 if kept <= 64 * 1024 else 16
-        products += v["panels"] * weights / rate
-        back = v["panels"] * v["tb"] * wide * a2 * slow
-        inputs = shape.n * high * wide * c * a2 * (0.6 if not shape.nchw else 1.6)
-        ahead = shape.n * high * -(-c // v["cb"])
-        found: float = priced(products + back, blocks) + inputs / balance(ahead)
-        return found
-
-    return space_of(knobs, where, cost, ("unroll_c", "fetch"))
+def _template(shape: Conv, space: Callable[[Conv], Space], schedule: Callable[..., Schedule], rounds: bool = False
+              ) -> Template:  # fmt: skip
+    return Template(lambda s, c: schedule(s, shape.on(s.target), **c), lambda target: space(shape.on(target)), ("cpu",),
+                    approximate=rounds)  # fmt: skip

@@ -1,29 +1,31 @@
-"""conv2d on tensor cores: implicit GEMM over images (CUDA from sm_80 on).
+"""conv2d, and its image's gradient, on tensor cores: implicit GEMM over images (CUDA from sm_80 on).
 
 Sixteen pixels of a row are the rows of an instruction's operand: with the channel last, each of them is a run of
 channels in shared memory, wherever the filter's tap moves it. So the image is staged once with its halo and read at
 every tap; nothing is gathered. Images in NCHW are turned on the way to shared memory: a thread reads the channels of
 a pixel, neighbours of a row at a time, and writes them at once.
+
+The gradient with stride 1 is a convolution of dy with the filter turned by half a turn. With a stride, every stride-th
+pixel of the result meets the same taps, so that it falls into stride * stride convolutions, each with its part of the
+filter.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
 from tensorir.ops.blocks import bind_grid
-from tensorir.ops.common import Config, out_stage
-from tensorir.ops.gemm_tensor import kind_of, load_rows, result_kind, swizzled, vector_of
+from tensorir.ops.common import out_stage
+from tensorir.ops.gemm_tensor import instructions, kind_of, load_rows, result_kind, swizzled, vector_of
 from tensorir.ops.problems import Conv
-from tensorir.ops.views import image_stage, reorder_image, sums_axes
-
-if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
-    from tensorir.target import Target
-    from tensorir.tune.space import Space
+from tensorir.ops.tiles import Config, Knob, Rule, Tile, cheapest
+from tensorir.ops.views import image_stage, reorder_image, sums_axes, turn_filters
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
 
 PIXELS = 16
 """Pixels of a row that one instruction takes."""
@@ -40,9 +42,11 @@ def conv_multiplication(shape: Conv) -> Multiplication | None:
     name = kind_of(shape)
     if name is None:
         return None
-    m, groups = MULTIPLICATIONS[name], shape.groups
-    whole = groups == 1 or (shape.cg >= m.k // 2 and shape.k // groups % LEAST == 0)
-    return m if whole else None
+    m = MULTIPLICATIONS[name]
+    return m if shape.groups == 1 or (shape.cg >= m.k // 2 and shape.kg % LEAST == 0) else None
+
+
+# --- views
 
 
 def view(s: Schedule, shape: Conv) -> str:
@@ -90,6 +94,40 @@ def sort_sums(s: Schedule, y: str, declared: str, said: Mapping[str, str], shape
     s.reindex(y, f"{declared} -> {axes}", reads={"w": filters}, writes=", ".join(sums))
 
 
+def forward_shape(shape: Conv) -> Conv | None:
+    """The gradient as convolutions of stride 1: their parameters. None for a stride with dilated taps, which meet
+    pixels in another order.
+    """
+    stride = shape.stride
+    if stride > 1 and shape.dilation > 1:
+        return None
+    r, s, p, q = (-(-v // stride) for v in (shape.r, shape.s, shape.h, shape.w))
+    return replace(shape, c=shape.k, k=shape.c, h=shape.p, w=shape.q, r=r, s=s, p=p, q=q, stride=1, back=shape)
+
+
+def gradient_view(s: Schedule, f: Conv, shape: Conv) -> str:
+    """Walk the gradient of ``shape`` as ``f``, convolutions of "dy_spread" with taps that are counted backwards.
+
+    Pixel h = stride * p + u of the image meets those taps alone that read an element of dy, no zero between two. They
+    are every stride-th one, from a on, and rows of dy are those of "dy_spread" with one remainder.
+    """
+    stride, pad, cg = shape.stride, shape.pad, shape.cg
+    rest = {"c": "k", **({"g": f"c/{cg}", "k": f"c%{cg}"} if shape.groups > 1 else {"k": "c"})}
+    declared = "n, c, h, w | k, -r, -s" if shape.nchw else "n, h, w, c | k, -r, -s"
+    if stride == 1:
+        sort_pixels(s, "dy_spread", f, stride)
+        sort_sums(s, "dx", declared, {"p": "h", "q": "w", **rest}, f)
+        return "dy_spread"
+    sort_pixels(s, "dy_spread", f, stride, {"h": f.p + f.r, "w": f.q + f.s})
+    said = {f"{v}": f"{x}%{stride}" for v, x in zip("uvab", "hwrs", strict=True)}
+    said |= {f"{v}": f"{x}/{stride}" for v, x in zip("pqrs", "hwrs", strict=True)}
+    sort_sums(s, "dx", declared, {**said, **rest}, f)
+    for part, pixel, taps in (("a", "u", shape.r), ("b", "v", shape.s)):
+        nearest = (taps - 1 - pad) % stride  # what is left of rows, or columns, that hold dy
+        s.keep_term(f"dx.{part}", f"{stride - 1} - (dx.{pixel} + {stride - 1 - nearest}) % {stride}")
+    return "dy_spread"
+
+
 def leading_names(shape: Conv) -> list[str]:
     """Dimensions by which filter and sums fall into independent pieces."""
     return [*(["g"] if shape.groups > 1 else []), *(["u", "v"] if shape.parts > 1 else [])]
@@ -100,68 +138,139 @@ def is_rearranged(shape: Conv) -> bool:
     return bool(shape.pad or shape.stride > 1 or shape.groups > 1 or is_packed(shape))
 
 
-def gpu_tensor(s: Schedule, c: Config, shape: Conv, image: str, y: str = "y") -> Schedule:
-    """c: ``wp`` x ``wk`` warps of a block, each with ``rp`` rows of sixteen pixels by ``rk`` channels; ``bc`` input
+# --- the engine
+
+
+class ImageTile(Tile[Conv]):
+    """``wp`` x ``wk`` warps of a block, each with ``rp`` rows of sixteen pixels by ``rk`` channels; ``bc`` input
     channels at a time, ``depth`` of the pipeline of copies; ``staged``: results leave by way of shared memory
 
-    image, y: what holds it and what adds up, as a view of them has left it, such as ``view``
     The rows of an instruction's sums are what is further apart in the result: pixels, or the channels of NCHW.
     """
-    m, grouped, nchw = conv_multiplication(shape), shape.groups > 1, shape.nchw
-    assert m is not None
-    out, own, packed = out_stage(s, y, "warp"), leading_names(shape), is_packed(shape)
-    if packed:
-        _pack(s, shape)
-    n, *pixels = s.loops(out)
-    outputs = pixels.pop(0 if nchw else -1)
-    image_of, (rows, columns) = [n], pixels
-    if "u" in own:
-        (rows, u), (columns, v) = (s.split(axis, [None, shape.parts]) for axis in (rows, columns))
-        image_of += [u, v]
-    pb, wp, p = s.split(rows, [None, c["wp"], c["rp"]])
-    qb, q = s.split(columns, [None, PIXELS])
-    group, channel = s.split(outputs, [None, shape.kg]) if grouped else (None, outputs)
-    kb, wk, k = s.split(channel, [None, c["wk"], c["rk"]])
-    channels = [group, kb] if grouped else [kb]
-    s.reorder(*image_of, *channels, pb, qb, wp, wk, *((p, k, q) if nchw else (p, q, k)))
-    block = bind_grid(s, image_of, channels, [s.fuse(pb, qb)])
-    s.bind(wp, "warp.y").bind(wk, "warp.x")
-    if c["staged"]:
-        stage_result(s, out, block, c, shape)
-    s.compute_at(y, wk)
-    co, ci, cc = s.split(f"{y}.c", [None, c["bc"] // m.k, m.k])
-    k0, k1 = s.split(f"{y}.k", [None, 16 if nchw else 8])
-    q0, q1 = s.split(f"{y}.q", [None, 8 if nchw else PIXELS])
-    inner = (k0, q0, k1, q1) if nchw else (q0, k0, q1, k1)
-    s.reorder(f"{y}.n", *(f"{y}.{v}" for v in own), co, f"{y}.r", f"{y}.s", ci, f"{y}.p", *inner, cc)
-    _stage(s, image, "w", co, c, shape)
-    _stage(s, "w_packed", "k", co, c, shape)
-    operands = ("w_packed", image) if nchw else (image, "w_packed")
-    for operand, fragment, order in zip(operands, "ab", "nt", strict=True):
-        copy = s.stage_in(f"{operand}_shared", at=ci, scope="warp").name
-        load_rows(s, copy, len(_leading(operand, shape).split(",")) - 1, m, fragment, order)
-    s.tensorize(k1 if nchw else q1, f"mma.m16n8k{m.k}.{m.name}.nt")
-    s.unroll(f"{y}.s").unroll(ci)
-    if c["depth"] > 1:
-        s.pipeline(co, c["depth"], async_=not nchw)
-    return s
 
+    wp, wk, rp, rk = Knob(2, 4, 1), Knob(2, 4, 1), Knob(4, 2, 1), Knob(32, 64, 16)
+    bc, depth, staged = Knob(16, 32, 64), Knob(3, 2, 4, 1), Knob(1, 0)
+    earlier: ClassVar[Config] = {"staged": 0}
 
-def stage_result(s: Schedule, out: str, at: Any, c: Config, shape: Conv) -> None:
-    """What a block computes leaves by way of shared memory: rows of channels, in NCHW of pixels.
+    @classmethod
+    def needs(cls, p: Conv) -> str | None:
+        m = conv_multiplication(p)
+        return None if m is None else m.needs
 
-    Pieces of 16 bytes are permuted so that neither what the lanes of a fragment write nor the vectors that are read
-    meet bank conflicts: eight of them make up rows of 128 bytes.
-    """
-    width, channels = result_row(shape), c["wk"] * c["rk"]
-    if not shape.nchw:
-        stored = swizzled(channels, MULTIPLICATIONS[result_kind(shape.dtype)], "q").replace("x", "k")
-        s.stage_out(out, at=at, scope="shared", vector=width, layout=f"n, p, q, k -> n, p, q, {stored}")
-        return
-    rows = min(c["wp"] * c["rp"], 4)  # of two pieces each, by as many channels as fill eight
-    row = {1: "p", 2: "p ^ k/4%2", 4: "p ^ k/2%4"}[rows]
-    layout = f"n, k, p, q -> n, k, {row}, q/8 ^ k/{4 // rows}%2, q%8"
-    s.stage_out(out, at=at, scope="shared", vector=width, layout=layout)
+    @classmethod
+    def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
+        steps = [n // p.element_bytes for n in (32, 64, 128)]
+        return {**super().knobs(p, target), "bc": steps, "staged": [1, 0] if result_row(p) else [0]}
+
+    @property
+    def tall(self) -> int:
+        """Rows of a block's pixels."""
+        return self.wp * self.rp
+
+    @property
+    def channels(self) -> int:
+        """Channels of a block."""
+        return self.wk * self.rk
+
+    def schedule(self, s: Schedule) -> Schedule:
+        shape, m, grouped, nchw = self.p, instructions(self.p), self.p.groups > 1, self.p.nchw
+        image = view(s, shape) if shape.back is None else gradient_view(s, shape, shape.back)
+        y = "y" if shape.back is None else "dx"
+        out, own = out_stage(s, y, "warp"), leading_names(shape)
+        if is_packed(shape):
+            turn_filters(s, shape, 2)
+        n, *pixels = s.loops(out)
+        outputs = pixels.pop(0 if nchw else -1)
+        image_of, (rows, columns) = [n], pixels
+        if "u" in own:
+            (rows, u), (columns, v) = (s.split(axis, [None, shape.parts]) for axis in (rows, columns))
+            image_of += [u, v]
+        pb, wp, p = s.split(rows, [None, self.wp, self.rp])
+        qb, q = s.split(columns, [None, PIXELS])
+        group, channel = s.split(outputs, [None, shape.kg]) if grouped else (None, outputs)
+        kb, wk, k = s.split(channel, [None, self.wk, self.rk])
+        channels = [group, kb] if grouped else [kb]
+        s.reorder(*image_of, *channels, pb, qb, wp, wk, *((p, k, q) if nchw else (p, q, k)))
+        block = bind_grid(s, image_of, channels, [s.fuse(pb, qb)])
+        s.bind(wp, "warp.y").bind(wk, "warp.x")
+        if self.staged:
+            self._stage_result(s, out, block)
+        s.compute_at(y, wk)
+        co, ci, cc = s.split(f"{y}.c", [None, self.bc // m.k, m.k])
+        k0, k1 = s.split(f"{y}.k", [None, 16 if nchw else 8])
+        q0, q1 = s.split(f"{y}.q", [None, 8 if nchw else PIXELS])
+        inner = (k0, q0, k1, q1) if nchw else (q0, k0, q1, k1)
+        s.reorder(f"{y}.n", *(f"{y}.{v}" for v in own), co, f"{y}.r", f"{y}.s", ci, f"{y}.p", *inner, cc)
+        _stage(s, image, "w", co, self.bc, shape)
+        _stage(s, "w_packed", "k", co, self.bc, shape)
+        operands = ("w_packed", image) if nchw else (image, "w_packed")
+        for operand, fragment, order in zip(operands, "ab", "nt", strict=True):
+            copy = s.stage_in(f"{operand}_shared", at=ci, scope="warp").name
+            load_rows(s, copy, len(_leading(operand, shape).split(",")) - 1, m, fragment, order)
+        s.tensorize(k1 if nchw else q1, f"mma.m16n8k{m.k}.{m.name}.nt")
+        s.unroll(f"{y}.s").unroll(ci)
+        if self.depth > 1:
+            s.pipeline(co, self.depth, async_=not nchw)
+        return s
+
+    def _stage_result(self, s: Schedule, out: str, at: Any) -> None:
+        """What a block computes leaves by way of shared memory: rows of channels, in NCHW of pixels.
+
+        Pieces of 16 bytes are permuted so that neither what the lanes of a fragment write nor the vectors that are read
+        meet bank conflicts: eight of them make up rows of 128 bytes.
+        """
+        rows = min(self.tall, 4)  # of two pieces each, by as many channels as fill eight
+        row = {1: "p", 2: "p ^ k/4%2", 4: "p ^ k/2%4"}[rows]
+        layout = f"n, k, p, q -> n, k, {row}, q/8 ^ k/{4 // rows}%2, q%8"
+        if not self.p.nchw:
+            stored = swizzled(self.channels, MULTIPLICATIONS[result_kind(self.p.dtype)], "q").replace("x", "k")
+            layout = f"n, p, q, k -> n, p, q, {stored}"
+        s.stage_out(out, at=at, scope="shared", vector=result_row(self.p), layout=layout)
+
+    @property
+    def operand_bytes(self) -> int:
+        image = staged_pixels(self.p, self.p.r, self.tall) * staged_pixels(self.p, self.p.s, PIXELS)
+        return self.p.element_bytes * self.depth * self.bc * (image + self.p.taps * self.channels)
+
+    @property
+    def result_bytes(self) -> int:
+        return 2 * self.tall * PIXELS * self.channels if self.staged else 0
+
+    @property
+    def sides(self) -> tuple[tuple[int, int, int], ...]:
+        return (self.tall, 4, self.p.p), (self.channels, 32, self.p.kg)
+
+    def ahead(self) -> bool:
+        """Whether the next copies have room in registers, where they are turned there."""
+        if not self.p.nchw or self.depth == 1:
+            return True
+        return self.depth == 2 and self.operand_bytes // 2 <= NEXT * 32 * self.wp * self.wk
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "warps": lambda t: 2 <= t.wp * t.wk <= 8,
+        "groups": lambda t: t.p.groups == 1 or t.p.kg % t.channels == 0,
+        "shared": Tile.shared,
+        "registers": lambda t: t.rp * PIXELS * t.rk <= 64 * 64,
+        "ahead": ahead,
+        "sensible": Tile.sensible,
+    }
+
+    @classmethod
+    def start(cls, p: Conv, target: Target) -> Config | None:
+        """What a block should be: four warps, 64 channels where there are as many, and a pipeline of copies that leaves
+        room for a second block.
+        """
+        rows, knobs = 8 if p.p > 8 else 4, cls.knobs(p, target)
+
+        def rank(c: Config) -> tuple[float, ...]:
+            t = cls(c, p, target)
+            return (
+                abs(math.log2(t.channels / 64)), t.wp * t.wk != 4, abs(math.log2(t.tall / rows)),
+                t.operand_bytes + t.result_bytes > ROOM, -t.staged, t.bc != min(knobs["bc"]),
+                -t.depth if t.depth <= 3 else 0, t.rk != 32,
+            )  # fmt: skip
+
+        return cheapest(knobs, cls.where(p, target), rank)
 
 
 def result_row(shape: Conv) -> int | None:
@@ -175,7 +284,7 @@ def result_row(shape: Conv) -> int | None:
     m = MULTIPLICATIONS[result_kind(shape.dtype)]
     if not shape.nchw:
         return vector_of(LEAST, shape.k, m)
-    return vector_of(PIXELS, shape.result[1] if shape.result else shape.q, m)
+    return vector_of(PIXELS, shape.back.w if shape.back else shape.q, m)
 
 
 def is_packed(shape: Conv) -> bool:
@@ -183,24 +292,11 @@ def is_packed(shape: Conv) -> bool:
     return bool(shape.nchw or shape.parts)
 
 
-def _pack(s: Schedule, shape: Conv) -> None:
-    """The turned filter by a kernel of its own, once where weights are prepacked: in KCRS a row of channels is in as
-    many pieces as there are taps, which every block would gather again.
-    """
-    *taps, k, c = s.loops("w_packed")
-    rows, lane = s.split(s.fuse(k, c), [None, 128])
-    s.reorder(rows, lane, *taps)
-    s.bind(rows, "block.x").bind(lane, "thread.x")
-    if shape.prepack:
-        s.run_once("w_packed")
-
-
-def _stage(s: Schedule, operand: str, row: str, at: Any, c: Config, shape: Conv) -> None:
-    """What a block reads of an operand for ``bc`` channels, in shared memory: rows of channels."""
-    m, packed = conv_multiplication(shape), operand == "w_packed" and is_packed(shape)
-    assert m is not None
-    lanes, lead = vector_of(c["bc"], shape.cg, m), _leading(operand, shape)
-    stored = swizzled(c["bc"], m, row).replace("x", "c")
+def _stage(s: Schedule, operand: str, row: str, at: Any, channels: int, shape: Conv) -> None:
+    """What a block reads of an operand for so many channels, in shared memory: rows of channels."""
+    m, packed = instructions(shape), operand == "w_packed" and is_packed(shape)
+    lanes, lead = vector_of(channels, shape.cg, m), _leading(operand, shape)
+    stored = swizzled(channels, m, row).replace("x", "c")
     copy = s.stage_in(operand, at=at, scope="shared", vector=lanes, layout=f"{lead}{row}, c -> {lead}{row}, {stored}")
     if shape.nchw and not packed:  # neighbouring threads read neighbours of a row, several channels each
         last = len(lead.split(","))
@@ -224,69 +320,3 @@ def staged_pixels(shape: Conv, taps: int, outputs: int) -> int:
     stride, last = shape.stride, (taps - 1) * shape.dilation
     parts = min(stride, last + 1)
     return int(parts * (outputs + last // stride))
-
-
-def conv_space(shape: Conv, target: Target) -> Space:
-    """The tiles that fit: registers of a thread, shared memory of a block, whole warps."""
-    from tensorir.tune.space import Space
-
-    m = conv_multiplication(shape)
-    assert m is not None
-    size, per_group = 4 // m.word, shape.kg
-
-    def warps(c: Mapping[str, Any]) -> bool:
-        return bool(2 <= c["wp"] * c["wk"] <= 8)
-
-    def groups(c: Mapping[str, Any]) -> bool:
-        return bool(shape.groups == 1 or per_group % (c["wk"] * c["rk"]) == 0)
-
-    def tiles_bytes(c: Config) -> int:
-        image = staged_pixels(shape, shape.r, c["wp"] * c["rp"]) * staged_pixels(shape, shape.s, PIXELS)
-        weights = shape.taps * c["wk"] * c["rk"]
-        return int(size * c["depth"] * c["bc"] * (image + weights))
-
-    def shared_bytes(c: Config) -> int:
-        results = 2 * c["wp"] * c["rp"] * PIXELS * c["wk"] * c["rk"] if c["staged"] else 0
-        return tiles_bytes(c) + results
-
-    def shared(c: Config) -> bool:
-        return bool(shared_bytes(c) <= target.shared_optin_bytes)
-
-    def registers(c: Mapping[str, Any]) -> bool:
-        return bool(c["rp"] * PIXELS * c["rk"] <= 64 * 64)
-
-    def ahead(c: Mapping[str, Any]) -> bool:
-        if not shape.nchw or c["depth"] == 1:
-            return True
-        return bool(c["depth"] == 2 and tiles_bytes(c) // 2 <= NEXT * 32 * c["wp"] * c["wk"])
-
-    def sensible(c: Mapping[str, Any]) -> bool:
-        rows, channels = c["wp"] * c["rp"], c["wk"] * c["rk"]
-        return bool((rows <= 4 or rows // 2 < shape.p) and (channels <= 32 or channels // 2 < per_group))
-
-    knobs = dict(
-        wp=[2, 4, 1], wk=[2, 4, 1], rp=[4, 2, 1], rk=[32, 64, 16],
-        bc=[n // size for n in (32, 64, 128)], depth=[3, 2, 4, 1], staged=[1, 0] if result_row(shape) else [0],
-    )  # fmt: skip
-    where = {"warps": warps, "groups": groups, "shared": shared, "registers": registers, "ahead": ahead,
-             "sensible": sensible}  # fmt: skip
-    space = Space(where=where, default=_default(shape, knobs, where, shared_bytes), **knobs)
-    return space.since({"staged": 0})
-
-
-def _default(shape: Conv, knobs: Mapping[str, list[int]], where: Mapping[str, Any],
-             shared_bytes: Callable[[Config], int]) -> dict[str, int] | None:  # fmt: skip
-    """The first legal configuration, by what a block should be: four warps, 64 channels where there are as many, and a
-    pipeline of copies that leaves room for a second block.
-    """
-    rows = 8 if shape.p > 8 else 4
-
-    def rank(c: Config) -> tuple[float, ...]:
-        channels, tall = c["wk"] * c["rk"], c["wp"] * c["rp"]
-        deep = -c["depth"] if c["depth"] <= 3 else 0
-        return (abs(math.log2(channels / 64)), c["wp"] * c["wk"] != 4, abs(math.log2(tall / rows)),
-                shared_bytes(c) > ROOM, -c["staged"], c["bc"] != min(knobs["bc"]), deep, c["rk"] != 32)  # fmt: skip
-
-    every = [dict(zip(knobs, v, strict=True)) for v in itertools.product(*knobs.values())]
-    legal = [c for c in every if all(test(c) for test in where.values())]
-    return min(legal, key=rank, default=None)

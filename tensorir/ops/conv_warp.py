@@ -9,23 +9,17 @@ of a picture, follow each other without a gap.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-from tensorir.api.workload import Template
-from tensorir.ops.common import Config
+from tensorir.ops.conv_products import ProductTile
 from tensorir.ops.gemm_blocks import Operand
 from tensorir.ops.gemm_gpu import DTYPES, WarpTile
 from tensorir.ops.problems import Conv, Gemm
+from tensorir.ops.tiles import Config, Knob, Rule
 from tensorir.ops.views import image_of, sums_axes
-from tensorir.tune.gpu_devices import gpu_of
-from tensorir.tune.legal import Predicate
-
-if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
-    from tensorir.target import Target
-    from tensorir.tune.space import Space
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
 
 LANES, PACKED = 32, 256
 """Filters that a block turns, and its threads, each of which takes one channel of one."""
@@ -37,17 +31,6 @@ TILES = ((8, 8, 8, 2, 4, 8), (8, 8, 8, 1, 4, 8), (4, 8, 8, 4, 1, 8), (4, 8, 16, 
          (8, 4, 4, 2, 1, 16))  # fmt: skip
 """Tiles to start with: the first whose expected time is NEAR the least."""
 NEAR = 1.15
-
-
-def warp_template(shape: Conv) -> dict[str, Template]:
-    """The template, where a convolution is a product of matrices that warps can share."""
-    if shape.dtype not in DTYPES or (shape.groups > 1 and shape.kg % LEAST):
-        return {}
-    return {
-        "gpu_warp": Template(
-            lambda s, c: gpu_warp(s, c, shape), lambda t: conv_space(shape, t), ("gpu",), needs="sm_70"
-        )
-    }
 
 
 def as_product(s: Schedule, shape: Conv, bk: int, packed: int) -> None:
@@ -97,20 +80,60 @@ def product(shape: Conv, bk: int, packed: int = 0) -> Gemm:
                 tb=not nchw, dtype=shape.dtype)  # fmt: skip
 
 
-def gpu_warp(s: Schedule, c: Config, shape: Conv) -> Schedule:
-    """c: those of ``WarpTile``; ``packed``: filters are turned by a kernel of their own"""
-    packed = c["packed"]
-    as_product(s, shape, c["bk"], packed)
-    nchw, p, columns = shape.nchw, product(shape, c["bk"], packed), f"{image_of(shape)}_packed"
-    lead, taps, pixels = "z, " if shape.groups > 1 else "", *_neighbours(shape, packed)
-    first = Operand("w_packed", lead, taps, inlined=not is_packed(shape, packed))
-    second = Operand(columns, lead, pixels, inlined=True)
-    given = {"a": first, "b": second} if nchw else {"a": second, "b": first}
-    tile = WarpTile(c, p, s.target)
-    tile.product(s, tile.sums(s, "y", lambda out: _as_matrix(s, out, shape)), given)
-    if is_packed(shape, packed):
-        _pack(s, shape, c["bk"])
-    return s.compute_inline("x_pad") if shape.pad else s
+class FilterPixelTile(ProductTile):
+    """Products of filters with the pixels under their taps; ``bk`` says what channels are made up to.
+
+    packed: filters are turned by a kernel of their own
+    """
+
+    packed, bk = Knob(0, 1), WarpTile.bk
+    earlier: ClassVar[Config] = {"atomic": 0, "rest": 0, "packed": 0}
+
+    @classmethod
+    def needs(cls, p: Conv) -> str | None:
+        return "sm_70" if p.dtype in DTYPES and (p.groups == 1 or p.kg % LEAST == 0) else None
+
+    @classmethod
+    def engine(cls, p: Conv) -> type[WarpTile]:
+        return WarpTile
+
+    @property
+    def product(self) -> Gemm:
+        return product(self.p, self.bk)
+
+    def schedule(self, s: Schedule) -> Schedule:
+        shape, columns, packed = self.p, f"{image_of(self.p)}_packed", is_packed(self.p, self.packed)
+        as_product(s, shape, self.bk, self.packed)
+        tile = WarpTile(self.config, product(shape, self.bk, self.packed), s.target)
+        lead, taps, pixels = "z, " if shape.groups > 1 else "", *_neighbours(shape, self.packed)
+        first = Operand("w_packed", lead, taps, inlined=not packed)
+        second = Operand(columns, lead, pixels, inlined=True)
+        given = {"a": first, "b": second} if shape.nchw else {"a": second, "b": first}
+        tile.product(s, tile.sums(s, "y", lambda out: _as_matrix(s, out, shape)), given)
+        if packed:
+            _pack(s, shape, self.bk)
+        return s.compute_inline("x_pad") if shape.pad else s
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "groups": lambda t: t.p.groups == 1 or t.p.kg % (t.inner.high if t.p.nchw else t.inner.wide) == 0,
+        "turned": lambda t: not t.packed or packed_bytes(t.p, t.bk) <= t.target.shared_optin_bytes,
+    }
+
+    @classmethod
+    def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
+        own = {"atomic": [0], "rest": [0], "packed": [0, 1] if _apart(p) else [0]}  # results are no rows of sums
+        return {**WarpTile.knobs(product(p, 8), target), **own}
+
+    @classmethod
+    def start(cls, p: Conv, target: Target) -> Config | None:
+        """One kernel: a second one, which turns filters or adds up parts, is the search's to find."""
+        packed, where, expected = int(_apart(p) and p.prepack), cls.where(p, target), cls.expected(p, target)
+        usual = {**WarpTile.start(product(p, 8), target), "splits": 1, "packed": packed}
+        tried = [*({**usual, **dict(zip(TILE, tile, strict=True)), "raster": 1} for tile in TILES), usual]
+        tried += [{**c, "packed": 0} for c in tried if packed and not where["turned"](c)]
+        legal = [c for c in tried if all(test(c) for test in where.values())]
+        times = [expected(c) if expected else 0.0 for c in legal]
+        return next((c for c, time in zip(legal, times, strict=True) if time <= NEAR * min(times)), None)
 
 
 def _as_matrix(s: Schedule, out: str, shape: Conv) -> None:
@@ -150,42 +173,3 @@ def packed_bytes(shape: Conv, bk: int) -> int:
     last = (r * s - 1) * depth + -(-depth // step) * step - 1
     cells = step * r * s if depth % step == 0 else (last // (depth * s) + 1) * s * depth
     return int(shape.element_bytes * (LANES + 1) * cells)
-
-
-def conv_space(shape: Conv, target: Target) -> Space:
-    """That of the product, where ``bk`` says what channels are made up to."""
-    from tensorir.tune.space import Space
-
-    nchw, steps = shape.nchw, (8, 16, 32)
-    of = {step: WarpTile.space(product(shape, step), target) for step in steps}
-    first = of[steps[0]]
-
-    def told(name: str) -> Predicate:
-        return lambda c: of[c["bk"]].where[name](c)
-
-    def groups(c: Config) -> bool:
-        tile = WarpTile(c, product(shape, steps[0]), target)
-        return shape.groups == 1 or shape.kg % (tile.high if nchw else tile.wide) == 0
-
-    def turned(c: Config) -> bool:
-        return not c["packed"] or packed_bytes(shape, c["bk"]) <= target.shared_optin_bytes
-
-    knobs: dict[str, Sequence[int]] = dict(zip(first.names, first.values, strict=True))
-    knobs |= {"bk": steps, "packed": (0, 1) if _apart(shape) else (0,)}
-    knobs |= {"atomic": (0,), "rest": (0,)}  # results are no rows of sums
-    where: dict[str, Predicate] = {"groups": groups, **({"turned": turned} if _apart(shape) else {})}
-    where |= {name: told(name) for name in first.where}
-
-    def expected(c: Config) -> float:
-        seconds = of[c["bk"]].expected_s
-        return math.inf if seconds is None else seconds(c)
-
-    # one kernel to start with: a second one, which turns filters or adds up parts, is the search's to find
-    known, packed = gpu_of(target) is not None, int(_apart(shape) and shape.prepack)
-    start = {**first.default, "splits": 1, "packed": packed}
-    tried = [*({**start, **dict(zip(TILE, tile, strict=True)), "raster": 1} for tile in TILES), start]
-    tried += [{**c, "packed": 0} for c in tried if packed and not turned(c)]
-    legal = [c for c in tried if all(test(c) for test in where.values())]
-    least = min(map(expected, legal), default=0.0)
-    space = Space(where=where, default=next((c for c in legal if expected(c) <= NEAR * least), None), **knobs)
-    return space.since({"atomic": 0, "rest": 0, "packed": 0}).expecting(expected if known else None)

@@ -1,26 +1,34 @@
-"""conv2d: implicit GEMM with both operands staged, for CPUs (one work-item a block, vector register tiles) and GPUs."""
+"""conv2d and its gradients: what they are, and what they compute in NumPy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from tensorir import nn
 from tensorir.api.workload import Template, Templates, Workload
-from tensorir.errors import DeclarationError, refuse
-from tensorir.errors.needs import need_number, plain_ints, shown
+from tensorir.errors.needs import need_number, plain_ints
 from tensorir.expr.compute import placeholder
+from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.baselines import conv2d_baselines
-from tensorir.ops.common import added_type, flags, need_precision, out_dtype, positive
+from tensorir.ops.common import activate, added_type, flags, need_precision, out_dtype, positive
 from tensorir.ops.conv_cpu import cpu_templates
+from tensorir.ops.conv_nest import row_templates
 from tensorir.ops.images import epilogue
 from tensorir.ops.operators import OPERATORS
-from tensorir.ops.problems import Conv, accumulator
+from tensorir.ops.problems import Conv
 
 DEFAULTS = dict(residual=False, prepack=False, max_error=1e-4, precision="fp32")
 """Options that a workload is only named by where they are not these."""
+SIDES = {"x": ("n", "c", "h", "w"), "w": ("k", "cg", "r", "s"), "y": ("n", "k", "p", "q")}
+"""Extents of image, filter and result, in the order of NCHW."""
+PRODUCTS = {"y": ("xw", "ncpq, kc -> nkpq"), "x": ("yw", "nkpq, kc -> ncpq"), "w": ("xy", "ncpq, nkpq -> kc")}
+"""What is made of image x, filter w and result y: of which two, and what of them meets at one tap."""
 
 
 @plain_ints
@@ -38,82 +46,125 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
 
     Raises DeclarationError naming the parameter that does not fit.
     """
-    dtype = dtype_of(dtype).name
-    params = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
-                  layout=layout, dtype=dtype, bias=bias, act=act)  # fmt: skip
-    options = dict(residual=residual, prepack=prepack, max_error=max_error, precision=precision)
-    positive(params, ("n", "c", "h", "w", "k", "r", "s"))
-    flags({**params, **options}, ("bias", "residual", "prepack"))
-    max_error = need_number("max_error", max_error, 0)
-    need_precision("conv2d", precision, dtype)
-    params |= {name: value for name, value in options.items() if value != DEFAULTS[name]}
-    if not isinstance(layout, str) or layout not in ("NCHW", "NHWC"):
-        raise refuse(
-            DeclarationError, "conv2d.layout", f"layout={shown(layout)} is not known", hint="layout='NCHW' or 'NHWC'"
-        )
-    if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1 or c % groups or k % groups:
-        raise refuse(DeclarationError, "conv2d.groups", f"groups={shown(groups)} does not divide c={c} and k={k}")
-    nchw = layout == "NCHW"
-    x = placeholder((n, c, h, w) if nchw else (n, h, w, c), dtype, name="x")
-    weights = placeholder((k, c // groups, r, s) if nchw else (k, r, s, c // groups), dtype, name="w")
-    b = placeholder((k,), added_type(x.dtype), name="b") if bias else None
-    wide = accumulator(x.dtype)
-    y = nn.conv2d(x, weights, stride=stride, pad=pad, dilation=dilation, groups=groups, layout=layout, accumulate=wide)
-    d = placeholder(y.shape, added_type(x.dtype), name="residual") if residual else None
-    p, q = y.shape[2:] if nchw else y.shape[1:3]
-    shape = Conv(n=n, c=c, h=h, w=w, k=k, r=r, s=s, p=p, q=q, stride=stride, pad=pad, dilation=dilation, groups=groups,
-                 layout=layout, dtype=dtype, bias=bias, act=act, residual=residual, prepack=prepack,
+    given = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
+                 layout=layout, dtype=dtype_of(dtype).name, bias=bias, act=act, residual=residual, prepack=prepack,
                  max_error=max_error, precision=precision)  # fmt: skip
+    flags(given, ("bias", "residual", "prepack"))
+    most = need_number("max_error", max_error, 0)
+    shape, y = _declared({**given, "max_error": most})
+    added = added_type(shape.dtype)
+    b = placeholder((k,), added, name="b") if bias else None
+    d = placeholder(y.shape, added, name="residual") if residual else None
+    more = dict(baselines=conv2d_baselines(shape), max_error=most)
+    return _workload("conv2d", epilogue(y, b, d, shape), shape, given, "y", **more)
+
+
+@plain_ints
+def conv2d_backward_data(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3,
+                         stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1, layout: str = "NCHW",
+                         dtype: str = "float32", precision: str = "fp32") -> Workload:  # fmt: skip
+    """The gradient of a convolution with respect to its image; the parameters are those of ``conv2d``.
+
+    Arguments: dy, w; see ``nn.conv2d_backward_data``. Raises DeclarationError naming the parameter that does not fit.
+    """
+    given = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
+                 layout=layout, dtype=dtype_of(dtype).name, precision=precision)  # fmt: skip
+    shape, _ = _declared(given)
+    dx = nn.conv2d_backward_data(
+        _operand("dy", shape), _operand("w", shape), (h, w), accumulate=shape.wide, **_how(given)
+    )
+    return _workload("conv2d_backward_data", epilogue(dx, None, None, shape), shape, given, "x")
+
+
+@plain_ints
+def conv2d_backward_weight(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3,
+                           stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1, layout: str = "NCHW",
+                           dtype: str = "float32", precision: str = "fp32") -> Workload:  # fmt: skip
+    """The gradient of a convolution with respect to its filter; the parameters are those of ``conv2d``.
+
+    Arguments: x, dy; see ``nn.conv2d_backward_weight``. Raises DeclarationError naming the parameter that does not fit.
+    """
+    given = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
+                 layout=layout, dtype=dtype_of(dtype).name, precision=precision)  # fmt: skip
+    shape, _ = _declared(given)
+    dw = nn.conv2d_backward_weight(
+        _operand("x", shape), _operand("dy", shape), (r, s), accumulate=shape.wide, **_how(given)
+    )
+    return _workload("conv2d_backward_weight", epilogue(dw, None, None, shape), shape, given, "w")
+
+
+def _how(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: given[name] for name in ("stride", "pad", "dilation", "groups", "layout")}
+
+
+def _declared(given: Mapping[str, Any]) -> tuple[Conv, Tensor]:
+    """A convolution of checked parameters, and its sums."""
+    need_precision("conv2d", given["precision"], given["dtype"])
+    positive(given, ("n", "c", "h", "w", "k", "r", "s"))
+    groups = given["groups"]
+    counts = isinstance(groups, int) and not isinstance(groups, bool) and groups > 0
+    whole = counts and given["c"] % groups == 0  # what does not fit is refused by the declaration
+    shape = Conv(**{**given, "groups": groups if whole else 1}, p=1, q=1)
+    y = nn.conv2d(_operand("x", shape), _operand("w", shape), accumulate=shape.wide, **_how(given))
+    p, q = y.shape[2:] if shape.nchw else y.shape[1:3]
+    return replace(shape, p=p, q=q), y
+
+
+def _operand(name: str, shape: Conv) -> Tensor:
+    """The image, the filter or the gradient of the result, as it is declared."""
+    first, second, *pixels = (getattr(shape, v) for v in SIDES[name[-1]])
+    order = (first, second, *pixels) if shape.nchw else (first, *pixels, second)
+    return placeholder(order, shape.dtype, name=name)
+
+
+def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], made: str, **more: Any) -> Workload:
+    def on_gpus() -> Mapping[str, Template]:
+        from tensorir.ops.conv_gpu import gpu_templates  # a half of what an operator costs to import
+
+        return gpu_templates(shape, made)
+
     return Workload(
-        "conv2d", epilogue(y, b, d, shape),
-        templates=Templates(
-            cpu_templates(shape),
-            lambda: _for_gpus(shape),
-        ),
-        reference=lambda *arrays: reference(shape, *arrays),
+        name,
+        out,
+        templates=Templates(cpu_templates(shape) if made == "y" else row_templates(shape, made), on_gpus),
+        reference=lambda *arrays: reference(shape, made, *arrays),
         flops=shape.flops,
-        origin=("ops", "conv2d", params),
-        operator=OPERATORS["conv2d"],
-        baselines=conv2d_baselines(shape),
-        max_error=max_error,
-    )  # fmt: skip
+        origin=("ops", name, {v: x for v, x in given.items() if v not in DEFAULTS or x != DEFAULTS[v]}),
+        operator=OPERATORS[name],
+        **more,
+    )
 
 
-def _for_gpus(shape: Conv) -> Mapping[str, Template]:
-    from tensorir.ops.conv_gpu import gpu_templates  # a half of what an operator costs to import
+def reference(shape: Conv, made: str, *arrays: np.ndarray) -> np.ndarray:
+    """A convolution ("y"), or its gradient with respect to "x" or "w", in float64 (integers exactly), tap by tap.
 
-    return gpu_templates(shape)
-
-
-def reference(shape: Conv, x: np.ndarray, w: np.ndarray, *rest: np.ndarray) -> np.ndarray:
-    """The convolution in float64 (integers exactly), tap by tap; ``rest``: bias and residual as far as used."""
-    from tensorir.ops.common import activate
-
-    nchw = shape.nchw
-    kind = np.float64 if is_float(shape.dtype) else np.int64
-    a: np.ndarray = np.asarray(x).astype(kind)
-    f: np.ndarray = np.asarray(w).astype(kind)
-    if not nchw:
-        a, f = a.transpose(0, 3, 1, 2), f.transpose(0, 3, 1, 2)
-    pad, st, d, g = shape.pad, shape.stride, shape.dilation, shape.groups
-    a = np.pad(a, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
-    p, q, kg, cg = shape.p, shape.q, shape.kg, shape.cg
-    y: np.ndarray = np.zeros((shape.n, shape.k, p, q), kind)
-    for i in range(g):
-        for r in range(shape.r):
-            for s in range(shape.s):
-                part = a[
-                    :,
-                    i * cg : (i + 1) * cg,
-                    r * d : r * d + (p - 1) * st + 1 : st,
-                    s * d : s * d + (q - 1) * st + 1 : st,
-                ]
-                taps = f[i * kg : (i + 1) * kg, :, r, s]
-                y[:, i * kg : (i + 1) * kg] += (taps @ part.reshape(shape.n, cg, -1)).reshape(shape.n, kg, p, q)
-    more: list[np.ndarray] = [np.asarray(v).astype(kind) for v in rest]
+    arrays: as workloads take them: the two others, then bias and residual as far as used
+    """
+    kind, (others, product), pad = np.float64 if is_float(shape.dtype) else np.int64, PRODUCTS[made], shape.pad
+    first, *more = (np.asarray(a).astype(kind) for a in arrays)
+    second, *more = more
+    held = {v: a if shape.nchw else a.transpose(0, 3, 1, 2) for v, a in zip(others, (first, second), strict=True)}
+    held[made] = np.zeros([getattr(shape, v) for v in SIDES[made]], kind)
+    held["x"] = np.pad(held["x"], ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    for at in _meetings(shape):
+        held[made][at[made]] += np.einsum(product, *(held[v][at[v]] for v in others), optimize=True)
+    y: np.ndarray = held[made][:, :, pad : pad + shape.h, pad : pad + shape.w] if made == "x" else held[made]
     if shape.bias:
-        y += more.pop(0)[:, None, None]
-    y = y if nchw else y.transpose(0, 2, 3, 1)
+        y = y + more.pop(0)[:, None, None]
+    y = y if shape.nchw else y.transpose(0, 2, 3, 1)
     if shape.residual:
         y = y + more.pop(0)
     return np.ascontiguousarray(activate(y, shape.act)).astype(out_dtype(shape.dtype, shape.act))
+
+
+def _meetings(shape: Conv) -> Iterator[dict[str, tuple[Any, ...]]]:
+    """For each group and tap, the parts of the padded image, of the filter and of the result that meet."""
+    st, d, every = shape.stride, shape.dilation, slice(None)
+
+    def met(tap: int, results: int) -> slice:
+        return slice(tap * d, tap * d + (results - 1) * st + 1, st)
+
+    for g, r, s in itertools.product(range(shape.groups), range(shape.r), range(shape.s)):
+        inner, outer = (slice(g * n, (g + 1) * n) for n in (shape.cg, shape.kg))
+        pixels = met(r, shape.p), met(s, shape.q)
+        yield {"x": (every, inner, *pixels), "w": (outer, every, r, s), "y": (every, outer)}

@@ -12,11 +12,12 @@ into block memory, some rows of the channels of one vector (NHWC) or all rows of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensorir.ops.common import Config, divisors_near, out_stage
+from tensorir.ops.common import divisors_near, out_stage
 from tensorir.ops.direct import strip_bytes, strip_columns
+from tensorir.ops.images import cut, pack_ahead, pack_at, packs, vectorized
 from tensorir.ops.model import BLOCK_BYTES, PANEL, SPARE, SUMS
 from tensorir.ops.problems import Conv, accumulator
 from tensorir.ops.views import image_stage, reorder_image, sums_axes
@@ -75,109 +76,82 @@ def view(s: Schedule, shape: Conv) -> str:
     return ""
 
 
-def cpu_depthwise(s: Schedule, c: Config, shape: Conv) -> Schedule:
-    """c: ``tile_rows`` and, in NHWC, ``tile`` pixels of the register tile; ``lanes``; ``channels`` of a block; 16-bit
+def cpu_depthwise(
+    s: Schedule, shape: Conv, *, tile_rows: int, tile: int, lanes: int, channels: int, pack: str, tile_k: int = 1,
+    rows: int = 0,
+) -> Schedule:  # fmt: skip
+    """``tile_rows`` and, in NHWC, ``tile`` pixels of the register tile; ``lanes``; ``channels`` of a block; 16-bit
     NHWC: ``rows`` of a block; NCHW with several outputs a group: ``tile_k`` of them in the register tile;
     NHWC: where weights are packed (``pack``): "once", ahead; "kernel", one of its own; "block", by each block
     """
     image = view(s, shape)
-    return _channel_lanes(s, c, shape, image) if not shape.nchw else _pixel_lanes(s, c, shape, image)
-
-
-def _channel_lanes(s: Schedule, c: Config, shape: Conv, image: str) -> Schedule:
-    out, lanes = out_stage(s, "y"), c["lanes"]
-    if c["pack"] != "block":
-        _lanes(s, "w_packed.k", lanes)
-        s.bind("w_packed.r", "block.x")
-    if c["pack"] == "once":
-        s.run_once("w_packed")
-    k, kl = _lanes(s, f"{out}.k", lanes, vectorize=False)
-    kb, k0 = s.split(k, [None, -(-c["channels"] // lanes)])
-    rows, apart = f"{out}.p", bool(image)
-    if apart:
-        pb, rows = s.split(rows, [None, c["rows"]])
-    p0, p1 = s.split(rows, [None, c["tile_rows"]], tail="balanced")
-    q0, q1 = s.split(f"{out}.q", [None, c["tile"]], tail="balanced")
-    s.reorder(f"{out}.n", *((pb, kb, k0, p0, q0) if apart else (p0, kb, q0, k0)), p1, q1, kl)
-    s.compute_at("y", q0 if apart else k0)
-    if c["pack"] == "block":
-        s.set_scope("w_packed", "shared")
-        s.compute_at("w_packed", kb)
-        _lanes(s, "w_packed.k", lanes)
-    y, yl = _lanes(s, "y.k", lanes, vectorize=False)
+    if shape.nchw:
+        return _pixel_lanes(s, shape, image, tile_rows, lanes, channels, tile_k)
+    pack_ahead(s, pack, lanes, "w_packed.r", "w_packed.k")
+    out = out_stage(s, "y")
+    k, kl = s.split(f"{out}.k", [None, lanes], tail="shift")
+    kb, k0 = s.split(k, [None, -(-channels // lanes)])
+    pb, p = s.split(f"{out}.p", [None, rows]) if image else ("", f"{out}.p")
+    p0, p1 = s.split(p, [None, tile_rows], tail="balanced")
+    q0, q1 = s.split(f"{out}.q", [None, tile], tail="balanced")
+    s.reorder(f"{out}.n", *((pb, kb, k0, p0, q0) if image else (p0, kb, q0, k0)), p1, q1, kl)
+    s.compute_at("y", q0 if image else k0)
+    if pack == "block":
+        pack_at(s, kb, lanes, "w_packed.k")
+    y, yl = s.split("y.k", [None, lanes], tail="shift")
     s.reorder("y.n", "y.r", "y.s", "y.p", "y.q", y, yl)
-    _taps(s, shape)
-    s.unroll("y.p").unroll("y.q")
-    s.unroll(p1).unroll(q1)
-    if lanes > 1:
-        s.vectorize(yl).vectorize(kl)
-    if apart:
+    _written_out(s, shape, ["y.p", "y.q", p1, q1], [yl, kl] if lanes > 1 else [])
+    if image:
         _stage(s, image, k0, shape)
-        _lanes(s, f"{image}.c", lanes)
+        vectorized(s, f"{image}.c", lanes)
     else:
-        _cut(s, p0, _borders(shape.p, c["tile_rows"], shape, "p"))
-        _cut(s, q0, _borders(shape.q, c["tile"], shape, "q"))
-    s.bind(f"{out}.n", "block.z").bind(pb if apart else p0, "block.y").bind(kb, "block.x")
+        cut(s, p0, _borders(shape.p, tile_rows, shape, "p"))
+        cut(s, q0, _borders(shape.q, tile, shape, "q"))
+    s.bind(f"{out}.n", "block.z").bind(pb or p0, "block.y").bind(kb, "block.x")
     return s
 
 
-def _pixel_lanes(s: Schedule, c: Config, shape: Conv, image: str) -> Schedule:
-    out, lanes = out_stage(s, "y"), c["lanes"]
-    kb, k0 = s.split(f"{out}.k", [None, c["channels"]])
-    channels, side, cg = [k0], [], shape.cg
-    if shape.k > shape.groups:
+def _pixel_lanes(s: Schedule, shape: Conv, image: str, tile_rows: int, lanes: int, channels: int, tile_k: int
+                 ) -> Schedule:  # fmt: skip
+    out, several = out_stage(s, "y"), shape.k > shape.groups
+    kb, k0 = s.split(f"{out}.k", [None, channels])
+    outer, tile = [k0], list[Any]()
+    if several:
         k0, k = s.split(k0, [None, shape.kg])
-        several, tile = s.split(k, [None, c["tile_k"]])
-        channels, side = [k0, several], [tile]
-    p0, p1 = s.split(f"{out}.p", [None, c["tile_rows"]], tail="balanced")
-    q0, q1 = _lanes(s, f"{out}.q", lanes, vectorize=False)
-    s.reorder(f"{out}.n", kb, *channels, p0, q0, *side, p1, q1)
+        groups, *tile = s.split(k, [None, tile_k])
+        outer = [k0, groups]
+    p0, p1 = s.split(f"{out}.p", [None, tile_rows], tail="balanced")
+    q0, q1 = s.split(f"{out}.q", [None, lanes], tail="shift")
+    s.reorder(f"{out}.n", kb, *outer, p0, q0, *tile, p1, q1)
     s.compute_at("y", q0)
     y, yl = s.split("y.q", [None, lanes])
-    if side or cg > 1:
-        s.reorder("y.n", *(["y.c"] if cg > 1 else []), "y.r", "y.s", "y.p", "y.k", y, yl)
-        for loop in ("y.k", *side):
-            s.unroll(loop)
+    if several or shape.cg > 1:
+        s.reorder("y.n", *(["y.c"] if shape.cg > 1 else []), "y.r", "y.s", "y.p", "y.k", y, yl)
+        tile = ["y.k", *tile]
     else:
         s.reorder("y.n", "y.k", "y.r", "y.s", "y.p", y, yl)
-    _taps(s, shape)
-    s.unroll("y.p").unroll(p1)
-    if lanes > 1:
-        s.vectorize(yl).vectorize(q1)
+    _written_out(s, shape, [*tile, "y.p", p1], [yl, q1] if lanes > 1 else [])
     if image:
         _stage(s, image, k0, shape)
     else:
-        _cut(s, p0, _borders(shape.p, c["tile_rows"], shape, "p"))
-        _cut(s, q0, _borders(shape.q, lanes, shape, "q", lanes=True))
-    s.bind(f"{out}.n", "block.z").bind(kb, "block.x")
-    return s
+        cut(s, p0, _borders(shape.p, tile_rows, shape, "p"))
+        cut(s, q0, _borders(shape.q, lanes, shape, "q", lanes=True))
+    return s.bind(f"{out}.n", "block.z").bind(kb, "block.x")
+
+
+def _written_out(s: Schedule, shape: Conv, loops: Sequence[Any], vectors: Sequence[Any]) -> None:
+    """The register tile, and the filter as far as that stays short."""
+    for loop in ("y.s", *(["y.r"] if shape.taps <= MOST_TAPS else []), *loops):
+        s.unroll(loop)
+    for loop in vectors:
+        s.vectorize(loop)
 
 
 def _stage(s: Schedule, image: str, at: Any, shape: Conv) -> None:
     """The padded image in block memory, made in each iteration of ``at``; its rows know where padding begins."""
     s.set_scope(image, "shared")
     s.compute_at(image, at)
-    _cut(s, f"{image}.w", [x for x in (shape.pad, shape.pad + shape.w) if 0 < x < strip_columns(shape)])
-
-
-def _lanes(s: Schedule, loop: Any, lanes: int, vectorize: bool = True) -> Any:
-    """The loop in tiles of one vector, the last one moved back where they do not divide it."""
-    tiles, lane = s.split(loop, [None, lanes], tail="shift")
-    if vectorize and lanes > 1:
-        s.vectorize(lane)
-    return tiles, lane
-
-
-def _taps(s: Schedule, shape: Conv) -> None:
-    """Filters are written out whole as far as that stays short."""
-    s.unroll("y.s")
-    if shape.taps <= MOST_TAPS:
-        s.unroll("y.r")
-
-
-def _cut(s: Schedule, loop: Any, points: list[int]) -> None:
-    if points:
-        s.partition(loop, points)
+    cut(s, f"{image}.w", [x for x in (shape.pad, shape.pad + shape.w) if 0 < x < strip_columns(shape)])
 
 
 def _borders(extent: int, tile: int, shape: Conv, axis: str, lanes: bool = False) -> list[int]:
@@ -211,13 +185,12 @@ def space(shape: Conv) -> Space:
     along, each = k if nhwc else q, k // shape.groups
     widest = max(1, shape.vector_bytes // shape.sum_bytes) if nhwc else 8
     lanes = [v for v in (16, 8, 4, 2, 1) if v <= min(along, widest)][: 3 if widest > 8 else 2]
-    packs = ["once"] if shape.prepack else ["block", "kernel"]
     knobs: dict[str, list[Any]] = dict(
         tile_rows=[v for v in (1, 2, 3, 4, 5, 6, 7, 8) if v <= p],
         tile=[v for v in (1, 2, 3, 4, 5, 6, 7, 8) if v <= q] if nhwc else [1],
         lanes=lanes,
         channels=_channels(k, shape.n, lanes[0] if nhwc else each),
-        pack=packs if nhwc else packs[:1],
+        pack=packs(shape) if nhwc else packs(shape)[:1],
     )
     if each > 1 and not nhwc:
         knobs["tile_k"] = [v for v in (4, 2, 8, 3, 5, 6, 7, 1) if each % v == 0]

@@ -1,16 +1,29 @@
-"""What convolutions share: the epilogue of their declarations, and how CPUs write register tiles of their results."""
+"""What convolutions on CPUs share: the epilogue, a block's image and weights, register tiles, and knobs for them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorir import nn
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.words import SIDES
+from tensorir.ops.common import Config
+from tensorir.ops.model import channel_lanes
 from tensorir.ops.problems import Conv, result_type
+from tensorir.ops.views import image_stage, reorder_image
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
+
+SIDE = 8
+"""Pixels that are read side by side where channels are not contiguous."""
+MOST_CUTS = 4
+"""Parts of the loop over such groups of pixels; of more, channels are gathered one by one."""
+UNROLLS = [4, 1, 2, 8]
+"""Input channels that are written out in a row: the knob ``unroll_c``."""
+NEAR_BYTES = 512 * 1024
+"""Weights of this size stay in the second-level cache next to everything else."""
 
 
 def epilogue(y: Tensor, bias: Tensor | None, residual: Tensor | None, shape: Conv) -> Tensor:
@@ -19,6 +32,136 @@ def epilogue(y: Tensor, bias: Tensor | None, residual: Tensor | None, shape: Con
     name = "epilogue" if converts else "out"
     out = nn.bias_act(y, bias, shape.act, axis=axis, d=residual, name=name)
     return nn.convert(out, result_type(shape.dtype), name="out") if converts else out
+
+
+# --- images
+
+
+def channels_last(s: Schedule, shape: Conv) -> str:
+    """Keep what the taps read as (n, h, w, c), in the type of the sums; returns its stage."""
+    stage = image_stage(s, shape)
+    reorder_image(s, stage, shape, {v: v for v in "nhwc"})
+    return stage
+
+
+def strip(s: Schedule, stage: str, at: Any, shape: Conv, pixels: str, extent: int,
+          image: Sequence[int], pad: int = 0, even: bool = True) -> None:  # fmt: skip
+    """``stage`` in block memory, made in each iteration of ``at`` in vectors of channels: as stored (NHWC), gathered,
+    or turned from vectors of pixels where those are contiguous (NCHW).
+
+    pixels: the axis along a row of ``extent`` pixels, of which those in ``range(*image)`` are in the image
+    pad:    spare channels of a pixel; even: pixels are contiguous, and all rows have as many
+    """
+    lanes = channel_lanes(shape)
+    s.set_scope(stage, "shared")
+    s.compute_at(stage, at)
+    if pad:
+        s.layout(stage, pad=pad)
+    cuts = _cuts(extent, image)
+    whole = even and shape.dtype == "float32" and extent >= SIDE and lanes >= SIDE and shape.c % lanes == 0
+    if shape.nchw and whole and len(cuts) <= MOST_CUTS:
+        _turned(s, stage, at, pixels, lanes, cuts)
+        return
+    several, lane = s.split(f"{stage}.c", [None, lanes])
+    s.vectorize(lane)
+    if shape.nchw:
+        s.reorder(several, f"{stage}.{pixels}")  # a few cache lines at a time, each until nothing of it is left
+    cut(s, f"{stage}.{pixels}", [x for x in image if 0 < x < extent])
+
+
+def _cuts(extent: int, image: Sequence[int]) -> list[int]:
+    """Where to cut the loop over groups of pixels: each that reaches beyond the image is a part of its own, since what
+    its lanes read has to be known one by one.
+    """
+    starts = [min(x, extent - SIDE) for x in range(0, extent, SIDE)]
+    inner = [image[0] <= x and x + SIDE <= image[1] for x in starts]
+    return [t for t in range(1, len(starts)) if not (inner[t] and inner[t - 1])]
+
+
+def _turned(s: Schedule, stage: str, at: Any, pixels: str, lanes: int, cuts: list[int]) -> None:
+    """Registers of pixels by channels, filled along pixels and written along channels."""
+    s.stage_out(stage, at, "register")
+    group, pixel = s.split(f"{stage}.out.{pixels}", [None, SIDE], tail="shift")
+    several, lane = s.split(f"{stage}.out.c", [None, lanes])
+    s.reorder(group, several, pixel, lane)
+    s.compute_at(stage, several)
+    s.reorder(f"{stage}.c", f"{stage}.{pixels}")
+    s.unroll(f"{stage}.c").vectorize(f"{stage}.{pixels}")
+    s.unroll(pixel).vectorize(lane)
+    cut(s, group, cuts)
+
+
+# --- weights
+
+
+def pack_ahead(s: Schedule, pack: str, width: int, panels: str = "w_packed.ko", channels: str = "w_packed.ki") -> None:
+    """The panels of weights ``w_packed`` in a kernel of their own, perhaps run once, unless a block packs its own."""
+    if pack == "block":
+        return
+    s.bind(panels, "block.x")
+    vectorized(s, channels, width, "guard" if channels == "w_packed.ki" else "shift")
+    if pack == "once":
+        s.run_once("w_packed")
+
+
+def pack_at(s: Schedule, panel: Any, width: int, channels: str = "w_packed.ki") -> None:
+    """The panel of weights that one iteration of ``panel`` uses, in block memory."""
+    s.set_scope("w_packed", "shared")
+    s.compute_at("w_packed", panel)
+    vectorized(s, channels, width, "guard" if channels == "w_packed.ki" else "shift")
+
+
+def fetch_next(s: Schedule, fetch: int, panel: Any) -> Schedule:
+    """Ask for the weights of the next ``panel`` while one is used, if they are to be fetched."""
+    return s.prefetch("w_packed", at="y.c", ahead=panel) if fetch else s
+
+
+def packs(shape: Conv) -> list[str]:
+    """Where weights may be packed, the default first: without further wishes a convolution is one kernel."""
+    return ["once"] if shape.prepack else ["block", "kernel"]
+
+
+def packing(shape: Conv) -> float:
+    """Cycles a byte that a block spends on packing weights."""
+    return 0.0 if shape.prepack else 0.3
+
+
+def fetches(shape: Conv, taps: int) -> list[int]:
+    """Whether to ask for weights ahead of time: first what suits how far away they are."""
+    return [1, 0] if taps * shape.c * shape.k * shape.sum_bytes >= NEAR_BYTES else [0, 1]
+
+
+def fetchable(v: Config) -> bool:
+    """Whether there are panels ahead of time, if they are to be fetched."""
+    return not v["fetch"] or v["pack"] in ("once", "kernel")
+
+
+# --- register tiles
+
+
+def vectorized(s: Schedule, loop: Any, lanes: int, tail: str = "shift") -> None:
+    """A loop in vectors, the last of which is moved back where they do not divide it, or with another ``tail``."""
+    lane = s.split(loop, [None, lanes], tail=tail)[1]
+    if lanes > 1:
+        s.vectorize(lane)
+
+
+def cut(s: Schedule, loop: Any, points: Sequence[int]) -> None:
+    """A loop in parts that begin at ``points``, if there are any."""
+    if points:
+        s.partition(loop, list(points))
+
+
+def sums_in_registers(s: Schedule, stage: str, outer: Sequence[Any], tile: Sequence[Any], vector: str, width: int
+                      ) -> None:  # fmt: skip
+    """A register tile of ``stage``, innermost and written out: rows of ``tile``, each of whole vectors."""
+    half, lanes = s.split(f"{stage}.{vector}", [None, width])
+    loops = [f"{stage}.{v}" if isinstance(v, str) else v for v in tile]
+    s.reorder(*(f"{stage}.{v}" if isinstance(v, str) else v for v in outer), *loops, half, lanes)
+    for loop in (*loops, half):
+        s.unroll(loop)
+    if width > 1:
+        s.vectorize(lanes)
 
 
 def write_tile(s: Schedule, pixel: Any, half: Any, lanes: Any, shape: Conv, extent: int, most: int) -> None:

@@ -39,9 +39,9 @@ OPERATORS = {
     for o in (
         Operator("conv2d", "tensorir.ops.convolution", *_IMAGE,
                  flags=(*_GEOMETRY, "residual", "max_error", "bias", "act", "prepack", *_TYPES), shared="groups"),
-        Operator("conv2d_backward_data", "tensorir.ops.conv_backward", *_IMAGE, flags=(*_GEOMETRY, *_TYPES),
+        Operator("conv2d_backward_data", "tensorir.ops.convolution", *_IMAGE, flags=(*_GEOMETRY, *_TYPES),
                  shared="groups"),
-        Operator("conv2d_backward_weight", "tensorir.ops.conv_backward", *_IMAGE, flags=(*_GEOMETRY, *_TYPES),
+        Operator("conv2d_backward_weight", "tensorir.ops.convolution", *_IMAGE, flags=(*_GEOMETRY, *_TYPES),
                  shared="groups"),
         Operator("grouped_matmul", "tensorir.ops.gemm_grouped", *_PRODUCT,
                  flags=("groups", "align", "tb", "act", *_TYPES), needed=("groups",)),

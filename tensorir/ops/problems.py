@@ -130,9 +130,7 @@ class Conv(Problem):
     """A 2-D convolution of n images of c channels and h x w pixels to k channels and p x q pixels, or its gradients.
 
     r, s: taps of the filter;  layout: "NCHW" or "NHWC"
-    parts: of the gradient of an image, how many rows (and columns) of pixels meet taps of their own (its stride)
-    border: rows above and columns left of the image that taps read, where that is not ``pad``
-    result: rows and columns of what is stored, where it is not p x q
+    back: the convolution whose image's gradient this one computes, if it is one
     """
 
     n: int
@@ -151,9 +149,19 @@ class Conv(Problem):
     layout: str = "NCHW"
     residual: bool = False
     max_error: float = 1e-4
-    parts: int = 0
-    border: tuple[int, int] | None = None
-    result: tuple[int, int] | None = None
+    back: Conv | None = None
+
+    @property
+    def parts(self) -> int:
+        """Of the gradient of an image, how many rows (and columns) of pixels meet taps of their own: its stride."""
+        return self.back.stride if self.back else 0
+
+    @property
+    def border(self) -> tuple[int, int]:
+        """Rows above and columns left of the image that the first results' taps read."""
+        if self.back is None:
+            return self.pad, self.pad
+        return (self.r - 1) * self.dilation - self.pad, (self.s - 1) * self.dilation - self.pad
 
     @property
     def nchw(self) -> bool:
@@ -174,6 +182,11 @@ class Conv(Problem):
     def taps(self) -> int:
         """Taps of the filter."""
         return self.r * self.s
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of all results."""
+        return self.n * self.p * self.q
 
     @property
     def flops(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tensorir.ops.blocks import joint
 from tensorir.ops.problems import Conv
 
 if TYPE_CHECKING:
@@ -51,8 +52,15 @@ def reorder_image(s: Schedule, stage: str, shape: Conv, new: Mapping[str, str], 
     s.reindex(stage, view, pad, writes=", ".join(new), name=name, dtype=kind)
 
 
-def channels_last(s: Schedule, shape: Conv) -> str:
-    """Keep what the taps read as (n, h, w, c), in the type of the sums; returns its stage."""
-    stage = image_stage(s, shape)
-    reorder_image(s, stage, shape, {v: v for v in "nhwc"})
-    return stage
+def turn_filters(s: Schedule, shape: Conv, channels: int) -> None:
+    """The turned filters by a kernel of their own, once where they are constants: as they are stored, a row of channels
+    may be in as many pieces as there are taps, which every block would gather again.
+
+    channels: how many of the innermost axes count channels
+    """
+    loops = list(s.loops("w_packed"))
+    rows, lane = s.split(joint(s, loops[-channels:]), [None, 128])
+    s.reorder(rows, lane, *loops[:-channels])
+    s.bind(rows, "block.x").bind(lane, "thread.x")
+    if shape.prepack:
+        s.run_once("w_packed")

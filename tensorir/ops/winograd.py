@@ -1,44 +1,65 @@
-"""The CPU schedule of Winograd's algorithm (``algorithms.winograd``)."""
+"""Winograd's algorithm (``algorithms.winograd``) on CPUs: where it applies, its schedule and its space."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tensorir.algorithms.winograd import SIZES, error_bound
 from tensorir.ir.words import SIDES
 from tensorir.ops.common import Config, last_stage, unroll_by
-from tensorir.ops.images import is_turned, write_channels
-from tensorir.ops.model import PANEL
+from tensorir.ops.images import UNROLLS, fetches, is_turned, strip, write_channels
+from tensorir.ops.model import (
+    BLOCK_BYTES,
+    PANEL,
+    balance,
+    counts,
+    in_balanced_tiles,
+    panel_step,
+    priced,
+    space_of,
+    tile_sizes,
+)
 from tensorir.ops.problems import Conv
-from tensorir.ops.strips import strip
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
+    from tensorir.tune.space import Space
 
 
-def cpu_winograd(s: Schedule, c: Config, shape: Conv) -> Schedule:
+def admissible(shape: Conv) -> list[int]:
+    """The tile sizes of Winograd's algorithm that apply, and whose error bound the convolution allows."""
+    square = shape.r == shape.s and shape.stride == shape.dilation == 1 and shape.dtype == "float32"
+    if not square or shape.r not in (3, 5) or min(shape.c, shape.k) < 8:
+        return []
+    return [m for m in SIZES[shape.r] if error_bound(m, shape.r) <= shape.max_error]
+
+
+def cpu_winograd(
+    s: Schedule, shape: Conv, *, m: int, tb: int, panels: int, cb: int, tile: int, unroll_c: int, fetch: int
+) -> Schedule:
     """Kernels: the weights, the input transform, and per panel of 16 channels the products with their way back.
 
-    c: m; rows of tiles a block (``tb``); panels a block (``panels``); channels of an input block (``cb``);
-    tiles of a register tile (``tile``); ``unroll_c``
+    ``tb`` rows of tiles of ``m`` outputs, and ``panels``, of a block; ``cb`` channels of an input block;
+    ``tile`` tiles of a register tile; ``unroll_c``; ``fetch`` as in ``direct``
     """
-    m, width = c["m"], shape.vector_lanes
+    width = shape.vector_lanes
     s.redeclare("winograd", tile=m, panel=PANEL)
-    _weights(s, shape.prepack)
-    _input(s, c, shape, width)
+    s.compute_at("U64", s.split("U.ki", [None, PANEL])[0])
+    s.bind("U.ko", "block.x")
+    if shape.prepack:
+        s.run_once("U")
+    _input(s, shape, m, cb, width)
     out = last_stage(s, "y")
     p0, p1 = s.split(f"{out}.p", [None, m])
     q0, q1 = s.split(f"{out}.q", [None, m])
-    pb, pt = s.split(p0, [None, c["tb"]])
-    kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // width, width])
+    pb, pt = s.split(p0, [None, tb])
+    kb, kp, kh, kl = s.split(f"{out}.k", [None, panels, PANEL // width, width])
     s.reorder(f"{out}.n", pb, kb, kp, pt, q0, kh, p1, q1, kl)
     s.bind(f"{out}.n", "block.z").bind(pb, "block.y").bind(kb, "block.x")
     s.compute_at("Y", kh)
     s.compute_at("Z", kh)
-    for stage, order in (("Z", ("t", "b", "i", "u", "k")), ("Y", ("t", "i", "j", "v", "k"))):
-        s.reorder(*(f"{stage}.{x}" for x in order))
-        for x in order[1:4]:
-            s.unroll(f"{stage}.{x}")
-        s.vectorize(f"{stage}.k")
+    _transform(s, "Z", "tbiuk")
+    _transform(s, "Y", "tijvk")
     s.unroll(p1)
     if is_turned(shape, m) and m in SIDES:
         s.partition(q0, [shape.q // m])  # what is beyond the image is left out one by one
@@ -47,46 +68,91 @@ def cpu_winograd(s: Schedule, c: Config, shape: Conv) -> Schedule:
     else:
         s.unroll(q1)
         write_channels(s, kl, shape)
-    _products(s, c, kp, width)
-    return s
+    return _products(s, kp, width, tile, unroll_c, fetch)
 
 
-def _weights(s: Schedule, ahead: bool) -> None:
-    s.compute_at("U64", s.split("U.ki", [None, PANEL])[0])
-    s.bind("U.ko", "block.x")
-    if ahead:
-        s.run_once("U")
+def _transform(s: Schedule, stage: str, order: str) -> None:
+    """Vectors of channels, all else but the tiles written out."""
+    s.reorder(*(f"{stage}.{x}" for x in order))
+    for x in order[1:4]:
+        s.unroll(f"{stage}.{x}")
+    s.vectorize(f"{stage}.{order[-1]}")
 
 
-def _input(s: Schedule, c: Config, shape: Conv, width: int) -> None:
-    columns = -(-shape.q // c["m"])
+def _input(s: Schedule, shape: Conv, m: int, channels: int, width: int) -> None:
+    columns = -(-shape.q // m)
     s.stage_out("V", "root", "register")
     tb, tw = s.split("V.out.t", [None, columns])
-    cb, cl, lanes = s.split("V.out.c", [None, c["cb"] // width, width])
+    cb, cl, lanes = s.split("V.out.c", [None, channels // width, width])
     s.reorder(tb, cb, tw, cl, "V.out.u", "V.out.v", lanes)
     s.bind(tb, "block.y").bind(cb, "block.x")
     s.compute_at("V", cl)
     s.compute_at("T", cl)
-    for stage, order in (("T", ("t", "b", "u", "y", "c")), ("V", ("t", "u", "v", "x", "c"))):
-        s.reorder(*(f"{stage}.{x}" for x in order))
-        for x in order[1:4]:
-            s.unroll(f"{stage}.{x}")
-        s.vectorize(f"{stage}.c")
+    _transform(s, "T", "tbuyc")
+    _transform(s, "V", "tuvxc")
     s.unroll("V.out.u").unroll("V.out.v").vectorize(lanes)
-    pad, extent = shape.pad, columns * c["m"] + shape.r - 1
-    strip(s, "x_pad", cb, shape, "w", extent, (pad, pad + shape.w))
+    strip(s, "x_pad", cb, shape, "w", columns * m + shape.r - 1, (shape.pad, shape.pad + shape.w))
 
 
-def _products(s: Schedule, c: Config, panel: Any, width: int) -> None:
+def _products(s: Schedule, panel: Any, width: int, tile: int, unroll_c: int, fetch: int) -> Schedule:
     s.set_scope("M", "shared")
     s.compute_at("M", panel)
-    t0, t1 = s.split("M.t", [None, c["tile"]], tail="balanced")
+    t0, t1 = s.split("M.t", [None, tile], tail="balanced")
     half, lanes = s.split("M.k", [None, width])
     s.reorder("M.u", "M.v", t0, "M.c", t1, half, lanes)
     s.stage_out("M", t0, "register")
     s.unroll(t1).unroll(half).vectorize(lanes)
-    unroll_by(s, "M.c", c["unroll_c"])
+    unroll_by(s, "M.c", unroll_c)
     half, lanes = s.split("M.out.k", [None, width])
     s.unroll("M.out.t").unroll(half).vectorize(lanes)
-    if c["fetch"]:
-        s.prefetch("U", at="M.c", ahead="M.v")
+    return s.prefetch("U", at="M.c", ahead="M.v") if fetch else s
+
+
+def space(shape: Conv) -> Space:
+    """Tiles of outputs, blocks and register tiles that are worth a try."""
+    p, q, c, r = shape.p, shape.q, shape.c, shape.r
+    panels, sizes, lanes = -(-shape.k // PANEL), admissible(shape), shape.vector_lanes
+    knobs: dict[str, list[Any]] = dict(
+        m=sizes,
+        tb=sorted({v for m in sizes for v in counts(-(-p // m), 8)}),
+        panels=counts(panels, panels),
+        cb=sorted({min(v, -(-c // lanes) * lanes) for v in (16, 32, 64, 128)}, reverse=True),
+        tile=[v for v in tile_sizes(shape, 2 * PANEL) if v >= 6] or tile_sizes(shape, PANEL)[:1],
+        unroll_c=UNROLLS,
+        fetch=fetches(shape, 36),
+    )
+
+    def kept(v: Config) -> int:
+        """Bytes of a block's products."""
+        return int(4 * (v["m"] + r - 1) ** 2 * v["tb"] * -(-q // v["m"]) * PANEL)
+
+    def cost(v: Config) -> float:
+        high, wide, a2 = -(-p // v["m"]), -(-q // v["m"]), (v["m"] + r - 1) ** 2
+        blocks = shape.n * (high // v["tb"]) * -(-panels // v["panels"])
+        weights = a2 * c * PANEL * 4
+        # bytes of weights a cycle, cycles an element on the way back: both measured, on cores of two generations
+        if shape.vector_bytes >= 64:
+            rate = 200 if weights * panels <= 16 << 20 else 6
+            slow = 8 if kept(v) <= 32 * 1024 else 14 if kept(v) <= 96 * 1024 else 20
+        else:
+            rate = 32 if weights * panels <= 1 << 20 else 16 if weights * panels <= 16 << 20 else 6
+            slow = 8 if kept(v) <= 64 * 1024 else 16
+        products = v["panels"] * a2 * in_balanced_tiles(v["tb"] * wide, v["tile"], panel_step(shape, 4 * c)) * c
+        products += v["panels"] * weights / rate
+        back = v["panels"] * v["tb"] * wide * a2 * slow
+        inputs = shape.n * high * wide * c * a2 * (0.6 if not shape.nchw else 1.6)
+        seconds: float = priced(products + back, blocks) + inputs / balance(shape.n * high * -(-c // v["cb"]))
+        return seconds
+
+    return space_of(
+        knobs,
+        {
+            "rows": lambda v: v["tb"] <= -(-p // v["m"]) and -(-p // v["m"]) % v["tb"] == 0,
+            "fits": lambda v: (
+                kept(v) <= BLOCK_BYTES
+                and 4 * (v["m"] + r - 1) * (-(-q // v["m"]) * v["m"] + r - 1) * v["cb"] <= BLOCK_BYTES
+            ),
+        },
+        cost,
+        ("unroll_c", "fetch"),
+    )

@@ -1,29 +1,34 @@
-"""Winograd convolution on GPUs (CUDA): the stages as kernels of their own, with products as matmul has them.
+"""Winograd convolution on GPUs (CUDA): the stages as kernels of their own, with products as matmul has them, or
+F(2 x 2, 3 x 3) in one kernel.
 
-Every intermediate is stored so that neighbouring threads of each kernel that reads it read neighbours: channels last in
-NHWC, tiles last in NCHW, where the product of a tile's place is (channels, tiles) instead of (tiles, channels).
+Every intermediate of the former is stored so that neighbouring threads of each kernel that reads it read neighbours:
+channels last in NHWC, tiles last in NCHW, where the product of a tile's place is (channels, tiles) instead of (tiles,
+channels).
+
+The latter is that of Yan, Wang and Chu, "Optimizing Batched Winograd Convolution on GPUs", PPoPP 2020: a block makes
+the products of all 16 places of a tile, for some tiles and output channels, so that nothing but the image, the
+transformed filter and the result goes through global memory.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-from tensorir.ops.common import Config, last_stage
-from tensorir.ops.gemm_blocks import Operand, Sums
+from tensorir.ops.common import last_stage
+from tensorir.ops.conv_products import ProductTile
+from tensorir.ops.gemm_blocks import Blocks, Operand, Sums
 from tensorir.ops.gemm_gpu import WarpTile
 from tensorir.ops.gemm_tensor import TensorTile, multiplication
 from tensorir.ops.problems import Conv, Gemm
+from tensorir.ops.tiles import Config, Knob, Rule, Tile
+from tensorir.ops.winograd import admissible
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import DRAM_SHARE
-from tensorir.tune.legal import Predicate
-
-if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
-    from tensorir.target import Target
-    from tensorir.tune.space import Space
 
 THREADS = 256
 """Threads of a block that transforms."""
@@ -36,6 +41,13 @@ PATCH = {True: 64, False: 8}
 """Rows or columns of tiles of a block that transforms, by whether they are contiguous."""
 REGISTERS = 72
 """Of a thread, for the places of its tiles."""
+SIZE = 2
+"""Rows and columns of outputs of a tile of the one kernel."""
+PLACES = 16
+ROWS, COLUMNS = 16, 32
+"""Of the sums that a warp brings to shared memory at once."""
+MANY = 32
+"""Tiles of a block: the lanes of a warp that read a row of pixels, and eight quads that are in different banks."""
 
 
 def tiles(shape: Conv, m: int) -> tuple[int, int]:
@@ -50,29 +62,6 @@ def products(shape: Conv, tile: int) -> Gemm:
     m, n = (k, many) if nchw else (many, k)
     return Gemm(m=m, n=n, k=shape.c, batch=(tile + shape.r - 1) ** 2, ta=nchw, dtype=shape.dtype,
                 precision=shape.precision)  # fmt: skip
-
-
-def gpu_winograd(s: Schedule, c: Config, shape: Conv) -> Schedule:
-    """Kernels: the weights, the input's tiles, the products, and the way back with the epilogue.
-
-    c: m; ``th`` x ``tw`` tiles of a block that transforms, ``vec`` channels of a thread of it; those of
-       ``WarpTile``, or of ``TensorTile`` where products of a named precision are asked for
-    """
-    s.redeclare("winograd", tile=c["m"])
-    transform_weights(s, shape)
-    _input(s, c, shape)
-    _output(s, c, shape)
-    p = products(shape, c["m"])
-    tile = engine(p)(c, p, s.target)
-    s.stage_out("M", at="root", scope=tile.scope)
-    names = ("U", "V") if shape.nchw else ("V", "U")
-    given = {operand: Operand(name, "z, ") for operand, name in zip("ab", names, strict=True)}
-    return tile.product(s, Sums.over("M", "M.out", ["z"]), given)
-
-
-def engine(p: Gemm) -> type[TensorTile | WarpTile]:
-    """What multiplies: tensor cores, where products of a named precision are asked for."""
-    return WarpTile if multiplication(p) is None else TensorTile
 
 
 def transform_weights(s: Schedule, shape: Conv) -> None:
@@ -94,43 +83,6 @@ def transform_weights(s: Schedule, shape: Conv) -> None:
         s.run_once("U")
 
 
-def _input(s: Schedule, c: Config, shape: Conv) -> None:
-    """A thread transforms a tile, of ``vec`` channels where these are contiguous. What it reads, its neighbours read
-    as well: out of the cache, or in NCHW out of shared memory.
-    """
-    nchw, (rows, columns) = shape.nchw, tiles(shape, c["m"])
-    s.stage_out("V", "root", "register")
-    image, high, wide = s.split("V.out.t", [None, rows, columns])
-    block, thread, lanes = _threads(s, c, nchw, image, high, wide, "V.out.c", shape.c, ["V.out.z"])
-    s.unroll("V.out.z")
-    s.compute_at("V", thread).compute_at("T", thread)
-    written_out(s, "V", ("c", "t", "z", "x"))
-    written_out(s, "T", ("t", "x", "c", "u", "y"))
-    if nchw:
-        m = c["m"]
-        # the columns that threads read at once are contiguous; a row of a warp's threads is written to all banks
-        apart = f"n, h, w, c -> n, c, h, w%{m}, w/{m}"
-        copy = s.stage_in("x_pad", at=block, scope="shared", layout=apart, pad=_pad(c)).name
-        s.reorder(f"{copy}.ax3", f"{copy}.ax1", f"{copy}.ax2")
-    else:
-        s.unroll(f"{_near(s, 'x_pad', 'T.x', c['vec'])}.ax1")
-        _side_by_side(s, lanes, c["vec"])
-    s.compute_inline("x_pad")
-
-
-def _output(s: Schedule, c: Config, shape: Conv) -> None:
-    """A thread makes the m x m outputs of a tile, of ``vec`` channels where these are contiguous."""
-    nchw, m = shape.nchw, c["m"]
-    out = last_stage(s, "y")
-    high, p = s.split(f"{out}.p", [None, m])
-    wide, q = s.split(f"{out}.q", [None, m])
-    _, thread, lanes = _threads(s, c, nchw, f"{out}.n", high, wide, f"{out}.k", shape.k, [p, q])
-    way_back(s, thread, p, q, shape, m)
-    if not nchw:
-        s.unroll(f"{_near(s, 'M', thread, c['vec'])}.ax0")
-        _side_by_side(s, lanes, c["vec"])
-
-
 def way_back(s: Schedule, at: Any, p: Any, q: Any, shape: Conv, m: int) -> None:
     """A thread's m x m outputs of a tile, loops ``p`` and ``q``, from the products of its places, ``at`` its loop."""
     s.compute_at("Y", at).compute_at("Z", at)
@@ -141,32 +93,6 @@ def way_back(s: Schedule, at: Any, p: Any, q: Any, shape: Conv, m: int) -> None:
         s.vectorize(q)
     else:
         s.unroll(q)
-
-
-def _threads(s: Schedule, c: Config, nchw: bool, image: Any, high: Any, wide: Any, channel: Any, channels: int,
-             inner: Sequence[Any]) -> tuple[Any, Any, Any]:  # fmt: skip
-    """Blocks, threads and the channels of a thread, for a nest over tiles and channels: neighbouring threads take what
-    is contiguous.
-    """
-    hb, hl = s.split(high, [None, c["th"]])
-    wb, wl = s.split(wide, [None, c["tw"]])
-    cb, cl, lanes = s.split(channel, [None, groups(c, channels), c["vec"]])
-    outer, own = ((image, cb, hb, wb), (cl, hl, wl)) if nchw else ((image, hb, wb, cb), (hl, wl, cl))
-    s.reorder(*outer, *own, *((lanes, *inner) if nchw else (*inner, lanes)))
-    block, thread = s.fuse(*outer, name="block"), s.fuse(*own, name="thread")
-    s.bind(block, "block.x").bind(thread, "thread.x")
-    return block, thread, lanes
-
-
-def _pad(c: Config) -> int:
-    """Spare columns of each m-th part of a row in shared memory, so that all lanes of a warp write to other banks."""
-    return LANES // c["m"] - 1 if c["tw"] == LANES else 0
-
-
-def groups(c: Config, channels: int) -> int:
-    """Channels of a block that transforms so many of them, by ``vec``: a power of two, and enough for its threads."""
-    most, needed = THREADS // (c["th"] * c["tw"]), -(-channels // c["vec"])
-    return int(2 ** min(int(math.log2(most)), math.ceil(math.log2(needed))))
 
 
 def _near(s: Schedule, tensor: str, at: Any, lanes: int) -> str:
@@ -189,55 +115,6 @@ def written_out(s: Schedule, stage: str, order: Sequence[str]) -> None:
         s.unroll(f"{stage}.{x}")
 
 
-def winograd_space(shape: Conv, target: Target, sizes: Sequence[int]) -> Space:
-    """The tiles of outputs among ``sizes``, how threads share the transforms, and the space of the products."""
-    from tensorir.tune.space import Space
-
-    nchw = shape.nchw
-    make = engine(products(shape, sizes[0]))
-    inner = {m: make.space(products(shape, m), target) for m in sizes}
-    any_ = inner[sizes[0]]
-
-    def told(name: str) -> Predicate:
-        return lambda c: inner[c["m"]].where[name](c)
-
-    def whole(c: Config) -> bool:  # so that nobody asks which tile is beyond the last one
-        rows, columns = tiles(shape, c["m"])
-        return bool(rows % c["th"] == 0 and columns % c["tw"] == 0 and c["th"] * c["tw"] <= THREADS)
-
-    def shared(c: Config) -> bool:
-        high, wide = (c[v] * c["m"] + shape.r - 1 for v in ("th", "tw"))
-        return bool(not nchw or 4 * high * (wide + c["m"] * _pad(c)) * groups(c, shape.c) <= ROOM)
-
-    def registers(c: Config) -> bool:
-        return bool((c["m"] + shape.r - 1) ** 2 * c["vec"] <= REGISTERS)
-
-    where: dict[str, Predicate] = {"whole": whole, "shared": shared, "registers": registers,
-                                   **{name: told(name) for name in any_.where}}  # fmt: skip
-    lanes = [1] if nchw else [n for n in (2, 4, 1) if shape.c % n == 0 and shape.k % n == 0]
-    fixed = {"splits": (1,), "atomic": (0,), "rest": (0,)}  # there are as many products as places of a tile
-    rows, columns = ({n for m in sizes for n in _parts(tiles(shape, m)[d], PATCH[nchw])} for d in (0, 1))
-    knobs = dict(m=sizes, tw=sorted(columns), th=sorted(rows), vec=lanes,
-                 **{n: fixed.get(n, v) for n, v in zip(any_.names, any_.values, strict=True)})  # fmt: skip
-    default = {**any_.default, "splits": 1, "atomic": 0}
-    every = (dict(zip(("m", "tw", "th", "vec"), v, strict=True))
-             for v in itertools.product(sizes[:1], knobs["tw"], knobs["th"], lanes))  # fmt: skip
-    legal = [c for c in every if all(test(c) for test in (whole, shared, registers))]
-    start = min(legal, key=lambda c: _idle(c, shape))
-    space = Space(where=where, default={**start, **default}, **knobs)
-    gpu = gpu_of(target)
-    if gpu is None:
-        return space
-    moved = {m: _moved_bytes(shape, m) / (DRAM_SHARE * gpu.dram) for m in sizes}
-
-    def expected(c: Config) -> float:
-        seconds = inner[c["m"]].expected_s
-        assert seconds is not None
-        return seconds(c) + moved[c["m"]]
-
-    return space.expecting(expected)
-
-
 def _parts(extent: int, most: int) -> list[int]:
     """Sizes of equal parts of a row or column of tiles, the three largest within ``most``; all of it where it has none
     but single tiles.
@@ -247,18 +124,154 @@ def _parts(extent: int, most: int) -> list[int]:
     return found if near == [1] else near
 
 
-def _idle(c: Config, shape: Conv) -> tuple[bool, float, int]:
-    """What is bad about a block that transforms: neighbours in a warp that are in pieces, the share of its threads
-    with nothing to do, tiles that it has no room for.
+class WinogradTile(ProductTile):
+    """Kernels: the weights, the input's tiles, the products, and the way back with the epilogue.
+
+    m: rows and columns of outputs of a tile;  th, tw: tiles of a block that transforms, vec: channels of a thread of it
+    Products are those of ``gemm_gpu.WarpTile``, or of ``gemm_tensor`` where products of a named precision are asked
+    for.
     """
-    (rows, columns), patch, used = tiles(shape, c["m"]), c["th"] * c["tw"], 1.0
-    apart = (patch if c["tw"] == columns else c["tw"]) < min(LANES, rows * columns) * 3 // 4
-    for n in (shape.c, shape.k):
-        wide = groups(c, n) * c["vec"]
-        if not shape.nchw:
-            apart = wide < min(LANES, n)
-        used *= patch * groups(c, n) / THREADS * n / (-(-n // wide) * wide)
-    return apart, round(1 - used, 1), -c["tw"]
+
+    approximate = True
+    m, tw, th, vec = Knob(*TILES), Knob(1), Knob(1), Knob(2, 4, 1)
+
+    @classmethod
+    def needs(cls, p: Conv) -> str | None:
+        fits = p.r == 3 and p.groups == 1 and p.precision != "tf32" and cls.sizes(p)
+        return ("sm_70" if p.precision == "fp32" else "sm_80") if fits else None
+
+    @staticmethod
+    def sizes(p: Conv) -> list[int]:
+        """Tiles that ``max_error`` allows."""
+        allowed = admissible(p)
+        return [m for m in TILES if m in allowed]
+
+    @classmethod
+    def engine(cls, p: Conv) -> type[Blocks]:
+        return WarpTile if multiplication(p) is None else TensorTile
+
+    @property
+    def product(self) -> Gemm:
+        return products(self.p, self.m)
+
+    def schedule(self, s: Schedule) -> Schedule:
+        s.redeclare("winograd", tile=self.m)
+        transform_weights(s, self.p)
+        self._input(s)
+        self._output(s)
+        tile = self.engine(self.p)(self.config, self.product, s.target)
+        s.stage_out("M", at="root", scope=tile.scope)
+        names = ("U", "V") if self.p.nchw else ("V", "U")
+        given = {operand: Operand(name, "z, ") for operand, name in zip("ab", names, strict=True)}
+        return tile.product(s, Sums.over("M", "M.out", ["z"]), given)
+
+    def _input(self, s: Schedule) -> None:
+        """A thread transforms a tile, of ``vec`` channels where these are contiguous. What it reads, its neighbours
+        read as well: out of the cache, or in NCHW out of shared memory.
+        """
+        shape, nchw, (rows, columns) = self.p, self.p.nchw, tiles(self.p, self.m)
+        s.stage_out("V", "root", "register")
+        image, high, wide = s.split("V.out.t", [None, rows, columns])
+        block, thread, lanes = self._threads(s, image, high, wide, "V.out.c", shape.c, ["V.out.z"])
+        s.unroll("V.out.z")
+        s.compute_at("V", thread).compute_at("T", thread)
+        written_out(s, "V", ("c", "t", "z", "x"))
+        written_out(s, "T", ("t", "x", "c", "u", "y"))
+        if nchw:
+            m = self.m
+            # the columns that threads read at once are contiguous; a row of a warp's threads is written to all banks
+            apart = f"n, h, w, c -> n, c, h, w%{m}, w/{m}"
+            copy = s.stage_in("x_pad", at=block, scope="shared", layout=apart, pad=self.pad).name
+            s.reorder(f"{copy}.ax3", f"{copy}.ax1", f"{copy}.ax2")
+        else:
+            s.unroll(f"{_near(s, 'x_pad', 'T.x', self.vec)}.ax1")
+            _side_by_side(s, lanes, self.vec)
+        s.compute_inline("x_pad")
+
+    def _output(self, s: Schedule) -> None:
+        """A thread makes the m x m outputs of a tile, of ``vec`` channels where these are contiguous."""
+        shape, nchw, m = self.p, self.p.nchw, self.m
+        out = last_stage(s, "y")
+        high, p = s.split(f"{out}.p", [None, m])
+        wide, q = s.split(f"{out}.q", [None, m])
+        _, thread, lanes = self._threads(s, f"{out}.n", high, wide, f"{out}.k", shape.k, [p, q])
+        way_back(s, thread, p, q, shape, m)
+        if not nchw:
+            s.unroll(f"{_near(s, 'M', thread, self.vec)}.ax0")
+            _side_by_side(s, lanes, self.vec)
+
+    def _threads(self, s: Schedule, image: Any, high: Any, wide: Any, channel: Any, channels: int,
+                 inner: Sequence[Any]) -> tuple[Any, Any, Any]:  # fmt: skip
+        """Blocks, threads and the channels of a thread, for a nest over tiles and channels: neighbouring threads take
+        what is contiguous.
+        """
+        hb, hl = s.split(high, [None, self.th])
+        wb, wl = s.split(wide, [None, self.tw])
+        cb, cl, lanes = s.split(channel, [None, self.channels(channels), self.vec])
+        outer, own = ((image, cb, hb, wb), (cl, hl, wl)) if self.p.nchw else ((image, hb, wb, cb), (hl, wl, cl))
+        s.reorder(*outer, *own, *((lanes, *inner) if self.p.nchw else (*inner, lanes)))
+        block, thread = s.fuse(*outer, name="block"), s.fuse(*own, name="thread")
+        s.bind(block, "block.x").bind(thread, "thread.x")
+        return block, thread, lanes
+
+    @property
+    def pad(self) -> int:
+        """Spare columns of each m-th part of a row in shared memory: all lanes of a warp write to other banks then."""
+        return LANES // self.m - 1 if self.tw == LANES else 0
+
+    def channels(self, many: int) -> int:
+        """Of so many, those of a block that transforms, by ``vec``: a power of two, and enough for its threads."""
+        most, needed = THREADS // (self.th * self.tw), -(-many // self.vec)
+        return int(2 ** min(int(math.log2(most)), math.ceil(math.log2(needed))))
+
+    def whole(self) -> bool:
+        """Whether blocks have whole tiles, so that nobody asks which tile is beyond the last one."""
+        rows, columns = tiles(self.p, self.m)
+        return rows % self.th == 0 and columns % self.tw == 0 and self.th * self.tw <= THREADS
+
+    rules: ClassVar[Mapping[str, Rule]] = {"whole": whole}
+
+    def roomy(self) -> bool:
+        """Whether a block that transforms does with the shared memory and the registers that any device has."""
+        high, wide = (n * self.m + self.p.r - 1 for n in (self.th, self.tw))
+        staged = 4 * high * (wide + self.m * self.pad) * self.channels(self.p.c) if self.p.nchw else 0
+        return staged <= ROOM and (self.m + self.p.r - 1) ** 2 * self.vec <= REGISTERS
+
+    @classmethod
+    def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
+        sizes, most = cls.sizes(p), PATCH[p.nchw]
+        rows, columns = (sorted({n for m in sizes for n in _parts(tiles(p, m)[d], most)}) for d in (0, 1))
+        lanes = [1] if p.nchw else [n for n in (2, 4, 1) if p.c % n == 0 and p.k % n == 0]
+        alone = {"splits": [1], "atomic": [0], "rest": [0]}  # there are as many products as places of a tile
+        engine = cls.engine(p).knobs(products(p, sizes[0]), target)
+        return {"m": sizes, "tw": columns, "th": rows, "vec": lanes, **engine, **alone}
+
+    @classmethod
+    def start(cls, p: Conv, target: Target) -> Config | None:
+        knobs, m = cls.knobs(p, target), cls.sizes(p)[0]
+        inner = {**(cls.engine(p).start(products(p, m), target) or {}), "splits": 1, "atomic": 0}
+        every = itertools.product(knobs["tw"], knobs["th"], knobs["vec"])
+        tried = (cls({"m": m, "tw": tw, "th": th, "vec": vec, **inner}, p, target) for tw, th, vec in every)
+        return min((t for t in tried if t.whole() and t.roomy()), key=lambda t: t.idle).config
+
+    @property
+    def idle(self) -> tuple[bool, float, int]:
+        """What is bad about a block that transforms: neighbours in a warp that are in pieces, the share of its threads
+        with nothing to do, tiles that it has no room for.
+        """
+        shape, (rows, columns), patch, used = self.p, tiles(self.p, self.m), self.th * self.tw, 1.0
+        apart = (patch if self.tw == columns else self.tw) < min(LANES, rows * columns) * 3 // 4
+        for n in (shape.c, shape.k):
+            wide = self.channels(n) * self.vec
+            if not shape.nchw:
+                apart = wide < min(LANES, n)
+            used *= patch * self.channels(n) / THREADS * n / (-(-n // wide) * wide)
+        return apart, round(1 - used, 1), -self.tw
+
+    @property
+    def beside(self) -> float:
+        gpu = gpu_of(self.target)
+        return _moved_bytes(self.p, self.m) / (DRAM_SHARE * gpu.dram) if gpu else 0.0
 
 
 def _moved_bytes(shape: Conv, m: int) -> int:
@@ -268,3 +281,97 @@ def _moved_bytes(shape: Conv, m: int) -> int:
     weights = 0 if shape.prepack else c * k * (places + shape.r**2)
     images = n * (c * shape.h * shape.w + k * shape.p * shape.q)
     return int(4 * (weights + images + places * many * (c + k)))
+
+
+# --- in one kernel
+
+
+class FusedTile(Tile[Conv]):
+    """A block makes ``MANY`` tiles of ``bk`` output channels, in steps of ``bc`` input channels.
+
+    A step's filter is copied, and its tiles are transformed on their way from the image, into shared memory; each warp
+    then multiplies ``places`` of the 16 places, 8 x 8 sums a lane and place. In the end 16 x 32 sums of all places at a
+    time go to shared memory, and from there threads take them back to outputs.
+    depth: 2 to load the next step's filter and pixels while this one is multiplied
+    """
+
+    approximate = True
+    # 64 channels are what the paper takes; compilers spill some registers then, by the shape
+    bk, depth, bc, places = Knob(32, 64), Knob(2, 1), Knob(8, 4), Knob(2, 1)
+
+    @classmethod
+    def needs(cls, p: Conv) -> str | None:
+        return "sm_70" if p.precision == "fp32" and WinogradTile.needs(p) else None
+
+    def schedule(self, s: Schedule) -> Schedule:
+        shape, nchw = self.p, self.p.nchw
+        s.redeclare("winograd", tile=SIZE, whole=[MANY, self.bk])
+        transform_weights(s, shape)
+        block, part, mine = self._output(s)
+        s.set_scope("M", "shared")
+        s.stage_out("M", "root", "warp", layout="z, i, j -> i/4%4, j/4%8 | z, i/16, j/32, i%4, j%4")
+        s.compute_at("M.out", part).compute_at("M", block)
+        out, _ = s.split("M.out.z", [None, self.places])
+        warp, places = s.split("M.z", [None, self.places])
+        ko, ki = s.split("M.k", [None, self.bc])
+        s.reorder(warp, ko, ki, places, "M.i", "M.j")
+        s.bind(out, "warp.x").bind(warp, "warp.x")
+        tile = self._input(s, ko)
+        s.stage_in("U", at=ko, scope="shared", vector=4)
+        for name, axis, order in (("V", "j", "k, j") if nchw else ("V", "i", "i, k"),
+                                  ("U_shared", "i", "k, i") if nchw else ("U_shared", "j", "k, j")):  # fmt: skip
+            held, strip = ("i/4%4, *8", "i/16, i%4") if axis == "i" else ("*4, j/4%8", "j/32, j%4")
+            s.stage_in(name, at=ki, scope="warp", layout=f"z, {order} -> {held} | z, k, {strip}")
+        s.unroll(ki)
+        s.bind(tile, "threads").bind(mine, "threads")
+        if self.depth > 1:
+            s.pipeline(ko, self.depth)
+        return s
+
+    def _output(self, s: Schedule) -> tuple[Any, Any, Any]:
+        """The innermost loop over blocks, that over parts of a block's sums, and that over those of a part, which
+        threads will share.
+        """
+        shape, nchw, out = self.p, self.p.nchw, last_stage(s, "y")
+        high, p = s.split(f"{out}.p", [None, SIZE])
+        wide, q = s.split(f"{out}.q", [None, SIZE])
+        s.reorder(f"{out}.n", high, wide, f"{out}.k", p, q)
+        flat = s.fuse(f"{out}.n", high, wide, name="tile")
+        tiles, channels = (COLUMNS, ROWS) if nchw else (ROWS, COLUMNS)
+        tb, tp, t = s.split(flat, [None, MANY // tiles, tiles])
+        kb, kp, k = s.split(f"{out}.k", [None, self.bk // channels, channels])
+        own = (k, t) if nchw else (t, k)
+        s.reorder(tb, kb, tp, kp, *own, p, q)
+        s.bind(tb, "block.x").bind(kb, "block.y").unroll(tp).unroll(kp)
+        mine = s.fuse(*own, name="mine")
+        way_back(s, mine, p, q, shape, SIZE)
+        return kb, kp, mine
+
+    def _input(self, s: Schedule, step: Any) -> Any:
+        """Transformed tiles of a step in shared memory; returns the loop over tiles and channels, which threads will
+        share.
+        """
+        s.set_scope("V", "shared").compute_at("V", step)
+        if not self.p.nchw:  # threads are at neighbouring channels, and write to other groups of four banks each
+            s.layout("V", f"z, i, k -> z, k, i/4 ^ k%{self.bc}*{8 // self.bc}, i%4")
+        own = ("V.c", "V.t") if self.p.nchw else ("V.t", "V.c")
+        s.reorder(*own, "V.z", "V.x")
+        tile = s.fuse(*own, name="tile")
+        s.stage_out("V", at=tile, scope="register")
+        s.compute_at("T", tile)
+        written_out(s, "V", ("z", "x"))
+        written_out(s, "T", ("t", "x", "c", "u", "y"))
+        s.unroll("V.out.z")
+        pixels = s.stage_in("x_pad", at=tile, scope="register").name
+        s.compute_inline("x_pad")
+        s.unroll(f"{pixels}.ax1").unroll(f"{pixels}.ax2")
+        return tile
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "shared": lambda t: (
+            4 * PLACES * (t.depth * t.bc * (MANY + t.bk) + ROWS * COLUMNS) <= t.target.shared_optin_bytes
+        ),
+        "sensible": lambda t: t.bk == 32 or t.bk // 2 < t.p.k,
+        # fewer tiles and channels than threads: a channel a warp is kept room for
+        "busy": lambda t: not t.p.nchw or MANY * t.bc >= 32 * PLACES // t.places,
+    }

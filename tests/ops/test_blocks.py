@@ -12,8 +12,9 @@ import tensorir as tir
 from tensorir.check.emulate import emulate
 from tensorir.errors import DeclarationError
 from tensorir.interp.reference import random_arguments
-from tensorir.ops import conv_backward, conv_gpu, conv_warp
+from tensorir.ops import conv_nest, conv_warp
 from tensorir.ops.blocks import ALIGNED, bind_grid, groups_met, within_group
+from tensorir.ops.problems import Conv
 from tensorir.runtime.limits import check_source
 from tensorir.target import Target
 
@@ -50,7 +51,7 @@ def test_what_turning_filters_stages_is_what_the_space_counts(taps, channels):
     source = work.schedule(template="gpu_warp", target=target).emitted()
     step = work.templates["gpu_warp"].space_for(Target.parse(target)).default["bk"]
     (have,) = [k.shared_bytes for k in source.kernels if k.name.startswith("w_packed")]
-    assert have == conv_warp.packed_bytes({**shape, "cg": channels, "bk": step, "dtype": "float32"})
+    assert have == conv_warp.packed_bytes(Conv(**shape, p=1, q=1), step)
 
 
 def test_a_template_without_a_legal_configuration_is_not_what_a_schedule_starts_with():
@@ -110,14 +111,10 @@ def test_what_a_block_stages_is_what_the_space_counts(op, layout, groups, wide, 
     target = Target.parse("cuda -arch=sm_80")
     space = work.templates["gpu_tile"].space_for(target)
     config = space.config(pick % len(space.legal))
-    names = dict(p=(9 + 2 - taps[0]) // stride + 1, q=(8 + 2 - taps[1]) // stride + 1, cg=wide[0], dilation=1)
-    told = {**shape, **names, "groups": groups, "dtype": dtype}
-    if op == "conv2d":
-        counted = conv_gpu.tile_bytes(config, told)
-    else:
-        main = ("c" if layout == "NCHW" else "w", ("r", "s")) if op.endswith("data") else ("k", ())
-        nest = conv_backward.Nest("", ("", ""), main[0], "", (), "", main[1], ("", ""), "")
-        counted = conv_backward.tile_bytes(config, nest, told)
+    p, q = ((size + 2 - n) // stride + 1 for size, n in zip((9, 8), taps, strict=True))
+    told = Conv(**shape, p=p, q=q, groups=groups, layout=layout, dtype=dtype)
+    made = {"conv2d": "y", "conv2d_backward_data": "x", "conv2d_backward_weight": "w"}[op]
+    counted = conv_nest.tile_bytes(config, conv_nest.nest_of(told, made), told)
     have = max(k.shared_bytes for k in work.schedule(config, "gpu_tile", target).emitted().kernels)
     assert counted - 2 * ALIGNED <= have <= counted
 

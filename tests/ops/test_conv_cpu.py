@@ -13,7 +13,8 @@ from tensorir.check.equivalence import compare
 from tensorir.expr.compute import placeholder
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import evaluate, random_arguments
-from tensorir.ops import conv_cpu
+from tensorir.ops.problems import Conv
+from tensorir.ops.winograd import admissible
 
 pytestmark = pytest.mark.usefixtures("only_run")
 
@@ -132,10 +133,8 @@ def test_the_stated_error_bound_holds(m, r):
 
 
 def test_max_error_decides_which_tiles_are_admissible():
-    shape = dict(r=3, s=3, stride=1, dilation=1, c=64, k=64, dtype="float32")
-    assert conv_cpu.admissible(shape, 1e-4) == [4, 2]
-    assert conv_cpu.admissible(shape, 1e-5) == [2]
-    assert conv_cpu.admissible(shape, 1e-2) == [4, 2, 6]
+    for error, tiles in ((1e-4, [4, 2]), (1e-5, [2]), (1e-2, [4, 2, 6])):
+        assert admissible(Conv(n=1, c=64, h=56, w=56, k=64, r=3, s=3, p=54, q=54, max_error=error)) == tiles
     assert "cpu_winograd" not in tir.ops.conv2d(pad=1, max_error=0).templates
     assert "cpu_winograd" in tir.ops.conv2d(pad=1).templates
 

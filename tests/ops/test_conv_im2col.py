@@ -18,7 +18,8 @@ import tensorir as tir
 from tensorir.check.emulate import emulate
 from tensorir.check.equivalence import compare
 from tensorir.interp.numbers import Field
-from tensorir.ops.conv_im2col import gone_through, tiles_in_line
+from tensorir.ops.conv_hopper import PixelTile, gone_through
+from tensorir.ops.problems import Conv
 
 emulated = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
@@ -164,9 +165,10 @@ def test_few_pixels_begin_in_one_line():
 
 
 def test_tiles_are_counted():
-    made = dict(n=3, p=7, q=7, k=192, groups=1)
-    assert tiles_in_line(dict(groups=2, bk=64), made) == 2 * 3
-    assert gone_through(dict(made, r=3, s=3, dilation=1, stride=1, pad=1, h=7, w=7))
+    made = Conv(n=3, c=64, h=7, w=7, k=192, r=3, s=3, p=7, q=7, pad=1)
+    tile = PixelTile(dict(groups=2, bk=64, pixels="im2col"), made, tir.Target.parse("cuda -arch=sm_90a"))
+    assert tile.tiles == 2 * 3
+    assert gone_through(made)
 
 
 GRADIENTS = {

@@ -7,7 +7,7 @@ import pytest
 import tensorir as tir
 from tensorir.check.equivalence import compare
 from tensorir.interp.numbers import Field
-from tensorir.ops import conv_gpu, conv_tensor
+from tensorir.ops import conv_tensor
 from tensorir.schedule.primitives import reindex, reindex_writes, terms
 
 TARGETS = {"gpu_tensor": "cuda -arch=sm_80", "gpu_hopper": "cuda -arch=sm_90a -units=3"}
@@ -128,7 +128,7 @@ PARAMETERS = [("pad", 2), ("stride", 2), ("groups", 2), ("groups", 4), ("dilatio
 def test_a_template_with_other_parameters_makes_nothing_else(monkeypatch, name, value):
     """Pad, stride, groups … are the declaration's own: a template that has them wrong schedules that or is refused."""
     right = conv_tensor.view
-    monkeypatch.setattr(conv_gpu, "view", lambda s, shape: right(s, replace(shape, **{name: value})))
+    monkeypatch.setattr(conv_tensor, "view", lambda s, shape: right(s, replace(shape, **{name: value})))
     assert refused_or_right("conv2d", {})
 
 

@@ -1,0 +1,321 @@
+"""The gradient of conv2d's filter as products, summed over the pixels of all results (CUDA).
+
+On tensor cores (``mma.sync``) a block multiplies what one tap meets. The pixels of an image under a tap are never
+stored as a matrix: a block copies those of its tile to shared memory from the image. Few filters keep few blocks busy,
+so the pixels are cut into parts, which a second kernel adds up.
+
+Warpgroups multiply one product: its rows are filters and its columns the channels of one tap after the other, so that
+one tile of dy meets several taps. Neither operand is stored along what is summed, which products of warpgroups read as
+well (MN-major tiles). The im2col mode of tensor maps goes through the image (``conv_hopper``), and 64 channels, a row
+of 128 bytes, are always under one tap. Few filters make few tiles, so that the pixels are cut into parts as well
+(``gemm_blocks``).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
+from tensorir.intrin.hopper import ROWS
+from tensorir.ops.blocks import bind_grid, joint
+from tensorir.ops.common import out_stage
+from tensorir.ops.conv_hopper import STORED, gone_through, leave_in_tiles
+from tensorir.ops.conv_products import ProductTile
+from tensorir.ops.conv_tensor import LEAST
+from tensorir.ops.gemm_blocks import Operand, Sums, part_length
+from tensorir.ops.gemm_hopper import HopperTile, warpgroups
+from tensorir.ops.gemm_tensor import KINDS, instructions, load_rows, swizzled, vector_of
+from tensorir.ops.problems import Conv, Gemm
+from tensorir.ops.tiles import Config, Knob, Rule, Tile
+from tensorir.ops.views import image_of, weight_axes
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+
+PARTS = (1, 2, 4, 8, 16, 32, 64)
+"""That the pixels may be cut into."""
+MANY = 512
+"""Blocks that keep the largest devices busy."""
+STEP = 64
+"""Pixels that warpgroups multiply at a time."""
+WHOLE_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 22, 26, 33, 44, 66, 88, 132)
+"""That these are cut into, near which there are as many of whole steps: they fill 132 multiprocessors."""
+TILES = (
+    (2, 1, 256),
+    (2, 1, 192),
+    (2, 1, 128),
+    (2, 1, 64),
+    (2, 2, 64),
+    (1, 1, 256),
+    (1, 1, 192),
+    (1, 1, 128),
+    (1, 1, 64),
+)
+"""groups, rows and bn of configurations to start with, each with the longest ring that there is room for."""
+
+
+def _orders(shape: Conv) -> tuple[str, str]:
+    """How the operands are stored: NCHW has neighbouring pixels, along which is summed, side by side."""
+    return ("n", "t") if shape.nchw else ("t", "n")
+
+
+def _multiplication(shape: Conv) -> Multiplication | None:
+    """The instructions, None where they do not fit: groups narrower than a fragment, types that cannot be turned."""
+    name = KINDS.get((shape.dtype, shape.precision if shape.dtype == "float32" else ""))
+    if name is None:
+        return None
+    m, groups = MULTIPLICATIONS[name], shape.groups
+    turned = all(loads_rows(m, operand, order) for operand, order in zip("ab", _orders(shape), strict=True))
+    whole = groups == 1 or (shape.kg % LEAST == 0 and shape.cg >= 8)
+    return m if turned and whole else None
+
+
+def as_products(s: Schedule, shape: Conv, parts: int) -> str:
+    """Walk the sums as products over the pixels t of ``parts`` parts; returns the stage that adds up the products.
+
+    Operands: dy_packed ([z,] [g,] t, k), what is under each tap ([z,] [g,] r, s, t, c), for NCHW with t last; sums of
+    ([z,] [g,] r, s, k, c), where k and c count channels of one group.
+    """
+    old, terms, kg = weight_axes(shape), "t = (n, p, q)", shape.kg
+    if parts > 1:
+        s.reindex("dw", f"{old} -> k, r, s, c, {terms}", writes="k, r, s, c")
+        length = part_length(shape.pixels, parts, 1)
+        old, terms = "k, r, s, c | t", f"z = t/{length}, t = t%{length}"
+    z, g = "z, " if parts > 1 else "", "g, " if shape.groups > 1 else ""
+    new = f"g = k/{kg}, r, s, k = k%{kg}, c" if g else "r, s, k, c"
+    k, c = ("k, t", "c, t") if shape.nchw else ("t, k", "t, c")
+    reads = {"dy": f"{z}{g}{k}", image_of(shape): f"{z}{g}r, s, {c}"}
+    s.reindex("dw", f"{old} -> {new}, {terms}", reads=reads, writes=f"{g}r, s, k, c")
+    return s.rfactor("dw", "dw.z").name if parts > 1 else "dw"
+
+
+class FilterTile(Tile[Conv]):
+    """``bk`` x ``bc`` channels of a block and ``wk`` x ``wc`` of a warp, ``bt`` pixels at a time, ``depth`` of the
+    pipeline of copies, ``parts`` that the pixels are cut into; ``staged``: results leave by way of shared memory
+    """
+
+    bk, bc, wk, wc = Knob(64, 128, 32, 16), Knob(64, 128, 32, 16), Knob(32, 64, 16), Knob(32, 64, 16)
+    bt, depth, parts, staged = Knob(32, 64, 16), Knob(4, 3, 2, 1), Knob(*PARTS), Knob(1, 0)
+    earlier: ClassVar[Config] = {"staged": 0}
+
+    @classmethod
+    def needs(cls, p: Conv) -> str | None:
+        return "sm_80" if _multiplication(p) else None
+
+    @classmethod
+    def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
+        steps = [n // p.element_bytes for n in (64, 128, 32)]
+        return {**super().knobs(p, target), "bt": steps, "staged": [1, 0] if _stageable(p) else [0]}
+
+    def schedule(self, s: Schedule) -> Schedule:
+        shape, m, nchw, grouped = self.p, instructions(self.p), self.p.nchw, self.p.groups > 1
+        dw, image = as_products(s, shape, self.parts), image_of(shape)
+        pixels = f"{image}_packed"
+        if self.parts > 1:
+            out = s.stage_out(dw, at="root", scope="warp").name
+            _add_up(s)
+            lead, channel = [f"{out}.rf", *([f"{out}.g"] if grouped else [])], f"{out}.k"
+        else:
+            out = out_stage(s, dw, "warp")
+            group, channel = s.split(f"{out}.k", [None, shape.kg]) if grouped else (None, f"{out}.k")
+            lead = [group] if group else []
+        kb, wk, k = s.split(channel, [None, self.bk // self.wk, self.wk])
+        cb, wc, cl = s.split(f"{out}.c", [None, self.bc // self.wc, self.wc])
+        taps = [f"{out}.r", f"{out}.s"]
+        s.reorder(*lead, *taps, kb, cb, wk, wc, k, cl)
+        cb = bind_grid(s, [*lead, *taps], [kb], [cb])
+        s.bind(wk, "warp.y").bind(wc, "warp.x")
+        if self.leaves_staged:
+            layout = f"k, r, s, c -> r, s, k, {swizzled(self.bc, m, 'k').replace('x', 'c')}"
+            s.stage_out(out, at=cb, scope="shared", vector=vector_of(self.bc, shape.cg, m), layout=layout)
+        s.compute_at(dw, wc)
+        to, ti, tt = s.split(f"{dw}.t", [None, self.bt // m.k, m.k])
+        k0, k1 = s.split(f"{dw}.k", [None, 16])
+        c0, c1 = s.split(f"{dw}.c", [None, 8])
+        own = [f"{dw}.{v}" for v in (*(["rf"] if self.parts > 1 else []), *(["g"] if grouped else []), "r", "s")]
+        s.reorder(*own, to, ti, k0, c0, k1, c1, tt)
+        for operand, of_channels, tile in (("dy_packed", "k", self.bk), (pixels, "c", self.bc)):
+            self._stage(s, operand, of_channels, tile, to)
+        if shape.pad:
+            s.compute_inline(image)
+        names = (("dy_packed", "a", len(own) - 2), (pixels, "b", len(own)))
+        for (operand, fragment, dim), order in zip(names, _orders(shape), strict=True):
+            load_rows(s, s.stage_in(f"{operand}_shared", at=ti, scope="warp").name, dim, m, fragment, order)
+        s.tensorize(k1, f"mma.m16n8k{m.k}.{m.name}.{''.join(_orders(shape))}")
+        s.unroll(ti)
+        if self.depth > 1:
+            s.pipeline(to, self.depth, async_=not nchw)
+        return s
+
+    def _stage(self, s: Schedule, operand: str, channel: str, tile: int, at: Any) -> None:
+        """A tile of an operand in shared memory, straight from where its elements are stored."""
+        p, m = self.p, instructions(self.p)
+        lead = [v for v, used in (("z", self.parts > 1), ("g", p.groups > 1)) if used]
+        dims = "".join(f"{v}, " for v in (*lead, *("rs" if channel == "c" else "")))
+        row, run = (channel, "t") if p.nchw else ("t", channel)
+        width, extent = (self.bt, self.bt) if p.nchw else (tile, p.kg if channel == "k" else p.cg)
+        stored = swizzled(width, m, row).replace("x", run)
+        layout = f"{dims}{row}, {run} -> {dims}{row}, {stored}"
+        s.stage_in(operand, at=at, scope="shared", vector=vector_of(width, extent, m), layout=layout)
+        s.compute_inline(operand)
+
+    @property
+    def leaves_staged(self) -> bool:
+        """Whether results leave by way of shared memory."""
+        return bool(self.staged and self.parts == 1 and _stageable(self.p))
+
+    @property
+    def operand_bytes(self) -> int:
+        return self.p.element_bytes * self.depth * self.bt * (self.bk + self.bc)
+
+    @property
+    def result_bytes(self) -> int:
+        return 2 * self.bk * self.bc if self.leaves_staged else 0
+
+    @property
+    def sides(self) -> tuple[tuple[int, int, int], ...]:
+        return (self.bk, 32, self.p.kg), (self.bc, 32, self.p.cg)
+
+    def long(self, steps: int) -> bool:
+        """Whether parts are of so many steps at least."""
+        return self.parts == 1 or part_length(self.p.pixels, self.parts, 1) >= steps * self.bt
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "warps": lambda t: t.bk % t.wk == 0 and t.bc % t.wc == 0 and 2 <= t.bk // t.wk * (t.bc // t.wc) <= 8,
+        "groups": lambda t: t.p.groups == 1 or t.p.kg % t.bk == 0,
+        "shared": Tile.shared,
+        "registers": lambda t: t.wk * t.wc <= 64 * 64,
+        "sensible": lambda t: t.sensible() and t.long(4),
+        "ahead": lambda t: not t.p.nchw or t.depth <= 2,
+    }
+
+    @classmethod
+    def start(cls, p: Conv, target: Target) -> Config | None:
+        """64 x 64 channels where there are as many, and as many parts as keep the largest devices busy."""
+        bk = next((n for n in (64, 32) if (n <= 32 or n // 2 < p.kg) and (p.groups == 1 or p.kg % n == 0)), 16)
+        bc = 64 if p.cg > 32 else 32
+        blocks = p.groups * p.taps * -(-p.kg // bk) * -(-p.cg // bc)
+        first = cls(dict(bk=bk, bc=bc, wk=min(32, bk), wc=16 if 16 in (bk, bc // 2) else 32, bt=64 // p.element_bytes,
+                         depth=2 if p.nchw else 4, staged=int(_stageable(p))), p, target)  # fmt: skip
+        parts = [n for n in PARTS if n == 1 or (blocks * n <= MANY and first.but(parts=n).long(16))]
+        config = {**first.config, "parts": parts[-1]}
+        return config if all(test(config) for test in cls.where(p, target).values()) else None
+
+
+def _stageable(shape: Conv) -> bool:
+    """Whether results may leave by way of shared memory: those of 16 bits, of which a fragment holds half a sector in
+    each row, where the channels of a tap are contiguous.
+    """
+    rows = not shape.nchw and vector_of(LEAST, shape.cg, instructions(shape))
+    return bool(rows and shape.leaves_in_halves)
+
+
+def _add_up(s: Schedule) -> None:
+    """The kernel that adds up the parts: a thread for each element of the filter."""
+    final = out_stage(s, "dw")
+    block, thread = s.split(joint(s, list(s.loops(final))), [None, 128])
+    s.bind(block, "block.x").bind(thread, "thread.x").compute_at("dw", thread)
+
+
+# --- by warpgroups
+
+
+def is_narrow(shape: Conv) -> bool:
+    """Whether most of what tiles of whole rows have under a tap is beyond the last channel."""
+    return 2 * shape.cg <= STORED and shape.taps > 1
+
+
+def product(shape: Conv) -> Gemm:
+    """The product as one matmul is described; the same pixels are under several taps."""
+    apart = min(1.0, shape.h * shape.w / (shape.p * shape.q * shape.taps))
+    columns = shape.taps * -(-shape.cg // STORED) * STORED
+    return Gemm(m=shape.kg, n=columns, k=shape.pixels, batch=shape.groups, ta=True, dtype=shape.dtype,
+                precision=shape.precision, apart=apart)  # fmt: skip
+
+
+def as_product(s: Schedule, shape: Conv) -> None:
+    """Walk the sums as a product over the pixels k of all results, with filters i and what is under their taps j.
+
+    z, the group, is in front of all where there are several: dy_packed (k, i), x_pad_packed (k, j), sums (i, j)
+    """
+    z, image = "z, " if shape.groups > 1 else "", image_of(shape)
+    s.reindex("dw", f"{weight_axes(shape)} -> k, t = (r, s), c, n, p, q", writes="k, t, c")
+    axes = f"k, t, c | n, p, q -> {_rows_and_columns(shape)}, k = (n, p, q)"
+    s.reindex("dw", axes, {"c": STORED}, {"dy": f"{z}k, i", image: f"{z}k, j"}, writes=f"{z}i, j")
+
+
+def _rows_and_columns(shape: Conv) -> str:
+    """Filters, of a group where there are several, and the channels under one tap after the other."""
+    kg, several = shape.kg, shape.taps > 1
+    rows = f"z = k/{kg}, i = k%{kg}" if shape.groups > 1 else "i = k"
+    return f"{rows}, j = {'(t, c)' if several else '(c, t)'}"  # of one tap: that the channel is all there is
+
+
+class FilterHopperTile(ProductTile):
+    """A product by warpgroups, whose tiles of ``bn`` are 64 channels under each of several taps, or more under one."""
+
+    less = ("panels",)
+
+    @classmethod
+    def engine(cls, p: Conv) -> type[HopperTile]:
+        return HopperTile
+
+    @property
+    def product(self) -> Gemm:
+        return product(self.p)
+
+    @classmethod
+    def needs(cls, p: Conv) -> str | None:
+        """16 bits, channels last, and images that a copy goes through. The channels of a group are whole tiles, since
+        the next group's follow them.
+        """
+        whole = p.groups == 1 or (p.kg % ROWS == 0 and p.cg % STORED == 0)
+        last = not p.nchw and p.c % 8 == 0 and p.element_bytes == 2
+        return "sm_90a" if whole and last and warpgroups(product(p)) and gone_through(p) else None
+
+    def schedule(self, s: Schedule) -> Schedule:
+        shape, image, tile = self.p, image_of(self.p), HopperTile(self.config, product(self.p), self.target)
+        as_product(s, shape)
+        rows = out_stage(s, "dw") if tile.leaves_whole else ""
+        if rows:
+            s.reindex(rows, "k, r, s, c -> i = k, j = (r, s, c)", {"c": STORED}, name="rows", writes="i, j")
+            _as_matrix(s, f"{rows}.out", shape)
+            sums = Sums.over("dw", f"{rows}.out", tile.p.axes)
+        else:
+            sums = tile.sums(s, "dw", lambda out: _as_matrix(s, out, shape))
+        z = "z, " if shape.groups > 1 else ""
+        given = {"a": Operand("dy_packed", z, inlined=True), "b": Operand(f"{image}_packed", z, inlined=True)}
+        leave = lambda wi, i, j: leave_in_tiles(s, rows, wi, i, j, shape.dtype)  # noqa: E731
+        tile.product(s, sums._replace(leave=leave), given)
+        return s.compute_inline(image) if shape.pad else s
+
+    rules: ClassVar[Mapping[str, Rule]] = {"groups": lambda t: t.p.groups == 1 or t.p.kg % t.inner.high == 0}
+
+    @classmethod
+    def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
+        """Those of the product, with as many parts as there are of whole steps; parts do not meet in a result of 16
+        bits.
+        """
+        own, steps = HopperTile.knobs(product(p), target), -(-p.pixels // STEP)
+        parts = sorted({-(-p.pixels // part_length(p.pixels, n, STEP)) for n in WHOLE_PARTS if n <= steps})
+        return {**own, "splits": parts, "atomic": [0], "rest": [0], "bn": [n for n in own["bn"] if n % STORED == 0]}
+
+    @classmethod
+    def start(cls, p: Conv, target: Target) -> Config | None:
+        """What is expected to take least of ``TILES``, with any number of parts; the first legal one of a device of
+        which nothing is known.
+        """
+        knobs, where, expected, legal = cls.knobs(p, target), cls.where(p, target), cls.expected(p, target), []
+        usual = {**{name: values[0] for name, values in knobs.items()}, "pingpong": 0, "raster": 1, "resident": 1}
+        for (groups, rows, bn), cluster, splits in itertools.product(TILES, knobs["cluster"], knobs["splits"]):
+            c = {**usual, "groups": groups, "rows": rows, "bn": bn, "cluster": cluster, "splits": splits}
+            rings = ({**c, "depth": depth} for depth in sorted(knobs["depth"], reverse=True))
+            legal += list(itertools.islice((ring for ring in rings if all(test(ring) for test in where.values())), 1))
+        return min(legal, key=expected) if legal and expected else next(iter(legal), None)
+
+
+def _as_matrix(s: Schedule, out: str, shape: Conv) -> None:
+    """Walk a filter by the rows and columns of the product."""
+    s.reindex(out, "r, s -> t = (r, s)")
+    s.reindex(out, f"k, t, c -> {_rows_and_columns(shape)}", {"c": STORED})
