@@ -63,21 +63,22 @@ def ulps(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
     return np.where(wrong, np.inf, error)
 
 
-def arguments(stride: int) -> Iterator[np.ndarray]:
-    """Every ``stride``-th float32, by its bits, ``SIZE`` at a time; the last ones are filled up with zeros."""
-    for start in range(0, 1 << 32, SIZE * stride):
-        bits = np.arange(start, min(start + SIZE * stride, 1 << 32), stride, dtype=np.uint64).astype(np.uint32)
-        yield (
-            np.resize(bits.view(np.float32), SIZE)
-            if len(bits) == SIZE
-            else np.append(bits, np.zeros(SIZE - len(bits), np.uint32)).view(np.float32)
-        )
+def arguments(stride: int, low: float, high: float) -> Iterator[np.ndarray]:
+    """Every ``stride``-th float32 of a size from ``low`` to ``high`` (inf: NaN too), of both signs, ``SIZE`` at a time;
+    the last ones are filled up with the first.
+    """
+    first, last = (int(np.float32(x).view(np.uint32)) for x in (low, high))
+    last = 0x7FFFFFFF if high == math.inf else last
+    for sign in (0, 1 << 31):
+        for start in range(sign + first, sign + last + 1, SIZE * stride):
+            bits = np.arange(start, min(start + SIZE * stride, sign + last + 1), stride, dtype=np.uint64)
+            yield np.resize(bits.astype(np.uint32), SIZE).view(np.float32)
 
 
-def worst(name: str, f: Callable[[np.ndarray], Any], stride: int) -> tuple[float, float]:
+def worst(name: str, f: Callable[[np.ndarray], Any], drawn: Iterator[np.ndarray]) -> tuple[float, float]:
     """The largest error of ``f`` and the argument that has it."""
     most = (0.0, 0.0)
-    for x in arguments(stride):
+    for x in drawn:
         with np.errstate(all="ignore"):
             errors = ulps(np.asarray(f(x)), np.asarray(EXACT[name](x.astype(np.float64))))
         k = int(np.argmax(errors))
@@ -151,6 +152,8 @@ def fitted() -> dict[str, list[float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stride", type=int, default=61)
+    parser.add_argument("--low", type=float, default=0.0, help="the least size of an argument")
+    parser.add_argument("--high", type=float, default=math.inf, help="the largest")
     parser.add_argument("--functions", default=",".join(VECTOR_ULPS))
     parser.add_argument("--devices", default="opencl:pocl,c:0")
     parser.add_argument("--lanes", default="16")
@@ -169,7 +172,7 @@ def main() -> None:
                         f: Any = plain(name, lanes, Path(folder))
                     else:
                         f = schedule([name], lanes, device.partition(":")[0]).build(device)
-                    error, at = worst(name, f, given.stride)
+                    error, at = worst(name, f, arguments(given.stride, given.low, given.high))
                     print(f"{name:6} {lanes:2} lanes  {device:12} {error:.3f} ulp at {at!r} (bound "
                           f"{VECTOR_ULPS[name]:g})", flush=True)  # fmt: skip
 
