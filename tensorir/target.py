@@ -36,6 +36,7 @@ class Target(Shown):
     thread_registers:   the most 32-bit registers that one GPU thread may use
     warp:               threads that run in lockstep (1 on a CPU)
     vector_bytes:       the widest load or store
+    precise_math:       exp, log, sin … of float32 are calls of the compiler's library on a CPU too, not our own text
     units:              multiprocessors or cores; 0 when not known (no device was opened)
     name:               a label for people; not compared and not part of ``text``
     """
@@ -56,6 +57,7 @@ class Target(Shown):
     fp16: bool = False
     fp64: bool = True
     int64: bool = True
+    precise_math: bool = False
     units: int = 0
     name: str = field(default="", compare=False)
 

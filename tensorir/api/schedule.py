@@ -115,6 +115,7 @@ class Schedule(Exportable, _Schedule):
         workload's template made the schedule, that workload's default for the target is given.
         """
         to = Target.parse(wanted)
+        to = replace(to, precise_math=to.precise_math or self.target.precise_math)
         if to.kind != self.target.kind and to.language != "c":
             message = f"a schedule for a {self.target.kind} ({self.target.language}) is none for {wanted}"
             hint = f'a schedule with target="{wanted}"; tensorir export writes the tuned kernels of each'

@@ -13,6 +13,7 @@ from tensorir.codegen.masks import bits_of, choice
 from tensorir.codegen.names import Names
 from tensorir.codegen.picking import Picked, picked
 from tensorir.codegen.source import TensorMap
+from tensorir.codegen.vector_math import VECTOR_FUNCTIONS, Spelling, vector_function
 from tensorir.codegen.whole import absolute_helper, extreme_helper, narrow_bits, shift_helper, upper_half
 from tensorir.codegen.wrapping import may_overflow, wrapped
 from tensorir.errors import LoweringError, Problem
@@ -114,6 +115,8 @@ class Expressions:
                 return self.bitcast(e)
             case Call(fn="mulhi"):
                 return self.upper_half(e)
+            case Call() if self.has_own(e):
+                return self.own_function(e)
             case Call():
                 return self.narrowed(e, self.call(self.function(e.fn, e.dtype), e, [self(a) for a in e.args]))
             case Broadcast() if word := self.word(e.dtype, e.lanes):
@@ -303,6 +306,20 @@ class Expressions:
             self.need(function)
         name = self._for_vectors(function, lanes_of(e), e.dtype, [e.dtype] * len(args))
         return f"{name}({', '.join(args)})"
+
+    def has_own(self, e: Call) -> bool:
+        """Whether a function is printed as text of our own, and not as a call of the library's."""
+        t = self.target
+        return e.fn in VECTOR_FUNCTIONS and e.dtype != "float64" and t.kind == "cpu" and not t.precise_math
+
+    def own_function(self, e: Call) -> str:
+        """A call of a function that the text brings along."""
+        lanes = lanes_of(e)
+        self.vector_type("float32", lanes)
+        wide = self.may_widen and 4 * lanes > HALF_BYTES  # vectors of 64 bytes: compiled as its callers are
+        s = Spelling(self.d, lanes, *(("WIDE_INLINE", "tir_wide") if wide else (self.d.lane_inline, "tir")))
+        self.helpers |= vector_function(e.fn, s)
+        return f"{s.function(e.fn)}({self(e.args[0])})"
 
     def absolute(self, e: Call, outer: int) -> str:
         """``abs`` of integers: of the least one it is itself, as NumPy's; OpenCL's returns unsigned ones."""

@@ -18,12 +18,11 @@ from tensorir.expr.tensor import Tensor
 from tensorir.interp.magnitude import is_continuous
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.reference import evaluate
+from tensorir.interp.ulps import LIBRARY_ULPS
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Reduce
 from tensorir.ir.visit import find
 
-_CALLS = 8
-"""Units in the last place by which functions may be off."""
 _SLACK = 4
 """Of a bound: two executors differ by two errors, and simplified terms have a few more roundings."""
 
@@ -109,9 +108,9 @@ class _Bounded(Numbers):
             most = np.maximum(*apart)
             moved = moved + np.where(np.isnan(most), np.inf, most)  # it leaves what it is defined for
         if fn in ("sin", "cos"):
-            moved = errors[0] + _CALLS * _unit(dtype)
+            moved = errors[0] + LIBRARY_ULPS * _unit(dtype)
         exact = fn in ("abs", "floor", "ceil", "round")
-        return _pair(made, moved + (0.0 if exact else _CALLS * _unit(dtype) * np.abs(made) + _least(dtype)))
+        return _pair(made, moved + (0.0 if exact else LIBRARY_ULPS * _unit(dtype) * np.abs(made) + _least(dtype)))
 
     @np.errstate(all="ignore")
     def cast(self, x: Any, old: str, new: str) -> Any:

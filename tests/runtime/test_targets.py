@@ -6,6 +6,7 @@ from tensorir.target import Target
 TEXTS = [
     "opencl", "opencl -kind=gpu", "opencl:0:0", "opencl:pocl", "opencl:1 -kind=gpu -warp=64", "cuda", "cuda:0",
     "cuda -arch=sm_90a", "cuda:1 -arch=sm_120", "opencl -max_block=8,8,1 -fp16=1", "  cuda   -arch=sm_75 ",
+    "c -precise_math=1", "opencl:pocl -precise_math=1",
 ]  # fmt: skip
 
 
