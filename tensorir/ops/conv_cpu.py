@@ -146,8 +146,9 @@ def _direct_space(shape: Shape) -> Space:
 
 def _is_flat(v: Mapping[str, Any], p: int, q: int) -> bool:
     """Tiles that run over row ends are written out one by one: whole blocks of rows, and not too many tiles."""
-    tiles = -(-v["rows"] * q // v["tile"])
-    return bool(p % v["rows"] == 0 and v["tile_rows"] == 1 and v["tile"] >= 4 and 1 < tiles <= 24 and q % v["tile"])
+    if p % v["rows"] or v["tile_rows"] != 1 or v["tile"] < 4 or q % v["tile"] == 0 or v["rows"] * q <= v["tile"]:
+        return False
+    return direct.flat_bodies(v["rows"] * q, q, v["tile"])[0] <= direct.MOST_BODIES
 
 
 # --- 1x1 -------------------------------------------------------------------------------------------------------------

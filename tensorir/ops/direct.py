@@ -10,6 +10,7 @@ not divide it. A block computes whole groups, from their channels of the input a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ from tensorir.ops.views import channels_last, sums_axes
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
+
+MOST_BODIES = 9
+"""Bodies of tiles that run over row ends: with more, the text for three widths of registers is above 100 KB."""
 
 
 def view(s: Schedule, shape: Mapping[str, Any], flat: bool = False) -> None:
@@ -37,6 +41,16 @@ def view(s: Schedule, shape: Mapping[str, Any], flat: bool = False) -> None:
     axes = f"{kept.replace('i', 'i = (p, q)')}, r, s, c"
     panels = {"w": f"ko = k/{PANEL}, r, s, c, ki = k%{PANEL}"}
     s.reindex("y", f"{sums_axes(shape)} -> {axes}", {"k": PANEL}, panels, dtype=wide, writes=kept)
+
+
+def flat_bodies(pixels: int, q: int, tile: int) -> tuple[int, int]:
+    """How many bodies tiles of joined rows of ``q`` pixels have, and their size, where the columns of later tiles are
+    those of earlier ones again; the size is 0 where every tile is its own.
+    """
+    tiles = -(-pixels // tile)
+    size, rest = divmod(pixels, tiles)
+    bodies = tiles if rest else math.lcm(size, q) // size
+    return bodies, size if bodies < tiles else 0
 
 
 def strip_columns(shape: Mapping[str, Any]) -> int:
@@ -74,11 +88,14 @@ def cpu_direct(s: Schedule, c: Config, shape: Mapping[str, Any]) -> Schedule:
         kb, kp, kh, kl = s.split(f"{out}.k", [None, c["panels"], PANEL // width, width])
         within = [kb, kp]
     if c["flat"]:
-        q0, *inner = s.split(s.fuse(p, f"{out}.q"), [None, c["tile"]], tail="balanced")
-        s.reorder(f"{out}.n", pb, *within, q0, *inner, kh, kl)
-        # every tile has its own body, where the rows and columns of its pixels are constants
-        s.partition(q0, list(range(1, -(-c["rows"] * shape["q"] // c["tile"]))))
-        pixels = ["y.i"]
+        bodies, size = flat_bodies(c["rows"] * shape["q"], shape["q"], c["tile"])
+        joined = s.fuse(p, f"{out}.q")
+        sizes = ([None, bodies, size], "guard") if size else ([None, c["tile"]], "balanced")
+        *again, q0, q1 = s.split(joined, sizes[0], tail=sizes[1])
+        inner, pixels = [q1], ["y.i"]
+        s.reorder(f"{out}.n", pb, *within, *again, q0, q1, kh, kl)
+        # such a tile has its own body, where the rows and columns of its pixels are constants
+        s.partition(q0, list(range(1, bodies)))
     else:
         p0, p1 = s.split(p, [None, c["tile_rows"]], tail="balanced")
         q0, q1 = s.split(f"{out}.q", [None, c["tile"]], tail="balanced")
