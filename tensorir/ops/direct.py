@@ -14,6 +14,7 @@ panel in block memory, and one weight after another.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 NARROW = 16
 """Columns up to which tiles may run over row ends."""
+MOST_BODIES = 9
+"""Bodies of such tiles: with more, the text for three widths of registers is above 100 KB."""
 
 
 def view(s: Schedule, shape: Conv, flat: bool = False) -> None:
@@ -113,10 +116,13 @@ def cpu_direct(
         kb, kp, kh, kl = s.split(f"{out}.k", [None, panels, PANEL // width, width])
         within = [kb, kp]
     if flat:
-        q0, *inner = s.split(s.fuse(p, f"{out}.q"), [None, tile], tail="balanced")
-        s.reorder(f"{out}.n", pb, *within, q0, *inner, kh, kl)
-        # every tile has its own body, where the rows and columns of its pixels are constants
-        s.partition(q0, list(range(1, -(-rows * shape.q // tile))))
+        bodies, size = flat_bodies(rows * shape.q, shape.q, tile)
+        factors, tail = ([None, bodies, size], "guard") if size else ([None, tile], "balanced")
+        *again, q0, q1 = s.split(s.fuse(p, f"{out}.q"), factors, tail=tail)
+        s.reorder(f"{out}.n", pb, *within, *again, q0, q1, kh, kl)
+        inner = [q1]
+        # such a tile has its own body, where the rows and columns of its pixels are constants
+        s.partition(q0, list(range(1, bodies)))
     else:
         p0, p1 = s.split(p, [None, tile_rows], tail="balanced")
         q0, q1 = s.split(f"{out}.q", [None, tile], tail="balanced")
@@ -211,8 +217,20 @@ def _tall_tiles(v: Config, q: int, step: Callable[[int], float]) -> float:
 
 
 def _is_flat(rows: int, tile_rows: int, tile: int, p: int, q: int) -> bool:
-    """Tiles that run over row ends are written out one by one: whole blocks of rows, and not too many tiles."""
-    return p % rows == 0 and tile_rows == 1 and tile >= 4 and 1 < -(-rows * q // tile) <= 24 and q % tile > 0
+    """Tiles that run over row ends are written out one by one: whole blocks of rows, and not too many bodies."""
+    if p % rows or tile_rows != 1 or tile < 4 or q % tile == 0 or rows * q <= tile:
+        return False
+    return flat_bodies(rows * q, q, tile)[0] <= MOST_BODIES
+
+
+def flat_bodies(pixels: int, q: int, tile: int) -> tuple[int, int]:
+    """How many bodies tiles of joined rows of ``q`` pixels have, and their size, where the columns of later tiles are
+    those of earlier ones again; the size is 0 where every tile is its own.
+    """
+    tiles = -(-pixels // tile)
+    size, rest = divmod(pixels, tiles)
+    bodies = tiles if rest else math.lcm(size, q) // size
+    return bodies, size if bodies < tiles else 0
 
 
 # --- in groups of several channels

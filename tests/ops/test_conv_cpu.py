@@ -10,9 +10,11 @@ import tensorir as tir
 from tensorir import nn
 from tensorir.algorithms import winograd
 from tensorir.check.equivalence import compare
+from tensorir.errors import DeclarationError
 from tensorir.expr.compute import placeholder
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import evaluate, random_arguments
+from tensorir.ops.direct import flat_bodies
 from tensorir.ops.problems import Conv
 from tensorir.ops.winograd import admissible
 
@@ -200,3 +202,30 @@ def test_any_core_has_a_space(limits):
         for template in (n for n in work.templates if "cpu" in n):
             s = work.schedule(template=template, target=target)
             assert compare(s, Field(), 1) is None, (work.title, template)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "q", "tile", "bodies", "size"),
+    [(169, 13, 14, 1, 13), (196, 14, 28, 1, 28), (72, 6, 8, 3, 8), (49, 7, 14, 4, 0), (169, 13, 12, 15, 0)],
+)
+def test_tiles_of_joined_rows_have_a_body_each_until_their_columns_come_again(pixels, q, tile, bodies, size):
+    assert flat_bodies(pixels, q, tile) == (bodies, size)
+
+
+@pytest.mark.parametrize(("side", "tile", "bodies"), [((13, 13), 14, 1), ((12, 6), 8, 3), ((7, 7), 14, 4)])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_joined_rows_compute_what_is_declared(side, tile, bodies, layout):
+    h, w = side
+    work = tir.ops.conv2d(n=1, c=16, h=h, w=w, k=16, r=3, s=3, pad=1, layout=layout)
+    space = work.templates["cpu_direct"].space_for(tir.Target.parse(WIDE))
+    config = {**space.default, "flat": 1, "rows": h, "tile": tile, "tile_rows": 1, "shift": 0}
+    s = work.schedule(config, template="cpu_direct", target=WIDE)
+    assert s.check(), s.check()
+    assert s.source().count("for (long r = 0; r < 3; ++r)") == bodies + 1, "one packs the weights"
+
+
+def test_joined_rows_with_too_many_bodies_are_refused():
+    work = tir.ops.conv2d(n=1, c=16, h=13, w=13, k=16, r=3, s=3, pad=1)
+    space = work.templates["cpu_direct"].space_for(tir.Target.parse(WIDE))
+    with pytest.raises(DeclarationError, match=r"space\.illegal"):
+        space.accept({**space.default, "flat": 1, "rows": 13, "tile": 12, "tile_rows": 1})
