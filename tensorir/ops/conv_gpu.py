@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tensorir.api.workload import Template
 from tensorir.ops.conv_hopper import PanelTile, PixelTile
 from tensorir.ops.conv_nest import tile_template
@@ -14,9 +12,6 @@ from tensorir.ops.depthwise_gpu import ChannelTile
 from tensorir.ops.problems import Conv
 from tensorir.ops.tiles import Tile
 from tensorir.ops.winograd_gpu import FusedTile, WinogradTile
-
-if TYPE_CHECKING:
-    pass
 
 
 def gpu_templates(shape: Conv, made: str) -> dict[str, Template]:
