@@ -27,10 +27,8 @@ def gpu_templates(shape: Conv, made: str) -> dict[str, Template]:
         return (second | first if is_narrow(shape) else first | second) | tile
     fitting = _fitting(shape, gpu_hopper=PixelTile, gpu_tensor=ImageTile, gpu_warp=FilterPixelTile,
                        gpu_depthwise=ChannelTile)  # fmt: skip
-    winograds = _fitting(
-        shape, gpu_winograd=WinogradTile, gpu_winograd_fused=FusedTile
-    )  # never what a search starts with
-    return fitting | tile | winograds
+    # Winograd's algorithm is never what a search starts with
+    return fitting | tile | _fitting(shape, gpu_winograd=WinogradTile, gpu_winograd_fused=FusedTile)
 
 
 def _fitting(shape: Conv, **tiles: type[Tile[Conv]]) -> dict[str, Template]:
