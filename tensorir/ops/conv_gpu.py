@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tensorir.api.workload import Template
 from tensorir.ops.conv_hopper import PanelTile, PixelTile
 from tensorir.ops.conv_nest import tile_template
@@ -14,9 +12,6 @@ from tensorir.ops.depthwise_gpu import ChannelTile
 from tensorir.ops.problems import Conv
 from tensorir.ops.tiles import Tile
 from tensorir.ops.winograd_gpu import FusedTile, WinogradTile
-
-if TYPE_CHECKING:
-    pass
 
 
 def gpu_templates(shape: Conv, made: str) -> dict[str, Template]:
@@ -32,10 +27,8 @@ def gpu_templates(shape: Conv, made: str) -> dict[str, Template]:
         return (second | first if is_narrow(shape) else first | second) | tile
     fitting = _fitting(shape, gpu_hopper=PixelTile, gpu_tensor=ImageTile, gpu_warp=FilterPixelTile,
                        gpu_depthwise=ChannelTile)  # fmt: skip
-    winograds = _fitting(
-        shape, gpu_winograd=WinogradTile, gpu_winograd_fused=FusedTile
-    )  # never what a search starts with
-    return fitting | tile | winograds
+    # Winograd's algorithm is never what a search starts with
+    return fitting | tile | _fitting(shape, gpu_winograd=WinogradTile, gpu_winograd_fused=FusedTile)
 
 
 def _fitting(shape: Conv, **tiles: type[Tile[Conv]]) -> dict[str, Template]:
