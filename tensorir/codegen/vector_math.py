@@ -187,7 +187,7 @@ def _log2(s: Spelling) -> list[str]:
     return [
         *_log1p_of_rest(s),
         f"const {s.floats} low = (p * f - 0.5f) * z;",
-        f"const {s.floats} y = (((f + low) * 0.442695041f + low) + f) + m;",
+        f"const {s.floats} y = ((low * 1.44269504f + f * 0.442695041f) + f) + m;",
         *_end_of_log(s),
     ]
 

@@ -67,6 +67,13 @@ def test_the_table_names_what_there_is():
     assert max(VECTOR_ULPS.values()) <= LIBRARY_ULPS  # which checks allow of any executor
 
 
+def test_the_documentation_has_the_bounds():
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([\d.]+) \|", (ROOT / "docs/language.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert {name: float(bound) for name, bound in rows} == VECTOR_ULPS
+
+
 def test_what_is_off_is_seen():
     x = np.linspace(0.1, 3, 1 << 10, dtype="float32")
     want = np.exp(x.astype(np.float64))
