@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
 from tensorir.expr.bounds import gathered, is_gather, ranges_of
 from tensorir.expr.tensor import Compute, Tensor
-from tensorir.ir.build import as_expr, cast, const, select
+from tensorir.ir.build import as_expr, binary, cast, const, select
 from tensorir.ir.tree import (
     Axis,
     Buffer,
@@ -20,6 +21,7 @@ from tensorir.ir.tree import (
     Load,
     Loop,
     PadLoad,
+    Prefix,
     Program,
     Reduce,
     Scope,
@@ -30,7 +32,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, sequence, swap_buffers
+from tensorir.ir.visit import Rewriter, find, sequence, substitute, swap_buffers
 
 
 def computes_of(outputs: Sequence[Tensor]) -> list[Compute]:
@@ -58,6 +60,14 @@ def calls_of(outputs: Sequence[Tensor]) -> list[Call]:
             inside = body.combiner.result if isinstance(body, Reduce) else ()
             found += [c for e in (body, *inside) for c in find(e, Call)]
     return found
+
+
+def terms_of(op: Compute, body: Expr) -> int:
+    """How many terms the elements of a compute are made of, all together."""
+    elements = math.prod(op.extents)
+    if not isinstance(body, Reduce) or isinstance(body.part, Prefix):  # a scan has as many terms as elements
+        return elements
+    return elements * math.prod(int(v.extent or 0) for v in body.axes)
 
 
 def inputs_of(outputs: Sequence[Tensor]) -> list[Tensor]:
@@ -139,6 +149,17 @@ def _nest(op: Compute, outputs: Sequence[Tensor], buffers: dict[Buffer, Buffer],
     for t in op.inputs:
         if t.buffer.data is not None:
             buffers.setdefault(t.buffer, t.buffer.replace(name=names.unique(t.name)))
+    scanned = isinstance(op.bodies[0], Reduce) and isinstance(op.bodies[0].part, Prefix)
+    stage = _scan(op, stage_name, buffers, names) if scanned else _stage(op, stage_name, buffers, names)
+    loops = [Var(f"{stage_name}.{label}", "index") for label in _axis_labels(stage.iters)]
+    made: Stmt = stage.replace(binds=tuple(loops))
+    for v, it in reversed(list(zip(loops, stage.iters, strict=True))):
+        made = Loop(v, it.extent, made)
+    return made
+
+
+def _stage(op: Compute, name: str, buffers: dict[Buffer, Buffer], names: _Names) -> Stage:
+    """The stage of a compute: its elements stored, or its reductions updated."""
     expand = _ExpandPads(Arith(ranges_of(op)))
     reduces = [b for b in op.bodies if isinstance(b, Reduce)]
     axes = reduces[0].axes if reduces else ()
@@ -160,15 +181,38 @@ def _nest(op: Compute, outputs: Sequence[Tensor], buffers: dict[Buffer, Buffer],
         values = tuple(swap_buffers(expand(v), buffers) for v in b.values)
         writes.append(Update(states, index, values, b.combiner))
         inits += [Store(s, index, i) for s, i in zip(states, b.combiner.identity, strict=True)]
-    stage: Stmt = Stage(stage_name, tuple(iters), (), sequence(writes), sequence(inits) if inits else None, ())
-    loops = [Var(f"{stage_name}.{label}", "index") for label in _axis_labels(iters)]
-    stage = stage.replace(binds=tuple(loops))
-    for v, it in reversed(list(zip(loops, iters, strict=True))):
-        stage = Loop(v, it.extent, stage)
-    return stage
+    return Stage(name, tuple(iters), (), sequence(writes), sequence(inits) if inits else None, ())
 
 
-def _axis_labels(iters: list[Iter]) -> list[str]:
+def _scan(op: Compute, name: str, buffers: dict[Buffer, Buffer], names: _Names) -> Stage:
+    """The stage of a scan: what it has combined so far is carried along the scanned axis, one state for each place of
+    the others, and stored for each element. The scanned axis is the innermost one, and ordered.
+    """
+    body = op.bodies[0]
+    assert isinstance(body, Reduce)
+    assert isinstance(body.part, Prefix)
+    expand, along = _ExpandPads(Arith(ranges_of(op))), body.part.at
+    others = [(v, n) for v, n in zip(op.axes, op.extents, strict=True) if v is not along]
+    extent = op.extents[op.axes.index(along)]
+    at = binary("-", extent - 1, along) if body.part.reverse else along
+    states = tuple(
+        Buffer(names.unique(f"{name}_carry{n if len(body.values) > 1 else ''}"), tuple(as_expr(n) for _, n in others),
+               v.dtype, Scope.AUTO) for n, v in enumerate(body.values)
+    )  # fmt: skip
+    here, index = tuple(v for v, _ in others), tuple(at if v is along else v for v in op.axes)
+    values = tuple(substitute(swap_buffers(expand(v), buffers), {body.axes[0]: at}) for v in body.values)
+    joined: list[Stmt] = [Update(states, here, values, body.combiner)]
+    stored: list[Stmt] = []
+    for t, b in zip(op.outputs, op.bodies, strict=True):
+        assert isinstance(b, Reduce)
+        stored.append(Store(buffers[t.buffer], index, Load(states[b.which], here, b.dtype)))
+    inits = [Store(s, here, i) for s, i in zip(states, body.combiner.identity, strict=True)]
+    iters = [Iter(v, as_expr(n), Axis.SPATIAL) for v, n in others] + [Iter(along, as_expr(extent), Axis.ORDERED)]
+    steps = stored + joined if body.part.exclusive else joined + stored
+    return Stage(name, tuple(iters), (), sequence(steps), sequence(inits), ())
+
+
+def _axis_labels(iters: Sequence[Iter]) -> list[str]:
     names = _Names()
     return [names.unique(it.var.name) for it in iters]
 

@@ -38,6 +38,7 @@ from tensorir.ir.tree import (
     PadLoad,
     Pixels,
     Prefetch,
+    Prefix,
     Program,
     Ramp,
     Reduce,
@@ -98,6 +99,9 @@ def show(e: Expr, outer: int = 0) -> str:
             return f"{show(e.value)} x{e.lanes}"
         case Pack():
             return f"<{_list(e.items)}>"
+        case Reduce(part=Prefix() as part):
+            told = "".join(f", {word}" for word in ("exclusive", "reverse") if getattr(part, word))
+            return f"scan({e.combiner.name}, {_list(e.values)}, axis={part.at.name}{told})"
         case Reduce():
             return f"{e.combiner.name}({_list(e.values)}, axis={', '.join(a.name for a in e.axes)})"
     raise TypeError(type(e).__name__)

@@ -67,8 +67,9 @@ def _bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
                 f"threads would update one element of {stage.name} at once",
                 loop,
                 hint="bind a spatial loop, or "
-                f"s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results",
-            )
+                + ("for a scan at the root s.redeclare('tiled_scan', tile=1024)" if sort is Axis.ORDERED
+                   else f"s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results"),
+            )  # fmt: skip
     extent = constant_extent(loop, "bind.symbolic-extent")
     index = index_of(program)
     if kind is Kind.VTHREAD:
@@ -165,7 +166,7 @@ def _parallel(program: Program, loop: Loop, target: Target) -> Rewrite:
             f"the iterations of {loop.var.name} are not independent: it drives the {it.axis.value} axis {it.var.name}, "
             f"so that each of them works on what the others made of {stage.name}",
             loop,
-            hint="a spatial loop" if it.axis is Axis.ORDERED
+            hint="a spatial loop, or for a scan s.redeclare('tiled_scan', tile=1024)" if it.axis is Axis.ORDERED
             else f"a spatial loop, or s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results",
         )  # fmt: skip
     constant_extent(loop, "parallel.symbolic-extent")
