@@ -98,6 +98,9 @@ DECLARE = {
     "combiner": lambda result=(lambda a, b: a + b), identity=0, name="mine", commutative=True: element(
         lambda i: tir.combiner(result, identity, name, commutative)(A[i, K], axis=K)
     ),
+    "scatter": lambda shape=4, over=(8,), index=(lambda t: (t % 4,)), value=(lambda t: 1), op="sum", fill=0, name="B": (
+        tir.scatter(shape, over, index, value, op, fill, name)
+    ),
     "scan": lambda value=A, axis=-1, op="sum", exclusive=False, reverse=False, name="S": tir.scan(
         value, axis, op, exclusive, reverse, name
     ),

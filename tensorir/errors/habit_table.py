@@ -26,7 +26,7 @@ _GRADIENT = "there are no gradients here: declare them, as tir.ops.conv2d_backwa
 _STEPS = "as many steps as are known: tir.reduce_axis(n) with where=, or Python's for around tir.compute"
 _AT = "tir.compute((m,), lambda i: A[at[i]]) with an index tensor at"
 _KEPT = "tir.where(A > 0, A, 0): how many there are is known at launch only, and shapes before"
-_PLACE = "nothing is assigned: tir.sum(x[k], axis=k, where=tir.equal(at[k], i)) for each place i"
+_PLACE = "tir.scatter((n,), over=(m,), index=lambda t: (at[t],), value=lambda t: x[t])"
 
 HABITS: dict[str, dict[str, str]] = {
     "math": {
@@ -78,7 +78,6 @@ HABITS: dict[str, dict[str, str]] = {
         "compress": _KEPT,
         "boolean_mask": _KEPT,
         "masked_select": _KEPT,
-        "scatter": _PLACE,
         "scatter_add": _PLACE,
         "scatter_nd": _PLACE,
         "index_add": _PLACE,

@@ -9,7 +9,7 @@ from typing import Any
 from tensorir.arith.affine import Arith, conjunction
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
-from tensorir.expr.bounds import gathered, is_gather, ranges_of
+from tensorir.expr.bounds import gathered, is_gather, places, ranges_of
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.ir.build import as_expr, binary, cast, const, select
 from tensorir.ir.tree import (
@@ -21,6 +21,7 @@ from tensorir.ir.tree import (
     Load,
     Loop,
     PadLoad,
+    Placed,
     Prefix,
     Program,
     Reduce,
@@ -67,6 +68,8 @@ def terms_of(op: Compute, body: Expr) -> int:
     elements = math.prod(op.extents)
     if not isinstance(body, Reduce) or isinstance(body.part, Prefix):  # a scan has as many terms as elements
         return elements
+    if isinstance(body.part, Placed):
+        return elements + math.prod(int(v.extent or 0) for v in body.axes)
     return elements * math.prod(int(v.extent or 0) for v in body.axes)
 
 
@@ -85,12 +88,11 @@ def scalars_of(outputs: Sequence[Tensor]) -> list[Var]:
 def gathers(outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, int, str]]:
     """(index tensor, limit, what it indexes) of every read whose place is data: ``0 <= element < limit`` must hold."""
     for op in computes_of(outputs):
-        for body in op.bodies:
-            for load in find(body, Load):
-                for i, limit in zip(load.index, load.buffer.dims, strict=True):
-                    source = gathered(i) if is_gather(i) else None
-                    if source is not None:
-                        yield source.buffer.origin, limit, load.buffer.name
+        for index, extents, name in places(op):
+            for i, limit in zip(index, extents, strict=True):
+                source = gathered(i) if is_gather(i) else None
+                if source is not None:
+                    yield source.buffer.origin, limit, name
 
 
 def as_outputs(given: Any) -> tuple[Tensor, ...]:
@@ -149,9 +151,16 @@ def _nest(op: Compute, outputs: Sequence[Tensor], buffers: dict[Buffer, Buffer],
     for t in op.inputs:
         if t.buffer.data is not None:
             buffers.setdefault(t.buffer, t.buffer.replace(name=names.unique(t.name)))
-    scanned = isinstance(op.bodies[0], Reduce) and isinstance(op.bodies[0].part, Prefix)
-    stage = _scan(op, stage_name, buffers, names) if scanned else _stage(op, stage_name, buffers, names)
-    loops = [Var(f"{stage_name}.{label}", "index") for label in _axis_labels(stage.iters)]
+    part = op.bodies[0].part if isinstance(op.bodies[0], Reduce) else None
+    if isinstance(part, Placed):
+        return sequence([_looped(s) for s in _scatter(op, part, stage_name, buffers)])
+    scanned = isinstance(part, Prefix)
+    return _looped(_scan(op, stage_name, buffers, names) if scanned else _stage(op, stage_name, buffers, names))
+
+
+def _looped(stage: Stage) -> Stmt:
+    """The stage in a loop for each of its axes, outermost first."""
+    loops = [Var(f"{stage.name}.{label}", "index") for label in _axis_labels(stage.iters)]
     made: Stmt = stage.replace(binds=tuple(loops))
     for v, it in reversed(list(zip(loops, stage.iters, strict=True))):
         made = Loop(v, it.extent, made)
@@ -210,6 +219,49 @@ def _scan(op: Compute, name: str, buffers: dict[Buffer, Buffer], names: _Names) 
     iters = [Iter(v, as_expr(n), Axis.SPATIAL) for v, n in others] + [Iter(along, as_expr(extent), Axis.ORDERED)]
     steps = stored + joined if body.part.exclusive else joined + stored
     return Stage(name, tuple(iters), (), sequence(steps), sequence(inits), ())
+
+
+def _scatter(op: Compute, part: Placed, name: str, buffers: dict[Buffer, Buffer]) -> list[Stage]:
+    """The stages of a scatter: its cells filled, and its terms combined into them in the order of the domain. An axis
+    of the domain that is an index of the cell has cells of its own for each value, and is spatial.
+    """
+    body = op.bodies[0]
+    assert isinstance(body, Reduce)
+    target = buffers[op.outputs[0].buffer]
+    expand = _ExpandPads(Arith(ranges_of(op)))
+    fill = Store(target, op.axes, swap_buffers(part.fill, buffers))
+    cells = tuple(Iter(v, as_expr(n), Axis.SPATIAL) for v, n in zip(op.axes, op.extents, strict=True))
+    own = {v: Var(v.name, "index") for v in body.axes}
+    index = tuple(substitute(swap_buffers(expand(i), buffers), own) for i in part.index)
+    values = tuple(substitute(swap_buffers(expand(v), buffers), own) for v in body.values)
+    domain = tuple(
+        Iter(own[v], as_expr(v.extent), Axis.SPATIAL if any(i is own[v] for i in index) else Axis.ORDERED)
+        for v in body.axes
+    )
+    return [
+        Stage(f"{name}.init", cells, (), fill),
+        Stage(name, domain, (), Update((target,), index, values, body.combiner)),
+    ]
+
+
+Places = tuple[tuple[Tensor | None, tuple[int, ...]], ...]
+"""For each index of a place: an input, or None for the axis itself, and the numbers of the axes at which it is read."""
+
+
+def unique_places(outputs: Sequence[Tensor]) -> Iterator[tuple[str, tuple[int, ...], Places]]:
+    """Name, domain and places of every scatter whose terms have to go to different cells."""
+    for op in computes_of(outputs):
+        body = op.bodies[0]
+        if isinstance(body, Reduce) and isinstance(body.part, Placed) and body.combiner.name == "set":
+            made: list[tuple[Tensor | None, tuple[int, ...]]] = []
+            for i in body.part.index:
+                load = gathered(i)
+                at = () if load is None else tuple(body.axes.index(j) for j in load.index if isinstance(j, Var))
+                if load is not None:
+                    made.append((load.buffer.origin, at))
+                elif isinstance(i, Var):
+                    made.append((None, (body.axes.index(i),)))
+            yield op.name, tuple(int(v.extent or 0) for v in body.axes), tuple(made)
 
 
 def _axis_labels(iters: Sequence[Iter]) -> list[str]:

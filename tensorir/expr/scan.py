@@ -42,7 +42,7 @@ def scan(
     along = _axis(axis, tensors[0])
     part = need_bool("exclusive", exclusive), need_bool("reverse", reverse)
     joins = joining(op, [t.dtype for t in tensors], several)
-    axes = tuple(Var(n, "index") for n in _names(len(shape)))
+    axes = tuple(Var(n, "index") for n in letters(len(shape)))
     over = Var(axes[along].name, "index", extent=shape[along])
     index = tuple(over if d == along else v for d, v in enumerate(axes))
     values, terms = tuple(t[index] for t in tensors), Prefix(axes[along], *part)
@@ -54,7 +54,8 @@ def scan(
     return made.outputs if several else made.outputs[0]
 
 
-def _names(rank: int) -> Sequence[str]:
+def letters(rank: int) -> Sequence[str]:
+    """Return names for the axes of a result."""
     return "ijklmnpq"[:rank] if rank <= 8 else [f"i{n}" for n in range(rank)]
 
 

@@ -34,6 +34,7 @@ from tensorir.ir.tree import (
     Expr,
     Load,
     PadLoad,
+    Placed,
     Prefix,
     Reduce,
     Select,
@@ -83,6 +84,11 @@ def constant_values(b: Buffer, numbers: Numbers) -> np.ndarray:
 def _compute(op: Compute, values: Mapping[Any, np.ndarray], numbers: Numbers) -> list[np.ndarray]:
     if isinstance(op.bodies[0], Reduce) and isinstance(op.bodies[0].part, Prefix):
         return [_scan(op, body, values, numbers) for body in op.bodies]
+    if isinstance(op.bodies[0], Reduce) and isinstance(op.bodies[0].part, Placed):
+        domain = [int(v.extent or 0) for v in op.bodies[0].axes]
+        grid = dict(zip(op.axes, np.ix_(*map(np.arange, op.extents)), strict=True))
+        grid |= dict(zip(op.bodies[0].axes, np.ix_(*map(np.arange, domain)), strict=True))
+        return [scattered(op.bodies[0], Evaluator(grid, values, numbers), op.extents)]
     reduces = next((b.axes for b in op.bodies if isinstance(b, Reduce)), ())
     inner = math.prod([*op.extents[1:], *(v.extent for v in reduces)])
     rows = op.extents[0] if op.extents else 1
@@ -144,6 +150,29 @@ def _prefixes(c: Combiner, states: list[np.ndarray], numbers: Numbers) -> list[n
     for made, s, o, e in zip(out, states, odd, even, strict=True):
         made[..., :1], made[..., 1::2], made[..., 2::2] = s[..., :1], o, e
     return out
+
+
+def scattered(body: Reduce, ev: Evaluator, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a scatter into an array of this shape, for which ``ev`` has the axes of cells and of the domain."""
+    assert isinstance(body.part, Placed)
+    c, numbers, domain = body.combiner, ev.n, tuple(int(v.extent or 0) for v in body.axes)
+    out = np.broadcast_to(np.asarray(ev(body.part.fill)), shape).astype(numbers.storage(body.dtype)).reshape(-1)
+    if 0 in domain or not out.size:
+        return out.reshape(shape)
+    places = [np.clip(np.broadcast_to(np.asarray(ev(i)), domain).reshape(-1), 0, n - 1).astype(np.int64)
+              for i, n in zip(body.part.index, shape, strict=True)]  # fmt: skip
+    cells = np.ravel_multi_index(tuple(places), shape) if shape else np.zeros(math.prod(domain), np.int64)
+    order = np.argsort(cells, kind="stable")
+    cells, state = cells[order], np.broadcast_to(np.asarray(ev(body.values[0])), domain).reshape(-1)[order]
+    while (again := cells[1:] == cells[:-1]).any():  # neighbours of one cell are joined, in order
+        starts = np.flatnonzero(np.concatenate([[True], ~again]))
+        rank = np.arange(len(cells)) - np.repeat(starts, np.diff([*starts, len(cells)]))
+        first = np.flatnonzero((rank[:-1] % 2 == 0) & again)
+        state = np.array(state)
+        state[first] = _joined(c, [state[first]], [state[first + 1]], numbers)[0]
+        cells, state = cells[rank % 2 == 0], state[rank % 2 == 0]
+    out[cells] = _joined(c, [out[cells]], [state], numbers)[0]
+    return np.asarray(numbers.to_memory(out, body.dtype)).reshape(shape)
 
 
 def _joined(c: Combiner, old: Sequence[np.ndarray], new: Sequence[np.ndarray], numbers: Numbers) -> list[np.ndarray]:

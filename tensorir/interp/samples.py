@@ -18,9 +18,10 @@ from tensorir.interp.reference import (
     constant_values,
     random_arguments,
     scanned,
+    scattered,
     value_of,
 )  # fmt: skip
-from tensorir.ir.tree import Buffer, Expr, Prefix, Reduce, Select, Var
+from tensorir.ir.tree import Buffer, Expr, Placed, Prefix, Reduce, Select, Var
 
 POOL = 65_537
 """Different values that the elements of an argument have."""
@@ -84,6 +85,14 @@ class Samples:
         body = op.bodies[[t.buffer for t in op.outputs].index(b)]
         if isinstance(body, Reduce) and isinstance(body.part, Prefix):
             return self._scanned(op, body, body.part, flat)
+        if isinstance(body, Reduce) and isinstance(body.part, Placed):
+            if b not in self._whole:
+                domain = [int(v.extent or 0) for v in body.axes]
+                self.work += math.prod(domain) + math.prod(op.extents)
+                grid: dict[Any, Any] = dict(zip(op.axes, np.ix_(*map(np.arange, op.extents)), strict=True))
+                grid |= dict(zip(body.axes, np.ix_(*map(np.arange, domain)), strict=True))
+                self._whole[b] = scattered(body, _Lazy(grid, self._scalars, self), op.extents).reshape(-1)
+            return self._whole[b][flat]
         reduces = body.axes if isinstance(body, Reduce) else ()
         terms = math.prod(v.extent for v in reduces)
         step = max(1, CHUNK // max(terms, 1))

@@ -162,6 +162,17 @@ class Prefix(Terms):
 
 
 @node
+class Placed(Terms):
+    """The terms of a scatter: those whose place, ``index`` in terms of the reduced axes, is the element.
+
+    fill: what an element holds before, in terms of the axes of the result
+    """
+
+    index: tuple[Expr, ...]
+    fill: Expr
+
+
+@node
 class Reduce(Expr):
     """A whole reduction, only at the top of a declaration: state ``which`` of ``combiner`` over ``axes``.
 

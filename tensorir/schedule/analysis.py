@@ -203,8 +203,10 @@ def in_order(loop: Loop) -> list[tuple[Stage, Iter]]:
     """Stages whose terms ``loop`` goes through in an order that counts: those of scans, of pieces of reductions, and of
     reductions whose combiner does not commute.
     """
-    return [(s, it) for s, it in driven_by(loop)
-            if it.axis is Axis.ORDERED or (it.axis is Axis.REDUCE and not commutes(s))]  # fmt: skip
+    return [
+        (s, it) for s, it in driven_by(loop)
+        if not adds_atomically(s) and (it.axis is Axis.ORDERED or (it.axis is Axis.REDUCE and not commutes(s)))
+    ]  # fmt: skip
 
 
 def commutes(stage: Stage) -> bool:

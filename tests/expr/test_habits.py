@@ -286,8 +286,8 @@ ANSWERED = [
     (
         "tir.scatter_add(A, I, B)",
         "attribute.unknown",
-        "where=tir.equal(at[k], i)",
-        "tir.compute((n,), lambda i: tir.sum(B[r], axis=r, where=tir.equal(I[r], i)))",
+        "index=lambda t: (at[t],)",
+        "tir.scatter((n,), over=(n,), index=lambda t: (I[t],), value=lambda t: B[t])",
     ),
     ("A.nonzero()", "attribute.unknown", "known at launch only", "tir.where(A > 0, A, 0)"),
     ("tir.boolean_mask(A, A > 0)", "attribute.unknown", "known at launch only", "tir.where(A > 0, A, 0)"),

@@ -363,7 +363,11 @@ def _keeps_order(old: Sequence[Loop], new: Sequence[Loop]) -> None:
         stages = {s for s, _ in in_order(outer)}
         if both := [(s, it) for s, it in in_order(inner) if s in stages]:
             stage, it = both[0]
-            why = "is a scan" if it.axis is Axis.ORDERED else "has a combiner that does not commute"
+            why = (
+                "combines its terms in their order"
+                if it.axis is Axis.ORDERED
+                else "has a combiner that does not commute"
+            )
             raise _refuse(
                 "reorder.ordered",
                 f"{stage.name} {why}: {inner.var.name} outside {outer.var.name} would combine terms in another order",
