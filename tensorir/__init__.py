@@ -16,6 +16,8 @@ _HOMES = {
     "tensorir.expr.compute": ("placeholder", "constant", "reduce_axis", "scalar", "compute"),
     "tensorir.expr.tensor": ("Tensor",),
     "tensorir.expr.reducers": ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax", "combiner"),
+    "tensorir.expr.scan": ("scan",),
+    "tensorir.expr.scatter": ("scatter",),
     "tensorir.expr.functions": (
         "where", "cast", "bitcast", "mulhi", "all_", "any_", "equal", "not_equal", "minimum", "maximum", "exp", "log",
         "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "round", "pow", "exp2", "log2", "abs",
@@ -92,6 +94,8 @@ if TYPE_CHECKING:
     from tensorir.expr.functions import cast as cast
     from tensorir.expr.functions import equal as equal
     from tensorir.expr.functions import where as where
+    from tensorir.expr.scan import scan as scan
+    from tensorir.expr.scatter import scatter as scatter
     from tensorir.expr.tensor import Tensor as Tensor
     from tensorir.runtime.arguments import empty as empty
     from tensorir.runtime.sequence import sequence as sequence

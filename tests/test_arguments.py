@@ -95,8 +95,14 @@ DECLARE = {
     "cast": lambda x=3, dtype="int8": element(lambda i: tir.cast(x, dtype)),
     "bitcast": lambda x=3, dtype="float32": element(lambda i: tir.bitcast(x, dtype)),
     "mulhi": lambda a=3, b=4: element(lambda i: tir.mulhi(a, b)),
-    "combiner": lambda result=(lambda a, b: a + b), identity=0, name="mine": element(
-        lambda i: tir.combiner(result, identity, name)(A[i, K], axis=K)
+    "combiner": lambda result=(lambda a, b: a + b), identity=0, name="mine", commutative=True: element(
+        lambda i: tir.combiner(result, identity, name, commutative)(A[i, K], axis=K)
+    ),
+    "scatter": lambda shape=4, over=(8,), index=(lambda t: (t % 4,)), value=(lambda t: 1), op="sum", fill=0, name="B": (
+        tir.scatter(shape, over, index, value, op, fill, name)
+    ),
+    "scan": lambda value=A, axis=-1, op="sum", exclusive=False, reverse=False, name="S": tir.scan(
+        value, axis, op, exclusive, reverse, name
     ),
     "combiner.pair": lambda result=(lambda a, b: (a[0], b[1])), identity=(0, 0), axis=K, where=None: element(
         lambda i: tir.combiner(result, identity)((A[i, K], I8[K]), axis=axis, where=where)

@@ -17,7 +17,7 @@ from tensorir.api.shape_outcome import Portfolio, Served, SetOutcome
 from tensorir.api.workload import Origin
 from tensorir.cli.chosen import Chosen
 from tensorir.codec import CodecError, decode, encode, travelling, travels
-from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source, TensorMap
+from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source, TensorMap, UniquePlaces
 from tensorir.export.folder import export
 from tensorir.runtime.machine import Load
 from tensorir.target import Target
@@ -342,8 +342,9 @@ def test_every_field_of_a_program_is_in_the_manifest(tmp_path):
     launch = KernelLaunch("k", ("m",), (1, 2, 3), (4, 5, 6), 7, False, (tile,), 2)
     given = Param("A", "float32", (4,), "constant", 16, b"\0\1\2\3" * 4)
     base = Source(
-        "s", "cuda", "text", (given,), (launch,), (GatherRange("A", 9, "B"),), (Assumed("A", 8, 1, 5),), ("x",)
-    )
+        "s", "cuda", "text", (given,), (launch,), (GatherRange("A", 9, "B"),), (Assumed("A", 8, 1, 5),), ("x",),
+        (UniquePlaces("B", (4,), (("A", (0,)),)),),
+    )  # fmt: skip
 
     def manifest(source):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -355,6 +356,7 @@ def test_every_field_of_a_program_is_in_the_manifest(tmp_path):
              TensorMap: (tile, lambda v: {"kernels": (dataclasses.replace(launch, maps=(v,)),)}),
              GatherRange: (base.gathers[0], lambda v: {"gathers": (v,)}),
              Assumed: (base.assumed[0], lambda v: {"assumed": (v,)}),
+             UniquePlaces: (base.unique[0], lambda v: {"unique": (v,)}),
              Source: (base, lambda v: {f.name: getattr(v, f.name) for f in dataclasses.fields(v)})}  # fmt: skip
     lost = set()
     for kind, (value, put) in parts.items():

@@ -22,7 +22,11 @@ def reduction_of(outputs: Sequence[Tensor], of: str | None, algorithm: str) -> C
 
     Raises ScheduleError ``redeclare.stage``.
     """
-    found = [op for op in computes_of(outputs) if len(op.bodies) == 1 and isinstance(op.bodies[0], Reduce)]
+    found = [
+        op
+        for op in computes_of(outputs)
+        if len(op.bodies) == 1 and isinstance(op.bodies[0], Reduce) and op.bodies[0].part is None
+    ]
     chosen = [op for op in found if of is None or op.name == of]
     if len(chosen) == 1:
         return chosen[0]

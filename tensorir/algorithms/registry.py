@@ -17,7 +17,7 @@ from tensorir.expr.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-BUILT_IN = {"winograd": "tensorir.algorithms.winograd", "stream_k": "tensorir.algorithms.stream_k"}
+BUILT_IN = {name: f"tensorir.algorithms.{name}" for name in ("winograd", "stream_k", "tiled_scan")}
 """Algorithms of this package, each with the module that registers it when it is first asked for."""
 
 

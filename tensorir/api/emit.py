@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tensorir.codegen.cfamily import emit
-from tensorir.codegen.source import GatherRange, Source
-from tensorir.expr.program import gathers
+from tensorir.codegen.source import GatherRange, Source, UniquePlaces
+from tensorir.expr.program import gathers, unique_places
 from tensorir.lower.pipeline import lower
 from tensorir.schedule.primitives.assume import in_range
 from tensorir.schedule.schedule import Schedule
@@ -13,7 +15,13 @@ from tensorir.target import Target
 
 def emit_source(s: Schedule, target: Target) -> Source:
     """Lower and print ``s`` for ``target``."""
-    return emit(lower(s.program, target), target, str(s.trace).splitlines(), gathers_of(s))
+    source = emit(lower(s.program, target), target, str(s.trace).splitlines(), gathers_of(s))
+    names = {b.origin: b.name for b in s.program.inputs}
+    unique = tuple(
+        UniquePlaces(into, domain, tuple(("" if t is None else names[t], at) for t, at in index))
+        for into, domain, index in unique_places(s.outputs)
+    )
+    return replace(source, unique=unique) if unique else source
 
 
 def gathers_of(s: Schedule) -> tuple[GatherRange, ...]:

@@ -6,7 +6,6 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.operator import Operator, Origin
@@ -25,7 +24,7 @@ from tensorir.errors.needs import (
     wrong,
 )  # fmt: skip
 from tensorir.errors.shown import Shown, few_lines
-from tensorir.expr.program import as_outputs, computes_of, inputs_of, scalars_of
+from tensorir.expr.program import as_outputs, computes_of, inputs_of, scalars_of, terms_of
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.tree import Binary, Call, Reduce, Var
 from tensorir.ir.visit import find
@@ -385,11 +384,8 @@ def estimated_flops(outputs: Sequence[Tensor]) -> float:
     total = 0.0
     for op in computes_of(outputs):
         for body in dict.fromkeys(op.bodies):
-            work = prod(op.extents)
             count = sum(1 for e in find(body, Binary) if _counts(e)) + len(find(body, Call))
-            if isinstance(body, Reduce):
-                work *= prod(v.extent for v in body.axes)
-                count += 1
+            work, count = terms_of(op, body), count + isinstance(body, Reduce)
             total += float(work) * count
     return total
 

@@ -19,7 +19,7 @@ from tensorir.interp.memory import Fault
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.reference import arguments_of, evaluate, random_arguments
 from tensorir.interp.run import iterations, run
-from tensorir.ir.tree import If, Reduce, Var
+from tensorir.ir.tree import If, Prefix, Reduce, Var
 from tensorir.ir.visit import find
 from tensorir.lower.kernel import Module
 from tensorir.lower.pipeline import lower
@@ -45,7 +45,7 @@ def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, int]]:
             for v, n in zip(op.axes, op.extents, strict=True):
                 found[f"{op.name}.{v.name}"] = (v, n)
         for b in op.bodies:
-            if isinstance(b, Reduce):
+            if isinstance(b, Reduce) and not isinstance(b.part, Prefix):  # a scan has as many terms as elements
                 for v in b.axes:
                     found[f"{op.name}.{v.name}"] = (v, v.extent)
     return found

@@ -18,7 +18,7 @@ from tensorir.check.tolerance import tolerance
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, CompileError, LaunchError, LoweringError, Problem, TensorIRError
 from tensorir.errors.shown import Shown, few_lines
-from tensorir.expr.program import computes_of
+from tensorir.expr.program import computes_of, terms_of
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.doubles import TOLERANCE, opaque_combiners
@@ -218,8 +218,7 @@ def _emulated_s(outputs: tuple[Tensor, ...]) -> float:
     """
     terms = 0
     for op in computes_of(outputs):
-        reduced = [e for b in op.bodies for e in find(b, Reduce)]
-        terms += prod(op.extents) * (1 + sum(prod(v.extent for v in e.axes) for e in reduced))
+        terms += prod(op.extents) + sum(terms_of(op, b) for b in op.bodies if isinstance(b, Reduce))
     return 60.0 + 5e-6 * terms
 
 

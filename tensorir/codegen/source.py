@@ -110,6 +110,20 @@ class GatherRange(Shown):
 
 @travels
 @dataclass(frozen=True, repr=False)
+class UniquePlaces(Shown):
+    """The terms of scatter ``into`` go to different cells: checked at launch.
+
+    domain: extents of its axes;  index: for each dimension of the cells an input, or "" for the axis itself, and the
+    numbers of the axes at which it is read
+    """
+
+    into: str
+    domain: tuple[int, ...]
+    index: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@travels
+@dataclass(frozen=True, repr=False)
 class Assumed(Shown):
     """What the caller promises of an argument and no launch looks at: ``low <= element < high``; None for no bound.
 
@@ -141,6 +155,7 @@ class Source(Shown):
     gathers: tuple[GatherRange, ...] = ()
     assumed: tuple[Assumed, ...] = ()
     instructions: tuple[str, ...] = ()
+    unique: tuple[UniquePlaces, ...] = ()
 
     def __repr__(self) -> str:
         kernels = ", ".join(k.name for k in self.kernels)

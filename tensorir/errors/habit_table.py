@@ -26,7 +26,7 @@ _GRADIENT = "there are no gradients here: declare them, as tir.ops.conv2d_backwa
 _STEPS = "as many steps as are known: tir.reduce_axis(n) with where=, or Python's for around tir.compute"
 _AT = "tir.compute((m,), lambda i: A[at[i]]) with an index tensor at"
 _KEPT = "tir.where(A > 0, A, 0): how many there are is known at launch only, and shapes before"
-_PLACE = "nothing is assigned: tir.sum(x[k], axis=k, where=tir.equal(at[k], i)) for each place i"
+_PLACE = "tir.scatter((n,), over=(m,), index=lambda t: (at[t],), value=lambda t: x[t])"
 
 HABITS: dict[str, dict[str, str]] = {
     "math": {
@@ -56,8 +56,8 @@ HABITS: dict[str, dict[str, str]] = {
         "concatenate": "tir.compute((n + m,), lambda i: tir.where(i < n, A.get(i), B.get(i - n)))",
         "stack": "tir.compute((2, n), lambda s, i: tir.where(s < 1, A[i], B[i]))",
         "pad": "tir.compute((n + 2,), lambda i: A.get(i - 1, fill=0))",
-        "cumsum": "tir.compute((n,), lambda i: tir.sum(A[k], axis=k, where=k <= i)), n * n additions",
-        "cumprod": "tir.compute((n,), lambda i: tir.prod(A[k], axis=k, where=k <= i))",
+        "cumsum": "tir.scan(A, axis=0), of a whole tensor",
+        "cumprod": 'tir.scan(A, axis=0, op="prod"), of a whole tensor',
         "sort": "nothing sorts here: NumPy before or after the kernel",
         "argsort": "nothing sorts here: NumPy before or after the kernel",
         "std": "tir.sqrt of the mean of (A - A.mean()) * (A - A.mean())",
@@ -78,7 +78,6 @@ HABITS: dict[str, dict[str, str]] = {
         "compress": _KEPT,
         "boolean_mask": _KEPT,
         "masked_select": _KEPT,
-        "scatter": _PLACE,
         "scatter_add": _PLACE,
         "scatter_nd": _PLACE,
         "index_add": _PLACE,
@@ -148,7 +147,6 @@ HABITS: dict[str, dict[str, str]] = {
         "prim_func": _BODY,
         "extern": _BODY,
         "hybrid": _BODY,
-        "scan": "a scan of sums: tir.compute((n,), lambda i: tir.sum(A[k], axis=k, where=k <= i)), n * n additions",
         "const": 'a Python number, which takes the type of what it meets, or tir.cast(2, "int8")',
         "decl_buffer": _NUMPY_IN,
         # Halide

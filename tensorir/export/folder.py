@@ -275,6 +275,7 @@ def _program(
         "prepack": [p.name for p in source.prepackable],
         "workspace_bytes": 0 if part.hosted else source.workspace_bytes,
         "gathers": [encode(g) for g in source.gathers],
+        **({"unique": [encode(u) for u in source.unique]} if source.unique else {}),
         "assumed": [_assumed(a) for a in source.assumed],
         "trace": part.trace.splitlines(),
         "selftest": evidence.of(part.max_error),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from tensorir.expr.tensor import Compute
 from tensorir.ir.build import binary, const
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.text import show
-from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Reduce, Var
+from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Placed, Reduce, Var
 from tensorir.ir.visit import find, walk
 
 _SEARCH = 1 << 16  # axis values tried when looking for a witness
@@ -33,7 +33,8 @@ def ranges_of(op: Compute) -> dict[Var, Interval]:
 def check_accesses(op: Compute) -> None:
     """Refuse the first access that can leave its tensor, and the first index that can be divided by 0.
 
-    Raises DeclarationError: ``declare.out-of-range``, ``declare.gather-index``, ``declare.zero-division``.
+    Raises DeclarationError: ``declare.out-of-range``, ``declare.gather-index``, ``declare.zero-division``,
+    ``scatter.out-of-range``, ``scatter.computed``.
     """
     ranges = ranges_of(op)
     if any(hi < lo for lo, hi in ranges.values()):
@@ -46,6 +47,37 @@ def check_accesses(op: Compute) -> None:
                     _check_divisor(division, conditions, arith, ranges)
             for load, conditions in conditional_loads(part):
                 _check(op, load, conditions, arith, ranges)
+        if isinstance(body, Reduce) and isinstance(body.part, Placed):
+            _check_places(op, body.part, arith, ranges)
+
+
+def places(op: Compute) -> Iterator[tuple[tuple[Expr, ...], tuple[int, ...], str]]:
+    """Indices, extents and name of all that a declaration reads or sends terms to; padded reads are not among them."""
+    for body in op.bodies:
+        yield from ((x.index, x.buffer.dims, x.buffer.name) for x in find(body, Load))
+        if isinstance(body, Reduce) and isinstance(body.part, Placed):
+            yield body.part.index, op.extents, op.name
+
+
+def _check_places(op: Compute, part: Placed, arith: Arith, ranges: dict[Var, Interval]) -> None:
+    """Refuse a scatter that can send a term outside of its result."""
+    for d, (i, n) in enumerate(zip(part.index, op.extents, strict=True)):
+        for load, conditions in conditional_loads(i):
+            _check(op, load, conditions, arith, ranges)
+        if _within(arith.range(i), n) or gathered(i) is not None:
+            continue
+        what = f"{op.name} has {n} cells in dimension {d}, and its terms go to {show(i)} there"
+        if is_gather(i):
+            raise refuse(DeclarationError, "scatter.computed", f"{what}, which is computed from data: neither this "
+                         "declaration nor the launch can check it",
+                         hint=f"tir.minimum(tir.maximum({show(i)}, 0), {n - 1}), or the finished index")  # fmt: skip
+        found = _witness(i, partial(_outside, n), (), ranges)
+        if found is not False:
+            at = " and ".join(f"{v.name} = {k}" for v, k in found[0].items()) if found else ""
+            when = f", {found[1]} when {at}" if at else ""
+            raise refuse(
+                DeclarationError, "scatter.out-of-range", what + when, hint="a larger shape, or a smaller over"
+            )
 
 
 def is_gather(e: Expr) -> bool:

@@ -32,7 +32,7 @@ def placeholder(shape: Sequence[int] | int, dtype: object = "float32", name: str
     shape: a tuple of ints >= 0;  dtype: see ``ir/dtypes.py``
     Raises DeclarationError (``declare.shape``, ``declare.dtype``).
     """
-    return Tensor(_name(name), _shape(shape, name), dtype_of(dtype).name)
+    return Tensor(_name(name), extents_of(shape, name), dtype_of(dtype).name)
 
 
 @answers()
@@ -68,7 +68,7 @@ def reduce_axis(extent: int, name: str = "k") -> Var:
         size = len(given) if isinstance(extent, range) else given[-1] if given else 1
         message = f"a reduce axis starts at 0 and has one int for its extent, not {shown(given)}"
         raise refuse(DeclarationError, "declare.shape", message, hint=f"k = tir.reduce_axis({shown(size)})")
-    (n,) = _shape((extent,), name)
+    (n,) = extents_of((extent,), name)
     return Var(_name(name), "index", extent=n)
 
 
@@ -91,14 +91,14 @@ def compute(
 
     Raises DeclarationError (``declare.*``).
     """
-    extents = _shape(shape, name)
+    extents = extents_of(shape, name)
     need_function("fn", fn) if axes is not None else None
-    names = _axis_names(fn, len(extents)) if axes is None else need_names("axes", axes)
+    names = axis_names(fn, len(extents)) if axes is None else need_names("axes", axes)
     if len(names) != len(extents):
         message = f"the shape of {name} has {len(extents)} dimensions but axes= names {len(names)}"
         raise refuse(DeclarationError, "declare.lambda-arity", message)
     variables = tuple(Var(n, "index") for n in names)
-    result = _call(fn, variables, name)
+    result = called(fn, variables, name)
     several = isinstance(result, tuple)
     bodies = tuple(_body(r, name, variables, extents) for r in (result if several else (result,)))
     _same_reduction(bodies, name)
@@ -109,7 +109,8 @@ def compute(
     return op.outputs if several else op.outputs[0]
 
 
-def _call(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
+def called(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
+    """Return what a lambda of the declaration ``name`` gives for its axes; its own errors are told with their line."""
     DECLARING.append(get_ident())
     try:
         return fn(*axes)
@@ -122,7 +123,8 @@ def _call(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
         DECLARING.remove(get_ident())
 
 
-def _axis_names(fn: Callable[..., Any], rank: int) -> list[str]:
+def axis_names(fn: Callable[..., Any], rank: int) -> list[str]:
+    """Return the names of the parameters of a lambda over ``rank`` axes."""
     if not callable(fn):
         raise refuse(DeclarationError, "declare.not-callable", f"expected a lambda, got {shown(fn)}")
     try:
@@ -181,7 +183,8 @@ def _same_reduction(bodies: tuple[Expr, ...], name: str) -> None:
                      hint="one compute for each set of axes")  # fmt: skip
 
 
-def _shape(shape: Sequence[int] | int, name: str) -> tuple[int, ...]:
+def extents_of(shape: Sequence[int] | int, name: str) -> tuple[int, ...]:
+    """Return a shape as a tuple of ints."""
     plain = shape.tolist() if hasattr(shape, "tolist") else shape
     given = plain if isinstance(plain, Sequence) and not isinstance(plain, str) else (plain,)
     out = []

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from tensorir.arith.affine import Arith, conjunction
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
-from tensorir.expr.bounds import gathered, is_gather, ranges_of
+from tensorir.expr.bounds import gathered, is_gather, places, ranges_of
 from tensorir.expr.tensor import Compute, Tensor
-from tensorir.ir.build import as_expr, cast, const, select
+from tensorir.ir.build import as_expr, binary, cast, const, select
 from tensorir.ir.tree import (
     Axis,
     Buffer,
@@ -19,6 +20,8 @@ from tensorir.ir.tree import (
     Load,
     Loop,
     PadLoad,
+    Placed,
+    Prefix,
     Program,
     Reduce,
     Scope,
@@ -29,7 +32,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, sequence, swap_buffers
+from tensorir.ir.visit import Rewriter, find, sequence, substitute, swap_buffers
 
 
 def computes_of(outputs: Sequence[Tensor]) -> list[Compute]:
@@ -59,6 +62,16 @@ def calls_of(outputs: Sequence[Tensor]) -> list[Call]:
     return found
 
 
+def terms_of(op: Compute, body: Expr) -> int:
+    """How many terms the elements of a compute are made of, all together."""
+    elements = math.prod(op.extents)
+    if not isinstance(body, Reduce) or isinstance(body.part, Prefix):  # a scan has as many terms as elements
+        return elements
+    if isinstance(body.part, Placed):
+        return elements + math.prod(int(v.extent or 0) for v in body.axes)
+    return elements * math.prod(int(v.extent or 0) for v in body.axes)
+
+
 def inputs_of(outputs: Sequence[Tensor]) -> list[Tensor]:
     """The placeholders that ``outputs`` depend on, in order of declaration."""
     found = {t for op in computes_of(outputs) for t in op.inputs if t.op is None and t.buffer.data is None}
@@ -74,12 +87,11 @@ def scalars_of(outputs: Sequence[Tensor]) -> list[Var]:
 def gathers(outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, int, str]]:
     """(index tensor, limit, what it indexes) of every read whose place is data: ``0 <= element < limit`` must hold."""
     for op in computes_of(outputs):
-        for body in op.bodies:
-            for load in find(body, Load):
-                for i, limit in zip(load.index, load.buffer.dims, strict=True):
-                    source = gathered(i) if is_gather(i) else None
-                    if source is not None:
-                        yield source.buffer.origin, limit, load.buffer.name
+        for index, extents, name in places(op):
+            for i, limit in zip(index, extents, strict=True):
+                source = gathered(i) if is_gather(i) else None
+                if source is not None:
+                    yield source.buffer.origin, limit, name
 
 
 def as_outputs(given: object) -> tuple[Tensor, ...]:
@@ -138,6 +150,24 @@ def _nest(op: Compute, outputs: Sequence[Tensor], buffers: dict[Buffer, Buffer],
     for t in op.inputs:
         if t.buffer.data is not None:
             buffers.setdefault(t.buffer, t.buffer.replace(name=names.unique(t.name)))
+    part = op.bodies[0].part if isinstance(op.bodies[0], Reduce) else None
+    if isinstance(part, Placed):
+        return sequence([_looped(s) for s in _scatter(op, part, stage_name, buffers)])
+    scanned = isinstance(part, Prefix)
+    return _looped(_scan(op, stage_name, buffers, names) if scanned else _stage(op, stage_name, buffers, names))
+
+
+def _looped(stage: Stage) -> Stmt:
+    """The stage in a loop for each of its axes, outermost first."""
+    loops = [Var(f"{stage.name}.{label}", "index") for label in _axis_labels(stage.iters)]
+    made: Stmt = stage.replace(binds=tuple(loops))
+    for v, it in reversed(list(zip(loops, stage.iters, strict=True))):
+        made = Loop(v, it.extent, made)
+    return made
+
+
+def _stage(op: Compute, name: str, buffers: dict[Buffer, Buffer], names: _Names) -> Stage:
+    """The stage of a compute: its elements stored, or its reductions updated."""
     expand = _ExpandPads(Arith(ranges_of(op)))
     reduces = [b for b in op.bodies if isinstance(b, Reduce)]
     axes = reduces[0].axes if reduces else ()
@@ -159,15 +189,81 @@ def _nest(op: Compute, outputs: Sequence[Tensor], buffers: dict[Buffer, Buffer],
         values = tuple(swap_buffers(expand(v), buffers) for v in b.values)
         writes.append(Update(states, index, values, b.combiner))
         inits += [Store(s, index, i) for s, i in zip(states, b.combiner.identity, strict=True)]
-    stage: Stmt = Stage(stage_name, tuple(iters), (), sequence(writes), sequence(inits) if inits else None, ())
-    loops = [Var(f"{stage_name}.{label}", "index") for label in _axis_labels(iters)]
-    stage = stage.replace(binds=tuple(loops))
-    for v, it in reversed(list(zip(loops, iters, strict=True))):
-        stage = Loop(v, it.extent, stage)
-    return stage
+    return Stage(name, tuple(iters), (), sequence(writes), sequence(inits) if inits else None, ())
 
 
-def _axis_labels(iters: list[Iter]) -> list[str]:
+def _scan(op: Compute, name: str, buffers: dict[Buffer, Buffer], names: _Names) -> Stage:
+    """The stage of a scan: what it has combined so far is carried along the scanned axis, one state for each place of
+    the others, and stored for each element. The scanned axis is the innermost one, and ordered.
+    """
+    body = op.bodies[0]
+    assert isinstance(body, Reduce)
+    assert isinstance(body.part, Prefix)
+    expand, along = _ExpandPads(Arith(ranges_of(op))), body.part.at
+    others = [(v, n) for v, n in zip(op.axes, op.extents, strict=True) if v is not along]
+    extent = op.extents[op.axes.index(along)]
+    at = binary("-", extent - 1, along) if body.part.reverse else along
+    states = tuple(
+        Buffer(names.unique(f"{name}_carry{n if len(body.values) > 1 else ''}"), tuple(as_expr(n) for _, n in others),
+               v.dtype, Scope.AUTO) for n, v in enumerate(body.values)
+    )  # fmt: skip
+    here, index = tuple(v for v, _ in others), tuple(at if v is along else v for v in op.axes)
+    values = tuple(substitute(swap_buffers(expand(v), buffers), {body.axes[0]: at}) for v in body.values)
+    joined: list[Stmt] = [Update(states, here, values, body.combiner)]
+    stored: list[Stmt] = []
+    for t, b in zip(op.outputs, op.bodies, strict=True):
+        assert isinstance(b, Reduce)
+        stored.append(Store(buffers[t.buffer], index, Load(states[b.which], here, b.dtype)))
+    inits = [Store(s, here, i) for s, i in zip(states, body.combiner.identity, strict=True)]
+    iters = [Iter(v, as_expr(n), Axis.SPATIAL) for v, n in others] + [Iter(along, as_expr(extent), Axis.ORDERED)]
+    steps = stored + joined if body.part.exclusive else joined + stored
+    return Stage(name, tuple(iters), (), sequence(steps), sequence(inits), ())
+
+
+def _scatter(op: Compute, part: Placed, name: str, buffers: dict[Buffer, Buffer]) -> list[Stage]:
+    """The stages of a scatter: its cells filled, and its terms combined into them in the order of the domain. An axis
+    of the domain that is an index of the cell has cells of its own for each value, and is spatial.
+    """
+    body = op.bodies[0]
+    assert isinstance(body, Reduce)
+    target = buffers[op.outputs[0].buffer]
+    expand = _ExpandPads(Arith(ranges_of(op)))
+    fill = Store(target, op.axes, swap_buffers(part.fill, buffers))
+    cells = tuple(Iter(v, as_expr(n), Axis.SPATIAL) for v, n in zip(op.axes, op.extents, strict=True))
+    own = {v: Var(v.name, "index") for v in body.axes}
+    index = tuple(substitute(swap_buffers(expand(i), buffers), own) for i in part.index)
+    values = tuple(substitute(swap_buffers(expand(v), buffers), own) for v in body.values)
+    domain = tuple(
+        Iter(own[v], as_expr(v.extent), Axis.SPATIAL if any(i is own[v] for i in index) else Axis.ORDERED)
+        for v in body.axes
+    )
+    return [
+        Stage(f"{name}.init", cells, (), fill),
+        Stage(name, domain, (), Update((target,), index, values, body.combiner)),
+    ]
+
+
+Places = tuple[tuple[Tensor | None, tuple[int, ...]], ...]
+"""For each index of a place: an input, or None for the axis itself, and the numbers of the axes at which it is read."""
+
+
+def unique_places(outputs: Sequence[Tensor]) -> Iterator[tuple[str, tuple[int, ...], Places]]:
+    """Name, domain and places of every scatter whose terms have to go to different cells."""
+    for op in computes_of(outputs):
+        body = op.bodies[0]
+        if isinstance(body, Reduce) and isinstance(body.part, Placed) and body.combiner.name == "set":
+            made: list[tuple[Tensor | None, tuple[int, ...]]] = []
+            for i in body.part.index:
+                load = gathered(i)
+                at = () if load is None else tuple(body.axes.index(j) for j in load.index if isinstance(j, Var))
+                if load is not None:
+                    made.append((load.buffer.origin, at))
+                elif isinstance(i, Var):
+                    made.append((None, (body.axes.index(i),)))
+            yield op.name, tuple(int(v.extent or 0) for v in body.axes), tuple(made)
+
+
+def _axis_labels(iters: Sequence[Iter]) -> list[str]:
     names = _Names()
     return [names.unique(it.var.name) for it in iters]
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import answers
-from tensorir.errors.needs import need_function, need_text, shown
+from tensorir.errors.needs import need_bool, need_function, need_text, shown
 from tensorir.ir.build import as_expr, as_value, binary, cast, const, converted, highest, lowest, select, unary
 from tensorir.ir.dtypes import is_float
 from tensorir.ir.tree import Combiner, Const, Expr, Reduce, Var
@@ -80,38 +80,53 @@ def argmax(value: object, axis: Axes, where: object = None) -> Expr:
     return _position("argmax", value, axis, where)
 
 
-def combiner(result: Callable[..., object], identity: object, name: str = "user") -> Callable[..., Any]:
+class UserCombiner:
+    """A reduction of the user's: ``f(value, axis=…)``, and the operator of a scan or a scatter."""
+
+    def __init__(self, result: Callable[..., object], identity: object, name: str, commutative: bool) -> None:
+        self.result, self.identity, self.name, self.commutative = result, identity, name, commutative
+
+    def __repr__(self) -> str:
+        return f"tir.combiner({self.name})"
+
+    def __call__(self, value: object, axis: Axes, where: object = None) -> Any:
+        several = isinstance(value, tuple)
+        values = tuple(as_value(v) for v in (value if isinstance(value, tuple) else (value,)))
+        out = _reduce(self.joining([v.dtype for v in values], several), axis, values, where)
+        return out if several else out[0]
+
+    def joining(self, dtypes: Sequence[str], several: bool) -> Combiner:
+        """Return how it joins states of these types; several: as tuples, even of one value."""
+        start = _as_many("reduce.identity", "the identity", self.identity, len(dtypes), several)
+        old = tuple(Var(f"a{n}", d) for n, d in enumerate(dtypes))
+        new = tuple(Var(f"b{n}", d) for n, d in enumerate(dtypes))
+        given = self.result(old, new) if several else self.result(old[0], new[0])
+        joined = _as_many("reduce.result", "the result", given, len(dtypes), several)
+        return Combiner(
+            self.name,
+            old,
+            new,
+            tuple(cast(as_expr(r, d), d) for r, d in zip(joined, dtypes, strict=True)),
+            tuple(_constant(converted(i, d)) for i, d in zip(start, dtypes, strict=True)),
+            self.commutative,
+        )
+
+
+def combiner(
+    result: Callable[..., object], identity: object, name: str = "user", commutative: bool = True
+) -> Callable[..., Any]:
     """A reduction of the user's: ``combiner(lambda a, b: …, identity)`` gives ``f(value, axis=…)``.
 
     For a state of several values, ``result`` takes and returns tuples ``(a, b)``, ``identity`` is a tuple, and f takes
-    a tuple of values and returns a tuple of expressions to return from ``compute``. ``result`` must be associative
-    and commutative, with ``identity`` as its neutral element: schedules rely on it, ``check`` tests it.
+    a tuple of values and returns a tuple of expressions to return from ``compute``. ``result`` must be associative,
+    with ``identity`` as its neutral element, and commutative unless ``commutative=False``: schedules rely on it,
+    ``check`` tests it. Without commutativity terms are combined in the order of their axes, ``a`` the earlier ones.
     """
     need_function("result", result)
     if need_text("name", name) in BUILT_IN:
         message = f"{name!r} is a built-in reduction, and means something else to checks and schedules"
         raise refuse(DeclarationError, "reduce.name", message, hint=f"name='my_{name}'")
-
-    def reduce(value: Any, axis: Axes, where: Any = None) -> Any:
-        several = isinstance(value, tuple)
-        values = tuple(as_value(v) for v in (value if several else (value,)))
-        start = _as_many("reduce.identity", "the identity", identity, len(values), several)
-        first = tuple(converted(i, v.dtype) for i, v in zip(start, values, strict=True))
-        old = tuple(Var(f"a{n}", v.dtype) for n, v in enumerate(values))
-        new = tuple(Var(f"b{n}", v.dtype) for n, v in enumerate(values))
-        given = result(old, new) if several else result(old[0], new[0])
-        joined = _as_many("reduce.result", "the result", given, len(values), several)
-        made = Combiner(
-            name,
-            old,
-            new,
-            tuple(cast(as_expr(r, v.dtype), v.dtype) for r, v in zip(joined, values, strict=True)),
-            tuple(_constant(i) for i in first),
-        )
-        out = _reduce(made, axis, values, where)
-        return out if several else out[0]
-
-    return reduce
+    return UserCombiner(result, identity, name, need_bool("commutative", commutative))
 
 
 def _as_many(code: str, what: str, given: Any, count: int, several: bool) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from tensorir.expr.bounds import check_accesses, is_gather, ranges_of
 from tensorir.expr.program import computes_of
 from tensorir.expr.reread import Reread
 from tensorir.expr.tensor import Compute, Tensor
-from tensorir.ir.tree import Expr, Load, PadLoad, Var
+from tensorir.ir.tree import Expr, Load, PadLoad, Prefix, Reduce, Var
 from tensorir.ir.visit import find
 
 
@@ -38,6 +38,11 @@ def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tenso
             out = tuple(map(max, shape, out)) if any(t in outputs for t in op.outputs) else shape
         for t in op.outputs:
             sizes[t] = out
+        for b in op.bodies:
+            if isinstance(b, Reduce) and isinstance(b.part, Prefix):  # it has as many terms as elements
+                new_reduce[b.axes[0]] = new_reduce.get(b.axes[0]) or b.axes[0].replace(
+                    extent=out[op.axes.index(b.part.at)]
+                )
         ranges = ranges_of(op)
         ranges.update({a: (0, n - 1) for a, n in zip(op.axes, out, strict=True)})
         ranges.update({v: (0, n.extent - 1) for v, n in new_reduce.items() if v in ranges})

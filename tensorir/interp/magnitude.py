@@ -17,7 +17,7 @@ from tensorir.interp.sizes import EXACT_CALLS, InexactError, largest, tensors_re
 from tensorir.interp.uses import gather_limits
 from tensorir.ir.build import BITS
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Binary, Call, Cast, Const, Expr, Load, PadLoad, Reduce, Select, Unary, Var
+from tensorir.ir.tree import Binary, Call, Cast, Const, Expr, Load, PadLoad, Placed, Reduce, Select, Unary, Var
 from tensorir.ir.visit import find
 
 _LIMIT = 2.0**200  # beyond any dtype
@@ -224,11 +224,12 @@ class _Magnitude:
         raise InexactError
 
     def _reduce(self, e: Reduce) -> float:
-        size = max(map(self, e.values))
-        if e.combiner.name in ("min", "max", "any", "all", "argmin", "argmax"):
+        fill = self(e.part.fill) if isinstance(e.part, Placed) else 0.0
+        size = max(fill, *map(self, e.values))
+        if e.combiner.name in ("set", "min", "max", "any", "all", "argmin", "argmax"):
             return max(size, float(max(a.extent for a in e.axes)) if "arg" in e.combiner.name else 0.0)
         if e.combiner.name == "sum":
-            return min(size * float(prod(a.extent for a in e.axes)), _LIMIT)
+            return min(size * float(prod(a.extent for a in e.axes)) + fill, _LIMIT)
         raise InexactError
 
 

@@ -24,7 +24,23 @@ from tensorir.interp.uses import (
     shift_amounts,
 )
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Binary, Buffer, Call, Cast, Const, Expr, Load, PadLoad, Reduce, Select, Unary, Var
+from tensorir.ir.tree import (
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Combiner,
+    Const,
+    Expr,
+    Load,
+    PadLoad,
+    Placed,
+    Prefix,
+    Reduce,
+    Select,
+    Unary,
+    Var,
+)  # fmt: skip
 from tensorir.ir.visit import find
 
 CHUNK = 1 << 21
@@ -66,6 +82,13 @@ def constant_values(b: Buffer, numbers: Numbers) -> np.ndarray:
 
 
 def _compute(op: Compute, values: Mapping[Any, np.ndarray], numbers: Numbers) -> list[np.ndarray]:
+    if isinstance(op.bodies[0], Reduce) and isinstance(op.bodies[0].part, Prefix):
+        return [_scan(op, body, values, numbers) for body in op.bodies]
+    if isinstance(op.bodies[0], Reduce) and isinstance(op.bodies[0].part, Placed):
+        domain = [int(v.extent or 0) for v in op.bodies[0].axes]
+        grid = dict(zip(op.axes, np.ix_(*map(np.arange, op.extents)), strict=True))
+        grid |= dict(zip(op.bodies[0].axes, np.ix_(*map(np.arange, domain)), strict=True))
+        return [scattered(op.bodies[0], Evaluator(grid, values, numbers), op.extents)]
     reduces = next((b.axes for b in op.bodies if isinstance(b, Reduce)), ())
     inner = math.prod([*op.extents[1:], *(v.extent for v in reduces)])
     rows = op.extents[0] if op.extents else 1
@@ -83,6 +106,79 @@ def _compute(op: Compute, values: Mapping[Any, np.ndarray], numbers: Numbers) ->
             else:
                 target[...] = result
     return out
+
+
+def _scan(op: Compute, body: Expr, values: Mapping[Any, np.ndarray], numbers: Numbers) -> np.ndarray:
+    assert isinstance(body, Reduce)
+    assert isinstance(body.part, Prefix)
+    along = op.axes.index(body.part.at)
+    axes = [(v, n) for v, n in zip(op.axes, op.extents, strict=True) if v is not body.part.at]
+    axes.append((body.axes[0], op.extents[along]))
+    out = np.zeros([n for _, n in axes], numbers.storage(body.dtype))
+    rows = axes[0][1]
+    step = max(1, CHUNK // max(1, math.prod(out.shape[1:]))) if len(axes) > 1 else max(1, rows)
+    for first in range(0, rows, step):
+        part = slice(first, min(rows, first + step))
+        sides = [np.arange(n)[part] if d == 0 else np.arange(n) for d, (_, n) in enumerate(axes)]
+        grid = dict(zip((v for v, _ in axes), np.ix_(*sides), strict=True))
+        out[part] = scanned(body, Evaluator(grid, values, numbers), tuple(map(len, sides)))
+    return np.moveaxis(out, -1, along)
+
+
+def scanned(body: Reduce, ev: Evaluator, shape: tuple[int, ...]) -> Any:
+    """Return a scan along the last of the axes that ``ev`` has, of these extents, in time linear in their number."""
+    assert isinstance(body.part, Prefix)
+    step = -1 if body.part.reverse else 1
+    states = [np.broadcast_to(np.asarray(ev(v)), shape)[..., ::step] for v in body.values]
+    first = [np.full((*shape[:-1], 1), ev.n.const(i.value, i.dtype), s.dtype)
+             for i, s in zip(body.combiner.identity, states, strict=True)]  # fmt: skip
+    states = [np.concatenate([i, s], axis=-1) for i, s in zip(first, states, strict=True)]
+    found = _prefixes(body.combiner, states, ev.n)[body.which]
+    found = found[..., :-1] if body.part.exclusive else found[..., 1:]
+    return ev.n.to_memory(found[..., ::step], body.dtype)
+
+
+def _prefixes(c: Combiner, states: list[np.ndarray], numbers: Numbers) -> list[np.ndarray]:
+    """Each state joined with all before it along the last axis: those of pairs first, then what is between them."""
+    n = states[0].shape[-1]
+    if n < 2:
+        return states
+    pairs = _joined(c, [s[..., 0 : n - 1 : 2] for s in states], [s[..., 1::2] for s in states], numbers)
+    odd = _prefixes(c, pairs, numbers)
+    even = _joined(c, [s[..., : (n - 1) // 2] for s in odd], [s[..., 2::2] for s in states], numbers)
+    out = [np.empty_like(s, dtype=o.dtype) for s, o in zip(states, odd, strict=True)]
+    for made, s, o, e in zip(out, states, odd, even, strict=True):
+        made[..., :1], made[..., 1::2], made[..., 2::2] = s[..., :1], o, e
+    return out
+
+
+def scattered(body: Reduce, ev: Evaluator, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a scatter into an array of this shape, for which ``ev`` has the axes of cells and of the domain."""
+    assert isinstance(body.part, Placed)
+    c, numbers, domain = body.combiner, ev.n, tuple(int(v.extent or 0) for v in body.axes)
+    out = np.broadcast_to(np.asarray(ev(body.part.fill)), shape).astype(numbers.storage(body.dtype)).reshape(-1)
+    if 0 in domain or not out.size:
+        return out.reshape(shape)
+    places = [np.clip(np.broadcast_to(np.asarray(ev(i)), domain).reshape(-1), 0, n - 1).astype(np.int64)
+              for i, n in zip(body.part.index, shape, strict=True)]  # fmt: skip
+    cells = np.ravel_multi_index(tuple(places), shape) if shape else np.zeros(math.prod(domain), np.int64)
+    order = np.argsort(cells, kind="stable")
+    cells, state = cells[order], np.broadcast_to(np.asarray(ev(body.values[0])), domain).reshape(-1)[order]
+    while (again := cells[1:] == cells[:-1]).any():  # neighbours of one cell are joined, in order
+        starts = np.flatnonzero(np.concatenate([[True], ~again]))
+        rank = np.arange(len(cells)) - np.repeat(starts, np.diff([*starts, len(cells)]))
+        first = np.flatnonzero((rank[:-1] % 2 == 0) & again)
+        state = np.array(state)
+        state[first] = _joined(c, [state[first]], [state[first + 1]], numbers)[0]
+        cells, state = cells[rank % 2 == 0], state[rank % 2 == 0]
+    out[cells] = _joined(c, [out[cells]], [state], numbers)[0]
+    return np.asarray(numbers.to_memory(out, body.dtype)).reshape(shape)
+
+
+def _joined(c: Combiner, old: Sequence[np.ndarray], new: Sequence[np.ndarray], numbers: Numbers) -> list[np.ndarray]:
+    """Two states as one, element by element."""
+    ev = Evaluator({**dict(zip(c.old, old, strict=True)), **dict(zip(c.new, new, strict=True))}, {}, numbers)
+    return [np.broadcast_to(np.asarray(ev(r)), x.shape) for r, x in zip(c.result, old, strict=True)]
 
 
 def _grid(op: Compute, reduces: Sequence[Var], part: slice) -> dict[Var, np.ndarray]:
@@ -115,20 +211,17 @@ def value_of(body: Expr, ev: Evaluator, shape: tuple[int, ...], rank: int) -> An
         first = [np.full((*shape[:rank], 1), numbers.const(i.value, i.dtype), s.dtype)
                  for i, s in zip(body.combiner.identity, flat, strict=True)]  # fmt: skip
         flat = [np.concatenate([i, s], axis=-1) for i, s in zip(first, flat, strict=True)]
-    return numbers.to_memory(_fold(body, flat, numbers)[body.which], body.dtype)
+    return numbers.to_memory(_fold(body.combiner, flat, numbers)[body.which], body.dtype)
 
 
-def _fold(body: Reduce, states: list[np.ndarray], numbers: Numbers) -> list[np.ndarray]:
-    """Combine along the last axis, by halves."""
+def _fold(c: Combiner, states: list[np.ndarray], numbers: Numbers) -> list[np.ndarray]:
+    """Combine along the last axis: the halves, or where order counts the neighbours."""
     while states[0].shape[-1] > 1:
         n = states[0].shape[-1]
         half = n // 2
-        env: dict[Var, Any] = {}
-        for old, new, s in zip(body.combiner.old, body.combiner.new, states, strict=True):
-            env[old], env[new] = s[..., :half], s[..., half : 2 * half]
-        ev = Evaluator(env, {}, numbers)
-        joined = [np.broadcast_to(np.asarray(ev(r)), env[old].shape)
-                  for r, old in zip(body.combiner.result, body.combiner.old, strict=True)]  # fmt: skip
+        first, second = (slice(half), slice(half, 2 * half)) if c.commutative else (slice(0, 2 * half, 2),
+                                                                                   slice(1, 2 * half, 2))  # fmt: skip
+        joined = _joined(c, [s[..., first] for s in states], [s[..., second] for s in states], numbers)
         states = [
             np.concatenate([j, s[..., 2 * half :]], axis=-1) if n % 2 else j
             for j, s in zip(joined, states, strict=True)

@@ -29,10 +29,11 @@ _SLACK = 4
 
 def rounding_of(outputs: Sequence[Tensor], arrays: Sequence[object]) -> tuple[np.ndarray, ...] | None:
     """How far each element of ``outputs`` may be from another executor's, in the shapes of these; infinite where
-    nothing is known. None where what is rounded decides something, or where a user's reduction joins states.
+    nothing is known. None where what is rounded decides something, where a user's reduction joins states, and of scans
+    and scatters, whose terms the reference joins in fewer steps.
     """
     reduced = [r for op in computes_of(outputs) for b in op.bodies for r in find(b, Reduce)]
-    if not is_continuous(outputs) or any(r.combiner.name not in BUILT_IN for r in reduced):
+    if not is_continuous(outputs) or any(r.part is not None or r.combiner.name not in BUILT_IN for r in reduced):
         return None
     found = evaluate(outputs, arrays, _Bounded())
     return tuple(

@@ -11,8 +11,17 @@ from numpy.typing import NDArray
 
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.interp.numbers import Numbers
-from tensorir.interp.reference import CHUNK, Evaluator, arguments_of, constant_values, random_arguments, value_of
-from tensorir.ir.tree import Buffer, Expr, Reduce, Select, Var
+from tensorir.interp.reference import (
+    CHUNK,
+    Evaluator,
+    arguments_of,
+    constant_values,
+    random_arguments,
+    scanned,
+    scattered,
+    value_of,
+)  # fmt: skip
+from tensorir.ir.tree import Buffer, Expr, Placed, Prefix, Reduce, Select, Var
 
 POOL = 65_537
 """Different values that the elements of an argument have."""
@@ -74,6 +83,16 @@ class Samples:
 
     def _computed(self, op: Compute, b: Buffer, flat: NDArray[np.int64]) -> NDArray[Any]:
         body = op.bodies[[t.buffer for t in op.outputs].index(b)]
+        if isinstance(body, Reduce) and isinstance(body.part, Prefix):
+            return self._scanned(op, body, body.part, flat)
+        if isinstance(body, Reduce) and isinstance(body.part, Placed):
+            if b not in self._whole:
+                domain = [int(v.extent or 0) for v in body.axes]
+                self.work += math.prod(domain) + math.prod(op.extents)
+                grid: dict[Any, Any] = dict(zip(op.axes, np.ix_(*map(np.arange, op.extents)), strict=True))
+                grid |= dict(zip(body.axes, np.ix_(*map(np.arange, domain)), strict=True))
+                self._whole[b] = scattered(body, _Lazy(grid, self._scalars, self), op.extents).reshape(-1)
+            return self._whole[b][flat]
         reduces = body.axes if isinstance(body, Reduce) else ()
         terms = math.prod(v.extent for v in reduces)
         step = max(1, CHUNK // max(terms, 1))
@@ -89,6 +108,28 @@ class Samples:
             out[first : first + step] = np.broadcast_to(
                 value_of(body, _Lazy(env, self._scalars, self), shape, 1), (len(some),)
             )
+        return out
+
+    def _scanned(self, op: Compute, body: Reduce, part: Prefix, flat: NDArray[np.int64]) -> NDArray[Any]:
+        """Elements of a scan: whole rows along its axis, of those that have any of them."""
+        along = op.axes.index(part.at)
+        places = list(np.unravel_index(flat, op.extents))
+        at, extent = places.pop(along), op.extents[along]
+        sides = [n for d, n in enumerate(op.extents) if d != along]
+        row = np.ravel_multi_index(tuple(places), sides) if sides else np.zeros(len(flat), np.int64)
+        wanted, back = np.unique(row, return_inverse=True)
+        out = np.zeros(len(flat), self.numbers.storage(body.dtype))
+        step = max(1, CHUNK // max(extent, 1))
+        for first in range(0, len(wanted), step):
+            some = wanted[first : first + step]
+            self.work += len(some) * extent
+            others = [v for v in op.axes if v is not part.at]
+            index = np.unravel_index(some, sides) if sides else ()
+            env: dict[Any, Any] = {v: i.reshape(-1, 1) for v, i in zip(others, index, strict=True)}
+            env[body.axes[0]] = np.arange(extent).reshape(1, -1)
+            rows = scanned(body, _Lazy(env, self._scalars, self), (len(some), extent))
+            mine = (back >= first) & (back < first + step)
+            out[mine] = rows[back[mine] - first, at[mine]]
         return out
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensorir.expr.bounds import gathered
+from tensorir.expr.bounds import gathered, places
 from tensorir.expr.program import computes_of
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import BITS, SHIFTS
@@ -17,13 +17,13 @@ def gather_limits(outputs: Sequence[Tensor], padded: bool = True) -> dict[Tensor
     """Index tensors and the extent that their values must stay below, or below which they find more than padding."""
     found: dict[Tensor, int] = {}
     for op in computes_of(outputs):
-        for body in op.bodies:
-            for n in (*find(body, Load), *(find(body, PadLoad) if padded else ())):
-                for i, extent in zip(n.index, n.buffer.dims, strict=True):
-                    for inner in find(i, Load):
-                        t = inner.buffer.origin
-                        if DTYPES[t.dtype].kind in "iu":
-                            found[t] = min(extent, found.get(t, extent))
+        pads = [x for body in op.bodies for x in find(body, PadLoad)] if padded else []
+        for index, extents in (*((i, n) for i, n, _ in places(op)), *((x.index, x.buffer.dims) for x in pads)):
+            for i, extent in zip(index, extents, strict=True):
+                for inner in find(i, Load):
+                    t = inner.buffer.origin
+                    if DTYPES[t.dtype].kind in "iu":
+                        found[t] = min(extent, found.get(t, extent))
     return found
 
 
@@ -33,10 +33,9 @@ def masked_gathers(outputs: Sequence[Tensor]) -> set[Tensor]:
     """
     plain: set[Tensor] = set()
     for op in computes_of(outputs):
-        for body in op.bodies:
-            reads: list[Load | PadLoad] = [*find(body, Load), *find(body, PadLoad)]
-            for n in reads:
-                plain.update(source.buffer.origin for i in n.index if (source := gathered(i)) is not None)
+        pads = [x.index for body in op.bodies for x in find(body, PadLoad)]
+        for index in (*(i for i, _, _ in places(op)), *pads):
+            plain.update(source.buffer.origin for i in index if (source := gathered(i)) is not None)
     return set(gather_limits(outputs)) - plain
 
 

@@ -37,7 +37,9 @@ from tensorir.ir.tree import (
     Pack,
     PadLoad,
     Pixels,
+    Placed,
     Prefetch,
+    Prefix,
     Program,
     Ramp,
     Reduce,
@@ -98,6 +100,13 @@ def show(e: Expr, outer: int = 0) -> str:
             return f"{show(e.value)} x{e.lanes}"
         case Pack():
             return f"<{_list(e.items)}>"
+        case Reduce(part=Prefix() as part):
+            told = "".join(f", {word}" for word in ("exclusive", "reverse") if getattr(part, word))
+            return f"scan({e.combiner.name}, {_list(e.values)}, axis={part.at.name}{told})"
+        case Reduce(part=Placed() as part):
+            axes = ", ".join(a.name for a in e.axes)
+            told = f"{_list(e.values)} at [{_list(part.index)}], axis={axes}, fill={show(part.fill)}"
+            return f"scatter({e.combiner.name}, {told})"
         case Reduce():
             return f"{e.combiner.name}({_list(e.values)}, axis={', '.join(a.name for a in e.axes)})"
     raise TypeError(type(e).__name__)

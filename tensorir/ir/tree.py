@@ -143,15 +143,48 @@ class PadLoad(Expr):
     dtype: str
 
 
+class Terms(Node):
+    """Base of what says which terms of a reduction an element of the result combines."""
+
+    __slots__ = ()
+
+
+@node
+class Prefix(Terms):
+    """The terms of a scan: those up to the element's own place along the axis ``at`` of the result, in their order.
+
+    exclusive: without the one at that place;  reverse: from the last one down to that place
+    """
+
+    at: Var
+    exclusive: bool = False
+    reverse: bool = False
+
+
+@node
+class Placed(Terms):
+    """The terms of a scatter: those whose place, ``index`` in terms of the reduced axes, is the element.
+
+    fill: what an element holds before, in terms of the axes of the result
+    """
+
+    index: tuple[Expr, ...]
+    fill: Expr
+
+
 @node
 class Reduce(Expr):
-    """A whole reduction, only at the top of a declaration: state ``which`` of ``combiner`` over ``axes``."""
+    """A whole reduction, only at the top of a declaration: state ``which`` of ``combiner`` over ``axes``.
+
+    part: the terms that an element combines, where these are not all
+    """
 
     combiner: Combiner
     axes: tuple[Var, ...]
     values: tuple[Expr, ...]
     which: int
     dtype: str
+    part: Terms | None = None
 
 
 @node
@@ -236,11 +269,12 @@ class Buffer(Node):
 
 @node
 class Combiner(Node):
-    """How a reduction joins two states of ``len(old)`` values; associative and commutative by declaration.
+    """How a reduction joins two states of ``len(old)`` values; associative by declaration.
 
     old, new: the variables of the two states;  result: the joined state in terms of them
     identity: constants that leave the other state unchanged
     name:     "sum", "max" … for printing, "user" otherwise
+    commutative: whether states may be joined in any order; else ``old`` is always that of the earlier terms
     """
 
     name: str
@@ -248,6 +282,7 @@ class Combiner(Node):
     new: tuple[Var, ...]
     result: tuple[Expr, ...]
     identity: tuple[Const, ...]
+    commutative: bool = True
 
 
 # --- statements ------------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from tensorir.ir.tree import Axis, Kind, Loop, Program, Stage, Stmt, Var
 from tensorir.ir.visit import Rewriter, find, sequence, writes
 from tensorir.lower.boxes import LOCAL
 from tensorir.lower.form import lowering
-from tensorir.schedule.analysis import index_of
-from tensorir.schedule.primitives.reduction import has_axis_of, init_nest
+from tensorir.schedule.analysis import accumulates, index_of
+from tensorir.schedule.primitives.reduction import init_nest
 from tensorir.schedule.rewrite import swap
 from tensorir.target import Target
 
@@ -25,7 +25,7 @@ def split_init(program: Program, target: Target) -> Program:
         outer = [
             x for x in index.above(stage)
             if x.kind is Kind.INTRIN  # nothing can stand inside an instruction
-            or has_axis_of(x, stage, Axis.REDUCE)
+            or accumulates(x, stage)
         ]  # fmt: skip
         if outer:
             assert stage.init is not None
@@ -37,7 +37,7 @@ def split_init(program: Program, target: Target) -> Program:
             program = swap(program, outer[0], pair)
         else:
             assert stage.init is not None
-            spatial = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it.axis is not Axis.REDUCE]
+            spatial = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it.axis is Axis.SPATIAL]
             first: Stmt = Stage(
                 f"{name}.init",
                 tuple(i for i, _ in spatial),

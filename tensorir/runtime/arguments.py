@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorir.codegen.source import GatherRange, Param
+from tensorir.codegen.source import GatherRange, Param, UniquePlaces
 from tensorir.errors import LaunchError, LaunchTypeError, Problem, refuse
 from tensorir.errors.needs import need_int, need_ints, shown
 from tensorir.interp.numbers import numpy_dtype as numpy_dtype
@@ -345,6 +345,25 @@ def check_gather(gather: GatherRange, indices: np.ndarray) -> Problem | None:
         f"got {int(indices[place])} at {place}"
     )
     return Problem("launch.index-range", message)
+
+
+def check_unique(places: UniquePlaces, arrays: Mapping[str, np.ndarray]) -> Problem | None:
+    """The first term of a scatter that goes to the cell of an earlier one."""
+    axes = np.ix_(*map(np.arange, places.domain))
+    columns = []
+    for name, at in places.index:
+        found = arrays[name][tuple(axes[n] for n in at)] if name else axes[at[0]]
+        columns.append(np.broadcast_to(found, places.domain).reshape(-1))
+    cells = np.stack(columns, axis=1) if columns else np.zeros((prod(places.domain), 0))
+    first, counts = np.unique(cells, axis=0, return_inverse=True, return_counts=True)[1:]
+    twice = counts[first.reshape(-1)] > 1
+    if not twice.any():
+        return None
+    cell = cells[int(np.argmax(twice))]
+    same = np.flatnonzero((cells == cell).all(axis=1))[:2]
+    one, other = ([int(i) for i in np.unravel_index(int(n), places.domain)] for n in same)
+    message = f"{places.into}: terms {one} and {other} both go to cell {[int(i) for i in cell]}, and op='set' takes one"
+    return Problem("launch.duplicate-cell", message, hint="op='sum', 'max' …, or places that differ")
 
 
 def bytes_of(array: np.ndarray) -> NDArray[np.uint8]:

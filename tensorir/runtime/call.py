@@ -19,6 +19,7 @@ from tensorir.runtime.arguments import (
     check_aliasing,
     check_array,
     check_gather,
+    check_unique,
     numpy_dtype,
     recognise,
     scalar_value,
@@ -58,6 +59,12 @@ class Call:
                 array = self.inputs[gather.param].array
                 problem = check_gather(gather, array if self.native == "numpy" else array.get())
                 problems += [problem] if problem else []
+        for places in [] if problems else self.source.unique:
+            asked = {name: self.inputs[name] for name, _ in places.index if name in self.inputs}
+            if len(asked) == len({name for name, _ in places.index if name}) and not any(map(leave, asked.values())):
+                arrays = {n: a.array if self.native == "numpy" else a.array.get() for n, a in asked.items()}
+                found = check_unique(places, arrays)
+                problems += [found] if found else []
         return problems
 
     def allocate(self, device: Device) -> None:

@@ -131,7 +131,7 @@ class QuickCall:
     def of(cls, program: Program) -> QuickCall | None:
         """The quick calls of a program that has run; None where all calls go the long way."""
         arrays = [p for p in program.source.params if p.role in ("input", "output")]
-        if not program.device.works_in_place or any(0 in p.shape for p in arrays):
+        if not program.device.works_in_place or program.source.unique or any(0 in p.shape for p in arrays):
             return None
         return cls(program)
 

@@ -27,6 +27,7 @@ from tensorir.ir.tree import (
     Seq,
     Stage,
     Stmt,
+    Store,
     Update,
     Var,
 )  # fmt: skip
@@ -186,6 +187,31 @@ def _done(kind: Kind) -> str:
 def has_axis(loop: Loop, axis: Axis) -> list[tuple[Stage, Iter]]:
     """Stages for which ``loop`` drives an axis of the given sort."""
     return [(s, it) for s, it in driven_by(loop) if it.axis is axis]
+
+
+def reopens(stage: Stage) -> bool:
+    """Whether a stage opens or closes a copy in each piece of a reduction: scans carry what they combine themselves."""
+    return isinstance(stage.body, Store) and any(it.axis is Axis.ORDERED for it in stage.iters)
+
+
+def accumulates(loop: Loop, stage: Stage) -> bool:
+    """Whether iterations of ``loop`` go on with the cells of ``stage`` that others have begun."""
+    return any(it.axis is not Axis.SPATIAL and s is stage for s, it in driven_by(loop))
+
+
+def in_order(loop: Loop) -> list[tuple[Stage, Iter]]:
+    """Stages whose terms ``loop`` goes through in an order that counts: those of scans, of pieces of reductions, and of
+    reductions whose combiner does not commute.
+    """
+    return [
+        (s, it) for s, it in driven_by(loop)
+        if not adds_atomically(s) and (it.axis is Axis.ORDERED or (it.axis is Axis.REDUCE and not commutes(s)))
+    ]  # fmt: skip
+
+
+def commutes(stage: Stage) -> bool:
+    """Whether a stage may combine its terms in any order."""
+    return all(u.combiner.commutative for u in find(stage.body, Update))
 
 
 def adds_atomically(stage: Stage) -> bool:

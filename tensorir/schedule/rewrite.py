@@ -11,7 +11,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.tree import Axis, Buffer, Expr, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Store, Update, Var
-from tensorir.ir.visit import find, replace, sequence, substitute, uses, walk
+from tensorir.ir.visit import find, reads, replace, sequence, substitute, uses, walk, writes
 from tensorir.schedule.analysis import Index, in_loops, index_of, ranges, shares, statements
 
 
@@ -240,11 +240,19 @@ def axis_labels(stage: Stage) -> list[str]:
 
 
 def written_index(stage: Stage) -> tuple[Expr, ...]:
-    """The index at which the stage writes (all its stores share it)."""
-    for s in walk(stage.body):
-        if isinstance(s, Store | Update):
-            return s.index
-    raise AssertionError(f"stage {stage.name} writes nothing")
+    """The index at which the stage writes its results (all its stores share it): a scan stores what it updates."""
+    found: list[Store] | list[Update] = find(stage.body, Store)
+    if not found:
+        found = find(stage.body, Update)
+    if not found:
+        raise AssertionError(f"stage {stage.name} writes nothing")
+    return found[0].index
+
+
+def results_of(stage: Stage) -> list[Buffer]:
+    """The buffers that the stage writes for others: not what a scan carries along."""
+    carried = reads(stage.body) if find(stage.body, Update) else ()
+    return [b for b in writes(stage.body) if b not in carried]
 
 
 def accesses_to(root: Stmt, buffer: Buffer) -> list[tuple[Stage, tuple[Expr, ...]]]:

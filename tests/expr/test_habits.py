@@ -217,7 +217,7 @@ ANSWERED = [
     of_element("A[i].item()", "attribute.unknown", "once the kernel runs", "A[i]"),
     of_element("A[i].shape[0] * A[i]", "attribute.unknown", "A.shape is the tensor's", "A.shape[0] * A[i]"),
     # NumPy and torch
-    of_element("np.cumsum(A[i])", "declare.function", "where=k <= i", "tir.sum(A[r], axis=r, where=r <= i)"),
+    of_element("np.cumsum(A[i])", "declare.function", "tir.scan(A, axis=0)", "tir.scan(A, axis=0)[i]"),
     of_element("np.log1p(A[i])", "declare.function", "tir.log(x + 1)", "tir.log(A[i] + 1)"),
     of_element(
         "np.hypot(A[i], B[i])", "declare.function", "tir.sqrt(x * x + y * y)", "tir.sqrt(A[i] * A[i] + B[i] * B[i])"
@@ -240,7 +240,7 @@ ANSWERED = [
         "A.get(i - 1, fill=0)",
         "tir.compute((n + 2,), lambda i: A.get(i - 1, fill=0))",
     ),
-    ("np.cumsum(A)", "declare.function", "where=k <= i", "declare(lambda i: tir.sum(A[r], axis=r, where=r <= i))"),
+    ("np.cumsum(A)", "declare.function", "tir.scan(A, axis=0)", "tir.scan(A, axis=0)"),
     ("np.sort(A)", "declare.function", "nothing sorts here", "A"),
     ("np.std(A)", "declare.function", "(A - A.mean())", "D = A - A.mean(); np.sqrt((D * D).mean())"),
     ("np.var(A)", "declare.function", "D = A - A.mean(); (D * D).mean()", "D = A - A.mean(); (D * D).mean()"),
@@ -286,8 +286,8 @@ ANSWERED = [
     (
         "tir.scatter_add(A, I, B)",
         "attribute.unknown",
-        "where=tir.equal(at[k], i)",
-        "tir.compute((n,), lambda i: tir.sum(B[r], axis=r, where=tir.equal(I[r], i)))",
+        "index=lambda t: (at[t],)",
+        "tir.scatter((n,), over=(n,), index=lambda t: (I[t],), value=lambda t: B[t])",
     ),
     ("A.nonzero()", "attribute.unknown", "known at launch only", "tir.where(A > 0, A, 0)"),
     ("tir.boolean_mask(A, A > 0)", "attribute.unknown", "known at launch only", "tir.where(A > 0, A, 0)"),

@@ -50,7 +50,19 @@ once(
     relu,
     lambda s: s.compute_at("C", "D.i"),
 )
-once("reorder.ordered", "ordered axis", lambda s: s.reorder("C.k", "C.j"), ordered)
+once(
+    "reorder.ordered",
+    "another order",
+    lambda s: s.reorder("C.k.1", "C.k.0"),
+    ordered,
+    lambda s: s.split("C.k", [None, 4]),
+)
+once(
+    "reorder.ordered",
+    "ordered axis",
+    lambda s: s.reorder("C.k.0", "C.j"),
+    before=lambda s: (s.split("C.k", [None, 4]), s.stage_out("C", at="C.k.0")),
+)
 once("reorder.extent-depends", "C.j", lambda s: s.reorder("C.j", "C.i"), triangular)
 once(
     "reorder.vectorized",

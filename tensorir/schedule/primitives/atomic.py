@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tensorir.errors import Problem, ScheduleError
-from tensorir.ir.tree import Axis, Program, Stage, Update
+from tensorir.ir.tree import Program, Stage, Update
 from tensorir.ir.visit import reads
-from tensorir.schedule.analysis import caret, index_of, stages_writing
+from tensorir.schedule.analysis import caret, index_of, reopens, stages_writing
 from tensorir.schedule.history import Name, S
 from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, swap
@@ -43,7 +43,7 @@ def _atomic(program: Program, stage: Stage) -> Rewrite:
         raise _refuse(
             "atomic.start", f"{buffer.name} has to start in a kernel before {stage.name} adds to it", stage, hint
         )
-    if any(it.axis is Axis.ORDERED for it in stage.iters) or buffer in reads(stage):
+    if reopens(stage) or buffer in reads(stage):
         raise _refuse("atomic.sum", f"{stage.name} needs what it has added so far", stage, "a plain sum")
     return Rewrite(swap(program, stage, stage.replace(body=update.replace(atomic=True))))
 

@@ -8,7 +8,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.habits import meant
 from tensorir.errors.needs import need_text
 from tensorir.ir.build import as_int
-from tensorir.ir.tree import BLOCKS, WARPS, Axis, Kind, Loop, Program, Scope, Stage
+from tensorir.ir.tree import BLOCKS, WARPS, Axis, Kind, Loop, Program, Scope, Stage, Update
 from tensorir.ir.visit import find, uses, writes
 from tensorir.schedule.analysis import (
     Index,
@@ -66,8 +66,7 @@ def _bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
                 f"loop {loop.var.name} drives the {sort.value} axis {it.var.name} of {stage.name}: on {axis} several "
                 f"threads would update one element of {stage.name} at once",
                 loop,
-                hint="bind a spatial loop, or "
-                f"s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results",
+                hint=f"bind a spatial loop, or {_instead(stage, loop)}",
             )
     extent = constant_extent(loop, "bind.symbolic-extent")
     index = index_of(program)
@@ -88,6 +87,14 @@ def _bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
         raise _refuse("bind.cluster", message, loop, hint=f"-arch=sm_90a, and one of {CLUSTERS} iterations")
     _fits(index, loop, kind, extent, target)
     return Rewrite(swap(program, loop, loop.replace(kind=kind)))
+
+
+def _instead(stage: Stage, loop: Loop) -> str:
+    """What lets several threads have a part in what ``loop`` combines."""
+    if any(it.axis is Axis.ORDERED for it in stage.iters):
+        scatters = isinstance(stage.body, Update)
+        return f"s.atomic({stage.name!r}), of a sum" if scatters else "of a scan s.redeclare('tiled_scan', tile=1024)"
+    return f"s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results"
 
 
 CLUSTERS = (2, 4, 8)
@@ -165,9 +172,8 @@ def _parallel(program: Program, loop: Loop, target: Target) -> Rewrite:
             f"the iterations of {loop.var.name} are not independent: it drives the {it.axis.value} axis {it.var.name}, "
             f"so that each of them works on what the others made of {stage.name}",
             loop,
-            hint="a spatial loop" if it.axis is Axis.ORDERED
-            else f"a spatial loop, or s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results",
-        )  # fmt: skip
+            hint=f"a spatial loop, or {_instead(stage, loop)}",
+        )
     constant_extent(loop, "parallel.symbolic-extent")
     reasons = []
     for kind in BLOCKS:

@@ -31,8 +31,10 @@ from tensorir.schedule.analysis import (  # fmt: skip
     driven_by,
     drives,
     has_axis,
+    in_order,
     index_of,
     need_serial,
+    reopens,
     unique,
 )
 from tensorir.schedule.history import AxisRef, H, Name, S, Scheduled, full_name
@@ -228,7 +230,7 @@ class Guard(Rewriter):
 
     def __init__(self, loops: Sequence[Loop], cond: Expr, pad: bool = False) -> None:
         self.cond, self.pad = cond, pad
-        self.driven = {s.name for x in loops for s, it in driven_by(x) if it.axis is not Axis.ORDERED}
+        self.driven = {s.name for x in loops for s, it in driven_by(x) if it.axis is not Axis.ORDERED or not reopens(s)}
 
     def on_Stage(self, n: Stage) -> Stage:
         if n.name not in self.driven:
@@ -331,10 +333,11 @@ def _reorder(program: Program, *loops: Loop) -> Rewrite:
             )
         chain.append(below)
     for x in loops:
-        if ordered := has_axis(x, Axis.ORDERED):
-            raise _refuse("reorder.ordered", f"{x.var.name} drives the ordered axis {ordered[0][1].var.name}", x)
+        if ordered := [it for s, it in has_axis(x, Axis.ORDERED) if reopens(s)]:
+            raise _refuse("reorder.ordered", f"{x.var.name} drives the ordered axis {ordered[0].var.name}", x)
     order = iter(loops)
     new = [next(order) if x in wanted else x for x in chain]
+    _keeps_order(chain, new)
     if moved := [x for x in new[:-1] if x.kind is Kind.VECTOR]:
         raise _refuse(
             "reorder.vectorized",
@@ -348,6 +351,27 @@ def _reorder(program: Program, *loops: Loop) -> Rewrite:
                 "reorder.extent-depends", f"the extent of {x.var.name} depends on a loop that would be inside it", x
             )
     return Rewrite(swap(program, chain[0], nest(new, chain[-1].body)))
+
+
+def _keeps_order(old: Sequence[Loop], new: Sequence[Loop]) -> None:
+    """Refuse to exchange loops that go through the terms of a stage whose order counts."""
+    for outer, inner in itertools.combinations(old, 2):
+        if new.index(outer) < new.index(inner):
+            continue
+        stages = {s for s, _ in in_order(outer)}
+        if both := [(s, it) for s, it in in_order(inner) if s in stages]:
+            stage, it = both[0]
+            why = (
+                "combines its terms in their order"
+                if it.axis is Axis.ORDERED
+                else "has a combiner that does not commute"
+            )
+            raise _refuse(
+                "reorder.ordered",
+                f"{stage.name} {why}: {inner.var.name} outside {outer.var.name} would combine terms in another order",
+                outer,
+                hint=f"reorder the other loops of {stage.name} alone, or rfactor {outer.var.name}, the outer one",
+            )
 
 
 @primitive("Loops")

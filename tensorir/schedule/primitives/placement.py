@@ -37,6 +37,7 @@ from tensorir.schedule.rewrite import (
     own_nest,
     place_after,
     place_before,
+    results_of,
     shared_out,
     swap,
     tails_of,
@@ -69,7 +70,7 @@ def _compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     need_room(index, loop, "compute-at")
     if find(loop, Stage, lambda s: s.name == stage.name):
         raise _refuse("compute-at.self", f"{stage.name} already runs inside {loop.var.name}", stage)
-    made = writes(stage.body)
+    made = results_of(stage)
     for b in made:
         if b in program.outputs:
             raise _refuse(

@@ -26,7 +26,7 @@ from tensorir.ir.tree import (
     Var,
 )
 from tensorir.ir.visit import find, sequence, substitute, uses, writes
-from tensorir.schedule.analysis import Index, caret, driven_by, drives, index_of, unique
+from tensorir.schedule.analysis import Index, accumulates, caret, commutes, driven_by, drives, index_of, unique
 from tensorir.schedule.history import H, Name, Scheduled
 from tensorir.schedule.ownership import disjoint
 from tensorir.schedule.registry import primitive
@@ -45,13 +45,13 @@ def decompose_reduction(self: Scheduled[H], stage: Name, axis: Name) -> H:
 def _decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     index = index_of(program)
     if stage.init is None:
-        started = any(it.axis is Axis.REDUCE for it in stage.iters)
+        started = any(it.axis is not Axis.SPATIAL for it in stage.iters)
         why = "starts in a stage of its own already" if started else "does not reduce"
         raise _refuse("decompose.no-reduction", f"{stage.name} {why}", stage)
     if loop not in index.above(stage):
         raise _refuse("decompose.encloses", f"{loop.var.name} is not a loop around {stage.name}", stage)
     for outer in index.above(loop):
-        if has_axis_of(outer, stage, Axis.REDUCE):
+        if accumulates(outer, stage):
             raise _refuse(
                 "decompose.encloses",
                 f"{outer.var.name}, outside {loop.var.name}, drives the reduction already",
@@ -59,7 +59,7 @@ def _decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
                 hint=f"s.decompose_reduction({stage.name!r}, {outer.var.name!r})",
             )
     for x in [loop, *index.between(loop, stage)]:
-        if has_axis_of(x, stage, Axis.REDUCE):
+        if accumulates(x, stage):
             continue
         if not drives(x, stage) or not disjoint(index, stage, x):
             raise _refuse(
@@ -87,16 +87,14 @@ def init_nest(index: Index, stage: Stage, inner: Sequence[Loop], name: str, init
     """The nest of a stage ``name`` that runs ``init`` for what ``stage`` accumulates in the loops ``inner`` around it:
     the spatial ones of them, renamed. It has axes ``more`` next to the spatial ones of ``stage``.
     """
-    spatial = [x for x in inner if drives(x, stage) and not has_axis_of(x, stage, Axis.REDUCE)]
+    spatial = [x for x in inner if drives(x, stage) and not accumulates(x, stage)]
     fresh: dict[Var, Var] = {}
     for x in spatial:
         taken = [v.name for v in fresh.values()]
         fresh[x.var] = Var(unique(f"{name}.{x.var.name.split('.', 1)[-1]}", taken), "index")
     # a guard on the reduction leaves out terms, and no cell
-    reduce_vars = {
-        x.var for x in index.above(stage) if has_axis_of(x, stage, Axis.REDUCE) or (x in inner and x not in spatial)
-    }
-    kept = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it.axis is not Axis.REDUCE]
+    reduce_vars = {x.var for x in index.above(stage) if accumulates(x, stage) or (x in inner and x not in spatial)}
+    kept = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it.axis is Axis.SPATIAL]
     kept += more
     guards = tuple(substitute(g, fresh) for g in stage.guards if not uses(g, reduce_vars))
     made: Stmt = Stage(
@@ -143,6 +141,15 @@ def _rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     if not drive or any(it.axis is not Axis.REDUCE for it in drive) or loop not in index.above(stage):
         raise _refuse("rfactor.reduce-loop", f"{loop.var.name} does not drive a reduction axis of {stage.name}", stage,
                       hint="split the reduction axis and give one of its parts")  # fmt: skip
+    outer = [x for x in index.above(loop) if has_axis_of(x, stage, Axis.REDUCE)]
+    if outer and not commutes(stage):
+        raise _refuse(
+            "rfactor.order",
+            f"the combiner of {stage.name} does not commute, and partial results for each {loop.var.name} are of terms "
+            f"that are not next to each other: {outer[0].var.name} is outside it",
+            stage,
+            hint=f"s.rfactor({stage.name!r}, {outer[0].var.name!r}), whose parts are contiguous",
+        )
     top = _own_loops(index, stage)
     rf_name = unique(f"{stage.name}.rf", index.names())
     update = stage.body

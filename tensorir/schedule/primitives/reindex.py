@@ -34,8 +34,10 @@ from tensorir.ir.tree import (
 from tensorir.ir.visit import Rewriter, find, substitute, uses, writes
 from tensorir.schedule.analysis import (
     Index,
+    accumulates,
     adds_atomically,
     caret,
+    commutes,
     constant_extent,
     driven_by,
     has_axis,
@@ -44,6 +46,7 @@ from tensorir.schedule.analysis import (
     loads_of,
     need_serial,
     ranges,
+    reopens,
     stages_writing,
     unique,
 )
@@ -75,9 +78,9 @@ def reindex(self: Scheduled[H], stage: Name, view: str, pad: Mapping[str, int] |
            ``dtype`` are about then: the new axes become the domain of the stage, its readers follow, and
            "<stage>.out" writes an output from there
 
-    Raises ScheduleError: ``reindex.not-bijective``, ``reindex.axes``, ``reindex.nest``, ``reindex.names``,
-    ``reindex.pad``, ``reindex.pad-identity``, ``reindex.reads``, ``reindex.writes``, ``reindex.dtype``,
-    ``reindex.serial``, ``reindex.symbolic-extent``.
+    Raises ScheduleError: ``reindex.not-bijective``, ``reindex.axes``, ``reindex.order``, ``reindex.nest``,
+    ``reindex.names``, ``reindex.pad``, ``reindex.pad-identity``, ``reindex.reads``, ``reindex.writes``,
+    ``reindex.dtype``, ``reindex.serial``, ``reindex.symbolic-extent``.
     """
     history = self._history
     found, said = history._stage(stage), parse_view(need_text("view", view, ScheduleError))
@@ -168,6 +171,10 @@ class _Reindex:
     def _need_axes(self) -> None:
         """The bar tells spatial axes from reduce axes, and no new axis is made of both."""
         for n, x in enumerate(self.loops):
+            if scans := [s for s, _ in has_axis(x, Axis.ORDERED) if not reopens(s)]:
+                raise self._refuse(
+                    "reindex.axes", f"{x.var.name} drives the axis along which {scans[0].name} combines its terms: "
+                    "their order is fixed", "a view of the other axes")  # fmt: skip
             if pieces := has_axis(x, Axis.ORDERED):
                 raise self._refuse(
                     "reindex.axes", f"{x.var.name} counts pieces of a reduction, in each of which {pieces[0][0].name} "
@@ -180,11 +187,27 @@ class _Reindex:
                     "reindex.axes", f"{x.var.name} drives a {is_} axis of {self.stage.name}: spatial axes stand before "
                     "the |, reduce axes behind it", HINT)  # fmt: skip
         first_reduced = len(self.view.spatial)
+        self._need_order(first_reduced)
         for c in self.view.new:
             if len({p[0] < first_reduced for p in c.pieces}) > 1 and not adds_atomically(self.stage):
                 raise self._refuse(
                     "reindex.axes", f"{c.name} is made of spatial and of reduce axes: one loop cannot do both", HINT
                 )
+
+    def _need_order(self, first_reduced: int) -> None:
+        """Refuse a view that goes through the terms of a combiner that does not commute in another order."""
+        nested = [x for x in self.index.above(self.stage) if accumulates(x, self.stage)]
+        if commutes(self.stage) or not nested:
+            return
+        reduced = list(self.loops[first_reduced:])
+        taken = [(nested.index(self.loops[n]), -divisor) for c in self.view.new for n, divisor, _ in c.pieces
+                 if n >= first_reduced]  # fmt: skip
+        backwards = self.view.backwards & set(self.view.reduced)
+        if (reduced and set(reduced) != set(nested)) or taken != sorted(taken) or backwards:
+            raise self._refuse(
+                "reindex.order", f"the combiner of {self.stage.name} does not commute, and this view goes through its "
+                "terms in another order", "its reduce axes behind the bar in their order, larger parts outside"
+            )  # fmt: skip
 
     def _chain(self) -> list[Loop]:
         """The perfect nest from the first to the last of the loops."""

@@ -19,6 +19,7 @@ from tensorir.schedule.analysis import (
     context,
     index_of,
     need_room,
+    reopens,
     stages_reading,
     stages_writing,
     statements,
@@ -121,7 +122,7 @@ def _need_source(index: Index, buffer: Buffer, at: Loop | None, kind: Scope) -> 
         raise ScheduleError(
             Problem("stage-in.not-read", f"{buffer.name} is not read inside {_place(at)}", hint=f"read there: {read}")
         )
-    if pieces := [r for r in stages_reading(where, buffer) if any(it.axis is Axis.ORDERED for it in r.iters)]:
+    if pieces := [r for r in stages_reading(where, buffer) if reopens(r)]:
         raise ScheduleError(
             Problem(
                 "stage-in.ordered",
@@ -319,7 +320,7 @@ def _one_output(index: Index, stage: Stage, at: Loop | None) -> Buffer:
         raise ScheduleError(
             Problem("stage-out.several-writers", f"{buffers[0].name} is written by several stages", at=caret(stage))
         )
-    if any(it.axis is Axis.ORDERED for it in stage.iters):
+    if reopens(stage):
         raise ScheduleError(
             Problem(
                 "stage-out.ordered",
