@@ -295,7 +295,9 @@ _FUNCTION = re.compile(
     r"^static inline __attribute__\(\(always_inline\)\) .*(?:\}\n|(?:\{\n|\n\{\n)(?: .*\n)+\}\n)", re.MULTILINE
 )
 _VECTOR = re.compile(r"\b(?:float|double|int|uint|long|ulong|short|ushort|char|uchar|half)\d+u?\b")
-_SMALL = {"float4", "float4u", "int4", "double2", "double2u", "long2"}
+_SIZES = {"float": 4, "int": 4, "double": 8, "long": 8}
+_SMALL = {f"{kind}{16 // size}{u}" for kind, size in _SIZES.items() for u in ("", "u")}
+"""Vectors of 16 bytes, which every processor has."""
 
 
 def _body(source: Source) -> str:
