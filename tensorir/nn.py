@@ -143,7 +143,7 @@ def conv2d(x: Tensor, w: Tensor, *, stride: int = 1, pad: int = 0, dilation: int
     Source: cross-correlation, as cuDNN's CUDNN_CROSS_CORRELATION, not the flipped kernel of signal processing.
     """
     _tensors(x=x, w=w)
-    nchw = _is_nchw(layout)
+    nchw = need_layout(layout)
     _rank(x=x, w=w)
     n, c, h, wd = x.shape if nchw else (x.shape[0], x.shape[3], x.shape[1], x.shape[2])
     k, cg, r, s = w.shape if nchw else (w.shape[0], w.shape[3], w.shape[1], w.shape[2])
@@ -191,7 +191,7 @@ def conv2d_backward_data(
     Raises DeclarationError (``conv2d.*``) naming the parameter that does not fit.
     """
     _tensors(dy=dy, w=w)
-    nchw = _is_nchw(layout)
+    nchw = need_layout(layout)
     _rank(dy=dy, w=w)
     n, k, p, q = dy.shape if nchw else (dy.shape[0], dy.shape[3], dy.shape[1], dy.shape[2])
     kw, cg, r, s = w.shape if nchw else (w.shape[0], w.shape[3], w.shape[1], w.shape[2])
@@ -242,7 +242,7 @@ def conv2d_backward_weight(
     Raises DeclarationError (``conv2d.*``) naming the parameter that does not fit.
     """
     _tensors(x=x, dy=dy)
-    nchw = _is_nchw(layout)
+    nchw = need_layout(layout)
     _rank(x=x, dy=dy)
     n, c, h, wd = x.shape if nchw else (x.shape[0], x.shape[3], x.shape[1], x.shape[2])
     ny, k, p, q = dy.shape if nchw else (dy.shape[0], dy.shape[3], dy.shape[1], dy.shape[2])
@@ -269,7 +269,8 @@ def conv2d_backward_weight(
     return compute((k, r, s, cg), lambda k, r, s, c: value(k, c, r, s), name=name)  # type: ignore[no-any-return]
 
 
-def _is_nchw(layout: Any) -> bool:
+def need_layout(layout: object) -> bool:
+    """Return whether a layout of images is "NCHW"; refuse what is neither that nor "NHWC" (``conv2d.layout``)."""
     if not isinstance(layout, str) or layout not in ("NCHW", "NHWC"):
         raise refuse(
             DeclarationError, "conv2d.layout", f"layout={shown(layout)} is not known", hint="layout='NCHW' or 'NHWC'"

@@ -55,8 +55,8 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     added = added_type(shape.dtype)
     b = placeholder((k,), added, name="b") if bias else None
     d = placeholder(y.shape, added, name="residual") if residual else None
-    more = dict(baselines=conv2d_baselines(shape), max_error=most)
-    return _workload("conv2d", epilogue(y, b, d, shape), shape, given, "y", **more)
+    out = epilogue(y, b, d, shape)  # which refuses activations that are none
+    return _workload("conv2d", out, shape, given, "y", baselines=conv2d_baselines(shape), max_error=most)
 
 
 @plain_ints
@@ -101,6 +101,7 @@ def _declared(given: Mapping[str, Any]) -> tuple[Conv, Tensor]:
     """A convolution of checked parameters, and its sums."""
     need_precision("conv2d", given["precision"], given["dtype"])
     positive(given, ("n", "c", "h", "w", "k", "r", "s"))
+    nn.need_layout(given["layout"])
     groups = given["groups"]
     counts = isinstance(groups, int) and not isinstance(groups, bool) and groups > 0
     whole = counts and given["c"] % groups == 0  # what does not fit is refused by the declaration
