@@ -41,7 +41,7 @@ def test_rational_arithmetic_is_that_of_both_fields(a, b):
     assert same(op("-", x, y), _pair(a - b))
     assert same(op("*", x, y), _pair(a * b))
     assert same(op("neg", x), _pair(-a))
-    if b:
+    if b.numerator % P and b.numerator % Q:  # else it is 0 in one of the fields
         assert same(op("/", x, y), _pair(a / b))
 
 
