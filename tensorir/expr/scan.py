@@ -21,7 +21,7 @@ SCANS = ("sum", "prod", "min", "max")
 def scan(
     value: Tensor | tuple[Tensor, ...],
     axis: int = -1,
-    op: Any = "sum",
+    op: object = "sum",
     exclusive: bool = False,
     reverse: bool = False,
     name: str = "S",
@@ -81,7 +81,7 @@ def _axis(axis: Any, t: Tensor) -> int:
     return along % t.ndim
 
 
-def joining(op: Any, dtypes: Sequence[str], several: bool, code: str = "scan.operator") -> Combiner:
+def joining(op: object, dtypes: Sequence[str], several: bool, code: str = "scan.operator") -> Combiner:
     """Return how the operator ``op`` joins states of these types, or refuse it under ``code``."""
     if isinstance(op, UserCombiner):
         return op.joining(dtypes, several)

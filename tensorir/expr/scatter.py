@@ -23,10 +23,10 @@ from tensorir.ir.visit import find
 def scatter(
     shape: Sequence[int] | int,
     over: Sequence[int] | int,
-    index: Callable[..., Any],
-    value: Callable[..., Any],
-    op: Any = "sum",
-    fill: Any = 0,
+    index: Callable[..., object],
+    value: Callable[..., object],
+    op: object = "sum",
+    fill: object = 0,
     name: str = "B",
 ) -> Tensor:
     """A tensor whose cells combine the terms that are sent to them, in the order of the domain.

@@ -49,7 +49,7 @@ class ExpField(Field):
 
     title = f"the fields of {P} and {Q}, where exp(a) exp(b) = exp(a + b)"
 
-    def const(self, value: Any, dtype: str) -> Any:
+    def const(self, value: Any, dtype: str) -> object:
         if DTYPES[dtype].kind != "f":
             return super().const(value, dtype)
         if isinstance(value, float) and not math.isfinite(value):
@@ -58,17 +58,17 @@ class ExpField(Field):
         v, w = (n.numerator * pow(n.denominator, m - 2, m) % m for m in (P, Q))
         return v | w << 32
 
-    def binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
+    def binary(self, op: str, a: object, b: object, dtype: str) -> object:
         if DTYPES[dtype].kind == "f" and op in ("<", "<=", "==", "!="):
             x, y = _ordered(a), _ordered(b)
             none = (np.asarray(a) & LOW == NAN) | (np.asarray(b) & LOW == NAN)
             return np.where(none, op == "!=", _COMPARE[op](x, y))
         return super().binary(op, a, b, dtype)
 
-    def float_binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
+    def float_binary(self, op: str, a: object, b: object, dtype: str) -> object:
         if op in ("min", "max"):
             first = _ordered(a) <= _ordered(b)
-            return np.where(first if op == "min" else ~first, a, b)
+            return np.where(first if op == "min" else ~first, np.asarray(a), np.asarray(b))
         if op not in _EXACT:
             v, _ = _parts(a)
             u, _ = _parts(b)
@@ -83,12 +83,12 @@ class ExpField(Field):
         out = first | second << 32
         return np.where(special, _with_infinities(op, v, u), out) if special.any() else out
 
-    def unary(self, op: str, a: Any, dtype: str) -> Any:
+    def unary(self, op: str, a: object, dtype: str) -> object:
         if DTYPES[dtype].kind == "f" and op == "-":
             return self.float_binary("-", 0, a, dtype)
         return super().unary(op, a, dtype)
 
-    def call(self, fn: str, args: list[Any], dtype: str, given: str) -> Any:
+    def call(self, fn: str, args: list[object], dtype: str, given: str) -> object:
         if DTYPES[dtype].kind != "f" or fn == "bitcast":
             return super().call(fn, args, dtype, given)
         if fn not in BASES:
@@ -101,12 +101,12 @@ class ExpField(Field):
         power = np.where(v >= P, np.where(v == MINUS_INF, 0, v), power)
         return power | np.where((v >= P), 0, NONE) << 32
 
-    def bitcast(self, x: Any, old: str, new: str) -> Any:
+    def bitcast(self, x: object, old: str, new: str) -> object:
         if DTYPES[new].kind == "f":
             return _opaque(super().bitcast(x, old, new))
         return super().bitcast(_parts(x)[0], old, new)
 
-    def cast(self, x: Any, old: str, new: str) -> Any:
+    def cast(self, x: object, old: str, new: str) -> object:
         to_float, from_float = DTYPES[new].kind == "f", DTYPES[old].kind == "f"
         if from_float and not to_float:
             v = _parts(x)[0]
@@ -129,7 +129,7 @@ class ExpField(Field):
         v, w = _parts(x)
         return _joined(v, w, lambda part: np.asarray(part.sum(axis=axis)), lambda some: np.asarray(some.any(axis=axis)))
 
-    def add_at(self, values: np.ndarray, at: np.ndarray, value: Any, dtype: str) -> None:
+    def add_at(self, values: np.ndarray, at: np.ndarray, value: object, dtype: str) -> None:
         if DTYPES[dtype].kind != "f":
             super().add_at(values, at, value, dtype)
             return
@@ -152,7 +152,7 @@ class ExpField(Field):
         return np.asarray((v != u) | ((w != t) & (w != NONE) & (t != NONE)))
 
 
-def _parts(x: Any) -> tuple[Any, Any]:
+def _parts(x: object) -> tuple[Any, Any]:
     """The parts v and w of values."""
     x = np.asarray(x, np.int64)
     return x & LOW, x >> 32
@@ -176,7 +176,7 @@ def _joined(v: np.ndarray, w: np.ndarray, total: Any, some: Any) -> np.ndarray:
     return np.asarray(out)
 
 
-def _ordered(x: Any) -> Any:
+def _ordered(x: object) -> Any:
     """What decides comparisons: representatives mod p from -p/2 to p/2, and the infinities at both ends."""
     v = _parts(x)[0]
     return np.where(v > P // 2, np.where(v >= P, np.where(v == MINUS_INF, -2 * P, 2 * P), v - P), v)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorir.arith.affine import Arith
 from tensorir.arith.box import side_of
@@ -23,7 +23,7 @@ ALIGNED = 128
 """Bytes that the starts of arrays in shared memory may take."""
 
 
-def bind_grid(s: Schedule, z: Sequence[Any], y: Sequence[Any], x: Sequence[Any]) -> Any:
+def bind_grid(s: Schedule, z: Sequence[str], y: Sequence[str], x: Sequence[str]) -> str:
     """Bind nested loops to the axes of the grid, outermost first, and return the one of ``block.x``: those of ``z`` and
     of ``y`` are joined to it where their own axis has no room for as many.
     """

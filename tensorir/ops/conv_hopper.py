@@ -14,8 +14,8 @@ matrix.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple, Self
 
 from tensorir.intrin.hopper import KINDS, ROWS
 from tensorir.intrin.match import MOST_SPAN, MOST_STEP
@@ -27,7 +27,7 @@ from tensorir.ops.gemm_blocks import multiprocessors
 from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES, sums_fit, swizzled_rows
 from tensorir.ops.gemm_tensor import instructions, result_kind, store_rows
 from tensorir.ops.problems import Conv, result_type
-from tensorir.ops.tiles import Config, Knob, Rule, Tile
+from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.ops.views import image_of, sums_axes
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -152,7 +152,7 @@ class PixelTile(Tile[Conv]):
     }
 
     @classmethod
-    def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Conv, target: Target) -> Knobs:
         return {**super().knobs(p, target), "pixels": ["box", "im2col"] if gone_through(p) else ["box"]}
 
     @property
@@ -273,7 +273,7 @@ class PanelTile(PixelTile):
         return Sums("dx", "dy_spread", "n, h, w, c | k, -r, -s", "n, h, w", "c", "k", "n")
 
     @classmethod
-    def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Conv, target: Target) -> Knobs:
         return {**PixelTile.knobs(p, target), "wide": [NO_WIDTH], "pixels": ["im2col"]}
 
 
@@ -287,7 +287,7 @@ def _box(size: int) -> str:
     return f"c/{row}, p, x, c/{piece}%8 ^ x%8, c%{piece}"
 
 
-def leave_in_tiles(s: Schedule, rows: str, wi: Any, i: Any, k: Any, dtype: str) -> None:
+def leave_in_tiles(s: Schedule, rows: str, wi: str, i: str, k: str, dtype: str) -> None:
     """Results of the stage ``rows`` pass through shared memory, from where copies bring whole tiles to an array of more
     dimensions.
 

@@ -13,7 +13,7 @@ filter.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from tensorir.ops.blocks import bind_grid
 from tensorir.ops.common import out_stage
 from tensorir.ops.gemm_tensor import instructions, kind_of, load_rows, result_kind, swizzled, vector_of
 from tensorir.ops.problems import Conv
-from tensorir.ops.tiles import Config, Knob, Rule, Tile, cheapest
+from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile, cheapest
 from tensorir.ops.views import image_stage, reorder_image, sums_axes, turn_filters
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -158,7 +158,7 @@ class ImageTile(Tile[Conv]):
         return None if m is None else m.needs
 
     @classmethod
-    def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Conv, target: Target) -> Knobs:
         steps = [n // p.element_bytes for n in (32, 64, 128)]
         return {**super().knobs(p, target), "bc": steps, "staged": [1, 0] if result_row(p) else [0]}
 
@@ -189,7 +189,7 @@ class ImageTile(Tile[Conv]):
         qb, q = s.split(columns, [None, PIXELS])
         group, channel = s.split(outputs, [None, shape.kg]) if grouped else (None, outputs)
         kb, wk, k = s.split(channel, [None, self.wk, self.rk])
-        channels = [group, kb] if grouped else [kb]
+        channels = [group, kb] if group is not None else [kb]
         s.reorder(*image_of, *channels, pb, qb, wp, wk, *((p, k, q) if nchw else (p, q, k)))
         block = bind_grid(s, image_of, channels, [s.fuse(pb, qb)])
         s.bind(wp, "warp.y").bind(wk, "warp.x")
@@ -266,7 +266,7 @@ class ImageTile(Tile[Conv]):
             t = cls(c, p, target)
             return (
                 abs(math.log2(t.channels / 64)), t.wp * t.wk != 4, abs(math.log2(t.tall / rows)),
-                t.operand_bytes + t.result_bytes > ROOM, -t.staged, t.bc != min(knobs["bc"]),
+                t.operand_bytes + t.result_bytes > ROOM, -t.staged, t.bc != 32 // p.element_bytes,
                 -t.depth if t.depth <= 3 else 0, t.rk != 32,
             )  # fmt: skip
 

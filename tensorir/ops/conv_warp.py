@@ -9,14 +9,14 @@ of a picture, follow each other without a gap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from tensorir.ops.conv_products import ProductTile
 from tensorir.ops.gemm_blocks import Operand
 from tensorir.ops.gemm_gpu import DTYPES, WarpTile
 from tensorir.ops.problems import Conv, Gemm
-from tensorir.ops.tiles import Config, Knob, Rule
+from tensorir.ops.tiles import Config, Knob, Knobs, Rule
 from tensorir.ops.views import image_of, sums_axes
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -120,7 +120,7 @@ class FilterPixelTile(ProductTile):
     }
 
     @classmethod
-    def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Conv, target: Target) -> Knobs:
         own = {"atomic": [0], "rest": [0], "packed": [0, 1] if _apart(p) else [0]}  # results are no rows of sums
         return {**WarpTile.knobs(product(p, 8), target), **own}
 

@@ -14,7 +14,7 @@ of 128 bytes, are always under one tap. Few filters make few tiles, so that the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
@@ -28,7 +28,7 @@ from tensorir.ops.gemm_blocks import Operand, Sums, part_length
 from tensorir.ops.gemm_hopper import HopperTile, warpgroups
 from tensorir.ops.gemm_tensor import KINDS, instructions, load_rows, swizzled, vector_of
 from tensorir.ops.problems import Conv, Gemm
-from tensorir.ops.tiles import Config, Knob, Rule, Tile
+from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.ops.views import image_of, weight_axes
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -104,7 +104,7 @@ class FilterTile(Tile[Conv]):
         return "sm_80" if _multiplication(p) else None
 
     @classmethod
-    def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Conv, target: Target) -> Knobs:
         steps = [n // p.element_bytes for n in (64, 128, 32)]
         return {**super().knobs(p, target), "bt": steps, "staged": [1, 0] if _stageable(p) else [0]}
 
@@ -124,11 +124,11 @@ class FilterTile(Tile[Conv]):
         cb, wc, cl = s.split(f"{out}.c", [None, self.bc // self.wc, self.wc])
         taps = [f"{out}.r", f"{out}.s"]
         s.reorder(*lead, *taps, kb, cb, wk, wc, k, cl)
-        cb = bind_grid(s, [*lead, *taps], [kb], [cb])
+        block = bind_grid(s, [*lead, *taps], [kb], [cb])
         s.bind(wk, "warp.y").bind(wc, "warp.x")
         if self.leaves_staged:
             layout = f"k, r, s, c -> r, s, k, {swizzled(self.bc, m, 'k').replace('x', 'c')}"
-            s.stage_out(out, at=cb, scope="shared", vector=vector_of(self.bc, shape.cg, m), layout=layout)
+            s.stage_out(out, at=block, scope="shared", vector=vector_of(self.bc, shape.cg, m), layout=layout)
         s.compute_at(dw, wc)
         to, ti, tt = s.split(f"{dw}.t", [None, self.bt // m.k, m.k])
         k0, k1 = s.split(f"{dw}.k", [None, 16])
@@ -293,13 +293,19 @@ class FilterHopperTile(ProductTile):
     rules: ClassVar[Mapping[str, Rule]] = {"groups": lambda t: t.p.groups == 1 or t.p.kg % t.inner.high == 0}
 
     @classmethod
-    def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Conv, target: Target) -> Knobs:
         """Those of the product, with as many parts as there are of whole steps; parts do not meet in a result of 16
         bits.
         """
         own, steps = HopperTile.knobs(product(p), target), -(-p.pixels // STEP)
         parts = sorted({-(-p.pixels // part_length(p.pixels, n, STEP)) for n in WHOLE_PARTS if n <= steps})
-        return {**own, "splits": parts, "atomic": [0], "rest": [0], "bn": [n for n in own["bn"] if n % STORED == 0]}
+        return {
+            **own,
+            "splits": parts,
+            "atomic": [0],
+            "rest": [0],
+            "bn": [n for n in HopperTile.bn.values if n % STORED == 0],
+        }
 
     @classmethod
     def start(cls, p: Conv, target: Target) -> Config | None:
@@ -310,7 +316,7 @@ class FilterHopperTile(ProductTile):
         usual = {**{name: values[0] for name, values in knobs.items()}, "pingpong": 0, "raster": 1, "resident": 1}
         for (groups, rows, bn), cluster, splits in itertools.product(TILES, knobs["cluster"], knobs["splits"]):
             c = {**usual, "groups": groups, "rows": rows, "bn": bn, "cluster": cluster, "splits": splits}
-            rings = ({**c, "depth": depth} for depth in sorted(knobs["depth"], reverse=True))
+            rings = ({**c, "depth": depth} for depth in sorted(HopperTile.depth.values, reverse=True))
             legal += list(itertools.islice((ring for ring in rings if all(test(ring) for test in where.values())), 1))
         return min(legal, key=expected) if legal and expected else next(iter(legal), None)
 

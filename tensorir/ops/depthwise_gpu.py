@@ -9,12 +9,12 @@ thread has what a word of shared memory holds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from tensorir.ops.common import out_stage
 from tensorir.ops.problems import Conv
-from tensorir.ops.tiles import Config, Knob, Rule, Tile, cheapest
+from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile, cheapest
 from tensorir.ops.views import image_of, sums_axes, turn_filters
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -44,7 +44,7 @@ class ChannelTile(Tile[Conv]):
         return "" if p.groups == p.c == p.k > 1 and p.taps <= MOST_TAPS else None
 
     @classmethod
-    def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Conv, target: Target) -> Knobs:
         return {**super().knobs(p, target), "rq": [1, 2, 4] if p.nchw else [1, 2], "vec": together(p)}
 
     @classmethod

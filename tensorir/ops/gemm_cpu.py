@@ -371,7 +371,7 @@ class RowsTile(CpuTile[Gemm]):
     @classmethod
     def knobs(cls, p: Gemm, target: Target) -> Knobs:
         every = super().knobs(p, target)
-        return {**every, "rows": [r for r in every["rows"] if p.align % r == 0]}
+        return {**every, "rows": [r for r in cls.rows.values if p.align % r == 0]}
 
     @classmethod
     def start(cls, p: Gemm, target: Target) -> Config:

@@ -44,7 +44,7 @@ def channels_last(s: Schedule, shape: Conv) -> str:
     return stage
 
 
-def strip(s: Schedule, stage: str, at: Any, shape: Conv, pixels: str, extent: int,
+def strip(s: Schedule, stage: str, at: str, shape: Conv, pixels: str, extent: int,
           image: Sequence[int], pad: int = 0, even: bool = True) -> None:  # fmt: skip
     """``stage`` in block memory, made in each iteration of ``at`` in vectors of channels: as stored (NHWC), gathered,
     or turned from vectors of pixels where those are contiguous (NCHW).
@@ -104,14 +104,14 @@ def pack_ahead(s: Schedule, pack: str, width: int, panels: str = "w_packed.ko", 
         s.run_once("w_packed")
 
 
-def pack_at(s: Schedule, panel: Any, width: int, channels: str = "w_packed.ki") -> None:
+def pack_at(s: Schedule, panel: str, width: int, channels: str = "w_packed.ki") -> None:
     """The panel of weights that one iteration of ``panel`` uses, in block memory."""
     s.set_scope("w_packed", "shared")
     s.compute_at("w_packed", panel)
     vectorized(s, channels, width, "guard" if channels == "w_packed.ki" else "shift")
 
 
-def fetch_next(s: Schedule, fetch: int, panel: Any) -> Schedule:
+def fetch_next(s: Schedule, fetch: int, panel: str) -> Schedule:
     """Ask for the weights of the next ``panel`` while one is used, if they are to be fetched."""
     return s.prefetch("w_packed", at="y.c", ahead=panel) if fetch else s
 
@@ -139,20 +139,20 @@ def fetchable(v: Config) -> bool:
 # --- register tiles
 
 
-def vectorized(s: Schedule, loop: Any, lanes: int, tail: str = "shift") -> None:
+def vectorized(s: Schedule, loop: str, lanes: int, tail: str = "shift") -> None:
     """A loop in vectors, the last of which is moved back where they do not divide it, or with another ``tail``."""
     lane = s.split(loop, [None, lanes], tail=tail)[1]
     if lanes > 1:
         s.vectorize(lane)
 
 
-def cut(s: Schedule, loop: Any, points: Sequence[int]) -> None:
+def cut(s: Schedule, loop: str, points: Sequence[int]) -> None:
     """A loop in parts that begin at ``points``, if there are any."""
     if points:
         s.partition(loop, list(points))
 
 
-def sums_in_registers(s: Schedule, stage: str, outer: Sequence[Any], tile: Sequence[Any], vector: str, width: int
+def sums_in_registers(s: Schedule, stage: str, outer: Sequence[str], tile: Sequence[str], vector: str, width: int
                       ) -> None:  # fmt: skip
     """A register tile of ``stage``, innermost and written out: rows of ``tile``, each of whole vectors."""
     half, lanes = s.split(f"{stage}.{vector}", [None, width])
@@ -164,7 +164,7 @@ def sums_in_registers(s: Schedule, stage: str, outer: Sequence[Any], tile: Seque
         s.vectorize(lanes)
 
 
-def write_tile(s: Schedule, pixel: Any, half: Any, lanes: Any, shape: Conv, extent: int, most: int) -> None:
+def write_tile(s: Schedule, pixel: str, half: str, lanes: str, shape: Conv, extent: int, most: int) -> None:
     """The loops over a register tile's pixels, its vectors of channels and the channels of one, innermost: vectors of
     what is contiguous in the result. In NCHW that are pixels, and the tile is turned in registers.
 
@@ -190,7 +190,7 @@ def is_turned(shape: Conv, pixels: int) -> bool:
     return bool(shape.nchw and shape.dtype == "float32" and pixels >= min(SIDES))
 
 
-def write_channels(s: Schedule, lanes: Any, shape: Conv) -> None:
+def write_channels(s: Schedule, lanes: str, shape: Conv) -> None:
     """The innermost loop over channels of the result: vectors where they are contiguous."""
     if shape.nchw:
         s.unroll(lanes)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # loading a tuned kernel needs none of them
 Value = TypeVar("Value")
 P = TypeVar("P", bound=Problem)
 Config = Mapping[str, Any]
-Knobs = Mapping[str, Sequence[Any]]
+Knobs = Mapping[str, Sequence[object]]
 Rule = Callable[[Any], bool]
 
 

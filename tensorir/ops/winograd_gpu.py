@@ -23,7 +23,7 @@ from tensorir.ops.gemm_blocks import Blocks, Operand, Sums
 from tensorir.ops.gemm_gpu import WarpTile
 from tensorir.ops.gemm_tensor import TensorTile, multiplication
 from tensorir.ops.problems import Conv, Gemm
-from tensorir.ops.tiles import Config, Knob, Rule, Tile
+from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.ops.winograd import admissible
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -83,7 +83,7 @@ def transform_weights(s: Schedule, shape: Conv) -> None:
         s.run_once("U")
 
 
-def way_back(s: Schedule, at: Any, p: Any, q: Any, shape: Conv, m: int) -> None:
+def way_back(s: Schedule, at: str, p: str, q: str, shape: Conv, m: int) -> None:
     """A thread's m x m outputs of a tile, loops ``p`` and ``q``, from the products of its places, ``at`` its loop."""
     s.compute_at("Y", at).compute_at("Z", at)
     written_out(s, "Y", ("t", "k", "i", "j", "v"))
@@ -238,7 +238,7 @@ class WinogradTile(ProductTile):
         return staged <= ROOM and (self.m + self.p.r - 1) ** 2 * self.vec <= REGISTERS
 
     @classmethod
-    def knobs(cls, p: Conv, target: Target) -> dict[str, Sequence[Any]]:
+    def knobs(cls, p: Conv, target: Target) -> Knobs:
         sizes, most = cls.sizes(p), PATCH[p.nchw]
         rows, columns = (sorted({n for m in sizes for n in _parts(tiles(p, m)[d], most)}) for d in (0, 1))
         lanes = [1] if p.nchw else [n for n in (2, 4, 1) if p.c % n == 0 and p.k % n == 0]
