@@ -22,8 +22,8 @@
 // s.stage_in('w_packed_shared', 'y.k.1', 'warp', layout='j, k -> *8, j/4%4 | k, j/16, j%4')
 // s.unroll('y.k.1')
 // s.pipeline('y.k.0')
-// s.compute_inline('w_packed')
 // s.compute_inline('x_pad_packed')
+// s.compute_inline('w_packed')
 // s.compute_inline('x_pad')
 
 extern "C" __global__ void __launch_bounds__(128)
