@@ -32,7 +32,7 @@ def raises(outputs):
 
 
 once("trace.algorithm", "winogard", lambda s: s.redeclare("winogard"))
-once("trace.algorithm", "mine", lambda s: s.replay('[["redeclare", ["mine"], {}]]'))
+once("trace.algorithm", "nobody made", lambda s: s.replay('[["redeclare", ["nobody made"], {}]]'))
 once("trace.malformed", "redeclare", lambda s: s.replay('[["redeclare", [], {}]]'))
 once("trace.malformed", "redeclare", lambda s: s.replay('[["redeclare", ["stream_k", 4], {}]]'))
 once("argument.type", "algorithm", lambda s: s.redeclare(3))
