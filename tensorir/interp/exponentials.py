@@ -8,7 +8,9 @@ exp(a - b) exp(b - c) = exp(a - c) holds, and the states of an online softmax jo
 part: what is made of it has none, and ``exp`` of that is a fixed pseudo-random function of the first, as all other
 functions are of theirs. Comparisons look at the first part alone.
 
-Infinities are numbers of their own here: exp(-inf) is 0, what is added to one changes nothing, and inf - inf is NaN.
+Infinities are numbers of their own here: exp(-inf) is 0, what is added to one changes nothing, inf - inf is NaN, and
+1 / 0 is infinite. Field elements have no sign: a factor of an infinity is taken for positive, but for small negative
+numbers such as -1 and -0.5.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class ExpField(Field):
             u, _ = _parts(b)
             return _opaque(mixed(mixed(v, 17) + u, 29 if op == "//" else 31))
         (v, w), (u, t) = _parts(a), _parts(b)
-        exact, special = _EXACT[op], (v >= P) | (u >= P)
+        exact, special = _EXACT[op], (v >= P) | (u >= P) | ((u == 0) if op == "/" else False)
         first, second = exact(v, u, P), exact(w, t, Q)
         none = (w == NONE) | (t == NONE)
         if none.any():
@@ -183,17 +185,23 @@ def _ordered(x: object) -> Any:
 
 
 def _with_infinities(op: str, v: Any, u: Any) -> Any:
-    """``v op u`` where one of them is an infinity or NaN; one that is multiplied by another number is itself."""
+    """``v op u`` where one of them is an infinity or NaN, or ``u`` is 0 and divides."""
     if op in "+-":
         right = np.where((op == "-") & ((u == INF) | (u == MINUS_INF)), INF + MINUS_INF - u, u)
         clash = (v >= P) & (right >= P) & (v != right)
         return np.where((v == NAN) | (u == NAN) | clash, NAN, np.where(v >= P, v, right))
+    negative = _is_negative(v) != _is_negative(u)
+    out = np.where(negative, MINUS_INF, INF)
     if op == "/":
-        return np.where((v >= P) & (u < P), v, np.where((u >= P) & (v < P) & (u != NAN), 0, NAN))
-    other = np.where(v >= P, u, v)
-    both = np.where(v == u, INF, MINUS_INF)
-    out = np.where((v >= P) & (u >= P), both, np.where(v >= P, v, u))
-    return np.where((v == NAN) | (u == NAN) | (other == 0), NAN, out)
+        small = np.where((u >= P) & (v < P), 0, out)
+        return np.where((v == NAN) | (u == NAN) | ((v >= P) & (u >= P)) | ((v == 0) & (u == 0)), NAN, small)
+    return np.where((v == NAN) | (u == NAN) | (v == 0) | (u == 0), NAN, out)
+
+
+def _is_negative(v: Any) -> Any:
+    """Whether a value is known to be negative: minus infinity, or a negative multiple, above -1024, of 1 / 64."""
+    small = [v * (1 << n) % P > P - 1024 for n in range(7)]
+    return np.where(v >= P, v == MINUS_INF, np.any(np.broadcast_arrays(*small), axis=0))
 
 
 def _inverse(b: Any, modulus: int) -> Any:

@@ -124,6 +124,9 @@ class _Finish(Rewriter):
     def on_Binary(self, n: Binary) -> Expr:
         a, b = self(n.a), self(n.b)
         if n.op in ("//", "%") and n.dtype == "index":
+            if isinstance(b, Const) and b.value < 0:  # a // -b is -a // b, and a % -b is -(-a % b)
+                made = self(Binary(n.op, binary("-", const(0), a), const(-b.value), "index"))
+                return made if n.op == "//" else binary("-", const(0), made)
             low, high = self.arith.range(a)
             if low < 0 and isinstance(b, Const) and b.value > 0 and b.value & (b.value - 1) == 0:
                 by = int(b.value)  # bits round as // and % do: down
@@ -132,11 +135,12 @@ class _Finish(Rewriter):
                 more = -(int(low) // int(b.value))  # C rounds toward zero: with so many more there is nothing below it
                 up = binary(n.op, binary("+", a, more * int(b.value)), b)
                 return binary("-", up, more) if n.op == "//" else up
-            if low < 0:
+            if low < 0 or self.arith.range(b)[0] < 0:
+                what = "what is divided" if low < 0 else "the divisor"
                 raise fail(
                     "lower.negative-division",
-                    f"{show(n)}: what is divided may be negative, and C rounds toward zero",
-                    "a constant divisor, or one that divides nothing negative",
+                    f"{show(n)}: {what} may be negative, and C rounds toward zero",
+                    "a constant divisor, or one that is not negative and divides nothing negative",
                 )
         return n if a is n.a and b is n.b else binary(n.op, a, b)
 

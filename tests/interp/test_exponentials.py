@@ -84,6 +84,9 @@ def test_a_power_of_a_power_is_a_function_of_its_value_and_told():
         ("+", -INF, 3.0, -INF), ("-", -INF, 3.0, -INF), ("-", 3.0, -INF, INF), ("+", INF, -INF, NAN),
         ("-", INF, INF, NAN), ("*", -INF, 2.0, -INF), ("*", INF, 0.0, NAN), ("/", 3.0, INF, 0.0), ("/", INF, INF, NAN),
         ("max", -INF, 5.0, 5.0), ("min", INF, -5.0, -5.0), ("+", NAN, 1.0, NAN), ("*", -INF, INF, -INF),
+        ("*", -INF, -1.0, INF), ("*", -0.5, -INF, INF), ("/", -INF, -2.0, INF), ("/", INF, -0.125, -INF),
+        ("*", -INF, 0.125, -INF), ("/", 1.0, 0.0, INF), ("/", -1.0, 0.0, -INF), ("/", 0.0, 0.0, NAN),
+        ("/", -INF, 0.0, -INF),
     ],
 )  # fmt: skip
 def test_infinities(o, a, b, want):

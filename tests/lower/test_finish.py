@@ -1,5 +1,6 @@
 """Loops end where the guard around their whole body ends them; conditions stand in front of unrolled loops."""
 
+import numpy as np
 import pytest
 
 import tensorir as tir
@@ -47,3 +48,37 @@ def test_work_items_with_neighbours_keep_conditions_where_they_are():
     s = strips(15, 10, 5, "opencl -kind=gpu")
     s.bind("C.i.0", "block.x").bind("C.i.1.0", "thread.x")
     assert "< 15)" in s.source()
+
+
+DIVISORS = [*range(-9, 0), *range(1, 10)]
+
+
+@pytest.mark.parametrize("target", ["opencl", "c"])
+def test_quotients_of_indices_round_down_whatever_the_signs(target):
+    """On the device: the interpreter rounds as declared, and C toward zero."""
+
+    def parts(i):
+        found = [(i - off) // d + (i - off) % d * 1000 for d in DIVISORS for off in (0, 7, 20)]
+        return tuple(tir.cast(x, "int32") for x in found)
+
+    outputs = tir.compute((23,), parts, name="Q")
+    at = np.arange(23)
+    kernel = tir.Schedule(outputs, target=target).build("c:0" if target == "c" else None)
+    for got, (d, off) in zip(kernel(), [(d, off) for d in DIVISORS for off in (0, 7, 20)], strict=True):
+        assert np.array_equal(got, (at - off) // d + (at - off) % d * 1000), (d, off)
+
+
+def test_quotients_of_indices_round_down_in_cuda():
+    X = tir.placeholder((16,), name="X")
+    s = tir.Schedule(tir.compute((9,), lambda i: X[i // -3 + 4] + X[(i - 4) % -5 + 4], name="Y"), "cuda -arch=sm_80")
+    s.bind("Y.i", "thread.x")
+    assert s.check("emulate"), s.check("emulate")
+
+
+@pytest.mark.parametrize("op", ["//", "%"])
+def test_divisors_that_may_be_negative_are_refused(op):
+    C = tir.compute((7, 5), lambda i, j: tir.cast(i // (j - 9) if op == "//" else i % (j - 9), "int32"), name="C")
+    with pytest.raises(tir.LoweringError) as caught:
+        tir.Schedule(C).source()
+    assert caught.value.code == "lower.negative-division"
+    assert "the divisor may be negative" in str(caught.value)
