@@ -1,18 +1,19 @@
 """What our own functions are worth in a softmax of rows on CPUs: against the library's, and against PyTorch.
 
-    python benchmarks/softmax_functions.py                                   # three shapes on PoCL and c:0
+    OMP_WAIT_POLICY=passive python benchmarks/softmax_functions.py           # three shapes on PoCL and c:0
     python benchmarks/softmax_functions.py --shapes 128x1024 --devices c:0 --rounds 25 --out rows.json
 
 The gallery's schedule (examples/gallery/softmax.py), made for each shape, is built as it is and with
 ``-precise_math=1``. Both, and torch.softmax where it is installed, are timed in turn in rounds of one slot each; ratios
-are medians of the rounds' ratios with their 95 % intervals: above 1 ours is faster. Writes
-benchmarks/results/softmax_functions.json.
+are medians of the rounds' ratios with their 95 % intervals: above 1 ours is faster. PyTorch's threads spin between
+calls and would take our cores: OMP_WAIT_POLICY=passive. Writes benchmarks/results/softmax_functions.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -97,7 +98,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     rows = [timed(shape, device, options.rounds) for shape in options.shapes for device in options.devices]
-    options.out.write_text(json.dumps({"schema": 1, "environment": environment(), "rows": rows}, indent=1) + "\n",
+    found = environment() | {"omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"), "load": os.getloadavg()[0]}
+    options.out.write_text(json.dumps({"schema": 1, "environment": found, "rows": rows}, indent=1) + "\n",
                            encoding="utf-8")  # fmt: skip
 
 
