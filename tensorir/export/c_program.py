@@ -268,8 +268,8 @@ def _without_shared(texts: Mapping[Width, Source]) -> tuple[dict[Width, Source],
     same for any processor.
     """
     found = [_for_all(text.text.replace(C.header, "", 1)) for text in texts.values()]
-    same = [x for x in found[0] if all(x in others for others in found)]
-    own = {name for x in same for name in re.findall(r"^static [^\n=]*?\b(\w+)[\[(](?!\()", x)}
+    same = _closed([x for x in found[0] if all(x in others for others in found)])
+    own = _defined(same)
 
     def renamed(text: str) -> str:
         return re.sub(r"\b\w+\b", lambda m: f"{m[0]}{OF_ALL}" if m[0] in own else m[0], text) if own else text
@@ -282,6 +282,18 @@ def _without_shared(texts: Mapping[Width, Source]) -> tuple[dict[Width, Source],
     return {w: replace(t, text=left(t.text)) for w, t in texts.items()}, renamed("".join(same)).strip()
 
 
+def _defined(parts: Sequence[str]) -> set[str]:
+    """The tables and functions that parts of a text define."""
+    return {name for x in parts for name in re.findall(r"^static [^\n=]*?\b(\w+)[\[(](?!\()", x)}
+
+
+def _closed(parts: list[str]) -> list[str]:
+    """Those parts of a text that call no function of ours but each other's."""
+    own = _defined(parts)
+    kept = [x for x in parts if set(re.findall(r"\btir_\w+(?=\()", x)) <= own]
+    return kept if len(kept) == len(parts) else _closed(kept)
+
+
 def _for_all(text: str) -> list[str]:
     """What of a text may stand once for all widths: of functions those of vectors that every processor has."""
     functions = [f for f in _FUNCTION.findall(text) if set(_VECTOR.findall(f)) <= _SMALL]
@@ -292,7 +304,8 @@ _FOR_ALL = re.compile(
     r"^(?:typedef [^{}\n]*;\n|static const \w+ \w+\[[^\n]*\};\n|#if defined\(__has_builtin\)\n(?:#.*\n)*)", re.MULTILINE
 )
 _FUNCTION = re.compile(
-    r"^static inline __attribute__\(\(always_inline\)\) .*(?:\}\n|(?:\{\n|\n\{\n)(?: .*\n)+\}\n)", re.MULTILINE
+    r"^static inline __attribute__\(\((?:always_inline|unused)\)\) .*(?:\}\n|(?:\{\n|\n\{\n)(?: .*\n)+\}\n)",
+    re.MULTILINE,
 )
 _VECTOR = re.compile(r"\b(?:float|double|int|uint|long|ulong|short|ushort|char|uchar|half)\d+u?\b")
 _SIZES = {"float": 4, "int": 4, "double": 8, "long": 8}

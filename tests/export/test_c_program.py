@@ -75,6 +75,11 @@ def several():
     return tir.Schedule(tir.compute((33, 20), lambda i, j: (A[i, j] + 1, tir.cast(A[i, j] * 2, "int32")), name="C"))
 
 
+def activated():
+    """Functions that call functions of ours, in vectors and on single numbers."""
+    return tir.ops.matmul(33, 65, 47, act="gelu").schedule()
+
+
 def inexact():
     A = tir.placeholder((70, 64), name="A")
     s = tir.Schedule(tir.compute((70, 64), lambda i, j: tir.exp(A[i, j]) / 3, name="C"))
@@ -101,7 +106,7 @@ def bits():
 
 
 KERNELS = (product, convolution, channels_last, depthwise, grouped, winograd, packed, meeting, halves, scaled, several,
-           inexact, gathered, bits)  # fmt: skip
+           activated, inexact, gathered, bits)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +137,7 @@ def test_its_own_test_passes_without_a_warning(folders, kernel, compiler):
     assert done.returncode == 0 and done.stdout.strip() == f"selftest ok {kernel.__name__}", done.stderr
 
 
-@pytest.mark.parametrize("kernel", [convolution, halves, inexact, several], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("kernel", [convolution, halves, activated, inexact, several], ids=lambda k: k.__name__)
 @pytest.mark.parametrize("compiler", COMPILERS[1:])
 def test_the_other_compiler_says_nothing_either(folders, kernel, compiler):
     assert outcome(folders(kernel), compiler).returncode == 0
