@@ -25,7 +25,7 @@ import numpy as np
 
 from tensorir.expr.program import calls_of
 from tensorir.expr.tensor import Tensor
-from tensorir.interp.numbers import Field, mixed
+from tensorir.interp.numbers import Field, inverse, mixed
 from tensorir.ir.dtypes import DTYPES
 
 Q = 1073741789
@@ -204,17 +204,6 @@ def _is_negative(v: Any) -> Any:
     return np.where(v >= P, v == MINUS_INF, np.any(np.broadcast_arrays(*small), axis=0))
 
 
-def _inverse(b: Any, modulus: int) -> Any:
-    """The inverse by Fermat's theorem, and 0 for 0."""
-    base, out, e = np.asarray(b) % modulus, np.ones_like(np.asarray(b)), modulus - 2
-    while e:
-        if e & 1:
-            out = out * base % modulus
-        base = base * base % modulus
-        e >>= 1
-    return out
-
-
 @functools.cache
 def _powers(base: int, step: int) -> np.ndarray:
     """``base ** (step * n)`` mod p for n below 2 ** 15, or 2 ** 16."""
@@ -235,6 +224,6 @@ _EXACT: dict[str, Any] = {
     "+": lambda a, b, m: (a + b) % m,
     "-": lambda a, b, m: (a - b) % m,
     "*": lambda a, b, m: a * b % m,
-    "/": lambda a, b, m: a * _inverse(b, m) % m,
+    "/": lambda a, b, m: a * inverse(b, m) % m,
 }
 """Operators that hold in both fields, of elements and a modulus."""

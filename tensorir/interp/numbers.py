@@ -155,7 +155,7 @@ class Field(Numbers):
 
     def float_binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
         if op == "/":
-            return (np.asarray(a) * _inverse(b)) % P
+            return (np.asarray(a) * inverse(b)) % P
         if op in ("+", "-", "*"):
             return _FLOAT[op](a, b) % P
         if op in ("min", "max"):
@@ -254,13 +254,13 @@ def _signed(x: Any) -> Any:
     return np.where((x > P // 2) & (x < P), x - P, x)
 
 
-def _inverse(b: Any) -> Any:
-    """b^(p-2): the inverse, and 0 for 0."""
-    base, out, e = np.asarray(b) % P, np.ones_like(np.asarray(b)), P - 2
+def inverse(b: object, modulus: int = P) -> Any:
+    """The inverse by Fermat's theorem, b^(modulus - 2), and 0 for 0."""
+    base, out, e = np.asarray(b) % modulus, np.ones_like(np.asarray(b)), modulus - 2
     while e:
         if e & 1:
-            out = out * base % P
-        base = base * base % P
+            out = out * base % modulus
+        base = base * base % modulus
         e >>= 1
     return out
 

@@ -16,10 +16,9 @@ from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.baselines import conv2d_baselines
-from tensorir.ops.common import activate, added_type, flags, need_precision, out_dtype, positive
+from tensorir.ops.common import activate, added_type, epilogue, flags, need_precision, out_dtype, positive
 from tensorir.ops.conv_cpu import cpu_templates
 from tensorir.ops.conv_nest import row_templates
-from tensorir.ops.images import epilogue
 from tensorir.ops.operators import OPERATORS
 from tensorir.ops.problems import Conv
 
@@ -55,7 +54,7 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     added = added_type(shape.dtype)
     b = placeholder((k,), added, name="b") if bias else None
     d = placeholder(y.shape, added, name="residual") if residual else None
-    out = epilogue(y, b, d, shape)  # which refuses activations that are none
+    out = epilogue(y, shape, 1 if shape.nchw else 3, bias=b, d=d)  # which refuses activations that are none
     return _workload("conv2d", out, shape, given, "y", baselines=conv2d_baselines(shape), max_error=most)
 
 
@@ -73,7 +72,7 @@ def conv2d_backward_data(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: i
     dx = nn.conv2d_backward_data(
         _operand("dy", shape), _operand("w", shape), (h, w), accumulate=shape.wide, **_how(given)
     )
-    return _workload("conv2d_backward_data", epilogue(dx, None, None, shape), shape, given, "x")
+    return _workload("conv2d_backward_data", epilogue(dx, shape, 1), shape, given, "x")
 
 
 @plain_ints
@@ -90,7 +89,7 @@ def conv2d_backward_weight(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k:
     dw = nn.conv2d_backward_weight(
         _operand("x", shape), _operand("dy", shape), (r, s), accumulate=shape.wide, **_how(given)
     )
-    return _workload("conv2d_backward_weight", epilogue(dw, None, None, shape), shape, given, "w")
+    return _workload("conv2d_backward_weight", epilogue(dw, shape, 1), shape, given, "w")
 
 
 def _how(given: Mapping[str, Any]) -> dict[str, Any]:

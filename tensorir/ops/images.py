@@ -1,16 +1,14 @@
-"""What convolutions on CPUs share: the epilogue, a block's image and weights, register tiles, and knobs for them."""
+"""What convolutions on CPUs share: a block's image and weights, register tiles, and knobs for them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensorir import nn
-from tensorir.expr.tensor import Tensor
 from tensorir.ir.words import SIDES
 from tensorir.ops.common import Config
 from tensorir.ops.model import channel_lanes
-from tensorir.ops.problems import Conv, result_type
+from tensorir.ops.problems import Conv
 from tensorir.ops.views import image_stage, reorder_image
 
 if TYPE_CHECKING:
@@ -24,14 +22,6 @@ UNROLLS = [4, 1, 2, 8]
 """Input channels that are written out in a row: the knob ``unroll_c``."""
 NEAR_BYTES = 512 * 1024
 """Weights of this size stay in the second-level cache next to everything else."""
-
-
-def epilogue(y: Tensor, bias: Tensor | None, residual: Tensor | None, shape: Conv) -> Tensor:
-    """Bias, residual and activation of the sums ``y``, in the type of the operands, integers in that of the sums."""
-    axis, converts = 1 if shape.nchw else 3, shape.wide == "float32"
-    name = "epilogue" if converts else "out"
-    out = nn.bias_act(y, bias, shape.act, axis=axis, d=residual, name=name)
-    return nn.convert(out, result_type(shape.dtype), name="out") if converts else out
 
 
 # --- images

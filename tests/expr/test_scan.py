@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from both_targets import checked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,18 +28,6 @@ def wanted(a, op, axis, exclusive, reverse, identity):
         first = np.full_like(np.take(made, [0], axis), identity)
         made = np.concatenate([first, np.delete(made, -1, axis)], axis)
     return np.flip(made, axis) if reverse else made
-
-
-def checked(outputs, *steps):
-    """A schedule whose kernel is that of the definition, on OpenCL and as CUDA text on the CPU."""
-    s = tir.Schedule(outputs)
-    for step in steps:
-        step(s)
-    verdict = s.check()
-    assert verdict, str(verdict)
-    told = tir.replay(s.definition, s.trace, target="cuda -arch=sm_80").check("emulate")
-    assert told, str(told)
-    return s
 
 
 @pytest.mark.parametrize(("exclusive", "reverse"), WAYS)

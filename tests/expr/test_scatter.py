@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from both_targets import checked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,18 +20,6 @@ AT = {"sum": np.add.at, "prod": np.multiply.at, "min": np.minimum.at, "max": np.
 def histogram(n=500, bins=10):
     ids = tir.placeholder((n,), "int32", name="ids")
     return tir.scatter((bins,), over=(n,), index=lambda t: (ids[t],), value=lambda t: 1, name="h")
-
-
-def checked(outputs, *steps):
-    """A schedule whose kernel is that of the definition, on OpenCL and as CUDA text on the CPU."""
-    s = tir.Schedule(outputs)
-    for step in steps:
-        step(s)
-    verdict = s.check()
-    assert verdict, str(verdict)
-    told = tir.replay(s.definition, s.trace, target="cuda -arch=sm_80").check("emulate")
-    assert told, str(told)
-    return s
 
 
 def rows(op="sum", fill=0, dtype="float32"):
