@@ -254,15 +254,15 @@ def _signed(x: Any) -> Any:
     return np.where((x > P // 2) & (x < P), x - P, x)
 
 
-def inverse(b: object, modulus: int = P) -> Any:
+def inverse(b: object, modulus: int = P) -> np.ndarray:
     """The inverse by Fermat's theorem, b^(modulus - 2), and 0 for 0."""
-    base, out, e = np.asarray(b) % modulus, np.ones_like(np.asarray(b)), modulus - 2
+    base, out, e = np.asarray(np.asarray(b) % modulus), np.ones_like(np.asarray(b)), modulus - 2
     while e:
         if e & 1:
             out = out * base % modulus
         base = base * base % modulus
         e >>= 1
-    return out
+    return np.asarray(out)
 
 
 def _bits(op: str, a: Any, b: Any, dtype: str) -> Any:
