@@ -8,8 +8,7 @@ import math
 from collections import Counter
 
 from tensorir.arith.affine import Arith, Linear, conjunction, conjuncts, same
-from tensorir.ir.build import as_expr, as_int, binary, const
-from tensorir.ir.text import show
+from tensorir.ir.build import as_expr, as_int, binary, cast, const
 from tensorir.ir.tree import (
     Alloc,
     Binary,
@@ -29,14 +28,14 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Pruner, Rewriter, find, sequence, substitute, uses
 from tensorir.lower.boxes import LOCAL
-from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, kernel_arith, lowering, rewrap, thread_count
+from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
 from tensorir.target import Target
 
 
 @lowering
 def finish(program: Program, target: Target) -> Program:
     """gives: no loop of one iteration; ``//`` and ``%`` of indices only on operands proved >= 0, so that C's agree: of
-    others, those by powers of two become bit operations."""
+    others, those by powers of two become bit operations, those by what may be negative those of elements."""
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
@@ -135,13 +134,8 @@ class _Finish(Rewriter):
                 more = -(int(low) // int(b.value))  # C rounds toward zero: with so many more there is nothing below it
                 up = binary(n.op, binary("+", a, more * int(b.value)), b)
                 return binary("-", up, more) if n.op == "//" else up
-            if low < 0 or self.arith.range(b)[0] < 0:
-                what = "what is divided" if low < 0 else "the divisor"
-                raise fail(
-                    "lower.negative-division",
-                    f"{show(n)}: {what} may be negative, and C rounds toward zero",
-                    "a constant divisor, or one that is not negative and divides nothing negative",
-                )
+            if low < 0 or self.arith.range(b)[0] < 0:  # as of elements, which are rounded down whatever their signs
+                return cast(Binary(n.op, cast(a, "int64"), cast(b, "int64"), "int64"), "index")
         return n if a is n.a and b is n.b else binary(n.op, a, b)
 
 

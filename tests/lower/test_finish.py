@@ -1,5 +1,7 @@
 """Loops end where the guard around their whole body ends them; conditions stand in front of unrolled loops."""
 
+from operator import floordiv, mod
+
 import numpy as np
 import pytest
 
@@ -75,10 +77,22 @@ def test_quotients_of_indices_round_down_in_cuda():
     assert s.check("emulate"), s.check("emulate")
 
 
-@pytest.mark.parametrize("op", ["//", "%"])
-def test_divisors_that_may_be_negative_are_refused(op):
-    C = tir.compute((7, 5), lambda i, j: tir.cast(i // (j - 9) if op == "//" else i % (j - 9), "int32"), name="C")
-    with pytest.raises(tir.LoweringError) as caught:
-        tir.Schedule(C).source()
-    assert caught.value.code == "lower.negative-division"
-    assert "the divisor may be negative" in str(caught.value)
+@pytest.mark.parametrize("target", ["opencl", "c"])
+def test_divisors_that_vary_and_may_be_negative_round_down_too(target):
+    def parts(i, j):
+        return [f(a, b) for f in (floordiv, mod) for a, b in ((i - 3, j - 9), (i - 3, j + 1), (i, j - 9))]
+
+    def element(i, j):
+        return tuple(tir.cast(x, "int32") for x in parts(i, j))
+
+    (i, j), kernel = np.indices((7, 8)), tir.Schedule(tir.compute((7, 8), element, name="Q"), target=target)
+    for got, expected in zip(kernel.build("c:0" if target == "c" else None)(), parts(i, j), strict=True):
+        assert np.array_equal(got, expected)
+
+
+def test_divisors_that_vary_round_down_in_cuda():
+    X = tir.placeholder((16,), name="X")
+    Y = tir.compute((9, 4), lambda i, j: X[(i - 4) // (j - 5) + 5] + X[i % (j - 4) + 4], name="Y")
+    s = tir.Schedule(Y, "cuda -arch=sm_80")
+    s.bind("Y.i", "thread.x")
+    assert s.check("emulate"), s.check("emulate")
