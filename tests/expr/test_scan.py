@@ -142,8 +142,8 @@ def test_schedules_of_a_scan():
         lambda s: s.reindex("S", "i, k -> a = (k, i)"),
         lambda s: (s.bind("S.i", "block.x"), s.bind("S.k", "thread.x")),
     ]
-    for exclusive, reverse in WAYS:
-        for step in steps:
+    for n, step in enumerate(steps):  # each in one way and, of the first, in all
+        for exclusive, reverse in WAYS if n == 0 else WAYS[n % 4 :][:1]:
             checked(tir.scan(A, axis=1, exclusive=exclusive, reverse=reverse), step)
     s = tir.Schedule(tir.scan(A, axis=1))
     vectors(s)
