@@ -12,6 +12,7 @@ from tensorir.codegen.literals import literal
 from tensorir.codegen.masks import bits_of, choice
 from tensorir.codegen.names import Names
 from tensorir.codegen.picking import Picked, picked
+from tensorir.codegen.shuffling import shuffled
 from tensorir.codegen.source import TensorMap
 from tensorir.codegen.vector_math import VECTOR_FUNCTIONS, Spelling, vector_function
 from tensorir.codegen.whole import absolute_helper, extreme_helper, narrow_bits, shift_helper, upper_half
@@ -32,6 +33,7 @@ from tensorir.ir.tree import (
     Ramp,
     Scope,
     Select,
+    Shuffle,
     Store,
     Unary,
     Var,
@@ -129,6 +131,8 @@ class Expressions:
                 return self.words(e)
             case Pack():
                 return self.picked(e) or self.pack(e.dtype, len(e.items), [self(i) for i in e.items])
+            case Shuffle():
+                return shuffled(self, e)
         raise LoweringError(Problem("codegen.node", f"{type(e).__name__} cannot be printed as {self.d.name}"))
 
     def wraps(self, e: Expr) -> bool:

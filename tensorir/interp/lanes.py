@@ -35,6 +35,7 @@ from tensorir.ir.tree import (
     Ramp,
     Scope,
     Select,
+    Shuffle,
     Stmt,
     Unary,
     Var,
@@ -210,7 +211,20 @@ class Lanes(ABC):
             case Pack():
                 items = [self.expr(i) for i in e.items]
                 return lambda f: np.stack([np.broadcast_to(i(f), f.lane.shape) for i in items], axis=-1)
+            case Shuffle():
+                return self._shuffled(e)
         raise Fault(Problem("interp.not-lowered", f"{type(e).__name__} has no meaning in a lowered kernel"))
+
+    def _shuffled(self, e: Shuffle) -> Value:
+        """Lanes of two vectors by their numbers; equal lanes may be one column."""
+        a, b, width = self.expr(e.a), self.expr(e.b), lanes_of(e.a)
+        picks = np.array(e.picks) if len(e.picks) > 1 else e.picks[0]
+
+        def run(f: Frame) -> Any:
+            both = [np.broadcast_to(x, (len(f.lane), width)) for x in (a(f), b(f))]
+            return np.concatenate(both, axis=1)[:, picks]
+
+        return run
 
     def _load(self, e: Load) -> Value:
         cells, at = self.memory[e.buffer], self.cells_of(e.buffer, e.index[0])

@@ -49,6 +49,7 @@ from tensorir.ir.tree import (
     Scope,
     Select,
     Seq,
+    Shuffle,
     Stage,
     Stmt,
     Store,
@@ -100,6 +101,8 @@ def show(e: Expr, outer: int = 0) -> str:
             return f"{show(e.value)} x{e.lanes}"
         case Pack():
             return f"<{_list(e.items)}>"
+        case Shuffle():
+            return f"lanes {' '.join(map(str, e.picks))} of ({show(e.a)}, {show(e.b)})"
         case Reduce(part=Prefix() as part):
             told = "".join(f", {word}" for word in ("exclusive", "reverse") if getattr(part, word))
             return f"scan({e.combiner.name}, {_list(e.values)}, axis={part.at.name}{told})"

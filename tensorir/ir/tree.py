@@ -223,6 +223,16 @@ class Pack(Expr):
 
 
 @node
+class Shuffle(Expr):
+    """Lanes of two vectors of one width, those of ``b`` counted after those of ``a``; one pick alone is a number."""
+
+    a: Expr
+    b: Expr
+    picks: tuple[int, ...]
+    dtype: str
+
+
+@node
 class Layout(Node):
     """Where an element is stored: storage dimensions, outermost first, each a piece of one dimension of the buffer.
 

@@ -27,6 +27,7 @@ from tensorir.ir.tree import (
     Role,
     Select,
     Seq,
+    Shuffle,
     Stage,
     Stmt,
     Store,
@@ -327,6 +328,8 @@ def lanes_of(e: Expr) -> int:
             return e.lanes
         case Pack():
             return len(e.items)
+        case Shuffle():
+            return len(e.picks)
         case Load():
             return max(lanes_of(e.index[0]), e.buffer.lanes)
         case Select():

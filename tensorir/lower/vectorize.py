@@ -26,6 +26,7 @@ from tensorir.ir.tree import (
     Scope,
     Select,
     Seq,
+    Shuffle,
     Stmt,
     Store,
     Unary,
@@ -35,6 +36,7 @@ from tensorir.ir.visit import Rewriter, find, lanes_of, sequence, substitute, us
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.lower.masks import NoMask, added_where, in_memory, mask, speculable
 from tensorir.lower.moves import carriers, moves
+from tensorir.lower.scan_lanes import InLanes, scan_of
 from tensorir.target import Target
 
 CONVERTED = (*sorted(WIDENED), "bool")
@@ -96,7 +98,7 @@ class _Vectorize(Rewriter):
         elif self.target.kind != "cpu" and lanes > 8:
             return self._in_parts(n, lanes, 8)  # vload16 and vstore16 are broken in a widely used runtime
         try:
-            return _Lanes(n.var, lanes, self.arith, self.target, self.raw, self.partly).stmt(n.body)
+            return _Lanes(n.var, lanes, self.arith, self.target, self.raw, self.partly).whole(n.body)
         except _Scalar as why:
             said = self.target.family != "cuda" or any(_moved(s) for s in find(n.body, Store))
             return n.replace(kind=Kind.UNROLL, said=f"not in vectors: {why}" if said else "")
@@ -149,6 +151,15 @@ class _Lanes:
         self.var, self.lanes, self.arith, self.target, self.raw, self.partly = var, lanes, arith, target, raw, partly
         self.copies_only = target.family == "cuda"
 
+    def whole(self, body: Stmt) -> Stmt:
+        """The body of the loop in all lanes."""
+        scan = scan_of(body, self.var)
+        if scan is None:
+            return self.stmt(body)
+        if self.target.kind != "cpu" or any(c.dtype in CONVERTED for c in scan.carries):
+            raise _Scalar("lanes of a scan are combined one by one")
+        return InLanes(scan, self.var, self.lanes, lambda e: self._wide(self.expr(e)), self._store).result()
+
     def stmt(self, s: Stmt) -> Stmt:
         if isinstance(s, Seq):
             return sequence([self.stmt(x) for x in s.stmts])
@@ -186,11 +197,24 @@ class _Lanes:
         whole = len(held) == self.lanes and all(held[:first]) and first in (4, 8, 16)
         return first if whole and self.lanes % first == 0 else None
 
+    def _backwards(self, i: Expr) -> Ramp | None:
+        """The elements of all lanes in the order of memory, where they are side by side, the first lane's last."""
+        found = self.arith.linear(i).along(self.var)
+        if self.target.kind != "cpu" or found is None or found[0] != -1:
+            return None
+        return Ramp(found[1].plus(Linear({}, 1 - self.lanes)).expr(), self.lanes, "index")
+
+    def _turned(self, e: Expr) -> Shuffle:
+        """A vector, its last lane first."""
+        return Shuffle(e, e, tuple(reversed(range(self.lanes))), e.dtype)
+
     def _store(self, s: Store) -> Store:
         if self._converted(s.buffer):
             raise _Scalar(f"elements of {s.buffer.name} ({s.buffer.dtype}) are converted one by one")
         if s.adds:
             raise _Scalar(f"lanes add to {s.buffer.name} atomically, one by one")
+        if (turned := self._backwards(s.index[0])) is not None:
+            return s.replace(index=(turned,), value=self._turned(self._wide(self.expr(s.value))))
         try:
             index = self._index(s.index[0])
         except _Scalar as why:
@@ -282,7 +306,10 @@ class _Lanes:
                 try:
                     index = self._index(e.index[0])
                 except _Scalar as why:
-                    return self._gather(e, str(why))
+                    turned = None if self._converted(e.buffer) else self._backwards(e.index[0])
+                    if turned is None:
+                        return self._gather(e, str(why))
+                    return self._turned(Load(e.buffer, (turned,), e.dtype))
                 if self._converted(e.buffer):
                     return self._gather(e, "is converted")
                 return Load(e.buffer, (index,), e.dtype)

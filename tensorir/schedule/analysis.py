@@ -194,6 +194,12 @@ def reopens(stage: Stage) -> bool:
     return isinstance(stage.body, Store) and any(it.axis is Axis.ORDERED for it in stage.iters)
 
 
+def scans(loop: Loop) -> bool:
+    """Whether a loop goes through terms of scans alone, each of whose states is carried from one to the next."""
+    found = driven_by(loop)
+    return bool(found) and all(it.axis is Axis.ORDERED and isinstance(s.body, Seq) for s, it in found)
+
+
 def accumulates(loop: Loop, stage: Stage) -> bool:
     """Whether iterations of ``loop`` go on with the cells of ``stage`` that others have begun."""
     return any(it.axis is not Axis.SPATIAL and s is stage for s, it in driven_by(loop))

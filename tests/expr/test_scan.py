@@ -163,7 +163,7 @@ def test_what_a_schedule_of_a_scan_refuses():
     refused = {
         "bind.ordered": lambda s: s.bind("S.j", "block.x"),
         "parallel.independent": lambda s: s.parallel("S.j"),
-        "vectorize.reduction": lambda s: s.vectorize("S.j"),
+        "vectorize.lanes": lambda s: s.vectorize("S.j"),
         "rfactor.one-update": lambda s: s.rfactor("S", "S.j"),
         "reindex.axes": lambda s: s.reindex("S", "i, j -> j, i"),
         "cut.spatial": lambda s: s.cut("S.j", 3),

@@ -35,6 +35,7 @@ from tensorir.schedule.analysis import (  # fmt: skip
     index_of,
     need_serial,
     reopens,
+    scans,
     unique,
 )
 from tensorir.schedule.history import AxisRef, H, Name, S, Scheduled, full_name
@@ -376,7 +377,10 @@ def _keeps_order(old: Sequence[Loop], new: Sequence[Loop]) -> None:
 
 @primitive("Loops")
 def vectorize(self: S, axis: Name) -> S:
-    """Run an innermost loop in vector lanes (emitted as vector loads, stores and arithmetic where legal)."""
+    """Run an innermost loop in vector lanes (emitted as vector loads, stores and arithmetic where legal).
+
+    Lanes of a scan's own axis are combined with those 1, 2, 4 … before them, by shuffles where a processor has them.
+    """
     loop = self._loop(axis)
     self._history._apply("vectorize", (loop,), {}, lambda p: _vectorize(p, loop))
     return self
@@ -391,7 +395,8 @@ def _vectorize(program: Program, loop: Loop) -> Rewrite:
             loop,
             hint="reorder it innermost, or split it and vectorize the inner part after reordering",
         )
-    if found := has_axis(loop, Axis.REDUCE) + has_axis(loop, Axis.ORDERED):
+    found = has_axis(loop, Axis.REDUCE) + has_axis(loop, Axis.ORDERED)
+    if found and not scans(loop):
         raise _refuse(
             "vectorize.reduction",
             f"{loop.var.name} drives the reduction axis {found[0][1].var.name}: its lanes would update one element",

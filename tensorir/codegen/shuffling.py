@@ -1,0 +1,39 @@
+"""Lanes of vectors by their numbers: swizzles in OpenCL C, shuffles in C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tensorir.codegen.c_text import shuffle
+from tensorir.ir.tree import Load, Shuffle
+from tensorir.ir.visit import lanes_of
+
+if TYPE_CHECKING:
+    from tensorir.codegen.expressions import Expressions
+
+_DIGITS = "0123456789abcdef"
+
+
+def shuffled(to: Expressions, e: Shuffle) -> str:
+    """The text of a shuffle."""
+    width, count = lanes_of(e.a), len(e.picks)
+    texts = [to(x) if isinstance(x, Load) and x.buffer.lanes > 1 else f"({to(x)})" for x in (e.a, e.b)]
+    if to.d.family == "c":
+        if count == 1:
+            return f"{texts[e.picks[0] // width]}[{e.picks[0] % width}]"
+        to.vector_type(e.dtype, count)
+        return shuffle(texts, e.picks)
+    parts = [f"{texts[n]}.s{''.join(_DIGITS[k] for k in ks)}" for n, ks in _runs(e.picks, width)]
+    return parts[0] if len(parts) == 1 else to.pack(e.dtype, count, parts)
+
+
+def _runs(picks: Sequence[int], width: int) -> Iterator[tuple[int, Sequence[int]]]:
+    """Lanes of one vector after those of another, as many at a time as a swizzle has."""
+    n = 0
+    while n < len(picks):
+        which = picks[n] // width
+        same = next((k for k in range(n, len(picks)) if picks[k] // width != which), len(picks)) - n
+        size = next(s for s in (16, 8, 4, 2, 1) if s <= same)
+        yield which, [k % width for k in picks[n : n + size]]
+        n += size
