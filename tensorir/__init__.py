@@ -13,7 +13,7 @@ from tensorir import _package
 __version__ = _package.PACKAGE_VERSION
 
 _HOMES = {
-    "tensorir.expr.compute": ("placeholder", "constant", "reduce_axis", "scalar", "compute"),
+    "tensorir.expr.compute": ("placeholder", "constant", "reduce_axis", "scalar", "dim", "compute"),
     "tensorir.expr.tensor": ("Tensor",),
     "tensorir.expr.reducers": ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax", "combiner"),
     "tensorir.expr.scan": ("scan",),
@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from tensorir.errors import TensorIRError as TensorIRError
     from tensorir.expr.compute import compute as compute
     from tensorir.expr.compute import constant as constant
+    from tensorir.expr.compute import dim as dim
     from tensorir.expr.compute import placeholder as placeholder
     from tensorir.expr.compute import reduce_axis as reduce_axis
     from tensorir.expr.compute import scalar as scalar

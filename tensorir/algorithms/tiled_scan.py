@@ -70,7 +70,7 @@ class _Tiled:
 
     @cached_property
     def extent(self) -> int:
-        return self.op.extents[self.op.axes.index(self.part.at)]
+        return int(self.op.extents[self.op.axes.index(self.part.at)])
 
     @cached_property
     def others(self) -> list[tuple[Var, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tensorir.codegen.cfamily import emit
+from tensorir.codegen.extents import said
 from tensorir.codegen.source import GatherRange, Source, UniquePlaces
 from tensorir.expr.program import gathers, unique_places
 from tensorir.lower.pipeline import lower
@@ -18,7 +19,7 @@ def emit_source(s: Schedule, target: Target) -> Source:
     source = emit(lower(s.program, target), target, str(s.trace).splitlines(), gathers_of(s))
     names = {b.origin: b.name for b in s.program.inputs}
     unique = tuple(
-        UniquePlaces(into, domain, tuple(("" if t is None else names[t], at) for t, at in index))
+        UniquePlaces(into, tuple(map(said, domain)), tuple(("" if t is None else names[t], at) for t, at in index))
         for into, domain, index in unique_places(s.outputs)
     )
     return replace(source, unique=unique) if unique else source
@@ -27,5 +28,5 @@ def emit_source(s: Schedule, target: Target) -> Source:
 def gathers_of(s: Schedule) -> tuple[GatherRange, ...]:
     """The index inputs whose values must be checked at launch, by their names in the signature."""
     names = {b.origin: b.name for b in s.program.inputs}
-    found = [(t, limit, into) for t, limit, into in gathers(s.outputs) if not in_range(s.program, t, limit)]
-    return tuple(dict.fromkeys(GatherRange(names[t], limit, into) for t, limit, into in found))
+    found = [x for x in gathers(s.outputs) if not isinstance(x[1], int) or not in_range(s.program, *x[:2])]
+    return tuple(dict.fromkeys(GatherRange(names[t], said(limit), into) for t, limit, into in found))

@@ -338,7 +338,7 @@ class Arith:
 
     def _atom_range(self, e: Expr) -> Interval:
         if isinstance(e, Var):
-            known, near = self.ranges.get(e, UNKNOWN), self.tight.get(e, UNKNOWN)
+            known, near = self.ranges.get(e) or e.bounds or UNKNOWN, self.tight.get(e, UNKNOWN)
             return max(known[0], near[0]), min(known[1], near[1])
         if isinstance(e, Binary):
             if e.op in BITS or e.op in SHIFTS:

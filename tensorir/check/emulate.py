@@ -159,6 +159,9 @@ class _Run(Placed):
         self.nbytes = sum(self.arrays[p.name].nbytes for p in params)
         for p, given in zip(source.inputs, arrays, strict=True):
             self.arrays[p.name][...] = np.asarray(given).astype(self.arrays[p.name].dtype).ravel()
+        for p in params:
+            if p.data is not None:  # a number that the source fixes
+                self.arrays[p.name][...] = np.frombuffer(p.data, self.arrays[p.name].dtype)
         for m in maps.values():
             self.arrays[m.name][...] = np.frombuffer(encoded(m), np.uint8)
 

@@ -6,11 +6,14 @@ import functools
 import json
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
+from tensorir.check.dims import constant_extents, dim_values, module_at
 from tensorir.errors import LoweringError, Problem, TensorIRError
-from tensorir.expr.program import computes_of
+from tensorir.expr.program import computes_of, dims_of
+from tensorir.expr.reread import with_dims
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.doubles import HALF, Doubles, apart, opaque_combiners
@@ -19,6 +22,8 @@ from tensorir.interp.memory import Fault
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.reference import arguments_of, evaluate, random_arguments
 from tensorir.interp.run import iterations, run
+from tensorir.ir.build import as_expr
+from tensorir.ir.dims import most
 from tensorir.ir.tree import If, Prefix, Reduce, Var
 from tensorir.ir.visit import find
 from tensorir.lower.kernel import Module
@@ -37,9 +42,9 @@ ITERATIONS = 30_000
 schedule to a smaller one takes as long as 20,000 of them."""
 
 
-def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, int]]:
+def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, Any]]:
     """The axes whose extents are free, as ``C.i`` -> (var, n): those of output computes, and reduce axes."""
-    found: dict[str, tuple[Var, int]] = {}
+    found: dict[str, tuple[Var, Any]] = {}
     for op in computes_of(outputs):
         if any(t in outputs for t in op.outputs):
             for v, n in zip(op.axes, op.extents, strict=True):
@@ -76,7 +81,7 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     Axes are varied together, so that a few shapes cover every class of tail.
     """
     least = _least_extents(s)
-    axes = {name: (v, n) for name, (v, n) in axes_of(s.began_with).items() if v in least}
+    axes = {name: (v, most(as_expr(n))) for name, (v, n) in axes_of(s.began_with).items() if v in least}
     periods = {name: _periods(s, name, n) for name, (_, n) in axes.items()}
     wanted = []
     plan = ((_exact, -1), (_more, -1), (_more, 0), (_less, -1), (_one, 0), (_prime, 0), (_twice, 0), (_double, -1))
@@ -198,8 +203,9 @@ def label(outputs: Sequence[Tensor]) -> str:
 
 def compare(s: Schedule, numbers: Numbers, seed: int) -> Problem | None:
     """Run the schedule's kernels in the interpreter against its declarations; the first thing wrong, or None."""
-    module = lower(s.program, s.target)
-    return compare_module(module, s.began_with, numbers, seed, _approximation(s))
+    dims = dim_values(s.began_with, {})
+    module = module_at(lower(s.program, s.target), dims)
+    return compare_module(module, with_dims(s.began_with, dims), numbers, seed, _approximation(s))
 
 
 def _approximation(s: Schedule) -> float | None:
@@ -285,7 +291,9 @@ def _modules(s: Schedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tuple[Mo
             seen.add(label(fitted[1]))
             yield fitted
     if not fits:
-        yield own(), s.began_with
+        for extents in [{}, *shapes] if dims_of(s.began_with) else [{}]:
+            dims = dim_values(s.began_with, extents)
+            yield module_at(own(), dims), with_dims(s.began_with, dims)
 
 
 def lowered_once(s: Schedule) -> Callable[[], Module]:
@@ -318,16 +326,19 @@ def _lowered(
     """The trace lowered on other extents; where that is refused axes are rounded up to whole tiles, one at a time, then
     all. None where it fits none, or those that were ``seen``.
     """
-    up, fits = _whole_tiles(s, extents, least), False
+    up, fits, axes = _whole_tiles(s, extents, least), False, axes_of(s.began_with)
     rounded = [{**extents, v: n} for v, n in up.items() if n != extents[v]]
     for trace in (s.trace.to_json(), _loosened(s)):
         for wanted in (extents, *rounded, up):
             try:
-                made = Schedule(resize(s.began_with, wanted), s.target).replay(trace)
+                dims = dim_values(s.began_with, wanted)
+                constant = constant_extents(wanted, axes)
+                made = Schedule(resize(s.began_with, constant) if constant else s.began_with, s.target).replay(trace)
                 fits = True
-                if label(made.definition) in seen:
+                outputs = with_dims(made.definition, dims)
+                if label(outputs) in seen:
                     return None
-                return lower(made.program, made.target), made.definition
+                return module_at(lower(made.program, made.target), dims), outputs
             except LoweringError as e:
                 need_own_extents(own, e)
             except TensorIRError:
@@ -349,7 +360,7 @@ def need_own_extents(own: Callable[[], Module], refusal: LoweringError) -> None:
 def _whole_tiles(s: Schedule, extents: dict[Var, int], least: dict[Var, int]) -> dict[Var, int]:
     """Extents rounded up to whole tiles, beyond those iterations that an algorithm has at least."""
     period = {
-        v: max((p for p in _periods(s, name, n) if p < n), default=1)
+        v: max((p for p in _periods(s, name, most(as_expr(n))) if p < most(as_expr(n))), default=1)
         for name, (v, n) in axes_of(s.began_with).items()
         if v in extents
     }

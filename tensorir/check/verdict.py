@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorir.check.definition import differs_as_class
+from tensorir.check.dims import constant_extents, dim_values, schedule_at
 from tensorir.check.equivalence import awkward_shapes, axes_of, label, lowered_once, need_own_extents, over_shapes
 from tensorir.check.given import Run, exactly, runs, short
 from tensorir.check.infinities import infinities_spread
@@ -18,7 +19,8 @@ from tensorir.check.tolerance import tolerance
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, CompileError, LaunchError, LoweringError, Problem, TensorIRError
 from tensorir.errors.shown import Shown, few_lines
-from tensorir.expr.program import computes_of, terms_of
+from tensorir.expr.program import computes_of, dims_of, terms_of
+from tensorir.expr.reread import with_dims
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.doubles import TOLERANCE, opaque_combiners
@@ -129,6 +131,8 @@ def on_device(s: Any, seed: int = 0, device: object = None, limit_s: float | Non
 
     limit_s: seconds for text that has not passed before, which runs in another process
     """
+    if dims_of(s.outputs):
+        return _on_device_at_dims(s, seed, device, limit_s)
     run, verdict = Run(arguments_for(s, seed)), Verdict((), (), "not run")
     for turn in range(2):
         try:
@@ -149,9 +153,31 @@ def on_device(s: Any, seed: int = 0, device: object = None, limit_s: float | Non
     return replace(verdict, shapes=(label(s.began_with),))
 
 
+def _on_device_at_dims(s: Any, seed: int, device: object, limit_s: float | None) -> Verdict:
+    """``on_device`` where dims have several values."""
+    found, shown = Verdict((), (), "not run"), list[str]()
+    for n, extents in enumerate(awkward_shapes(s)):
+        at = schedule_at(s, dim_values(s.began_with, extents))
+        if label(at.outputs) in shown:
+            continue
+        shown.append(label(at.outputs))
+        run = Run(random_arguments(at.outputs, seed + n, conditions=_conditions(s)))
+        try:
+            source, got, problems = s._run_guarded(run.arrays, device, limit_s)
+        except TensorIRError as e:
+            return Verdict(e.problems, tuple(shown), "on the device")
+        if problems:
+            return Verdict(tuple(problems), tuple(shown), "on the device")
+        found = _compared(at, source, run, results_of(got))
+        if not found:
+            break
+    return replace(found, shapes=tuple(shown))
+
+
 def arguments_for(s: Schedule, seed: int = 0) -> list[np.ndarray]:
     """Inputs for a run of ``s``: small whole numbers, and what its ``specialize`` asks for."""
-    return random_arguments(s.outputs, seed, conditions=_conditions(s))
+    outputs = with_dims(s.outputs, dim_values(s.outputs, {}))
+    return random_arguments(outputs, seed, conditions=_conditions(s))
 
 
 def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) -> Verdict:
@@ -245,11 +271,16 @@ def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
     if s.edited is None:
         for extents in _shapes(s, shapes):
             try:
-                again = type(s)(resize(s.began_with, extents), s.target).replay(s.trace)
+                dims, constant = dim_values(s.began_with, extents), constant_extents(extents, axes_of(s.began_with))
+                outputs = resize(s.began_with, constant) if constant else s.began_with
+                again = type(s)(outputs, s.target).replay(s.trace)
             except TensorIRError:
                 continue
             try:
                 source = again.emitted(language)
+                if dims:
+                    again = schedule_at(again, dims)
+                    source = source.at({v.name: n for v, n in dims.items()})
             except LoweringError as e:
                 need_own_extents(own, e)
                 continue
@@ -259,6 +290,11 @@ def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
                 return
     if not made:
         source = s.emitted(language)
+        if dims_of(s.outputs):
+            dims = dim_values(s.outputs, {})
+            text = source if s.edited is None else replace(source, text=s.source("cuda"))
+            yield schedule_at(s, dims), text.at({v.name: n for v, n in dims.items()})
+            return
         yield s, source if s.edited is None else replace(source, text=s.source("cuda"))
 
 

@@ -10,6 +10,7 @@ from tensorir.arith.affine import same
 from tensorir.codegen.c_text import closed
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, Dialect, wide_preamble
 from tensorir.codegen.expressions import SUM, UNARY, Expressions, c_type
+from tensorir.codegen.extents import said
 from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.hopper import init_lines, order_lines, product_registers, registers_line
 from tensorir.codegen.instructions import aligned_tiles, instruction_lines, rounded_tiles, tensor_maps
@@ -17,11 +18,12 @@ from tensorir.codegen.literals import literal
 from tensorir.codegen.meeting import MEETS, blocks_meet
 from tensorir.codegen.names import Names, identifier
 from tensorir.codegen.preamble import preamble
-from tensorir.codegen.source import MOST_ON_STACK, Assumed, GatherRange, KernelLaunch, Param, Source
+from tensorir.codegen.source import MOST_ON_STACK, Assumed, DimRange, GatherRange, KernelLaunch, Param, Source
 from tensorir.codegen.transposing import TRANSPOSE, Across, across
 from tensorir.codegen.wrapping import looked_at
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_int, binary, const
+from tensorir.ir.dims import most_of
 from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.ir.tree import (
     Alloc,
@@ -94,10 +96,11 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
     brought += [_constant(b, dialect) for b in module.constants]
     parts += ["", *brought] if brought else []
     text = "\n".join(parts) + "\n\n" + "\n\n".join(bodies) + "\n"
+    dims = tuple(DimRange(v.name, *v.bounds) for v in module.scalars if v.bounds is not None)
     assumed = tuple(Assumed(f.buffer.name, f.align, f.low, f.high) for f in module.facts)
     launches = tuple(p.launch() for p in printed)
     used = tuple(dict.fromkeys(c.intrin.name for k in module.kernels for c in find(k.body, IntrinCall)))
-    return Source(module.name, dialect.name, text, params, launches, tuple(gathers), assumed, used)
+    return Source(module.name, dialect.name, text, params, launches, tuple(gathers), assumed, used, dims=dims)
 
 
 def _one_thread(k: Kernel) -> None:
@@ -112,12 +115,14 @@ def _one_thread(k: Kernel) -> None:
 
 def _header(module: Module, params: Sequence[Param], notes: Sequence[str]) -> list[str]:
     def shape(b: Buffer) -> str:
-        return f"{b.name} {b.dtype}[{', '.join(str(as_int(n)) for n in b.shape)}]"
+        return f"{b.name} {b.dtype}[{', '.join(str(said(n)) for n in b.shape)}]"
 
-    given = [shape(b) for b in module.inputs] + [f"{v.name} {v.dtype}" for v in module.scalars]
+    given = [shape(b) for b in module.inputs]
+    given += [f"{v.name} {v.dtype}" if v.bounds is None else f"{v.name} {v.bounds[0]} to {v.bounds[1]}"
+              for v in module.scalars]  # fmt: skip
     lines = [f"{', '.join(map(shape, module.outputs))} from {', '.join(given) or 'nothing'}"]
     for k in module.kernels:
-        x, y, z = k.grid
+        x, y, z = map(said, k.grid)
         bx, by, bz = k.block
         lines.append(
             f"launch {identifier(k.name)}: blocks ({x}, {y}, {z}), "
@@ -160,15 +165,22 @@ def _params(module: Module, printed: list[_KernelText]) -> tuple[Param, ...]:
 
     def param(b: Buffer, role: str) -> Param:
         return Param(
-            b.name, b.dtype, tuple(as_int(n) for n in b.shape), role, max(align.get(b, 0), DTYPES[b.dtype].bits // 8)
+            b.name, b.dtype, tuple(said(n) for n in b.shape), role, max(align.get(b, 0), DTYPES[b.dtype].bits // 8)
         )
 
     order = {b: (b.origin.order if b.origin is not None else 0) for b in module.inputs}
     given = [(order[b], param(b, "input")) for b in module.inputs]
-    given += [(v.order, Param(v.name, v.dtype, (), "scalar", DTYPES[v.dtype].bits // 8)) for v in module.scalars]
+    given += [(v.order, _value(v)) for v in module.scalars]
     out = [p for _, p in sorted(given, key=lambda x: x[0])]
     out += [param(b, "output") for b in module.outputs]
     return (*out, *(param(b, "workspace") for b in module.workspace))
+
+
+def _value(v: Var) -> Param:
+    """The parameter that a kernel gets by copy: dims as signed integers of 32 bits."""
+    if v.bounds is not None:
+        return Param(v.name, "int32", (), "dim", 4)
+    return Param(v.name, v.dtype, (), "scalar", DTYPES[v.dtype].bits // 8)
 
 
 def _addressed(body: Stmt) -> set[Buffer]:
@@ -179,7 +191,7 @@ def _addressed(body: Stmt) -> set[Buffer]:
 
 
 def _elements(b: Buffer) -> int:
-    return math.prod(as_int(n) for n in b.shape)
+    return math.prod(most_of(b))
 
 
 class _KernelText:
@@ -214,6 +226,9 @@ class _KernelText:
             self.names.buffer(b)
         for v in k.scalars:
             self.names.variable(v)
+        wide = dialect.types["index"] != dialect.types["int32"]
+        dims = [v for v in k.scalars if v.bounds is not None] if wide else []
+        self.narrow = {v: self.names.claim(f"{self.names.variable(v)}_int") for v in dims}
         for a in find(k.body, Alloc):
             self.names.buffer(a.buffer)
         for x in k.axes:
@@ -224,6 +239,19 @@ class _KernelText:
         self.group = self.names.claim("warpgroup") if find(k.body, Roles) else ""
         self.names.nest(k.body, frozenset())
 
+    def _kind(self, v: Var) -> str:
+        """The type of an argument by value."""
+        return c_type("int32" if v.bounds is not None else v.dtype, self.d)
+
+    def _given(self, v: Var) -> str:
+        """The name of an argument by value; of a dim that indices of 64 bits are made of, one of its own."""
+        return self.narrow[v] if v in self.narrow else self.names.variable(v)
+
+    def _dims(self) -> list[str]:
+        """The lines that make dims as wide as the indices of this kernel."""
+        wide = self.d.types["index"]
+        return [f"{INDENT}const {wide} {self.names.variable(v)} = {name};" for v, name in self.narrow.items()]
+
     def launch(self) -> KernelLaunch:
         """How the runtime starts it."""
         maps = tuple(self.expr.maps.values())
@@ -231,7 +259,8 @@ class _KernelText:
         arena = self._arena()
         size = max(end for _, end in arena.values()) if arena else self.k.shared_bytes
         k = self.k
-        return KernelLaunch(identifier(k.name), args, k.grid, k.block, size, k.once, maps, k.cluster)
+        grid = said(k.grid[0]), said(k.grid[1]), said(k.grid[2])
+        return KernelLaunch(identifier(k.name), args, grid, k.block, size, k.once, maps, k.cluster)
 
     def _arena(self) -> dict[Buffer, tuple[int, int]]:
         """Where block memory that comes at launch begins and ends for each array; empty where it is declared."""
@@ -268,7 +297,7 @@ class _KernelText:
     def text(self) -> str:
         """The whole function."""
         k, d = self.k, self.d
-        body = self.stmt(k.body, 1)
+        body = [*self._dims(), *self.stmt(k.body, 1)]
         x, y, z = k.block
         written = set(writes(k.body))
         params, told = [], []
@@ -281,7 +310,7 @@ class _KernelText:
         if self.expr.maps:
             self.expr.need("TirTensorMap")
             params += [f"const __grid_constant__ TirTensorMap {m.name}" for m in self.expr.maps.values()]
-        params += [d.scalar.format(type=c_type(v.dtype, d), name=self.names.variable(v)) for v in k.scalars]
+        params += [d.scalar.format(type=self._kind(v), name=self._given(v)) for v in k.scalars]
         roles = bool(find(k.body, Roles))  # registers are only given away where one block has a multiprocessor
         threads = f"{x * y * z}, 1" if roles else x * y * z
         if k.cluster > 1:
@@ -324,7 +353,7 @@ class _KernelText:
         used = set(find(k.body, Var))
         axes = [self.names.variable(a.var) for a in k.axes if a.var in used]
         name = self.names.claim(f"{identifier(k.name)}_body")
-        given = [*map(self.names.buffer, (*k.params,)), *map(self.names.variable, k.scalars)]
+        given = [*map(self.names.buffer, (*k.params,)), *map(self._given, k.scalars)]
         given += [*map(self.names.buffer, k.shared), *axes]
         signature = ", ".join([*params, *inner, *(f"const {index} {v}" for v in axes)])
         function = [f"WIDE void {name}({signature})", "{", *body, "}", ""]
@@ -336,7 +365,7 @@ class _KernelText:
         if not d.runner:
             return []
         given = [f"args[{n}]" for n, _ in enumerate(self.params)]
-        given += [f"*(const {c_type(v.dtype, d)} *)args[{len(given) + n}]" for n, v in enumerate(self.k.scalars)]
+        given += [f"*(const {self._kind(v)} *)args[{len(given) + n}]" for n, v in enumerate(self.k.scalars)]
         unused = "" if given else "(void)args; "
         given += [f"({self._element(b)} *)(void *)((char *)(intptr_t)block[3] + {start})"
                   for b, (start, _) in self._arena().items()]  # fmt: skip

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tensorir.codec import travels
+from tensorir.codegen.extents import value, values
 from tensorir.errors.shown import Shown, Text, difference, few_lines
 from tensorir.ir.dtypes import DTYPES
 
@@ -23,13 +25,15 @@ class Param(Shown):
 
     role:  "input" and "output" are the user's arrays, "workspace" is a global buffer that the runtime
            allocates, "constant" one whose contents (``data``, little-endian bytes) ship with the program,
-           "scalar" a value passed by copy (shape ``()``)
+           "scalar" a value passed by copy (shape ``()``; with ``data`` it is fixed), "dim" an extent that a launch
+           reads from the shapes of its arrays, and passes by copy
+    shape: ints, or expressions of dims as text
     align: bytes to which the kernel assumes the address to be aligned
     """
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     role: str
     align: int = 4
     data: bytes | None = field(default=None, repr=False)
@@ -79,7 +83,7 @@ class KernelLaunch(Shown):
 
     name: str
     args: tuple[str, ...]
-    grid: tuple[int, int, int]
+    grid: tuple[Any, Any, Any]
     block: tuple[int, int, int]
     shared_bytes: int = 0
     once: bool = False
@@ -104,7 +108,7 @@ class GatherRange(Shown):
     """Every element of input ``param`` must satisfy ``0 <= value < limit`` (it indexes ``into``); checked at launch."""
 
     param: str
-    limit: int
+    limit: Any
     into: str
 
 
@@ -118,7 +122,7 @@ class UniquePlaces(Shown):
     """
 
     into: str
-    domain: tuple[int, ...]
+    domain: tuple[Any, ...]
     index: tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -134,6 +138,16 @@ class Assumed(Shown):
     align: int = 0
     low: int | None = None
     high: int | None = None
+
+
+@travels
+@dataclass(frozen=True, repr=False)
+class DimRange(Shown):
+    """An extent that a launch decides: ``low <= extent <= high``."""
+
+    name: str
+    low: int
+    high: int
 
 
 @travels
@@ -156,6 +170,7 @@ class Source(Shown):
     assumed: tuple[Assumed, ...] = ()
     instructions: tuple[str, ...] = ()
     unique: tuple[UniquePlaces, ...] = ()
+    dims: tuple[DimRange, ...] = ()
 
     def __repr__(self) -> str:
         kernels = ", ".join(k.name for k in self.kernels)
@@ -174,7 +189,7 @@ class Source(Shown):
 
     @property
     def inputs(self) -> tuple[Param, ...]:
-        return tuple(p for p in self.params if p.role in ("input", "scalar"))
+        return tuple(p for p in self.params if p.role == "input" or (p.role == "scalar" and p.data is None))
 
     @property
     def outputs(self) -> tuple[Param, ...]:
@@ -206,6 +221,21 @@ class Source(Shown):
         params = [replace(p, role="constant", data=values[p.name]) if p.name in values else p for p in self.params]
         gathers = tuple(g for g in self.gathers if g.param not in values)
         return replace(self, params=tuple(params), gathers=gathers)
+
+    def at(self, dims: Mapping[str, int]) -> Source:
+        """This source for a launch at which dims have these values: shapes and grids are ints, the text is the same."""
+
+        def fixed(p: Param) -> Param:
+            if p.role == "dim":
+                return replace(p, role="scalar", data=int(dims[p.name]).to_bytes(4, "little"))
+            return replace(p, shape=values(p.shape, dims))
+
+        return replace(
+            self, dims=(), params=tuple(map(fixed, self.params)),
+            kernels=tuple(replace(k, grid=values(k.grid, dims)) for k in self.kernels),
+            gathers=tuple(replace(g, limit=value(g.limit, dims)) for g in self.gathers),
+            unique=tuple(replace(u, domain=values(u.domain, dims)) for u in self.unique),
+        )  # fmt: skip
 
     @property
     def workspace_bytes(self) -> int:

@@ -357,7 +357,7 @@ def _table(
 
 
 def _bytes(p: Param) -> int:
-    return prod(p.shape) * _element(p)
+    return int(prod(p.shape)) * _element(p)
 
 
 def _element(p: Param) -> int:

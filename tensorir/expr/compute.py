@@ -1,4 +1,4 @@
-"""Declarations: placeholder, constant, reduce_axis, scalar, compute."""
+"""Declarations: placeholder, constant, reduce_axis, scalar, dim, compute."""
 
 from __future__ import annotations
 
@@ -16,20 +16,25 @@ from tensorir.expr.bounds import check_accesses
 from tensorir.expr.epilogue import epilogue
 from tensorir.expr.tensor import Compute, Tensor, next_order
 from tensorir.ir.build import as_value
+from tensorir.ir.dims import LARGEST, dims_in, span
 from tensorir.ir.dtypes import dtype_of
 from tensorir.ir.node import Node
+from tensorir.ir.text import show
 from tensorir.ir.tree import DECLARING, Expr, Reduce, Var
 from tensorir.ir.visit import find
 
 MOST = 2**62
 """The largest extent: addresses have 64 bits."""
 
+Extent = int | Expr
+Shape = Sequence[Extent] | Extent
+
 
 @answers()
-def placeholder(shape: Sequence[int] | int, dtype: object = "float32", name: str = "A") -> Tensor:
+def placeholder(shape: Shape, dtype: object = "float32", name: str = "A") -> Tensor:
     """An input array.
 
-    shape: a tuple of ints >= 0;  dtype: see ``ir/dtypes.py``
+    shape: a tuple of ints >= 0, or dims;  dtype: see ``ir/dtypes.py``
     Raises DeclarationError (``declare.shape``, ``declare.dtype``).
     """
     return Tensor(_name(name), extents_of(shape, name), dtype_of(dtype).name)
@@ -59,7 +64,7 @@ def constant(array: object, name: str | None = None) -> Tensor:
 
 
 @answers()
-def reduce_axis(extent: int, name: str = "k") -> Var:
+def reduce_axis(extent: Extent, name: str = "k") -> Var:
     """An axis to reduce over, 0 <= axis < extent."""
     begin: Any = extent
     second: Any = name
@@ -79,12 +84,30 @@ def scalar(name: str, dtype: object = "float32") -> Expr:
 
 
 @answers()
-def compute(
-    shape: Sequence[int] | int, fn: Callable[..., object], name: str = "C", axes: Sequence[str] | None = None
-) -> Any:
+def dim(name: str, low: int = 1, high: int = 4096) -> Expr:
+    """An extent known at launch, for shapes, reduce axes and index arithmetic: one build serves every extent.
+
+    >>> n = tir.dim("n", low=1, high=4096)
+    >>> A = tir.placeholder((n, 64), name="A")
+
+    low, high: the least and the largest extent; reads are proved in range for all of them, and copies that need a
+               constant size take the largest. A launch reads the extent from the shapes of its arguments
+
+    Raises DeclarationError ``dim.range``.
+    """
+    label = _name(name)
+    least, largest = need_int("low", low), need_int("high", high)
+    if not 1 <= least <= largest <= LARGEST:
+        message = f"the extents of dim {label} are {shown(low)} to {shown(high)}: they start at 1, end below 2**31"
+        raise refuse(DeclarationError, "dim.range", message, hint=f"tir.dim({label!r}, low=1, high=4096)")
+    return Var(label, "index", order=next_order(), bounds=(least, largest))
+
+
+@answers()
+def compute(shape: Shape, fn: Callable[..., object], name: str = "C", axes: Sequence[str] | None = None) -> Any:
     """A tensor defined element by element: ``fn`` is called once with one symbolic index per dimension.
 
-    shape: of the result, ints
+    shape: of the result, ints, dims or expressions of them
     fn:    returns an expression, or a tuple of them for a tuple of tensors
     axes:  names of the axes; by default those of fn's parameters
     Every access is proved in range here, or refused with a witness.
@@ -145,7 +168,7 @@ def axis_names(fn: Callable[..., Any], rank: int) -> list[str]:
     return usable[:rank]
 
 
-def _body(value: Any, name: str, axes: Sequence[Var], extents: Sequence[int]) -> Expr:
+def _body(value: Any, name: str, axes: Sequence[Var], extents: Sequence[Any]) -> Expr:
     if value is None:
         raise refuse(DeclarationError, "declare.lambda-none", f"the lambda of {name} returned None",
                      hint="return the element's expression")  # fmt: skip
@@ -183,12 +206,15 @@ def _same_reduction(bodies: tuple[Expr, ...], name: str) -> None:
                      hint="one compute for each set of axes")  # fmt: skip
 
 
-def extents_of(shape: Sequence[int] | int, name: str) -> tuple[int, ...]:
-    """Return a shape as a tuple of ints."""
+def extents_of(shape: Shape, name: str) -> tuple[Any, ...]:
+    """Return a shape as a tuple of ints, and of expressions of dims."""
     plain = shape.tolist() if hasattr(shape, "tolist") else shape
     given = plain if isinstance(plain, Sequence) and not isinstance(plain, str) else (plain,)
-    out = []
+    out: list[Any] = []
     for n in given:
+        if isinstance(n, Expr) and dims_in(n):
+            out.append(_extent(n, name))
+            continue
         try:
             out.append(need_int("an extent", n, 0, MOST))
         except DeclarationError:
@@ -196,6 +222,16 @@ def extents_of(shape: Sequence[int] | int, name: str) -> tuple[int, ...]:
             hint = "tir.compute((n, m), lambda i, j: …)" if callable(shape) else "a tuple of ints, such as (64, 48)"
             raise refuse(DeclarationError, "declare.shape", message, hint=hint) from None
     return tuple(out)
+
+
+def _extent(n: Expr, name: str) -> Expr:
+    """An extent that depends on dims: at least 1 for all of their values; ``dim.range``."""
+    low, high = span(n)
+    if low < 1 or high > LARGEST:
+        message = f"extent {show(n)} of {shown(name)} is {low} to {high}: those that depend on dims are 1 to 2**31 - 1"
+        names = ", ".join(v.name for v in dims_in(n))
+        raise refuse(DeclarationError, "dim.range", message, hint=f"a narrower range of {names}: tir.dim(…, low=…)")
+    return n
 
 
 def _name(name: Any) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tensorir.arith.affine import Arith, conjunction
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
-from tensorir.expr.bounds import gathered, is_gather, places, ranges_of
+from tensorir.expr.bounds import arith_of, gathered, is_gather, places
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.ir.build import as_expr, binary, cast, const, select
+from tensorir.ir.dims import dims_in, most
 from tensorir.ir.tree import (
     Axis,
     Buffer,
@@ -64,12 +66,16 @@ def calls_of(outputs: Sequence[Tensor]) -> list[Call]:
 
 def terms_of(op: Compute, body: Expr) -> int:
     """How many terms the elements of a compute are made of, all together."""
-    elements = math.prod(op.extents)
+    elements = math.prod(_largest(op.extents))
     if not isinstance(body, Reduce) or isinstance(body.part, Prefix):  # a scan has as many terms as elements
         return elements
     if isinstance(body.part, Placed):
-        return elements + math.prod(int(v.extent or 0) for v in body.axes)
-    return elements * math.prod(int(v.extent or 0) for v in body.axes)
+        return elements + math.prod(_largest([v.extent for v in body.axes]))
+    return elements * math.prod(_largest([v.extent for v in body.axes]))
+
+
+def _largest(extents: Sequence[Any]) -> list[int]:
+    return [most(as_expr(n)) for n in extents]
 
 
 def inputs_of(outputs: Sequence[Tensor]) -> list[Tensor]:
@@ -80,11 +86,20 @@ def inputs_of(outputs: Sequence[Tensor]) -> list[Tensor]:
 
 def scalars_of(outputs: Sequence[Tensor]) -> list[Var]:
     """The scalar parameters that ``outputs`` depend on, in order of declaration."""
-    found = {v for op in computes_of(outputs) for b in op.bodies for v in find(b, Var) if v.order}
+    found = {v for op in computes_of(outputs) for b in op.bodies for v in find(b, Var) if v.order and v.bounds is None}
     return sorted(found, key=lambda v: v.order)
 
 
-def gathers(outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, int, str]]:
+def dims_of(outputs: Sequence[Tensor]) -> list[Var]:
+    """The dims that ``outputs`` depend on, in order of declaration."""
+    found = dict.fromkeys(v for t in [*inputs_of(outputs), *outputs] for v in dims_in(*t.buffer.shape))
+    for op in computes_of(outputs):
+        reduced = [e.extent for b in op.bodies for e in getattr(b, "axes", ())]
+        found.update(dict.fromkeys(dims_in(*op.extents, *reduced, *op.bodies)))
+    return sorted(found, key=lambda v: v.order)
+
+
+def gathers(outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, Any, str]]:
     """(index tensor, limit, what it indexes) of every read whose place is data: ``0 <= element < limit`` must hold."""
     for op in computes_of(outputs):
         for index, extents, name in places(op):
@@ -125,7 +140,7 @@ def program_of(outputs: Sequence[Tensor], name: str | None = None) -> Program:
     body = [_nest(op, outputs, buffers, names) for op in computes_of(outputs)]
     result = tuple(buffers[t.buffer] for t in outputs)
     inputs = tuple(buffers[t.buffer] for t in inputs_of(outputs))
-    return Program(name or outputs[0].name, inputs, result, sequence(body), tuple(scalars_of(outputs)))
+    return Program(name or outputs[0].name, inputs, result, sequence(body), (*scalars_of(outputs), *dims_of(outputs)))
 
 
 class _Names:
@@ -162,13 +177,13 @@ def _looped(stage: Stage) -> Stmt:
     loops = [Var(f"{stage.name}.{label}", "index") for label in _axis_labels(stage.iters)]
     made: Stmt = stage.replace(binds=tuple(loops))
     for v, it in reversed(list(zip(loops, stage.iters, strict=True))):
-        made = Loop(v, it.extent, made)
+        made = Loop(v, as_expr(most(it.extent)), made)  # what is beyond a dim is outside the extent of the axis
     return made
 
 
 def _stage(op: Compute, name: str, buffers: dict[Buffer, Buffer], names: _Names) -> Stage:
     """The stage of a compute: its elements stored, or its reductions updated."""
-    expand = _ExpandPads(Arith(ranges_of(op)))
+    expand = _ExpandPads(arith_of(op))
     reduces = [b for b in op.bodies if isinstance(b, Reduce)]
     axes = reduces[0].axes if reduces else ()
     iters = [Iter(v, as_expr(n), Axis.SPATIAL) for v, n in zip(op.axes, op.extents, strict=True)]
@@ -199,7 +214,7 @@ def _scan(op: Compute, name: str, buffers: dict[Buffer, Buffer], names: _Names) 
     body = op.bodies[0]
     assert isinstance(body, Reduce)
     assert isinstance(body.part, Prefix)
-    expand, along = _ExpandPads(Arith(ranges_of(op))), body.part.at
+    expand, along = _ExpandPads(arith_of(op)), body.part.at
     others = [(v, n) for v, n in zip(op.axes, op.extents, strict=True) if v is not along]
     extent = op.extents[op.axes.index(along)]
     at = binary("-", extent - 1, along) if body.part.reverse else along
@@ -227,7 +242,7 @@ def _scatter(op: Compute, part: Placed, name: str, buffers: dict[Buffer, Buffer]
     body = op.bodies[0]
     assert isinstance(body, Reduce)
     target = buffers[op.outputs[0].buffer]
-    expand = _ExpandPads(Arith(ranges_of(op)))
+    expand = _ExpandPads(arith_of(op))
     fill = Store(target, op.axes, swap_buffers(part.fill, buffers))
     cells = tuple(Iter(v, as_expr(n), Axis.SPATIAL) for v, n in zip(op.axes, op.extents, strict=True))
     own = {v: Var(v.name, "index") for v in body.axes}
@@ -260,7 +275,7 @@ def unique_places(outputs: Sequence[Tensor]) -> Iterator[tuple[str, tuple[int, .
                     made.append((load.buffer.origin, at))
                 elif isinstance(i, Var):
                     made.append((None, (body.axes.index(i),)))
-            yield op.name, tuple(int(v.extent or 0) for v in body.axes), tuple(made)
+            yield op.name, tuple(v.extent for v in body.axes), tuple(made)
 
 
 def _axis_labels(iters: Sequence[Iter]) -> list[str]:

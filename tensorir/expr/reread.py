@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from tensorir.expr.bounds import check_accesses
 from tensorir.expr.program import computes_of
 from tensorir.expr.tensor import Compute, Tensor
+from tensorir.ir.build import as_expr
+from tensorir.ir.dims import at
 from tensorir.ir.tree import Buffer, Expr, Load, PadLoad, Var
-from tensorir.ir.visit import Rewriter
+from tensorir.ir.visit import Rewriter, substitute
 
 
 class Reread(Rewriter):
@@ -29,6 +31,29 @@ class Reread(Rewriter):
     def on_Reduce(self, n: Expr) -> Expr:
         axes = tuple(self.axes.get(a, a) for a in n.axes)  # type: ignore[attr-defined]
         return n.map(self).replace(axes=axes)
+
+
+def with_dims(outputs: Sequence[Tensor], dims: Mapping[Var, int]) -> tuple[Tensor, ...]:
+    """Return ``outputs`` where dims have values: declarations of constant shapes, arguments in the same order."""
+    if not dims:
+        return tuple(outputs)
+    ops, made = computes_of(outputs), dict[Tensor, Tensor]()
+    numbers = {v: as_expr(n) for v, n in dims.items()}
+
+    def shaped(t: Tensor, op: Compute | None) -> Tensor:
+        new = Tensor(t.name, tuple(at(n, dims) for n in t.shape), t.dtype, op, data=t.buffer.data)
+        new.order = t.order
+        return new
+
+    for op in ops:
+        made.update({t: shaped(t, None) for t in op.inputs if t.op is None and t not in made})
+        reduced = {v: v.replace(extent=at(v.extent, dims)) for b in op.bodies for v in getattr(b, "axes", ())}
+        swap = Reread({old.buffer: new.buffer for old, new in made.items()}, reduced)
+        bodies = tuple(substitute(swap(b), numbers) for b in op.bodies)
+        again = Compute(op.name, op.axes, tuple(at(n, dims) for n in op.extents), bodies)
+        again.outputs = tuple(shaped(t, again) for t in op.outputs)
+        made.update(zip(op.outputs, again.outputs, strict=True))
+    return tuple(made[t] for t in outputs)
 
 
 def with_other(outputs: Sequence[Tensor], old: Tensor, new: Tensor) -> tuple[Tensor, ...]:

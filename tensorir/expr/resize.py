@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tensorir.arith.affine import Arith
 from tensorir.expr.bounds import check_accesses, is_gather, ranges_of
 from tensorir.expr.program import computes_of
 from tensorir.expr.reread import Reread
 from tensorir.expr.tensor import Compute, Tensor
+from tensorir.ir.build import as_expr
+from tensorir.ir.dims import most
 from tensorir.ir.tree import Expr, Load, PadLoad, Prefix, Reduce, Var
 from tensorir.ir.visit import find
 
@@ -19,6 +22,7 @@ def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tenso
 
     extents: axes of the computes that make outputs, and reduce axes anywhere -> new extent; others keep theirs,
              except the axes of intermediate tensors, which follow their readers.
+    Extents that depend on dims are what they are.
     Raises DeclarationError when some access can no longer be proved in range.
     """
     ops = computes_of(outputs)
@@ -34,8 +38,8 @@ def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tenso
         needs = [_needed(t, ops, new_ranges) for t in op.outputs]
         if any(t not in outputs for t in op.outputs) and any(n is not None for n in needs):
             given = [n for n in needs if n is not None]
-            shape = tuple(max(side) for side in zip(*given, strict=True))
-            out = tuple(map(max, shape, out)) if any(t in outputs for t in op.outputs) else shape
+            shape = tuple(map(_longest, zip(*given, strict=True)))
+            out = tuple(map(_longest, zip(shape, out, strict=True))) if any(t in outputs for t in op.outputs) else shape
         for t in op.outputs:
             sizes[t] = out
         for b in op.bodies:
@@ -44,8 +48,8 @@ def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tenso
                     extent=out[op.axes.index(b.part.at)]
                 )
         ranges = ranges_of(op)
-        ranges.update({a: (0, n - 1) for a, n in zip(op.axes, out, strict=True)})
-        ranges.update({v: (0, n.extent - 1) for v, n in new_reduce.items() if v in ranges})
+        ranges.update({a: (0, most(as_expr(n)) - 1) for a, n in zip(op.axes, out, strict=True)})
+        ranges.update({v: (0, most(as_expr(n.extent)) - 1) for v, n in new_reduce.items() if v in ranges})
         new_ranges[op] = ranges
     return _rebuild(outputs, ops, sizes, new_ranges, new_reduce)
 
@@ -67,10 +71,18 @@ def _needed(
                         found[d].append(_side(i, t.shape[d], before, after))
     if not any(found):
         return None
-    return tuple(max(side) for side in found)
+    return tuple(map(_longest, found))
 
 
-def _side(i: Expr, n: int, before: Arith, after: Arith) -> int:
+def _longest(sides: Sequence[Any]) -> Any:
+    """The longest of several extents of one dimension: the one that depends on dims, which keeps what it is."""
+    open_ones = [n for n in sides if isinstance(n, Expr)]
+    return open_ones[0] if open_ones else max(sides)
+
+
+def _side(i: Expr, n: Any, before: Arith, after: Arith) -> Any:
+    if isinstance(n, Expr):
+        return n
     old, new = before.range(i)[1], after.range(i)[1]
     if is_gather(i) or math.isinf(old) or math.isinf(new):
         return n

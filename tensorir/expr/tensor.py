@@ -15,10 +15,10 @@ from tensorir.errors.asked import item_of, put_right, rows_of, whole_of
 from tensorir.errors.habits import public, unknown
 from tensorir.errors.needs import shown
 from tensorir.errors.shown import Shown, few_lines
-from tensorir.ir.build import as_expr, cast, converted
+from tensorir.ir.build import as_expr, cast, converted, no_constant
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.operators import Operators
-from tensorir.ir.text import brief
+from tensorir.ir.text import brief, show
 from tensorir.ir.tree import Buffer, Expr, Load, PadLoad, Reduce, Scope, Var
 from tensorir.ir.visit import find
 
@@ -42,7 +42,7 @@ class Compute(Shown):
 
     name: str
     axes: tuple[Var, ...]
-    extents: tuple[int, ...]
+    extents: tuple[Any, ...]
     bodies: tuple[Expr, ...]
     outputs: tuple[Tensor, ...] = field(default=())
 
@@ -64,7 +64,8 @@ class Compute(Shown):
 class Tensor(Shown, Operators["Tensor"]):
     """An array that is given (placeholder, constant) or computed; index it inside ``compute``.
 
-    shape: ints;  dtype: a name such as "float32";  op: the Compute that defines it, None when given
+    shape: ints, and expressions of dims;  dtype: a name such as "float32"
+    op: the Compute that defines it, None when given
 
     Operators, NumPy's functions and methods of arrays make tensors of whole ones: ``A + B``, ``A @ B``, ``A.T``,
     ``A.sum(axis=0)``, ``np.exp(A)``, ``A[1:, None]`` (``expr/whole.py``). ``==`` compares identity: ``tir.equal``.
@@ -76,7 +77,7 @@ class Tensor(Shown, Operators["Tensor"]):
     """What a function makes, by its name, arguments and options. ``expr/whole.py``, which needs tensors itself, sets
     it, and is imported with whatever of this package is the first."""
 
-    def __init__(self, name: str, shape: tuple[int, ...], dtype: str, op: Compute | None = None,
+    def __init__(self, name: str, shape: tuple[Any, ...], dtype: str, op: Compute | None = None,
                  data: tuple[Any, ...] | None = None) -> None:  # fmt: skip
         self.name, self.shape, self.dtype, self.op = name, shape, dtype, op
         self.order = next_order()
@@ -90,7 +91,7 @@ class Tensor(Shown, Operators["Tensor"]):
 
     def __repr__(self) -> str:
         means = f": {self.definition}" if self.op is not None else ""
-        return few_lines(f"Tensor({self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]){means}")
+        return few_lines(f"Tensor({self.name}: {self.dtype}[{', '.join(map(_side, self.shape))}]){means}")
 
     @property
     def definition(self) -> str:
@@ -103,6 +104,9 @@ class Tensor(Shown, Operators["Tensor"]):
     @property
     def size(self) -> int:
         """The number of elements."""
+        for n in self.shape:
+            if isinstance(n, Expr):
+                raise no_constant(n)
         return math.prod(self.shape)
 
     @property
@@ -113,7 +117,9 @@ class Tensor(Shown, Operators["Tensor"]):
     def __len__(self) -> int:
         if not self.shape:
             raise refuse(DeclarationTypeError, "declare.number", f"{self.name} has no dimension, and so no length")
-        return self.shape[0]
+        if isinstance(self.shape[0], Expr):
+            raise no_constant(self.shape[0])
+        return int(self.shape[0])
 
     def _made(self, name: str, /, *args: Any, **options: Any) -> Any:
         return type(self)._of_whole(name, args, options)
@@ -184,6 +190,10 @@ class Tensor(Shown, Operators["Tensor"]):
                              hint=put_right(whole_of, "tir.cast(…, 'int32')"))  # fmt: skip
             out.append(e)
         return tuple(out)
+
+
+def _side(n: Any) -> str:
+    return show(n) if isinstance(n, Expr) else str(n)
 
 
 def _no_gather(t: Tensor, given: tuple[Any, ...], place: int) -> TensorIRError:

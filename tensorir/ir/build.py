@@ -14,7 +14,7 @@ from tensorir.errors.needs import shown
 from tensorir.ir.dtypes import DTYPES, is_float, promote
 
 if TYPE_CHECKING:
-    from tensorir.ir.tree import Const, Expr
+    from tensorir.ir.tree import Const, Expr, Var
 
 COMPARE = {"<", "<=", "==", "!="}
 LOGIC = {"and", "or"}
@@ -111,9 +111,27 @@ def as_int(e: Expr) -> int:
     """The value of a constant extent."""
     if isinstance(e, _t.Const):
         return int(e.value)
-    raise refuse(
+    raise no_constant(e)
+
+
+def no_constant(e: Expr) -> TensorIRError:
+    """The error for an extent that is known at launch only (``dim.constant``), or not even then, where a constant is
+    needed."""
+    if dims := _dims(e):
+        names = ", ".join(v.name for v in dims)
+        message = f"a constant extent is needed here, and this one depends on {names}, known at launch only"
+        hint = f"an int in place of {names}: a kernel of its own for each extent, tir.tune_shapes for several"
+        return refuse(DeclarationError, "dim.constant", message, hint=hint)
+    return refuse(
         DeclarationError, "declare.symbolic-extent", "this place needs a constant extent", hint="use an integer"
     )
+
+
+def _dims(e: Expr) -> list[Var]:
+    if isinstance(e, _t.Var):
+        return [e] if e.bounds is not None else []
+    found = [v for child in e.children() if isinstance(child, _t.Expr) for v in _dims(child)]
+    return list(dict.fromkeys(found))
 
 
 def const(value: object, dtype: str = "index") -> Const:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tensorir.ir.build import as_expr, as_int
-from tensorir.ir.tree import Buffer, Expr, Layout
+from tensorir.ir.build import as_expr, as_int, binary
+from tensorir.ir.tree import Buffer, Const, Expr, Layout
 
 LANES_OF_WARP = 32
 COLLECTIVES = (LANES_OF_WARP, 128)
@@ -43,21 +44,21 @@ class Cell:
 
     piece: Piece
     folds: tuple[Fold, ...]
-    stride: int
+    stride: Any
 
 
-def cells(b: Buffer) -> tuple[tuple[Cell, ...], int]:
+def cells(b: Buffer) -> tuple[tuple[Cell, ...], Any]:
     """The storage dimensions of a buffer, outermost first, and the number of elements stored (of a fragment, by each
-    thread of the warp)."""
-    dims = [as_int(n) for n in b.shape]
+    thread of the warp). Strides and that number are ints, or expressions where an extent depends on dims."""
+    dims: list[Any] = [as_int(n) if isinstance(n, Const) else n for n in b.shape]
     layout = b.layout or permuted(range(len(dims)))
     folds = layout.folds or ((),) * len(layout.pieces)
     out: list[Cell] = []
-    size = 1
+    size: Any = 1
     for n, (piece, onto) in enumerate(reversed(list(zip(layout.pieces, folds, strict=True))[layout.lanes :])):
         out.append(Cell(piece, onto, size))
         d, divisor, extent = piece
-        length = extent or -(-dims[d] // divisor)
+        length = extent or (dims[d] if divisor == 1 else (dims[d] + divisor - 1) // divisor)
         if onto:  # what is xored stays below a power of two
             length = 1 << (max(length - 1, *((e - 1) * scale for _, _, e, scale in onto))).bit_length()
         size *= length + (layout.pad if n == 0 else 0)
@@ -141,9 +142,13 @@ def whole_blocks(shape: Sequence[Expr], layout: Layout | None) -> tuple[Expr, ..
     blocks = [1] * len(shape)
     for d, divisor, _ in layout.pieces[layout.lanes :] if layout is not None else ():
         blocks[d] = max(blocks[d], divisor)
-    return tuple(
-        e if as_int(e) % n == 0 else as_expr(-(-as_int(e) // n) * n) for e, n in zip(shape, blocks, strict=True)
-    )
+    return tuple(map(_whole, shape, blocks))
+
+
+def _whole(e: Expr, n: int) -> Expr:
+    if not isinstance(e, Const):
+        return binary("*", binary("//", binary("+", e, n - 1), n), n) if n > 1 else e
+    return e if as_int(e) % n == 0 else as_expr(-(-as_int(e) // n) * n)
 
 
 def scattered(layout: Layout, tile: Sequence[int]) -> int | None:

@@ -119,6 +119,10 @@ def _list(items: tuple[Expr, ...]) -> str:
     return ", ".join([show(i) for i in items])
 
 
+def _part(n: int | Expr) -> str:
+    return show(n) if isinstance(n, Expr) else str(n)
+
+
 def _number(e: Const) -> str:
     if isinstance(e.value, Fraction):
         return str(float(e.value))
@@ -280,7 +284,7 @@ def noted(s: Loop) -> list[str]:
     """What a loop is besides its iterations, in words: how it runs, and its marks."""
     said = [s.kind.value] if s.kind is not Kind.SERIAL else []
     said += [f"unroll by {s.hint}"] if s.hint else []
-    said += [f"partition at {', '.join(map(str, s.parts))}"] if s.parts and not s.said else []
+    said += [f"partition at {', '.join(map(_part, s.parts))}"] if s.parts and not s.said else []
     said += [f"specialized where {show(c)}" for c in s.cases]
     said += [f"pipeline depth={s.depth}{' async' * s.later}"] if s.depth > 1 else []
     said += ["roles(load={}, compute={})".format(*s.roles)] if s.roles else []
@@ -295,7 +299,7 @@ def whole(s: Loop, threads: int) -> str:
     if not s.parts or s.kind.level == "sequential" or (s.kind.level == "block" and threads == 1):
         return ""
     one = "each thread has an iteration" if s.kind.level == "thread" else f"a block of {threads} threads has one body"
-    return f"no partition at {', '.join(map(str, s.parts))}: {one}"
+    return f"no partition at {', '.join(map(_part, s.parts))}: {one}"
 
 
 class _Told(Rewriter):

@@ -79,12 +79,14 @@ class Var(Expr):
     """A name bound once, by a Loop, an Iter, a Let or as a scalar parameter. Identity tells Vars apart.
 
     extent: of a declared reduce axis, else None;  order: of a scalar parameter's declaration, else 0
+    bounds: of a dim, the least and the largest extent that a launch may give it, else None
     """
 
     name: str
     dtype: str
     extent: Any = None
     order: int = 0
+    bounds: tuple[int, int] | None = None
 
 
 @node
@@ -349,7 +351,7 @@ class Loop(Stmt):
     """``for var in range(extent)``; a bound loop names the hardware index instead of iterating.
 
     hint: partial unroll factor for the device compiler, 0 for none
-    parts: iterations at which lowering cuts it, each part with a copy of the body
+    parts: iterations at which lowering cuts it, each part with a copy of the body: ints, or one ``n // c`` of a dim
     cases: conditions for each of which lowering writes the body twice: where it holds, and where it does not
     depth: pipeline stages of what iterations copy into shared memory, so that copies run ahead; 1: they do not
     later: these copies are asynchronous (cp.async, TMA), without passing through registers
@@ -363,7 +365,7 @@ class Loop(Stmt):
     body: Stmt
     kind: Kind = Kind.SERIAL
     hint: int = 0
-    parts: tuple[int, ...] = ()
+    parts: tuple[Any, ...] = ()
     cases: tuple[Expr, ...] = ()
     depth: int = 1
     later: bool = False

@@ -8,7 +8,8 @@ from typing import Any
 
 from tensorir.arith.affine import Arith
 from tensorir.arith.box import Side, union
-from tensorir.ir.build import as_expr, as_int, binary
+from tensorir.ir.build import as_expr, binary
+from tensorir.ir.dims import dims_in, most
 from tensorir.ir.tree import (
     Alloc,
     Buffer,
@@ -67,9 +68,9 @@ def _boxed(b: Buffer, accesses: list[list[Side | None]], arith: Arith) -> tuple[
 
 def _whole(b: Buffer, d: int, extent: Expr, sides: list[Side | None], arith: Arith) -> Side:
     """The whole dimension, and the cells beyond it as far as iterations that overshoot may touch it."""
-    if not isinstance(extent, Const):
+    if not isinstance(extent, Const) and not dims_in(extent):
         raise fail("lower.box", f"the part of {b.name} in use has no constant size along dimension {d}")
-    low, high = 0, as_int(extent)
+    low, high = 0, most(extent)
     for s in sides:
         if s is not None:
             a, z = arith.range_of(s.first)

@@ -9,6 +9,7 @@ from collections import Counter
 
 from tensorir.arith.affine import Arith, Linear, conjunction, conjuncts, same
 from tensorir.ir.build import as_expr, as_int, binary, cast, const
+from tensorir.ir.dims import dims_in
 from tensorir.ir.tree import (
     Alloc,
     Binary,
@@ -28,6 +29,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Pruner, Rewriter, find, sequence, substitute, uses
 from tensorir.lower.boxes import LOCAL
+from tensorir.lower.ends import ended
 from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
 from tensorir.target import Target
 
@@ -45,6 +47,8 @@ def finish(program: Program, target: Target) -> Program:
         done = _without_unread(_Finish(arith)(substitute(body, ones)))
         if thread_count(axes) == 1:  # work-items with neighbours predicate instructions, and do not branch
             done = _Hoist(arith)(done)
+        if dims_in(done):
+            kept, done = ended(kept, done, arith)
         if not kept and isinstance(done, Seq):
             kept = axes[:1] or [Loop(Var("once", "index"), as_expr(1), done, Kind.BLOCK_X)]  # still one kernel
         return rewrap(kept, done)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensorir.arith.affine import Arith, Linear
-from tensorir.ir.build import as_expr, binary, const
+from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.layout import Cell, Piece, cells, permuted
 from tensorir.ir.tree import (
     Alloc,
@@ -117,7 +117,7 @@ class _Flatten(Pruner):
         if b.layout is not None and b.layout.lanes:
             return ()
         near = {c.piece[0]: c.stride for c in self.cells[b] if c.piece[1] == 1}
-        return tuple(near[d] for d in range(len(near)))
+        return tuple(as_int(as_expr(near[d])) for d in range(len(near)))
 
     def on_Load(self, n: Load) -> Load:
         n = self.children(n)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tensorir.ir.build import as_int
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.once import runs_once
-from tensorir.ir.tree import BLOCKS, THREADS, Alloc, Buffer, Fact, Kind, Loop, Program, Scope, Stmt, Var
+from tensorir.ir.tree import BLOCKS, THREADS, Alloc, Buffer, Const, Fact, Kind, Loop, Program, Scope, Stmt, Var
 from tensorir.ir.visit import find, reads, writes
 from tensorir.lower.form import bound_loops, nests
 
@@ -29,14 +30,15 @@ class Kernel:
     body: Stmt
     once: bool = False
 
-    def extents(self, kinds: tuple[Kind, ...]) -> tuple[int, int, int]:
-        """Extents along x, y, z."""
-        found = {x.kind: as_int(x.extent) for x in self.axes}
+    def extents(self, kinds: tuple[Kind, ...]) -> tuple[Any, Any, Any]:
+        """Extents along x, y, z: ints, or expressions of dims."""
+        found = {x.kind: as_int(x.extent) if isinstance(x.extent, Const) else x.extent for x in self.axes}
         x, y, z = (found.get(k, 1) for k in kinds)
         return x, y, z
 
     @property
-    def grid(self) -> tuple[int, int, int]:
+    def grid(self) -> tuple[Any, Any, Any]:
+        """Blocks along x, y, z: ints, or expressions of dims."""
         x, y, z = self.extents(BLOCKS)
         return x * self.cluster, y, z
 

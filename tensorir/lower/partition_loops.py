@@ -18,8 +18,9 @@ from collections.abc import Iterable
 from tensorir.arith.affine import Arith, conjunction
 from tensorir.arith.box import Side, union
 from tensorir.ir.build import as_expr, as_int, binary
+from tensorir.ir.dims import dims_in
 from tensorir.ir.text import whole
-from tensorir.ir.tree import Alloc, Buffer, Const, If, Kind, Loop, Program, Seq, Stage, Stmt, Var
+from tensorir.ir.tree import Alloc, Buffer, Const, Expr, If, Kind, Loop, Program, Seq, Stage, Stmt, Var
 from tensorir.ir.visit import Pruner, Rewriter, find, replace, sequence, substitute, swap_buffers, writes
 from tensorir.lower.boxes import Access, common, local_accesses, sides_of
 from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
@@ -38,6 +39,8 @@ def partition_loops(program: Program, target: Target) -> Program:
         if not find(nest, Loop, lambda x: bool(x.parts)):
             return nest
         axes, body = bound_loops(nest)
+        if thread_count(axes) > 1:  # threads with neighbours predicate instructions
+            axes, body = [_uncut(x) for x in axes], _Uncut()(body)
         cut = _Partition(body, taken)
         body = cut(body)
         if thread_count(axes) == 1:  # no barrier in the body of a block
@@ -50,6 +53,15 @@ def partition_loops(program: Program, target: Target) -> Program:
         return rewrap(axes, body)
 
     return each_nest(program, kernel)
+
+
+def _uncut(x: Loop) -> Loop:
+    return x.replace(parts=()) if dims_in(*x.parts) else x
+
+
+class _Uncut(Rewriter):
+    def on_Loop(self, n: Loop) -> Loop:
+        return _uncut(self.children(n))
 
 
 class Copies(Rewriter):
@@ -86,7 +98,9 @@ class _Partition(Copies):
     def on_Loop(self, n: Loop) -> Stmt:
         if not n.parts:
             return self.children(n)
-        ends = [0, *n.parts, as_int(n.extent)]
+        if dims_in(*n.parts):
+            return self._at_dim(n)
+        ends: list[int] = [0, *n.parts, as_int(n.extent)]
         pieces = [(a, b) for a, b in itertools.pairwise(ends) if a < b]
         return sequence([self(self._part(n, a, b, again=k > 0)) for k, (a, b) in enumerate(pieces)])
 
@@ -95,6 +109,9 @@ class _Partition(Copies):
         if not axis.parts:
             return body
         self.accesses = local_accesses(body)
+        if dims_in(*axis.parts):
+            whole, end = _whole_tiles(axis)
+            return sequence([If(whole, body), If(binary("<=", end, axis.var), self.copied(body, body))])
         ends, out = [0, *axis.parts, as_int(axis.extent)], []
         for k, (first, end) in enumerate(itertools.pairwise(ends)):
             part = self.copied(body, body) if k else body
@@ -105,12 +122,33 @@ class _Partition(Copies):
             out.append(If(conjunction([*low, *high]), part))
         return sequence(out)
 
+    def _at_dim(self, n: Loop) -> Stmt:
+        """The iterations that end before a dim, and the one that it ends, under conditions that ``ends`` makes extents
+        of: bodies are loops of their own, as those of versions are.
+        """
+        whole, end = _whole_tiles(n)
+        tile = next(iter(n.parts))
+        last = self.copied(n.body, substitute(n.body, {n.var: end}))
+        rest = binary("<", binary("*", end, tile.b), tile.a)
+        first = n.replace(parts=(), body=If(whole, _once(self(n.body))))
+        return sequence([first, If(rest, _once(self(last)))])
+
     def _part(self, n: Loop, first: int, end: int, again: bool) -> Loop:
         var = Var(n.var.name, "index") if again else n.var
         body: Stmt = substitute(n.body, {n.var: binary("+", var, first)})
         if again:
             body = self.copied(n.body, body)
         return Loop(var, as_expr(end - first), body, n.kind, n.hint)
+
+
+def _whole_tiles(n: Loop) -> tuple[Expr, Expr]:
+    """The condition under which an iteration of a loop is one of those before its part ``x // c``, and that number."""
+    (end,) = n.parts
+    return binary("<=", binary("*", binary("+", n.var, 1), end.b), end.a), end
+
+
+def _once(body: Stmt) -> Loop:
+    return Loop(Var("version", "index"), as_expr(1), body)
 
 
 class Twin(Rewriter):

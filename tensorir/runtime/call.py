@@ -115,7 +115,7 @@ def accept(source: Source, device: Device, arrays: Sequence[object], out: object
     outs = _outs(source, out)
     problems: list[Problem] = []
     kinds: list[type[TensorIRError]] = []
-    call = Call(source, "numpy", {}, {}, {}, out)
+    call = Call(source, "numpy", {}, dict(fixed_numbers(source)), {}, out)
     for role, pairs in (("in", zip(params, arrays, strict=True)), ("out", zip(source.outputs, outs, strict=False))):
         for param, given in pairs:
             try:
@@ -130,6 +130,12 @@ def accept(source: Source, device: Device, arrays: Sequence[object], out: object
     if problems:
         raise (kinds[0] if kinds else LaunchError)(problems)
     return call
+
+
+def fixed_numbers(source: Source) -> dict[str, Any]:
+    """The values that a source fixes of parameters passed by copy."""
+    given = ((p, p.data) for p in source.params if p.role == "scalar" and p.data is not None)
+    return {p.name: np.frombuffer(data, numpy_dtype(p.dtype))[0] for p, data in given}
 
 
 def _check_all(call: Call, device: Device) -> list[Problem]:
@@ -166,6 +172,9 @@ def fixed_values(source: Source, device: Device, arrays: Mapping[str, object]) -
         raise refuse(LaunchError, "launch.prepack", f"{source.name}: {what}; {rule}", hint=hint)
     made: dict[str, bytes] = {}
     for name, given in arrays.items():
+        if open_extents := [n for n in legal[name].shape if isinstance(n, str)]:
+            message = f"{name} has the extent {open_extents[0]}, known at launch only: it cannot be fixed"
+            raise refuse(LaunchError, "dim.constant", message, hint=f"a declaration with an int for {open_extents[0]}")
         argument = recognise(legal[name], given)
         problem = check_array(legal[name], argument, device, False)
         if problem is None:

@@ -130,7 +130,7 @@ def _probed(launch: KernelLaunch, held: int, device: Device, module: Module, arg
             if seconds >= PROBE_SECONDS:
                 seconds = min(seconds, _seconds(step, device))
         if seconds >= PROBE_SECONDS or prod(part) >= blocks:
-            return seconds * blocks / prod(part)
+            return float(seconds * blocks / prod(part))
         few *= 8
 
 

@@ -17,11 +17,15 @@ from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime import guard as guarding
 from tensorir.runtime.arguments import bytes_of
 from tensorir.runtime.base import Device, Module, Resources, Step
-from tensorir.runtime.call import Attached, Call, accept, attach, fixed_values
+from tensorir.runtime.call import Attached, Call, accept, attach, fixed_numbers, fixed_values
 from tensorir.runtime.device import open_device
+from tensorir.runtime.dims import dims_of_call
 from tensorir.runtime.quick import QuickCall
 from tensorir.runtime.timing import Timing, copied_names, measure
 from tensorir.target import Target
+
+DIMS_KEPT = 16
+"""Extents for which a program keeps what it has prepared."""
 
 
 class Program(Shown):
@@ -59,6 +63,7 @@ class Program(Shown):
         self._fixed: dict[str, Any] | None = None
         self._staging: dict[str, Any] = {}
         self._siblings: dict[Device, Program] = {}
+        self._for: dict[tuple[int, ...], Program] = {}  # by extents of dims, the last used ones
         self._lock = threading.RLock()
         self._kept = self._warned = False
         self._quick: QuickCall | None = None
@@ -67,6 +72,11 @@ class Program(Shown):
 
     def __call__(self, *arrays: object, out: object = None) -> Any:
         """Check the arguments, run, wait, and return the outputs (or ``out``)."""
+        if self.source.dims:
+            inner = self._at(arrays, out)
+            results = inner(*arrays, out=out)
+            self.copies = inner.copies
+            return results
         if self._quick is not None:
             with self._lock:
                 results = self._quick(arrays, out)
@@ -99,6 +109,21 @@ class Program(Shown):
         with program._lock:
             return BoundLaunch(program, call)
 
+    def _at(self, arrays: Sequence[object], out: object = None) -> Program:
+        """This program for the extents that arguments have: the compiled kernels are the same."""
+        dims = dims_of_call(self.source, arrays, out)
+        key = tuple(dims.values())
+        with self._lock:
+            found = self._for.pop(key, None)
+            if found is None:
+                source = self.source.at(dims)
+                found = Program(source, self.device, guard=self.guard, cache=self._cache, module=self._module)
+                found._lock = self._lock  # all set the arguments of the same kernels
+                while len(self._for) >= DIMS_KEPT:
+                    del self._for[next(iter(self._for))]
+            self._for[key] = found
+        return found
+
     def _tell(self, copies: Sequence[Problem]) -> None:
         """Keep what was copied; warn of strides once, but not of addresses: three in four of NumPy's do not suit."""
         self.copies = tuple(copies)
@@ -117,7 +142,8 @@ class Program(Shown):
         made = Program(source, self.device, guard=self.guard, cache=self._cache, module=self._module)
         made._lock = self._lock  # both set the arguments of the same kernels
         with made._lock:
-            made._memories()
+            if not source.dims:  # else when the extents are known
+                made._memories()
         return made
 
     def time(
@@ -189,6 +215,8 @@ class Program(Shown):
 
     def _accept(self, arrays: Sequence[Any], out: Any) -> tuple[Program, Call]:
         """The checked call with its outputs allocated, and the program in the context of its arrays."""
+        if self.source.dims:
+            return self._at(arrays, out)._accept(arrays, out)
         self.device.check_process()
         call = accept(self.source, self.device, arrays, out)
         program = self
@@ -223,6 +251,7 @@ class Program(Shown):
             for p in self.source.params:
                 if p.role == "workspace":
                     fixed[p.name] = self.device.allocate(_nbytes(p))
+            fixed |= fixed_numbers(self.source)
             self._fixed = fixed
             if self._early:
                 early = [k for k in guarding.launches(self.source) if k in self._early]

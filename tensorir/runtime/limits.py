@@ -20,6 +20,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 
 def check_source(source: Source, target: Target) -> None:
     """Raise one CompileError with everything that keeps ``source`` from running on ``target``."""
+    if source.dims:  # at their largest extents
+        source = source.at({d.name: d.high for d in source.dims})
     problems = _consistency(source, target)
     for launch in source.kernels:
         problems += _launch(launch, target)
@@ -95,7 +97,7 @@ def _maps(launch: KernelLaunch, source: Source) -> list[str]:
 
 
 def _nbytes(p: Param) -> int:
-    return prod(p.shape) * itemsize(p.dtype)
+    return int(prod(p.shape)) * itemsize(p.dtype)
 
 
 def _launch(launch: KernelLaunch, target: Target) -> list[Problem]:

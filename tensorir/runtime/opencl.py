@@ -341,13 +341,14 @@ class OpenCLModule(Module):
         self.cached = program is not None
         self._program = program if program is not None else self._build()
         self._kernels = {launch: self._kernel(launch) for launch in source.kernels}
+        self._named = {launch.name: kernel for launch, kernel in self._kernels.items()}
         self.compile_s = time.perf_counter() - started
         for launch, kernel in self._kernels.items():
             check_shared(launch.name, self._work_group(kernel, "LOCAL_MEM_SIZE"), device.target)
 
     def step(self, launch: KernelLaunch, args: Sequence[object], private: bool) -> Step:
         cl, device = self._cl, self._device
-        kernel = cl.Kernel(self._program, launch.name) if private else self._kernels[launch]
+        kernel = cl.Kernel(self._program, launch.name) if private else self._of(launch)
         try:
             for name, put, value in zip(launch.args, self._setters(kernel, launch), args, strict=True):  # noqa: B007
                 put(value)
@@ -356,8 +357,12 @@ class OpenCLModule(Module):
             raise refuse(CompileError, "compile.signature", message) from None
         return partial(cl.enqueue_nd_range_kernel, device.queue, kernel, _threads(launch), launch.block)
 
+    def _of(self, launch: KernelLaunch) -> Any:
+        """The kernel object of a launch, or of that of the same kernel with another grid."""
+        return self._kernels.get(launch) or self._named[launch.name]
+
     def runner(self, launch: KernelLaunch) -> Callable[[Sequence[object]], object]:
-        enqueue, queue, kernel = self._cl.enqueue_nd_range_kernel, self._device.queue, self._kernels[launch]
+        enqueue, queue, kernel = self._cl.enqueue_nd_range_kernel, self._device.queue, self._of(launch)
         setters, size, block = self._setters(kernel, launch), _threads(launch), launch.block
 
         def run(args: Sequence[object]) -> None:
@@ -369,7 +374,7 @@ class OpenCLModule(Module):
 
     def _setters(self, kernel: Any, launch: KernelLaunch) -> list[Callable[[Any], object]]:
         """What sets each argument of a kernel. ``set_arg`` tries what it is given: 12 us for a number."""
-        scalars = {p.name for p in self._source.params if p.role == "scalar"}
+        scalars = {p.name for p in self._source.params if p.role in ("scalar", "dim")}
         by_copy = getattr(kernel, "_set_arg_buf", kernel.set_arg)
         return [partial(by_copy if a in scalars else kernel.set_arg, n) for n, a in enumerate(launch.args)]
 

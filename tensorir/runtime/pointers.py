@@ -144,7 +144,7 @@ def _staged(program: Program, p: Param) -> Any:
 
 
 def _nbytes(p: Param) -> int:
-    return prod(p.shape) * itemsize(p.dtype)
+    return int(prod(p.shape)) * itemsize(p.dtype)
 
 
 def _room(p: Param) -> int:

@@ -10,7 +10,8 @@ from tensorir.arith.affine import Arith, Interval
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.shown import Shown
 from tensorir.errors.spelling import nearest
-from tensorir.ir.build import as_int
+from tensorir.ir.build import as_int, no_constant
+from tensorir.ir.dims import dims_in
 from tensorir.ir.node import Node
 from tensorir.ir.text import lines
 from tensorir.ir.tree import (
@@ -137,6 +138,13 @@ def constant_extent(loop: Loop, code: str) -> int:
     if isinstance(loop.extent, Const):
         return as_int(loop.extent)
     raise ScheduleError(Problem(code, f"loop {loop.var.name} has the symbolic extent of an outer loop or of data"))
+
+
+def need_constant(stage: Stage) -> None:
+    """Refuse a stage with an axis whose extent is known at launch only; ``dim.constant``."""
+    for it in stage.iters:
+        if dims_in(it.extent):
+            raise ScheduleError(no_constant(it.extent).problems)
 
 
 def need_serial(loop: Loop, primitive: str) -> None:

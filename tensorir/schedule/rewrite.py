@@ -10,6 +10,7 @@ from tensorir.arith.box import Side, side_of, union
 from tensorir.errors import Problem, ScheduleError
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_expr, as_int, binary
+from tensorir.ir.dims import most, most_of
 from tensorir.ir.tree import Axis, Buffer, Expr, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import find, reads, replace, sequence, substitute, uses, walk, writes
 from tensorir.schedule.analysis import Index, in_loops, index_of, ranges, shares, statements
@@ -146,7 +147,7 @@ def box_nest(stage: Stage, sides: Iterable[Side], names: Iterable[str], kind: Ki
             loops.append(Loop(var, as_expr(side.extent), stage, kind))
             binds.append(binary("+", side.first.expr(), var))
         else:
-            loops.append(Loop(var, it.extent, stage))
+            loops.append(Loop(var, as_expr(most(it.extent)), stage))
             binds.append(var)
     return nest(loops, stage.replace(binds=tuple(binds), guards=()))
 
@@ -206,7 +207,7 @@ def _walks(index: Index, stage: Stage) -> dict[Loop, Var]:
     """Loops that walk one whole axis of the stage each, whatever they are called, and that axis."""
     axes = {b: it for it, b in zip(stage.iters, stage.binds, strict=True) if isinstance(b, Var)}
     loops = [x for x in index.above(stage) if x.var in axes]
-    return {x: axes[x.var].var for x in loops if as_int(x.extent) == as_int(axes[x.var].extent)}
+    return {x: axes[x.var].var for x in loops if as_int(x.extent) == most(axes[x.var].extent)}
 
 
 def tails_of(index: Index, stage: Stage, top: Stmt) -> tuple[Expr, ...] | None:
@@ -261,5 +262,5 @@ def accesses_to(root: Stmt, buffer: Buffer) -> list[tuple[Stage, tuple[Expr, ...
 
 
 def int_shape(b: Buffer) -> tuple[int, ...]:
-    """The shape as integers."""
-    return tuple(as_int(n) for n in b.shape)
+    """The shape as integers, dims at their largest."""
+    return most_of(b)

@@ -10,7 +10,7 @@ from tensorir.errors.needs import need_int
 from tensorir.ir.build import as_expr
 from tensorir.ir.tree import Axis, Kind, Load, Loop, Program, Stage, Var
 from tensorir.ir.visit import Rewriter, find, sequence, substitute, writes
-from tensorir.schedule.analysis import caret, constant_extent, driven_by, index_of, unique
+from tensorir.schedule.analysis import caret, constant_extent, driven_by, index_of, need_constant, unique
 from tensorir.schedule.history import H, Name, Scheduled
 from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, nest, swap
@@ -48,6 +48,8 @@ def _cut(program: Program, loop: Loop, at: int) -> Rewrite:
     if own or any(it.axis is not Axis.SPATIAL for _, it in driven_by(loop)):
         message = f"iterations of {loop.var.name} depend on what others have made"
         raise _refuse("cut.spatial", message, loop, "a loop over the result's own dimensions")
+    if at < 0:  # from an end that must be known
+        need_constant(stage)
     at, asked = at + extent if at < 0 else at, at
     if not 0 < at < extent:
         raise _refuse("cut.inside", f"{loop.var.name} runs over {extent} iterations: {asked} leaves one nest empty",

@@ -7,9 +7,11 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from tensorir.arith.affine import same
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.needs import need_int, need_list, need_names, need_text, shown
-from tensorir.ir.build import as_expr, as_int, binary, const
+from tensorir.ir.build import as_expr, as_int, binary, const, no_constant
+from tensorir.ir.dims import dims_in
 from tensorir.ir.tree import (
     Axis,
     Expr,
@@ -88,6 +90,9 @@ def _split(program: Program, loop: Loop, factors: Sequence[int | None], tail: st
     if clash := [n for n in labels if n in taken] or [n for n in labels if labels.count(n) > 1]:
         raise _refuse("split.names", f"the name {clash[0]} is taken", loop, hint="choose other names=")
     axes = [Var(n, "index") for n in labels]
+    dim = _dim_of(loop)
+    if dim is not None and tail == "exact":
+        raise ScheduleError(no_constant(dim).problems)
     if tail in TILED and math.prod(sizes) > extent:
         new = _tiled(loop, extent, axes, sizes[1], tail)
     else:
@@ -99,7 +104,18 @@ def _split(program: Program, loop: Loop, factors: Sequence[int | None], tail: st
             body = Guard([loop], binary("<", whole, extent), tail == "pad")(body)
         loops = [Loop(v, as_expr(n), body) for v, n in zip(axes, sizes, strict=True)]
         new = nest(split_marks(loop, loops), body)
+    if dim is not None and tail == "peel" and isinstance(new, Loop):
+        new = new.replace(parts=(binary("//", dim, sizes[1]),))
     return Rewrite(swap(program, loop, new), tuple(labels), {loop.var.name: f"it was split into {', '.join(labels)}"})
+
+
+def _dim_of(loop: Loop) -> Expr | None:
+    """The extent of the axes that a loop walks one by one, where it is known at launch only."""
+    ends = [it.extent for s, it in driven_by(loop) for v, b in zip(s.iters, s.binds, strict=True)
+            if v is it and b is loop.var]  # fmt: skip
+    first = ends[0] if ends else None
+    known = first is None or not dims_in(first)
+    return None if known or any(not same(e, first) for e in ends if first is not None) else first
 
 
 def _tiled(loop: Loop, extent: int, axes: Sequence[Var], most: int, tail: str) -> Stmt:

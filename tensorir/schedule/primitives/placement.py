@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tensorir.arith.affine import Arith, Linear
+from tensorir.arith.affine import Arith, Linear, same
 from tensorir.arith.box import Side, side_of
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int, binary
+from tensorir.ir.dims import most
 from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Buffer, Expr, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
 from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, writes
@@ -111,7 +112,7 @@ def _boxed(index: Index, stage: Stage, top: Stmt, loop: Loop, made: list[Buffer]
     # written_index gives, per buffer dimension, the axis that walks it: boxes are wanted per axis
     per_axis = dict(zip(written_index(stage), sides, strict=True))
     boxes = [
-        per_axis.get(it.var, Side(Linear({}, 0), as_int(it.extent))) for it in stage.iters if it.axis is Axis.SPATIAL
+        per_axis.get(it.var, Side(Linear({}, 0), most(it.extent))) for it in stage.iters if it.axis is Axis.SPATIAL
     ]
     nest_ = box_nest(stage, boxes, [f"{stage.name}.{label}" for label in axis_labels(stage)])
     inner = find(nest_, Stage)[0]
@@ -148,7 +149,7 @@ def _within(index: Index, stage: Stage, top: Stmt, loop: Loop, boxes: list[Side]
         if it.axis is not Axis.SPATIAL:
             continue
         side, box = next(sides), side_of(old, before, moving)
-        if box is None or (not box.first.terms and box.first.constant <= 0 and box.extent >= as_int(it.extent)):
+        if box is None or (not box.first.terms and box.first.constant <= 0 and box.extent >= most(it.extent)):
             continue  # all of the axis, which no iteration leaves in any case
         low, high = arith.range_of(side.first.plus(box.first, -1))
         if low < 0:
@@ -406,8 +407,8 @@ def _reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
         )
     producer = writers[0]
     _is_made_before(program, stage, [producer], "reverse-inline")
-    extents = {it.var: as_int(it.extent) for it in stage.iters}
-    if [extents.get(a) for a in axes if isinstance(a, Var)] != list(int_shape(buffer)):
+    extents = {it.var: it.extent for it in stage.iters}
+    if not all(same(extents[a], n) for a, n in zip(axes, buffer.shape, strict=True) if isinstance(a, Var)):
         raise _refuse("reverse-inline.elementwise", f"{stage.name} covers only a part of {buffer.name}", stage)
     old = producer.body
     assert isinstance(old, Store)

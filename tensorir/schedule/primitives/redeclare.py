@@ -9,8 +9,9 @@ from typing import Any
 from tensorir.algorithms.registry import Algorithm, find_algorithm
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_text, plain_int, shown
-from tensorir.expr.program import inputs_of, program_of, scalars_of
+from tensorir.expr.program import dims_of, inputs_of, program_of, scalars_of
 from tensorir.expr.tensor import Tensor
+from tensorir.ir.build import no_constant
 from tensorir.ir.tree import Program, Var
 from tensorir.schedule.analysis import index_of
 from tensorir.schedule.history import S
@@ -47,6 +48,8 @@ def _redeclare(
         count = f"{len(others)} step{'s have' if len(others) > 1 else ' has'}"
         message = f"{count} scheduled {now.outputs[0].name} already, the first {others[0]}: they are about other stages"
         raise ScheduleError(Problem("redeclare.scheduled", message, hint=f"s.undo({len(steps)}), and redeclare first"))
+    if dims := dims_of(now.outputs):
+        raise ScheduleError(no_constant(dims[0]).problems)
     made = algorithm.outputs(now.outputs, parameters)
     _need_alike(algorithm.name, now.outputs, made)
     bound = algorithm.bound(now.outputs, parameters)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from tensorir.arith.affine import conjunction
 from tensorir.errors import Problem, ScheduleError
-from tensorir.ir.build import as_int, select
+from tensorir.ir.build import as_expr, as_int, binary, select
+from tensorir.ir.dims import dims_in, most
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
     Axis,
@@ -125,8 +126,20 @@ def rfactor(self: Scheduled[H], stage: Name, axis: Name) -> H:
     return history._handle(out[0])
 
 
+def _guarded(program: Program, stage: Stage) -> Program:
+    """The program with dims that end reduce axes of a stage as guards, which are tails like those of splits."""
+    ends = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True)
+            if it.axis is Axis.REDUCE and dims_in(it.extent)]  # fmt: skip
+    whole = {it: it.replace(extent=as_expr(most(it.extent))) for it, _ in ends}
+    guards = (*stage.guards, *(binary("<", b, it.extent) for it, b in ends))
+    iters = tuple(whole.get(it, it) for it in stage.iters)
+    return swap(program, stage, stage.replace(iters=iters, guards=guards)) if ends else program
+
+
 def _rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
+    program = _guarded(program, stage)
     index = index_of(program)
+    stage, loop = index.stages[stage.name], index.loops[loop.var.name]
     if not isinstance(stage.body, Update) or stage.init is None:
         raise _refuse(
             "rfactor.one-update", f"{stage.name} is not a single reduction with its own initialisation", stage
@@ -250,7 +263,7 @@ def _final_nest(stage: Stage, update: Update, partial: tuple[Buffer, ...], loop:
     index: tuple[Expr, ...] = (rf.var, *update.index)
     values = tuple(Load(b, index, b.dtype) for b in partial)
     final = Stage(stage.name, iters, (), Update(update.buffers, update.index, values, update.combiner), stage.init)
-    loops = [Loop(Var(f"{stage.name}.{it.var.name}", "index"), it.extent, final) for it in iters]
+    loops = [Loop(Var(f"{stage.name}.{it.var.name}", "index"), as_expr(most(it.extent)), final) for it in iters]
     return nest(loops, final.replace(binds=tuple(x.var for x in loops)))
 
 

@@ -44,6 +44,7 @@ from tensorir.schedule.analysis import (
     in_loops,
     index_of,
     loads_of,
+    need_constant,
     need_serial,
     ranges,
     reopens,
@@ -116,6 +117,7 @@ class _Reindex:
     def __init__(self, program: Program, stage: Stage, view: View, loops: Sequence[Loop], pad: dict[str, int]) -> None:
         self.program, self.stage, self.view, self.loops = program, stage, view, loops
         self.index = index_of(program)
+        need_constant(stage)
         for x in loops:
             need_serial(x, "reindex")
         extents = tuple(constant_extent(x, "reindex.symbolic-extent") for x in loops)

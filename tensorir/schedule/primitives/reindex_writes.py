@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tensorir.arith.affine import Arith, conjunction, conjuncts, same, weakest
-from tensorir.ir.build import as_expr, as_int, binary, cast, const, select
+from tensorir.ir.build import as_expr, binary, cast, const, select
+from tensorir.ir.dims import most
 from tensorir.ir.tree import (
     Axis,
     Buffer,
@@ -138,7 +139,7 @@ class _Again(Rewriter):
     def __init__(self, axis: Mapping[Var, Expr], iters: Sequence[Iter], new: Mapping[Buffer, Buffer],
                  at: tuple[Expr, ...], conds: Sequence[Expr], zeros: frozenset[Buffer]) -> None:  # fmt: skip
         self.axis, self.new, self.at, self.conds, self.zeros = axis, new, at, conds, zeros
-        self.arith, self.there = _whole(iters), Arith({it.var: (0, as_int(it.extent) - 1) for it in iters})
+        self.arith, self.there = _whole(iters), Arith({it.var: (0, most(it.extent) - 1) for it in iters})
         self.reduced = {it.var for it in iters if it.axis is Axis.REDUCE}
 
     def on_Store(self, n: Store) -> Store:
@@ -197,7 +198,7 @@ def _whole(iters: Sequence[Iter]) -> Arith:
     Once such axes are fused with others it is a quotient, which makes the sum one loop again: i of i//28 * 28 + i%28.
     Tiles of it may have more rows than one, beyond the end, which must not all be the same.
     """
-    return Arith({it.var: (0, max(as_int(it.extent), 2) - 1) for it in iters})
+    return Arith({it.var: (0, max(most(it.extent), 2) - 1) for it in iters})
 
 
 class _Readers(Rewriter):

@@ -10,6 +10,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.habits import meant
 from tensorir.errors.needs import need_bool, need_int, need_ints, need_text
 from tensorir.ir.build import as_expr, as_int, binary, const, select
+from tensorir.ir.dims import dims_in
 from tensorir.ir.layout import whole_blocks
 from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
 from tensorir.ir.visit import find, replace, sequence, substitute, swap_buffers, writes
@@ -166,13 +167,20 @@ def _copy_nest(index: Index, buffer: Buffer, copy: Buffer, at: Loop | None, deal
         sides = footprint(index, accesses_to(at, buffer), at, copy.scope, shape)
     axes = tuple(Var(f"ax{d}", "index") for d in range(len(shape)))
     iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(axes, copy.shape, strict=True))
-    there = conjunction(binary("<", v, n) for v, n, m in zip(axes, buffer.shape, shape, strict=True) if as_int(n) < m)
+    there = conjunction(
+        binary("<", v, n) for v, n, m in zip(axes, buffer.shape, copy.shape, strict=True) if _shorter(n, m)
+    )
     value = select(there, Load(buffer, axes, buffer.dtype), const(False if buffer.dtype == "bool" else 0, buffer.dtype))
     stage = Stage(copy.name, iters, (), Store(copy, axes, value))
     made = box_nest(stage, sides, [f"{copy.name}.{v.name}" for v in axes], deal)
     if at is not None and (limits := _limits(index, buffer, at, find(made, Stage)[0], sides)):
         made = replace(made, {s: s.replace(guards=limits) for s in find(made, Stage)})
     return made
+
+
+def _shorter(n: Expr, m: Expr) -> bool:
+    """Whether an extent may end before another one."""
+    return n is not m and (bool(dims_in(n)) or as_int(n) < as_int(m))
 
 
 def _limits(index: Index, buffer: Buffer, at: Loop, copy: Stage, sides: list[Side]) -> tuple[Expr, ...]:

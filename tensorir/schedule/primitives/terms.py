@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping
 from tensorir.arith.affine import Arith
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_text
-from tensorir.ir.build import as_int, binary, const
+from tensorir.ir.build import binary, const
+from tensorir.ir.dims import most
 from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Binary, Const, Expr, Iter, Load, Loop, Program, Stage, Store, Update, Var
 from tensorir.ir.visit import Rewriter, find, substitute
-from tensorir.schedule.analysis import Index, caret, driven_by, index_of, need_serial, stages_writing
+from tensorir.schedule.analysis import Index, caret, driven_by, index_of, need_constant, need_serial, stages_writing
 from tensorir.schedule.conditions import parse
 from tensorir.schedule.history import Name, S
 from tensorir.schedule.primitives.reindex_zeros import at_zero
@@ -50,6 +51,7 @@ def _keep_term(program: Program, loop: Loop, said: str) -> Rewrite:
     index = index_of(program)
     need_serial(loop, "keep-term")
     stage, axis = _reduced(loop)
+    need_constant(stage)
     own = {b: it for it, b in zip(stage.iters, stage.binds, strict=True) if isinstance(b, Var) and it is not axis}
     equal = parse(f"{loop.var.name} == ({said})", {v.name: v for v in [loop.var, *own]}, {})
     assert isinstance(equal, Binary)
@@ -60,7 +62,7 @@ def _keep_term(program: Program, loop: Loop, said: str) -> Rewrite:
         )
     _need_zeros(index, stage, axis, value, loop)
     left = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True) if it is not axis]
-    arith = Arith({it.var: (0, max(as_int(it.extent), 2) - 1) for it, _ in left})
+    arith = Arith({it.var: (0, max(most(it.extent), 2) - 1) for it, _ in left})
     new = stage.replace(iters=tuple(it for it, _ in left), binds=tuple(b for _, b in left),
                         body=_At(axis.var, value, arith)(stage.body))  # fmt: skip
     done = swap(program, loop, swap(program.replace(body=loop.body), stage, new).body)
@@ -85,13 +87,13 @@ def _reduced(loop: Loop) -> tuple[Stage, Iter]:
 def _need_zeros(index: Index, stage: Stage, axis: Iter, value: Expr, loop: Loop) -> None:
     """Every other term is the identity, for each value of the axes that ``value`` depends on."""
     axes = [axis, *(it for it in stage.iters if it.var in find(value, Var))]
-    sizes = [as_int(it.extent) for it in axes]
+    sizes = [most(it.extent) for it in axes]
     if math.prod(sizes) > MOST_TRIED:
         raise _refuse("keep-term.value", f"there are {math.prod(sizes)} cases to prove, more than {MOST_TRIED}", loop,
                       "a part of an axis: s.reindex(...) with k%2")  # fmt: skip
     body = stage.body
     assert isinstance(body, Update)
-    arith = Arith({it.var: (0, as_int(it.extent) - 1) for it in stage.iters})
+    arith = Arith({it.var: (0, most(it.extent) - 1) for it in stage.iters})
     for at in itertools.product(*map(range, sizes)):
         here: dict[Var, Expr] = {it.var: const(n) for it, n in zip(axes, at, strict=True)}
         kept = arith.simplify(substitute(value, here))

@@ -1,0 +1,83 @@
+"""Checks of what extents decide at launch: the same kernels where dims have several values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tensorir.expr.program import computes_of, dims_of
+from tensorir.expr.reread import with_dims
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.build import as_expr
+from tensorir.ir.tree import Buffer, Expr, Program, Reduce, Var
+from tensorir.ir.visit import reads, substitute, swap_buffers, writes
+from tensorir.lower.kernel import Kernel, Module
+
+
+@dataclass(frozen=True)
+class AtDims:
+    """A schedule as checks see it where dims have values: its declarations, with constant shapes."""
+
+    outputs: tuple[Tensor, ...]
+    began_with: tuple[Tensor, ...]
+    allowed_error: float | None
+    program: Program
+
+
+def dim_values(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> dict[Var, int]:
+    """Return a value for each dim from wanted extents of axes: those of an axis that the dim ends, clipped to the range
+    of the dim; others are small primes.
+    """
+    wanted: dict[Var, int] = {}
+    for op in computes_of(outputs):
+        axes = [*zip(op.axes, op.extents, strict=True)]
+        axes += [(v, v.extent) for b in op.bodies if isinstance(b, Reduce) for v in b.axes]
+        for v, n in axes:
+            if isinstance(n, Var) and v in extents:
+                wanted.setdefault(n, extents[v])
+    out = {}
+    for k, d in enumerate(dims_of(outputs)):
+        low, high = d.bounds or (1, 1)
+        out[d] = min(max(wanted.get(d, (7, 5, 3)[k % 3]), low), high)
+    return out
+
+
+def constant_extents(extents: Mapping[Var, int], axes: Mapping[str, tuple[Var, object]]) -> dict[Var, int]:
+    """Return those of the extents that declarations can be resized to: of axes that no dim ends."""
+    open_axes = {v for v, n in axes.values() if isinstance(n, Expr)}
+    return {v: n for v, n in extents.items() if v not in open_axes}
+
+
+def module_at(module: Module, dims: Mapping[Var, int]) -> Module:
+    """Return lowered kernels where dims have values: what they mean at one launch."""
+    if not dims:
+        return module
+    numbers: dict[Var, Expr] = {v: as_expr(n) for v, n in dims.items()}
+    made: dict[Buffer, Buffer] = {}
+
+    def fixed(b: Buffer) -> Buffer:
+        if b not in made:
+            made[b] = b.replace(shape=tuple(substitute(e, numbers) for e in b.shape))
+        return made[b]
+
+    def kernel(k: Kernel) -> Kernel:
+        swap = {b: fixed(b) for b in (*k.params, *reads(k.body), *writes(k.body)) if b in known}
+        return replace(
+            k, params=tuple(map(fixed, k.params)), scalars=tuple(v for v in k.scalars if v not in dims),
+            axes=tuple(x.replace(extent=substitute(x.extent, numbers)) for x in k.axes),
+            body=swap_buffers(substitute(k.body, numbers), swap),
+        )  # fmt: skip
+
+    known = {*module.inputs, *module.outputs, *module.workspace}
+    return replace(
+        module, inputs=tuple(map(fixed, module.inputs)), outputs=tuple(map(fixed, module.outputs)),
+        workspace=tuple(map(fixed, module.workspace)), kernels=tuple(map(kernel, module.kernels)),
+        scalars=tuple(v for v in module.scalars if v not in dims),
+        facts=tuple(f.replace(buffer=fixed(f.buffer)) for f in module.facts),
+    )  # fmt: skip
+
+
+def schedule_at(s: Any, dims: Mapping[Var, int]) -> AtDims:
+    """Return a schedule as checks see it where dims have values."""
+    return AtDims(with_dims(s.outputs, dims), with_dims(s.began_with, dims), s.allowed_error, s.program)

@@ -1,0 +1,82 @@
+"""Extents that are known at launch: dims, and expressions of them.
+
+A dim is a Var with ``bounds``. Loops over it have its upper bound for their extent, as constants do; axes and buffers
+keep the expression, so that what runs beyond it is guarded as the iterations of a split that overshoots are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tensorir.ir.build import as_expr, as_int, no_constant
+from tensorir.ir.node import Node
+from tensorir.ir.tree import Binary, Buffer, Const, Expr, Load, Var
+from tensorir.ir.visit import Rewriter, find, substitute
+
+LARGEST = 2**31 - 1
+"""The largest extent of a dim: kernels take it as a signed integer of 32 bits."""
+
+
+def dims_in(*given: object) -> list[Var]:
+    """Return the dims in expressions or trees, each once, in order of declaration."""
+    found = {v for e in given if isinstance(e, Node) for v in find(e, Var) if v.bounds is not None}
+    return sorted(found, key=lambda v: v.order)
+
+
+def span(e: Expr) -> tuple[int, int]:
+    """Return the least and the largest value of an extent; ``dim.constant`` where it depends on anything but dims."""
+    if isinstance(e, Const):
+        return int(e.value), int(e.value)
+    if isinstance(e, Var) and e.bounds is not None:
+        return e.bounds
+    if isinstance(e, Binary) and e.op in _ENDS:
+        (a, b), (c, d) = span(e.a), span(e.b)
+        if e.op in ("//", "%") and c < 1:
+            raise no_constant(e)
+        if e.op == "%":
+            return (a, b) if a >= 0 and b < c else (0, d - 1)
+        found = [_ENDS[e.op](x, y) for x in (a, b) for y in (c, d)]
+        return min(found), max(found)
+    raise no_constant(e)
+
+
+_ENDS: dict[str, Callable[[int, int], int]] = {
+    "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "//": lambda x, y: x // y,
+    "%": lambda x, y: x % y, "min": min, "max": max,
+}  # fmt: skip
+
+
+def most(e: Expr) -> int:
+    """Return the largest value of an extent: what is allocated and iterated over where a constant is needed."""
+    return as_int(e) if isinstance(e, Const) else span(e)[1]
+
+
+def most_of(b: Buffer) -> tuple[int, ...]:
+    """Return the shape of a buffer at the largest extents."""
+    return tuple([most(e) for e in b.shape])
+
+
+def at(e: object, values: Mapping[Var, int]) -> int:
+    """Return an extent where dims have these values."""
+    return as_int(substitute(as_expr(e), {v: as_expr(n) for v, n in values.items()}))
+
+
+class Fixed(Rewriter):
+    """A tree in which dims have values, the shapes of its buffers included; each buffer is replaced by one other."""
+
+    def __init__(self, values: Mapping[Var, int]) -> None:
+        self.values = {v: as_expr(n) for v, n in values.items()}
+        self.made: dict[Buffer, Buffer] = {}
+
+    def buffer(self, b: Buffer) -> Buffer:
+        """Return what stands for a buffer: itself where its shape is constant."""
+        if b not in self.made:
+            shape = tuple(substitute(e, self.values) for e in b.shape)
+            same = all(x is y for x, y in zip(shape, b.shape, strict=True))
+            self.made[b] = b if same else b.replace(shape=shape)
+        return self.made[b]
+
+
+def is_read(e: Expr) -> bool:
+    """Return whether an expression reads memory."""
+    return bool(find(e, Load))
