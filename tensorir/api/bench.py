@@ -13,10 +13,12 @@ import numpy as np
 from tensorir.api.candidate import Candidate, Progress, failure
 from tensorir.api.expected import SEED, Data, compare, compare_floats, each
 from tensorir.api.floats import Floats
-from tensorir.check.equivalence import awkward_shapes, label
+from tensorir.check.dims import constant_extents, dim_values
+from tensorir.check.equivalence import awkward_shapes, axes_of, label
 from tensorir.codec import Json
 from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError
+from tensorir.expr.reread import with_dims
 from tensorir.expr.resize import resize
 from tensorir.interp.reference import evaluate
 from tensorir.runtime.estimate import Estimate, Reference, look
@@ -329,8 +331,10 @@ def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
     shapes = awkward_shapes(s)
     for extents in (*shapes[1:], *shapes[:1]):
         try:
-            outputs = resize(s.began_with, extents)
-            source = type(s)(outputs, s.target).replay(s.trace).emitted()
+            dims, constant = dim_values(s.began_with, extents), constant_extents(extents, axes_of(s.began_with))
+            outputs = resize(s.began_with, constant) if constant else s.began_with
+            source = type(s)(outputs, s.target).replay(s.trace).emitted().at({v.name: n for v, n in dims.items()})
+            outputs = with_dims(outputs, dims)
         except TensorIRError:
             continue  # the trace does not fit that shape
         return label(outputs), outputs, source

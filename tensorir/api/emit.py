@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tensorir.codegen.cfamily import emit
 from tensorir.codegen.extents import said
 from tensorir.codegen.source import GatherRange, Source, UniquePlaces
-from tensorir.expr.program import gathers, unique_places
+from tensorir.errors import LoweringError, refuse
+from tensorir.expr.program import dims_of, gathers, unique_places
+from tensorir.ir.dims import dims_in
+from tensorir.ir.tree import Buffer, Var
 from tensorir.lower.pipeline import lower
 from tensorir.schedule.primitives.assume import in_range
 from tensorir.schedule.schedule import Schedule
@@ -16,6 +20,7 @@ from tensorir.target import Target
 
 def emit_source(s: Schedule, target: Target) -> Source:
     """Lower and print ``s`` for ``target``."""
+    need_told(s.program.inputs, dims_of(s.outputs))
     source = emit(lower(s.program, target), target, str(s.trace).splitlines(), gathers_of(s))
     names = {b.origin: b.name for b in s.program.inputs}
     unique = tuple(
@@ -23,6 +28,16 @@ def emit_source(s: Schedule, target: Target) -> Source:
         for into, domain, index in unique_places(s.outputs)
     )
     return replace(source, unique=unique) if unique else source
+
+
+def need_told(inputs: Sequence[Buffer], dims: Sequence[Var]) -> None:
+    """Refuse dims that no shape of an argument tells a launch; ``dim.untold``."""
+    told = {v for b in inputs for e in b.shape if len(found := dims_in(e)) == 1 for v in found}
+    for v in dims:
+        if v not in told:
+            message = f"no argument has a shape with {v.name}: a launch could not know it"
+            hint = f"an input of {v.name} elements, or an int in place of {v.name}"
+            raise refuse(LoweringError, "dim.untold", message, hint=hint)
 
 
 def gathers_of(s: Schedule) -> tuple[GatherRange, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir._package import PACKAGE_VERSION
 from tensorir.api.operator import flag_words
+from tensorir.codegen.extents import said
 from tensorir.expr.program import program_of
 from tensorir.ir.text import show, text
 from tensorir.ir.tree import Reduce, Update
@@ -35,7 +36,10 @@ def compute_digest(work: Work) -> str:
     lines = [text(program)]
     seen: dict[str, None] = {}
     for b in (*program.params, *writes(program.body), *reads(program.body)):
-        seen[f"{b.name} {b.dtype} {b.dims} {b.data}"] = None
+        seen[f"{b.name} {b.dtype} {tuple(map(said, b.shape))} {b.data}"] = None
+    for v in program.scalars:
+        if v.bounds is not None:  # a record serves all extents of the range
+            seen[f"{v.name} {v.bounds}"] = None
     for n in walk(program.body):
         if isinstance(n, Update | Reduce):
             results = ", ".join(show(e) for e in n.combiner.result)

@@ -10,6 +10,7 @@ from tensorir.api.operator import Origin
 from tensorir.codec import decode, encode, travels
 from tensorir.codegen.source import Source
 from tensorir.errors import Problem
+from tensorir.expr.reread import at_largest
 from tensorir.expr.tensor import Tensor
 from tensorir.tune.inputs import Argument
 from tensorir.tune.trial import Known
@@ -27,7 +28,7 @@ class Output:
     @classmethod
     def of(cls, tensors: Iterable[Tensor]) -> list[Output]:
         """Return what is compared of each tensor."""
-        return [cls(t.name, t.dtype, t.shape) for t in tensors]
+        return [cls(t.name, t.dtype, t.shape) for t in at_largest(list(tensors))]
 
 
 # --- what is asked

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.api.operator import Operator, Origin
 from tensorir.check.tolerance import tolerance
 from tensorir.codec import Json
+from tensorir.codegen.extents import said
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
 from tensorir.errors.habits import meant
 from tensorir.errors.needs import (
@@ -361,9 +362,16 @@ def _check_array(a: Tensor | Var, given: Any) -> None:
         array = np.asarray(given)
     except (TypeError, ValueError):  # rows of different lengths
         array = np.empty(0, object)
-    if array.shape != shape or array.dtype.kind not in "biufV":  # V: types of ml_dtypes
-        message = f"{a.name} must be numbers of shape {shape}, not {shown(given)}"
+    fits = len(array.shape) == len(shape) and all(
+        m == n for m, n in zip(array.shape, shape, strict=True) if isinstance(n, int)
+    )
+    if not fits or array.dtype.kind not in "biufV":  # V: types of ml_dtypes
+        message = f"{a.name} must be numbers of shape {_shown(shape)}, not {shown(given)}"
         raise refuse(DeclarationError, "workload.arguments", message)
+
+
+def _shown(shape: tuple[Any, ...]) -> str:
+    return f"({', '.join(str(said(n)) for n in shape)}{',' * (len(shape) == 1)})"
 
 
 def _named(name: str, given: Any) -> Json:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+from tensorir.ir.build import as_expr
+from tensorir.ir.dims import most
 from tensorir.ir.tree import Binary, Scope, Store, Var
 from tensorir.ir.visit import find
 from tensorir.lower.kernel import Kernel
@@ -38,4 +40,6 @@ def blocks_meet(k: Kernel) -> bool:
         for index in s.index
         for m in find(index, Binary)
     )
-    return prod(k.grid) > 1 and any(m.op == "min" and blocks & set(find(m, Var)) for m in moved)
+    return prod(most(as_expr(n)) for n in k.grid) > 1 and any(
+        m.op == "min" and blocks & set(find(m, Var)) for m in moved
+    )

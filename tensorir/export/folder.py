@@ -60,6 +60,14 @@ def export(
     return export_part(Part(source, outputs, reference, trace, kind, about or {}, max_error), path, to, name=name)
 
 
+def need_constant(source: Source, to: Sequence[str]) -> None:
+    """Refuse kernels with extents that a launch decides; ``export.dims``."""
+    if source.dims and to:
+        names = ", ".join(d.name for d in source.dims)
+        message = f"{to[0]} has no signature for extents known at launch, such as {names} of {source.name}"
+        raise refuse(ExportError, "export.dims", message, hint=f"a declaration with an int for {names}")
+
+
 def export_part(
     part: Part,
     path: str | Path,
@@ -85,6 +93,7 @@ def export_part(
     """
     need_path("path", path, ExportError)
     to = destinations(to)
+    need_constant(part.source, to)
     called = operator(name, path)
     asked = architectures(arch)
     needed = programs(part, to, others)
@@ -179,6 +188,7 @@ def export_set(
     refuse_sets(to)
     for one in to:
         for part in parts:
+            need_constant(part.source, to)
             programs(part, [one])
     called = operator(None, path)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tensorir.expr.bounds import check_accesses
-from tensorir.expr.program import computes_of
+from tensorir.expr.program import computes_of, dims_of
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.ir.build import as_expr
 from tensorir.ir.dims import at
@@ -54,6 +54,11 @@ def with_dims(outputs: Sequence[Tensor], dims: Mapping[Var, int]) -> tuple[Tenso
         again.outputs = tuple(shaped(t, again) for t in op.outputs)
         made.update(zip(op.outputs, again.outputs, strict=True))
     return tuple(made[t] for t in outputs)
+
+
+def at_largest(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return ``outputs`` where each dim has its largest value: what is timed, and what a device must have room for."""
+    return with_dims(outputs, {v: v.bounds[1] for v in dims_of(outputs) if v.bounds is not None})
 
 
 def with_other(outputs: Sequence[Tensor], old: Tensor, new: Tensor) -> tuple[Tensor, ...]:

@@ -15,10 +15,11 @@ from tensorir.errors.needs import need_int, shown, wrong
 from tensorir.expr import reducers
 from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.tensor import Tensor
-from tensorir.ir.build import cast
+from tensorir.ir.build import cast, no_constant
 from tensorir.ir.dtypes import DTYPES, dtype_of, is_float
 from tensorir.ir.elements import ELEMENTS, element
 from tensorir.ir.operators import no_function, too_many
+from tensorir.ir.text import show
 from tensorir.ir.tree import Expr, Var
 from tensorir.ir.visit import find
 
@@ -70,11 +71,16 @@ def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     sides = list(zip(*[(1,) * (rank - len(s)) + s for s in shapes], strict=True))
     for side in sides:
         if len({n for n in side if n != 1}) > 1:
-            message = f"shapes {' and '.join(map(str, shapes))} cannot be broadcast together"
+            message = f"shapes {' and '.join(map(_said, shapes))} cannot be broadcast together"
             raise refuse(
                 DeclarationError, "declare.broadcast", message, hint="B[:, None] for a column, B[None, :] for a row"
             )
     return tuple(next((n for n in side if n != 1), 1) for side in sides)
+
+
+def _said(shape: tuple[Any, ...]) -> str:
+    sides = [show(n) if isinstance(n, Expr) else str(n) for n in shape]
+    return f"({', '.join(sides)}{',' * (len(sides) == 1)})"
 
 
 def _read(t: Tensor, index: Index) -> Expr:
@@ -110,7 +116,7 @@ def take(t: Tensor, index: tuple[object, ...]) -> Tensor:
     rest = (slice(None),) * (t.ndim - used)
     at = index.index(Ellipsis) if dots else len(index)
     full = (*index[:at], *rest, *index[at + dots :])
-    shape: list[int] = []
+    shape: list[Any] = []
     places: list[tuple[int | None, int, int]] = []  # axis of the result, first, step
     sides = iter(t.shape)
     for x in full:
@@ -118,7 +124,12 @@ def take(t: Tensor, index: tuple[object, ...]) -> Tensor:
             shape.append(1)
             continue
         n = next(sides)
-        if isinstance(x, slice):
+        if isinstance(x, slice) and isinstance(n, Expr):
+            if x != slice(None):
+                raise no_constant(n)
+            places.append((len(shape), 0, 1))
+            shape.append(n)
+        elif isinstance(x, slice):
             steps = _steps(x, n)
             places.append((len(shape), steps.start, steps.step))
             shape.append(len(steps))
@@ -250,8 +261,9 @@ def mean(t: Tensor, axis: object = None, keepdims: bool = False) -> Tensor:
     kind = t.dtype if is_float(t.dtype) else "float64"
     count = math.prod(t.shape[d] for d in _axes(t, axis))
     wide = "float32" if DTYPES[kind].widened else kind
+    many = cast(count, wide) if isinstance(count, Expr) else float(count)
     total = reduced("sum", t if t.dtype == wide else made("astype", (t, wide), {}), axis, keepdims)
-    out = made("divide", (total, float(count)), {})
+    out = made("divide", (total, many), {})
     return out if kind == wide else made("astype", (out, kind), {})  # type: ignore[no-any-return]
 
 

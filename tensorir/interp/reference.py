@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from tensorir.errors import CheckError, Problem
-from tensorir.expr.program import computes_of, inputs_of, scalars_of
+from tensorir.expr.program import computes_of, dims_of, inputs_of, scalars_of
 from tensorir.expr.reducers import BUILT_IN
+from tensorir.expr.reread import with_dims
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.interp.dealt import scalar, table
 from tensorir.interp.numbers import Numbers, numpy_dtype
@@ -61,6 +62,8 @@ def evaluate(
     numbers: the arithmetic; without it results have the outputs' own dtypes
     """
     with_ = numbers or Numbers()
+    if dims_of(outputs):
+        outputs = with_dims(outputs, _dims_told(outputs, arrays))
     given = arguments_of(outputs)
     values: dict[Any, np.ndarray] = {}
     for a, x in zip(given, arrays, strict=True):
@@ -73,6 +76,15 @@ def evaluate(
     if numbers is not None:
         return tuple(values[t.buffer] for t in outputs)
     return tuple(values[t.buffer].astype(numpy_dtype(t.dtype)) for t in outputs)
+
+
+def _dims_told(outputs: Sequence[Tensor], arrays: Sequence[object]) -> dict[Var, int]:
+    """The dims that are extents of arrays by themselves; the others are the least that they may be."""
+    told = {v: v.bounds[0] for v in dims_of(outputs) if v.bounds is not None}
+    for a, x in zip(arguments_of(outputs), arrays, strict=True):
+        sides = () if isinstance(a, Var) else a.shape
+        told.update({n: int(m) for n, m in zip(sides, np.asarray(x).shape, strict=False) if isinstance(n, Var)})
+    return told
 
 
 def constant_values(b: Buffer, numbers: Numbers) -> np.ndarray:

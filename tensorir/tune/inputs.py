@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tensorir.codec import travels
 from tensorir.expr.program import inputs_of, scalars_of
+from tensorir.expr.reread import at_largest
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.dealt import scalar, table
 from tensorir.interp.magnitude import is_exact
@@ -67,7 +68,10 @@ def integers(count: int, low: int, high: int, seed: int) -> NDArray[np.int64]:
 
 
 def arguments(outputs: Sequence[Tensor]) -> tuple[tuple[Argument, ...], bool]:
-    """The arguments in order of declaration, and whether results on their integers are exact in every dtype."""
+    """The arguments in order of declaration, and whether results on their integers are exact in every dtype; dims have
+    their largest values.
+    """
+    outputs = at_largest(outputs)
     limits, masked = gather_limits(outputs), masked_gathers(outputs)
     limits.update({t: masked_range(limits[t])[1] for t in masked})
     scalars = scalars_of(outputs)

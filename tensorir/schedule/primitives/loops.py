@@ -78,6 +78,9 @@ def _split(program: Program, loop: Loop, factors: Sequence[int | None], tail: st
           names: Sequence[str] | None = None) -> Rewrite:  # fmt: skip
     need_serial(loop, "split")
     extent = constant_extent(loop, "split.symbolic-extent")
+    dim = _dim_of(loop)
+    if dim is not None and tail == "exact":
+        raise ScheduleError(no_constant(dim).problems)
     sizes = _factors(loop, extent, factors, tail)
     index = index_of(program)
     labels = list(names) if names else [f"{loop.var.name}.{n}" for n in range(len(sizes))]
@@ -90,9 +93,6 @@ def _split(program: Program, loop: Loop, factors: Sequence[int | None], tail: st
     if clash := [n for n in labels if n in taken] or [n for n in labels if labels.count(n) > 1]:
         raise _refuse("split.names", f"the name {clash[0]} is taken", loop, hint="choose other names=")
     axes = [Var(n, "index") for n in labels]
-    dim = _dim_of(loop)
-    if dim is not None and tail == "exact":
-        raise ScheduleError(no_constant(dim).problems)
     if tail in TILED and math.prod(sizes) > extent:
         new = _tiled(loop, extent, axes, sizes[1], tail)
     else:

@@ -1,0 +1,139 @@
+"""Launches of kernels whose extents the arguments tell: read from shapes, checked, nothing written when wrong."""
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+from tensorir.codegen.extents import said, value
+from tensorir.codegen.source import Source
+from tensorir.runtime.c_device import compilers
+from tensorir.runtime.launch import DIMS_KEPT
+
+DEVICES = ["opencl", pytest.param("c", marks=pytest.mark.skipif(not compilers(), reason="no C compiler"))]
+
+
+def added(low=1, high=64):
+    n = tir.dim("n", low=low, high=high)
+    A, B = tir.placeholder((n, 3), name="A"), tir.placeholder((n,), name="B")
+    return tir.Schedule(tir.compute((n, 3), lambda i, j: A[i, j] + B[i], name="C"))
+
+
+def problem_of(call):
+    with pytest.raises(tir.LaunchError) as caught:
+        call()
+    return caught.value.problems[0]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_one_build_serves_every_extent_again_and_again(device):
+    f = added().build(device)
+    rng = np.random.default_rng(0)
+    for extent in (1, 2, 63, 64, 2, 1, 7, *range(1, 2 * DIMS_KEPT), 1):
+        a, b = rng.standard_normal((extent, 3)).astype("f4"), rng.standard_normal(extent).astype("f4")
+        got = f(a, b)
+        assert got.shape == (extent, 3)
+        assert np.array_equal(got, a + b[:, None])
+    assert len(f.program._for) == DIMS_KEPT
+
+
+def test_arguments_must_agree_and_nothing_is_written():
+    f = added().build()
+    out = np.full((5, 3), 7, np.float32)
+    problem = problem_of(lambda: f(np.ones((5, 3), "f4"), np.ones(6, "f4"), out=out))
+    assert problem.code == "launch.dim-disagree"
+    assert "5 in A.shape[0]" in problem.message
+    assert "6 in B.shape[0]" in problem.message
+    assert (out == 7).all()
+    assert problem_of(lambda: f(np.ones((5, 3), "f4"), np.ones(5, "f4"), out=out[:4])).code == "launch.dim-disagree"
+
+
+@pytest.mark.parametrize("extent", [0, 1, 9])
+def test_extents_outside_the_range(extent):
+    f = added(low=2, high=8).build()
+    problem = problem_of(lambda: f(np.ones((extent, 3), "f4"), np.ones(extent, "f4")))
+    assert problem.code == "launch.dim-range"
+    assert f"n is 2 to 8, got {extent}" in problem.message
+
+
+def test_constant_sides_and_ranks_are_checked_with_the_names_of_dims():
+    f = added().build()
+    problem = problem_of(lambda: f(np.ones((5, 4), "f4"), np.ones(5, "f4")))
+    assert problem.code == "launch.shape"
+    assert "(n, 3)" in problem.message
+    assert problem_of(lambda: f(np.ones(5, "f4"), np.ones(5, "f4"))).code == "launch.shape"
+
+
+def test_other_faults_are_told_as_for_constant_shapes():
+    f = added().build()
+    assert problem_of(lambda: f(np.ones((5, 3), "f4"))).code == "launch.count"
+    assert problem_of(lambda: f(np.ones((5, 3), "f8"), np.ones(5, "f4"))).code == "launch.dtype"
+    assert problem_of(lambda: f([1.0], np.ones(5, "f4"))).code == "launch.type"
+
+
+def test_an_extent_that_an_expression_alone_tells():
+    n = tir.dim("n", low=1, high=30)
+    X = tir.placeholder((2 * n + 1,), name="X")
+    f = tir.Schedule(tir.compute((n,), lambda i: X[2 * i] + X[2 * i + 1], name="Y")).build()
+    x = np.arange(11, dtype=np.float32)
+    assert np.array_equal(f(x), x[0:10:2] + x[1:11:2])
+    assert problem_of(lambda: f(x[:10])).code == "launch.shape"
+
+
+def test_binding_timing_and_guarded_runs():
+    f = added().build()
+    a, b = np.ones((5, 3), "f4"), np.arange(5, dtype="f4")
+    bound = f.bind(a, b)
+    bound()
+    assert np.array_equal(bound.wait(), a + b[:, None])
+    assert f.time(a, b, repeat=1).median_s > 0
+    got, problems = f.program.run_guarded(a, b)
+    assert not problems
+    assert np.array_equal(got, a + b[:, None])
+
+
+def test_intermediate_arrays_are_as_large_as_the_extent():
+    n = tir.dim("n", low=1, high=1 << 20)
+    X, k = tir.placeholder((n, 4), name="X"), tir.reduce_axis(4, name="k")
+    m = tir.compute((n,), lambda i: tir.max(X[i, k], axis=k), name="m")
+    s = tir.Schedule(tir.compute((n, 4), lambda i, j: X[i, j] - m[i], name="Y"))
+    assert s.emitted().at({"n": 5}).workspace_bytes == 20
+    x = np.random.default_rng(0).standard_normal((5, 4)).astype("f4")
+    assert np.array_equal(s.build()(x), x - x.max(1, keepdims=True))
+
+
+def test_an_input_with_an_open_extent_cannot_be_fixed():
+    n = tir.dim("n", low=1, high=40)
+    A, B = tir.placeholder((n, 8), name="A"), tir.placeholder((8, 16), name="B")
+    k = tir.reduce_axis(8, name="k")
+    s = tir.Schedule(tir.compute((n, 16), lambda i, j: tir.sum(A[i, k] * B[k, j], axis=k), name="C"))
+    s.stage_in("B", "root", scope="global", run="once")
+    s.stage_in("A", "root", scope="global", run="once")
+    f = s.build()
+    a, b = np.ones((5, 8), "f4"), np.arange(128, dtype="f4").reshape(8, 16)
+    assert np.array_equal(f.prepack(B=b)(a), a @ b)
+    assert problem_of(lambda: f.prepack(A=a)).code == "dim.constant"
+
+
+@pytest.mark.parametrize(
+    "text, found", [("n", 7), ("(n + 7) // 8", 1), ("min(n * 2, 9)", 9), ("max(n - 9, 1) % 4", 1), (5, 5)]
+)
+def test_extents_as_text(text, found):
+    assert value(text, {"n": 7}) == found
+
+
+@pytest.mark.parametrize("text", ["__import__('os')", "n.real", "[n][0]", "n ** 2"])
+def test_text_that_is_no_extent_is_refused(text):
+    with pytest.raises(tir.TensorIRError):
+        value(text, {"n": 7})
+
+
+def test_what_is_said_is_what_is_meant():
+    n = tir.dim("n", low=1, high=40)
+    assert value(said((n + 3) // 4 * 2), {"n": 9}) == 6
+
+
+def test_sources_travel_with_their_dims():
+    from tensorir.codec import decode, encode
+
+    source = added().emitted()
+    assert decode(Source, encode(source)) == source
