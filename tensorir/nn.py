@@ -150,7 +150,7 @@ def conv2d(x: Tensor, w: Tensor, *, stride: int = 1, pad: int = 0, dilation: int
     _check(dict(stride=stride, dilation=dilation, groups=groups), pad, c, cg, k, groups)
     p, q = (out_extent(size, f, stride, pad, dilation) for size, f in ((h, r), (wd, s)))
     for extent, size, f, axis in ((p, h, r, "h"), (q, wd, s, "w")):
-        if extent < 1:
+        if not isinstance(extent, Expr) and extent < 1:
             taps = "r" if axis == "h" else "s"
             raise refuse(
                 DeclarationError,

@@ -415,6 +415,12 @@ class Arith:
             return True
         if any(self.range_of(form.plus(f, -1))[1] <= 0 for f in self.facts):
             return True
+        for atom, k in form.terms.items():  # min(a, n - 1) is at most either, which ranges of dims do not say
+            held = isinstance(atom, Binary) and (atom.op, k > 0) in (("min", True), ("max", False))
+            if held and isinstance(atom, Binary) and any(v.bounds for v in find(atom, Var)):
+                rest = Linear({t: n for t, n in form.terms.items() if t is not atom}, form.constant)
+                if any(self._at_most(rest.plus(self.linear(e), k)) for e in (atom.a, atom.b)):
+                    return True
         if not self.facts:
             return False
         # m - x // c <= 0 is as much as m*c - x <= 0, and x // c + m <= 0 as x + m*c - c + 1 <= 0

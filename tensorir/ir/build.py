@@ -127,6 +127,13 @@ def no_constant(e: Expr) -> TensorIRError:
     )
 
 
+def is_extent(e: Expr) -> bool:
+    """Whether an expression is made of dims and numbers alone: Python's own functions need a constant of it."""
+    if isinstance(e, _t.Binary):
+        return is_extent(e.a) and is_extent(e.b) and bool(_dims(e))
+    return isinstance(e, _t.Const) or (isinstance(e, _t.Var) and e.bounds is not None)
+
+
 def _dims(e: Expr) -> list[Var]:
     if isinstance(e, _t.Var):
         return [e] if e.bounds is not None else []

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorir.ir.build import as_expr, as_int, binary
+from tensorir.ir.dims import most
 from tensorir.ir.tree import Buffer, Const, Expr, Layout
 
 LANES_OF_WARP = 32
@@ -60,7 +61,15 @@ def cells(b: Buffer) -> tuple[tuple[Cell, ...], Any]:
         d, divisor, extent = piece
         length = extent or (dims[d] if divisor == 1 else (dims[d] + divisor - 1) // divisor)
         if onto:  # what is xored stays below a power of two
-            length = 1 << (max(length - 1, *((e - 1) * scale for _, _, e, scale in onto))).bit_length()
+            length = (
+                1
+                << (
+                    max(
+                        (length if isinstance(length, int) else most(length)) - 1,
+                        *((e - 1) * scale for _, _, e, scale in onto),
+                    )
+                ).bit_length()
+            )
         size *= length + (layout.pad if n == 0 else 0)
     return tuple(reversed(out)), size
 

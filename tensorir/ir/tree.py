@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.errors import ours
 from tensorir.errors.habits import unknown
 from tensorir.ir.node import Node, node
-from tensorir.ir.operators import Operators, no_item, no_iteration
+from tensorir.ir.operators import Operators, no_item, no_iteration, no_number, no_truth
 from tensorir.ir.words import BLOCKS as BLOCKS
 from tensorir.ir.words import THREADS as THREADS
 from tensorir.ir.words import WARPS as WARPS
@@ -58,6 +58,12 @@ class Expr(Node, Operators["Expr"]):
 
         def __getattr__(self, name):
             raise unknown("element", name, "an element")
+
+    def __bool__(self) -> bool:
+        raise _build.no_constant(self) if _build.is_extent(self) else no_truth()
+
+    def __index__(self) -> int:
+        raise _build.no_constant(self) if _build.is_extent(self) else no_number("an int")
 
     def __getitem__(self, index: Any) -> Any:
         raise no_item()

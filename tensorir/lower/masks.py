@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tensorir.arith.affine import Arith, same
 from tensorir.ir.build import COMPARE, as_expr, binary, cast, const, select
+from tensorir.ir.dims import span
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import (
     Alloc,
@@ -70,7 +71,7 @@ def speculable(e: Expr, arith: Arith) -> bool:
         return speculable(e.cond, arith) and all(speculable(x, inner) for x, inner in sides)
     if isinstance(e, Load):
         low, high = arith.range(e.index[0])
-        return low >= 0 and high < math.prod(e.buffer.dims) and speculable(e.index[0], arith)
+        return low >= 0 and high < math.prod(span(n)[0] for n in e.buffer.shape) and speculable(e.index[0], arith)
     if isinstance(e, Binary) and e.op in ("//", "%") and e.dtype != "index" and DTYPES[e.dtype].kind in "iu":
         return False
     return all(speculable(x, arith) for x in e.children() if isinstance(x, Expr))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tensorir.errors import DeclarationError, LoweringError
 from tensorir.ir.tree import Alloc, Kind, Loop, Program, Scope, Stage, Update
 from tensorir.ir.visit import find, reads, writes
 from tensorir.lower.bind_threads import bind_threads
@@ -84,12 +85,18 @@ def forms(program: Program, target: Target) -> Iterator[tuple[str, Program]]:
 def lower(program: Program, target: Target) -> Module:
     """Run all passes.
 
-    Raises LoweringError when the program cannot be expressed, or when a pass is missing (``lower.pass-missing``).
+    Raises LoweringError when the program cannot be expressed, or when a pass is missing (``lower.pass-missing``);
+    ``dim.constant`` where it needs a constant extent.
     """
-    for p in PASSES:
-        program = p(program, target)
-    verify(program)
-    return module_of(program)
+    try:
+        for p in PASSES:
+            program = p(program, target)
+        verify(program)
+        return module_of(program)
+    except DeclarationError as e:
+        if e.code == "dim.constant":  # an instruction, or a layout, that no expression of dims has
+            raise LoweringError(e.problems) from None
+        raise
 
 
 def verify(program: Program) -> None:

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int
+from tensorir.ir.dims import dims_in
 from tensorir.ir.text import noted
 from tensorir.ir.tree import Kind, Loop, Program
 from tensorir.ir.visit import find
@@ -69,14 +70,14 @@ class Partition(LoopMark):
     def split(self, loop: Loop, new: list[Loop], even: bool) -> list[Loop]:
         first, *inner = _several(new)
         inside = math.prod(as_int(x.extent) for x in inner)
-        if loop.parts and (not even or any(p % inside for p in loop.parts)):
+        if loop.parts and (dims_in(*loop.parts) or not even or any(p % inside for p in loop.parts)):
             self.refuse(loop, "split")
         parts = tuple(sorted({*first.parts, *(p // inside for p in loop.parts)}))
         return [x.replace(parts=parts) if x is first else x for x in new]
 
     def fuse(self, loops: Sequence[Loop], fused: Loop) -> Loop:
         first, *inner = _several(loops)
-        if other := [x for x in loops if x.parts and x is not first]:
+        if other := [x for x in loops if x.parts and (x is not first or dims_in(*x.parts))]:
             self.refuse(other[0], "fuse")
         inside = math.prod(as_int(x.extent) for x in inner)
         return fused.replace(parts=tuple(p * inside for p in first.parts))

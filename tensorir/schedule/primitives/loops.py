@@ -171,6 +171,8 @@ def _partition(program: Program, loop: Loop, at: Sequence[object]) -> Rewrite:
     points = [need_int("at", p, high=_MOST) for p in at]
     if sorted(set(points)) != points:
         raise _refuse("partition.order", f"the points {points} of {loop.var.name} are not ascending", loop)
+    if ends := dims_in(*loop.parts):
+        raise ScheduleError(no_constant(ends[0]).problems)
     parts = {*loop.parts, *(p for p in points if 0 < p < extent)}
     return Rewrite(swap(program, loop, loop.replace(parts=tuple(sorted(parts)))))
 

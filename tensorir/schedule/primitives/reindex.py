@@ -13,6 +13,7 @@ from tensorir.arith.affine import Arith, conjunction, same, weakest
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_int, need_mapping, need_text
 from tensorir.ir.build import as_expr, binary, const, select
+from tensorir.ir.dims import most
 from tensorir.ir.dtypes import dtype_of
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
@@ -314,7 +315,10 @@ class _Reindex:
         copy = Buffer(unique(name or f"{buffer.name}_packed", index.names()), shape, dtype, Scope.GLOBAL)
         iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(fresh, shape, strict=True))
         stored = Stage(copy.name, iters, (), Store(copy, tuple(fresh), value))
-        walks = [Loop(Var(f"{copy.name}.{v.name}", "index"), n, stored) for v, n in zip(fresh, shape, strict=True)]
+        walks = [
+            Loop(Var(f"{copy.name}.{v.name}", "index"), as_expr(most(n)), stored)
+            for v, n in zip(fresh, shape, strict=True)
+        ]
         made = nest(walks, stored.replace(binds=tuple(x.var for x in walks)))
         copies.add(copy)
         reader = stage.replace(body=_Instead(buffer, Load(copy, own, dtype))(stage.body))

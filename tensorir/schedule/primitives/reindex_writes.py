@@ -239,6 +239,8 @@ def _written_out(program: Program, d: Domain, buffer: Buffer, kept: Buffer) -> P
     value: Expr = Load(kept, place(d, axes, _whole(iters)), kept.dtype)
     repeats = any(x.repeats for x in find(d.stage.body, Store))
     copy = Stage(name, iters, (), Store(buffer, axes, value, repeats))
-    loops = [Loop(Var(f"{name}.{v.name}", "index"), n, copy) for v, n in zip(axes, buffer.shape, strict=True)]
+    loops = [
+        Loop(Var(f"{name}.{v.name}", "index"), as_expr(most(n)), copy) for v, n in zip(axes, buffer.shape, strict=True)
+    ]
     made: Stmt = nest(loops, copy.replace(binds=tuple(x.var for x in loops)))
     return place_at_root(program, made, after=[index.stages[d.stage.name]])

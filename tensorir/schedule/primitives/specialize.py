@@ -105,7 +105,7 @@ def _outside(loop: Loop, cond: Expr, around: list[Loop]) -> Iterator[Problem]:
             if not (arith.proves(binary("<=", const(0), i)) and arith.proves(binary("<", i, extent))):
                 yield Problem(
                     "specialize.out-of-range",
-                    f"{show(n)} may be read with the index {show(i)}, but {n.buffer.name} has {as_int(extent)} there",
+                    f"{show(n)} may be read with the index {show(i)}, but {n.buffer.name} has {show(extent)} there",
                     at=caret(loop),
                     hint="splits that divide (tail='exact'), and an index that stays inside",
                 )

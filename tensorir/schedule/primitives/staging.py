@@ -10,7 +10,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.habits import meant
 from tensorir.errors.needs import need_bool, need_int, need_ints, need_text
 from tensorir.ir.build import as_expr, as_int, binary, const, select
-from tensorir.ir.dims import dims_in
+from tensorir.ir.dims import dims_in, most
 from tensorir.ir.layout import whole_blocks
 from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
 from tensorir.ir.visit import find, replace, sequence, substitute, swap_buffers, writes
@@ -273,7 +273,10 @@ def _stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layo
     fresh = Index(moved)
     new_stage = fresh.stages[stage.name]
     if at is None:
-        loops = [Loop(Var(f"{out_name}.{v.name}", "index"), n, copy) for v, n in zip(axes, buffer.shape, strict=True)]
+        loops = [
+            Loop(Var(f"{out_name}.{v.name}", "index"), as_expr(most(n)), copy)
+            for v, n in zip(axes, buffer.shape, strict=True)
+        ]
         body = nest(loops, copy.replace(binds=tuple(x.var for x in loops)))
         _precedes_readers(moved.body, new_stage, buffer, at)
         return Rewrite(place_at_root(moved, body, after=[new_stage]), (out_name,))
