@@ -1,8 +1,9 @@
-"""A scan in three stages: scans of tiles, the exclusive scan of their totals, and both combined.
+"""A scan of tiles: their totals, the exclusive scan of these, scans of tiles, and both combined.
 
 Blelloch, "Prefix sums and their applications", CMU-CS-90-190, 1990; Sengupta et al., "Scan primitives for GPU
-computing", Graphics Hardware 2007. Tiles are independent, so that blocks and threads share them, and the order in which
-terms are combined is fixed: results are the same from launch to launch.
+computing", Graphics Hardware 2007; totals first, which is known as reduce-then-scan: the scan of a tile may be computed
+where it is combined, so that nothing but totals and offsets goes through memory. Tiles are independent, so that blocks
+and threads share them, and the order in which terms are combined is fixed: results are the same from launch to launch.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from tensorir.ir.visit import substitute
 
 @algorithm("tiled_scan")
 def tiled_scan(outputs: tuple[Tensor, ...], tile: int = 1024, of: str | None = None) -> tuple[Tensor, ...]:
-    """Return ``outputs`` with a scan, S, in three stages: ``S_local`` scans tiles of ``tile`` elements, ``S_offset``
-    the totals of the tiles before each, and S combines the two, the offset on the left.
+    """Return ``outputs`` with a scan, S, in stages: ``S_total`` reduces tiles of ``tile`` elements, ``S_offset`` scans
+    the totals of the tiles before each, ``S_local`` scans tiles, and S combines these two, the offset on the left.
 
     of: which scan, where there are several
 
@@ -84,23 +85,31 @@ class _Tiled:
         """Return the tensors that stand for those of the scan."""
         tiles = max(1, -(-self.extent // self.length))
         local = self._local(tiles)
-        offset = self._offset(tiles, local)
+        offset = self._offset(tiles, self._total(tiles))
         here, place = tuple(v for v, _ in self.others), self.turned(self.part.at)
         tile, within = binary("//", place, self.length), binary("%", place, self.length)
-        before = [t[(*here, tile)] for t in offset]
-        after = binary("-", within, 1) if self.part.exclusive else within
-        terms = [t[(*here, tile, after)] for t in local]
+        before, terms = [t[(*here, tile)] for t in offset], [t[(*here, tile, within)] for t in local]
         c = self.body.combiner
         both = {**dict(zip(c.old, before, strict=True)), **dict(zip(c.new, terms, strict=True))}
         made = [substitute(r, both) for r in c.result]
-        if self.part.exclusive:
-            made = [select(binary("<", 0, within), m, b) for m, b in zip(made, before, strict=True)]
         bodies = [made[b.which] for b in self.op.bodies if isinstance(b, Reduce)]
         return _compute(self.op.name, self.op.axes, self.op.extents, bodies, [t.name for t in self.op.outputs])
 
     def _local(self, tiles: int) -> tuple[Tensor, ...]:
-        """Each tile scanned by itself, the last one filled with the identity."""
+        """Each tile scanned by itself."""
         t, u, k = Var("t", "index"), Var("u", "index"), Var("u", "index", extent=self.length)
+        own, values = self._terms(tiles, t, k)
+        axes, extents = (*own, t, u), (*(n for _, n in self.others), tiles, self.length)
+        return self._combined("local", axes, extents, k, values, Prefix(u, self.part.exclusive))
+
+    def _total(self, tiles: int) -> tuple[Tensor, ...]:
+        """What each tile combines to."""
+        t, k = Var("t", "index"), Var("u", "index", extent=self.length)
+        own, values = self._terms(tiles, t, k)
+        return self._combined("total", (*own, t), (*(n for _, n in self.others), tiles), k, values)
+
+    def _terms(self, tiles: int, t: Var, k: Var) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
+        """Axes for the others, and terms at place ``k`` of tile ``t``, whose last one is filled with the identity."""
         own = {v: Var(v.name, "index") for v, _ in self.others}
         place = binary("+", binary("*", t, self.length), k)
         at: dict[Var, Expr] = {**own, self.body.axes[0]: self.turned(place)}
@@ -108,19 +117,18 @@ class _Tiled:
         if tiles * self.length > self.extent:
             inside = binary("<", place, self.extent)
             values = tuple(select(inside, v, i) for v, i in zip(values, self.body.combiner.identity, strict=True))
-        axes, extents = (*own.values(), t, u), (*(n for _, n in self.others), tiles, self.length)
-        return self._scanned("local", axes, extents, k, values, Prefix(u))
+        return tuple(own.values()), values
 
-    def _offset(self, tiles: int, local: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def _offset(self, tiles: int, totals: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """What all tiles before each one combine to."""
         t, k = Var("t", "index"), Var("t", "index", extent=tiles)
         own = tuple(Var(v.name, "index") for v, _ in self.others)
-        values = tuple(x[(*own, k, self.length - 1)] for x in local)
+        values = tuple(x[(*own, k)] for x in totals)
         extents = (*(n for _, n in self.others), tiles)
-        return self._scanned("offset", (*own, t), extents, k, values, Prefix(t, exclusive=True))
+        return self._combined("offset", (*own, t), extents, k, values, Prefix(t, exclusive=True))
 
-    def _scanned(self, what: str, axes: tuple[Var, ...], extents: tuple[int, ...], over: Var,
-                 values: tuple[Expr, ...], part: Prefix) -> tuple[Tensor, ...]:  # fmt: skip
+    def _combined(self, what: str, axes: tuple[Var, ...], extents: tuple[int, ...], over: Var,
+                  values: tuple[Expr, ...], part: Prefix | None = None) -> tuple[Tensor, ...]:  # fmt: skip
         name = f"{self.op.name}_{what}"
         bodies = [Reduce(self.body.combiner, (over,), values, n, v.dtype, part) for n, v in enumerate(values)]
         labels = [name] if len(bodies) == 1 else [f"{name}_{n}" for n in range(len(bodies))]

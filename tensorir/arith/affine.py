@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from tensorir.arith.bits import Interval as Interval
 from tensorir.arith.bits import within_bits
 from tensorir.ir.build import BITS, SHIFTS, as_int, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
+from tensorir.ir.node import Node
 from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Select, Unary, Var
 from tensorir.ir.visit import Rewriter, find, uses
+
+N = TypeVar("N", bound=Node)
 
 UNKNOWN: Interval = (-math.inf, math.inf)
 
@@ -452,7 +455,7 @@ class Arith:
 
     # --- rewriting
 
-    def simplify(self, e: Expr) -> Expr:
+    def simplify(self, e: N) -> N:
         """``e`` with index arithmetic in normal form and decided conditions folded."""
         return _Simplify(self)(e)  # type: ignore[no-any-return]
 

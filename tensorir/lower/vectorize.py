@@ -26,7 +26,6 @@ from tensorir.ir.tree import (
     Scope,
     Select,
     Seq,
-    Shuffle,
     Stmt,
     Store,
     Unary,
@@ -36,7 +35,8 @@ from tensorir.ir.visit import Rewriter, find, lanes_of, sequence, substitute, us
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.lower.masks import NoMask, added_where, in_memory, mask, speculable
 from tensorir.lower.moves import carriers, moves
-from tensorir.lower.scan_lanes import InLanes, scan_of
+from tensorir.lower.scan_lanes import InLanes, ending, scan_of
+from tensorir.lower.turned import backwards, turned
 from tensorir.target import Target
 
 CONVERTED = (*sorted(WIDENED), "bool")
@@ -153,12 +153,22 @@ class _Lanes:
 
     def whole(self, body: Stmt) -> Stmt:
         """The body of the loop in all lanes."""
+        if isinstance(body, If) and scan_of(body.then, self.var) is not None:
+            return self._ending(body)
         scan = scan_of(body, self.var)
         if scan is None:
             return self.stmt(body)
         if self.target.kind != "cpu" or any(c.dtype in CONVERTED for c in scan.carries):
             raise _Scalar("lanes of a scan are combined one by one")
         return InLanes(scan, self.var, self.lanes, lambda e: self._wide(self.expr(e)), self._store).result()
+
+    def _ending(self, s: If) -> Stmt:
+        """A scan that ends inside of a vector: all lanes at once where it goes on in all, else one by one."""
+        if not all(isinstance(c, Binary) and c.op in ("<", "<=") and self._moves_evenly(c) for c in conjuncts(s.cond)):
+            raise _Scalar("its condition differs from lane to lane")
+        inside, every = ending(s, self.var, self.lanes, self.arith)
+        rest = Loop(self.var, as_expr(self.lanes), s, Kind.SERIAL)
+        return sequence([If(every, self.whole(inside)), If(Unary("not", every, "bool"), rest)])
 
     def stmt(self, s: Stmt) -> Stmt:
         if isinstance(s, Seq):
@@ -199,22 +209,15 @@ class _Lanes:
 
     def _backwards(self, i: Expr) -> Ramp | None:
         """The elements of all lanes in the order of memory, where they are side by side, the first lane's last."""
-        found = self.arith.linear(i).along(self.var)
-        if self.target.kind != "cpu" or found is None or found[0] != -1:
-            return None
-        return Ramp(found[1].plus(Linear({}, 1 - self.lanes)).expr(), self.lanes, "index")
-
-    def _turned(self, e: Expr) -> Shuffle:
-        """A vector, its last lane first."""
-        return Shuffle(e, e, tuple(reversed(range(self.lanes))), e.dtype)
+        return backwards(i, self.var, self.lanes, self.arith) if self.target.kind == "cpu" else None
 
     def _store(self, s: Store) -> Store:
         if self._converted(s.buffer):
             raise _Scalar(f"elements of {s.buffer.name} ({s.buffer.dtype}) are converted one by one")
         if s.adds:
             raise _Scalar(f"lanes add to {s.buffer.name} atomically, one by one")
-        if (turned := self._backwards(s.index[0])) is not None:
-            return s.replace(index=(turned,), value=self._turned(self._wide(self.expr(s.value))))
+        if (place := self._backwards(s.index[0])) is not None:
+            return s.replace(index=(place,), value=turned(self._wide(self.expr(s.value))))
         try:
             index = self._index(s.index[0])
         except _Scalar as why:
@@ -306,10 +309,10 @@ class _Lanes:
                 try:
                     index = self._index(e.index[0])
                 except _Scalar as why:
-                    turned = None if self._converted(e.buffer) else self._backwards(e.index[0])
-                    if turned is None:
+                    place = None if self._converted(e.buffer) else self._backwards(e.index[0])
+                    if place is None:
                         return self._gather(e, str(why))
-                    return self._turned(Load(e.buffer, (turned,), e.dtype))
+                    return turned(Load(e.buffer, (place,), e.dtype))
                 if self._converted(e.buffer):
                     return self._gather(e, "is converted")
                 return Load(e.buffer, (index,), e.dtype)

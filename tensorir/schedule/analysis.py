@@ -19,6 +19,7 @@ from tensorir.ir.tree import (
     Buffer,
     Const,
     Expr,
+    If,
     Iter,
     Kind,
     Load,
@@ -205,7 +206,13 @@ def reopens(stage: Stage) -> bool:
 def scans(loop: Loop) -> bool:
     """Whether a loop goes through terms of scans alone, each of whose states is carried from one to the next."""
     found = driven_by(loop)
-    return bool(found) and all(it.axis is Axis.ORDERED and isinstance(s.body, Seq) for s, it in found)
+    return bool(found) and all(it.axis is Axis.ORDERED and is_scan(s) for s, it in found)
+
+
+def is_scan(stage: Stage) -> bool:
+    """Whether a stage stores what it has combined so far, in each step."""
+    body = stage.body.then if isinstance(stage.body, If) else stage.body
+    return isinstance(body, Seq) and any(it.axis is Axis.ORDERED for it in stage.iters)
 
 
 def accumulates(loop: Loop, stage: Stage) -> bool:

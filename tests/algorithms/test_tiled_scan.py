@@ -60,7 +60,7 @@ def test_one_scan_of_several():
     A = tir.placeholder((2, 9), "int32", name="A")
     S = tir.scan(tir.scan(A, axis=0, name="T"), axis=1)
     assert tiled(S, 4, of="T").check()
-    assert {"T_local", "T_offset", "S"} <= {x.name for x in _stages(tiled(S, 4, of="T"))}
+    assert {"T_total", "T_local", "T_offset", "S"} <= {x.name for x in _stages(tiled(S, 4, of="T"))}
     with pytest.raises(tir.ScheduleError) as e:
         tiled(S, 4)
     assert e.value.problems[0].code == "tiled-scan.stage"
@@ -84,7 +84,7 @@ def test_offsets_that_are_combined_on_the_wrong_side_are_seen(monkeypatch):
     def turned(self):
         c = self.op.bodies[0].combiner
         other = c.replace(old=c.new, new=c.old)
-        local, offset = self._local(13), self._offset(13, self._local(13))
+        local, offset = self._local(13), self._offset(13, self._total(13))
         tile, within = self.part.at // 8, self.part.at % 8
         both = dict(zip((*other.old, *other.new), (*(t[tile] for t in offset), *(t[tile, within] for t in local)),
                         strict=True))  # fmt: skip

@@ -27,6 +27,7 @@ from tensorir.schedule.analysis import (  # fmt: skip
     stages_writing,
 )
 from tensorir.schedule.history import Name, S
+from tensorir.schedule.primitives.scan_epilogue import into_scan, scan_read
 from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import (
     Rewrite,
@@ -376,19 +377,28 @@ class _Inline(Rewriter):
 
 @primitive("Where a stage runs", word="reverse-inline", moves=True)
 def reverse_compute_inline(self: S, stage: Name) -> S:
-    """Put an elementwise consumer's expression into the stage that writes what it reads (an epilogue)."""
+    """Put an elementwise consumer's expression into the stage that writes what it reads (an epilogue).
+
+    Into a scan as well, and of tiles into a consumer that is not cut into them: ``S[i]`` of ``L[i // 64, i % 64]``.
+    """
     found = self._history._stage(stage)
     self._history._apply("reverse_compute_inline", (found,), {}, lambda p: _reverse_compute_inline(p, found))
     return self
 
 
 def _reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
-    if not isinstance(stage.body, Store) or stage.init is not None:
+    several = not isinstance(stage.body, Store) and scan_read(program, stage) is None
+    if several or stage.init is not None:
         raise _refuse("reverse-inline.pure", f"{stage.name} reduces or writes several buffers", stage)
     index = index_of(program)
     top = own_nest(index, stage, "reverse-inline", dealt=False)
     if len(find(top, Stage)) > 1:
         raise _refuse("reverse-inline.nest-shared", f"other stages live in the loops of {stage.name}", stage)
+    if (scan := scan_read(program, stage)) is not None:
+        _is_made_before(program, stage, [scan], "reverse-inline")
+        without = swap(program, top, None)
+        gone = {x.var.name: "its stage was inlined" for x in find(top, Loop)} | {stage.name: "it was inlined"}
+        return Rewrite(swap(without, scan, into_scan(stage, scan)), (), gone)
     found = [(b, stages_writing(program.body, b)) for b in reads(stage.body) if b not in program.params]
     found = [(b, w) for b, w in found if w and all(isinstance(x.body, Store) and x.init is None for x in w)]
     if not found:
@@ -398,6 +408,7 @@ def _reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
     others = [s for s in stages_reading(program.body, buffer) if s is not stage]
     if len(writers) > 1 or others or buffer in program.outputs:
         raise _refuse("reverse-inline.other-readers", f"{buffer.name} is used elsewhere as well", stage)
+    assert isinstance(stage.body, Store)
     loads = loads_of(stage, buffer)
     axes = loads[0].index
     if any(not isinstance(a, Var) for n in loads for a in n.index) or len(set(axes)) != len(stage.iters) \
