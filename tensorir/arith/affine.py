@@ -389,6 +389,24 @@ class Arith:
         low, high = self._of_type(e.b)
         return low >= 0 and high < (64 if e.dtype == "index" else DTYPES[e.dtype].bits)
 
+    def nonzero(self, e: Expr) -> bool:
+        """Whether an integer is known not to be 0."""
+        low, high = self._of_type(e)
+        if low > 0 or high < 0:
+            return True
+        if isinstance(e, Binary) and e.op == "|":
+            return self.nonzero(e.a) or self.nonzero(e.b)
+        if isinstance(e, Select):
+            return self.nonzero(e.a) and self.nonzero(e.b)
+        if isinstance(e, Cast):  # to as many bits or more none is lost
+            old, new = DTYPES[e.a.dtype], DTYPES[e.dtype]
+            return old.kind in "iu" and new.bits >= old.bits and self.nonzero(e.a)
+        return isinstance(e, Unary) and e.op == "-" and self.nonzero(e.a)
+
+    def divides_plainly(self, e: Binary) -> bool:
+        """Whether neither side of ``//`` or ``%`` is negative, where C's meaning is NumPy's unless 0 divides."""
+        return self._of_type(e.a)[0] >= 0 and self._of_type(e.b)[0] >= 0
+
     # --- proofs
 
     def proves(self, cond: Expr) -> bool:

@@ -15,10 +15,19 @@ from tensorir.codegen.picking import Picked, picked
 from tensorir.codegen.shuffling import shuffled
 from tensorir.codegen.source import TensorMap
 from tensorir.codegen.vector_math import VECTOR_FUNCTIONS, Spelling, vector_function
-from tensorir.codegen.whole import absolute_helper, extreme_helper, narrow_bits, shift_helper, upper_half
-from tensorir.codegen.wrapping import may_overflow, wrapped
+from tensorir.codegen.whole import (
+    absolute_helper,
+    extreme_helper,
+    narrow,
+    narrow_bits,
+    power_helper,
+    quotient_helper,
+    shift_helper,
+    upper_half,
+)
+from tensorir.codegen.wrapping import adds_the_least, may_overflow, wrapped
 from tensorir.errors import LoweringError, Problem
-from tensorir.ir.build import COMPARE, SHIFTS, as_int
+from tensorir.ir.build import BITS, COMPARE, SHIFTS, as_int, cast
 from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.ir.tree import (
     Binary,
@@ -87,7 +96,7 @@ class Expressions:
         self.whole = False  # more than the bits of what is printed matters
 
     def __call__(self, e: Expr, outer: int = 0) -> str:
-        if (self.whole or self.d.wraps) and self.wraps(e):
+        if (self.whole or self.d.wraps or adds_the_least(e)) and self.wraps(e):
             return wrapped(self, e)
         match e:
             case Const():
@@ -117,6 +126,9 @@ class Expressions:
                 return self.bitcast(e)
             case Call(fn="mulhi"):
                 return self.upper_half(e)
+            case Call(fn="power"):
+                name, self.helpers[name] = power_helper(e.dtype, self.d)
+                return f"{name}({', '.join(self.number_of(a) for a in e.args)})"
             case Call() if self.has_own(e):
                 return self.own_function(e)
             case Call():
@@ -162,7 +174,7 @@ class Expressions:
 
     def unary(self, e: Unary) -> str:
         """``-``, ``~`` or ``!``; of two minus signs in a row C would make another operator."""
-        inner = self(e.a, UNARY)
+        inner = self.number_of(e.a, UNARY) if e.op == "~" else self(e.a, UNARY)
         sign = "!" if e.op == "not" else e.op
         return self.narrowed(e, f"{sign}({inner})" if inner.startswith(sign) else f"{sign}{inner}")
 
@@ -201,6 +213,8 @@ class Expressions:
             outer = UNARY
         if e.op in COMPARE or e.op == ">>" or (e.op == "<<" and x is e.b) or e.op == "/":
             return self.number_of(x, outer)
+        if e.op in BITS and DTYPES[x.dtype].bits >= 32 and x.dtype != "index":
+            return self.number_of(x, UNARY if isinstance(x, Binary) and x.op != e.op else outer)
         mixed = isinstance(x, Binary) and x.op != e.op and (x.op in _RARE or (e.op in _RARE and e.op != "^"))
         return self(x, UNARY if mixed else outer)
 
@@ -275,11 +289,13 @@ class Expressions:
 
     def floor_divide(self, e: Binary, kind: str) -> str:
         """``//`` and ``%`` of data round toward minus infinity, as NumPy's."""
-        if kind == "u":
-            return f"({self(e.a, _PRODUCT)} {_C.get(e.op, e.op)} {self(e.b, UNARY)})"
-        narrow = kind == "i" and DTYPES[e.dtype].bits <= 32
-        name = f"tir_{'floordiv' if e.op == '//' else 'mod'}_{'int' if narrow else e.dtype}"
-        self.need(name)
+        if kind != "f" and self.arith.nonzero(e.b) and self.arith.divides_plainly(e):
+            return f"({self.number_of(e.a, _PRODUCT)} {_C.get(e.op, e.op)} {self.number_of(e.b, UNARY)})"
+        name = f"tir_{'floordiv' if e.op == '//' else 'mod'}_{'int' if kind == 'i' and narrow(e.dtype) else e.dtype}"
+        if kind == "f" or self.arith.nonzero(e.b):
+            self.need(name)
+        else:
+            name, self.helpers[name] = quotient_helper(e.op, e.dtype, self.d)
         text = f"{name}({self.number_of(e.a)}, {self.number_of(e.b)})"
         return text if e.op == "%" or isinstance(e.b, Const) else self.narrowed(e, text)  # the least number by -1
 
@@ -289,7 +305,7 @@ class Expressions:
         if e.dtype == "bool":
             text = f"{self.number_of(e.a, _EQUAL + 1)} != 0"
             return f"({text})" if outer > _EQUAL else text
-        if e.a.dtype == "bool" and lanes == 1 and (DTYPES[e.dtype].bits < 32 or e.dtype in ("int32", "index")):
+        if e.a.dtype == "bool" and lanes == 1 and DTYPES[e.dtype].kind in "iu" and DTYPES[e.dtype].bits <= 32:
             return self(e.a, outer)  # an int in C
         if c_type(e.dtype, self.d) == c_type(e.a.dtype, self.d):
             return self.rounded(e, outer)
@@ -437,7 +453,9 @@ class Expressions:
         if b.dtype not in WIDENED:
             return self(value)
         if not self.held_in_float(b):
-            return self(value.a) if isinstance(value, Cast) and value.dtype == b.dtype else self(value)
+            if not isinstance(value, Cast) or value.dtype != b.dtype:
+                return self(value)
+            return self(value.a if DTYPES[value.a.dtype].kind == "f" else cast(value.a, "float32"))
         if isinstance(value, Load | Cast | Const | Select):
             return self(value)
         return self.round(b.dtype, self(value))

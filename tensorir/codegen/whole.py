@@ -1,9 +1,10 @@
-"""What C has no operator for: shifts by any number of bits, ``abs``, bits as another type, upper halves of products."""
+"""What C has no operator for: any shifts, quotients by 0, powers, ``abs``, bits as another type, halves of products."""
 
 from __future__ import annotations
 
 from tensorir.codegen.c_text import extreme_lanes
 from tensorir.codegen.dialect import Dialect
+from tensorir.codegen.helpers import helper_text
 from tensorir.ir.dtypes import DTYPES
 
 _BITS_OF = {"float16": "tir_bits_float16", "bfloat16": "tir_to_bfloat16"}
@@ -19,6 +20,45 @@ def shift_helper(op: str, dtype: str, d: Dialect) -> tuple[str, str]:
     else:
         result = f"{few} ? {f'({kind})(({d.types[unsigned(dtype)]})a << b)' if d.wraps else 'a << b'} : 0"
     return name, f"{d.inline} {kind} {name}({kind} a, {kind} b) {{ return {result}; }}"
+
+
+_POWER = """\
+{inline} {kind} {name}({kind} a, {kind} b) {{
+  {wide} made = 1, square = ({wide})a;
+{negative}  for (; b != 0; b = ({kind})(b >> 1)) {{
+    if (b & 1) made *= square;
+    square *= square;
+  }}
+  return ({kind})made;
+}}"""
+_NEGATIVE = "  if (b < 0) return ({kind})(a == 1 || a == -1 ? (b & 1 ? a : 1) : 0);\n"
+"""Of a negative exponent the power is a fraction, and is rounded toward zero."""
+
+
+def narrow(dtype: str) -> bool:
+    """Whether an integer fits C's ``int`` or ``unsigned int``, in which C divides what is smaller."""
+    return DTYPES[dtype].bits <= 32
+
+
+def quotient_helper(op: str, dtype: str, d: Dialect) -> tuple[str, str]:
+    """The name and the text of ``//`` or ``%`` where the divisor may be 0: 0, as NumPy's."""
+    stem = "floordiv" if op == "//" else "mod"
+    if DTYPES[dtype].kind == "u":
+        kind = "uint32" if narrow(dtype) else dtype
+        name, c = f"tir_{stem}_any_{kind}", d.types[kind]
+        return name, f"{d.inline} {c} {name}({c} a, {c} b) {{ return b == 0 ? 0 : a {op[0]} b; }}"
+    kind = "int" if narrow(dtype) else dtype
+    name, c = f"tir_{stem}_any_{kind}", d.types["int32" if kind == "int" else kind]
+    inner = helper_text(f"tir_{stem}_{kind}", d).replace(f"tir_{stem}_{kind}", name)
+    return name, inner.replace("if (b == -1)", "if (b == 0) return 0; if (b == -1)", 1)
+
+
+def power_helper(dtype: str, d: Dialect) -> tuple[str, str]:
+    """The name and the text of an integer to the power of another one, which wraps around as NumPy's."""
+    name, kind = f"tir_power_{dtype}", d.types[dtype]
+    negative = _NEGATIVE.format(kind=kind) if DTYPES[dtype].kind == "i" else ""
+    wide = d.types["uint32" if narrow(dtype) else unsigned(dtype)]
+    return name, _POWER.format(inline=d.inline, kind=kind, name=name, wide=wide, negative=negative)
 
 
 def unsigned(dtype: str) -> str:

@@ -1,9 +1,10 @@
 """Sums and products of signed integers that wrap around, where C leaves undefined what is beyond the type.
 
-Compilers believe that there is nothing beyond it: of ``a + 1 > a`` they make true. Where only the bits of such a value
-matter, because it is added to others, stored or shifted to the left, text is as plain as ever; where it is compared,
-divided, chosen, shifted to the right or converted, it is made of unsigned numbers. So it is where it is kept in an
-array of which the same kernel reads such a value (``looked_at``): compilers see through arrays.
+Compilers believe that there is nothing beyond it: of ``a + 1 > a`` they make true, of the sign of a sum of two positive
+numbers 0, and of ``a`` and the least number a sum without carry. Where only the bits of such a value matter, because it
+is added to others, stored or shifted to the left, text is as plain as ever; where it is compared, divided, chosen,
+masked, shifted to the right or converted, or the least number is added, it is made of unsigned numbers. So it is where
+it is kept in an array of which the same kernel reads such a value (``looked_at``): compilers see through arrays.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from tensorir.codegen.dialect import Dialect
-from tensorir.ir.build import BITS
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.node import Node
-from tensorir.ir.tree import Binary, Buffer, Expr, Load, Stmt, Store, Unary
+from tensorir.ir.tree import Binary, Buffer, Const, Expr, Load, Stmt, Store, Unary
 from tensorir.ir.visit import find, lanes_of
 
 _SHIFT, _SUM, _PRODUCT, _UNARY = 9, 10, 11, 12
@@ -46,6 +46,12 @@ def may_overflow(e: Expr, anywhere: bool = False) -> bool:
     if isinstance(e, Binary) and e.op == "<<":
         return anywhere
     return (isinstance(e, Binary) and e.op in ("+", "-", "*")) or (isinstance(e, Unary) and e.op == "-")
+
+
+def adds_the_least(e: Expr) -> bool:
+    """Whether the least number of its type is an operand of ``e``."""
+    sides = (e.a, e.b) if isinstance(e, Binary) else ()
+    return any(isinstance(x, Const) and x.value == DTYPES[x.dtype].low for x in sides)
 
 
 def wrapped(printer: Printer, e: Expr) -> str:
@@ -96,6 +102,6 @@ def _loads(e: Expr, whole: bool) -> Iterator[Buffer]:
     """The arrays that ``e`` loads from, where more than the bits of what is loaded matter; ``whole``: of ``e``."""
     if isinstance(e, Load) and whole:
         yield e.buffer
-    keeps_bits = (isinstance(e, Binary) and e.op in (*BITS, "+", "-", "*", "<<")) or isinstance(e, Unary)
+    keeps_bits = isinstance(e, Binary | Unary) and e.op in ("+", "-", "*", "<<")
     for child in e.children():
         yield from _loads(child, whole or not keeps_bits)

@@ -73,6 +73,8 @@ class Numbers:
         """A function of the table. given: the type of its arguments"""
         if fn == "bitcast":
             return self.bitcast(args[0], given, dtype)
+        if fn == "power":
+            return whole_power(*(np.asarray(a).astype(dtype, copy=False) for a in args))
         if fn == "mulhi":
             return upper_half(*(np.asarray(a).astype(dtype, copy=False) for a in args))
         with np.errstate(all="ignore"):
@@ -287,6 +289,15 @@ def upper_half(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(out).astype(kind)
 
 
+def whole_power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Integers to integer powers, which wrap around; to negative ones they are fractions, rounded toward zero."""
+    made = np.power(a, np.maximum(b, b.dtype.type(0)))
+    if a.dtype.kind == "u":
+        return np.asarray(made)
+    fraction = np.where(a == 1, 1, np.where(a == -1, np.where(b & 1, -1, 1), 0))
+    return np.where(b < 0, fraction, made).astype(a.dtype)
+
+
 def _erf(x: Any) -> Any:
     return np.vectorize(math.erf, otypes=[np.float64])(x)
 
@@ -296,12 +307,12 @@ def _quotient(a: Any, b: Any) -> Any:
     """By 0 it is 0, the least one by -1 is itself, and neither is news: the reference computes both sides of a select,
     of which one may divide by 0.
     """
-    return a // b
+    return a // b if type(b) is not int or b else a * 0
 
 
 @np.errstate(divide="ignore")
 def _remainder(a: Any, b: Any) -> Any:
-    return a % b
+    return a % b if type(b) is not int or b else a * 0
 
 
 _COMPARE = {

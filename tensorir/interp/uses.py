@@ -70,7 +70,7 @@ def _on_bits(e: object) -> bool:
         case Unary():
             return e.op == "~"
         case Call():
-            return e.fn in ("bitcast", "mulhi")
+            return e.fn in ("bitcast", "mulhi", "power")
     return False
 
 

@@ -26,8 +26,8 @@ MATH = {
     "ceil": 1, "round": 1, "pow": 2, "exp2": 1, "log2": 1,
 }  # fmt: skip
 """Name -> number of arguments. ``floor`` … on floats only; ``abs`` keeps integer types."""
-WHOLE = {"bitcast", "mulhi"}
-"""Calls with types of their own: ``bitcast`` to any type of as many bits, ``mulhi`` of two equal integers."""
+WHOLE = {"bitcast", "mulhi", "power"}
+"""Calls with types of their own: ``bitcast`` to any type of as many bits, ``mulhi`` and ``power`` of integers."""
 
 
 def as_expr(x: Any, like: str | None = None) -> Expr:
@@ -309,10 +309,14 @@ def binary(op: str, a: object, b: object) -> Expr:
     if op in LOGIC:
         return _logic(op, x, y)
     kind = promote(x.dtype, y.dtype)
+    if op in COMPARE and is_float(kind) and {DTYPES[x.dtype].kind, DTYPES[y.dtype].kind} == {"i", "u"}:
+        return _compared(op, x, y)
     if op == "/" and not is_float(kind):
         kind = "float64" if DTYPES[kind].bits >= 32 and kind != "index" else "float32"
     if op in ("+", "-", "*") and kind == "bool":
         kind = "int32"
+    if op in ("//", "%") and kind == "bool":
+        kind = "int8"
     if op in SHIFTS and isinstance(y, _t.Const) and not 0 <= y.value < DTYPES[kind].bits:
         if op == "<<" or DTYPES[kind].kind == "u":
             return _t.Const(0, kind)
@@ -323,28 +327,49 @@ def binary(op: str, a: object, b: object) -> Expr:
     return _t.Binary(op, cast(x, kind), cast(y, kind), "bool" if op in COMPARE else kind)
 
 
+def _compared(op: str, x: Expr, y: Expr) -> Expr:
+    """A comparison of uint64 with a signed type, exact as NumPy's: no type holds the values of both."""
+    if DTYPES[x.dtype].kind == "u":  # y < x is not x <= y
+        return _compared(op, y, x) if op in ("==", "!=") else unary("not", _compared("<=" if op == "<" else "<", y, x))
+    negative, same = binary("<", x, _t.Const(0, x.dtype)), binary(op, cast(x, "uint64"), y)
+    return binary("and", unary("not", negative), same) if op == "==" else binary("or", negative, same)
+
+
 POWERS = 8
-"""The largest exponent for which a power of floats is written as products."""
+"""The largest exponent for which a power of data is written as products."""
 
 
 def power(a: object, b: object) -> Expr:
-    """``a ** b``: products where ``b`` is a small constant integer, a square root where it is 0.5, else ``pow`` of
-    floats; ``declare.power`` for an integer to an exponent that is negative or not constant.
+    """``a ** b``: products where ``b`` is a small constant integer, a square root where it is 0.5, ``pow`` of other
+    floats, and of integers NumPy's, which wraps around; ``declare.power`` for an integer to a negative constant.
     """
     x, y = _pair(a, b)
     kind = promote(x.dtype, y.dtype)
     n = y.value if isinstance(y, _t.Const) else None
-    if not is_float(kind) and (n is None or not 0 <= n <= 64):
-        two = "1 << y is 2 ** y; " if isinstance(x, _t.Const) and x.value == 2 else ""
-        what = "an exponent that is not constant" if n is None else f"the power of {n}"
-        raise refuse(DeclarationError, "declare.power", f"an integer to {what} has no exact product of 1 to 64 factors",
-                     hint=f"{two}tir.pow(tir.cast(x, 'float32'), y), or x ** 2.0 for a float")  # fmt: skip
+    if not is_float(kind):
+        return _whole_power(x, y, kind)
     if n == 0.5:
         return call("sqrt", cast(x, kind))
     if n is None or n != int(n) or (is_float(kind) and abs(n) > POWERS):
         return call("pow", x, y)
     made = _product(cast(x, kind), abs(int(n)))
     return binary("/", 1, made) if n < 0 else made
+
+
+def _whole_power(x: Expr, y: Expr, kind: str) -> Expr:
+    """A power of integers; of a negative exponent that no declaration shows it is rounded toward zero."""
+    n = y.value if isinstance(y, _t.Const) else None
+    if n is not None and n < 0:
+        raise refuse(DeclarationError, "declare.power", f"an integer to the power of {n} is no integer",
+                     hint=f"x ** {n}.0, which is a float")  # fmt: skip
+    kind = "int8" if kind == "bool" else kind
+    if n is not None and (n <= POWERS or (kind == "index" and n <= 64)):
+        return _product(cast(x, kind), int(n))
+    kind = "int32" if kind == "index" else kind
+    x, y = cast(x, kind), cast(y, kind)
+    if isinstance(x, _t.Const) and x.value == 2:
+        return binary("<<", _t.Const(1, kind), y)
+    return _t.Call("power", (x, y), kind)
 
 
 def _product(x: Expr, n: int) -> Expr:

@@ -197,7 +197,7 @@ class Reduce(Expr):
 
 @node
 class Call(Expr):
-    """A pure function of the math table (``ir/build.py``), or ``bitcast`` to ``dtype``, or ``mulhi``."""
+    """A pure function of the math table (``ir/build.py``), or one of ``WHOLE`` there."""
 
     fn: str
     args: tuple[Expr, ...]

@@ -339,6 +339,8 @@ class _Lanes:
                     raise _Scalar("a helper shifts by a number of bits that may be any")
                 return Binary(e.op, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)), e.dtype)
             case Call():
+                if e.fn == "power":
+                    raise _Scalar("integers are raised to powers one by one")
                 if e.fn == "bitcast" and (e.dtype in WIDENED or e.args[0].dtype in WIDENED):
                     raise _Scalar("a helper takes narrow floats for bits, one by one")
                 return Call(e.fn, tuple(self._wide(self.expr(a)) for a in e.args), e.dtype)

@@ -179,8 +179,7 @@ ANSWERED = [
     of_element("[x for x in A][i]", "declare.iterated", "index it with the axes", "A[i]"),
     of_element("A[i] * a", "declare.captured-array", "tir.constant(array)", "A[i] * tir.constant(a)[i]"),
     of_element("A[i] + '1'", "declare.value", "cannot use '1'", "A[i] + 1"),
-    of_element("I[i] ** -1", "declare.power", "x ** 2.0 for a float", "I[i] ** -1.0"),
-    of_element("2 ** I[i]", "declare.power", "1 << y is 2 ** y", "1 << I[i]"),
+    of_element("I[i] ** -1", "declare.power", "x ** -1.0, which is a float", "I[i] ** -1.0"),
     of_element("A[i] & 1", "declare.bitwise", "tir.cast(x, 'int32') for its value", "tir.cast(A[i], 'int32') & 1"),
     of_element("None", "declare.lambda-none", "return the element's expression", "A[i]"),
     (
