@@ -14,6 +14,7 @@ from tensorir.ir.build import as_int
 from tensorir.ir.node import Node
 from tensorir.ir.text import lines
 from tensorir.ir.tree import (
+    THREADS,
     Axis,
     Buffer,
     Const,
@@ -197,6 +198,16 @@ def reopens(stage: Stage) -> bool:
 def accumulates(loop: Loop, stage: Stage) -> bool:
     """Whether iterations of ``loop`` go on with the cells of ``stage`` that others have begun."""
     return any(it.axis is not Axis.SPATIAL and s is stage for s, it in driven_by(loop))
+
+
+def across(loop: Loop, stage: Stage) -> bool:
+    """Whether each thread of ``loop`` has a part of what ``stage`` reduces, and their results are combined."""
+    return (
+        loop.kind in THREADS
+        and not adds_atomically(stage)
+        and isinstance(stage.body, Update)
+        and any(it.axis is Axis.REDUCE and uses(b, {loop.var}) for it, b in zip(stage.iters, stage.binds, strict=True))
+    )
 
 
 def in_order(loop: Loop) -> list[tuple[Stage, Iter]]:
