@@ -16,6 +16,7 @@ COMPOSED = {
         "pipeline",
         "reindex",
         "keep-term",
+        "reduce-across",
     ),
     "{self.maker}.lost": ("annotate", "partition", "specialize", "pipeline"),
     "{primitive}.scheduled": ("compute-at", "reverse-compute-at", "inline", "reverse-inline"),

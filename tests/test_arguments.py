@@ -165,6 +165,7 @@ SCHEDULE = {
     "run_once": lambda s, tensor="P": s.stage_in("B", "root", "global").schedule.run_once("B_global"),
     "decompose_reduction": lambda s, stage="C", axis="k": s.decompose_reduction(stage, axis),
     "rfactor": lambda s, stage="C", axis="k": s.rfactor(stage, axis),
+    "reduce_across": lambda s, axis="C.k", to="thread.x": s.reduce_across(axis, to),
     "atomic": lambda s, stage="C": (
         tir.Schedule(s.outputs, "cuda").decompose_reduction("C", "C.i").schedule.atomic(stage)
     ),

@@ -9,6 +9,7 @@ from tensorir.ir.tree import Alloc, Kind, Loop, Program, Scope, Stage, Update
 from tensorir.ir.visit import find, reads, writes
 from tensorir.lower.bind_threads import bind_threads
 from tensorir.lower.boxes import LOCAL
+from tensorir.lower.combine_threads import combine_threads
 from tensorir.lower.compact import compact
 from tensorir.lower.deal_copies import deal_copies
 from tensorir.lower.emit_guards import emit_guards
@@ -37,6 +38,7 @@ from tensorir.target import Target
 
 PASSES: list[Pass] = [
     resolve_scopes,
+    combine_threads,
     interleave_vthreads,
     bind_threads,
     split_init,

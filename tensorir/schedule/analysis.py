@@ -15,6 +15,7 @@ from tensorir.ir.dims import dims_in
 from tensorir.ir.node import Node
 from tensorir.ir.text import lines
 from tensorir.ir.tree import (
+    THREADS,
     Axis,
     Buffer,
     Const,
@@ -218,6 +219,16 @@ def is_scan(stage: Stage) -> bool:
 def accumulates(loop: Loop, stage: Stage) -> bool:
     """Whether iterations of ``loop`` go on with the cells of ``stage`` that others have begun."""
     return any(it.axis is not Axis.SPATIAL and s is stage for s, it in driven_by(loop))
+
+
+def across(loop: Loop, stage: Stage) -> bool:
+    """Whether each thread of ``loop`` has a part of what ``stage`` reduces, and their results are combined."""
+    return (
+        loop.kind in THREADS
+        and not adds_atomically(stage)
+        and isinstance(stage.body, Update)
+        and any(it.axis is Axis.REDUCE and uses(b, {loop.var}) for it, b in zip(stage.iters, stage.binds, strict=True))
+    )
 
 
 def in_order(loop: Loop) -> list[tuple[Stage, Iter]]:

@@ -33,7 +33,17 @@ from tensorir.ir.tree import (
     Var,
 )
 from tensorir.ir.visit import find, reads, uses, writes
-from tensorir.schedule.analysis import Index, adds_atomically, caret, drives, in_loops, index_of, ranges, statements
+from tensorir.schedule.analysis import (
+    Index,
+    across,
+    adds_atomically,
+    caret,
+    drives,
+    in_loops,
+    index_of,
+    ranges,
+    statements,
+)
 from tensorir.schedule.rewrite import written_index
 
 _POINTS = 512  # iterations of one loop that are tried one by one
@@ -128,7 +138,7 @@ def _narrowest(index: Index, writers: Sequence[Stage], readers: Sequence[Stage])
 def _private(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[Stage]) -> Iterator[Problem]:
     """What one thread (or block) wrote into its own copy must be read inside the loop that hands out the iterations."""
     for x in index.above(w):
-        alone = x.kind is not Kind.COOPERATIVE and (_extent(x) == 1 or not drives(x, w))
+        alone = x.kind is not Kind.COOPERATIVE and (_extent(x) == 1 or not drives(x, w) or across(x, w))
         if alone or not _one_copy_each(scope, x.kind):  # a distributed loop of one iteration is the first thread's
             continue
         for r in readers:
@@ -203,7 +213,7 @@ def _shared(
     for kind in {x.kind: None for x in bound}:
         if _one_copy_each(scope, kind):
             continue
-        mine = [x for x in _bound_above(index, w) if x.kind is kind and drives(x, w)]
+        mine = [x for x in _bound_above(index, w) if x.kind is kind and drives(x, w) and not across(x, w)]
         for x in mine:
             if not _dealt(index, w) and not disjoint(index, w, x):
                 yield Problem(

@@ -16,6 +16,7 @@ from tensorir.ir.tree import Kind
 from tensorir.schedule.analysis import stages_writing
 from tensorir.schedule.history import AxisRef, H, History, Scheduled
 from tensorir.schedule.primitives import (
+    across,
     annotate,
     assume,
     atomic,
@@ -54,6 +55,7 @@ class AxisMethods(Scheduled[H]):
     reorder = loops.reorder
     bind = binding.bind
     parallel = binding.parallel
+    reduce_across = across.reduce_across
     vectorize = loops.vectorize
     unroll = loops.unroll
     specialize = specialize.specialize

@@ -138,6 +138,7 @@ CALLS = {
     "decompose_reduction": calls("decompose_reduction", ("C",), ("C.i", "C.j", "C.k")),
     "rfactor": [*calls("rfactor", ("C",), ("C.i", "C.k")),
                 lambda s: (s.split("C.k", [None, 4]), s.rfactor("C", "C.k.0"))],
+    "reduce_across": calls("reduce_across", LOOPS, ("thread.x", "thread.y")),
     "keep_term": [*calls("keep_term", LOOPS, ("0",)),
                   lambda s: (s.reindex("C", "i, j | k -> i, j, t = k, u = k%1"), s.keep_term("C.u", "0"))],
     "tensorize": [lambda s: (s.reorder("C.k", "C.j"), s.tensorize("C.j", "opencl.fma.f32x8"))],

@@ -104,6 +104,7 @@ EXAMPLES = {
     ),
     "decompose_reduction": (matmul, lambda s: s.decompose_reduction("C", "C.j")),
     "rfactor": (matmul, lambda s: s.rfactor("C", s.split("C.k", [None, 4])[1])),
+    "reduce_across": (matmul, lambda s: s.reduce_across(s.split("C.k", [4, None])[0], "thread.x")),
     "atomic": (
         lambda: tir.Schedule(matmul().outputs, "cuda"),
         lambda s: (s.decompose_reduction("C", "C.i"), s.atomic("C").bind("C.k", "block.x")),

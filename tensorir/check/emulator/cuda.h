@@ -85,7 +85,7 @@ void tir_took_one(unsigned long long n);
 unsigned char *tir_own_shared(unsigned char *of_image);
 void tir_unset(void *room, size_t size);
 // how: 0 from lane, 1 from own lane ^ lane, 2 from own + lane;  mask: the lanes that take part
-tir_u32 tir_shuffle(tir_u32 value, int lane, int how, unsigned mask);
+tir_u32 tir_shuffle(tir_u32 value, int lane, int how, unsigned mask, int width);
 // instructions that the threads of a warp run together: instructions.h
 void tir_mma_m16n8k16_f16(float *d, const void *a, const void *b);
 void tir_mma_m16n8k16_bf16(float *d, const void *a, const void *b);
@@ -176,17 +176,26 @@ template <class T> TIR_INLINE T tir_took(T v) {
 #define gridDim tir_grid_size()
 #define __syncthreads() tir_sync_block()
 TIR_INLINE void __syncwarp(unsigned mask = 0xffffffffu) { tir_sync_warp(mask); }
-template <class T> static inline T tir_shuffled(T v, int lane, int how, unsigned mask) {
-  static_assert(sizeof(T) == 4, "shuffles move four bytes");
-  tir_u32 u;
-  memcpy(&u, &v, 4);
-  u = tir_shuffle(u, lane, how, mask);
-  memcpy(&v, &u, 4);
+template <class T> static inline T tir_shuffled(unsigned mask, T v, int lane, int how, int width = 32) {
+  static_assert(sizeof(T) % 4 == 0, "shuffles move words of four bytes");
+  tir_u32 u[sizeof(T) / 4];
+  memcpy(u, &v, sizeof v);
+  for (tir_u32 &word : u) word = tir_shuffle(word, lane, how, mask, width);
+  memcpy(&v, u, sizeof v);
   return v;
 }
-#define __shfl_sync(mask, v, lane) tir_shuffled((v), (lane), 0, (mask))
-#define __shfl_xor_sync(mask, v, lane) tir_shuffled((v), (lane), 1, (mask))
-#define __shfl_down_sync(mask, v, lane) tir_shuffled((v), (lane), 2, (mask))
+template <class T> static inline T tir_shuffled_from(unsigned mask, T v, int lane, int width = 32) {
+  return tir_shuffled(mask, v, lane, 0, width);
+}
+template <class T> static inline T tir_shuffled_xor(unsigned mask, T v, int lane, int width = 32) {
+  return tir_shuffled(mask, v, lane, 1, width);
+}
+template <class T> static inline T tir_shuffled_down(unsigned mask, T v, int lane, int width = 32) {
+  return tir_shuffled(mask, v, lane, 2, width);
+}
+#define __shfl_sync tir_shuffled_from
+#define __shfl_xor_sync tir_shuffled_xor
+#define __shfl_down_sync tir_shuffled_down
 
 #define __global__
 #define __device__

@@ -120,14 +120,15 @@ u32 tir_add_word(u32 *p, u32 v) {
   return old;
 }
 
-uint32_t tir_shuffle(uint32_t value, int lane, int how, unsigned mask) {
+uint32_t tir_shuffle(uint32_t value, int lane, int how, unsigned mask, int width) {
   need_lanes(mask, HERE);
   Fiber *f = W.current;
   int first = f->id - f->lane, by = lane & (WARP - 1);  // five bits of it count
-  int from = how == 0 ? by : how == 1 ? f->lane ^ by : f->lane + by;
+  int base = f->lane & -width;  // of the lane's own segment of the warp
+  int from = how == 0 ? base + (by & (width - 1)) : how == 1 ? f->lane ^ by : f->lane + by;
   W.shuffled[f->id] = value;
   sync_warp(HERE, (const void *)tir_shuffle);
-  if (from >= WARP) from = f->lane;  // a lane that no warp has: its own
+  if (from >= base + width) from = f->lane;  // a lane that no warp, or its segment, has: its own
   bool there = f->number - f->lane + from < W.threads;
   uint32_t got = there ? W.shuffled[first + from] : ~0u;  // of a thread that the block lacks: whatever it is, a NaN here
   sync_warp(HERE, (const void *)tir_shuffle);

@@ -8,7 +8,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.habits import meant
 from tensorir.errors.needs import need_text
 from tensorir.ir.build import as_int
-from tensorir.ir.tree import BLOCKS, WARPS, Axis, Kind, Loop, Program, Scope, Stage, Update
+from tensorir.ir.tree import BLOCKS, THREADS, WARPS, Axis, Kind, Loop, Program, Scope, Stage, Update
 from tensorir.ir.visit import find, uses, writes
 from tensorir.schedule.analysis import (
     Index,
@@ -66,8 +66,13 @@ def _bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
                 f"loop {loop.var.name} drives the {sort.value} axis {it.var.name} of {stage.name}: on {axis} several "
                 f"threads would update one element of {stage.name} at once",
                 loop,
-                hint=f"bind a spatial loop, or {_instead(stage, loop)}",
+                hint=f"bind a spatial loop, or {_instead(stage, loop, kind)}",
             )
+    return bound(program, loop, kind, target)
+
+
+def bound(program: Program, loop: Loop, kind: Kind, target: Target) -> Rewrite:
+    """The program with ``loop`` bound to an axis, whatever it drives, where the kernel and the target allow it."""
     extent = constant_extent(loop, "bind.symbolic-extent")
     index = index_of(program)
     if kind is Kind.VTHREAD:
@@ -89,11 +94,13 @@ def _bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
     return Rewrite(swap(program, loop, loop.replace(kind=kind)))
 
 
-def _instead(stage: Stage, loop: Loop) -> str:
+def _instead(stage: Stage, loop: Loop, kind: Kind = Kind.BLOCK_X) -> str:
     """What lets several threads have a part in what ``loop`` combines."""
     if any(it.axis is Axis.ORDERED for it in stage.iters):
         scatters = isinstance(stage.body, Update)
         return f"s.atomic({stage.name!r}), of a sum" if scatters else "of a scan s.redeclare('tiled_scan', tile=1024)"
+    if kind in THREADS:
+        return f"s.reduce_across({loop.var.name!r}, {kind.value!r})"
     return f"s.rfactor({stage.name!r}, {loop.var.name!r}) and combine the partial results"
 
 
