@@ -21,6 +21,7 @@ from tensorir.schedule.primitives import (
     atomic,
     binding,
     buffers,
+    clone,
     cut,
     loops,
     once,
@@ -30,6 +31,7 @@ from tensorir.schedule.primitives import (
     redeclare,
     reduction,
     reindex,
+    rolling,
     specialize,
     staging,
     tensorize,
@@ -85,10 +87,12 @@ class StageRef(AxisMethods["StageRef"], Shown):
     reverse_compute_at = of_stage(placement.reverse_compute_at)
     compute_inline = of_stage(placement.compute_inline)
     reverse_compute_inline = of_stage(placement.reverse_compute_inline)
+    clone = of_stage(clone.clone)
     stage_out = of_stage(staging.stage_out)
     reindex = of_stage(reindex.reindex)
     decompose_reduction = of_stage(reduction.decompose_reduction)
     rfactor = of_stage(reduction.rfactor)
+    rolling = of_stage(rolling.rolling)
     atomic = of_stage(atomic.atomic)
 
     def __init__(self, schedule: Schedule, name: str) -> None:
@@ -136,6 +140,7 @@ class Schedule(AxisMethods[StageRef], History[StageRef]):
     reverse_compute_at = placement.reverse_compute_at
     compute_inline = placement.compute_inline
     reverse_compute_inline = placement.reverse_compute_inline
+    clone = clone.clone
     stage_out = staging.stage_out
     set_scope = buffers.set_scope
     layout = buffers.layout
@@ -143,6 +148,7 @@ class Schedule(AxisMethods[StageRef], History[StageRef]):
     reindex = reindex.reindex
     decompose_reduction = reduction.decompose_reduction
     rfactor = reduction.rfactor
+    rolling = rolling.rolling
     atomic = atomic.atomic
     assume = assume.assume
     redeclare = redeclare.redeclare
