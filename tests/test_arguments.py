@@ -200,6 +200,8 @@ REFUSED = {
     "keep_term": lambda s, axis="C.k", value="0": s.keep_term(axis, value),
     "assume.range": lambda s, low=0, high=4: s.assume("A", low=low, high=high),
     "tensorize": lambda s, axis="C.i", intrin="fma.f32x4": s.tensorize(axis, intrin),
+    "rolling": lambda s, stage="P", into=("C",), at="C.k": s.rolling(stage, into, at),
+    "clone": lambda s, stage="C", for_="C_relu": s.clone(stage, for_=for_),
     "reverse_compute_inline": lambda s, stage="C_relu": s.reverse_compute_inline(stage),
 }
 """Calls that are refused even with good arguments here."""

@@ -22,6 +22,7 @@ from tensorir.schedule.primitives import (
     atomic,
     binding,
     buffers,
+    clone,
     cut,
     loops,
     once,
@@ -31,6 +32,7 @@ from tensorir.schedule.primitives import (
     redeclare,
     reduction,
     reindex,
+    rolling,
     specialize,
     staging,
     tensorize,
@@ -87,10 +89,12 @@ class StageRef(AxisMethods["StageRef"], Shown):
     reverse_compute_at = of_stage(placement.reverse_compute_at)
     compute_inline = of_stage(placement.compute_inline)
     reverse_compute_inline = of_stage(placement.reverse_compute_inline)
+    clone = of_stage(clone.clone)
     stage_out = of_stage(staging.stage_out)
     reindex = of_stage(reindex.reindex)
     decompose_reduction = of_stage(reduction.decompose_reduction)
     rfactor = of_stage(reduction.rfactor)
+    rolling = of_stage(rolling.rolling)
     atomic = of_stage(atomic.atomic)
 
     def __init__(self, schedule: Schedule, name: str) -> None:
@@ -138,6 +142,7 @@ class Schedule(AxisMethods[StageRef], History[StageRef]):
     reverse_compute_at = placement.reverse_compute_at
     compute_inline = placement.compute_inline
     reverse_compute_inline = placement.reverse_compute_inline
+    clone = clone.clone
     stage_out = staging.stage_out
     set_scope = buffers.set_scope
     layout = buffers.layout
@@ -145,6 +150,7 @@ class Schedule(AxisMethods[StageRef], History[StageRef]):
     reindex = reindex.reindex
     decompose_reduction = reduction.decompose_reduction
     rfactor = reduction.rfactor
+    rolling = rolling.rolling
     atomic = atomic.atomic
     assume = assume.assume
     redeclare = redeclare.redeclare

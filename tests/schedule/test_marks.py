@@ -132,6 +132,8 @@ CALLS = {
                  *calls("stage_in", TENSORS, ("root",), ("global",))],
     "stage_out": [*calls("stage_out", STAGES, LOOPS, ("shared", "register")),
                   *calls("stage_out", STAGES, ("root",), ("global",))],
+    "clone": [lambda s, a=a: s.clone(a[0], for_=a[1]) for a in each(STAGES, STAGES)],
+    "rolling": [lambda s, x=x: s.rolling("P", into="C", at=x) for x in LOOPS],
     "set_scope": calls("set_scope", TENSORS, ("shared", "register", "global")),
     "layout": calls("layout", TENSORS, ("i, j -> j, i",)),
     "run_once": calls("run_once", TENSORS),

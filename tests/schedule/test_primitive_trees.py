@@ -32,6 +32,13 @@ def gather():
     return tir.Schedule(tir.compute((5, 8), lambda i, j: T[at[i], j] * 2, name="G"))
 
 
+def softmax():
+    X, k, k2 = tir.placeholder((5, 9), name="X"), tir.reduce_axis(9, name="k"), tir.reduce_axis(9, name="k")
+    m = tir.compute((5,), lambda i: tir.max(X[i, k], axis=k), name="m")
+    total = tir.compute((5,), lambda i: tir.sum(tir.exp(X[i, k2] - m[i]), axis=k2), name="l")
+    return tir.Schedule(tir.compute((5, 9), lambda i, j: tir.exp(X[i, j] - m[i]) / total[i], name="Y"))
+
+
 def spread():
     """Every second element of P is none of A; each C meets one that is."""
     A, B = tir.placeholder((5,), name="A"), tir.placeholder((2,), name="B")
@@ -105,6 +112,8 @@ EXAMPLES = {
     "decompose_reduction": (matmul, lambda s: s.decompose_reduction("C", "C.j")),
     "rfactor": (matmul, lambda s: s.rfactor("C", s.split("C.k", [None, 4])[1])),
     "reduce_across": (matmul, lambda s: s.reduce_across(s.split("C.k", [4, None])[0], "thread.x")),
+    "clone": (softmax, lambda s: s.clone("m", for_="Y")),
+    "rolling": (softmax, lambda s: s.rolling("m", into="l", at=s.split("l.k", [None, 4])[0])),
     "atomic": (
         lambda: tir.Schedule(matmul().outputs, "cuda"),
         lambda s: (s.decompose_reduction("C", "C.i"), s.atomic("C").bind("C.k", "block.x")),

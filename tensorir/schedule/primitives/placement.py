@@ -260,7 +260,7 @@ def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, pr
 
 def _is_tile(index: Index, p: Stage, loop: Loop, sides: list[Side], primitive: str) -> None:
     """One iteration of ``loop`` must compute every cell of the box: as many cells as it has iterations."""
-    reduces = {v for it, b in zip(p.iters, p.binds, strict=True) if it.axis is Axis.REDUCE for v in find(b, Var)}
+    reduces = {v for it, b in zip(p.iters, p.binds, strict=True) if it.axis is not Axis.SPATIAL for v in find(b, Var)}
     inner = [x for x in index.between(loop, p) if drives(x, p) and x.var not in reduces]
     if math.prod(as_int(x.extent) for x in inner) != math.prod(s.extent for s in sides):
         raise _refuse(

@@ -12,7 +12,7 @@ from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Load, Loop, Stage, Stmt, 
 from tensorir.ir.visit import find, replace
 from tensorir.schedule.analysis import Index, unique
 from tensorir.schedule.primitives.reduction import has_axis_of, init_nest
-from tensorir.schedule.rewrite import axis_labels
+from tensorir.schedule.rewrite import axis_labels, written_index
 
 
 def pieces_around(index: Index, stage: Stage, at: Loop | None) -> list[Loop]:
@@ -36,15 +36,25 @@ def opening(index: Index, stage: Stage, at: Loop, piece: tuple[Iter, Expr], buff
     first piece, from ``buffer`` in all others.
 
     In one piece each cell is opened once: the loops inside the outermost of the pieces are the stage's own, whose
-    splits give a cell to one iteration (those that repeat some are refused for sums).
+    splits give a cell to one iteration (those that repeat some are refused for sums). Where stages of their own have
+    started and repaired what is there (``rolling``), each piece begins with it.
     """
-    init = stage.init
-    assert isinstance(init, Store)  # a stage without one has a second writer, or several buffers
-    kept = Load(buffer, init.index, buffer.dtype)
-    start = Store(local, init.index, select(binary("<", piece[0].var, 1), init.value, kept))
-    return init_nest(
-        index, stage, index.between(at, stage), unique(f"{stage.name}.init", index.names()), start, [piece]
-    )
+    init, where = stage.init, written_index(stage)
+    start: Expr = Load(buffer, where, buffer.dtype)
+    if init is not None:
+        assert isinstance(init, Store)  # of several buffers there is no copy
+        start = select(binary("<", piece[0].var, 1), init.value, start)
+    name = unique(f"{stage.name}.init", index.names())
+    return init_nest(index, stage, index.between(at, stage), name, Store(local, where, start), [piece])
+
+
+def continues(index: Index, stage: Stage, at: Loop, others: list[Stage]) -> bool:
+    """Whether a copy inside the pieces of a reduction continues with what other stages wrote before its piece."""
+    pieces = pieces_around(index, stage, at)
+    order = list(index.stages.values())
+    return bool(pieces) and stage.init is None and all(
+        at not in index.above(w) and order.index(w) < order.index(stage) for w in others
+    )  # fmt: skip
 
 
 def closing(made: Stmt, piece: tuple[Iter, Expr]) -> Stmt:

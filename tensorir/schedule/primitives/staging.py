@@ -31,7 +31,7 @@ from tensorir.schedule.primitives.buffers import layout_of, need_map
 from tensorir.schedule.primitives.loops import LANES
 from tensorir.schedule.primitives.once import need_run
 from tensorir.schedule.primitives.placement import carried, tile_nest
-from tensorir.schedule.primitives.reopen import closing, numbered, opening, pieces_around
+from tensorir.schedule.primitives.reopen import closing, continues, numbered, opening, pieces_around
 from tensorir.schedule.primitives.tile_copies import need_mechanism, tile_copies
 from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import (
@@ -346,7 +346,7 @@ def _one_output(index: Index, stage: Stage, at: Loop | None) -> Buffer:
 def _makes_its_own(index: Index, stage: Stage, buffer: Buffer, at: Loop | None) -> bool:
     """Whether ``stage`` alone makes what it writes: other stages write other cells, in other kernels."""
     others = [w for w in stages_writing(index.program.body, buffer) if w is not stage]
-    if not others:
+    if not others or (at is not None and continues(index, stage, at, others)):
         return True
     starts = stage.init is not None or isinstance(stage.body, Store)
     return at is not None and starts and all(index.root_of(w) is not index.root_of(stage) for w in others)

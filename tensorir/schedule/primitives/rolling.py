@@ -1,0 +1,211 @@
+"""rolling: online update of reductions that read the result of another one over the same axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensorir.arith.affine import structure
+from tensorir.arith.box import Side
+from tensorir.errors import ScheduleError
+from tensorir.errors.needs import need_list
+from tensorir.ir.build import as_expr, binary, cast, const, select
+from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Load, Loop, Program, Scope, Stage, Stmt, Store, Update, Var
+from tensorir.ir.visit import find, replace, sequence, swap_buffers, uses
+from tensorir.schedule.analysis import index_of, unique
+from tensorir.schedule.history import H, Name, Scheduled
+from tensorir.schedule.primitives.loops import _reorder
+from tensorir.schedule.primitives.placement import _compute_at
+from tensorir.schedule.primitives.reduction import _decompose_reduction, init_nest
+from tensorir.schedule.primitives.reopen import closing, numbered, pieces_around
+from tensorir.schedule.primitives.rolling_plan import Plan, Target, alone, identity_of, own_statement, plan_of, reduced
+from tensorir.schedule.registry import primitive
+from tensorir.schedule.rewrite import Rewrite, axis_labels, nest, place_before, swap
+
+
+@primitive("Reductions", moves=True)
+def rolling(self: Scheduled[H], stage: Name, into: Name | Sequence[Name], at: Name) -> H:
+    """Update later reductions online, ``s.rolling("m", into=("l", "O"), at=ko)``: one pass over the axis that ``m`` and
+    the reductions ``into`` share, in pieces; returns ``m``.
+
+    into: reductions over the same axis whose terms read ``m``, at their own indices or through stages between
+    at:   the loop over the pieces, in the nest of one of ``into``; the nests of the others, and of ``m``, are as they
+          were made
+
+    In each iteration of ``at`` the stages follow one another: ``m.old`` keeps the running ``m``, ``m`` combines it with
+    the piece, ``m.ref`` is what terms read (any number where m is still the identity), ``m.scale`` the repair, and for
+    each of ``into`` ``<stage>.rescale`` repairs its partial results, to which the stage itself then adds the terms of
+    the piece. Serial loops around ``at`` that have nothing to do with ``m`` move inside. What ``m`` reads stays where
+    it is: ``compute_at`` places it at ``at`` as well, so that pieces alone are stored.
+
+    The repair is derived: the quotient of two terms that differ in ``m`` alone, which has to be free of the axis. Where
+    no term is finite, and a declaration gives exp(-inf - -inf), which is NaN, a sum is 0.
+
+    Raises ScheduleError: ``rolling.repair`` where the quotient depends on the axis, and the other codes of ``rolling``.
+    """
+    history = self._history
+    several = (
+        (into,) if isinstance(into, str) or hasattr(into, "name") else need_list("into", into, "stages", ScheduleError)
+    )
+    first, loop = history._stage(stage), self._loop(at)
+    later = [history._stage(x) for x in several]
+    out = history._apply(
+        "rolling", (first,), {"into": later, "at": loop}, lambda p: _rolling(p, first, later, loop)
+    )  # fmt: skip
+    return history._handle(out[0])
+
+
+def _rolling(program: Program, m: Stage, into: Sequence[Stage], at: Loop) -> Rewrite:
+    plan = plan_of(program, m, into, at)
+    led = next(t for t in plan.targets if t.stage is plan.leader)
+    outside = alone(plan.index, plan.index.above(at), plan.leader, dict.fromkeys(led.cells))
+    if outside:
+        program = _reorder(program, at, *outside).program
+        at = index_of(program).loops[at.var.name]
+        plan = plan_of(program, m, into, at)
+    return _Online(plan).rewrite()
+
+
+class _Online:
+    """The stages of an online update, as nests inside the loop over the pieces."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.m = plan, plan.m
+        self.taken = plan.index.names()
+        assert isinstance(plan.m.body, Update)
+        self.buffer, self.index = plan.m.body.buffers[0], plan.m.body.index
+        self.start = identity_of(plan.m)
+        self.piece = numbered(plan.m, pieces_around(plan.index, plan.leader, plan.at))
+        self.old, self.ref = self._kept("old"), self._kept("ref")
+        self.scales: dict[object, Buffer] = {}
+
+    def _kept(self, what: str, dtype: str = "") -> Buffer:
+        name = unique(f"{self.buffer.name}_{what}", self.taken)
+        self.taken.add(name)
+        return Buffer(name, self.buffer.shape, dtype or self.buffer.dtype, Scope.AUTO)
+
+    def rewrite(self) -> Rewrite:
+        """The program with everything in its place."""
+        plan, read = self.plan, {self.buffer: self.ref}
+        reductions = (self.m, *(t.stage for t in plan.targets))
+        pieces = self._inside(read)
+        final = [self._final(t) for t in plan.targets if not t.repair.vanishes]
+        program = swap(plan.index.program, plan.at, sequence([pieces, *final]))
+        for s in reductions:
+            if s is not plan.leader:
+                program = swap(program, own_statement(plan.index, s), None)
+        for s in reductions:  # initialised before the first piece, so that each piece begins with what is there
+            found = index_of(program)
+            program = _decompose_reduction(program, found.stages[s.name], found.loops[plan.at.var.name]).program
+        for s in reversed(plan.through):
+            program = swap(program, index_of(program).stages[s.name], swap_buffers(s, read))
+            found = index_of(program)
+            program = _compute_at(program, found.stages[s.name], found.loops[plan.at.var.name]).program
+        return Rewrite(program, (self.m.name,))
+
+    def _inside(self, read: dict[Buffer, Buffer]) -> Loop:
+        """The loop over the pieces, with the stages of a piece before the leader."""
+        plan = self.plan
+        nests = [
+            self._cellwise("old", self.old, self._value()),
+            self._nest(self.m),
+            self._cellwise("ref", self.ref, self._defined(self._value())),
+        ]
+        updates: list[Stmt] = []
+        for t in plan.targets:
+            scale = self._scale(t, nests)
+            updates.append(self._rescale(t, scale))
+            if t.stage is not plan.leader:
+                updates.append(self._nest(t.stage, t.cells, swap_buffers(t.stage.body, read)))
+        leader = plan.leader.replace(body=swap_buffers(plan.leader.body, read))
+        inside = replace(plan.at, {plan.leader: leader})
+        for one in [*nests, *updates]:
+            inside = place_before(inside, one, [leader])
+        return inside
+
+    def _value(self) -> Expr:
+        return Load(self.buffer, self.index, self.buffer.dtype)
+
+    def _defined(self, value: Expr) -> Expr:
+        """A value at which terms are numbers: repairs hold between any two, so before m has one it may be any."""
+        return select(binary("==", value, self.start), const(1, value.dtype), value)
+
+    def _scale(self, target: Target, nests: list[Stmt]) -> Expr | None:
+        """What is read of the stage that computes a repair for each cell of m, which is added to ``nests`` if it is
+        new; None if the repair reads more than m.
+        """
+        repair = target.repair
+        if uses(repair.factor, {it.var for it in target.stage.iters}) or find(repair.factor, Load):
+            return None
+        old = Load(self.old, self.index, self.old.dtype)
+        new = Load(self.ref, self.index, self.ref.dtype)
+        value = repair.of(self._defined(old), new)
+        if repair.vanishes:
+            value = select(binary("==", old, self.start), const(0, value.dtype), repair.of(old, new))
+        key = structure(value)
+        if key not in self.scales:
+            self.scales[key] = self._kept("scale", value.dtype)
+            nests.append(self._cellwise("scale", self.scales[key], value))
+        return Load(self.scales[key], tuple(it.var for it in target.cells), value.dtype)
+
+    def _rescale(self, target: Target, scale: Expr | None) -> Stmt:
+        """The nest that repairs the partial results of a target."""
+        stage, repair = target.stage, target.repair
+        so_far, cells = _result(stage), tuple(it.var for it in target.cells)
+        if scale is None:
+            old = self._defined(Load(self.old, cells, self.old.dtype))
+            scale = repair.of(old, Load(self.ref, cells, self.ref.dtype))
+        value = binary("*", so_far, cast(scale, so_far.dtype))
+        if not repair.vanishes:  # what has no terms needs none, and the factor may be any number
+            value = select(binary("==", so_far, 0), so_far, value)
+        return self._on_cells(target, "rescale", value, self.piece)
+
+    def _final(self, target: Target) -> Stmt:
+        """The nest that takes results to an ``m`` which no term has changed: until then terms read another number."""
+        so_far, m = _result(target.stage), Load(self.buffer, tuple(it.var for it in target.cells), self.buffer.dtype)
+        factor = target.repair.of(const(1, m.dtype), m)
+        repaired = binary("*", so_far, cast(factor, so_far.dtype))
+        return self._on_cells(target, "final", select(binary("==", m, self.start), repaired, so_far))
+
+    def _on_cells(self, target: Target, what: str, value: Expr, piece: tuple[Iter, Expr] | None = None) -> Stmt:
+        """The nest ``<stage>.<what>`` that stores ``value`` in each cell of a target, in a piece or after all."""
+        stage, at = target.stage, self.plan.at
+        so_far = _result(stage)
+        store, name = Store(so_far.buffer, so_far.index, value), self._named(f"{stage.name}.{what}")
+        if stage is self.plan.leader:
+            inner = self.plan.index.between(at, stage)
+            return init_nest(self.plan.index, stage, inner, name, store, [piece] if piece else [])
+        iters = tuple(it for it in stage.iters if it.axis is Axis.SPATIAL)
+        made = self._nest(Stage(name, iters, (), store), target.cells)
+        return closing(made, piece) if piece else made
+
+    def _cellwise(self, what: str, buffer: Buffer, value: Expr) -> Stmt:
+        """The nest of a stage that stores a value for each cell of m."""
+        iters = tuple(it for it in self.m.iters if it.axis is Axis.SPATIAL)
+        name = self._named(f"{self.m.name}.{what}")
+        return closing(self._nest(Stage(name, iters, (), Store(buffer, self.index, value))), self.piece)
+
+    def _cells_of_m(self) -> tuple[Iter, ...]:
+        axes = {it.var: it for it in self.m.iters}
+        return tuple(axes[i] for i in self.index if isinstance(i, Var))
+
+    def _named(self, name: str) -> str:
+        name = unique(name, self.taken)
+        self.taken.add(name)
+        return name
+
+    def _nest(self, stage: Stage, cells: Sequence[Iter] | None = None, body: Stmt | None = None) -> Stmt:
+        """A stage in a fresh nest over the cells and the piece of one iteration, and its other axes in full."""
+        boxes: dict[Var, Side] = dict(zip((it.var for it in cells or self._cells_of_m()), self.plan.cells, strict=True))
+        boxes.update(zip((it.var for it in reduced(stage)), self.plan.piece, strict=False))
+        loops, binds = [], []
+        for it, label in zip(stage.iters, axis_labels(stage), strict=True):
+            side, var = boxes.get(it.var), Var(f"{stage.name}.{label}", "index")
+            loops.append(Loop(var, it.extent if side is None else as_expr(side.extent), stage))
+            binds.append(var if side is None else binary("+", side.first.expr(), var))
+        return nest(loops, stage.replace(binds=tuple(binds), guards=(), body=body or stage.body))
+
+
+def _result(stage: Stage) -> Load:
+    """The cell that a reduction updates."""
+    assert isinstance(stage.body, Update)
+    return Load(stage.body.buffers[0], stage.body.index, stage.body.buffers[0].dtype)
