@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tensorir.codegen.cfamily import emit
-from tensorir.codegen.extents import said
 from tensorir.codegen.source import GatherRange, Source, UniquePlaces
 from tensorir.errors import LoweringError, refuse
 from tensorir.expr.program import dims_of, gathers, unique_places
 from tensorir.ir.dims import dims_in
+from tensorir.ir.text import said
 from tensorir.ir.tree import Buffer, Var
 from tensorir.lower.pipeline import lower
 from tensorir.schedule.primitives.assume import in_range

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir._package import PACKAGE_VERSION
 from tensorir.api.operator import flag_words
-from tensorir.codegen.extents import said
 from tensorir.expr.program import program_of
-from tensorir.ir.text import show, text
+from tensorir.ir.text import said, show, text
 from tensorir.ir.tree import Reduce, Update
 from tensorir.ir.visit import reads, walk, writes
 from tensorir.target import Target

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from tensorir.api.operator import Operator, Origin
 from tensorir.check.tolerance import tolerance
 from tensorir.codec import Json
-from tensorir.codegen.extents import said
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
 from tensorir.errors.habits import meant
 from tensorir.errors.needs import (
@@ -27,6 +26,7 @@ from tensorir.errors.needs import (
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.expr.program import as_outputs, computes_of, inputs_of, scalars_of, terms_of
 from tensorir.expr.tensor import Tensor
+from tensorir.ir.text import said
 from tensorir.ir.tree import Binary, Call, Reduce, Var
 from tensorir.ir.visit import find
 from tensorir.runtime.host import target_here

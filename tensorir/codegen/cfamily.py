@@ -10,7 +10,6 @@ from tensorir.arith.affine import same
 from tensorir.codegen.c_text import closed
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, Dialect, wide_preamble
 from tensorir.codegen.expressions import SUM, UNARY, Expressions, c_type
-from tensorir.codegen.extents import said
 from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.hopper import init_lines, order_lines, product_registers, registers_line
 from tensorir.codegen.instructions import aligned_tiles, instruction_lines, rounded_tiles, tensor_maps
@@ -25,6 +24,7 @@ from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.dims import most_of
 from tensorir.ir.dtypes import DTYPES, WIDENED
+from tensorir.ir.text import said
 from tensorir.ir.tree import (
     Alloc,
     Arrive,

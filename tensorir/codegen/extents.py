@@ -1,4 +1,4 @@
-"""Extents of a Source that launches decide: expressions of dims as text, which runtimes and exports evaluate."""
+"""Extents that launches decide, as text that runtimes evaluate; exported folders that need it have this file."""
 
 from __future__ import annotations
 
@@ -7,19 +7,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tensorir.errors import DeclarationError, refuse
-from tensorir.ir.text import show
-from tensorir.ir.tree import Const, Expr
-
 Extent = int | str
 """A number, or an expression of dims in the syntax of Python: ``(n + 7) // 8``."""
-
-
-def said(e: Any) -> Any:
-    """Return an extent as a number, or as text that ``value`` evaluates."""
-    if isinstance(e, Const):
-        return int(e.value)
-    return show(e) if isinstance(e, Expr) else e
 
 
 def value(extent: Extent, dims: Mapping[str, int]) -> int:
@@ -55,7 +44,7 @@ def _meaning(e: ast.expr) -> Callable[[Mapping[str, int]], int]:
             return _both(_OPS[type(op)], a, b)
         case ast.Call(func=ast.Name(id=name), args=[a, b]) if name in _FUNCTIONS:
             return _both(_FUNCTIONS[name], a, b)
-    raise refuse(DeclarationError, "dim.constant", f"{ast.unparse(e)} is no expression of dims that a launch knows")
+    raise ValueError(f"{ast.unparse(e)} is no expression of extents")
 
 
 def _both(f: Callable[[int, int], int], a: ast.expr, b: ast.expr) -> Callable[[Mapping[str, int]], int]:

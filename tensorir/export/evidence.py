@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tensorir.check.tolerance import tolerance
+from tensorir.expr.reread import at_largest
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import as_declared, evaluate
 from tensorir.ir.dtypes import WIDENED, from_numpy
@@ -44,7 +45,7 @@ def gather(
     share:     how many programs share the bytes that a folder has for expected outputs
     max_error: relative to the largest output, of kernels that round where the declarations do not; None: as these
     """
-    stored = STORED // share
+    stored, outputs = STORED // share, at_largest(outputs)
     given, exact = arguments(outputs)
     size = sum(int(np.prod(t.shape, dtype=np.int64)) * numpy_dtype(t.dtype).itemsize for t in outputs)
     expected = {}

@@ -60,12 +60,20 @@ def export(
     return export_part(Part(source, outputs, reference, trace, kind, about or {}, max_error), path, to, name=name)
 
 
+TAKE_DIMS = ("source", "pyopencl", "cupy")
+"""Destinations whose programs read extents from the shapes of a call's arrays."""
+
+
 def need_constant(source: Source, to: Sequence[str]) -> None:
-    """Refuse kernels with extents that a launch decides; ``export.dims``."""
-    if source.dims and to:
-        names = ", ".join(d.name for d in source.dims)
-        message = f"{to[0]} has no signature for extents known at launch, such as {names} of {source.name}"
-        raise refuse(ExportError, "export.dims", message, hint=f"a declaration with an int for {names}")
+    """Refuse kernels with extents that a launch decides, where a destination has no place for them; ``export.dims``."""
+    names = ", ".join(d.name for d in source.dims)
+    if source.dims and (others := [d for d in to if d not in TAKE_DIMS or source.language == "c"]):
+        message = f"{others[0]} has no signature for extents known at launch, such as {names} of {source.name}"
+        raise refuse(ExportError, "export.dims", message, hint=f"a declaration with an int for {names}, or pyopencl")
+    plain = {n for p in source.inputs for n in p.shape}
+    if hidden := [d.name for d in source.dims if d.name not in plain]:
+        message = f"no argument of {source.name} has {hidden[0]} itself for an extent, only expressions of it"
+        raise refuse(ExportError, "export.dims", message, hint=f"an input of {hidden[0]} elements")
 
 
 def export_part(
@@ -188,7 +196,7 @@ def export_set(
     refuse_sets(to)
     for one in to:
         for part in parts:
-            need_constant(part.source, to)
+            need_constant(part.source, ["a set of shapes"])
             programs(part, [one])
     called = operator(None, path)
 
@@ -268,6 +276,7 @@ def _program(
     own = {file_name(source): source.text.encode("utf-8")} if body.files is None else body.files(part, called)
     made = {label + name: data for name, data in own.items()}
     text = next(iter(made))
+    whole = source.at({d.name: d.high for d in source.dims})
     held = [p for p in source.params if p.role == "constant"]
     files = {p.name: f"{label}{constants}constant_{n}.bin" for n, p in enumerate(held)}
     made |= {files[p.name]: p.data or b"" for p in held}
@@ -282,8 +291,9 @@ def _program(
         **({} if body.files is None else {"sources": [name for name in made if name.endswith((".c", ".h"))]}),
         "arguments": [_argument(p, files) for p in source.params],
         "kernels": [encode(replace(k, once=k.once and not part.hosted)) for k in source.kernels],
-        "prepack": [p.name for p in source.prepackable],
-        "workspace_bytes": 0 if part.hosted else source.workspace_bytes,
+        "prepack": [] if source.dims else [p.name for p in source.prepackable],
+        **({"dims": [encode(d) for d in source.dims]} if source.dims else {}),
+        "workspace_bytes": 0 if part.hosted else whole.workspace_bytes,
         "gathers": [encode(g) for g in source.gathers],
         **({"unique": [encode(u) for u in source.unique]} if source.unique else {}),
         "assumed": [_assumed(a) for a in source.assumed],
@@ -319,6 +329,8 @@ def _complete(
     made["README.md"] = (set_readme if "programs" in manifest else readme)(manifest, shipment.package, uses).encode()
     made["__init__.py"] = shipped.joinpath("package.py").read_bytes()
     made["common.py"] = shipped.joinpath("common.py").read_bytes()
+    if manifest.get("dims"):
+        made["extents.py"] = resources("tensorir.codegen").joinpath("extents.py").read_bytes()
     for language, name in loaders.items():
         made[f"{name}.py"] = shipped_module(name, BODIES[language].loader)
     made["selftest.py"] = shipped.joinpath("selftest.py").read_bytes()

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 from tensorir.ir.build import as_expr, as_int, no_constant
 from tensorir.ir.node import Node
-from tensorir.ir.tree import Binary, Buffer, Const, Expr, Load, Var
-from tensorir.ir.visit import Rewriter, find, substitute
+from tensorir.ir.tree import Binary, Buffer, Const, Expr, Var
+from tensorir.ir.visit import find, substitute
 
 LARGEST = 2**31 - 1
 """The largest extent of a dim: kernels take it as a signed integer of 32 bits."""
@@ -59,24 +59,3 @@ def most_of(b: Buffer) -> tuple[int, ...]:
 def at(e: object, values: Mapping[Var, int]) -> int:
     """Return an extent where dims have these values."""
     return as_int(substitute(as_expr(e), {v: as_expr(n) for v, n in values.items()}))
-
-
-class Fixed(Rewriter):
-    """A tree in which dims have values, the shapes of its buffers included; each buffer is replaced by one other."""
-
-    def __init__(self, values: Mapping[Var, int]) -> None:
-        self.values = {v: as_expr(n) for v, n in values.items()}
-        self.made: dict[Buffer, Buffer] = {}
-
-    def buffer(self, b: Buffer) -> Buffer:
-        """Return what stands for a buffer: itself where its shape is constant."""
-        if b not in self.made:
-            shape = tuple(substitute(e, self.values) for e in b.shape)
-            same = all(x is y for x, y in zip(shape, b.shape, strict=True))
-            self.made[b] = b if same else b.replace(shape=shape)
-        return self.made[b]
-
-
-def is_read(e: Expr) -> bool:
-    """Return whether an expression reads memory."""
-    return bool(find(e, Load))

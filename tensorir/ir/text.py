@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 from tensorir.ir import node
 from tensorir.ir.layout import written
@@ -117,6 +118,13 @@ def show(e: Expr, outer: int = 0) -> str:
 
 def _list(items: tuple[Expr, ...]) -> str:
     return ", ".join([show(i) for i in items])
+
+
+def said(e: Any) -> Any:
+    """Return an extent as a number, or as text that ``codegen.extents.value`` evaluates."""
+    if isinstance(e, Const):
+        return int(e.value)
+    return show(e) if isinstance(e, Expr) else e
 
 
 def _part(n: int | Expr) -> str:

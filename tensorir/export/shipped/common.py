@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import importlib.util
 import json
 import math
 import threading
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +16,8 @@ from typing import Any, Self
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
+KEPT = 16
+"""Extents for which a program keeps what it has prepared."""
 NARROW = {"float16": (10, -14, 65504.0), "bfloat16": (7, -126, 255 * 2.0**120),
           "float8_e4m3": (3, -6, 448.0), "float8_e5m2": (2, -14, 57344.0)}  # fmt: skip
 """Narrow floats: bits of mantissa, least exponent, largest number."""
@@ -48,6 +52,16 @@ def arrays_of(kernel: dict[str, Any]) -> set[str]:
     return {arrays.get(name, name) for name in kernel["args"]}
 
 
+def extents() -> Any:
+    """The module of this folder that evaluates extents."""
+    spec = importlib.util.spec_from_file_location("tensorir_folder_extents", HERE / "extents.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class Base:
     """A program: arguments checked, kernels marked "once" run once, results returned as the inputs were given.
 
@@ -63,11 +77,57 @@ class Base:
     def __init__(self, manifest: dict[str, Any]) -> None:
         self.manifest = manifest
         self.lock = threading.Lock()
-        self.inputs = [p for p in manifest["arguments"] if p["role"] in ("input", "scalar")]
-        self.outputs = [p for p in manifest["arguments"] if p["role"] == "output"]
+        self._take(manifest["arguments"])
         self.fixed: dict[str, Any] = {}
 
+    def _take(self, arguments: list[dict[str, Any]]) -> None:
+        self.inputs = [p for p in arguments if p["role"] in ("input", "scalar")]
+        self.outputs = [p for p in arguments if p["role"] == "output"]
+
+    def at(self, dims: dict[str, int]) -> Self:
+        """This program for calls whose arrays have these extents: the kernels are the same."""
+        key = tuple(dims.values())
+        if key not in self.made:
+            while len(self.made) >= KEPT:
+                del self.made[next(iter(self.made))]
+            made, values = copy.copy(self), extents().values
+            arguments = [{**p, "shape": list(values(tuple(p["shape"]), dims))} for p in self.manifest["arguments"]]
+            kernels = [{**k, "grid": list(values(tuple(k["grid"]), dims))} for k in self.manifest["kernels"]]
+            gathers = [{**g, "limit": values((g["limit"],), dims)[0]} for g in self.manifest["gathers"]]
+            made.manifest = {
+                **self.manifest,
+                "dims": [],
+                "arguments": arguments,
+                "kernels": kernels,
+                "gathers": gathers,
+            }
+            made._take(arguments)
+            by_name = {k["name"]: k for k in kernels}
+            made.kernels = [(by_name[k["name"]], kernel) for k, kernel in self.kernels]
+            made.fixed = {name: np.int32(n) for name, n in dims.items()}
+            made._begin()
+            self.made[key] = made
+        found: Self = self.made[key]
+        return found
+
+    def told(self, arrays: Sequence[object]) -> dict[str, int]:
+        """The extents that arrays have where the arguments have dims; ValueError if two disagree, or one leaves its
+        range."""
+        found: dict[str, int] = {}
+        for p, a in zip(self.inputs, arrays, strict=True):
+            for extent, n in zip(p["shape"], getattr(a, "shape", ()), strict=False):
+                if isinstance(extent, str) and extent.isidentifier() and found.setdefault(extent, n) != n:
+                    raise ValueError(f"{p['name']}: {extent} is {found[extent]} in another argument, and {n} here")
+        for d in self.manifest["dims"]:
+            n = found.setdefault(d["name"], d["low"])
+            if not d["low"] <= n <= d["high"]:
+                raise ValueError(f"{d['name']} is {d['low']} to {d['high']}, got {n}")
+        return {d["name"]: found[d["name"]] for d in self.manifest["dims"]}
+
     def _begin(self) -> None:
+        self.made: dict[tuple[int, ...], Any] = {}
+        if self.manifest.get("dims"):
+            return
         for p in self.manifest["arguments"]:
             if p["role"] == "workspace":
                 self.fixed[p["name"]] = self.buffer(prod(p["shape"]) * dtype_of(p["dtype"]).itemsize)
@@ -105,6 +165,8 @@ class Base:
         if len(arrays) != len(self.inputs):
             names = ", ".join(p["name"] for p in self.inputs)
             raise TypeError(f"expected {len(self.inputs)} arguments ({names}), got {len(arrays)}")
+        if self.manifest.get("dims"):
+            return self.at(self.told(arrays))(*arrays, out=out)
         given = out if isinstance(out, tuple | list) else () if out is None else (out,)
         if given and len(given) != len(self.outputs):
             raise TypeError(f"expected {len(self.outputs)} arrays in out, got {len(given)}")

@@ -10,7 +10,6 @@ ready = program.prepack(b=b)    # where the manifest lists b under "prepack": wh
 from __future__ import annotations
 
 import importlib.util
-from math import prod
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -151,7 +150,7 @@ def loaded(program: dict[str, Any], image: str | None) -> list[tuple[dict[str, A
         module = cupy.RawModule(code=text, options=options_here(program), backend="nvrtc")
     else:
         module = cupy.RawModule(path=str(HERE / image))
-    return [(k, module.get_function(k["name"])) for k in program["kernels"] if prod(k["grid"])]
+    return [(k, module.get_function(k["name"])) for k in program["kernels"] if all(k["grid"])]
 
 
 def options_here(manifest: dict[str, Any]) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ import contextlib
 import importlib.util
 import os
 from itertools import pairwise
-from math import prod
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -113,7 +112,7 @@ class Program(Base):  # type: ignore[misc]
         unbuilt: Any = cl.Program(self.context, text)
         options = [*self.manifest["options"], *extra_options(queue.device)]
         program = unbuilt.build(options=options, cache_dir=False)  # its cache holds pickles
-        self.kernels = [(k, cl.Kernel(program, k["name"])) for k in self.manifest["kernels"] if prod(k["grid"])]
+        self.kernels = [(k, cl.Kernel(program, k["name"])) for k in self.manifest["kernels"] if all(k["grid"])]
         self._begin()
 
     def run(self, memories: dict[str, object]) -> None:

@@ -223,6 +223,8 @@ def chosen(programs: Any, number: int) -> Any:
 
 def run_cases(whole: Any) -> None:
     """Run every case of a program and compare."""
+    if dims := whole.manifest.get("dims"):  # of the largest extents expected results are here
+        whole = whole.at({d["name"]: d["high"] for d in dims})
     manifest = whole.manifest
     for number, case in enumerate(manifest["selftest"]["cases"]):
         inputs: dict[str, Any] = {}

@@ -1,0 +1,75 @@
+"""Folders of kernels whose extents each call decides: loaders read them from shapes; other destinations refuse."""
+
+import importlib
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+
+
+@pytest.fixture
+def product():
+    n = tir.dim("n", low=2, high=40)
+    A, B = tir.placeholder((n, 8), name="A"), tir.placeholder((8, 6), name="B")
+    k = tir.reduce_axis(8, name="k")
+    C = tir.compute((n, 6), lambda i, j: tir.sum(A[i, k] * B[k, j], axis=k), name="C")
+    top = tir.compute((n,), lambda i: C[i, 0], name="top")
+    s = tir.Schedule(tir.compute((n, 6), lambda i, j: C[i, j] - top[i], name="D"))
+    io, _ = s.split("D.i", [None, 4])
+    s.bind(io, "block.x")
+    return s
+
+
+def loaded(folder, monkeypatch):
+    monkeypatch.syspath_prepend(str(folder.parent))
+    for name in [m for m in sys.modules if m.split(".")[0] == folder.name]:
+        monkeypatch.delitem(sys.modules, name)
+    return importlib.import_module(folder.name)
+
+
+def test_one_folder_serves_every_extent(product, tmp_path, monkeypatch):
+    pytest.importorskip("pyopencl")
+    folder = product.export(tmp_path / "dims_one", to="pyopencl")
+    program = loaded(folder, monkeypatch).Program()
+    rng = np.random.default_rng(0)
+    for n in (2, 3, 4, 5, 39, 40, 2):
+        a, b = (rng.integers(-4, 5, s).astype("float32") for s in ((n, 8), (8, 6)))
+        want = a @ b
+        assert np.array_equal(program(a, b), want - want[:, :1])
+    with pytest.raises(ValueError, match="n is 2 to 40, got 41"):
+        program(np.ones((41, 8), "float32"), b)
+    with pytest.raises(ValueError, match="expected shape"):
+        program(np.ones((5, 7), "float32"), b)
+
+
+def test_its_self_test_runs(product, tmp_path, monkeypatch):
+    pytest.importorskip("pyopencl")
+    folder = product.export(tmp_path / "dims_two")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["dims"] == [{"name": "n", "low": 2, "high": 40}]
+    assert {"(n + 3) // 4"} <= {k["grid"][0] for k in manifest["kernels"]}
+    loaded(folder, monkeypatch)
+    selftest = importlib.import_module(f"{folder.name}.selftest")
+    assert selftest.main() == 0
+
+
+@pytest.mark.parametrize("to", ["c", "torch", "jax", "onnxruntime", "tvm_ffi"])
+def test_other_destinations_refuse_by_name(product, tmp_path, to):
+    with pytest.raises(tir.TensorIRError) as caught:
+        product.export(tmp_path / "none", to=to, name="mine::none")
+    problem = caught.value.problems[0]
+    assert problem.code == "export.dims"
+    assert problem.message.startswith(to)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_dim_that_only_expressions_hold_is_refused(tmp_path):
+    n = tir.dim("n", low=1, high=9)
+    X = tir.placeholder((2 * n,), name="X")
+    s = tir.Schedule(tir.compute((n,), lambda i: X[2 * i], name="Y"))
+    with pytest.raises(tir.TensorIRError) as caught:
+        s.export(tmp_path / "none")
+    assert caught.value.problems[0].code == "export.dims"
