@@ -45,7 +45,8 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, reads, uses, writes
 from tensorir.lower.boxes import LOCAL, makers
-from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, loop_ranges, lowering, rewrap
+from tensorir.lower.ends import early_end
+from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, kernel_arith, loop_ranges, lowering, rewrap
 from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target
 
@@ -62,7 +63,8 @@ def emit_guards(program: Program, target: Target) -> Program:
         made = {b for b in writes(body) if b.scope not in LOCAL}
         sums = [s for s in find(body, Stage) if s.intrin is not None and isinstance(s.body, Update)]
         fed = {b for s in sums for b in reads(s.body) if b not in writes(s.body)}
-        return rewrap(axes, _Guards(loop_ranges(axes), makers(body, axes), made, fed)(body))
+        whole = kernel_arith(axes, body) if any(v.bounds for v in program.scalars) else None
+        return rewrap(axes, _Guards(loop_ranges(axes), makers(body, axes), made, fed, whole)(body))
 
     return each_nest(program, kernel)
 
@@ -76,6 +78,7 @@ class _Guards(Rewriter):
         makers: Mapping[tuple[Buffer, str], Sequence[Sequence[set[str]]]],
         made: set[Buffer],
         fed: set[Buffer],
+        whole: Arith | None,
     ) -> None:
         self.ranges = dict(ranges)
         self.makers = makers
@@ -85,6 +88,7 @@ class _Guards(Rewriter):
         self.fed = fed  # read by instructions that run whole: a part of a tile that does not count must be 0
         self.inside: set[Var] = set()  # loops that an instruction performs
         self.total: dict[Buffer, dict[str, list[Expr]]] = {}  # writers that fill their box where these conditions hold
+        self.whole = whole  # of a kernel with dims
         self.zero: dict[Buffer, set[int]] = {}  # dimensions beyond whose end all writers so far left 0
 
     def _known(self, *more: Expr) -> Arith:
@@ -96,6 +100,12 @@ class _Guards(Rewriter):
     def on_Loop(self, n: Loop) -> Stmt:
         self.ranges[n.var] = extent_of(n)
         self._here = None
+        if self.whole is not None and (end := early_end(n, self.whole)) is not None:
+            self.facts.append(binary("<", n.var, end))
+            n = self.children(n).replace(extent=end)
+            self.facts.pop()
+            self._here = None
+            return n
         if n.kind is not Kind.INTRIN:
             return self.children(n)
         self.inside.add(n.var)

@@ -30,12 +30,13 @@ from tensorir.ir.tree import (
     Prefetch,
     Scope,
     Seq,
+    Stage,
     Stmt,
     Store,
     Var,
     WaitGroup,
 )
-from tensorir.ir.visit import Rewriter, find
+from tensorir.ir.visit import Rewriter, find, uses
 
 HARMLESS = (Barrier, CommitGroup, Fence, Prefetch, WaitGroup)
 """What may run in fewer iterations, the same ones for all threads, where no iteration left out does anything else."""
@@ -47,6 +48,39 @@ class End:
 
     at: Expr
     exact: tuple[Expr, ...] = ()
+
+
+def early_end(x: Loop, arith: Arith) -> Expr | None:
+    """Return where a serial loop over stages ends, as the axes of all that it drives do; None where it does not.
+
+    For stages that may overrun: where a copy is 0 beyond the dim, or a term adds nothing, no condition stays that would
+    end the loop. What it does not drive does the same in each iteration, of which there is one.
+    """
+    if x.kind is not Kind.SERIAL or not isinstance(x.extent, Const) or x.depth > 1 or x.roles or x.parts:
+        return None
+    ends: list[End | None] = []
+    for s in find(x.body, Stage):
+        if not any(uses(b, {x.var}) for b in s.binds):
+            if any(uses(g, {x.var}) for g in s.guards):
+                return None
+            continue
+        found = [_of_condition(binary("<", b, it.extent), x.var, arith)
+                 for it, b in zip(s.iters, s.binds, strict=True) if dims_in(it.extent)]  # fmt: skip
+        ends.append(_first([e for e in found if e is not None], arith))
+    if find(x.body, If, lambda c: uses(c.cond, {x.var})):
+        return None
+    end = _last(ends, arith)
+    if end is None or arith.range(end.at)[1] > as_int(x.extent) or arith.range(end.at)[0] < 1:
+        return None
+    return end.at
+
+
+def _first(ends: list[End], arith: Arith) -> End | None:
+    """One of several ends that all hold: the first known to be no more than any other, else any."""
+    for e in ends:
+        if all(_at_most(e.at, other.at, arith) for other in ends):
+            return e
+    return ends[0] if ends else None
 
 
 def ended(axes: list[Loop], body: Stmt, arith: Arith) -> tuple[list[Loop], Stmt]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from tensorir.arith.affine import Arith, Interval
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_int
+from tensorir.ir.dims import dims_in, most
 from tensorir.ir.once import nests as nests
 from tensorir.ir.tree import Const, Loop, Program, Role, Stmt, Var
 from tensorir.ir.visit import find, sequence
@@ -49,10 +50,10 @@ def rewrap(loops: list[Loop], body: Stmt) -> Stmt:
 
 
 def extent_of(loop: Loop) -> Interval:
-    """The range of a loop's variable; extents that depend on data are unbounded above."""
+    """The range of a loop's variable, at the largest dims; extents that depend on data are unbounded above."""
     if isinstance(loop.extent, Const):
         return 0, as_int(loop.extent) - 1
-    return 0, float("inf")
+    return 0, most(loop.extent) - 1 if dims_in(loop.extent) else float("inf")
 
 
 def loop_ranges(loops: Iterable[Loop]) -> dict[Var, Interval]:

@@ -100,11 +100,13 @@ def _split(program: Program, loop: Loop, factors: Sequence[int | None], tail: st
         for v, n in zip(axes, sizes, strict=True):
             whole = binary("+", binary("*", whole, n), v)
         body = substitute(loop.body, {loop.var: whole})
-        if math.prod(sizes) > extent:
+        if dim is not None and tail == "pad":
+            body = Guard([loop], binary("<", whole, dim), pad=True)(body)
+        elif math.prod(sizes) > extent:
             body = Guard([loop], binary("<", whole, extent), tail == "pad")(body)
         loops = [Loop(v, as_expr(n), body) for v, n in zip(axes, sizes, strict=True)]
         new = nest(split_marks(loop, loops), body)
-    if dim is not None and tail == "peel" and isinstance(new, Loop):
+    if dim is not None and tail == "peel" and sizes[1] > 1 and isinstance(new, Loop):
         new = new.replace(parts=(binary("//", dim, sizes[1]),))
     return Rewrite(swap(program, loop, new), tuple(labels), {loop.var.name: f"it was split into {', '.join(labels)}"})
 
