@@ -44,7 +44,7 @@ from tensorir.ir.tree import (
     Var,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, reads, uses, writes
-from tensorir.lower.boxes import LOCAL, makers
+from tensorir.lower.boxes import LOCAL, Access, local_accesses, makers
 from tensorir.lower.ends import early_end
 from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, kernel_arith, loop_ranges, lowering, rewrap
 from tensorir.schedule.analysis import in_loops
@@ -64,7 +64,8 @@ def emit_guards(program: Program, target: Target) -> Program:
         sums = [s for s in find(body, Stage) if s.intrin is not None and isinstance(s.body, Update)]
         fed = {b for s in sums for b in reads(s.body) if b not in writes(s.body)}
         whole = kernel_arith(axes, body) if any(v.bounds for v in program.scalars) else None
-        return rewrap(axes, _Guards(loop_ranges(axes), makers(body, axes), made, fed, whole)(body))
+        accesses = local_accesses(body) if whole is not None else {}
+        return rewrap(axes, _Guards(loop_ranges(axes), makers(body, axes), made, fed, whole, accesses)(body))
 
     return each_nest(program, kernel)
 
@@ -79,6 +80,7 @@ class _Guards(Rewriter):
         made: set[Buffer],
         fed: set[Buffer],
         whole: Arith | None,
+        accesses: Mapping[Buffer, Sequence[Access]],
     ) -> None:
         self.ranges = dict(ranges)
         self.makers = makers
@@ -88,7 +90,7 @@ class _Guards(Rewriter):
         self.fed = fed  # read by instructions that run whole: a part of a tile that does not count must be 0
         self.inside: set[Var] = set()  # loops that an instruction performs
         self.total: dict[Buffer, dict[str, list[Expr]]] = {}  # writers that fill their box where these conditions hold
-        self.whole = whole  # of a kernel with dims
+        self.whole, self.accesses = whole, accesses  # of a kernel with dims
         self.zero: dict[Buffer, set[int]] = {}  # dimensions beyond whose end all writers so far left 0
 
     def _known(self, *more: Expr) -> Arith:
@@ -100,7 +102,7 @@ class _Guards(Rewriter):
     def on_Loop(self, n: Loop) -> Stmt:
         self.ranges[n.var] = extent_of(n)
         self._here = None
-        if self.whole is not None and (end := early_end(n, self.whole)) is not None:
+        if self.whole is not None and self._own(n) and (end := early_end(n, self.whole)) is not None:
             self.facts.append(binary("<", n.var, end))
             n = self.children(n).replace(extent=end)
             self.facts.pop()
@@ -112,6 +114,17 @@ class _Guards(Rewriter):
         n = self.children(n)
         self.inside.discard(n.var)
         return n
+
+    def _own(self, n: Loop) -> bool:
+        """Whether no cell of a local buffer is missed if iterations beyond a dim do not run: each iteration has the
+        buffer for itself, or only goes on with its cells.
+        """
+        inside = local_accesses(n.body)
+        own = {b for b, found in inside.items() if len(found) == len(self.accesses[b])}
+        return all(
+            b in own or (isinstance(a.stage.body, Update) and not any(uses(i, {n.var}) for i in _cell(a)))
+            for b, found in inside.items() for a in found if a.writes
+        )  # fmt: skip
 
     def on_If(self, n: If) -> Stmt:
         self.facts.append(n.cond)
@@ -346,6 +359,10 @@ class _Guards(Rewriter):
             return False
         arith = self._known(opposite)
         return _is_zero(n.body.values[0], self.zero, n, arith)
+
+
+def _cell(a: Access) -> list[Expr]:
+    return [in_loops(i, a.stage) for i in a.index]
 
 
 def _filled(body: Store, conds: list[Expr]) -> Expr:

@@ -64,6 +64,10 @@ class _Uncut(Rewriter):
         return _uncut(self.children(n))
 
 
+MOST_TAILS = 8
+"""Iterations of a tile of which each possible remainder has a body of its own."""
+
+
 class Copies(Rewriter):
     """Makes second copies of bodies. ``taken``: the names of the program's stages, to which it adds."""
 
@@ -110,8 +114,8 @@ class _Partition(Copies):
             return body
         self.accesses = local_accesses(body)
         if dims_in(*axis.parts):
-            whole, end = _whole_tiles(axis)
-            return sequence([If(whole, body), If(binary("<=", end, axis.var), self.copied(body, body))])
+            whole, _ = _whole_tiles(axis)
+            return sequence([If(whole, body), *(If(c, b) for c, b in self._tails(body, axis, axis.var))])
         ends, out = [0, *axis.parts, as_int(axis.extent)], []
         for k, (first, end) in enumerate(itertools.pairwise(ends)):
             part = self.copied(body, body) if k else body
@@ -127,11 +131,26 @@ class _Partition(Copies):
         of: bodies are loops of their own, as those of versions are.
         """
         whole, end = _whole_tiles(n)
-        tile = next(iter(n.parts))
-        last = self.copied(n.body, substitute(n.body, {n.var: end}))
-        rest = binary("<", binary("*", end, tile.b), tile.a)
+        tails = [(c, self(b)) for c, b in self._tails(n.body, n, end)]
         first = n.replace(parts=(), body=If(whole, _once(self(n.body))))
-        return sequence([first, If(rest, _once(self(last)))])
+        return sequence([first, *(If(c, _once(b)) for c, b in tails)])
+
+    def _tails(self, body: Stmt, n: Loop, place: Expr) -> list[tuple[Expr, Stmt]]:
+        """The last, shorter tile of a dim, which is that at ``place``: copies of its body and when each runs. Small
+        tiles have one for each number of iterations, which are constants then.
+        """
+        (tile,) = n.parts
+        size = as_int(tile.b)
+        if size > MOST_TAILS:
+            rest = binary("<", binary("*", place, size), tile.a)
+            return [(rest, self.copied(body, substitute(body, {n.var: place})))]
+        out = []
+        for t in range(1, size):
+            end = binary("+", binary("*", place, size), t)
+            whole = binary("and", binary("<=", end, tile.a), binary("<=", tile.a, end))
+            short = _Shorter(n.var, size, t)(body)
+            out.append((whole, self.copied(body, substitute(short, {n.var: place}))))
+        return out
 
     def _part(self, n: Loop, first: int, end: int, again: bool) -> Loop:
         var = Var(n.var.name, "index") if again else n.var
@@ -145,6 +164,18 @@ def _whole_tiles(n: Loop) -> tuple[Expr, Expr]:
     """The condition under which an iteration of a loop is one of those before its part ``x // c``, and that number."""
     (end,) = n.parts
     return binary("<=", binary("*", binary("+", n.var, 1), end.b), end.a), end
+
+
+class _Shorter(Rewriter):
+    """Only the first ``count`` iterations of a tile of ``size``, the one that ``var`` numbers, are left."""
+
+    def __init__(self, var: Var, size: int, count: int) -> None:
+        self.var, self.size, self.count, self.arith = var, size, count, Arith()
+
+    def on_Stage(self, n: Stage) -> Stage:
+        forms = [self.arith.linear(b) for b in n.binds]
+        within = [f.without(self.var).expr() for f in forms if f.terms.get(self.var) == self.size]
+        return n.replace(guards=(*n.guards, *(binary("<", i, self.count) for i in within)))
 
 
 def _once(body: Stmt) -> Loop:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tensorir.arith.affine import Arith, Interval, Linear
+from tensorir.arith.affine import Arith, Interval, Linear, same
 from tensorir.arith.box import Side, side_of, union
 from tensorir.errors import Problem, ScheduleError
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_expr, as_int, binary
-from tensorir.ir.dims import most, most_of
+from tensorir.ir.dims import dims_in, most, most_of
 from tensorir.ir.tree import Axis, Buffer, Expr, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import find, reads, replace, sequence, substitute, uses, walk, writes
 from tensorir.schedule.analysis import Index, in_loops, index_of, ranges, shares, statements
@@ -107,7 +107,16 @@ def where_gathered(readers: Sequence[Stage], sides: Iterable[Side]) -> list[Expr
     """
     gathers = [x for side in sides for term in side.first.terms for x in find(term, Load)]
     axes = {v for x in gathers for v in find(x, Var)}
-    return [g for g in readers[0].guards if set(find(g, Var)) <= axes and all(g in r.guards for r in readers)]
+    shared = [g for g in readers[0].guards if set(find(g, Var)) <= axes and all(g in r.guards for r in readers)]
+    ends = (
+        [g for g in ends_at_dims(readers[0]) if {v for v in find(g, Var) if v.bounds is None} <= axes] if axes else []
+    )
+    return [*shared, *(g for g in ends if all(any(same(g, h) for h in ends_at_dims(r)) for r in readers))]
+
+
+def ends_at_dims(stage: Stage) -> list[Expr]:
+    """Where the axes of a stage end that end at a dim, said in its loops."""
+    return [binary("<", b, it.extent) for it, b in zip(stage.iters, stage.binds, strict=True) if dims_in(it.extent)]
 
 
 def place_before(loop: Loop, nest_: Stmt, readers: Iterable[Stage]) -> Loop:

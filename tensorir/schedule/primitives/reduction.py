@@ -200,7 +200,7 @@ def _tails(
     reduces = {v for it, b in zip(iters, binds, strict=True) if it.axis is Axis.REDUCE for v in find(b, Var)} & several
     tails = [g for g in stage.guards if uses(g, {loop.var}) and not uses(g, reduces)]
     axes: dict[Var, Expr] = {b: it.var for it, b in zip(iters, binds, strict=True) if isinstance(b, Var)}
-    if loose := [g for g in tails if any(v not in axes for v in find(g, Var))]:
+    if loose := [g for g in tails if any(v not in axes and v.bounds is None for v in find(g, Var))]:
         raise _refuse("rfactor.tail", f"the tail {show(loose[0])} of {stage.name} cannot be said in the axes of its "
                       "partial results", stage, hint="split the reduction exactly (tail='exact')")  # fmt: skip
     kept = tuple(g for g in stage.guards if g not in tails)
