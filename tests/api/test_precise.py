@@ -1,4 +1,4 @@
-"""A device whose kernels call the library's functions: opened by name, tuned, logged, loaded and asked for by the CLI."""
+"""A device whose kernels call the library's functions: opened by name, tuned, logged and loaded."""
 
 import json
 
