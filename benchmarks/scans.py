@@ -31,6 +31,7 @@ from gallery import cumsum  # noqa: E402
 from run import environment  # noqa: E402
 
 import tensorir as tir  # noqa: E402
+from tensorir.runtime.device import open_device  # noqa: E402
 from tensorir.runtime.estimate import Rounds, middle  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "scans.json"
@@ -50,7 +51,7 @@ def declared(name: str, n: int) -> tuple[Any, int]:
     if name == "affine":
         return tir.scan((A, B), op=MAPS, name="S"), 4
     if name == "ema":
-        D = tir.compute((n,), lambda i: A[i] * 0 + DECAY, name="D")
+        D = tir.compute((n,), lambda i: DECAY, name="D")
         E = tir.compute((n,), lambda i: A[i] * (1 - DECAY), name="E")
         return tir.scan((D, E), op=MAPS, name="S")[1], 2
     return tir.scan(A, op={"cumsum": "sum", "cumprod": "prod", "maximum": "max"}[name], name="S"), 2
@@ -65,11 +66,8 @@ def by_numpy(name: str, a: np.ndarray, b: np.ndarray) -> list[np.ndarray]:
 
     if name == "ema":
         return [lfilter([1 - DECAY], [1, -DECAY], a)]
-    h, out = 0.0, np.empty_like(a)
-    for i, (p, q) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
-        h = p * h + q
-        out[i] = h
-    return [np.cumprod(a), out]
+    signs = np.cumprod(a)  # the factors are 1 and -1
+    return [signs, signs * np.cumsum(b * signs)]
 
 
 def seconds(call: Callable[[], Any]) -> float:
@@ -83,7 +81,7 @@ def seconds(call: Callable[[], Any]) -> float:
     return min(times)
 
 
-def copy(n: int, target: str, device: str) -> Any:
+def copy(n: int, target: Any, device: str) -> Any:
     A = tir.placeholder((n,), name="A")
     s = tir.Schedule(tir.compute((n,), lambda i: A[i], name="C"), target=target)
     o, _, i = s.split("C.i", [64, None, 16])
@@ -92,7 +90,7 @@ def copy(n: int, target: str, device: str) -> Any:
 
 def timed(name: str, device: str, n: int, rounds: int) -> dict[str, Any]:
     """One row: bandwidth of each schedule over that of the copies."""
-    target = device.partition(":")[0]
+    target = open_device(device).target  # with the vector registers of this processor
     rng = np.random.default_rng(0)
     whole, signs = rng.integers(-3, 4, n).astype("float32"), rng.choice([-1, 1], n).astype("float32")
     a, b = (signs if name in ("cumprod", "affine") else whole), whole  # exact, but for moving averages

@@ -36,7 +36,8 @@ class Target(Shown):
     thread_registers:   the most 32-bit registers that one GPU thread may use
     warp:               threads that run in lockstep (1 on a CPU)
     vector_bytes:       the widest load or store
-    precise_math:       exp, log, sin … of float32 are calls of the compiler's library on a CPU too, not our own text
+    precise_math:       exp, log, sin … of float32 are calls of the compiler's library: not our own text on a CPU, not
+                        fast functions on a GPU
     units:              multiprocessors or cores; 0 when not known (no device was opened)
     name:               a label for people; not compared and not part of ``text``
     """

@@ -1,7 +1,7 @@
 """Time the gallery's schedules, and README's first one, beside NumPy and PyTorch.
 
     python benchmarks/gallery/run.py                       # all, where torch can be imported with it
-    python benchmarks/gallery/run.py --only argmax,readme --rounds 9 --out gallery.json
+    python benchmarks/gallery/run.py --only argmax,readme --rounds 9     # rows of others stay
 
 Each kernel is checked, compared with NumPy's result and then timed in turn with the libraries, in rounds of one slot
 each (``tensorir.runtime.estimate``): ours as a bound launch, theirs as they are called. Ratios are medians of the
@@ -68,6 +68,8 @@ def seconds(call: Callable[[], Any]) -> float:
 
 def libraries(module: Any, inputs: tuple[Any, ...]) -> dict[str, Callable[[], Any]]:
     found: dict[str, Callable[[], Any]] = {"numpy": partial(module.by_numpy, *inputs)}
+    if hasattr(module, "by_scipy"):
+        found["scipy"] = partial(module.by_scipy, *inputs)
     try:
         import torch
     except ImportError:
@@ -123,7 +125,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
-    rows = {name: timed(name, options.rounds) for name in options.only}
+    before = json.loads(options.out.read_text(encoding="utf-8"))["rows"] if options.out.exists() else {}
+    now = {name: timed(name, options.rounds) for name in options.only}
+    rows = {name: (before | now)[name] for name in ("readme", *NAMES) if name in before | now}
     found = environment()
     versions = {"numpy": np.__version__}
     if "torch" in sys.modules:

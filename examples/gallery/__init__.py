@@ -17,4 +17,8 @@ NAMES = (
     "argmax",
     "bilateral",
     "histogram",
+    "segment_sum",
+    "cumsum",
+    "prefix_sum_2d",
+    "max_unpool",
 )

@@ -29,7 +29,9 @@ def tiles(s, inline=(), tile=TILE, ordered=False):
     outer, inner = s.split("S_total.u", [LANES, None] if ordered else [None, 4 * LANES])
     partial = s.rfactor("S_total", outer if ordered else inner)
     s.compute_at(partial, "S_total", "S_total.t").bind("S_total.t", "block.x")
-    if not ordered:  # four vectors of partial totals
+    if ordered:
+        s.reorder("S_total.rf.u.1", "S_total.rf.rf").vectorize("S_total.rf.rf")
+    else:  # four vectors of partial totals
         group, lane = s.split("S_total.rf.rf", [None, LANES])
         s.reorder("S_total.rf.u.0", group, lane).unroll(group).vectorize(lane)
     s.reverse_compute_inline("S").bind("S_local.t", "block.x")

@@ -17,7 +17,7 @@ from tensorir.expr.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-BUILT_IN = {name: f"tensorir.algorithms.{name}" for name in ("winograd", "stream_k", "tiled_scan")}
+BUILT_IN = {name: f"tensorir.algorithms.{name}" for name in ("winograd", "stream_k", "tiled_scan", "private_scatter")}
 """Algorithms of this package, each with the module that registers it when it is first asked for."""
 
 

@@ -230,7 +230,7 @@ def _compared(s: Any, source: Source, run: Run, got: Sequence[Any], close: bool 
     outputs, error = s.outputs, s.allowed_error or 0.0
     exact = exactly(outputs, source, run.arrays) if run.exact is None else run.exact
     rounds = any(kind in name for name in source.instructions for kind in ("tf32", "e4m3", "e5m2"))
-    bounds = rounding_of(outputs, run.arrays) if close and not exact and not rounds else None
+    bounds = rounding_of(outputs, run.arrays, s.target) if close and not exact and not rounds else None
     found = compare_results(outputs, got, evaluate(s.began_with, run.arrays), exact, bounds, error)
     if found or run.read is None:
         return found

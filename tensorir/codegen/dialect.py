@@ -59,6 +59,7 @@ class Dialect:
     barrier:  for shared memory; barrier_global for shared and global memory
     vector:   {type} {lanes}; pack makes one from scalars
     functions: math name -> (float32 spelling, float64 spelling)
+    fast:     math name -> another spelling for float32, unless precise_math is asked for; ``interp.ulps`` bounds it
     inline:   what functions on scalars begin with, lane_inline those on vectors
     unroll:   before a loop that is written out {n} times, unroll_by before one of which {n} iterations are
     whole:    literals of 64 bits: {value} {unsigned}
@@ -109,6 +110,7 @@ class Dialect:
     half_store: str
     upper: Mapping[str, str]
     atomics: Mapping[str, str]
+    fast: Mapping[str, str] = field(default_factory=dict)
     held: Mapping[str, str] = field(default_factory=dict)
     casts: Mapping[tuple[str, str], str] = field(default_factory=dict)
     has_vectors: bool = True
@@ -213,6 +215,7 @@ CUDA = Dialect(
         **{n: (f"{n}f", n) for n in _NAMES},
         "rsqrt": ("rsqrtf", "rsqrt"), "abs": ("fabsf", "fabs"), "round": ("rintf", "rint"),
     },
+    fast={"exp": "__expf"},
     inline="__device__ __forceinline__",
     lane_inline="__device__ __forceinline__",
     unroll="#pragma unroll",
@@ -241,6 +244,7 @@ CUDA = Dialect(
 HIP = replace(
     CUDA,
     name="hip",
+    fast={},  # whose bounds AMD does not state
     suffix="hip",
     align=" __attribute__((aligned({bytes})))",
     header="#include <hip/hip_runtime.h>",

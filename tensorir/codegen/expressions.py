@@ -167,7 +167,8 @@ class Expressions:
     def function(self, name: str, dtype: str) -> str:
         """The dialect's name of a math function."""
         one, two = self.d.functions[name]
-        found = two if dtype == "float64" else one
+        fast = one if self.target.precise_math else self.d.fast.get(name, one)
+        found = two if dtype == "float64" else fast
         if found.startswith("tir_"):
             self.need(found)
         return found

@@ -18,24 +18,29 @@ from tensorir.expr.tensor import Tensor
 from tensorir.interp.magnitude import is_continuous
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.reference import evaluate
-from tensorir.interp.ulps import LIBRARY_ULPS
+from tensorir.interp.ulps import LIBRARY_ULPS, ulps_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Reduce
 from tensorir.ir.visit import find
+from tensorir.target import Target
 
 _SLACK = 4
 """Of a bound: two executors differ by two errors, and simplified terms have a few more roundings."""
 
 
-def rounding_of(outputs: Sequence[Tensor], arrays: Sequence[object]) -> tuple[np.ndarray, ...] | None:
+def rounding_of(
+    outputs: Sequence[Tensor], arrays: Sequence[object], target: Target | None = None
+) -> tuple[np.ndarray, ...] | None:
     """How far each element of ``outputs`` may be from another executor's, in the shapes of these; infinite where
     nothing is known. None where what is rounded decides something, where a user's reduction joins states, and of scans
     and scatters, whose terms the reference joins in fewer steps.
+
+    target: of the executor, whose functions may be fast ones (``FAST_ULPS``)
     """
     reduced = [r for op in computes_of(outputs) for b in op.bodies for r in find(b, Reduce)]
     if not is_continuous(outputs) or any(r.part is not None or r.combiner.name not in BUILT_IN for r in reduced):
         return None
-    found = evaluate(outputs, arrays, _Bounded())
+    found = evaluate(outputs, arrays, _Bounded(target))
     return tuple(
         np.nan_to_num(_SLACK * x.imag, nan=np.inf, posinf=np.inf) if np.iscomplexobj(x) else np.full(x.shape, np.inf)
         for x in found
@@ -56,6 +61,9 @@ class _Bounded(Numbers):
     """Doubles as real parts, and as imaginary parts bounds of how far rounding has moved them; infinite or NaN where
     that is not known.
     """
+
+    def __init__(self, target: Target | None = None) -> None:
+        self.target = target
 
     def storage(self, dtype: str) -> np.dtype:
         return np.dtype(np.complex128) if DTYPES[dtype].kind == "f" else super().storage(dtype)
@@ -111,7 +119,8 @@ class _Bounded(Numbers):
         if fn in ("sin", "cos"):
             moved = errors[0] + LIBRARY_ULPS * _unit(dtype)
         exact = fn in ("abs", "floor", "ceil", "round")
-        return _pair(made, moved + (0.0 if exact else LIBRARY_ULPS * _unit(dtype) * np.abs(made) + _least(dtype)))
+        ulps = LIBRARY_ULPS if dtype == "float64" else ulps_of(fn, values[0], self.target)
+        return _pair(made, moved + (0.0 if exact else ulps * _unit(dtype) * np.abs(made) + _least(dtype)))
 
     @np.errstate(all="ignore")
     def cast(self, x: Any, old: str, new: str) -> Any:

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+from tensorir.target import Target
+
 LIBRARY_ULPS = 8
-"""The bound for functions of any library: of compilers, of processors' and of GPUs' vendors."""
+"""The bound for functions of any library: of compilers, of processors' and of GPUs' vendors, but for the next ones."""
+
+LOOSE_ULPS = {"erf": 16, "pow": 16}
+"""What OpenCL C allows its library where that is more (OpenCL C specification 1.2, 7.4, single precision)."""
 
 VECTOR_ULPS = {
     "exp": 1.0, "exp2": 1.5, "log": 1.0, "log2": 1.5, "tanh": 1.5, "erf": 1.5, "sin": 2.0, "cos": 2.0, "rsqrt": 1.0,
@@ -13,3 +22,33 @@ VECTOR_ULPS = {
 An ulp is the step between floats at the exact result: 2^-149 for results below the normal numbers. ``sin`` and ``cos``
 call the library where the size of an argument is beyond 100000, and have its bound there.
 """
+
+CUDA_ULPS = {
+    "exp2": 2.0, "log": 1.0, "log2": 1.0, "tanh": 2.0, "erf": 2.0, "sin": 2.0, "cos": 2.0, "rsqrt": 2.0, "exp": 1.0,
+}  # fmt: skip
+"""The bounds of CUDA's single-precision functions over their full range (CUDA C++ programming guide, appendix on
+mathematical functions): what is printed on CUDA but for ``FAST_ULPS``, and for it with ``precise_math``.
+"""
+
+FAST_ULPS = {"exp": (2.0, 1.173)}
+"""The bounds of CUDA's intrinsics that are printed instead: a + floor(b |x|) for (a, b), from the same appendix.
+
+Others have no bound in ulps that holds everywhere: ``__logf`` has none from 0.5 to 2, ``__sinf`` and ``__cosf`` none
+near their zeros and none beyond pi, ``tanh.approx`` is good to 11 bits. ``exp2f``, ``rsqrtf``, ``tanhf`` and ``erff``
+are made of the hardware's approximations as they are.
+"""
+
+
+def ulps_of(fn: str, x: Any, target: Target | None) -> Any:
+    """Bound the error of a float32 function of ``x`` as it is printed for ``target``; None: for any."""
+    most = max(LIBRARY_ULPS, LOOSE_ULPS.get(fn, 0))
+    if fn not in FAST_ULPS or target is None or not fast_functions(target):
+        return most
+    a, b = FAST_ULPS[fn]
+    with np.errstate(all="ignore"):
+        return np.maximum(most, a + np.floor(b * np.nan_to_num(np.abs(x), posinf=200.0)))
+
+
+def fast_functions(target: Target) -> bool:
+    """Whether texts for ``target`` call the functions of ``FAST_ULPS``."""
+    return target.language == "cuda" and not target.precise_math

@@ -38,7 +38,11 @@ class LaneScan:
 
 
 def scan_of(body: Stmt, var: Var) -> LaneScan | None:
-    """The scan that a loop over ``var`` makes, or None where it is something else."""
+    """The scan that a loop over ``var`` makes, or None where it is something else; of several states that it stores,
+    those that nobody reads are left out.
+    """
+    while isinstance(body, Alloc) and not find(body.body, Load, _of([Load(body.buffer, (), body.buffer.dtype)])):
+        body = _Without(body.buffer)(body.body)
     parts = body.stmts if isinstance(body, Seq) else ()
     lets = [n for n, s in enumerate(parts) if isinstance(s, Let)]
     if len(lets) != 1 or lets[0] not in (0, len(parts) - 1):
@@ -74,6 +78,19 @@ def ending(s: If, var: Var, lanes: int, arith: Arith) -> tuple[Stmt, Expr]:
 
 def _of(carries: Sequence[Load]) -> Callable[[Load], bool]:
     return lambda x: any(x.buffer is c.buffer for c in carries)
+
+
+class _Without(Rewriter):
+    """Nothing is stored in a buffer."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+
+    def on_Store(self, n: Store) -> Stmt:
+        return sequence([]) if n.buffer is self.buffer else n
+
+    def on_Seq(self, n: Seq) -> Stmt:
+        return sequence([self(s) for s in n.stmts])
 
 
 class _Read(Rewriter):

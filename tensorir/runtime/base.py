@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypedDict
 
 import numpy as np
@@ -19,6 +20,8 @@ from tensorir.target import Target
 
 Bytes = NDArray[np.uint8]
 Step = Callable[[], object]
+PRECISE = " -precise_math=1"
+"""What follows the name of a device whose kernels call the library's functions."""
 
 
 _this = {"pid": os.getpid()}
@@ -104,7 +107,13 @@ class Device(Shown, ABC):
     @property
     def place(self) -> str:
         """Names the hardware: what is timed on devices of the same place disturbs each other."""
-        return "cpu" if self.target.kind == "cpu" else f"{self.name} {self.identity['name']}"
+        return "cpu" if self.target.kind == "cpu" else f"{self.name.split()[0]} {self.identity['name']}"
+
+    def precise(self) -> Device:
+        """The same device with the library's functions of float32 (``Target.precise_math``)."""
+        made = copy.copy(self)
+        made.name, made.target = self.name + PRECISE, replace(self.target, precise_math=True)
+        return made
 
     def check_process(self) -> None:
         """Refuse calls in a forked child: the driver's threads did not come along."""

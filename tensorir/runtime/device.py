@@ -7,6 +7,7 @@ import threading
 from tensorir._package import Lazy
 from tensorir.errors import DeviceError, refuse
 from tensorir.errors.spelling import nearest
+from tensorir.runtime.base import PRECISE
 from tensorir.runtime.base import Device as Device
 from tensorir.runtime.base import DeviceInfo as DeviceInfo
 from tensorir.target import Target
@@ -48,7 +49,8 @@ def open_device(name: str | Target | Device | None = None) -> Device:
 
     Without a name: an OpenCL CPU device, PoCL before others, then an OpenCL GPU, then C, then CUDA; a simulator only by
     name.
-    The same name gives the same object.
+    The same name gives the same object. ``-precise_math=1`` after a name is part of it: kernels are made, tuned, logged
+    and loaded for a target that asks for the library's functions.
     """
     if isinstance(name, Device):
         name.check_process()
@@ -69,6 +71,8 @@ def open_device(name: str | Target | Device | None = None) -> Device:
         if chosen.name not in _opened:
             _opened[chosen.name] = _OPENED_BY[chosen.language](chosen)
         device = _opened[chosen.name]
+        if target is not None and target.precise_math:
+            device = _opened.setdefault(chosen.name + PRECISE, device.precise())
     device.check_process()
     return device
 

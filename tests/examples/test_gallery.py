@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "examples"))
 from gallery import NAMES  # noqa: E402
 
+import tensorir as tir  # noqa: E402
+
 DOCS = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
 
 
@@ -31,6 +33,18 @@ def test_a_library_computes_the_same(name):
     tolerance = getattr(module, "TOLERANCE", 0.0)
     theirs = module.by_torch(*map(torch.from_numpy, inputs))
     np.testing.assert_allclose(np.asarray(theirs), module.by_numpy(*inputs), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["histogram", "bilateral", "segment_sum", "cumsum", "prefix_sum_2d", "max_unpool"])
+def test_it_is_right_on_other_executors(name):
+    """The interpreter and the device are those of the test above; here C, and CUDA text on the CPU."""
+    module = importlib.import_module(f"gallery.{name}")
+    trace, inputs, tolerance = module.schedule().trace, module.inputs(3), getattr(module, "TOLERANCE", 0.0)
+    c = tir.replay(module.OUTPUT, trace, target="c")
+    assert c.check()
+    np.testing.assert_allclose(c.build()(*inputs), module.by_numpy(*inputs), rtol=tolerance, atol=tolerance)
+    told = tir.replay(module.OUTPUT, trace, target="cuda -arch=sm_80").check("emulate")
+    assert told, str(told)
 
 
 def test_the_page_shows_them_all():

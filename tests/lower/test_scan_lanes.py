@@ -81,6 +81,14 @@ def test_conditions_in_a_combiner():
     np.testing.assert_array_equal(s.build()(*[by_name[x.name] for x in s.program.inputs])[0], want)
 
 
+def test_a_state_that_nobody_reads():
+    s = in_lanes(affine()[1])
+    assert s.check(), str(s.check())
+    assert "not in vectors" not in s.build().source
+    p, q = np.random.default_rng(3).integers(0, 2**32, (2, 64), dtype=np.uint64).astype("uint32")
+    np.testing.assert_array_equal(s.build()(p, q), composed(p, q, False, False)[:, 1])
+
+
 def test_rows_and_places_before_the_scan():
     A = tir.placeholder((6, 32), name="A")
     B = tir.compute((6, 32), lambda i, j: A[i, j] * 2 + j, name="B")

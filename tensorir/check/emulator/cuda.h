@@ -276,6 +276,7 @@ static inline long long __mul64hi(long long a, long long b) { return (long long)
 static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
+static inline float __expf(float x) { return (float)exp2((double)(x * 1.44269504f)); }  // ex2.approx of a product
 static inline float rsqrtf(float x) { return 1.0f / sqrt(x); }
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 

@@ -18,6 +18,6 @@ a_7_kernel(const __half *__restrict__ H, const signed char *__restrict__ I, cons
   a_3[i] = (int)U[i] - 300;
   a_4[i] = tir_to_bfloat16(tir_from_bfloat16(Q[i]) + 1.0f);
   a_5[i] = 2 < I[i];
-  a_6[i] = expf((float)I[i]);
+  a_6[i] = __expf((float)I[i]);
   a_7[i] = (U[i] < 7 ? U[i] : 7);
 }

@@ -1,0 +1,107 @@
+"""A scatter in private copies of its cells, one for each part of its domain, which are combined at the end.
+
+Histograms on several cores or blocks: each has its own bins (Podlozhnyuk, "Histogram calculation in CUDA", 2007).
+Parts are contiguous and are combined in their order, so that the order of the terms is that of the domain; how they are
+grouped depends on ``parts`` alone, and is the same in each launch.
+"""
+
+from __future__ import annotations
+
+from tensorir.algorithms.registry import algorithm
+from tensorir.arith.affine import same
+from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import need_int
+from tensorir.expr.bounds import check_accesses
+from tensorir.expr.program import computes_of
+from tensorir.expr.reread import with_other
+from tensorir.expr.tensor import Compute, Tensor
+from tensorir.ir.build import binary, select
+from tensorir.ir.tree import Expr, Placed, Reduce, Var
+from tensorir.ir.visit import substitute
+
+
+@algorithm("private_scatter")
+def private_scatter(outputs: tuple[Tensor, ...], parts: int = 2, of: str | None = None) -> tuple[Tensor, ...]:
+    """Return ``outputs`` with a scatter, B, in stages: ``B_part`` combines each of ``parts`` contiguous parts of its
+    domain into cells of its own, and B the cells of all parts, in order, with what they were filled with.
+
+    of: which scatter, where there are several
+
+    Raises ScheduleError ``private-scatter.stage``.
+    """
+    op, count = _scatter_of(outputs, of), need_int("parts", parts, 1, error=ScheduleError)
+    if any(v.extent == 0 for b in op.bodies if isinstance(b, Reduce) for v in b.axes):
+        return outputs
+    return with_other(outputs, op.outputs[0], _joined(op, _parts(op, count), count))
+
+
+def _placed(op: Compute) -> Placed | None:
+    body = op.bodies[0]
+    return body.part if isinstance(body, Reduce) and isinstance(body.part, Placed) else None
+
+
+def _scatter_of(outputs: tuple[Tensor, ...], of: str | None) -> Compute:
+    found = [op for op in computes_of(outputs) if _placed(op) is not None]
+    taken = [op for op in found if of in (None, op.name)]
+    if len(taken) != 1:
+        names = ", ".join(op.name for op in found) or "none"
+        hint = f"of={found[0].name!r}" if found else "tir.scatter declares one"
+        raise ScheduleError(
+            Problem("private-scatter.stage", f"private_scatter takes one scatter; there are {names}", hint=hint)
+        )
+    op, body = taken[0], taken[0].bodies[0]
+    assert isinstance(body, Reduce)
+    if body.combiner.name == "set":
+        message = f'terms of {op.name} go to different cells, and op="set" combines none of them'
+        raise ScheduleError(Problem("private-scatter.stage", message, hint="bind its loops to blocks as they are"))
+    return op
+
+
+def _parts(op: Compute, count: int) -> Tensor:
+    """The cells of each part: the domain's first axis that is no index of a cell itself is cut, or else the first."""
+    body, placed = op.bodies[0], _placed(op)
+    assert isinstance(body, Reduce)
+    assert placed is not None
+    old = next((v for v in body.axes if all(i is not v for i in placed.index)), body.axes[0])
+    extent = int(old.extent or 0)
+    length = -(-extent // count)
+    part, inner = Var("part", "index", extent=count), Var(old.name, "index", extent=length)
+    at: Expr = binary("+", binary("*", part, length), inner)
+    term = body.values[0]
+    swap: dict[Var, Expr] = {old: at}
+    if length * count > extent:
+        swap = {old: binary("min", at, extent - 1)}
+        term = select(binary("<", at, extent), substitute(term, swap), body.combiner.identity[0])
+    else:
+        term = substitute(term, swap)
+    axes = (part, *(inner if v is old else v for v in body.axes))
+    own = Var("part", "index")
+    place = Placed((part, *(substitute(i, swap) for i in placed.index)), body.combiner.identity[0])
+    made = Compute(f"{op.name}_part", (own, *op.axes), (count, *op.extents),
+                   (Reduce(body.combiner, axes, (term,), 0, body.dtype, place),))  # fmt: skip
+    check_accesses(made)
+    made.outputs = (Tensor(made.name, made.extents, body.dtype, made),)
+    return made.outputs[0]
+
+
+def _joined(op: Compute, part: Tensor, count: int) -> Tensor:
+    """The cells of all parts combined, in their order, after what the cells were filled with."""
+    body, placed = op.bodies[0], _placed(op)
+    assert isinstance(body, Reduce)
+    assert placed is not None
+    c, k = body.combiner, Var("part", "index", extent=count)
+    own = tuple(Var(v.name, "index") for v in op.axes)
+    blank = same(placed.fill, c.identity[0])
+    name = op.name if blank else f"{op.name}_joined"
+    joined = _compute(name, own, op, Reduce(c, (k,), (part[(k, *own)],), 0, body.dtype))
+    if blank:
+        return joined
+    both: dict[Var, Expr] = {c.old[0]: placed.fill, c.new[0]: joined[op.axes]}
+    return _compute(op.name, op.axes, op, substitute(c.result[0], both))
+
+
+def _compute(name: str, axes: tuple[Var, ...], like: Compute, body: Expr) -> Tensor:
+    made = Compute(name, axes, like.extents, (body,))
+    check_accesses(made)
+    made.outputs = (Tensor(name, like.extents, body.dtype, made),)
+    return made.outputs[0]
