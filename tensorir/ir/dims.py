@@ -7,6 +7,7 @@ keep the expression, so that what runs beyond it is guarded as the iterations of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tensorir.ir.build import as_expr, as_int, no_constant
 from tensorir.ir.node import Node
@@ -80,3 +81,8 @@ class Fixed(Rewriter):
 def is_read(e: Expr) -> bool:
     """Return whether an expression reads memory."""
     return bool(find(e, Load))
+
+
+def plain(shape: tuple[Expr, ...]) -> tuple[Any, ...]:
+    """A shape with its constants as ints."""
+    return tuple([as_int(e) if isinstance(e, Const) else e for e in shape])
