@@ -17,7 +17,16 @@ from tensorir.api.shape_outcome import Portfolio, Served, SetOutcome
 from tensorir.api.workload import Origin
 from tensorir.cli.chosen import Chosen
 from tensorir.codec import CodecError, decode, encode, travelling, travels
-from tensorir.codegen.source import Assumed, GatherRange, KernelLaunch, Param, Source, TensorMap, UniquePlaces
+from tensorir.codegen.source import (
+    Assumed,
+    GatherRange,
+    KernelLaunch,
+    Param,
+    SegmentRange,
+    Source,
+    TensorMap,
+    UniquePlaces,
+)
 from tensorir.export.folder import export
 from tensorir.runtime.machine import Load
 from tensorir.target import Target
@@ -343,7 +352,7 @@ def test_every_field_of_a_program_is_in_the_manifest(tmp_path):
     given = Param("A", "float32", (4,), "constant", 16, b"\0\1\2\3" * 4)
     base = Source(
         "s", "cuda", "text", (given,), (launch,), (GatherRange("A", 9, "B"),), (Assumed("A", 8, 1, 5),), ("x",),
-        (UniquePlaces("B", (4,), (("A", (0,)),)),),
+        (UniquePlaces("B", (4,), (("A", (0,)),), (4,)),), segments=(SegmentRange("A", 0, 9, "k"),),
     )  # fmt: skip
 
     def manifest(source):
@@ -357,6 +366,7 @@ def test_every_field_of_a_program_is_in_the_manifest(tmp_path):
              GatherRange: (base.gathers[0], lambda v: {"gathers": (v,)}),
              Assumed: (base.assumed[0], lambda v: {"assumed": (v,)}),
              UniquePlaces: (base.unique[0], lambda v: {"unique": (v,)}),
+             SegmentRange: (base.segments[0], lambda v: {"segments": (v,)}),
              Source: (base, lambda v: {f.name: getattr(v, f.name) for f in dataclasses.fields(v)})}  # fmt: skip
     lost = set()
     for kind, (value, put) in parts.items():

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tensorir.codegen.cfamily import emit
-from tensorir.codegen.source import GatherRange, Source, UniquePlaces
+from tensorir.codegen.source import GatherRange, SegmentRange, Source, UniquePlaces
 from tensorir.errors import LoweringError, refuse
-from tensorir.expr.program import dims_of, gathers, unique_places
+from tensorir.expr.program import dims_of, gathers, segments_of, unique_places
 from tensorir.ir.dims import dims_in
 from tensorir.ir.text import said
 from tensorir.ir.tree import Buffer, Var
@@ -24,10 +24,16 @@ def emit_source(s: Schedule, target: Target) -> Source:
     source = emit(lower(s.program, target), target, str(s.trace).splitlines(), gathers_of(s))
     names = {b.origin: b.name for b in s.program.inputs}
     unique = tuple(
-        UniquePlaces(into, tuple(map(said, domain)), tuple(("" if t is None else names[t], at) for t, at in index))
-        for into, domain, index in unique_places(s.outputs)
+        UniquePlaces(
+            into,
+            tuple(map(said, domain)),
+            tuple(("" if t is None else names[t], at) for t, at in index),
+            tuple(map(said, shape)),
+        )
+        for into, domain, index, shape in unique_places(s.outputs)
     )
-    return replace(source, unique=unique) if unique else source
+    segments = tuple(SegmentRange(names[g.tensor], g.along, g.most, g.axis) for g in segments_of(s.outputs))
+    return replace(source, unique=unique, segments=segments) if unique or segments else source
 
 
 def need_told(inputs: Sequence[Buffer], dims: Sequence[Var]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from tensorir.arith.affine import same
 from tensorir.codegen.c_text import closed
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, Dialect, wide_preamble
+from tensorir.codegen.ends import ended
 from tensorir.codegen.expressions import SUM, UNARY, Expressions, c_type
 from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.hopper import init_lines, order_lines, product_registers, registers_line
@@ -451,6 +452,8 @@ class _KernelText:
 
     def loop(self, s: Loop, depth: int) -> list[str]:
         """A for loop."""
+        if s.kind is Kind.SERIAL and (cut := ended(s, self.expr.arith)) is not None:
+            return self.stmt(cut, depth)
         pad, v = INDENT * depth, self.names.variable(s.var)
         if self.d.has_vectors and self.expr.target.kind == "cpu" and (found := across(s, self.expr.arith, self._most)):
             return self._transposed(found, depth)
@@ -511,7 +514,7 @@ class _KernelText:
         """``head`` and its body, in braces only where C needs them."""
         inner = self.stmt(body, depth + 1)
         single = isinstance(body, Store) or (
-            isinstance(body, Loop | If) and not inner[0].lstrip().startswith(("#", "//"))
+            isinstance(body, Loop | If) and not inner[0].lstrip().startswith(("#", "//", "const "))
         )
         if single:
             return [head, *inner]

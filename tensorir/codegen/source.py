@@ -114,16 +114,28 @@ class GatherRange(Shown):
 
 @travels
 @dataclass(frozen=True, repr=False)
+class SegmentRange(Shown):
+    """Along dimension ``along`` elements of ``param`` grow by 0 to ``most``, terms of ``axis``; checked at launch."""
+
+    param: str
+    along: int
+    most: int
+    axis: str
+
+
+@travels
+@dataclass(frozen=True, repr=False)
 class UniquePlaces(Shown):
     """The terms of scatter ``into`` go to different cells: checked at launch.
 
     domain: extents of its axes;  index: for each dimension of the cells an input, or "" for the axis itself, and the
-    numbers of the axes at which it is read
+    numbers of the axes at which it is read;  shape: extents of the cells
     """
 
     into: str
     domain: tuple[Any, ...]
     index: tuple[tuple[str, tuple[int, ...]], ...]
+    shape: tuple[Any, ...] = ()
 
 
 @travels
@@ -171,6 +183,7 @@ class Source(Shown):
     instructions: tuple[str, ...] = ()
     unique: tuple[UniquePlaces, ...] = ()
     dims: tuple[DimRange, ...] = ()
+    segments: tuple[SegmentRange, ...] = ()
 
     def __repr__(self) -> str:
         kernels = ", ".join(k.name for k in self.kernels)
@@ -220,7 +233,8 @@ class Source(Shown):
         """This source with inputs as constants of these contents (little-endian, row-major)."""
         params = [replace(p, role="constant", data=values[p.name]) if p.name in values else p for p in self.params]
         gathers = tuple(g for g in self.gathers if g.param not in values)
-        return replace(self, params=tuple(params), gathers=gathers)
+        segments = tuple(s for s in self.segments if s.param not in values)
+        return replace(self, params=tuple(params), gathers=gathers, segments=segments)
 
     def at(self, dims: Mapping[str, int]) -> Source:
         """This source for a launch at which dims have these values: shapes and grids are ints, the text is the same."""
@@ -234,7 +248,7 @@ class Source(Shown):
             self, dims=(), params=tuple(map(fixed, self.params)),
             kernels=tuple(replace(k, grid=values(k.grid, dims)) for k in self.kernels),
             gathers=tuple(replace(g, limit=value(g.limit, dims)) for g in self.gathers),
-            unique=tuple(replace(u, domain=values(u.domain, dims)) for u in self.unique),
+            unique=tuple(replace(u, domain=values(u.domain, dims), shape=values(u.shape, dims)) for u in self.unique),
         )  # fmt: skip
 
     @property

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files as resources
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from tensorir.codegen.names import identifier
 from tensorir.codegen.source import KernelLaunch, Param, Source, TensorMap, itemsize
-from tensorir.export.c_program import ERRORS, KNOWN, constants, gathers, given, header
+from tensorir.export.c_checks import checks_of
+from tensorir.export.c_program import ERRORS, KNOWN, constants, given, header
 from tensorir.export.part import Part
 from tensorir.export.shipped.cuda_images import PORTABLE, number
 from tensorir.ir.dtypes import WIDENED
@@ -278,15 +280,22 @@ def _indices(source: Source, called: str) -> str:
     """``tir_indices``: whether those of arrays on the host are in range; ``host``: which ones are, NULL for all."""
     places = {p.name: n for n, p in enumerate(given(source))}
     words = f'return tir_failed(TIR_INDEX, "an index", "{ERRORS["INDEX"]}", 0);'
+    full = 'return tir_failed(TIR_MEMORY, "malloc", "there is no memory", 0);'
     lines = [
         "static int tir_indices(void *const *buffers, const unsigned char *host) {",
         "  (void)buffers, (void)host;",
     ]
-    for g in source.gathers:
-        checks = list(gathers(replace(source, gathers=(g,)), "NAME"))
+    asked: list[tuple[dict[str, Any], set[str]]] = [({"gathers": (g,)}, {g.param}) for g in source.gathers]
+    asked += [({"segments": (s,)}, {s.param}) for s in source.segments]
+    asked += [({"unique": (u,)}, {name for name, _ in u.index if name}) for u in source.unique]
+    for some, names in asked:
+        none: dict[str, Any] = {"gathers": (), "segments": (), "unique": ()}
+        checks = list(checks_of(replace(source, **(none | some)), given(source), "NAME"))
         if checks:
-            lines += [f"  if (!host || host[{places[g.param]}]) {{"]
-            lines += [f"  {line}".replace("return NAME_INDEX;", words) for line in checks] + ["  }"]
+            there = " && ".join(f"host[{places[name]}]" for name in sorted(names)) or "1"
+            lines += [f"  if (!host || {there if len(names) < 2 else f'({there})'}) {{"]
+            lines += [f"  {line}".replace("return NAME_INDEX;", words).replace("return NAME_MEMORY;", full)
+                      for line in checks] + ["  }"]  # fmt: skip
     return "\n".join([*lines, "  return 0;", "}"])
 
 

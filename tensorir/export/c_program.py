@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -14,6 +14,7 @@ from tensorir.codegen.names import identifier
 from tensorir.codegen.pool import PROLOGUE, pool_text
 from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
 from tensorir.errors import refuse
+from tensorir.export.c_checks import checks_of
 from tensorir.export.part import ExportError, Part
 from tensorir.ir.dtypes import WIDENED
 
@@ -44,7 +45,7 @@ ERRORS = {
     "NULL": "an address is NULL",
     "ALIGNMENT": "an address is no multiple of its elements' size, or of 64 where it has to be",
     "MEMORY": "there is no memory for the workspace, or for what a block keeps",
-    "INDEX": "an element that is used as an index is out of range",
+    "INDEX": "an element that is used as an index is out of range, out of order or there twice",
     "THREADS": "parallel_for failed",
     "SIZE": "tir_call.size is not set",
 }
@@ -459,7 +460,7 @@ def _doors(source: Source, called: str) -> str:
     lines += ["    if (which == 1 && !early[n]) continue;"]
     lines += [f"    if (sizes[n] && !buffers[n]) return {upper}_NULL;"]
     lines += [f"    if (sizes[n] > 1 && (uintptr_t)buffers[n] % sizes[n]) return {upper}_ALIGNMENT;", "  }"]
-    if checks := list(gathers(source, upper)):
+    if checks := list(checks_of(source, given(source), upper)):
         lines += ["  if (which & 2) {", *(f"  {line}" for line in checks), "  }"]
     if total:
         lines += [
@@ -489,17 +490,3 @@ def _checked(p: Param) -> int:
     """Bytes of an element; 0 for an array of none, whose address may be anything."""
     size = 4 if p.role == "scalar" and p.dtype in WIDENED else itemsize(p.dtype)
     return size if prod(p.shape) else 0
-
-
-def gathers(source: Source, upper: str) -> Iterable[str]:
-    """Lines that return NAME_INDEX for an index out of range in ``buffers``; upper: NAME in capitals."""
-    places = {p.name: (n, p) for n, p in enumerate(given(source))}
-    for g in source.gathers:
-        if g.param not in places:
-            continue
-        n, p = places[g.param]
-        wide, low = ("uint64_t", "") if p.dtype == "uint64" else ("int64_t", "v < 0 || ")
-        yield f"  for (size_t n = 0; n < {prod(p.shape)}; ++n) {{"
-        yield f"    const {wide} v = ((const {c_type(p)} *)buffers[{n}])[n];"
-        yield f"    if ({low}v >= {'U' * (not low)}INT64_C({g.limit})) return {upper}_INDEX;"
-        yield "  }"

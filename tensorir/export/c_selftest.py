@@ -162,7 +162,7 @@ def selftest(source: Source, called: str, evidence: Evidence, why: str = "") -> 
     evidence: with its arrays
     why:      the function that says what went wrong, where there is one
     """
-    about = {a["name"]: (n, a["low"], a["high"]) for n, a in enumerate(evidence.manifest["inputs"])}
+    about = {a["name"]: (n, a["low"], a["high"], a.get("steps", ())) for n, a in enumerate(evidence.manifest["inputs"])}
     exact = bool(evidence.manifest["exact"])
     parts = [_START.replace("NAME", called)]
     kinds = {p.dtype for p in source.params if p.name in about and p.role != "scalar"}
@@ -181,13 +181,15 @@ def selftest(source: Source, called: str, evidence: Evidence, why: str = "") -> 
     return "\n".join(parts)
 
 
-def _makers(inputs: Sequence[Param], about: Mapping[str, tuple[int, int, int]]) -> str:
+def _makers(inputs: Sequence[Param], about: Mapping[str, tuple[int, int, int, Sequence[int]]]) -> str:
     """A function for each input that fills it."""
     lines = []
     for n, p in enumerate(inputs):
-        number, low, high = about[p.name]
+        number, low, high, steps = about[p.name]
         span = f"UINT64_C({high - low + 1})"
         value = f"integer(n, {_int64(low)}, {span}, seed * 1000 + {number})"
+        if steps:
+            value = f"({value} + (int64_t)(n / {steps[1]} % {steps[2]} * {steps[0]}))"
         kind = c_type(p)
         if p.dtype in _FORMATS and p.role != "scalar":
             m, bias = _FORMATS[p.dtype]
@@ -204,7 +206,11 @@ def _int64(value: int) -> str:
 
 
 def _case(
-    source: Source, called: str, evidence: Evidence, about: Mapping[str, tuple[int, int, int]], exact: bool
+    source: Source,
+    called: str,
+    evidence: Evidence,
+    about: Mapping[str, tuple[int, int, int, Sequence[int]]],
+    exact: bool,
 ) -> list[str]:
     """A function that runs the inputs of a seed, and what each case expects."""
     arrays = given(source)

@@ -16,7 +16,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import as_declared, evaluate
 from tensorir.ir.dtypes import WIDENED, from_numpy
 from tensorir.runtime.arguments import numpy_dtype
-from tensorir.tune.inputs import arguments, integer_arrays
+from tensorir.tune.inputs import Argument, arguments, integer_arrays
 
 SEEDS = (1, 2)
 STORED = 4 << 20  # bytes of expected outputs; beyond it exact results ship as digests, and with one seed
@@ -56,7 +56,7 @@ def gather(
         and max_error is None
         and all(np.array_equal(a, np.rint(a)) for made in expected.values() for a in map(_double, made))
     )
-    found = Evidence({"exact": exact, "inputs": [{"name": a.name, "low": a.low, "high": a.high} for a in given]})
+    found = Evidence({"exact": exact, "inputs": [_about(a) for a in given]})
     found.arrays = expected
     found.manifest["tolerance"] = {t.name: tolerance(t.dtype) if max_error is None else max_error for t in outputs}
     found.manifest["cases"] = [
@@ -65,6 +65,11 @@ def gather(
         for seed, made in expected.items()
     ]  # fmt: skip
     return found
+
+
+def _about(a: Argument) -> dict[str, Any]:
+    """How a self-test makes an argument."""
+    return {"name": a.name, "low": a.low, "high": a.high, **({"steps": list(a.steps)} if a.steps else {})}
 
 
 def _double(array: Any) -> Any:

@@ -296,6 +296,7 @@ def _program(
         "workspace_bytes": 0 if part.hosted else whole.workspace_bytes,
         "gathers": [encode(g) for g in source.gathers],
         **({"unique": [encode(u) for u in source.unique]} if source.unique else {}),
+        **({"segments": [encode(s) for s in source.segments]} if source.segments else {}),
         "assumed": [_assumed(a) for a in source.assumed],
         "trace": part.trace.splitlines(),
         "selftest": evidence.of(part.max_error),

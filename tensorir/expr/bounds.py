@@ -11,9 +11,10 @@ from tensorir.arith.affine import Arith, Interval
 from tensorir.arith.reads import conditional, conditional_loads
 from tensorir.errors import DeclarationError, refuse
 from tensorir.expr.point import NotExactError, evaluate
+from tensorir.expr.segments import pointed
 from tensorir.expr.tensor import Compute
-from tensorir.ir.build import as_expr, as_int, binary, const
-from tensorir.ir.dims import dims_in, most, span
+from tensorir.ir.build import as_expr, binary, const
+from tensorir.ir.dims import dims_in, most, plain, span
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.text import show
 from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Placed, Reduce, Var
@@ -89,11 +90,6 @@ def _check_places(op: Compute, part: Placed, arith: Arith, ranges: dict[Var, Int
             )
 
 
-def plain(shape: tuple[Expr, ...]) -> tuple[Any, ...]:
-    """A shape with its constants as ints."""
-    return tuple([as_int(e) if isinstance(e, Const) else e for e in shape])
-
-
 def is_gather(e: Expr) -> bool:
     """Whether an index depends on data, so that its range is known at launch only."""
     return any(isinstance(n, Load) for n in walk(e))
@@ -146,7 +142,7 @@ def _check(op: Compute, load: Load, conditions: tuple[Expr, ...], arith: Arith, 
         if here.proves(_inside(i, n)) or _within(here.range(i), n):
             continue
         if is_gather(i):
-            if gathered(i) is not None:
+            if gathered(i) is not None or pointed(i, conditions):
                 continue  # checked at launch
             raise refuse(
                 DeclarationError,

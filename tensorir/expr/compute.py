@@ -14,13 +14,14 @@ from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_function, need_int, need_names, shown, wrong
 from tensorir.expr.bounds import check_accesses
 from tensorir.expr.epilogue import epilogue
+from tensorir.expr.segments import data_axis, need_most
 from tensorir.expr.tensor import Compute, Tensor, next_order
 from tensorir.ir.build import as_value
 from tensorir.ir.dims import LARGEST, dims_in, span
 from tensorir.ir.dtypes import dtype_of
 from tensorir.ir.node import Node
 from tensorir.ir.text import show
-from tensorir.ir.tree import DECLARING, Expr, Reduce, Var
+from tensorir.ir.tree import DECLARING, Expr, Load, Reduce, Var
 from tensorir.ir.visit import find
 
 MOST = 2**62
@@ -64,16 +65,26 @@ def constant(array: object, name: str | None = None) -> Tensor:
 
 
 @answers()
-def reduce_axis(extent: Extent, name: str = "k") -> Var:
-    """An axis to reduce over, 0 <= axis < extent."""
+def reduce_axis(extent: Extent, name: str = "k", most: int | None = None) -> Var:
+    """An axis to reduce over, 0 <= axis < extent.
+
+    extent: an int or of dims; in a lambda also an element of an integer input, or the difference of two neighbours,
+            with ``most`` as its bound: ``k = tir.reduce_axis(P[i + 1] - P[i], most=64)``, of which terms are read as
+            ``A[P[i] + k]``. A launch refuses extents that are negative or larger.
+    """
+    if isinstance(extent, Expr) and (most is not None or find(extent, Load)):
+        return need_most(extent, name) if most is None else data_axis(extent, need_int("most", most, 1, MOST), name)
     begin: Any = extent
     second: Any = name
+    if most is not None:
+        raise refuse(DeclarationError, "declare.data-extent", f"the extent {shown(extent)} of reduce axis {name} needs "
+                     "no bound", hint=f"tir.reduce_axis({shown(extent)})")  # fmt: skip
     if isinstance(extent, tuple | list | range) or type(second) is int:  # TVM's (begin, extent), Python's range
         given = (extent, second) if type(second) is int else tuple(begin)
         size = len(given) if isinstance(extent, range) else given[-1] if given else 1
         message = f"a reduce axis starts at 0 and has one int for its extent, not {shown(given)}"
         raise refuse(DeclarationError, "declare.shape", message, hint=f"k = tir.reduce_axis({shown(size)})")
-    (n,) = extents_of((extent,), name)
+    (n,) = extents_of((begin,), name)
     return Var(_name(name), "index", extent=n)
 
 

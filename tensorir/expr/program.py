@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tensorir.arith.affine import Arith, conjunction
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
 from tensorir.expr.bounds import arith_of, gathered, is_gather, places
+from tensorir.expr.segments import Segment, segments
 from tensorir.expr.tensor import Compute, Tensor
-from tensorir.ir.build import as_expr, binary, cast, const, select
+from tensorir.ir.build import as_expr, as_int, binary, cast, const, select
 from tensorir.ir.dims import dims_in, most
 from tensorir.ir.tree import (
     Axis,
@@ -107,6 +109,22 @@ def gathers(outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, Any, str]]:
                 source = gathered(i) if is_gather(i) else None
                 if source is not None:
                     yield source.buffer.origin, limit, name
+        for s in segments(op):
+            if s.along < 0:
+                yield s.tensor, s.most + 1, f"terms of {op.name}"
+            elif s.into:
+                yield s.tensor, s.limit + 1, s.into
+
+
+def segments_of(outputs: Sequence[Tensor]) -> list[Segment]:
+    """The inputs whose neighbours' differences are extents of reductions, each once with its closest bounds."""
+    found: dict[Tensor, Segment] = {}
+    for s in (s for op in computes_of(outputs) for s in segments(op) if s.along >= 0):
+        old = found.get(s.tensor, s)
+        known = [(x.limit, x.into) for x in (old, s) if isinstance(x.limit, int) and x.limit]
+        limit, into = min(known, default=(old.limit, old.into))
+        found[s.tensor] = replace(old, most=min(old.most, s.most), limit=limit, into=into)
+    return list(found.values())
 
 
 def as_outputs(given: object) -> tuple[Tensor, ...]:
@@ -262,8 +280,8 @@ Places = tuple[tuple[Tensor | None, tuple[int, ...]], ...]
 """For each index of a place: an input, or None for the axis itself, and the numbers of the axes at which it is read."""
 
 
-def unique_places(outputs: Sequence[Tensor]) -> Iterator[tuple[str, tuple[int, ...], Places]]:
-    """Name, domain and places of every scatter whose terms have to go to different cells."""
+def unique_places(outputs: Sequence[Tensor]) -> Iterator[tuple[str, tuple[int, ...], Places, tuple[int, ...]]]:
+    """Name, domain, places and extents of every scatter whose terms have to go to different cells."""
     for op in computes_of(outputs):
         body = op.bodies[0]
         if isinstance(body, Reduce) and isinstance(body.part, Placed) and body.combiner.name == "set":
@@ -273,9 +291,9 @@ def unique_places(outputs: Sequence[Tensor]) -> Iterator[tuple[str, tuple[int, .
                 at = () if load is None else tuple(body.axes.index(j) for j in load.index if isinstance(j, Var))
                 if load is not None:
                     made.append((load.buffer.origin, at))
-                elif isinstance(i, Var):
-                    made.append((None, (body.axes.index(i),)))
-            yield op.name, tuple(v.extent for v in body.axes), tuple(made)
+                else:  # a constant is the same for all terms
+                    made.append((None, (body.axes.index(i),) if isinstance(i, Var) else (-1, as_int(i))))
+            yield op.name, tuple(v.extent for v in body.axes), tuple(made), op.extents
 
 
 def _axis_labels(iters: Sequence[Iter]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_bool, need_function, need_text, shown
+from tensorir.expr.segments import within
 from tensorir.ir.build import as_expr, as_value, binary, cast, const, converted, highest, lowest, select, unary
 from tensorir.ir.dtypes import is_float
 from tensorir.ir.tree import Combiner, Const, Expr, Reduce, Var
@@ -158,6 +159,8 @@ def _reduce(made: Combiner, axis: Axes, values: tuple[Expr, ...], where: Any) ->
                          hint="tir.equal(a, b) for a == b")  # fmt: skip
         chosen = cast(as_expr(where), "bool")
         values = tuple(select(chosen, v, i) for v, i in zip(values, made.identity, strict=True))
+    for there in within(axes):
+        values = tuple(select(there, v, i) for v, i in zip(values, made.identity, strict=True))
     return tuple(Reduce(made, axes, values, n, v.dtype) for n, v in enumerate(values))
 
 

@@ -27,7 +27,11 @@ def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tenso
     """
     ops = computes_of(outputs)
     new_reduce = {
-        v: v.replace(extent=extents[v]) for op in ops for b in op.bodies for v in getattr(b, "axes", ()) if v in extents
+        v: v.replace(extent=type(v.extent)(extents[v]))
+        for op in ops
+        for b in op.bodies
+        for v in getattr(b, "axes", ())
+        if v in extents
     }
     sizes: dict[Tensor, tuple[int, ...]] = {}
     new_ranges: dict[Compute, dict[Var, tuple[float, float]]] = {}

@@ -21,6 +21,7 @@ from tensorir.interp.uses import (
     gather_limits,
     masked_gathers,
     masked_range,
+    pointer_steps,
     reads_bits,
     shift_amounts,
 )
@@ -307,7 +308,7 @@ def random_arguments(
     rng = np.random.default_rng(seed)
     with_ = numbers or Numbers()
     limits, strict = gather_limits(outputs), gather_limits(outputs, padded=False)
-    divide, masked = divisors(outputs), masked_gathers(outputs)
+    divide, masked, pointers = divisors(outputs), masked_gathers(outputs), pointer_steps(outputs)
     bits, amounts, patterned = reads_bits(outputs), shift_amounts(outputs), bitcast_floats(outputs)
     compared = _compared(conditions)
     made: list[np.ndarray] = []
@@ -315,7 +316,10 @@ def random_arguments(
     for a in arguments_of(outputs):
         shape = () if isinstance(a, Var) else a.shape if count is None else (count,)
         near = compared.get(a, [])
-        if not isinstance(a, Var) and a in masked:
+        if not isinstance(a, Var) and a in pointers and count is None:
+            x = rng.integers(0, pointers[a].jitter, shape, endpoint=True) + pointers[a].added(shape)
+            constants = np.array([], x.dtype)
+        elif not isinstance(a, Var) and a in masked:
             x = np.clip(rng.integers(*masked_range(limits[a]), shape), DTYPES[a.dtype].low, DTYPES[a.dtype].high)
             constants = np.array([], x.dtype)
         elif not isinstance(a, Var) and a in limits:  # -1 and the limit: what padded reads find beyond both ends

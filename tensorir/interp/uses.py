@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
 
 from tensorir.expr.bounds import gathered, places
-from tensorir.expr.program import computes_of
+from tensorir.expr.program import computes_of, segments_of, unique_places
+from tensorir.expr.segments import segments
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import BITS, SHIFTS
 from tensorir.ir.dtypes import DTYPES
@@ -24,7 +29,55 @@ def gather_limits(outputs: Sequence[Tensor], padded: bool = True) -> dict[Tensor
                     t = inner.buffer.origin
                     if DTYPES[t.dtype].kind in "iu":
                         found[t] = min(extent, found.get(t, extent))
+        for s in segments(op):
+            found[s.tensor] = s.most + 1 if s.along < 0 else max(s.limit, 1)
     return found
+
+
+def pointer_steps(outputs: Sequence[Tensor]) -> dict[Tensor, Steps]:
+    """What values pointers of segments may have: far enough apart for terms of any number, few enough to be there."""
+    found = {}
+    for s in segments_of(outputs):
+        rows = s.tensor.shape[s.along] - 1
+        limit = s.limit if s.into else rows * s.most
+        jitter = min(s.most // 2, limit // (rows + 1))
+        step = jitter or int(limit >= rows)
+        found[s.tensor] = Steps(jitter, step, prod(s.tensor.shape[s.along + 1 :]), rows + 1)
+    return found
+
+
+def distinct_places(outputs: Sequence[Tensor]) -> dict[Tensor, Steps]:
+    """What values an input may have whose elements are places of terms that go to different cells."""
+    found = {}
+    for _, domain, found_at, shape in unique_places(outputs):
+        named = {at[0] for t, at in found_at if t is None}
+        for (t, at), limit in zip(found_at, shape, strict=True):
+            free = [n for n in range(len(domain)) if n not in named and domain[n] > 1]
+            dims = [d for d, n in enumerate(at) if n in free]
+            count = prod(domain[n] for n in free)
+            neighbours = bool(dims) and dims == list(range(dims[0], dims[-1] + 1))
+            if t is not None and [at[d] for d in dims] == free and neighbours and count <= limit:
+                step = limit // count
+                found[t] = Steps(step - 1, step, prod(t.shape[dims[-1] + 1 :]), count)
+                break
+    return found
+
+
+class Steps(NamedTuple):
+    """Values ``0 … jitter`` plus ``step`` for each place along one dimension of ``extent``.
+
+    inner: elements from one place to the next
+    """
+
+    jitter: int
+    step: int
+    inner: int
+    extent: int
+
+    def added(self, shape: tuple[int, ...]) -> np.ndarray:
+        """What each element of an array of ``shape`` has more than its jitter."""
+        places = np.arange(prod(shape), dtype=np.int64) // self.inner % self.extent
+        return (places * self.step).reshape(shape)
 
 
 def masked_gathers(outputs: Sequence[Tensor]) -> set[Tensor]:
@@ -36,6 +89,7 @@ def masked_gathers(outputs: Sequence[Tensor]) -> set[Tensor]:
         pads = [x.index for body in op.bodies for x in find(body, PadLoad)]
         for index in (*(i for i, _, _ in places(op)), *pads):
             plain.update(source.buffer.origin for i in index if (source := gathered(i)) is not None)
+    plain.update(s.tensor for op in computes_of(outputs) for s in segments(op))
     return set(gather_limits(outputs)) - plain
 
 

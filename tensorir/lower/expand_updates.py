@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
-from tensorir.ir.tree import Expr, Kind, Let, Load, Loop, Program, Stmt, Store, Update, Var
-from tensorir.ir.visit import Rewriter, sequence, substitute
+from tensorir.arith.affine import same
+from tensorir.expr.segments import ends_by_data
+from tensorir.ir.tree import (
+    Const,
+    Expr,
+    If,
+    Kind,
+    Let,
+    Load,
+    Loop,
+    Program,
+    Select,
+    Stmt,
+    Store,
+    Update,
+    Var,
+)  # fmt: skip
+from tensorir.ir.visit import Rewriter, sequence, substitute, uses
 from tensorir.lower.form import lowering
 from tensorir.schedule.analysis import scans
 from tensorir.target import Target
@@ -17,14 +33,33 @@ def expand_updates(program: Program, target: Target) -> Program:
 
 
 class _Expand(Rewriter):
+    """A term that is the identity beyond the extent that data give is left out, so that loops can end there."""
+
     named = False  # states and terms have names where ``lower.scan_lanes`` looks for them
 
+    def __init__(self) -> None:
+        self.lanes: list[Var] = []
+
     def on_Loop(self, n: Loop) -> Stmt:
+        lanes = [n.var] if n.kind is Kind.VECTOR else []
+        self.lanes += lanes
         self.named = n.kind is Kind.VECTOR and scans(n)
         n, self.named = self.children(n), False
+        del self.lanes[len(self.lanes) - len(lanes) :]
         return n
 
     def on_Update(self, n: Update) -> Stmt:
+        terms, conds = [], []
+        for v, i in zip(n.values, n.combiner.identity, strict=True):
+            if isinstance(v, Select) and ends_by_data(v.cond) and isinstance(v.b, Const) and v.b.value == i.value:
+                terms.append(v.a)
+                conds.append(v.cond)
+        whole = len(terms) == len(n.values) and all(same(c, conds[0]) for c in conds)
+        if not whole or n.atomic or uses(conds[0], set(self.lanes)):
+            return self._expanded(n)
+        return If(conds[0], self._expanded(n.replace(values=tuple(terms))))
+
+    def _expanded(self, n: Update) -> Stmt:
         if n.atomic:  # of a result that another kernel has started, so that it is in global memory
             return Store(n.buffers[0], n.index, n.values[0], adds=True)
         olds = tuple(Load(b, n.index, b.dtype) for b in n.buffers)

@@ -13,6 +13,7 @@ from tensorir.lower.combine_threads import combine_threads
 from tensorir.lower.compact import compact
 from tensorir.lower.deal_copies import deal_copies
 from tensorir.lower.emit_guards import emit_guards
+from tensorir.lower.end_loops import end_loops
 from tensorir.lower.expand_stages import expand_stages
 from tensorir.lower.expand_updates import expand_updates
 from tensorir.lower.finish import finish
@@ -56,6 +57,7 @@ PASSES: list[Pass] = [
     pipeline_loops,
     insert_barriers,
     expand_stages,
+    end_loops,
     flatten,
     vectorize,
     fold_constants,

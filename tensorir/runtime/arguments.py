@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorir.codegen.source import GatherRange, Param, UniquePlaces
+from tensorir.codegen.source import GatherRange, Param, SegmentRange, UniquePlaces
 from tensorir.errors import LaunchError, LaunchTypeError, Problem, refuse
 from tensorir.errors.needs import need_int, need_ints, shown
 from tensorir.interp.numbers import numpy_dtype as numpy_dtype
@@ -347,12 +347,28 @@ def check_gather(gather: GatherRange, indices: np.ndarray) -> Problem | None:
     return Problem("launch.index-range", message)
 
 
+def check_segments(segment: SegmentRange, pointers: np.ndarray) -> Problem | None:
+    """The first neighbours in ``pointers`` between which there are fewer than 0 or more than ``most`` terms."""
+    first, last = (np.moveaxis(pointers, segment.along, 0)[part] for part in (slice(None, -1), slice(1, None)))
+    wrong = (last < first) | (last - first > segment.most)
+    if not wrong.any():
+        return None
+    place = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    at = [int(n) for n in (*place[1 : segment.along + 1], place[0], *place[segment.along + 1 :])]
+    after = [n + (d == segment.along) for d, n in enumerate(at)]
+    have = int(last[place]) - int(first[place])
+    message = (f"{segment.param}: expected neighbours that grow by 0 to {segment.most} (most of axis {segment.axis}), "
+               f"got {int(first[place])} at {at} and {int(last[place])} at {after}, {have} terms")  # fmt: skip
+    return Problem("launch.segments", message)
+
+
 def check_unique(places: UniquePlaces, arrays: Mapping[str, np.ndarray]) -> Problem | None:
     """The first term of a scatter that goes to the cell of an earlier one."""
     axes = np.ix_(*map(np.arange, places.domain))
     columns = []
     for name, at in places.index:
-        found = arrays[name][tuple(axes[n] for n in at)] if name else axes[at[0]]
+        fixed = not name and at[0] < 0
+        found = arrays[name][tuple(axes[n] for n in at)] if name else np.array(at[1]) if fixed else axes[at[0]]
         columns.append(np.broadcast_to(found, places.domain).reshape(-1))
     cells = np.stack(columns, axis=1) if columns else np.zeros((prod(places.domain), 0))
     first, counts = np.unique(cells, axis=0, return_inverse=True, return_counts=True)[1:]

@@ -19,6 +19,7 @@ from tensorir.runtime.arguments import (
     check_aliasing,
     check_array,
     check_gather,
+    check_segments,
     check_unique,
     numpy_dtype,
     recognise,
@@ -59,6 +60,11 @@ class Call:
                 array = self.inputs[gather.param].array
                 problem = check_gather(gather, array if self.native == "numpy" else array.get())
                 problems += [problem] if problem else []
+        for segment in [] if problems else self.source.segments:
+            if segment.param in self.inputs and not leave(self.inputs[segment.param]):
+                array = self.inputs[segment.param].array
+                found = check_segments(segment, array if self.native == "numpy" else array.get())
+                problems += [found] if found else []
         for places in [] if problems else self.source.unique:
             asked = {name: self.inputs[name] for name, _ in places.index if name in self.inputs}
             if len(asked) == len({name for name, _ in places.index if name}) and not any(map(leave, asked.values())):
@@ -180,6 +186,7 @@ def fixed_values(source: Source, device: Device, arrays: Mapping[str, object]) -
         if problem is None:
             host = argument.array if argument.native == "numpy" else argument.array.get()
             problems = [check_gather(g, host) for g in source.gathers if g.param == name]
+            problems += [check_segments(g, host) for g in source.segments if g.param == name]
             problem = next((p for p in problems if p), None)
         if problem is not None:
             raise LaunchError(problem)

@@ -23,6 +23,7 @@ from tensorir.runtime.arguments import (
     address,
     aligned_empty,
     check_gather,
+    check_segments,
     numpy_dtype,
     recognise,
     scalar_value,
@@ -85,8 +86,8 @@ class _Want:
     """
 
     __slots__ = (
-        "dtype", "gathers", "multiple", "nbytes", "output", "param", "results", "scalar", "shape", "slot", "staging",
-        "told",
+        "dtype", "gathers", "multiple", "nbytes", "output", "param", "results", "scalar", "segments", "shape", "slot",
+        "staging", "told",
     )  # fmt: skip
 
     def __init__(self, param: Param, source: Source, slot: int, device: Device) -> None:
@@ -96,6 +97,7 @@ class _Want:
         self.nbytes = prod(param.shape) * itemsize(param.dtype)
         self.multiple = least_align(param, device)
         self.gathers = [g for g in source.gathers if g.param == param.name]
+        self.segments = [s for s in source.segments if s.param == param.name]
         self.results = Results(param, device.share)
         self.staging: tuple[Any, Any] | None = None
         self.told: tuple[Any, list[Problem]] = None, []
@@ -183,6 +185,9 @@ class QuickCall:
             slots[want.slot] = self._copied(want, array, value, spans) if memory is None else memory
             for gather in want.gathers:
                 if check_gather(gather, array):
+                    raise _LongWay
+            for segment in want.segments:
+                if check_segments(segment, array):
                     raise _LongWay
         return wrap
 

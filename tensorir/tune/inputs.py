@@ -21,11 +21,14 @@ from tensorir.interp.dealt import scalar, table
 from tensorir.interp.magnitude import is_exact
 from tensorir.interp.numbers import numpy_dtype
 from tensorir.interp.uses import (
+    Steps,
+    distinct_places,
     divisors,
     gather_limits,
     masked_gathers,
     masked_range,
     only_integers,
+    pointer_steps,
     reads_bits,
     shift_amounts,
 )
@@ -46,6 +49,8 @@ class Argument:
     scalar: passed by value, one number;  shape is () then, and ``low`` is ``high``
     table:  its elements are indices
     number: among the scalars
+    steps: (step, inner, extent): so much more for each place along one dimension of ``extent``, in which neighbours are
+           ``inner`` elements apart (pointers of segments); () where nothing is added
     """
 
     name: str
@@ -56,6 +61,7 @@ class Argument:
     scalar: bool = False
     table: bool = False
     number: int = 0
+    steps: tuple[int, ...] = ()
 
 
 def integers(count: int, low: int, high: int, seed: int) -> NDArray[np.int64]:
@@ -74,13 +80,16 @@ def arguments(outputs: Sequence[Tensor]) -> tuple[tuple[Argument, ...], bool]:
     outputs = at_largest(outputs)
     limits, masked = gather_limits(outputs), masked_gathers(outputs)
     limits.update({t: masked_range(limits[t])[1] for t in masked})
-    scalars = scalars_of(outputs)
+    scalars, pointers = scalars_of(outputs), {**distinct_places(outputs), **pointer_steps(outputs)}
     amplitude, bits, exact = _widest(outputs, scalars, limits)
     divide, amounts = divisors(outputs), shift_amounts(outputs)
     wild = reads_bits(outputs) and only_integers(outputs)  # these are exact however large they are
     found = []
     for t in inputs_of(outputs):
-        if t in masked:
+        if t in pointers:
+            most, *steps = pointers[t]
+            made = Argument(t.name, t.dtype, t.shape, 0, most, steps=tuple(steps))
+        elif t in masked:
             made = Argument(t.name, t.dtype, t.shape, *_masked_range(t.dtype, limits[t]))
         elif t in limits:  # in range: where rows are skipped no time is measured
             made = Argument(t.name, t.dtype, t.shape, 0, max(0, limits[t] - 1), table=True)
@@ -116,7 +125,7 @@ def integer_arrays(given: Sequence[Argument], seed: int = 0) -> list[np.ndarray]
     made = []
     for n, a in enumerate(given):
         values = integers(prod(a.shape), a.low, a.high, seed * 1000 + n).reshape(a.shape)
-        array = values.astype(numpy_dtype(a.dtype))
+        array = (values + _added(a)).astype(numpy_dtype(a.dtype))
         made.append(array[()] if a.scalar else array)
     return made
 
@@ -145,9 +154,13 @@ def random_arrays(given: Sequence[Argument], seed: int = 0) -> list[np.ndarray]:
         elif DTYPES[a.dtype].kind == "f":
             array = rng.standard_normal(a.shape, dtype=np.float32).astype(numpy_dtype(a.dtype))
         else:
-            array = rng.integers(a.low, a.high, a.shape, endpoint=True).astype(numpy_dtype(a.dtype))
+            array = (rng.integers(a.low, a.high, a.shape, endpoint=True) + _added(a)).astype(numpy_dtype(a.dtype))
         made.append(np.asarray(array)[()] if a.scalar else array)
     return made
+
+
+def _added(a: Argument) -> NDArray[np.int64] | int:
+    return Steps(0, *a.steps).added(a.shape) if a.steps else 0
 
 
 def _any_bits(dtype: str, amount: int | None) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import tensorir as tir
 from tensorir.check.equivalence import compare_module
 from tensorir.check.verdict import check
 from tensorir.errors import TensorIRError
+from tensorir.expr.segments import ends_by_data
 from tensorir.interp.numbers import Field
 from tensorir.ir.build import binary, const
 from tensorir.ir.tree import (
@@ -25,7 +26,7 @@ from tensorir.ir.tree import (
     Store,
     Update,
 )
-from tensorir.ir.visit import Rewriter, find, reads, walk, writes
+from tensorir.ir.visit import Rewriter, find, reads, uses, walk, writes
 from tensorir.lower import pipeline
 from tensorir.lower.form import bound_loops, lowering, nests
 from tensorir.lower.kernel import module_of
@@ -107,6 +108,13 @@ def flat(p):
     )
 
 
+def ends_inside(loop):
+    """Whether a condition by which data end a loop stands inside one that does not change it."""
+    inside = loop.body
+    moves = loop.kind in (Kind.SERIAL, Kind.UNROLL, Kind.VECTOR) and isinstance(inside, If)
+    return moves and ends_by_data(inside.cond) and not uses(inside.cond, {loop.var})
+
+
 PROMISES = {
     "resolve_scopes": resolved,
     "interleave_vthreads": lambda p: Kind.VTHREAD not in kinds(p),
@@ -126,6 +134,7 @@ PROMISES = {
     "pipeline_loops": lambda p: not find(p.body, Loop, lambda x: x.depth > 1),
     "insert_barriers": lambda p: True,  # the interpreter looks for races
     "expand_stages": lambda p: not find(p.body, Stage),
+    "end_loops": lambda p: not find(p.body, Loop, ends_inside),
     "flatten": flat,
     "vectorize": lambda p: Kind.VECTOR not in kinds(p),
     "fold_constants": lambda p: True,  # tests/lower/test_fold_constants.py: it changes no form that others rely on

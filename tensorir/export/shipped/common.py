@@ -62,6 +62,34 @@ def extents() -> Any:
     return module
 
 
+def _check_segments(about: dict[str, Any], pointers: np.ndarray) -> None:
+    """Refuse pointers that do not grow by 0 to ``most``."""
+    steps = np.moveaxis(pointers, about["along"], 0).astype(object)
+    sizes = steps[1:] - steps[:-1]
+    wrong = (sizes < 0) | (sizes > about["most"])
+    if wrong.any():
+        at = int(np.argwhere(wrong)[0][0])
+        have = sizes[tuple(np.argwhere(wrong)[0])]
+        raise ValueError(
+            f"{about['param']}: neighbours {at} and {at + 1} differ by {have}, not by 0 to {about['most']}"
+        )
+
+
+def _check_unique(about: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Refuse terms of a scatter that go to one cell."""
+    domain = tuple(about["domain"])
+    axes, columns = np.ix_(*map(np.arange, domain)), []
+    for name, at in about["index"]:
+        fixed = not name and at[0] < 0
+        found = arrays[name][tuple(axes[n] for n in at)] if name else np.array(at[1]) if fixed else axes[at[0]]
+        columns.append(np.broadcast_to(found, domain).reshape(-1))
+    cells = np.stack(columns, axis=1) if columns else np.zeros((prod(domain), 0))
+    places, counts = np.unique(cells, axis=0, return_counts=True)
+    if (counts > 1).any():
+        cell = [int(i) for i in places[int(np.argmax(counts > 1))]]
+        raise ValueError(f"{about['into']}: more than one term goes to cell {cell}")
+
+
 class Base:
     """A program: arguments checked, kernels marked "once" run once, results returned as the inputs were given.
 
@@ -170,6 +198,7 @@ class Base:
         given = out if isinstance(out, tuple | list) else () if out is None else (out,)
         if given and len(given) != len(self.outputs):
             raise TypeError(f"expected {len(self.outputs)} arrays in out, got {len(given)}")
+        self._places({p["name"]: a for p, a in zip(self.inputs, arrays, strict=True) if p["role"] == "input"})
         self.ready([a for a in (*arrays, *given) if isinstance(a, self.array)])
         native = any(isinstance(a, self.array) for a in arrays)
         memories: dict[str, Any] = {}
@@ -203,6 +232,19 @@ class Base:
         if native:
             return self.filled(a.get()) if keep else self.memory(a)
         return self.filled(a)
+
+    def _places(self, arrays: dict[str, Any]) -> None:
+        """Refuse pointers of segments out of order, and terms that go to one cell where each has its own."""
+        asked = {s["param"] for s in self.manifest.get("segments", ())}
+        asked |= {name for u in self.manifest.get("unique", ()) for name, _ in u["index"] if name}
+        here = {n: self.values(a) if isinstance(a, self.array) else np.asarray(a)
+                for n, a in arrays.items() if n in asked}  # fmt: skip
+        for s in self.manifest.get("segments", ()):
+            if s["param"] in here:
+                _check_segments(s, here[s["param"]])
+        for u in self.manifest.get("unique", ()):
+            if {name for name, _ in u["index"] if name} <= here.keys():
+                _check_unique(u, here)
 
     def check(self, p: dict[str, Any], a: Any) -> None:
         """Refuse an array that does not fit the argument."""

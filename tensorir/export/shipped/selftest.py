@@ -231,6 +231,8 @@ def run_cases(whole: Any) -> None:
         for n, about in enumerate(manifest["selftest"]["inputs"]):
             p = next(p for p in manifest["arguments"] if p["name"] == about["name"])
             values = integers(prod(p["shape"]), about["low"], about["high"], case["seed"] * 1000 + n)
+            if steps := about.get("steps"):  # (step, inner, extent): so much more for each place along a dimension
+                values = values + np.arange(len(values)) // steps[1] % steps[2] * steps[0]
             inputs[p["name"]] = stored(values, p["dtype"]).reshape(p["shape"])
         constants = [p["name"] for p in manifest["arguments"] if p["role"] == "constant"]
         fixed = {name: inputs[name] for name in constants if name in inputs}

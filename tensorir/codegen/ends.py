@@ -1,0 +1,31 @@
+"""Loops that end where data say: ``for k < 64: if (k < P[i + 1] - P[i])`` runs to the smaller of the two."""
+
+from __future__ import annotations
+
+from tensorir.arith.affine import Arith, conjunction, conjuncts
+from tensorir.expr.segments import ends_by_data
+from tensorir.ir.build import binary, cast
+from tensorir.ir.tree import Binary, Cast, If, Let, Load, Loop, Var
+from tensorir.ir.visit import find, writes
+
+
+def ended(s: Loop, arith: Arith) -> Let | None:
+    """``s`` up to where the condition around its whole body ends it, which data say; None where none does."""
+    if not isinstance(s.body, If):
+        return None
+    conds = conjuncts(s.body.cond)
+    cond = next((c for c in conds if ends_by_data(c, s.var)), None)
+    if not isinstance(cond, Binary) or set(writes(s.body.then)) & {x.buffer for x in find(cond.b, Load)}:
+        return None
+    axis = cond.a
+    while isinstance(axis, Cast):
+        axis = axis.a
+    step, rest = arith.linear(axis).along(s.var) or (0, None)
+    if step <= 0 or rest is None:
+        return None
+    left = binary("-", cast(cond.b, "index"), rest.expr())  # C's quotient of what is negative ends a loop as well
+    count = binary("//", binary("+", left, step - 1), step)
+    end = Var(f"{s.var.name}_end", "index")
+    kept = [c for c in conds if c is not cond]
+    body = If(conjunction(kept), s.body.then) if kept else s.body.then
+    return Let(end, binary("min", count, s.extent), s.replace(extent=end, body=body))

@@ -1,0 +1,79 @@
+"""What exported C asks of indices before it computes: lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+
+from tensorir.codegen.source import Param, SegmentRange, Source, UniquePlaces
+
+
+def checks_of(source: Source, given: Sequence[Param], upper: str) -> Iterable[str]:
+    """Lines that return NAME_INDEX for an index out of range in ``buffers``, for pointers of segments that are out of
+    order or too far apart, and for two terms that go to one cell; upper: NAME in capitals.
+    """
+    places = {p.name: (n, p) for n, p in enumerate(given)}
+    for g in source.gathers:
+        if g.param not in places:
+            continue
+        n, p = places[g.param]
+        wide, low = ("uint64_t", "") if p.dtype == "uint64" else ("int64_t", "v < 0 || ")
+        yield f"  for (size_t n = 0; n < {prod(p.shape)}; ++n) {{"
+        yield f"    const {wide} v = ((const {_kind(p)} *)buffers[{n}])[n];"
+        yield f"    if ({low}v >= {'U' * (not low)}INT64_C({g.limit})) return {upper}_INDEX;"
+        yield "  }"
+    for s in source.segments:
+        if s.param in places:
+            yield from _segments(*places[s.param], s, upper)
+    for u in source.unique:
+        if all(name in places for name, _ in u.index if name):
+            yield from _unique(u, places, upper)
+
+
+def _segments(n: int, p: Param, s: SegmentRange, upper: str) -> Iterable[str]:
+    """Lines that return NAME_INDEX for neighbours that do not grow by 0 to ``most``; no difference overflows."""
+    inner, extent = prod(p.shape[s.along + 1 :]), p.shape[s.along]
+    yield f"  for (size_t n = 0; n < {prod(p.shape)}; ++n) {{"
+    yield f"    if (n / {inner} % {extent} == {extent - 1}) continue;"
+    yield f"    const {_kind(p)} *v = (const {_kind(p)} *)buffers[{n}] + n;"
+    yield f"    const uint64_t terms = (uint64_t)v[{inner}] - (uint64_t)v[0];"
+    yield f"    if (v[{inner}] < v[0] || terms > UINT64_C({s.most})) return {upper}_INDEX;"
+    yield "  }"
+
+
+def _unique(u: UniquePlaces, places: Mapping[str, tuple[int, Param]], upper: str) -> Iterable[str]:
+    """Lines that return NAME_INDEX where two terms go to one cell; indices are in range."""
+    terms, cells = prod(u.domain), prod(u.shape)
+    at = "0"
+    for (name, axes), extent in zip(u.index, u.shape, strict=True):
+        at = f"({at}) * {extent} + (size_t){_place(name, axes, u, places)}"
+    yield "  {"
+    yield f"    unsigned char *seen = calloc({max(cells, 1)}, 1);"
+    yield f"    if (!seen) return {upper}_MEMORY;"
+    yield "    int twice = 0;"
+    yield f"    for (size_t n = 0; n < {terms} && !twice; ++n) {{"
+    yield f"      const size_t cell = {at};"
+    yield "      twice = seen[cell], seen[cell] = 1;"
+    yield "    }"
+    yield "    free(seen);"
+    yield f"    if (twice) return {upper}_INDEX;"
+    yield "  }"
+
+
+def _place(name: str, axes: Sequence[int], u: UniquePlaces, places: Mapping[str, tuple[int, Param]]) -> str:
+    """One index of the cell of term ``n``."""
+    if not name and axes[0] < 0:
+        return str(axes[1])
+    along = [f"n / {prod(u.domain[a + 1 :])} % {u.domain[a]}" for a in axes]
+    if not name:
+        return f"({along[0]})"
+    n, p = places[name]
+    flat = "0"
+    for a, extent in zip(along, p.shape, strict=True):
+        flat = f"({flat}) * {extent} + {a}"
+    return f"((const {_kind(p)} *)buffers[{n}])[{flat}]"
+
+
+def _kind(p: Param) -> str:
+    """The C type of an input's integers."""
+    return f"{p.dtype}_t"
