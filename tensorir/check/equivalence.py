@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,9 @@ from tensorir.interp.memory import Fault
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.reference import arguments_of, evaluate, random_arguments
 from tensorir.interp.run import iterations, run
-from tensorir.ir.build import as_expr
+from tensorir.ir.build import COMPARE, as_expr
 from tensorir.ir.dims import most
-from tensorir.ir.tree import If, Prefix, Reduce, Var
+from tensorir.ir.tree import Binary, If, Prefix, Reduce, Select, Var
 from tensorir.ir.visit import find
 from tensorir.lower.kernel import Module
 from tensorir.lower.pipeline import lower
@@ -100,11 +100,42 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     }
     if depth or any(n > 3 for n in deep.values()):
         wanted.insert(2, deep)  # among the few that are run as text, too
+    if compared := _compared(s.began_with):
+        # rows late enough for conditions such as j <= i to leave out whole tiles, and to keep terms of several
+        long = 2 * max(p[-1] for p in periods.values()) + 1
+        wanted.insert(0, {v: min(n, long) if n in compared else 1 for v, n in axes.values()})
     whole = dict(axes.values())
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)
-    small = [_shrunk(w, WORK, least) for w in wanted]
+    ties = _ties(s.began_with)
+    small = [_shrunk(w, WORK, least, ties) for w in wanted]
     return [w for n, w in enumerate(small) if w not in small[:n]]
+
+
+def _compared(outputs: Sequence[Tensor]) -> set[int]:
+    """The extents of axes that conditions of declarations compare with one another, as j <= i does."""
+    found: set[int] = set()
+    for op in computes_of(outputs):
+        axes = {v: most(as_expr(n)) for v, n in zip(op.axes, op.extents, strict=True)}
+        axes |= {v: most(as_expr(v.extent)) for b in op.bodies if isinstance(b, Reduce) for v in b.axes}
+        for x in (x for b in op.bodies for x in find(b, Select)):
+            sides = [{v for v in find(c, Var) if v in axes} for c in find(x.cond, Binary) if c.op in COMPARE]
+            found |= {axes[v] for both in sides if len(both) > 1 for v in both}
+    return found
+
+
+def _ties(outputs: Sequence[Tensor]) -> dict[Var, object]:
+    """What reduce axes of several computes have in common that are as long: of these extents are varied together, and
+    the work is that of one.
+    """
+    out: dict[Var, object] = {}
+    for op in computes_of(outputs):
+        count: dict[int, int] = {}
+        for v in dict.fromkeys(v for b in op.bodies if isinstance(b, Reduce) for v in b.axes):
+            n = most(as_expr(v.extent))
+            out[v] = n, count.setdefault(n, 0)
+            count[n] += 1
+    return out
 
 
 def _least_extents(s: Schedule) -> dict[Var, int]:
@@ -168,20 +199,26 @@ def _twice(p: int) -> int:
     return 2 * p + 1
 
 
-def _shrunk(w: dict[Var, int], work: int, least: dict[Var, int]) -> dict[Var, int]:
+def _shrunk(w: dict[Var, int], work: int, least: dict[Var, int], ties: Mapping[Var, object]) -> dict[Var, int]:
     """``w`` cut until the work fits: reductions to 2 first, then the longest spatial axes, then anything; none to less
     than its ``least`` extent.
     """
-    out = dict(w)
+    out, tied = dict(w), {v: ties.get(v, v) for v in w}
+
+    def cost() -> int:
+        return math.prod({tied[v]: max(n for u, n in out.items() if tied[u] == tied[v]) for v in out}.values())
+
     for axes, few in (
         ([v for v in out if v.extent is not None], 2),
         ([v for v in out if v.extent is None], 3),
         (list(out), 1),
     ):
-        while math.prod(out.values()) > work and (longest := max(axes, key=lambda v: out[v], default=None)) is not None:
+        while cost() > work and (longest := max(axes, key=lambda v: out[v], default=None)) is not None:
             if out[longest] <= max(few, least.get(longest, 1)):
                 break
-            out[longest] = max(few, least.get(longest, 1), out[longest] // 2)
+            half = out[longest] // 2
+            for v in [v for v in out if tied[v] == tied[longest]]:
+                out[v] = max(few, least.get(v, 1), min(out[v], half))
     return out
 
 
@@ -307,9 +344,9 @@ def _fitted(
     """The schedule lowered on ``extents``, or on the nearest extents that it fits and that cost little to interpret;
     None where it fits none, or those that were ``seen``.
     """
-    found, tried = None, None
+    found, tried, ties = None, None, _ties(s.began_with)
     for work in (WORK, WORK // 8, WORK // 64):
-        smaller = _shrunk(extents, work, least)
+        smaller = _shrunk(extents, work, least, ties)
         if smaller == tried:
             break
         tried = smaller

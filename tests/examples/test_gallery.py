@@ -49,3 +49,22 @@ def test_it_is_right_on_other_executors(name):
 
 def test_the_page_shows_them_all():
     assert [n for n in NAMES if f"../examples/gallery/{n}.py" not in DOCS] == []
+
+
+@pytest.mark.parametrize("name", ["causal", "ALiBi", "sliding window", "soft-cap", "documents"])
+def test_variants_of_attention_are_lambdas(name):
+    from gallery import attention
+
+    output = attention.declare(heads=2, places=130, width=8, score=attention.SCORES[name])
+    s = attention.schedule(output, rows=16, keys=16, tile=2, lanes=4, vectors=1)
+    assert s.check() and str(s.source()).count("__kernel") == 1
+    by_name = {
+        "causal": lambda s, h, i, j: np.where(j <= i, s, -np.inf),
+        "ALiBi": lambda s, h, i, j: s - (i - j) * 2.0 ** -(h + 1.0),
+        "sliding window": lambda s, h, i, j: np.where((j <= i) & (i - j < 100), s, -np.inf),
+        "soft-cap": lambda s, h, i, j: 30 * np.tanh(s / 30),
+        "documents": lambda s, h, i, j: np.where(i // 96 == j // 96, s, -np.inf),
+    }
+    inputs = attention.inputs(3, (2, 130, 8))
+    want = attention.by_numpy(*inputs, by_name[name])
+    np.testing.assert_allclose(s.build()(*inputs), want, rtol=1e-4, atol=1e-5)

@@ -226,3 +226,18 @@ def test_a_tail_inside_a_piece_is_refused():
     s.split(ki, [None, 4])
     code, text = refusal(lambda: s.rolling("m", into="l", at=ko))
     assert code in ("rolling.tail", "rolling.axis") and "l.k" in text
+
+
+def test_one_kernel_serves_every_length(rng):
+    n = tir.dim("n", low=1, high=100)
+    X, k, k2 = tir.placeholder((n, n), name="X"), tir.reduce_axis(n, name="k"), tir.reduce_axis(n, name="k")
+    m = tir.compute((n,), lambda i: tir.max(X[i, k], axis=k), name="m")
+    total = tir.compute((n,), lambda i: tir.sum(tir.exp(X[i, k2] - m[i]), axis=k2), name="l")
+    s = tir.Schedule((m, total))
+    s.rolling("m", into="l", at=s.split("l.k", [None, 8])[0])
+    assert s.check()
+    f = s.build()
+    for length in (1, 7, 8, 9, 100):
+        x = rng.standard_normal((length, length)).astype("float32")
+        for got, want in zip(f(x), (x.max(1), np.exp(x - x.max(1)[:, None]).sum(1)), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5)

@@ -9,6 +9,7 @@ from tensorir.arith.box import Side
 from tensorir.errors import ScheduleError
 from tensorir.errors.needs import need_list
 from tensorir.ir.build import as_expr, binary, cast, const, select
+from tensorir.ir.dims import most
 from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Load, Loop, Program, Scope, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import find, replace, sequence, swap_buffers, uses
 from tensorir.schedule.analysis import index_of, unique
@@ -200,7 +201,7 @@ class _Online:
         loops, binds = [], []
         for it, label in zip(stage.iters, axis_labels(stage), strict=True):
             side, var = boxes.get(it.var), Var(f"{stage.name}.{label}", "index")
-            loops.append(Loop(var, it.extent if side is None else as_expr(side.extent), stage))
+            loops.append(Loop(var, as_expr(most(it.extent) if side is None else side.extent), stage))
             binds.append(var if side is None else binary("+", side.first.expr(), var))
         return nest(loops, stage.replace(binds=tuple(binds), guards=(), body=body or stage.body))
 

@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tensorir.arith.affine import structure
 from tensorir.arith.box import Side
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int
+from tensorir.ir.dims import most
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
     Axis,
@@ -107,9 +109,9 @@ def _leader(index: Index, m: Stage, into: Sequence[Stage], at: Loop) -> Stage:
         names = " or ".join(s.name for s in into)
         hint = f"s.split({into[-1].name!r}'s reduced axis, [None, 64])[0], and give that loop"
         raise refuse("rolling.axis", f"{at.var.name} drives no reduction of {names}", at, hint)
-    extents = [[as_int(it.extent) for it in reduced(s)] for s in (m, *into)]
+    extents = [[structure(it.extent) for it in reduced(s)] for s in (m, *into)]
     if other := next((s for s, e in zip(into, extents[1:], strict=True) if e != extents[0]), None):
-        told = [" x ".join(map(str, e)) for e in (extents[0], extents[1 + list(into).index(other)])]
+        told = [" x ".join(show(it.extent) for it in reduced(s)) for s in (m, other)]
         message = f"{m.name} reduces {told[0]} terms, {other.name} {told[1]}: they are not over the same axis"
         raise refuse("rolling.axis", message, other)
     for s in (m, *into):
@@ -145,7 +147,7 @@ def _piece(index: Index, leader: Stage, at: Loop) -> tuple[Side, ...]:
 def _boxes(index: Index, stage: Stage, at: Loop, axes: Sequence[Iter]) -> tuple[Side, ...]:
     """The box of some axes of a stage in one iteration of ``at``."""
     place = tuple(it.var for it in axes)
-    return tuple(footprint(index, [(stage, place)], at, Scope.REGISTER, tuple(as_int(it.extent) for it in axes)))
+    return tuple(footprint(index, [(stage, place)], at, Scope.REGISTER, tuple(most(it.extent) for it in axes)))
 
 
 class _Through:
