@@ -49,5 +49,5 @@ def need_told(inputs: Sequence[Buffer], dims: Sequence[Var]) -> None:
 def gathers_of(s: Schedule) -> tuple[GatherRange, ...]:
     """The index inputs whose values must be checked at launch, by their names in the signature."""
     names = {b.origin: b.name for b in s.program.inputs}
-    found = [x for x in gathers(s.outputs) if not isinstance(x[1], int) or not in_range(s.program, *x[:2])]
+    found = [x for x in gathers(s.outputs) if not isinstance(x[1], int) or not in_range(s.program, x[0], x[1])]
     return tuple(dict.fromkeys(GatherRange(names[t], said(limit), into) for t, limit, into in found))

@@ -8,7 +8,7 @@ by its structure. Integers only; ``//`` and ``%`` are floor division and its rem
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from tensorir.arith.bits import Interval as Interval
@@ -603,12 +603,13 @@ def _times(p: float, q: float) -> float:
     return 0.0 if p == 0 or q == 0 else p * q
 
 
-def structure(e: Expr) -> Any:
+def structure(e: Expr) -> Hashable:
     """Structure as a hashable value; variables and buffers by identity."""
     if isinstance(e, Var):
         return e
     if isinstance(e, Const):
-        return e.value
+        value: Hashable = e.value
+        return value
     if isinstance(e, Load):
         return ("load", e.buffer, *map(structure, e.index))
     if isinstance(e, Binary):

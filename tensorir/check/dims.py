@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tensorir.expr.program import computes_of, dims_of
 from tensorir.expr.reread import with_dims
@@ -13,6 +12,7 @@ from tensorir.ir.build import as_expr
 from tensorir.ir.tree import Buffer, Expr, Program, Reduce, Var
 from tensorir.ir.visit import reads, substitute, swap_buffers, writes
 from tensorir.lower.kernel import Kernel, Module
+from tensorir.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,6 @@ def module_at(module: Module, dims: Mapping[Var, int]) -> Module:
     )  # fmt: skip
 
 
-def schedule_at(s: Any, dims: Mapping[Var, int]) -> AtDims:
+def schedule_at(s: Schedule, dims: Mapping[Var, int]) -> AtDims:
     """Return a schedule as checks see it where dims have values."""
     return AtDims(with_dims(s.outputs, dims), with_dims(s.began_with, dims), s.allowed_error, s.program)

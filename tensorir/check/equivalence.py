@@ -6,7 +6,6 @@ import functools
 import json
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from tensorir.interp.reference import arguments_of, evaluate, random_arguments
 from tensorir.interp.run import iterations, run
 from tensorir.ir.build import COMPARE, as_expr
 from tensorir.ir.dims import most
-from tensorir.ir.tree import Binary, If, Prefix, Reduce, Select, Var
+from tensorir.ir.tree import Binary, Expr, If, Prefix, Reduce, Select, Var
 from tensorir.ir.visit import find
 from tensorir.lower.kernel import Module
 from tensorir.lower.pipeline import lower
@@ -42,9 +41,9 @@ ITERATIONS = 30_000
 schedule to a smaller one takes as long as 20,000 of them."""
 
 
-def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, Any]]:
+def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, int | Expr]]:
     """The axes whose extents are free, as ``C.i`` -> (var, n): those of output computes, and reduce axes."""
-    found: dict[str, tuple[Var, Any]] = {}
+    found: dict[str, tuple[Var, int | Expr]] = {}
     for op in computes_of(outputs):
         if any(t in outputs for t in op.outputs):
             for v, n in zip(op.axes, op.extents, strict=True):
@@ -142,7 +141,8 @@ def _least_extents(s: Schedule) -> dict[Var, int]:
     """The least extent of each axis that the algorithms of a schedule take; without axes to which they are tied, such
     as the taps of a filter.
     """
-    steps, axes = Trace(x for x in s.trace if x.primitive == "redeclare"), dict(axes_of(s.began_with).values())
+    steps = Trace(x for x in s.trace if x.primitive == "redeclare")
+    axes = {v: n for v, n in axes_of(s.began_with).values() if isinstance(n, int)}
     if not steps:
         return dict.fromkeys(axes, 1)
     return {v: _first(s, steps, v, n) for v, n in axes.items() if _takes(s, steps, {v: n + 1})}

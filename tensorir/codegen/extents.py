@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
 
 Extent = int | str
 """A number, or an expression of dims in the syntax of Python: ``(n + 7) // 8``."""
@@ -16,7 +15,7 @@ def value(extent: Extent, dims: Mapping[str, int]) -> int:
     return extent if isinstance(extent, int) else _parsed(extent)(dims)
 
 
-def values(extents: tuple[Any, ...], dims: Mapping[str, int]) -> tuple[Any, ...]:
+def values(extents: tuple[Extent, ...], dims: Mapping[str, int]) -> tuple[int, ...]:
     """Return extents where dims have these values."""
     return tuple([value(e, dims) for e in extents])
 

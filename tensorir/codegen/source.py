@@ -246,7 +246,7 @@ class Source(Shown):
 
         return replace(
             self, dims=(), params=tuple(map(fixed, self.params)),
-            kernels=tuple(replace(k, grid=values(k.grid, dims)) for k in self.kernels),
+            kernels=tuple(replace(k, grid=_at(k.grid, dims)) for k in self.kernels),
             gathers=tuple(replace(g, limit=value(g.limit, dims)) for g in self.gathers),
             unique=tuple(replace(u, domain=values(u.domain, dims), shape=values(u.shape, dims)) for u in self.unique),
         )  # fmt: skip
@@ -266,3 +266,8 @@ def _size(p: Param) -> int:
     for extent in p.shape:
         n *= extent
     return n
+
+
+def _at(grid: tuple[Any, Any, Any], dims: Mapping[str, int]) -> tuple[int, int, int]:
+    x, y, z = values(grid, dims)
+    return x, y, z

@@ -28,7 +28,7 @@ def ranges_of(op: Compute) -> dict[Var, Interval]:
     return {a: (0, most(as_expr(n)) - 1) for a, n in axes_of(op)}
 
 
-def axes_of(op: Compute) -> list[tuple[Var, Any]]:
+def axes_of(op: Compute) -> list[tuple[Var, int | Expr]]:
     """The axes of a declaration, reduce axes included, with their extents."""
     reduced = [a for body in op.bodies if isinstance(body, Reduce) for a in body.axes]
     return [*zip(op.axes, op.extents, strict=True), *((a, a.extent) for a in reduced)]
@@ -60,7 +60,7 @@ def check_accesses(op: Compute) -> None:
             _check_places(op, body.part, arith, ranges)
 
 
-def places(op: Compute) -> Iterator[tuple[tuple[Expr, ...], tuple[Any, ...], str]]:
+def places(op: Compute) -> Iterator[tuple[tuple[Expr, ...], tuple[int | Expr, ...], str]]:
     """Indices, extents and name of all that a declaration reads or sends terms to; padded reads are not among them."""
     for body in op.bodies:
         yield from ((x.index, plain(x.buffer.shape), x.buffer.name) for x in find(body, Load))

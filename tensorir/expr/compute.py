@@ -217,7 +217,7 @@ def _same_reduction(bodies: tuple[Expr, ...], name: str) -> None:
                      hint="one compute for each set of axes")  # fmt: skip
 
 
-def extents_of(shape: Shape, name: str) -> tuple[Any, ...]:
+def extents_of(shape: Shape, name: str) -> tuple[Extent, ...]:
     """Return a shape as a tuple of ints, and of expressions of dims."""
     plain = shape.tolist() if hasattr(shape, "tolist") else shape
     given = plain if isinstance(plain, Sequence) and not isinstance(plain, str) else (plain,)

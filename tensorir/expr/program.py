@@ -101,7 +101,7 @@ def dims_of(outputs: Sequence[Tensor]) -> list[Var]:
     return sorted(found, key=lambda v: v.order)
 
 
-def gathers(outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, Any, str]]:
+def gathers(outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, int | Expr, str]]:
     """(index tensor, limit, what it indexes) of every read whose place is data: ``0 <= element < limit`` must hold."""
     for op in computes_of(outputs):
         for index, extents, name in places(op):

@@ -73,7 +73,7 @@ def _expression(given: Any, what: str, name: str) -> Expr:
     return made
 
 
-def _place(given: Any, extents: tuple[int, ...], name: str) -> tuple[Expr, ...]:
+def _place(given: Any, extents: tuple[int | Expr, ...], name: str) -> tuple[Expr, ...]:
     found = given if isinstance(given, tuple) else (given,)
     if len(found) != len(extents):
         raise refuse(DeclarationError, "scatter.index", f"{name} has {len(extents)} dimensions, and index= gives "
@@ -88,7 +88,7 @@ def _place(given: Any, extents: tuple[int, ...], name: str) -> tuple[Expr, ...]:
     return tuple(out)
 
 
-def _fill(fill: Any, extents: tuple[int, ...], dtype: str, cells: tuple[Var, ...], name: str) -> Expr:
+def _fill(fill: Any, extents: tuple[int | Expr, ...], dtype: str, cells: tuple[Var, ...], name: str) -> Expr:
     if not isinstance(fill, Tensor):
         return converted(fill, dtype)
     if fill.shape != extents or fill.dtype != dtype:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 
 from tensorir.target import Target
 
+Floats = npt.NDArray[np.float64]
 LIBRARY_ULPS = 8
 """The bound for functions of any library: of compilers, of processors' and of GPUs' vendors, but for the next ones."""
 
@@ -39,14 +39,15 @@ are made of the hardware's approximations as they are.
 """
 
 
-def ulps_of(fn: str, x: Any, target: Target | None) -> Any:
+def ulps_of(fn: str, x: Floats, target: Target | None) -> Floats:
     """Bound the error of a float32 function of ``x`` as it is printed for ``target``; None: for any."""
     most = max(LIBRARY_ULPS, LOOSE_ULPS.get(fn, 0))
     if fn not in FAST_ULPS or target is None or not fast_functions(target):
-        return most
+        return np.asarray(most, np.float64)
     a, b = FAST_ULPS[fn]
     with np.errstate(all="ignore"):
-        return np.maximum(most, a + np.floor(b * np.nan_to_num(np.abs(x), posinf=200.0)))
+        more: Floats = a + np.floor(b * np.nan_to_num(np.abs(x), posinf=200.0))
+        return np.maximum(more, most)
 
 
 def fast_functions(target: Target) -> bool:

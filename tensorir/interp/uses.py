@@ -12,7 +12,7 @@ from tensorir.expr.bounds import gathered, places
 from tensorir.expr.program import computes_of, segments_of, unique_places
 from tensorir.expr.segments import segments
 from tensorir.expr.tensor import Tensor
-from tensorir.ir.build import BITS, SHIFTS
+from tensorir.ir.build import BITS, SHIFTS, as_expr, as_int
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Binary, Call, Cast, Expr, Load, PadLoad, Reduce, Unary, Var
 from tensorir.ir.visit import find
@@ -28,7 +28,8 @@ def gather_limits(outputs: Sequence[Tensor], padded: bool = True) -> dict[Tensor
                 for inner in find(i, Load):
                     t = inner.buffer.origin
                     if DTYPES[t.dtype].kind in "iu":
-                        found[t] = min(extent, found.get(t, extent))
+                        most = as_int(as_expr(extent))
+                        found[t] = min(most, found.get(t, most))
         for s in segments(op):
             found[s.tensor] = s.most + 1 if s.along < 0 else max(s.limit, 1)
     return found

@@ -7,7 +7,6 @@ keep the expression, so that what runs beyond it is guarded as the iterations of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from tensorir.ir.build import as_expr, as_int, no_constant
 from tensorir.ir.node import Node
@@ -62,6 +61,6 @@ def at(e: object, values: Mapping[Var, int]) -> int:
     return as_int(substitute(as_expr(e), {v: as_expr(n) for v, n in values.items()}))
 
 
-def plain(shape: tuple[Expr, ...]) -> tuple[Any, ...]:
+def plain(shape: tuple[Expr, ...]) -> tuple[int | Expr, ...]:
     """A shape with its constants as ints."""
     return tuple([as_int(e) if isinstance(e, Const) else e for e in shape])

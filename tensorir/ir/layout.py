@@ -48,7 +48,7 @@ class Cell:
     stride: Any
 
 
-def cells(b: Buffer) -> tuple[tuple[Cell, ...], Any]:
+def cells(b: Buffer) -> tuple[tuple[Cell, ...], int | Expr]:
     """The storage dimensions of a buffer, outermost first, and the number of elements stored (of a fragment, by each
     thread of the warp). Strides and that number are ints, or expressions where an extent depends on dims."""
     dims: list[Any] = [as_int(n) if isinstance(n, Const) else n for n in b.shape]

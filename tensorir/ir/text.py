@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
 
 from tensorir.ir import node
 from tensorir.ir.layout import written
@@ -120,7 +119,7 @@ def _list(items: tuple[Expr, ...]) -> str:
     return ", ".join([show(i) for i in items])
 
 
-def said(e: Any) -> Any:
+def said(e: int | Expr) -> int | str:
     """Return an extent as a number, or as text that ``codegen.extents.value`` evaluates."""
     if isinstance(e, Const):
         return int(e.value)

@@ -30,7 +30,7 @@ class Kernel:
     body: Stmt
     once: bool = False
 
-    def extents(self, kinds: tuple[Kind, ...]) -> tuple[Any, Any, Any]:
+    def _extents(self, kinds: tuple[Kind, ...]) -> tuple[Any, Any, Any]:
         """Extents along x, y, z: ints, or expressions of dims."""
         found = {x.kind: as_int(x.extent) if isinstance(x.extent, Const) else x.extent for x in self.axes}
         x, y, z = (found.get(k, 1) for k in kinds)
@@ -39,7 +39,7 @@ class Kernel:
     @property
     def grid(self) -> tuple[Any, Any, Any]:
         """Blocks along x, y, z: ints, or expressions of dims."""
-        x, y, z = self.extents(BLOCKS)
+        x, y, z = self._extents(BLOCKS)
         return x * self.cluster, y, z
 
     @property
@@ -49,7 +49,7 @@ class Kernel:
 
     @property
     def block(self) -> tuple[int, int, int]:
-        return self.extents(THREADS)
+        return self._extents(THREADS)
 
     @property
     def shared(self) -> list[Buffer]:

@@ -138,7 +138,7 @@ def accept(source: Source, device: Device, arrays: Sequence[object], out: object
     return call
 
 
-def fixed_numbers(source: Source) -> dict[str, Any]:
+def fixed_numbers(source: Source) -> dict[str, np.generic]:
     """The values that a source fixes of parameters passed by copy."""
     given = ((p, p.data) for p in source.params if p.role == "scalar" and p.data is not None)
     return {p.name: np.frombuffer(data, numpy_dtype(p.dtype))[0] for p, data in given}

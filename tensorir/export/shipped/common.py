@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
@@ -52,7 +53,7 @@ def arrays_of(kernel: dict[str, Any]) -> set[str]:
     return {arrays.get(name, name) for name in kernel["args"]}
 
 
-def extents() -> Any:
+def extents() -> ModuleType:
     """The module of this folder that evaluates extents."""
     spec = importlib.util.spec_from_file_location("tensorir_folder_extents", HERE / "extents.py")
     assert spec is not None
