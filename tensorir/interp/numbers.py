@@ -128,6 +128,14 @@ class Numbers:
         out: np.ndarray = x.sum(axis=axis, dtype=self.storage(dtype) if dtype != "bool" else None)
         return out
 
+    def running_sums(self, x: np.ndarray, dtype: str) -> np.ndarray | None:
+        """Sums along the last axis up to each place, the first one of one term; None: as the operator joins them."""
+        return None
+
+    def added_at(self, out: np.ndarray, cells: np.ndarray, x: np.ndarray, dtype: str) -> np.ndarray | None:
+        """``out`` with each of ``x`` added to its cell; None: as the operator joins them."""
+        return None
+
 
 class Field(Numbers):
     """Floats are elements of the field with p elements, ordered as -p/2 … p/2; -2p and 2p stand for the infinities."""

@@ -146,7 +146,8 @@ def scanned(body: Reduce, ev: Evaluator, shape: tuple[int, ...]) -> Any:
     first = [np.full((*shape[:-1], 1), ev.n.const(i.value, i.dtype), s.dtype)
              for i, s in zip(body.combiner.identity, states, strict=True)]  # fmt: skip
     states = [np.concatenate([i, s], axis=-1) for i, s in zip(first, states, strict=True)]
-    found = _prefixes(body.combiner, states, ev.n)[body.which]
+    summed = ev.n.running_sums(states[0], body.dtype) if body.combiner.name == "sum" else None
+    found = _prefixes(body.combiner, states, ev.n)[body.which] if summed is None else summed
     found = found[..., :-1] if body.part.exclusive else found[..., 1:]
     return ev.n.to_memory(found[..., ::step], body.dtype)
 
@@ -177,6 +178,9 @@ def scattered(body: Reduce, ev: Evaluator, shape: tuple[int, ...]) -> np.ndarray
     cells = np.ravel_multi_index(tuple(places), shape) if shape else np.zeros(math.prod(domain), np.int64)
     order = np.argsort(cells, kind="stable")
     cells, state = cells[order], np.broadcast_to(np.asarray(ev(body.values[0])), domain).reshape(-1)[order]
+    summed = numbers.added_at(out, cells, state, body.dtype) if c.name == "sum" else None
+    if summed is not None:
+        return np.asarray(numbers.to_memory(summed, body.dtype)).reshape(shape)
     while (again := cells[1:] == cells[:-1]).any():  # neighbours of one cell are joined, in order
         starts = np.flatnonzero(np.concatenate([[True], ~again]))
         rank = np.arange(len(cells)) - np.repeat(starts, np.diff([*starts, len(cells)]))

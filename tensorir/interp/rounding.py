@@ -32,13 +32,12 @@ def rounding_of(
     outputs: Sequence[Tensor], arrays: Sequence[object], target: Target | None = None
 ) -> tuple[np.ndarray, ...] | None:
     """How far each element of ``outputs`` may be from another executor's, in the shapes of these; infinite where
-    nothing is known. None where what is rounded decides something, where a user's reduction joins states, and of scans
-    and scatters, whose terms the reference joins in fewer steps.
+    nothing is known. None where what is rounded decides something, and where a user's reduction joins states.
 
     target: of the executor, whose functions may be fast ones (``FAST_ULPS``)
     """
     reduced = [r for op in computes_of(outputs) for b in op.bodies for r in find(b, Reduce)]
-    if not is_continuous(outputs) or any(r.part is not None or r.combiner.name not in BUILT_IN for r in reduced):
+    if not is_continuous(outputs) or any(r.combiner.name not in (*BUILT_IN, "set") for r in reduced):
         return None
     found = evaluate(outputs, arrays, _Bounded(target))
     return tuple(
@@ -55,6 +54,11 @@ def _least(dtype: str) -> float:
 def _unit(dtype: str) -> float:
     """Half of the step from 1 to the next number of the type in which values of a type are computed."""
     return 2.0**-53 if dtype == "float64" else 2.0**-24
+
+
+def _stored(dtype: str) -> float:
+    """Half of the step from 1 to the next number of a type as it may be stored after any term of a sum."""
+    return 2.0 ** -DTYPES[dtype].digits if DTYPES[dtype].widened else _unit(dtype)
 
 
 class _Bounded(Numbers):
@@ -148,9 +152,25 @@ class _Bounded(Numbers):
         if DTYPES[dtype].kind != "f":
             return super().sum(x, axis, dtype)
         terms = np.prod([x.shape[d] for d in axis], dtype=np.float64)
-        u = 2.0 ** -DTYPES[dtype].digits if DTYPES[dtype].widened else _unit(dtype)  # stored after any term
         made = np.sum(x.real, axis=axis)
-        return _pair(made, np.sum(x.imag, axis=axis) + terms * u * np.sum(np.abs(x.real), axis=axis))
+        return _pair(made, np.sum(x.imag, axis=axis) + terms * _stored(dtype) * np.sum(np.abs(x.real), axis=axis))
+
+    @np.errstate(all="ignore")
+    def running_sums(self, x: np.ndarray, dtype: str) -> np.ndarray | None:
+        if DTYPES[dtype].kind != "f":
+            return None
+        terms = np.arange(x.shape[-1])
+        moved = np.cumsum(x.imag, axis=-1) + terms * _stored(dtype) * np.cumsum(np.abs(x.real), axis=-1)
+        return _pair(np.cumsum(x.real, axis=-1), moved)
+
+    @np.errstate(all="ignore")
+    def added_at(self, out: np.ndarray, cells: np.ndarray, x: np.ndarray, dtype: str) -> np.ndarray | None:
+        if DTYPES[dtype].kind != "f":
+            return None
+        total, size, moved, terms = out.real.copy(), np.abs(out.real), out.imag.copy(), np.zeros(out.shape)
+        for to, of in ((total, x.real), (size, np.abs(x.real)), (moved, x.imag), (terms, np.ones(x.shape))):
+            np.add.at(to, cells, of)
+        return _pair(total, moved + terms * _stored(dtype) * size)
 
 
 _WIDE = Numbers()

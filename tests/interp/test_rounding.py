@@ -64,3 +64,31 @@ def test_bounds_are_small_where_digits_are_known_and_not_where_they_cancel() -> 
 def test_nothing_is_known_where_rounding_decides(f) -> None:
     x = tir.placeholder((4,), name="x")
     assert rounding_of((tir.compute((4,), lambda i: f(x[i] * 0.3), name="y"),), [np.ones(4, np.float32)]) is None
+
+
+def _scan(op):
+    return tir.scan(tir.placeholder((3, 700), name="A"), op=op)
+
+
+def _scatter(op):
+    row, V = tir.placeholder((700,), "int32", name="row"), tir.placeholder((700, 3), name="V")
+    return tir.scatter((5, 3), over=(700, 3), index=lambda e, c: (row[e], c), value=lambda e, c: V[e, c], op=op, fill=1)
+
+
+@pytest.mark.parametrize("op", ["sum", "prod", "max"])
+def test_scans_and_scatters_are_within_their_bounds_in_order(op):
+    """One term after another, which the reference joins in pairs."""
+    rng = np.random.default_rng(4)
+    a = (1 + rng.random((3, 700)) / 8).astype("float32") * rng.choice([-1, 1], (3, 700)).astype("float32")
+    step = {"sum": np.add, "prod": np.multiply, "max": np.maximum}[op]
+    (bound,), (want,) = rounding_of((_scan(op),), [a]), evaluate((_scan(op),), [a])
+    got = step.accumulate(a, axis=1)
+    assert np.all(np.abs(got - want) <= bound)
+    assert np.all(bound <= {"sum": 0.25, "prod": 1e-3 * np.abs(want), "max": 0}[op])  # less than any term
+    r, v = rng.integers(0, 5, 700).astype("int32"), np.ascontiguousarray(a.T)
+    (bound,), (want,) = rounding_of((_scatter(op),), [r, v]), evaluate((_scatter(op),), [r, v])
+    got = np.ones((5, 3), "float32")
+    for e in range(700):
+        got[r[e]] = step(got[r[e]], v[e])
+    assert np.all(np.abs(got - want) <= bound)
+    assert np.isfinite(bound).all()
