@@ -201,6 +201,7 @@ REFUSED = {
     "assume.range": lambda s, low=0, high=4: s.assume("A", low=low, high=high),
     "tensorize": lambda s, axis="C.i", intrin="fma.f32x4": s.tensorize(axis, intrin),
     "rolling": lambda s, stage="P", into=("C",), at="C.k": s.rolling(stage, into, at),
+    "fuse_with": lambda s, stage="C", other="C_relu": s.fuse_with(stage, other),
     "clone": lambda s, stage="C", for_="C_relu": s.clone(stage, for_=for_),
     "reverse_compute_inline": lambda s, stage="C_relu": s.reverse_compute_inline(stage),
 }

@@ -114,7 +114,7 @@ class UserCombiner:
 
 
 def combiner(
-    result: Callable[..., object], identity: object, name: str = "user", commutative: bool = True
+    result: Callable[..., object], identity: object = None, name: str = "user", commutative: bool = True
 ) -> Callable[..., Any]:
     """A reduction of the user's: ``combiner(lambda a, b: …, identity)`` gives ``f(value, axis=…)``.
 
@@ -124,6 +124,9 @@ def combiner(
     ``check`` tests it. Without commutativity terms are combined in the order of their axes, ``a`` the earlier ones.
     """
     need_function("result", result)
+    if identity is None:
+        message = f"the combiner {shown(name)} has no identity, with which results begin"
+        raise refuse(DeclarationError, "reduce.identity", message, hint="the value that changes no other: 0 of a sum")
     if need_text("name", name) in BUILT_IN:
         message = f"{name!r} is a built-in reduction, and means something else to checks and schedules"
         raise refuse(DeclarationError, "reduce.name", message, hint=f"name='my_{name}'")

@@ -24,6 +24,7 @@ from tensorir.schedule.primitives import (
     buffers,
     clone,
     cut,
+    fuse_with,
     loops,
     once,
     pipeline,
@@ -90,6 +91,7 @@ class StageRef(AxisMethods["StageRef"], Shown):
     compute_inline = of_stage(placement.compute_inline)
     reverse_compute_inline = of_stage(placement.reverse_compute_inline)
     clone = of_stage(clone.clone)
+    fuse_with = of_stage(fuse_with.fuse_with)
     stage_out = of_stage(staging.stage_out)
     reindex = of_stage(reindex.reindex)
     decompose_reduction = of_stage(reduction.decompose_reduction)
@@ -143,6 +145,7 @@ class Schedule(AxisMethods[StageRef], History[StageRef]):
     compute_inline = placement.compute_inline
     reverse_compute_inline = placement.reverse_compute_inline
     clone = clone.clone
+    fuse_with = fuse_with.fuse_with
     stage_out = staging.stage_out
     set_scope = buffers.set_scope
     layout = buffers.layout

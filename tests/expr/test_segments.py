@@ -234,3 +234,8 @@ def test_rows_and_terms_of_any_number():
     np.testing.assert_array_equal(f(np.array([0, 2], "int32"), v[:2].copy()), [v[:2].sum()])
     with pytest.raises(tir.LaunchError, match="got 3 at"):
         f(np.array([0, 3], "int32"), v[:2].copy())
+
+
+def test_a_combiner_needs_an_identity():
+    with pytest.raises(tir.DeclarationError, match=r"reduce\.identity.*'mine' has no identity"):
+        tir.combiner(lambda a, b: a + b, name="mine")

@@ -132,6 +132,7 @@ CALLS = {
                  *calls("stage_in", TENSORS, ("root",), ("global",))],
     "stage_out": [*calls("stage_out", STAGES, LOOPS, ("shared", "register")),
                   *calls("stage_out", STAGES, ("root",), ("global",))],
+    "fuse_with": [lambda s, a=a: s.fuse_with(*a) for a in each(STAGES, STAGES)],
     "clone": [lambda s, a=a: s.clone(a[0], for_=a[1]) for a in each(STAGES, STAGES)],
     "rolling": [lambda s, x=x: s.rolling("P", into="C", at=x) for x in LOOPS],
     "set_scope": calls("set_scope", TENSORS, ("shared", "register", "global")),

@@ -112,6 +112,7 @@ EXAMPLES = {
     "decompose_reduction": (matmul, lambda s: s.decompose_reduction("C", "C.j")),
     "rfactor": (matmul, lambda s: s.rfactor("C", s.split("C.k", [None, 4])[1])),
     "reduce_across": (matmul, lambda s: s.reduce_across(s.split("C.k", [4, None])[0], "thread.x")),
+    "fuse_with": (softmax, lambda s: s.fuse_with("m", "l")),
     "clone": (softmax, lambda s: s.clone("m", for_="Y")),
     "rolling": (softmax, lambda s: s.rolling("m", into="l", at=s.split("l.k", [None, 4])[0])),
     "atomic": (

@@ -1,0 +1,85 @@
+"""fuse_with: one kernel of two nests, what it computes, and what it refuses."""
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+
+
+def two(read=lambda X, i, j: X[i, j], shape=(10, 12)):
+    """Two results of one input, the second of which reads the first one."""
+    X = tir.placeholder((10, 12), name="X")
+    A = tir.compute((10, 12), lambda i, j: X[i, j] * 2, name="A")
+    B = tir.compute(shape, lambda i, j: read(A, i, j) + X[i, j], name="B")
+    return tir.Schedule([A, B])
+
+
+def apart():
+    X = tir.placeholder((10, 12), name="X")
+    k = tir.reduce_axis(12, name="k")
+    m = tir.compute((10,), lambda i: tir.max(X[i, k], axis=k), name="m")
+    return tir.Schedule([m, tir.compute((10,), lambda i: tir.sum(X[i, k], axis=k), name="t")])
+
+
+@pytest.mark.usefixtures("unkept")
+def test_equal_nests_are_one_kernel():
+    s = two()
+    assert s.fuse_with("A", "B").name == "B"
+    assert [str(x) for x in s.loops("B")] == ["A.i", "A.j"] and s.check() and len(s.emitted().kernels) == 1
+    x = np.arange(120, dtype="float32").reshape(10, 12)
+    a, b = s.build("opencl")(x)
+    np.testing.assert_array_equal(b, a + x)
+    assert tir.replay(s.definition, s.trace).tree() == s.tree()
+
+
+def test_reductions_share_their_outer_loops_and_a_later_split():
+    s = apart()
+    s.fuse_with("m", "t")
+    s.split("m.i", [None, 4])
+    assert s.check() and len(s.emitted().kernels) == 1
+    assert [str(x) for x in s.loops("t")] == ["m.i.0", "m.i.1", "m.k"], "they read the same, in the same order"
+
+
+def test_only_outer_loops_whose_iterations_agree():
+    s = two(lambda A, i, j: A[i, 11 - j])
+    s.fuse_with("A", "B")
+    assert [str(x) for x in s.loops("B")] == ["A.i", "B.j"] and s.check()
+    s.bind("A.i", "block.x")
+    assert s.check()
+
+
+def test_bound_nests():
+    s = two()
+    for name in "AB":
+        s.bind(f"{name}.i", "block.x").bind(f"{name}.j", "thread.x")
+    s.fuse_with("B", "A")
+    told = tir.replay(s.definition, s.trace, target="cuda")
+    assert s.check() and told.check("emulate") and len(told.emitted("cuda").kernels) == 1
+
+
+def test_what_it_refuses():
+    s = two(lambda A, i, j: A[9 - i, j])
+    with pytest.raises(tir.ScheduleError, match=r"fuse-with\.dependence.*A\[9, 0\] is met when A\.i = 9 .* B\.i = 0"):
+        s.fuse_with("A", "B")
+    with pytest.raises(tir.ScheduleError, match=r"fuse-with\.loops.*10 iterations.*5"):
+        two(shape=(5, 12)).fuse_with("A", "B")
+    s = two()
+    s.bind("A.i", "block.x")
+    with pytest.raises(tir.ScheduleError, match=r"fuse-with\.loops"):
+        s.fuse_with("A", "B")
+    s = two()
+    s.fuse_with("A", "B")
+    with pytest.raises(tir.ScheduleError, match=r"fuse-with\.same-nest"):
+        s.fuse_with("A", "B")
+
+
+def test_a_nest_does_not_move_before_what_it_needs():
+    X = tir.placeholder((10,), name="X")
+    A = tir.compute((10,), lambda i: X[i] * 2, name="A")
+    B = tir.compute((10,), lambda i: A[9 - i] + 1, name="B")
+    C = tir.compute((10,), lambda i: B[i] + 1, name="C")
+    s = tir.Schedule([A, B, C])
+    with pytest.raises(tir.ScheduleError, match=r"fuse-with\.between.*B\[C\.i\].*B writes"):
+        s.fuse_with("A", "C")
+    s.fuse_with("B", "C")
+    assert s.check()
