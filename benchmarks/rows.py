@@ -1,12 +1,15 @@
 """Rows scheduled by hand (examples/rows/processors.py) against the better of PyTorch's eager and compiled modes.
 
-    OMP_WAIT_POLICY=passive python benchmarks/rows.py                 # seven operators, six shapes, PoCL and c:0
-    OMP_WAIT_POLICY=passive python benchmarks/rows.py --only softmax,sum_last --shapes 128x256,1024x1024 --rounds 15
+    export OMP_WAIT_POLICY=passive MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=8589934592
+    python benchmarks/rows.py                                         # seven operators, six shapes, PoCL and c:0
+    python benchmarks/rows.py --only softmax,sum_last --shapes 128x256,1024x1024 --rounds 15
 
 Ours on each device, torch eager and torch.compile run in turn, in rounds of one slot each; a ratio is the median of the
 rounds' ratios with its 95 % interval, of the mode with the smaller median time: above 1 ours is faster. Results are
 compared with NumPy's of float64. Schedules are made for the vector registers of this processor. PyTorch's threads spin
-between calls and would take our cores: OMP_WAIT_POLICY=passive. Writes benchmarks/results/rows.json.
+between calls and would take our cores: OMP_WAIT_POLICY=passive. Its results are new arrays, whose memory the C library
+is told to keep: else the system clears the pages of large ones in every call, which takes longer than the operator.
+Writes benchmarks/results/rows.json.
 """
 
 from __future__ import annotations
@@ -101,7 +104,8 @@ def main() -> None:
         for shape in options.shapes:
             torch.compiler.reset()
             rows.append(row(op, shape, options.devices, options.rounds))
-    found = environment() | {"omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"), "load": os.getloadavg()[0]}
+    told = {n.lower(): os.environ.get(n) for n in ("OMP_WAIT_POLICY", "MALLOC_MMAP_MAX_")}
+    found = environment() | told | {"load": os.getloadavg()[0]}
     document = {"schema": 1, "environment": found, "geomeans": geomeans(rows, options.devices), "rows": rows}
     options.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(document["geomeans"], indent=1))

@@ -100,30 +100,32 @@ def sum_last(rows, columns, target="opencl"):
 
 
 def sum_first(rows, columns, target="opencl", pieces=16):
-    """The sum of each column: blocks of rows first, eight rows at a time, then the blocks' sums."""
+    """The sum of each column: of pieces of the rows first, then of the pieces; of few elements in one kernel."""
     X, k = tir.placeholder((rows, columns), name="X"), tir.reduce_axis(rows, "k")
     s = tir.Schedule(tir.compute((columns,), lambda j: tir.sum(X[k, j], axis=k), name="Y"), target)
+    if rows * columns <= 2 * BLOCK:
+        block, vector, lane = s.split("Y.j", [None, VECTORS, LANES])
+        s.reorder(block, "Y.k", vector, lane).unroll(vector).vectorize(lane)
+        s.stage_out("Y", at=block, scope="register").vectorize(s.split("Y.out.j", [None, LANES])[1])
+        return s.bind(block, "block.x")
     part = s.rfactor("Y", s.split("Y.k", [pieces, None])[0]).name
-    return columns_of(columns_of(s, part, f"{part}.k.0", f"{part}.k.1"), "Y", None, "Y.rf")
-
-
-def columns_of(s, stage, block, rest):
-    """Sum rows of a stage in vectors of columns, as many rows at a time as registers are worth."""
-    _, some = s.split(rest, [None, 8])
-    vector, lane = s.split(f"{stage}.j", [None, LANES])
-    s.reorder(*([block] if block else []), f"{rest}.0", vector, some, lane).unroll(some).vectorize(lane)
-    return s.bind(block, "block.x") if block else s
+    columns_of(s, part, f"{part}.k.1", f"{part}.k.0")
+    return columns_of(s, "Y", "Y.rf")
 
 
 def sum_middle(rows, columns, target="opencl", middle=64):
-    """Sums over the second of three axes, 64 rows each, in four vectors of columns at a time."""
+    """Sums over the second of three axes, 64 rows each, which a core has to itself."""
     X, k = tir.placeholder((rows // middle, middle, columns), name="X"), tir.reduce_axis(middle, "k")
     y = tir.compute((rows // middle, columns), lambda i, j: tir.sum(X[i, k, j], axis=k), name="Y")
-    s = tir.Schedule(y, target)
-    tile, vector, lane = s.split("Y.j", [None, VECTORS, LANES])
-    s.reorder("Y.i", tile, "Y.k", vector, lane).unroll(vector).vectorize(lane)
-    s.stage_out("Y", at=tile, scope="register").vectorize(s.split("Y.out.j", [None, LANES])[1])
-    return s.bind("Y.i", "block.x")
+    return columns_of(tir.Schedule(y, target), "Y", "Y.k", "Y.i")
+
+
+def columns_of(s, stage, axis, *block):
+    """Sum rows of a stage in vectors of columns, eight rows at a time: memory is read in its own order."""
+    rest, some = s.split(axis, [None, 8])
+    vector, lane = s.split(f"{stage}.j", [None, LANES])
+    s.reorder(*block, rest, vector, some, lane).unroll(some).vectorize(lane)
+    return s.bind(block[0], "block.x") if block else s
 
 
 OPERATORS = (softmax, log_softmax, layer_norm, rms_norm, sum_first, sum_middle, sum_last)
