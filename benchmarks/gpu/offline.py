@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,7 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from emulated_shapes import whole_filters
+from gallery import attention_cuda
 from main_loops import counted, loop_around
 
 import tensorir as tir
@@ -38,7 +42,7 @@ class KernelClass:
     """``make`` gives the workload; large: its shape when compiled, small: when emulated;  config: other than default
 
     template: which, where it is not the target's own;  kernel: the start of the name of the one that is told of, where
-              there are several
+              there are several;  off: how far results may be off the reference, where it rounds otherwise
     """
 
     name: str
@@ -49,6 +53,14 @@ class KernelClass:
     config: Mapping[str, Any] = field(default_factory=dict)
     template: str | None = None
     kernel: str = ""
+    off: float = 0.0
+
+
+def attention(**shape: int) -> tir.Workload:
+    """The schedule of examples/gallery/attention_cuda.py as a workload."""
+    outputs = attention_cuda.declare(**shape)
+    template = (lambda s, _: attention_cuda.schedule(outputs, s.target), tir.Space(warps=[4]), ("gpu",))
+    return tir.Workload("attention", outputs, {"gpu_mma": template}, attention_cuda.by_numpy)
 
 
 def _cores(name: str, arches: tuple[str, ...] = ("sm_80", "sm_90"), **options: Any) -> KernelClass:
@@ -93,6 +105,8 @@ CLASSES = (
     _cores("tf32 mma.sync, A and B as they lie", precision="tf32"),
     _cores("fp32 by 3xTF32, A and B as they lie", precision="3xtf32"),
     _cores("fp32 by 3xTF32, B transposed", precision="3xtf32", tb=True),
+    *(KernelClass(f"fp16 attention by mma.sync, width {width}", attention, dict(heads=16, places=4096, width=width),
+                  dict(heads=1, places=128, width=width), ("sm_80", "sm_90"), off=1e-3) for width in (64, 128)),
     KernelClass("fp16 3x3 convolution, NHWC", tir.ops.conv2d,
                 dict(n=16, c=64, h=56, w=56, k=64, r=3, s=3, pad=1, layout="NHWC", dtype="float16"),
                 dict(n=1, c=64, h=16, w=16, k=64, r=3, s=3, pad=1, layout="NHWC", dtype="float16"), ("sm_80", "sm_90")),
@@ -275,7 +289,7 @@ def emulated(c: KernelClass) -> dict[str, Any]:
         arrays[1] *= whole_filters(4)
     source = s.emitted()
     run = emulate(source, arrays)
-    exact = not run.problems and bool(np.array_equal(run.outputs[0], work.reference(*arrays)))
+    exact = not run.problems and bool(np.allclose(run.outputs[0], work.reference(*arrays), rtol=c.off, atol=c.off))
     mine = [t for t in run.traffic if kernel_at(source.text, t.line).startswith(c.kernel)]
     kinds = ("shared read", "shared write", "global read", "global write")
     return {"class": c.name, "shape": work.title, "exact": exact, **{k: _cost(mine, k) for k in kinds}}

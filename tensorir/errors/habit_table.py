@@ -284,7 +284,6 @@ HABITS: dict[str, dict[str, str]] = {
         "autotune": _WORKLOAD,
         "time": "s.build().time(a, b)",
         "copy": "s.fork()",
-        "clone": "s.fork()",
         "code": "s.source()",
         "get_source": "s.source()",
         "ptx": 's.source("cuda")',

@@ -58,11 +58,11 @@ class ProductTile(Tile[Conv]):
             if product not in known:
                 known[product] = tile.engine(p).expected(product, target)
             seconds = known[product]
-            return math.inf if seconds is None else seconds(c) + tile.beside
+            return math.inf if seconds is None else seconds(c) + tile.next to
 
         return time
 
     @property
-    def beside(self) -> float:
+    def next to(self) -> float:
         """Seconds of kernels besides that of the product."""
         return 0.0

@@ -178,6 +178,7 @@ def _hands_back(index: Index, b: Buffer, w: Stage, x: Loop, r: Stage) -> bool:
         return False
     other = next((y for y in index.above(r) if y.kind is x.kind and _extent(y) == _extent(x)), None)
     found = [load.index for load in find(r, Load) if load.buffer is b]
+    found += [u.index for u in find(r, Update) if b in u.buffers]
     if other is None or not found or b in {v for call in find(r, IntrinCall) for v in reads(call)}:
         return False
     common = [y for y in index.above(r) if y in index.above(w)]

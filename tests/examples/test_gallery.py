@@ -1,11 +1,14 @@
 """Every operator of the gallery passes its check, and computes on the device what NumPy does."""
 
 import importlib
+import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tensorir.check.emulate import emulate
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "examples"))
@@ -68,3 +71,26 @@ def test_variants_of_attention_are_lambdas(name):
     inputs = attention.inputs(3, (2, 130, 8))
     want = attention.by_numpy(*inputs, by_name[name])
     np.testing.assert_allclose(s.build()(*inputs), want, rtol=1e-4, atol=1e-5)
+
+
+def test_attention_on_tensor_cores_is_one_kernel():
+    from gallery import attention, attention_cuda
+
+    s = attention_cuda.schedule(attention_cuda.declare(1, 96, 32), warps=2, keys=32)
+    assert s.check()
+    source = s.source()
+    assert source.count("__global__") == 1 and "mma.sync" in source and "ldmatrix" in source
+    masked = attention_cuda.declare(1, 64, 16, attention.SCORES["causal"])
+    assert attention_cuda.schedule(masked, warps=2, keys=32).check()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+def test_the_text_of_attention_on_tensor_cores_is_right():
+    from gallery import attention_cuda
+
+    s = attention_cuda.schedule(attention_cuda.declare(1, 64, 16), warps=2, keys=32)
+    assert s.check("emulate")
+    arrays = [np.random.default_rng(n).standard_normal((1, 64, 16)).astype("float16") for n in range(3)]
+    run = emulate(s.emitted(), arrays)
+    assert not run.problems
+    np.testing.assert_allclose(run.outputs[0], attention_cuda.by_numpy(*arrays), rtol=2e-3, atol=2e-3)
