@@ -58,11 +58,11 @@ class ProductTile(Tile[Conv]):
             if product not in known:
                 known[product] = tile.engine(p).expected(product, target)
             seconds = known[product]
-            return math.inf if seconds is None else seconds(c) + tile.next to
+            return math.inf if seconds is None else seconds(c) + tile.beside
 
         return time
 
     @property
-    def next to(self) -> float:
+    def beside(self) -> float:
         """Seconds of kernels besides that of the product."""
         return 0.0
