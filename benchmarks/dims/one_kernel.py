@@ -7,7 +7,8 @@ matmul, softmax of rows and conv2d (n is the batch) are built once with ``tir.di
 the same declaration with an int is built for each size. Results of the one kernel are compared with NumPy's at 1, at
 primes and around multiples of the tile; then both kernels are timed in turn at ten sizes, a slot of each in every
 round, their order changing. ratio: median of the rounds' ratios, time of the one kernel over that of the kernel made
-for the size, with its quartiles: 1.05 is 5 % slower. Writes benchmarks/results/dims_one_kernel.json.
+for the size, with its quartiles: 1.05 is 5 % slower. cpu: the same of the processor time that slots took, of which
+other processes on the machine take nothing. Writes benchmarks/results/dims_one_kernel.json.
 """
 
 from __future__ import annotations
@@ -117,34 +118,29 @@ def wanted(name: str, arrays: list[np.ndarray]) -> np.ndarray:
     return np.einsum("nchwrs,kcrs->nkhw", windows, w, optimize=True)
 
 
-def slot(bound: Any, calls: int) -> float:
-    """Seconds of one of ``calls`` launches."""
-    start = time.perf_counter()
+def slot(bound: Any, calls: int) -> tuple[float, float]:
+    """Seconds, and seconds of processor time, of one of ``calls`` launches."""
+    start, used = time.perf_counter(), time.process_time()
     for _ in range(calls):
         bound()
     bound.finish()
-    return (time.perf_counter() - start) / calls
+    return (time.perf_counter() - start) / calls, (time.process_time() - used) / calls
 
 
 def paired(one: Any, own: Any, rounds: int) -> dict[str, float]:
-    """Both timed in turn: the median ratio, its quartiles, and microseconds of each."""
-    first = max(slot(one, 1), slot(own, 1), slot(one, 1))
+    """Both timed in turn: the median ratio, its quartiles, that of processor time, and microseconds of each."""
+    first = max(slot(one, 1), slot(own, 1), slot(one, 1))[0]
     calls = max(1, round(SLOT_S / max(first, 1e-6)))
     times = []
     for n in range(rounds):
         order = (one, own) if n % 2 else (own, one)
         found = {b: slot(b, calls) for b in order}
-        times.append((found[one], found[own]))
-    ratios = np.array([a / b for a, b in times])
-    low, ratio, high = np.quantile(ratios, (0.25, 0.5, 0.75))
-    us = np.median(np.array(times), axis=0) * 1e6
-    return {
-        "ratio": float(ratio),
-        "low": float(low),
-        "high": float(high),
-        "one_us": float(us[0]),
-        "own_us": float(us[1]),
-    }
+        times.append((*found[one], *found[own]))
+    wall_one, cpu_one, wall_own, cpu_own = np.array(times).T
+    low, ratio, high = map(float, np.quantile(wall_one / wall_own, (0.25, 0.5, 0.75)))
+    cpu = float(np.median(cpu_one / np.maximum(cpu_own, 1e-9)))
+    us = [float(np.median(x)) * 1e6 for x in (wall_one, wall_own)]
+    return {"ratio": ratio, "low": low, "high": high, "cpu": cpu, "one_us": us[0], "own_us": us[1]}
 
 
 def measured(name: str, device: str, rounds: int) -> list[dict[str, Any]]:
@@ -165,17 +161,20 @@ def measured(name: str, device: str, rounds: int) -> list[dict[str, Any]]:
         found = paired(one.bind(*arrays, out=out[0]), own.bind(*arrays, out=out[1]), rounds)
         rows.append({"computation": name, "device": device, "n": n, **found})
         print(f"{name:8} {device:8} n={n:5} {found['ratio']:.3f} ({found['low']:.3f} to {found['high']:.3f}), "
+              f"cpu {found['cpu']:.3f}, "
               f"{found['one_us']:.0f} and {found['own_us']:.0f} us", flush=True)  # fmt: skip
     return rows
 
 
-def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """The geometric mean of the ratios of each computation on each device, and the largest."""
-    groups: dict[str, list[float]] = {}
+def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Of each computation on each device the geometric means of its ratios, and the largest one of processor time."""
+    groups: dict[str, list[dict[str, Any]]] = {}
     for r in rows:
-        groups.setdefault(f"{r['computation']} on {r['device']}", []).append(r["ratio"])
-    return {key: float(np.exp(np.mean(np.log(x)))) for key, x in groups.items()} | {
-        "largest": max(r["ratio"] for r in rows)
+        groups.setdefault(f"{r['computation']} on {r['device']}", []).append(r)
+    return {
+        key: {what: float(np.exp(np.mean(np.log([r[what] for r in found])))) for what in ("ratio", "cpu")}
+        | {"largest_cpu": max(r["cpu"] for r in found)}
+        for key, found in groups.items()
     }
 
 

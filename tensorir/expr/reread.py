@@ -47,7 +47,8 @@ def with_dims(outputs: Sequence[Tensor], dims: Mapping[Var, int]) -> tuple[Tenso
 
     for op in ops:
         made.update({t: shaped(t, None) for t in op.inputs if t.op is None and t not in made})
-        reduced = {v: v.replace(extent=at(v.extent, dims)) for b in op.bodies for v in getattr(b, "axes", ())}
+        axes = [v for b in op.bodies for v in getattr(b, "axes", ()) if isinstance(v.extent, Expr)]
+        reduced = {v: v.replace(extent=at(v.extent, dims)) for v in axes}
         swap = Reread({old.buffer: new.buffer for old, new in made.items()}, reduced)
         bodies = tuple(substitute(swap(b), numbers) for b in op.bodies)
         again = Compute(op.name, op.axes, tuple(at(n, dims) for n in op.extents), bodies)

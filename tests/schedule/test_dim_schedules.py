@@ -1,5 +1,6 @@
 """Schedules of extents known at launch: each primitive on a dim is right for every value, or refuses."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -207,6 +208,54 @@ def test_scatter_over_a_dim(rng=np.random.default_rng(0)):
     assert np.array_equal(f(p, x), want)
     with pytest.raises(tir.LaunchError, match="0 to 6"):
         f(p + 1, x)
+
+
+def test_rows_whose_lengths_data_give():
+    n = tir.dim("n", low=1, high=40)
+    P, D = tir.placeholder((n + 1,), "int32", name="P"), tir.placeholder((64,), name="D")
+
+    def row(i):
+        k = tir.reduce_axis(P[i + 1] - P[i], most=8, name="k")
+        return tir.sum(D[P[i] + k], axis=k)
+
+    s = tir.Schedule(tir.compute((n,), row, name="R"))
+    io, _ = s.split("R.i", [None, 4], tail="peel")
+    s.bind(io, "block.x")
+    good(s)
+    assert s.check("device")
+    p, d = np.array([0, 3, 3, 8, 10, 18], "int32"), np.arange(64, dtype=np.float32)
+    want = [d[a:b].sum() for a, b in itertools.pairwise(p)]
+    assert np.array_equal(s.build()(p, d), want)
+    with pytest.raises(tir.LaunchError):
+        s.build()(p[::-1].copy(), d)
+
+
+def test_attention_by_rolling():
+    n = tir.dim("n", low=1, high=40)
+    Q, K, V = (tir.placeholder((n, 8), name=x) for x in "QKV")
+    c, j, q, r = tir.reduce_axis(8, name="c"), *(tir.reduce_axis(n, name="j") for _ in range(3))
+    S = tir.compute((n, n), lambda i, j: tir.sum(Q[i, c] * K[j, c], axis=c), name="S")
+    m = tir.compute((n,), lambda i: tir.max(S[i, j], axis=j), name="m")
+    el = tir.compute((n,), lambda i: tir.sum(tir.exp(S[i, q] - m[i]), axis=q), name="l")
+    O = tir.compute((n, 8), lambda i, e: tir.sum(tir.exp(S[i, r] - m[i]) * V[r, e], axis=r), name="O")
+    s = tir.Schedule(tir.compute((n, 8), lambda i, e: O[i, e] / el[i], name="Y"))
+    ko, _ = s.split("O.j", [None, 16])
+    s.rolling("m", into=("l", "O"), at=ko)
+    good(s)
+    assert s.check("device")
+
+
+@pytest.mark.parametrize("target", ["opencl", "cuda -arch=sm_80"])
+def test_a_sum_over_a_dim_across_threads(target):
+    n = tir.dim("n", low=1, high=100)
+    X, k = tir.placeholder((5, n), name="X"), tir.reduce_axis(n, name="k")
+    s = tir.Schedule(tir.compute((5,), lambda i: tir.sum(X[i, k], axis=k), name="S"), target=target)
+    s.bind("S.i", "block.x")
+    _, inner = s.split("S.k", [None, 32])
+    s.reorder(inner, "S.k.0")
+    s.reduce_across(inner, "thread.x")
+    good(s)
+    assert s.check("device" if target == "opencl" else "emulate")
 
 
 @pytest.mark.parametrize(
