@@ -7,7 +7,8 @@ Two schedules (examples/gallery/cumsum.py): ``lanes`` scans vectors one after an
 cores. Both are checked, compared with NumPy's double-precision result, and timed in turn with a copy by a kernel of the
 same device and one by NumPy, in rounds of one slot each. The bandwidth of a scan is that of the arrays that it has to
 read and write, and the copies' is that of two arrays; ratios are medians of the rounds' ratios with their 95 %
-intervals: at 1 a scan is as fast as a copy of its arrays. Writes benchmarks/results/scans.json.
+intervals: at 1 a scan is as fast as a copy of its arrays. ``lanes`` runs on one core and copies of a device on all: the
+machine should have nothing else to do, and the load is written with the results. Writes benchmarks/results/scans.json.
 """
 
 from __future__ import annotations

@@ -137,7 +137,8 @@ def main() -> None:
     taken = (
         f"{os.cpu_count()} cores, {said}{f', OpenBLAS as for {core}' if core else ''}, load {os.getloadavg()[0]:.1f}"
     )
-    note = f"Time of the library over ours in the same rounds, medians with 95 % intervals; {taken}."
+    note = "Time of the library over ours in the same rounds, medians with 95 % intervals; last run: "
+    note += f"{', '.join(now)}: {taken}."
     document = {"schema": 1, "environment": found | {"versions": versions, "openblas_coretype": core}, "rows": rows,
                 "note": note}  # fmt: skip
     options.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
