@@ -232,3 +232,12 @@ def test_what_a_declaration_refuses():
         scatter(index=lambda t: (t + 5,))
     with pytest.raises(tir.DeclarationError, match="float32"):
         scatter(index=lambda t: (1.5,))
+
+
+def test_the_cell_that_is_met_twice_is_told_whole():
+    at, x = tir.placeholder((4,), "int32", name="at"), tir.placeholder((4,), name="x")
+    B = tir.scatter((9, 3), over=(4,), index=lambda t: (at[t], 2), value=lambda t: x[t], op="set", name="B")
+    f = tir.Schedule(B).build()
+    with pytest.raises(tir.LaunchError, match=r"terms \[0\] and \[3\] both go to cell \[5, 2\]"):
+        f(np.array([5, 1, 2, 5], "int32"), np.ones(4, "float32"))
+    assert f(np.array([5, 1, 2, 0], "int32"), np.ones(4, "float32"))[:, 2].sum() == 4
