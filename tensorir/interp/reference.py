@@ -80,7 +80,7 @@ def evaluate(
 
 
 def _dims_told(outputs: Sequence[Tensor], arrays: Sequence[object]) -> dict[Var, int]:
-    """The dims that are extents of arrays by themselves; the others are the least that they may be."""
+    """The dims that are extents of arrays alone; the others are the least that they may be."""
     told = {v: v.bounds[0] for v in dims_of(outputs) if v.bounds is not None}
     for a, x in zip(arguments_of(outputs), arrays, strict=True):
         sides = () if isinstance(a, Var) else a.shape

@@ -117,7 +117,7 @@ class _Guards(Rewriter):
 
     def _own(self, n: Loop) -> bool:
         """Whether no cell of a local buffer is missed if iterations beyond a dim do not run: each iteration has the
-        buffer for itself, or only goes on with its cells.
+        buffer for itself, or only keeps to its cells.
         """
         inside = local_accesses(n.body)
         own = {b for b, found in inside.items() if len(found) == len(self.accesses[b])}
