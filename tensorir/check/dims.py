@@ -13,6 +13,7 @@ from tensorir.ir.tree import Buffer, Expr, Program, Reduce, Var
 from tensorir.ir.visit import reads, substitute, swap_buffers, writes
 from tensorir.lower.kernel import Kernel, Module
 from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class AtDims:
     began_with: tuple[Tensor, ...]
     allowed_error: float | None
     program: Program
+    target: Target
 
 
 def dim_values(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> dict[Var, int]:
@@ -80,4 +82,4 @@ def module_at(module: Module, dims: Mapping[Var, int]) -> Module:
 
 def schedule_at(s: Schedule, dims: Mapping[Var, int]) -> AtDims:
     """Return a schedule as checks see it where dims have values."""
-    return AtDims(with_dims(s.outputs, dims), with_dims(s.began_with, dims), s.allowed_error, s.program)
+    return AtDims(with_dims(s.outputs, dims), with_dims(s.began_with, dims), s.allowed_error, s.program, s.target)
