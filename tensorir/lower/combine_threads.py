@@ -224,7 +224,7 @@ class _Combined:
         made = init_nest(self.index, self.stage, self.inner, f"{self.stage.name}.result", body)
         if self.by_warp or self.to_all:
             return made
-        return replace(made, {x: x.replace(of=self.last) for x in find(made, Stage)})  # its first thread goes on alone
+        return replace(made, {x: x.replace(of=self.last) for x in find(made, Stage)})  # by the first thread alone
 
     # --- nests
 

@@ -164,6 +164,22 @@ def test_rows_of_columns(target):
         assert np.array_equal(s.build()(b), b.sum(0))
 
 
+@pytest.mark.parametrize("target", ["opencl", pytest.param(CUDA, marks=emulated)])
+def test_rows_and_terms_known_at_launch(target):
+    n, m = tir.dim("n", low=1, high=30), tir.dim("m", low=1, high=500)
+    A, k = tir.placeholder((n, m), name="A"), tir.reduce_axis(m, name="k")
+    s = tir.Schedule(tir.compute((n,), lambda i: tir.sum(A[i, k], axis=k), name="S"), target)
+    block, row = s.split("S.i", [None, 2])
+    across(s.bind(block, "block.x").bind(row, "thread.y"), "S.k", 64)
+    if target == CUDA:
+        assert s.check("emulate"), s.check("emulate")
+        return
+    f = s.build()
+    for shape in ((1, 1), (7, 333), (30, 500)):
+        a = np.random.default_rng(0).integers(-9, 9, shape).astype("float32")
+        assert np.array_equal(f(a), a.sum(1))
+
+
 def test_an_initial_value_in_a_nest_of_its_own():
     s = sum_of_rows(64)
     s.decompose_reduction("S", "S.k.1")
