@@ -217,7 +217,7 @@ def is_scan(stage: Stage) -> bool:
 
 
 def accumulates(loop: Loop, stage: Stage) -> bool:
-    """Whether iterations of ``loop`` go on with the cells of ``stage`` that others have begun."""
+    """Whether iterations of ``loop`` continue the cells of ``stage`` that others have begun."""
     return any(it.axis is not Axis.SPATIAL and s is stage for s, it in driven_by(loop))
 
 
