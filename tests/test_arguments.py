@@ -75,6 +75,7 @@ def on_gpu(s):
 DECLARE = {
     "placeholder": lambda shape=(8,), dtype="float32", name="A": tir.placeholder(shape, dtype, name),
     "constant": lambda array=((1, 2), (3, 4)), name="c": tir.constant(array, name),
+    "dim": lambda name="n", low=1, high=64: tir.dim(name, low, high),
     "reduce_axis": lambda extent=8, name="k": tir.reduce_axis(extent, name),
     "scalar": lambda name="alpha", dtype="float32": tir.scalar(name, dtype),
     "compute": lambda shape=(4,), fn=(lambda i: i), name="C", axes=("i",): tir.compute(shape, fn, name, axes),
