@@ -142,9 +142,9 @@ def _least_extents(s: Schedule) -> dict[Var, int]:
     as the taps of a filter.
     """
     steps = Trace(x for x in s.trace if x.primitive == "redeclare")
+    if not steps:  # of axes that a dim ends as well
+        return dict.fromkeys((v for v, _ in axes_of(s.began_with).values()), 1)
     axes = {v: n for v, n in axes_of(s.began_with).values() if isinstance(n, int)}
-    if not steps:
-        return dict.fromkeys(axes, 1)
     return {v: _first(s, steps, v, n) for v, n in axes.items() if _takes(s, steps, {v: n + 1})}
 
 
