@@ -19,6 +19,7 @@ from tensorir.cli.chosen import Chosen
 from tensorir.codec import CodecError, decode, encode, travelling, travels
 from tensorir.codegen.source import (
     Assumed,
+    DimRange,
     GatherRange,
     KernelLaunch,
     Param,
@@ -328,7 +329,11 @@ def test_what_a_document_says_is_read_again():
             assert read(write(other)) == other
 
 
-ANOTHER = {(Param, "dtype"): "int32", (Param, "role"): "output", (Param, "data"): b"\0\1\2\4"}
+OPEN = Param("N", "float32", ("n",), "input")
+ANOTHER = {
+    (Param, "dtype"): "int32", (Param, "role"): "output", (Param, "data"): b"\0\1\2\4",
+    (Source, "params"): (OPEN,), (Source, "dims"): (DimRange("n", 1, 5),),
+}  # fmt: skip
 LEFT_OUT = {(Param, "data"), (Source, "text"), (Source, "instructions"), (Source, "language")}
 """Files of the folder, and what chooses the loader; ``instructions`` decide a tolerance, which is there."""
 
@@ -351,8 +356,9 @@ def test_every_field_of_a_program_is_in_the_manifest(tmp_path):
     launch = KernelLaunch("k", ("m",), (1, 2, 3), (4, 5, 6), 7, False, (tile,), 2)
     given = Param("A", "float32", (4,), "constant", 16, b"\0\1\2\3" * 4)
     base = Source(
-        "s", "cuda", "text", (given,), (launch,), (GatherRange("A", 9, "B"),), (Assumed("A", 8, 1, 5),), ("x",),
+        "s", "cuda", "text", (given, OPEN), (launch,), (GatherRange("A", 9, "B"),), (Assumed("A", 8, 1, 5),), ("x",),
         (UniquePlaces("B", (4,), (("A", (0,)),), (4,)),), segments=(SegmentRange("A", 0, 9, "k"),),
+        dims=(DimRange("n", 1, 4),),
     )  # fmt: skip
 
     def manifest(source):
@@ -361,12 +367,14 @@ def test_every_field_of_a_program_is_in_the_manifest(tmp_path):
         return {k: v for k, v in made.items() if k not in ("files", "selftest")}
 
     first = manifest(base)
-    parts = {Param: (given, lambda v: {"params": (v,)}), KernelLaunch: (launch, lambda v: {"kernels": (v,)}),
+    parts = {Param: (given, lambda v: {"params": (v, OPEN)}), KernelLaunch: (launch, lambda v: {"kernels": (v,)}),
              TensorMap: (tile, lambda v: {"kernels": (dataclasses.replace(launch, maps=(v,)),)}),
              GatherRange: (base.gathers[0], lambda v: {"gathers": (v,)}),
              Assumed: (base.assumed[0], lambda v: {"assumed": (v,)}),
              UniquePlaces: (base.unique[0], lambda v: {"unique": (v,)}),
              SegmentRange: (base.segments[0], lambda v: {"segments": (v,)}),
+             DimRange: (base.dims[0], lambda v: {
+                 "dims": (v,), "params": (given, dataclasses.replace(OPEN, shape=(v.name,)))}),
              Source: (base, lambda v: {f.name: getattr(v, f.name) for f in dataclasses.fields(v)})}  # fmt: skip
     lost = set()
     for kind, (value, put) in parts.items():

@@ -13,6 +13,7 @@ from tensorir.expr.segments import ends_by_data
 from tensorir.interp.numbers import Field
 from tensorir.ir.build import binary, const
 from tensorir.ir.tree import (
+    THREADS,
     Alloc,
     Barrier,
     If,
@@ -30,7 +31,7 @@ from tensorir.ir.visit import Rewriter, find, reads, uses, walk, writes
 from tensorir.lower import pipeline
 from tensorir.lower.form import bound_loops, lowering, nests
 from tensorir.lower.kernel import module_of
-from tensorir.schedule.analysis import in_loops
+from tensorir.schedule.analysis import across, in_loops
 
 EXAMPLES = (
     "tiled opencl",
@@ -87,6 +88,11 @@ def resolved(p):
     return all(b.scope is not Scope.AUTO for b in (*reads(p.body), *writes(p.body)))
 
 
+def combined(p):
+    """No thread has a part of the terms of a reduction."""
+    return not any(across(x, s) for x in find(p.body, Loop) if x.kind in THREADS for s in find(x, Stage))
+
+
 def bound_at_top(p):
     return all(x.kind.level == "sequential" for n in nests(p) for x in find(bound_loops(n)[1], Loop))
 
@@ -117,6 +123,7 @@ def ends_inside(loop):
 
 PROMISES = {
     "resolve_scopes": resolved,
+    "combine_threads": combined,
     "interleave_vthreads": lambda p: Kind.VTHREAD not in kinds(p),
     "bind_threads": bound_at_top,
     "split_init": lambda p: all(s.init is None for s in find(p.body, Stage)),
