@@ -5,12 +5,15 @@ from __future__ import annotations
 from tensorir.arith.affine import Arith, conjunction, conjuncts
 from tensorir.expr.segments import ends_by_data
 from tensorir.ir.build import binary, cast
-from tensorir.ir.tree import Binary, Cast, If, Let, Load, Loop, Var
-from tensorir.ir.visit import find, writes
+from tensorir.ir.tree import Binary, Cast, If, Let, Load, Loop, Stmt, Var
+from tensorir.ir.visit import find, uses, writes
 
 
-def ended(s: Loop, arith: Arith) -> Let | None:
-    """``s`` up to where the condition around its whole body ends it, which data say; None where none does."""
+def ended(s: Loop, arith: Arith) -> Stmt | None:
+    """Return ``s`` up to where the condition around its whole body ends it, which data say; None where none does.
+
+    What is the same in all iterations holds before the data are read: it may be what keeps them in range.
+    """
     if not isinstance(s.body, If):
         return None
     conds = conjuncts(s.body.cond)
@@ -27,5 +30,8 @@ def ended(s: Loop, arith: Arith) -> Let | None:
     count = binary("//", binary("+", left, step - 1), step)
     end = Var(f"{s.var.name}_end", "index")
     kept = [c for c in conds if c is not cond]
-    body = If(conjunction(kept), s.body.then) if kept else s.body.then
-    return Let(end, binary("min", count, s.extent), s.replace(extent=end, body=body))
+    before = [c for c in kept if not uses(c, {s.var})]
+    inside = [c for c in kept if uses(c, {s.var})]
+    body = If(conjunction(inside), s.body.then) if inside else s.body.then
+    loop = Let(end, binary("min", count, s.extent), s.replace(extent=end, body=body))
+    return If(conjunction(before), loop) if before else loop
