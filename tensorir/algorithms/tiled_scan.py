@@ -96,7 +96,7 @@ class _Tiled:
         return _compute(self.op.name, self.op.axes, self.op.extents, bodies, [t.name for t in self.op.outputs])
 
     def _local(self, tiles: int) -> tuple[Tensor, ...]:
-        """Each tile scanned by itself."""
+        """Each tile scanned alone."""
         t, u, k = Var("t", "index"), Var("u", "index"), Var("u", "index", extent=self.length)
         own, values = self._terms(tiles, t, k)
         axes, extents = (*own, t, u), (*(n for _, n in self.others), tiles, self.length)

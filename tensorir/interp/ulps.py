@@ -27,7 +27,7 @@ CUDA_ULPS = {
     "exp2": 2.0, "log": 1.0, "log2": 1.0, "tanh": 2.0, "erf": 2.0, "sin": 2.0, "cos": 2.0, "rsqrt": 2.0, "exp": 1.0,
 }  # fmt: skip
 """The bounds of CUDA's single-precision functions over their full range (CUDA C++ programming guide, appendix on
-mathematical functions): what is printed on CUDA but for ``FAST_ULPS``, and for it with ``precise_math``.
+mathematical functions), which ``LIBRARY_ULPS`` is above: of what is printed but for ``FAST_ULPS``.
 """
 
 FAST_ULPS = {"exp": (2.0, 1.173)}

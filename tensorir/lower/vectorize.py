@@ -163,7 +163,7 @@ class _Lanes:
         return InLanes(scan, self.var, self.lanes, lambda e: self._wide(self.expr(e)), self._store).result()
 
     def _ending(self, s: If) -> Stmt:
-        """A scan that ends inside of a vector: all lanes at once where it goes on in all, else one by one."""
+        """A scan that ends inside of a vector: all lanes at once where it continues in all, else one by one."""
         if not all(isinstance(c, Binary) and c.op in ("<", "<=") and self._moves_evenly(c) for c in conjuncts(s.cond)):
             raise _Scalar("its condition differs from lane to lane")
         inside, every = ending(s, self.var, self.lanes, self.arith)
@@ -208,7 +208,7 @@ class _Lanes:
         return first if whole and self.lanes % first == 0 else None
 
     def _backwards(self, i: Expr) -> Ramp | None:
-        """The elements of all lanes in the order of memory, where they are side by side, the first lane's last."""
+        """The elements of all lanes in the order of memory, where they are neighbours, the first lane's last."""
         return backwards(i, self.var, self.lanes, self.arith) if self.target.kind == "cpu" else None
 
     def _store(self, s: Store) -> Store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tensorir.arith.affine import Arith, Linear, same
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int, binary, const
+from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Binary, Buffer, Expr, Iter, Load, Program, Seq, Stage, Stmt, Store, Var
 from tensorir.ir.visit import Rewriter, find, reads, sequence, substitute, uses
 from tensorir.schedule.analysis import caret, in_loops, is_scan, stages_reading
@@ -24,7 +25,9 @@ def scan_read(program: Program, stage: Stage) -> Stage | None:
     others = [s for b in buffers for s in stages_reading(program.body, b) if s is not stage]
     if kept or others:
         name = next(iter(buffers)).name
-        raise _refuse("reverse-inline.other-readers", f"{name} is used elsewhere as well", stage)
+        who = f"{others[0].name} reads {name}" if others else f"{kept[0].name} is an output"
+        raise _refuse("reverse-inline.other-readers", f"{who} as well", stage,
+                      f"s.compute_at({stage.name!r}, …), which leaves {name} where it is")  # fmt: skip
     return scan
 
 
@@ -48,8 +51,10 @@ def into_scan(stage: Stage, scan: Stage) -> Stage:
     stored = next(iter(results.values())).index
     found = _places(stage, index, stored, loads[0].buffer) if alike else None
     if found is None:
-        raise _refuse("reverse-inline.elementwise",
-                      f"{stage.name} does not read {loads[0].buffer.name} element by element", stage)  # fmt: skip
+        read, have = ", ".join(map(show, index)), list(map(show, loads[0].buffer.shape))
+        message = f"{stage.name} does not read {loads[0].buffer.name}[{', '.join(have)}] element by element: [{read}]"
+        raise _refuse("reverse-inline.elementwise", message, stage,
+                      f"each element once, in order; for another order s.compute_at({stage.name!r}, …)")  # fmt: skip
     at, guards = found
     put = _Put({b: s.value for b, s in results.items()})
     made: list[Stmt] = [Store(s.buffer, tuple(substitute(i, at) for i in s.index), put(substitute(s.value, at)))
@@ -132,5 +137,5 @@ class _Put(Rewriter):
         return self.values[n.buffer] if n.buffer in self.values else self.children(n)
 
 
-def _refuse(code: str, message: str, stage: Stage) -> ScheduleError:
-    return ScheduleError(Problem(code, message, at=caret(stage)))
+def _refuse(code: str, message: str, stage: Stage, hint: str) -> ScheduleError:
+    return ScheduleError(Problem(code, message, at=caret(stage), hint=hint))
