@@ -60,7 +60,7 @@ def _most(form: Linear, arith: Arith) -> float:
     """An upper bound of a form with quotients, where facts tell more of what is divided: ``d * (x // d) <= x``."""
     whole, scale = Linear({}, form.constant), 1
     for atom, c in form.terms.items():
-        if c > 0 and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
+        if c > 0 and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const) and as_int(atom.b) > 0:
             d = as_int(atom.b)
             whole, scale = whole.times(d).plus(arith.linear(atom.a), c * scale), scale * d
         else:
@@ -83,6 +83,8 @@ def _mixed(atom: Expr, c: int, arith: Arith, moving: Mapping[Var, Interval]) -> 
     if inner is None or not inner.first.terms:
         return None
     d = as_int(atom.b)
+    if d <= 0:
+        return None
     first = arith._divide(inner.first, d, "//")
     offset = math.gcd(d, *inner.first.terms.values(), inner.first.constant)  # s is a multiple of this
     steps = (d - offset + inner.extent - 1) // d

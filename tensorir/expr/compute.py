@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import keyword
 import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -104,9 +105,12 @@ def dim(name: str, low: int = 1, high: int = 4096) -> Expr:
     low, high: the least and the largest extent; reads are proved in range for all of them, and copies that need a
                constant size take the largest. A launch reads the extent from the shapes of its arguments
 
-    Raises DeclarationError ``dim.range``.
+    Raises DeclarationError ``dim.range``; ``declare.name`` where the name is none that expressions can have.
     """
     label = _name(name)
+    if not label.isidentifier() or keyword.iskeyword(label):
+        message = f"the name of a dim stands in expressions of extents, which {shown(name)} cannot"
+        raise refuse(DeclarationError, "declare.name", message, hint="an identifier: n, rows, batch_size")
     least, largest = need_int("low", low), need_int("high", high)
     if not 1 <= least <= largest <= LARGEST:
         message = f"the extents of dim {label} are {shown(low)} to {shown(high)}: they start at 1, end below 2**31"

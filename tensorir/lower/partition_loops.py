@@ -15,12 +15,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from tensorir.arith.affine import Arith, conjunction
+from tensorir.arith.affine import Arith, conjunction, same
 from tensorir.arith.box import Side, union
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.dims import dims_in
 from tensorir.ir.text import whole
-from tensorir.ir.tree import Alloc, Buffer, Const, Expr, If, Kind, Loop, Program, Seq, Stage, Stmt, Var
+from tensorir.ir.tree import Alloc, Binary, Buffer, Const, Expr, If, Kind, Loop, Program, Seq, Stage, Stmt, Var
 from tensorir.ir.visit import Pruner, Rewriter, find, replace, sequence, substitute, swap_buffers, writes
 from tensorir.lower.boxes import Access, common, local_accesses, sides_of
 from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
@@ -148,7 +148,7 @@ class _Partition(Copies):
         for t in range(1, size):
             end = binary("+", binary("*", place, size), t)
             whole = binary("and", binary("<=", end, tile.a), binary("<=", tile.a, end))
-            short = _Shorter(n.var, size, t)(body)
+            short = _Shorter(n.var, tile, t)(body)
             out.append((whole, self.copied(body, substitute(short, {n.var: place}))))
         return out
 
@@ -167,13 +167,17 @@ def _whole_tiles(n: Loop) -> tuple[Expr, Expr]:
 
 
 class _Shorter(Rewriter):
-    """Only the first ``count`` iterations of a tile of ``size``, the one that ``var`` numbers, are left."""
+    """Only the first ``count`` iterations are left of the tile that ``var`` numbers, of ``tile``: ``end // size``.
 
-    def __init__(self, var: Var, size: int, count: int) -> None:
-        self.var, self.size, self.count, self.arith = var, size, count, Arith()
+    Only on axes that end where the tiles do is that what the end says: a producer may be asked for cells beyond.
+    """
+
+    def __init__(self, var: Var, tile: Binary, count: int) -> None:
+        self.var, self.end, self.size, self.count, self.arith = var, tile.a, as_int(tile.b), count, Arith()
 
     def on_Stage(self, n: Stage) -> Stage:
-        forms = [self.arith.linear(b) for b in n.binds]
+        ended = [b for b, it in zip(n.binds, n.iters, strict=True) if same(it.extent, self.end)]
+        forms = [self.arith.linear(b) for b in ended]
         within = [f.without(self.var).expr() for f in forms if f.terms.get(self.var) == self.size]
         return n.replace(guards=(*n.guards, *(binary("<", i, self.count) for i in within)))
 

@@ -32,6 +32,11 @@ def test_ranges_that_are_none(low, high):
     assert str(high) in problem.message
 
 
+@pytest.mark.parametrize("name", ["for", "None", "two words", "2n", ""])
+def test_names_that_no_expression_has(name):
+    assert code_of(lambda: tir.dim(name)).code == "declare.name"
+
+
 def test_an_extent_that_may_be_0_is_refused(n):
     X = tir.placeholder((n,), name="X")
     problem = code_of(lambda: tir.compute((n - 2,), lambda i: X[i]))

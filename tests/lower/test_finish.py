@@ -90,6 +90,18 @@ def test_divisors_that_vary_and_may_be_negative_round_down_too(target):
         assert np.array_equal(got, expected)
 
 
+@pytest.mark.parametrize("divisor", [-2, -3, -5])
+def test_what_is_staged_around_negative_quotients_is_large_enough(divisor):
+    at = np.arange(9)
+    for index in (lambda i: i // divisor + 4, lambda i: (8 - i) // divisor + 4, lambda i: (i - 8) // divisor * 2 + 1):
+        size = int(index(at).max()) + 1
+        X, x = tir.placeholder((size,), name="X"), np.arange(size, dtype="float32")
+        s = tir.Schedule(tir.compute((9,), lambda i, index=index: X[index(i)], name="Y"))
+        s.stage_in("X", at=s.split("Y.i", [None, 4])[0], scope="register")
+        assert s.check(), s.check()
+        np.testing.assert_array_equal(s.build()(x), x[index(at)])
+
+
 def test_divisors_that_vary_round_down_in_cuda():
     X = tir.placeholder((16,), name="X")
     Y = tir.compute((9, 4), lambda i, j: X[(i - 4) // (j - 5) + 5] + X[i % (j - 4) + 4], name="Y")

@@ -78,6 +78,22 @@ def test_whole_tiles_of_a_peeled_split_have_no_condition():
     assert "init_i_1 < 3" in text
 
 
+@pytest.mark.parametrize("wide", [True, False], ids=["a halo", "as wide as its reader"])
+def test_a_producer_with_a_halo_in_a_peeled_tile(wide):
+    """Its cells beyond the last one of the tile are read too."""
+    n = tir.dim("n", low=1, high=40)
+    X, k = tir.placeholder((n + 2 if wide else n,), name="X"), tir.reduce_axis(3, name="k")
+    P = tir.compute(X.shape, lambda i: X[i] * 2, name="P")
+    Y = tir.compute((n,), lambda i: tir.sum(P[i + k] if wide else P.get(i + k - 1, fill=0), axis=k), name="Y")
+    s = tir.Schedule(Y)
+    s.compute_at("P", "Y", s.split("Y.i", [None, 4], tail="peel")[0])
+    f = good(s).build()
+    for extent in (1, 2, 3, 4, 5, 6, 7, 8, 39, 40):
+        x = np.arange(extent + 2 * wide, dtype="float32")
+        p = 2 * (x if wide else np.pad(x, 1))
+        np.testing.assert_array_equal(f(x), p[:-2] + p[1:-1] + p[2:])
+
+
 def test_loops_end_where_the_dim_does():
     text = tir.Schedule(column_sums()).source()
     assert "i < m;" in text
