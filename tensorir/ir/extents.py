@@ -20,12 +20,6 @@ def values(extents: tuple[Extent, ...], dims: Mapping[str, int]) -> tuple[int, .
     return tuple([value(e, dims) for e in extents])
 
 
-def names(extent: Extent) -> frozenset[str]:
-    """Return the dims that an extent has in it."""
-    found = (n.id for n in ast.walk(_tree(extent)) if isinstance(n, ast.Name)) if isinstance(extent, str) else ()
-    return frozenset(found) - _FUNCTIONS.keys()
-
-
 def line(extent: Extent) -> tuple[str, int, int] | None:
     """Return (dim, a, b) where an extent is ``a * dim + b`` and a is not 0: no two values of the dim give the same.
 

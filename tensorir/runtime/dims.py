@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tensorir.codegen.source import DimRange, Param, Source
 from tensorir.errors import LaunchError, Problem
-from tensorir.ir.extents import Told, names, told
+from tensorir.ir.extents import Told, line, told
 
 
 def dims_of_call(source: Source, arrays: Sequence[object], out: object = None) -> dict[str, int]:
@@ -44,7 +44,9 @@ def _wrong(param: Param, shape: tuple[int, ...]) -> Problem:
 def _range(dim: DimRange, found: Told, pairs: Sequence[tuple[Param, tuple[int, ...]]]) -> Iterator[Problem]:
     """Yield what is wrong with one dim: out of its range, or of no value that gives a shape in ``pairs``."""
     if dim.name not in found:
-        yield from (_wrong(param, shape) for param, shape in pairs if any(dim.name in names(e) for e in param.shape))
+        for param, shape in pairs:
+            if dim.name in [solved[0] for e in param.shape if (solved := line(e)) is not None]:
+                yield _wrong(param, shape)
         return
     n, where = found[dim.name]
     if not dim.low <= n <= dim.high:

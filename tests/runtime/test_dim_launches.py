@@ -6,7 +6,7 @@ import pytest
 import tensorir as tir
 from tensorir.codegen.source import Source
 from tensorir.interp.reference import evaluate
-from tensorir.ir.extents import line, names, told, value
+from tensorir.ir.extents import line, told, value
 from tensorir.ir.text import said
 from tensorir.runtime.c_device import compilers
 from tensorir.runtime.launch import DIMS_KEPT
@@ -81,6 +81,16 @@ def test_an_extent_that_an_expression_alone_tells():
     problem = problem_of(lambda: f(x[:10]))
     assert problem.code == "launch.shape"
     assert "expected shape (2 * n + 1,), got (10,)" in problem.message
+
+
+def test_what_no_argument_at_hand_tells_is_left_to_other_checks():
+    n, m = tir.dim("n", low=1, high=9), tir.dim("m", low=1, high=9)
+    A, B, C = (tir.placeholder((e,), name=name) for e, name in (((n + m) // 2, "A"), (n, "B"), (m, "C")))
+    f = tir.Schedule(tir.compute((n, m), lambda i, j: A[0] + B[i] + C[j], name="Y")).build()
+    a, b, c = (np.ones(k, "f4") for k in (3, 4, 2))
+    assert f(a, b, c).shape == (4, 2)
+    assert problem_of(lambda: f(a, b)).code == "launch.count"
+    assert problem_of(lambda: f(a, b, [1.0])).code == "launch.type"
 
 
 def test_an_extent_that_falls_as_the_dim_grows():
@@ -179,11 +189,6 @@ def test_lines(text, found):
     assert line(text) == found
     if found is not None:
         assert all(value(text, {"n": n}) == found[1] * n + found[2] for n in range(9))
-
-
-def test_names_of_dims():
-    assert names("min(n_1 * 2, max(m, 3)) // 4") == {"n_1", "m"}
-    assert names(5) == names("7") == frozenset()
 
 
 def test_what_shapes_tell():
