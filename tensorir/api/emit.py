@@ -10,12 +10,16 @@ from tensorir.codegen.source import GatherRange, SegmentRange, Source, UniquePla
 from tensorir.errors import LoweringError, refuse
 from tensorir.expr.program import dims_of, gathers, segments_of, unique_places
 from tensorir.ir.dims import dims_in
+from tensorir.ir.extents import line, value
 from tensorir.ir.text import said
-from tensorir.ir.tree import Buffer, Var
+from tensorir.ir.tree import Buffer, Expr, Var
 from tensorir.lower.pipeline import lower
 from tensorir.schedule.primitives.assume import in_range
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
+
+MOST_TRIED = 4096
+"""Extents of a dim among which two that give the same shape are looked for."""
 
 
 def emit_source(s: Schedule, target: Target) -> Source:
@@ -38,12 +42,27 @@ def emit_source(s: Schedule, target: Target) -> Source:
 
 def need_told(inputs: Sequence[Buffer], dims: Sequence[Var]) -> None:
     """Refuse dims that no shape of an argument tells a launch; ``dim.untold``."""
-    told = {v for b in inputs for e in b.shape if len(found := dims_in(e)) == 1 for v in found}
+    places = [(e, f"{b.name}.shape[{d}]") for b in inputs for d, e in enumerate(b.shape)]
+    lines = {solved[0] for e, _ in places if (solved := line(said(e))) is not None}
     for v in dims:
-        if v not in told:
-            message = f"no argument has a shape with {v.name}: a launch could not know it"
+        if v.name not in lines:
             hint = f"an input of {v.name} elements, or an int in place of {v.name}"
-            raise refuse(LoweringError, "dim.untold", message, hint=hint)
+            raise refuse(LoweringError, "dim.untold", _untold(v, places), hint=hint)
+
+
+def _untold(v: Var, places: Sequence[tuple[Expr, str]]) -> str:
+    """Why no shape tells a dim: none has it, or several of its values give the same shape."""
+    have = [(said(e), where) for e, where in places if dims_in(e) == [v]]
+    low, high = v.bounds or (0, 0)
+    for text, where in have:
+        seen: dict[int, int] = {}
+        for n in range(low, min(high, low + MOST_TRIED) + 1):
+            extent = value(text, {v.name: n})
+            if (before := seen.setdefault(extent, n)) != n:
+                return f"{where}, {text}, is {extent} for {v.name} = {before} and for {n}: a launch could not know it"
+    for text, where in have:
+        return f"{where}, {text}, is no multiple of {v.name} plus a constant, which a launch could solve"
+    return f"no argument has a shape with {v.name}: a launch could not know it"
 
 
 def gathers_of(s: Schedule) -> tuple[GatherRange, ...]:

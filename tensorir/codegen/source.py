@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tensorir.codec import travels
-from tensorir.codegen.extents import value, values
 from tensorir.errors.shown import Shown, Text, difference, few_lines
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.extents import value, values
 
 WIDE_MACRO = "TENSORIR_AVX512"
 """Defined by whoever builds OpenCL text for a processor with AVX-512; without it the text computes the same, slower."""

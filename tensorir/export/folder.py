@@ -331,7 +331,7 @@ def _complete(
     made["__init__.py"] = shipped.joinpath("package.py").read_bytes()
     made["common.py"] = shipped.joinpath("common.py").read_bytes()
     if manifest.get("dims"):
-        made["extents.py"] = resources("tensorir.codegen").joinpath("extents.py").read_bytes()
+        made["extents.py"] = resources("tensorir.ir").joinpath("extents.py").read_bytes()
     for language, name in loaders.items():
         made[f"{name}.py"] = shipped_module(name, BODIES[language].loader)
     made["selftest.py"] = shipped.joinpath("selftest.py").read_bytes()

@@ -26,6 +26,8 @@ from tensorir.interp.uses import (
     shift_amounts,
 )
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.extents import told
+from tensorir.ir.text import said
 from tensorir.ir.tree import (
     Binary,
     Buffer,
@@ -80,12 +82,10 @@ def evaluate(
 
 
 def _dims_told(outputs: Sequence[Tensor], arrays: Sequence[object]) -> dict[Var, int]:
-    """The dims that are extents of arrays, and not in expressions alone; the others are the least that they may be."""
-    told = {v: v.bounds[0] for v in dims_of(outputs) if v.bounds is not None}
-    for a, x in zip(arguments_of(outputs), arrays, strict=True):
-        sides = () if isinstance(a, Var) else a.shape
-        told.update({n: int(m) for n, m in zip(sides, np.asarray(x).shape, strict=False) if isinstance(n, Var)})
-    return told
+    """The dims that shapes of arrays tell; the others are the least that they may be."""
+    pairs = [(a, x) for a, x in zip(arguments_of(outputs), arrays, strict=True) if not isinstance(a, Var)]
+    found, _ = told((a.name, tuple(map(said, a.shape)), np.asarray(x).shape) for a, x in pairs)
+    return {v: found.get(v.name, v.bounds)[0] for v in dims_of(outputs) if v.bounds is not None}
 
 
 def constant_values(b: Buffer, numbers: Numbers) -> np.ndarray:

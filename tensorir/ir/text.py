@@ -120,7 +120,7 @@ def _list(items: tuple[Expr, ...]) -> str:
 
 
 def said(e: int | Expr) -> int | str:
-    """Return an extent as a number, or as text that ``codegen.extents.value`` evaluates."""
+    """Return an extent as a number, or as text that ``ir.extents.value`` evaluates."""
     if isinstance(e, Const):
         return int(e.value)
     return show(e) if isinstance(e, Expr) else e

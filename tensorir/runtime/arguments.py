@@ -350,7 +350,8 @@ def check_gather(gather: GatherRange, indices: np.ndarray) -> Problem | None:
 def check_segments(segment: SegmentRange, pointers: np.ndarray) -> Problem | None:
     """The first neighbours in ``pointers`` between which there are fewer than 0 or more than ``most`` terms."""
     first, last = (np.moveaxis(pointers, segment.along, 0)[part] for part in (slice(None, -1), slice(1, None)))
-    wrong = (last < first) | (last - first > segment.most)
+    wide = np.uint64 if pointers.itemsize == 8 else np.int64  # a difference of their own type may be beyond it
+    wrong = (last < first) | (last.astype(wide) - first.astype(wide) > segment.most)
     if not wrong.any():
         return None
     place = np.unravel_index(int(np.argmax(wrong)), wrong.shape)

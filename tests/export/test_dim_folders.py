@@ -56,6 +56,33 @@ def test_its_self_test_runs(product, tmp_path, monkeypatch):
     assert selftest.main() == 0
 
 
+def test_places_of_a_scatter_over_a_dim_are_compared(tmp_path, monkeypatch):
+    pytest.importorskip("pyopencl")
+    n = tir.dim("n", low=1, high=20)
+    at, v = tir.placeholder((n,), "int32", name="at"), tir.placeholder((n,), name="v")
+    Y = tir.scatter((n + 2,), over=(n,), index=lambda t: (at[t],), value=lambda t: v[t], op="set", fill=-1, name="Y")
+    program = loaded(tir.Schedule(Y).export(tmp_path / "dims_set", to="pyopencl"), monkeypatch).Program()
+    for extent in (4, 7):
+        places, x = np.arange(extent, dtype="int32")[::-1] + 1, np.arange(extent, dtype="float32")
+        assert np.array_equal(program(places, x), [-1, *x[::-1], -1])
+        places[0] = 2
+        with pytest.raises(ValueError, match=r"Y: more than one term goes to cell \[2\]"):
+            program(places, x)
+        places[0] = extent + 2
+        with pytest.raises(ValueError, match=f"an index is not in 0 ... {extent + 1}"):
+            program(places, x)
+
+
+def test_arguments_of_a_folder_must_agree(tmp_path, monkeypatch):
+    pytest.importorskip("pyopencl")
+    n = tir.dim("n", low=1, high=20)
+    A, B = tir.placeholder((n,), name="A"), tir.placeholder((n,), name="B")
+    s = tir.Schedule(tir.compute((n,), lambda i: A[i] + B[i], name="Y"))
+    program = loaded(s.export(tmp_path / "dims_two_inputs", to="pyopencl"), monkeypatch).Program()
+    with pytest.raises(ValueError, match=r"n is 5 in A\.shape\[0\] and 6 in B\.shape\[0\]"):
+        program(np.ones(5, "float32"), np.ones(6, "float32"))
+
+
 @pytest.mark.parametrize("to", ["c", "torch", "jax", "onnxruntime", "tvm_ffi"])
 def test_other_destinations_refuse_by_name(product, tmp_path, to):
     with pytest.raises(tir.TensorIRError) as caught:

@@ -8,7 +8,9 @@ from both_targets import checked
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
+from tensorir.codegen.source import SegmentRange
 from tensorir.interp.reference import evaluate
+from tensorir.runtime.arguments import check_segments
 
 ROWS, TERMS, COLUMNS, MOST = 9, 40, 7, 16
 
@@ -195,6 +197,16 @@ def test_unsigned_pointers_that_fall_are_seen():
     np.testing.assert_array_equal(f(np.array([0, 4, 4, 9], "uint64"), v), [6, 0, 30])
     with pytest.raises(tir.LaunchError, match="-1 terms"):
         f(np.array([0, 4, 3, 9], "uint64"), v)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
+def test_steps_beyond_the_pointers_own_type_are_seen(dtype):
+    low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    about = SegmentRange("P", 0, 64, "k")
+    for pointers in ([low, high], [low, low + 64, high], [low, low + 65], [high, low], [0, 64, 63]):
+        assert check_segments(about, np.array(pointers, dtype)) is not None, pointers
+    for pointers in ([low, low + 64, low + 64], [high - 64, high], [0, 64, 128], [3]):
+        assert check_segments(about, np.array(pointers, dtype)) is None, pointers
 
 
 def test_what_a_declaration_refuses():

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.codegen.extents import value
 from tensorir.codegen.source import Source
+from tensorir.interp.reference import evaluate
+from tensorir.ir.extents import line, told, value
 from tensorir.ir.text import said
 from tensorir.runtime.c_device import compilers
 from tensorir.runtime.launch import DIMS_KEPT
@@ -77,7 +78,61 @@ def test_an_extent_that_an_expression_alone_tells():
     f = tir.Schedule(tir.compute((n,), lambda i: X[2 * i] + X[2 * i + 1], name="Y")).build()
     x = np.arange(11, dtype=np.float32)
     assert np.array_equal(f(x), x[0:10:2] + x[1:11:2])
-    assert problem_of(lambda: f(x[:10])).code == "launch.shape"
+    problem = problem_of(lambda: f(x[:10]))
+    assert problem.code == "launch.shape"
+    assert "expected shape (2 * n + 1,), got (10,)" in problem.message
+
+
+def test_what_no_argument_at_hand_tells_is_left_to_other_checks():
+    n, m = tir.dim("n", low=1, high=9), tir.dim("m", low=1, high=9)
+    A, B, C = (tir.placeholder((e,), name=name) for e, name in (((n + m) // 2, "A"), (n, "B"), (m, "C")))
+    f = tir.Schedule(tir.compute((n, m), lambda i, j: A[0] + B[i] + C[j], name="Y")).build()
+    a, b, c = (np.ones(k, "f4") for k in (3, 4, 2))
+    assert f(a, b, c).shape == (4, 2)
+    assert problem_of(lambda: f(a, b)).code == "launch.count"
+    assert problem_of(lambda: f(a, b, [1.0])).code == "launch.type"
+
+
+def test_an_extent_that_falls_as_the_dim_grows():
+    n = tir.dim("n", low=1, high=60)
+    X, Z = tir.placeholder((64 - n,), name="X"), tir.placeholder((130 - 2 * n,), name="Z")
+    f = tir.Schedule(tir.compute((n,), lambda i: X[0] + i, name="Y")).build()
+    assert f(np.ones(60, "f4")).shape == (4,)
+    assert problem_of(lambda: f(np.ones(64, "f4"))).code == "launch.dim-range"
+    f = tir.Schedule(tir.compute((n,), lambda i: Z[0] + i, name="Y"), "opencl").build()
+    assert f(np.ones(60, "f4")).shape == (35,)
+    assert problem_of(lambda: f(np.ones(61, "f4"))).code == "launch.shape"
+
+
+@pytest.mark.parametrize(
+    "extent, said_of_it",
+    [
+        (lambda n: (n + 7) // 8, r"X\.shape\[0\], \(n \+ 7\) // 8, is 1 for n = 1 and for 2"),
+        (lambda n: n % 8 + 1, "is 2 for n = 1 and for 9"),
+        (lambda n: tir.minimum(n, 9), "is 9 for n = 9 and for 10"),
+        (lambda n: n * n, "no multiple of n plus a constant"),
+    ],
+)
+def test_extents_that_no_launch_could_solve_are_refused_by_the_build(extent, said_of_it):
+    n = tir.dim("n", low=1, high=60)
+    X, W = tir.placeholder((extent(n),), name="X"), tir.placeholder((n,), name="W")
+    with pytest.raises(tir.LoweringError, match=said_of_it) as caught:
+        tir.Schedule(tir.compute((n,), lambda i: X[0] + i, name="Y")).build()
+    assert caught.value.problems[0].code == "dim.untold"
+    f = tir.Schedule(tir.compute((n,), lambda i: X[0] + W[i], name="Y")).build()
+    fits = value(said(extent(n)), {"n": 20})
+    assert f(np.ones(fits, "f4"), np.ones(20, "f4")).shape == (20,), "W tells it, X is compared"
+    assert problem_of(lambda: f(np.ones(fits + 1, "f4"), np.ones(20, "f4"))).code == "launch.shape"
+
+
+def test_the_reference_reads_dims_as_a_launch_does():
+    n = tir.dim("n", low=1, high=30)
+    A = tir.placeholder((2 * n + 1,), name="A")
+    Y = tir.compute((n,), lambda i: A[2 * i], name="Y")
+    a = np.arange(9, dtype="f4")
+    (got,) = evaluate([Y], [a])
+    assert np.array_equal(got, a[:8:2])
+    assert np.array_equal(tir.Schedule(Y).build()(a), got)
 
 
 def test_binding_timing_and_guarded_runs():
@@ -120,6 +175,27 @@ def test_an_input_with_an_open_extent_cannot_be_fixed():
 )
 def test_extents_as_text(text, found):
     assert value(text, {"n": 7}) == found
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("n", ("n", 1, 0)), ("2 * n + 1", ("n", 2, 1)), ("64 - (n + 1) * 3", ("n", -3, 61)), ("-n + 3", ("n", -1, 3)),
+        ("n - n + 4", None), ("n + m", None), ("n * m", None), ("n * n", None), ("(n + 7) // 8", None), ("n % 8", None),
+        ("min(n, 4)", None), (5, None),
+    ],
+)  # fmt: skip
+def test_lines(text, found):
+    assert line(text) == found
+    if found is not None:
+        assert all(value(text, {"n": n}) == found[1] * n + found[2] for n in range(9))
+
+
+def test_what_shapes_tell():
+    found, faults = told([("A", ("2 * n + 1", 3), (9, 3)), ("B", ["n", "m // 2"], (5, 2)), ("C", ("n",), (6,))])
+    assert found == {"n": (5, "B.shape[0]")}, "a dim itself comes first, and nothing solves m // 2"
+    assert faults == ["n is 5 in B.shape[0] and 6 in C.shape[0]: it is one extent"]
+    assert told([("A", ("2 * n + 1",), (10,)), ("B", ("7 - n",), (3,))]) == ({"n": (4, "B.shape[0]")}, [])
 
 
 @pytest.mark.parametrize("text", ["__import__('os')", "n.real", "[n][0]", "n ** 2"])

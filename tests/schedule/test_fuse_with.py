@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 import tensorir as tir
+from tensorir.ir.tree import Load, PadLoad, Stage, Store
+from tensorir.ir.visit import find
+from tensorir.schedule.primitives.fuse_with import _accesses
 
 
 def two(read=lambda X, i, j: X[i, j], shape=(10, 12)):
@@ -71,6 +74,39 @@ def test_what_it_refuses():
     s.fuse_with("A", "B")
     with pytest.raises(tir.ScheduleError, match=r"fuse-with\.same-nest"):
         s.fuse_with("A", "B")
+
+
+def columns(first, second):
+    X, W = tir.placeholder((10, 64), name="X"), tir.placeholder((10, 32), name="W")
+    A = tir.compute((10, 64), lambda i, j: X[i, j] * 2, name="A")
+    s = tir.Schedule([A, tir.compute((10, 32), lambda i, j: W[i, j] + 1, name="B")])
+    for name, threads in (("A", first), ("B", second)):
+        inner = s.split(f"{name}.j", [None, threads])[1]
+        s.bind(f"{name}.i", "block.x").bind(inner, "thread.x")
+    return s
+
+
+def test_one_axis_has_one_extent():
+    s = columns(64, 32)
+    before = s.tree()
+    with pytest.raises(tir.ScheduleError, match=r"A\.j\.1 runs over 64 iterations and B\.j\.1 over 32.*thread\.x") as e:
+        s.fuse_with("A", "B")
+    (problem,) = e.value.problems
+    assert (problem.code, problem.hint) == ("fuse-with.loops", "split both alike") and s.tree() == before
+    s = columns(32, 32)
+    s.fuse_with("A", "B")
+    assert s.check() and len(s.emitted().kernels) == 1
+
+
+def test_stages_whose_cells_are_not_known_are_refused():
+    X = tir.placeholder((8,), name="X")
+    s = tir.Schedule(tir.compute((8,), lambda i: X[i] * 2, name="Y"))
+    (stage,) = find(s.program, Stage)
+    (load,) = find(stage, Load)
+    body = Store(stage.body.buffer, stage.body.index, PadLoad(load.buffer, load.index, load, load.dtype))
+    assert [a.writes for a in _accesses(stage)] == [True, False]
+    with pytest.raises(tir.ScheduleError, match=r"fuse-with\.loops.*Y has a PadLoad of X"):
+        list(_accesses(stage.replace(body=body)))
 
 
 def test_a_nest_does_not_move_before_what_it_needs():

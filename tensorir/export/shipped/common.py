@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import importlib.util
 import json
@@ -53,8 +54,9 @@ def arrays_of(kernel: dict[str, Any]) -> set[str]:
     return {arrays.get(name, name) for name in kernel["args"]}
 
 
+@functools.cache
 def extents() -> ModuleType:
-    """The module of this folder that evaluates extents."""
+    """The module of this folder that reads and evaluates extents."""
     spec = importlib.util.spec_from_file_location("tensorir_folder_extents", HERE / "extents.py")
     assert spec is not None
     assert spec.loader is not None
@@ -123,12 +125,15 @@ class Base:
             arguments = [{**p, "shape": list(values(tuple(p["shape"]), dims))} for p in self.manifest["arguments"]]
             kernels = [{**k, "grid": list(values(tuple(k["grid"]), dims))} for k in self.manifest["kernels"]]
             gathers = [{**g, "limit": values((g["limit"],), dims)[0]} for g in self.manifest["gathers"]]
+            unique = [{**u, **{side: values(tuple(u[side]), dims) for side in ("domain", "shape")}}
+                      for u in self.manifest.get("unique", ())]  # fmt: skip
             made.manifest = {
                 **self.manifest,
                 "dims": [],
                 "arguments": arguments,
                 "kernels": kernels,
                 "gathers": gathers,
+                "unique": unique,
             }
             made._take(arguments)
             by_name = {k["name"]: k for k in kernels}
@@ -142,16 +147,15 @@ class Base:
     def told(self, arrays: Sequence[object]) -> dict[str, int]:
         """The extents that arrays have where the arguments have dims; ValueError if two disagree, or one leaves its
         range."""
-        found: dict[str, int] = {}
-        for p, a in zip(self.inputs, arrays, strict=True):
-            for extent, n in zip(p["shape"], getattr(a, "shape", ()), strict=False):
-                if isinstance(extent, str) and extent.isidentifier() and found.setdefault(extent, n) != n:
-                    raise ValueError(f"{p['name']}: {extent} is {found[extent]} in another argument, and {n} here")
+        pairs = zip(self.inputs, arrays, strict=True)
+        told, faults = extents().told([(p["name"], p["shape"], getattr(a, "shape", ())) for p, a in pairs])
+        if faults:
+            raise ValueError(faults[0])
+        found = {d["name"]: told.get(d["name"], (d["low"], ""))[0] for d in self.manifest["dims"]}
         for d in self.manifest["dims"]:
-            n = found.setdefault(d["name"], d["low"])
-            if not d["low"] <= n <= d["high"]:
-                raise ValueError(f"{d['name']} is {d['low']} to {d['high']}, got {n}")
-        return {d["name"]: found[d["name"]] for d in self.manifest["dims"]}
+            if not d["low"] <= found[d["name"]] <= d["high"]:
+                raise ValueError(f"{d['name']} is {d['low']} to {d['high']}, got {found[d['name']]}")
+        return found
 
     def _begin(self) -> None:
         self.made: dict[tuple[int, ...], Any] = {}

@@ -10,8 +10,8 @@ from tensorir.arith.affine import Arith, same
 from tensorir.errors import Problem, ScheduleError
 from tensorir.expr.point import NotExactError, evaluate
 from tensorir.ir.text import show
-from tensorir.ir.tree import Buffer, Expr, Load, Loop, Program, Stage, Stmt, Store, Update, Var
-from tensorir.ir.visit import find, sequence, substitute
+from tensorir.ir.tree import Buffer, Expr, Load, Loop, Prefetch, Program, Stage, Stmt, Store, Update, Var
+from tensorir.ir.visit import find, sequence, substitute, walk
 from tensorir.schedule.analysis import Index, caret, in_loops, index_of, ranges, statements
 from tensorir.schedule.history import H, Name, Scheduled
 from tensorir.schedule.registry import primitive
@@ -60,6 +60,7 @@ def _fuse_with(program: Program, a: Stage, b: Stage) -> Rewrite:
                           f"s.fuse_with({x.stage.name!r}, {y.stage.name!r}) first")  # fmt: skip
     pairs = _conflicts(list(_accesses(first)), list(_accesses(last)))
     shared = _shared(index, first, last, pairs)
+    _extents_agree(shared[-1][0].body, shared[-1][1].body)
     swap = {y.var: x.var for x, y in shared}
     body = sequence([shared[-1][0].body, substitute(shared[-1][1].body, swap)])
     made = nest([x for x, _ in shared], body)
@@ -102,6 +103,17 @@ def _shared(index: Index, first: Loop, last: Loop, pairs: Sequence[tuple[_Access
     return found
 
 
+def _extents_agree(first: Stmt, last: Stmt) -> None:
+    """Refuse loops, below those that are fused, that one kernel would have on one axis with different extents."""
+    bound = {x.kind: x for x in find(first, Loop) if x.kind.level != "sequential"}
+    for y in find(last, Loop):
+        x = bound.get(y.kind)
+        if x is not None and not same(x.extent, y.extent):
+            raise _refuse("fuse-with.loops", f"{x.var.name} runs over {show(x.extent)} iterations and {y.var.name} "
+                          f"over {show(y.extent)}, both bound to {y.kind.value}, which has one extent in a kernel",
+                          find(y, Stage)[0], "split both alike")  # fmt: skip
+
+
 def _said(x: Loop) -> tuple[object, ...]:
     """What two loops must have in common; parts and cases are of one nest alone."""
     own = x.var.name if x.parts or x.cases or x.said else ""
@@ -111,10 +123,14 @@ def _said(x: Loop) -> tuple[object, ...]:
 def _accesses(root: Stmt) -> Iterator[_Access]:
     for s in find(root, Stage):
         parts = [s.body, *([s.init] if s.init is not None else []), *s.guards]
-        for part in parts:
-            yield from (_Access(s, n.buffer, _where(s, n.index), False) for n in find(part, Load))
-            yield from (_Access(s, n.buffer, _where(s, n.index), True) for n in find(part, Store))
-            yield from (_Access(s, b, _where(s, n.index), True) for n in find(part, Update) for b in n.buffers)
+        for n in (n for part in parts for n in walk(part)):
+            if isinstance(n, Load | Store):
+                yield _Access(s, n.buffer, _where(s, n.index), isinstance(n, Store))
+            elif isinstance(n, Update):
+                yield from (_Access(s, b, _where(s, n.index), True) for b in n.buffers)
+            elif not isinstance(n, Prefetch) and (b := getattr(n, "buffer", None)) is not None:  # (it changes nothing)
+                raise _refuse("fuse-with.loops", f"{s.name} has a {type(n).__name__} of {b.name}, and which of its "
+                              "cells that touches is not known", s, "s.fuse_with before this step")  # fmt: skip
 
 
 def _where(stage: Stage, index: Sequence[Expr]) -> tuple[Expr, ...]:
