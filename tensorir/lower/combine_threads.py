@@ -179,7 +179,7 @@ class _Combined:
         ])  # fmt: skip
 
     def _put(self, p: _Place) -> Stmt:
-        """What the first lane of a warp has, to where all warps find it."""
+        """The stores of each warp's result to shared memory, which its first lane does."""
         return self._moves(self.tree, self._slot(p.at, binary("//", p.thread, WARP)), self.part, p.at)
 
     def _take(self, p: _Place) -> Stmt:
@@ -192,7 +192,7 @@ class _Combined:
         ])  # fmt: skip
 
     def _shared(self) -> Iterator[Stmt]:
-        """A tree in shared memory: the upper half of what is left onto the lower half, or neighbours in pairs."""
+        """A tree in shared memory: each step combines the halves of the partial results, or neighbours."""
         yield self._step("put", lambda p: self._moves(self.tree, self._slot(p.at, p.thread), self.part, p.at))
         commutes, left, apart = self.update.combiner.commutative, self.threads, 1
         while left > 1:

@@ -1,25 +1,27 @@
 """What turns terms that read an old value of ``m`` into those that read a new one: the repair of an online update.
 
-A sum of terms B(k, m) needs one factor where B(k, new) / B(k, old) is free of k: all that has been added up is
-multiplied by it (online softmax: Milakov and Gimelshein, arXiv 1805.02867; FlashAttention: Dao et al., arXiv
-2205.14135; rolling update in general: Neptune, arXiv 2510.08726). It is derived from the expression, by the rules
-below; what they do not cover is refused. A maximum of such terms would take a difference, but the field in which
-checks are exact has no order that adding keeps, so nothing could prove the result: it is refused as well.
+A sum of terms B(k) exp(x(k) - m), of which ``m`` is the running maximum of x, needs the factor exp(old - new): all that
+has been added up is multiplied by it (online softmax: Milakov and Gimelshein, arXiv 1805.02867; FlashAttention: Dao et
+al., arXiv 2205.14135; rolling update in general: Neptune, arXiv 2510.08726). It is derived from the expression, by the
+rules below; what they do not cover is refused. They are narrow on purpose. The field in which checks are exact knows
+neither overflow nor a zero that is lost by multiplication, and no order that adding keeps: whether a factor is finite
+and not 0 at each running value has to follow from the form of the terms.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 
 from tensorir.arith.affine import same, structure
 from tensorir.errors.shown import Shown
-from tensorir.ir.build import binary, call, cast, const
-from tensorir.ir.dtypes import is_float
+from tensorir.ir.build import binary, call, cast, unary
+from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.text import show
 from tensorir.ir.tree import Binary, Call, Cast, Const, Expr, Select, Unary, Var
-from tensorir.ir.visit import find, substitute, uses
+from tensorir.ir.visit import substitute, uses
 
 POWERS = ("exp", "exp2")
 """Functions of which a difference of arguments makes a quotient of values."""
@@ -33,14 +35,12 @@ class NoRepairError(Exception):
 class Repair(Shown):
     """A factor that takes a partial sum from old values to new ones.
 
-    old, new: what ``factor`` reads of the two
-    vanishes: whether terms are known to be 0 where the old value is the identity of a maximum, minus infinity
+    old, new: what ``factor`` reads, and all that it reads
     """
 
     factor: Expr
     old: Var
     new: Var
-    vanishes: bool = False
 
     def of(self, old: Expr, new: Expr) -> Expr:
         """The repair of given values."""
@@ -53,127 +53,180 @@ def repair_of(body: Expr, m: Var, axes: Collection[Var], combiner: str, term: Ex
     axes: what the repair must be free of
     term: what ``m`` is the maximum of, in the same axes; None if it is something else
 
-    Raises NoRepairError.
+    Terms that have a repair are 0 where ``term`` is minus infinity. Raises NoRepairError.
     """
     if combiner != "sum":
         raise NoRepairError(f"it is a reduction by {combiner}, and sums alone take a factor")
     old, new = Var(f"{m.name}_old", m.dtype), Var(f"{m.name}_new", m.dtype)
-    factor = _Rules(m, frozenset(axes)).quotient(body, old, new)
-    vanishes = term is not None and _vanishes(body, term)
-    if not vanishes and factor is not None and (powers := find(body, Call, lambda c: c.fn in POWERS)):
-        raise NoRepairError(
-            f"{show(powers[0])} may be too large or small for its type while {m.name} is not yet final: {m.name} "
-            "is not known to be the maximum of what it is taken from"
-        )
-    return Repair(const(1, body.dtype) if factor is None else factor, old, new, vanishes)
+    factor = _Rules(body, m, frozenset(axes), term, old, new).factor(body)
+    if factor is None:
+        raise NoRepairError(f"{show(body)} does not read {m.name}")
+    return Repair(factor, old, new)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """``x * term + m * m + …`` of an exponent, the rest free of both and of the axes.
+
+    x, m:   the coefficients
+    moved:  the exponent at an old ``m`` in place of the term and at a new one, without the rest; None is 0
+    lowest: whether a choice may make it minus infinity
+    """
+
+    x: Fraction = Fraction(0)
+    m: Fraction = Fraction(0)
+    moved: Expr | None = None
+    lowest: bool = False
 
 
 @dataclass(frozen=True)
 class _Rules:
-    """Quotients and differences of an expression at two values of ``m``; None stands for 1 and for 0."""
+    """The factor of terms from an old value of ``m`` to a new one."""
 
+    body: Expr
     m: Var
     axes: frozenset[Var]
+    term: Expr | None
+    old: Var
+    new: Var
+    large: list[Expr] = field(default_factory=list)
+    """Parts of an exponent that may overflow, though their difference does not."""
 
-    def quotient(self, e: Expr, old: Expr, new: Expr) -> Expr | None:
-        """``e`` at ``new`` over ``e`` at ``old``."""
+    def factor(self, e: Expr) -> Expr | None:
+        """The factor of ``e``; None where it does not read ``m``."""
         if not uses(e, {self.m}):
             return None
-        if isinstance(e, Cast) and is_float(e.dtype) and is_float(e.a.dtype):
-            return self.quotient(e.a, old, new)  # not rounded with it: the sum is of more digits
-        if isinstance(e, Unary) and e.op == "-":
-            return self.quotient(e.a, old, new)
         if isinstance(e, Call) and e.fn in POWERS:
-            by = self.difference(e.args[0], old, new)
-            return None if by is None else call(e.fn, by)
+            return call(e.fn, self._exponent(e))
+        if isinstance(e, Cast) and (_widens(e) or (is_float(e.dtype) and _is_power(e.a))):
+            return self.factor(e.a)  # not rounded with it: the sum is of more digits
+        if (isinstance(e, Unary) and e.op == "-") or (
+            isinstance(e, Binary) and e.op == "/" and not uses(e.b, {self.m})
+        ):
+            return self.factor(e.a)
         if isinstance(e, Binary) and e.op == "*":
-            return _joined("*", self.quotient(e.a, old, new), self.quotient(e.b, old, new))
-        if isinstance(e, Binary) and e.op == "/":
-            return _joined("*", self.quotient(e.a, old, new), self.quotient(e.b, new, old))
-        if not uses(e, set(self.axes)):
-            return binary("/", substitute(e, {self.m: new}), substitute(e, {self.m: old}))
+            a, b = self.factor(e.a), self.factor(e.b)
+            return a if b is None else b if a is None else binary("*", a, b)
         if (isinstance(e, Binary) and e.op in ("+", "-")) or (isinstance(e, Select) and not uses(e.cond, {self.m})):
-            return self._alike(e, [self.quotient(x, old, new) for x in (e.a, e.b) if not _is(x, 0)], "factor")
-        raise self._none(e, "factor")
+            parts = [self.factor(x) for x in (e.a, e.b) if _number(x) != 0]
+            if len({None if p is None else structure(p) for p in parts}) == 1:
+                return parts[0]
+            raise NoRepairError(f"parts of {show(e)} change with {self.m.name} by different factors")
+        raise NoRepairError(
+            f"{show(self.body)} reads {self.m.name} outside of a difference in {' or '.join(POWERS)}: where terms "
+            "are 0, infinite or undefined at a running value, what has been added up is lost"
+        )
 
-    def difference(self, e: Expr, old: Expr, new: Expr) -> Expr | None:
-        """``e`` at ``new`` less ``e`` at ``old``."""
-        if not uses(e, {self.m}):
-            return None
+    def _exponent(self, power: Call) -> Expr:
+        """The exponent of the factor of a power, which no running value makes larger than 0."""
+        if self.term is None:
+            raise self._far(power, f"{self.m.name} is not known to be the maximum of what it is taken from")
+        form, name = self._form(power, power.args[0]), self.m.name
+        if form.moved is None or form.x <= 0 or form.x != -form.m:
+            raise self._far(
+                power,
+                f"{show(self.term)} has coefficient {_told(form.x)} and {name} {_told(form.m)}, where the first has to "
+                "be above 0 and the other its negative",
+            )
+        if self.large:
+            raise self._far(power, f"{show(self.large[0])} may overflow, where a multiple of the difference does not")
+        return form.moved
+
+    def _form(self, power: Call, e: Expr) -> _Form:
+        """The linear form of a part of an exponent."""
+        form = self._form_of(power, e)
+        if form.x != -form.m and max(abs(form.x), abs(form.m)) > 1:
+            self.large.append(e)
+        return form
+
+    def _form_of(self, power: Call, e: Expr) -> _Form:
+        one = Fraction(1)
+        if self.term is not None and same(e, self.term):
+            return _Form(one, moved=self.old)
         if e is self.m:
-            return binary("-", new, old)
-        if isinstance(e, Cast) and is_float(e.dtype):
-            by = self.difference(e.a, old, new)
-            return None if by is None else cast(by, e.dtype)
+            return _Form(m=one, moved=self.new)
+        if not uses(e, {self.m, *self.axes}):
+            return _Form()
+        if isinstance(e, Cast) and _widens(e):
+            a = self._form(power, e.a)
+            return _Form(a.x, a.m, None if a.moved is None else cast(a.moved, e.dtype), a.lowest)
         if isinstance(e, Unary) and e.op == "-":
-            return self.difference(e.a, new, old)
+            return self._joined(power, e, _Form(), self._form(power, e.a))
         if isinstance(e, Binary) and e.op in ("+", "-"):
-            second = (old, new) if e.op == "+" else (new, old)
-            return _joined("+", self.difference(e.a, old, new), self.difference(e.b, *second))
-        if isinstance(e, Binary) and e.op in ("*", "/") and self._scales(e.b):
-            return binary(e.op, self.difference(e.a, old, new), e.b)
-        if isinstance(e, Binary) and e.op == "*" and self._scales(e.a):
-            return binary("*", e.a, self.difference(e.b, old, new))
+            return self._joined(power, e, self._form(power, e.a), self._form(power, e.b))
+        if isinstance(e, Binary) and e.op in ("*", "/") and (by := _number(e.b)):
+            return self._times(power, e, e.a, by if e.op == "*" else 1 / by)
+        if isinstance(e, Binary) and e.op == "*" and (by := _number(e.a)):
+            return self._times(power, e, e.b, by)
         if isinstance(e, Select) and not uses(e.cond, {self.m}):
-            finite = [x for x in (e.a, e.b) if not (_is(x, math.inf) or _is(x, -math.inf))]
-            return self._alike(e, [self.difference(x, old, new) for x in finite], "difference")
-        if uses(e, set(self.axes)):
-            raise self._none(e, "difference")
-        return binary("-", substitute(e, {self.m: new}), substitute(e, {self.m: old}))
+            kept = [x for x in (e.a, e.b) if not _lowest(x)]
+            if len({structure(x) for x in kept}) == 1:
+                a = self._form(power, kept[0])
+                return _Form(a.x, a.m, a.moved, a.lowest or len(kept) == 1)
+        if uses(e, {self.m}):
+            raise self._far(power, f"{show(e)} is no sum of multiples of {self.m.name} and what it is the maximum of")
+        raise self._far(power, f"{self.m.name} is not known to be the maximum of {show(e)}")
 
-    def _scales(self, e: Expr) -> bool:
-        return not uses(e, {self.m, *self.axes})
+    def _joined(self, power: Call, e: Unary | Binary, a: _Form, b: _Form) -> _Form:
+        """The form of ``a + b`` or ``a - b``."""
+        sign = 1 if e.op == "+" else -1
+        if sign < 0 and b.lowest:
+            raise self._far(power, f"{show(e)} may be infinite")
+        moved = a.moved
+        if b.moved is not None:
+            alone = b.moved if sign > 0 else unary("-", b.moved)
+            moved = alone if moved is None else binary(e.op, moved, b.moved)
+        return _Form(a.x + sign * b.x, a.m + sign * b.m, moved, a.lowest or b.lowest)
 
-    def _alike(self, e: Expr, parts: list[Expr | None], what: str) -> Expr | None:
-        told = {None if p is None else structure(p) for p in parts}
-        if len(told) != 1:
-            raise self._none(e, what)
-        return parts[0]
+    def _times(self, power: Call, e: Binary, part: Expr, by: Fraction) -> _Form:
+        """The form of a part times a number."""
+        a = self._form(power, part)
+        if by < 0 and a.lowest:
+            raise self._far(power, f"{show(e)} may be infinite")
+        moved = None
+        if a.moved is not None:
+            moved = binary(e.op, a.moved, e.b) if part is e.a else binary(e.op, e.a, a.moved)
+        return _Form(a.x * by, a.m * by, moved, a.lowest)
 
-    def _none(self, e: Expr, what: str) -> NoRepairError:
-        axes = ", ".join(v.name for v in self.axes if uses(e, {v}))
-        return NoRepairError(f"how {show(e)} changes with {self.m.name} is no {what} free of {axes}")
+    def _far(self, power: Call, why: str) -> NoRepairError:
+        return NoRepairError(
+            f"{show(power)} may be too large or small for its type while {self.m.name} is not yet final: {why}"
+        )
 
 
-def _joined(op: str, a: Expr | None, b: Expr | None) -> Expr | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return binary(op, a, b)
+def _widens(e: Cast) -> bool:
+    """Whether each value of ``e.a`` is one of the type of ``e``: a rounded difference is none of rounded numbers."""
+    bits = DTYPES[e.dtype].bits
+    return is_float(e.dtype) and is_float(e.a.dtype) and bits >= max(32, DTYPES[e.a.dtype].bits)
 
 
-def _is(e: Expr, value: float) -> bool:
-    while isinstance(e, Cast):
-        e = e.a
+def _is_power(e: Expr) -> bool:
+    """Whether ``e`` is a power, or 0 by a choice: a narrower type holds it at each running value."""
+    if isinstance(e, Cast):
+        return _is_power(e.a)
+    if isinstance(e, Select):
+        return all(_is_power(x) or _number(x) == 0 for x in (e.a, e.b))
+    return isinstance(e, Call) and e.fn in POWERS
+
+
+def _value(e: Expr) -> float | None:
+    """The value of a constant."""
+    if isinstance(e, Cast):
+        return _value(e.a)
     if isinstance(e, Unary) and e.op == "-":
-        return _is(e.a, -value)
-    return isinstance(e, Const) and e.value == value
+        return None if (value := _value(e.a)) is None else -value
+    return e.value if isinstance(e, Const) else None
 
 
-def _vanishes(e: Expr, term: Expr) -> bool:
-    """Whether ``e`` is 0 where ``term`` is minus infinity and ``m`` any number (its other factors are finite)."""
-    if isinstance(e, Call) and e.fn in POWERS:
-        return _falls(e.args[0], term)
-    if isinstance(e, Binary) and e.op == "*":
-        return _vanishes(e.a, term) or _vanishes(e.b, term)
-    if isinstance(e, Binary) and e.op in ("+", "-"):
-        return _vanishes(e.a, term) and _vanishes(e.b, term)
-    if isinstance(e, Select):
-        return _vanishes(e.a, term) and _vanishes(e.b, term)
-    if isinstance(e, Cast | Unary) or (isinstance(e, Binary) and e.op == "/"):
-        return _vanishes(e.a, term)
-    return _is(e, 0)
+def _number(e: Expr) -> Fraction | None:
+    """The value of a finite constant."""
+    value = _value(e)
+    return None if value is None or not math.isfinite(value) else Fraction(value)
 
 
-def _falls(e: Expr, term: Expr) -> bool:
-    """Whether ``e`` is minus infinity where ``term`` is."""
-    if same(e, term) or _is(e, -math.inf):
-        return True
-    if isinstance(e, Binary) and e.op == "+":
-        return _falls(e.a, term) or _falls(e.b, term)
-    if isinstance(e, Binary) and (e.op == "-" or (e.op in ("*", "/") and isinstance(e.b, Const) and e.b.value > 0)):
-        return _falls(e.a, term)
-    if isinstance(e, Binary) and e.op == "*" and isinstance(e.a, Const) and e.a.value > 0:
-        return _falls(e.b, term)
-    if isinstance(e, Select):
-        return _falls(e.a, term) and _falls(e.b, term)
-    return isinstance(e, Cast) and _falls(e.a, term)
+def _lowest(e: Expr) -> bool:
+    return _value(e) == -math.inf
+
+
+def _told(c: Fraction) -> str:
+    return f"{float(c):g}"

@@ -22,6 +22,28 @@ once("bind.device-limit", "exceed the", lambda s: s.reduce_across("C.k", "thread
      lambda: plain("opencl -max_threads=8"))  # fmt: skip
 
 
+@REFUSALS.case("reduce-across.outermost", "try: s.rfactor('C', 'C.k.1')")
+def a_producer_between_the_loops():
+    X, k = tir.placeholder((8, 64), name="X"), tir.reduce_axis(64, name="k")
+    P = tir.compute((8, 64), lambda i, j: X[i, j] * 2.0, name="P")
+    s = tir.Schedule(tir.compute((8,), lambda i: tir.sum(P[i, k], axis=k), name="C"), "cuda")
+    ko, ki = s.split("C.k", [None, 8])
+    s.compute_at("P", ko)
+    yield s
+    s.reduce_across(ki, "thread.x")
+
+
+@REFUSALS.case("reduce-across.outermost", "try: s.bind(…, 'thread.x') of a loop over the results of l")
+def terms_of_a_rolled_stage():
+    X, k, k2 = tir.placeholder((8, 64), name="X"), tir.reduce_axis(64, name="k"), tir.reduce_axis(64, name="k")
+    m = tir.compute((8,), lambda i: tir.max(X[i, k], axis=k), name="m")
+    s = tir.Schedule(tir.compute((8,), lambda i: tir.sum(tir.exp(X[i, k2] - m[i]), axis=k2), name="l"), "cuda")
+    ko, ki = s.split("l.k", [None, 8])
+    s.rolling("m", into="l", at=ko)
+    yield s
+    s.reduce_across(ki, "thread.x")
+
+
 @REFUSALS.case("reduce-across.reduce-loop", "drives the ordered axis")
 def a_scatter():
     at = tir.placeholder((64,), "int32", name="at")

@@ -44,7 +44,7 @@ def _reduce_across(program: Program, loop: Loop, axis: str, target: Target) -> R
             f"lanes of a vector: s.rfactor(…, {loop.var.name!r}), and vectorize its partial results",
         )  # fmt: skip
     for stage in _stages(loop):
-        _need_alone(program, stage, loop)
+        _need_alone(program, stage, loop, axis)
     return bound(program, loop, kinds[axis], target)
 
 
@@ -65,7 +65,7 @@ def _stages(loop: Loop) -> list[Stage]:
     return found
 
 
-def _need_alone(program: Program, stage: Stage, loop: Loop) -> None:
+def _need_alone(program: Program, stage: Stage, loop: Loop, to: str) -> None:
     """Refuse a loop that another one runs again for the same cell, and terms that other threads share already."""
     index = index_of(program)
     for x in index.above(stage):
@@ -78,11 +78,26 @@ def _need_alone(program: Program, stage: Stage, loop: Loop) -> None:
                 f"s.fuse({x.var.name!r}, {loop.var.name!r}), and reduce_across of that one",
             )  # fmt: skip
         if x in index.above(loop):
+            hint = f"s.reorder({loop.var.name!r}, {x.var.name!r})"
+            if not _perfect(x, loop):
+                hint = f"s.rfactor({stage.name!r}, {loop.var.name!r}), before other stages move into its loops"
+            if stage.init is None:  # as where rolling repairs partial results before each piece
+                hint = (
+                    f"s.bind(…, {to!r}) of a loop over the results of {stage.name}: a thread has all terms of its own"
+                )
             raise _refuse(
                 "reduce-across.outermost",
                 f"{x.var.name}, outside {loop.var.name}, reduces {stage.name} too: threads would combine their partial "
-                "results in each of its iterations", loop, f"s.reorder({loop.var.name!r}, {x.var.name!r})",
+                "results in each of its iterations", loop, hint,
             )  # fmt: skip
+
+
+def _perfect(outer: Loop, inner: Loop) -> bool:
+    """Whether all between two loops are loops, which ``reorder`` takes."""
+    below = outer.body
+    while isinstance(below, Loop) and below is not inner:
+        below = below.body
+    return below is inner
 
 
 def _refuse(code: str, message: str, loop: Loop, hint: str = "") -> ScheduleError:

@@ -11,7 +11,7 @@ from tensorir.errors.needs import need_list
 from tensorir.ir.build import as_expr, binary, cast, const, select
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Load, Loop, Program, Scope, Stage, Stmt, Store, Update, Var
-from tensorir.ir.visit import find, replace, sequence, swap_buffers, uses
+from tensorir.ir.visit import replace, swap_buffers
 from tensorir.schedule.analysis import index_of, unique
 from tensorir.schedule.history import H, Name, Scheduled
 from tensorir.schedule.primitives.loops import _reorder
@@ -38,10 +38,10 @@ def rolling(self: Scheduled[H], stage: Name, into: Name | Sequence[Name], at: Na
     the piece. Serial loops around ``at`` that have nothing to do with ``m`` move inside. What ``m`` reads stays where
     it is: ``compute_at`` places it at ``at`` as well, so that pieces alone are stored.
 
-    The repair is derived: the quotient of two terms that differ in ``m`` alone, which has to be free of the axis. Where
-    no term is finite, and a declaration gives exp(-inf - -inf), which is NaN, a sum is 0.
+    The repair is derived, for sums of terms that read ``m`` in exp(c (x - m)) or exp2 alone, c > 0, where ``m`` is the
+    maximum of x. Where no term is finite, and a declaration gives exp(-inf - -inf), which is NaN, a sum is 0.
 
-    Raises ScheduleError: ``rolling.repair`` where the quotient depends on the axis, and the other codes of ``rolling``.
+    Raises ScheduleError: ``rolling.repair`` for other terms, and the other codes of ``rolling``.
     """
     history = self._history
     several = (
@@ -89,8 +89,7 @@ class _Online:
         plan, read = self.plan, {self.buffer: self.ref}
         reductions = (self.m, *(t.stage for t in plan.targets))
         pieces = self._inside(read)
-        final = [self._final(t) for t in plan.targets if not t.repair.vanishes]
-        program = swap(plan.index.program, plan.at, sequence([pieces, *final]))
+        program = swap(plan.index.program, plan.at, pieces)
         for s in reductions:
             if s is not plan.leader:
                 program = swap(program, own_statement(plan.index, s), None)
@@ -127,49 +126,30 @@ class _Online:
         return Load(self.buffer, self.index, self.buffer.dtype)
 
     def _defined(self, value: Expr) -> Expr:
-        """A value at which terms are numbers: repairs hold between any two, so before m has one it may be any."""
+        """A value at which terms are numbers: before m has one all terms are exp(-inf), at any."""
         return select(binary("==", value, self.start), const(1, value.dtype), value)
 
-    def _scale(self, target: Target, nests: list[Stmt]) -> Expr | None:
+    def _scale(self, target: Target, nests: list[Stmt]) -> Expr:
         """What is read of the stage that computes a repair for each cell of m, which is added to ``nests`` if it is
-        new; None if the repair reads more than m.
+        new.
         """
-        repair = target.repair
-        if uses(repair.factor, {it.var for it in target.stage.iters}) or find(repair.factor, Load):
-            return None
         old = Load(self.old, self.index, self.old.dtype)
-        new = Load(self.ref, self.index, self.ref.dtype)
-        value = repair.of(self._defined(old), new)
-        if repair.vanishes:
-            value = select(binary("==", old, self.start), const(0, value.dtype), repair.of(old, new))
+        value = target.repair.of(old, Load(self.ref, self.index, self.ref.dtype))
+        value = select(binary("==", old, self.start), const(0, value.dtype), value)
         key = structure(value)
         if key not in self.scales:
             self.scales[key] = self._kept("scale", value.dtype)
             nests.append(self._cellwise("scale", self.scales[key], value))
         return Load(self.scales[key], tuple(it.var for it in target.cells), value.dtype)
 
-    def _rescale(self, target: Target, scale: Expr | None) -> Stmt:
+    def _rescale(self, target: Target, scale: Expr) -> Stmt:
         """The nest that repairs the partial results of a target."""
-        stage, repair = target.stage, target.repair
-        so_far, cells = _result(stage), tuple(it.var for it in target.cells)
-        if scale is None:
-            old = self._defined(Load(self.old, cells, self.old.dtype))
-            scale = repair.of(old, Load(self.ref, cells, self.ref.dtype))
-        value = binary("*", so_far, cast(scale, so_far.dtype))
-        if not repair.vanishes:  # what has no terms needs none, and the factor may be any number
-            value = select(binary("==", so_far, 0), so_far, value)
-        return self._on_cells(target, "rescale", value, self.piece)
+        so_far = _result(target.stage)
+        return self._on_cells(target, "rescale", binary("*", so_far, cast(scale, so_far.dtype)))
 
-    def _final(self, target: Target) -> Stmt:
-        """The nest that takes results to an ``m`` which no term has changed: until then terms read another number."""
-        so_far, m = _result(target.stage), Load(self.buffer, tuple(it.var for it in target.cells), self.buffer.dtype)
-        factor = target.repair.of(const(1, m.dtype), m)
-        repaired = binary("*", so_far, cast(factor, so_far.dtype))
-        return self._on_cells(target, "final", select(binary("==", m, self.start), repaired, so_far))
-
-    def _on_cells(self, target: Target, what: str, value: Expr, piece: tuple[Iter, Expr] | None = None) -> Stmt:
-        """The nest ``<stage>.<what>`` that stores ``value`` in each cell of a target, in a piece or after all."""
-        stage, at = target.stage, self.plan.at
+    def _on_cells(self, target: Target, what: str, value: Expr) -> Stmt:
+        """The nest ``<stage>.<what>`` that stores ``value`` in each cell of a target, in a piece."""
+        piece, stage, at = self.piece, target.stage, self.plan.at
         so_far = _result(stage)
         store, name = Store(so_far.buffer, so_far.index, value), self._named(f"{stage.name}.{what}")
         if stage is self.plan.leader:

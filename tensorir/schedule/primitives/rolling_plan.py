@@ -47,7 +47,7 @@ from tensorir.schedule.rewrite import footprint, own_nest
 
 @dataclass(frozen=True)
 class Target:
-    """A later reduction: what takes its partial results on, and which of its axes is which of m's dimensions."""
+    """A later reduction: what repairs its partial results, and which of its axes is which of m's dimensions."""
 
     stage: Stage
     repair: Repair
@@ -94,12 +94,13 @@ def _need_reduction(index: Index, stage: Stage) -> None:
     body = stage.body
     if not isinstance(body, Update) or stage.init is None or len(body.buffers) != 1 or body.atomic:
         message = f"{stage.name} is not one reduction of one value with its own initialisation"
-        raise refuse("rolling.reduction", message, stage, "reductions that are declared so")
+        raise refuse("rolling.reduction", message, stage, "tir.max(…) and tir.sum(…), as they were declared")
     if others := [s.name for s in stages_writing(index.program.body, body.buffers[0]) if s is not stage]:
-        raise refuse("rolling.reduction", f"{others[0]} makes a part of what {stage.name} makes", stage)
+        hint = f"s.rolling before the primitive that made {others[0]}"
+        raise refuse("rolling.reduction", f"{others[0]} makes a part of what {stage.name} makes", stage, hint)
     if not commutes(stage):
         message = f"the combiner of {stage.name} does not commute: partial results cannot be repaired in between"
-        raise refuse("rolling.order", message, stage, "reduce it in its own nest")
+        raise refuse("rolling.order", message, stage, f"leave {stage.name} out, and reduce it in its own nest")
 
 
 def _leader(index: Index, m: Stage, into: Sequence[Stage], at: Loop) -> Stage:
@@ -113,7 +114,7 @@ def _leader(index: Index, m: Stage, into: Sequence[Stage], at: Loop) -> Stage:
     if other := next((s for s, e in zip(into, extents[1:], strict=True) if e != extents[0]), None):
         told = [" x ".join(show(it.extent) for it in reduced(s)) for s in (m, other)]
         message = f"{m.name} reduces {told[0]} terms, {other.name} {told[1]}: they are not over the same axis"
-        raise refuse("rolling.axis", message, other)
+        raise refuse("rolling.axis", message, other, f"declare {other.name} over {told[0]} terms, or leave it out")
     for s in (m, *into):
         if s is not leaders[0] and len(find(own_nest(index, s, "rolling", dealt=False), Stage)) > 1:
             raise refuse("rolling.scheduled", f"other stages run in the loops of {s.name}", s, "s.rolling before that")
@@ -226,7 +227,7 @@ def _target(m: Stage, stage: Stage, into: Sequence[Stage], found: _Through) -> T
         repair = repair_of(terms, value, axes, stage.body.combiner.name, _maximum(m, stage, at))
     except NoRepairError as e:
         message = f"{stage.name} cannot continue with another {m.name}: {e}"
-        hint = f"sums of terms whose quotient at two {m.name} is free of {axes[0].name}"
+        hint = f"sums of exp(x - {m.name}), times what does not read {m.name}, where {m.name} is the maximum of x"
         raise refuse("rolling.repair", message, stage, hint) from None
     return Target(stage, repair, tuple(spatial[i] for i in at if isinstance(i, Var)))
 
