@@ -76,6 +76,24 @@ def test_what_it_refuses():
         s.fuse_with("A", "B")
 
 
+def in_a_row():
+    """The third nest reads the second one, which reads the first."""
+    X = tir.placeholder((10,), name="X")
+    A = tir.compute((10,), lambda i: X[i] * 2, name="A")
+    B = tir.compute((10,), lambda i: A[i] + 1, name="B")
+    return tir.Schedule([A, B, tir.compute((10,), lambda i: B[9 - i] + 1, name="C")])
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [("fuse-with.between", "AC"), ("fuse-with.dependence", "BC"), ("fuse-with.same-nest", "AA")],
+)
+def test_codes(code, names):
+    with pytest.raises(tir.ScheduleError) as caught:
+        in_a_row().fuse_with(*names)
+    assert caught.value.code == code
+
+
 def columns(first, second):
     X, W = tir.placeholder((10, 64), name="X"), tir.placeholder((10, 32), name="W")
     A = tir.compute((10, 64), lambda i, j: X[i, j] * 2, name="A")

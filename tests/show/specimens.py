@@ -7,7 +7,7 @@ import numpy as np
 
 import tensorir as tir
 from tensorir.api.shape_outcome import SetOutcome
-from tensorir.codegen.source import Assumed, GatherRange, TensorMap, UniquePlaces
+from tensorir.codegen.source import Assumed, DimRange, GatherRange, SegmentRange, TensorMap, UniquePlaces
 from tensorir.errors import Problem
 from tensorir.ir.tree import Fact, Layout
 
@@ -73,6 +73,7 @@ def specimens() -> dict[str, object]:
         "Target": tir.Target.parse("cuda -arch=sm_90a"), "Param": f.emitted.params[0],
         "KernelLaunch": f.emitted.kernels[0], "GatherRange": GatherRange("index", 64, "table"),
         "UniquePlaces": UniquePlaces("table", (64,), (("index", (0,)),)),
+        "DimRange": DimRange("n", 1, 64), "SegmentRange": SegmentRange("pointers", 0, 64, "k"),
         "Assumed": Assumed("A", align=64), "TensorMap": TensorMap("A_map", "A", "float16", (64, 64), (64, 64)),
         "Buffer": program.inputs[0], "Stmt": program.body, "Loop": next(iter(s.index.loops.values())), "Stage": stage,
         "Iter": stage.iters[0], "Fact": Fact(program.inputs[0], align=64), "Node": program.body,
