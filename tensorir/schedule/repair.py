@@ -135,7 +135,9 @@ class _Rules:
     def _form(self, power: Call, e: Expr) -> _Form:
         """The linear form of a part of an exponent."""
         form = self._form_of(power, e)
-        if form.x != -form.m and max(abs(form.x), abs(form.m)) > 1:
+        # what has term and m with one sign is as large as their sum, else as the larger, unless it is far below 0
+        size = abs(form.x + form.m) if form.x * form.m > 0 else max(abs(form.x), abs(form.m))
+        if form.x != -form.m and size > 1:
             self.large.append(e)
         return form
 

@@ -97,6 +97,7 @@ FAR = {
     "less of it": (call("exp", X / 2.0 - M), X, "X[i, k] has coefficient 0.5 and m -1"),
     "m alone": (X * call("exp", M), X, "X[i, k] has coefficient 0 and m 1"),
     "both too large": (call("exp2", X * 1.5 - M * 1.5), X, "X[i, k] * 1.5 may overflow"),
+    "their sum too large": (call("exp", X - (X + M) / 2.0), X, "X[i, k] + m may overflow"),
     "a mask turned": (call("exp", unary("-", select(binary("<", K, I), M - X, LOWEST))), X, "may be infinite"),
     "plus infinity": (call("exp", select(binary("<", K, I), X - M, const(float("inf"), "float32"))), X, "is no sum"),
     "a guarded m": (call("exp", X - select(binary("==", M, LOWEST), const(0, "float32"), M)), X, "is no sum"),

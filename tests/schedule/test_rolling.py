@@ -226,7 +226,8 @@ def test_what_is_refused():
     }
     for code, acts in told.items():
         for act in acts:
-            assert refusal(act)[0] == code
+            got, text = refusal(act)
+            assert got == code and "try: " in text
     s.undo()
     assert str(s) == before
     s.split("m.i", [None, 4])
@@ -259,7 +260,25 @@ def test_combiners_that_do_not_commute_are_refused():
     X, k, k2 = tir.placeholder((6, 20), name="X"), tir.reduce_axis(20, name="k"), tir.reduce_axis(20, name="k")
     m = tir.compute((6,), lambda i: last(X[i, k], axis=k), name="m")
     total = tir.compute((6,), lambda i: tir.sum(tir.exp(X[i, k2] - m[i]), axis=k2), name="l")
-    assert refusal(lambda: tir.Schedule(total).rolling("m", into="l", at="l.k"))[0] == "rolling.order"
+    code, text = refusal(lambda: tir.Schedule(total).rolling("m", into="l", at="l.k"))
+    assert code == "rolling.order" and "try: leave m out, and reduce it in its own nest" in text
+
+
+def test_an_axis_of_other_length_is_refused():
+    X, Y = tir.placeholder((6, 20), name="X"), tir.placeholder((6, 12), name="Y")
+    k, k2 = tir.reduce_axis(20, name="k"), tir.reduce_axis(12, name="k")
+    m = tir.compute((6,), lambda i: tir.max(X[i, k], axis=k), name="m")
+    total = tir.compute((6,), lambda i: tir.sum(tir.exp(Y[i, k2] - m[i]), axis=k2), name="l")
+    code, text = refusal(lambda: tir.Schedule(total).rolling("m", into="l", at="l.k"))
+    assert code == "rolling.axis" and "try: declare l over 20 terms, or leave it out" in text
+
+
+def test_a_reduction_in_parts_is_refused():
+    s = tir.Schedule(softmax())
+    s.split("m.k", [None, 4])
+    s.rfactor("m", "m.k.1")
+    code, text = refusal(lambda: s.rolling("m", into="l", at="l.k"))
+    assert code.startswith("rolling.") and "try: " in text
 
 
 def test_a_tail_inside_a_piece_is_refused():
