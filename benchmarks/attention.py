@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks" / "tuner")]
 
 from gallery import attention  # noqa: E402
-from run import environment  # noqa: E402
+from run import environment, seconds  # noqa: E402
 
 from tensorir.runtime.device import open_device  # noqa: E402
 from tensorir.runtime.estimate import Rounds, middle  # noqa: E402
@@ -63,17 +62,6 @@ def theirs(name: str, arrays: tuple[np.ndarray, ...]) -> Callable[[], torch.Tens
     return lambda: (30 * torch.tanh(q @ k.transpose(1, 2) * scale / 30)).softmax(-1) @ v
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    """Of one call, roughly."""
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        call()
-        getattr(call, "finish", lambda: None)()
-        times.append(time.perf_counter() - began)
-    return min(times)
-
-
 def row(name: str, shape: tuple[int, int, int], devices: list[str], rounds: int) -> dict[str, Any]:
     """Milliseconds, GF/s (without regard to what a mask leaves out) and ratios of one shape, on each device."""
     heads, places, width = shape
@@ -81,7 +69,7 @@ def row(name: str, shape: tuple[int, int, int], devices: list[str], rounds: int)
     peer = theirs(name, arrays)
     want = peer().numpy()
     score = {"plain": lambda s, h, i, j: s, **attention.SCORES}[name]
-    calls: list[tuple[Callable[[], Any], float]] = [(peer, seconds(peer))]
+    calls: list[tuple[Callable[[], Any], float]] = [(peer, seconds(peer, 3))]
     for text in devices:
         device = open_device(text)
         s = attention.schedule(attention.declare(*shape, score), device.target)
@@ -89,7 +77,7 @@ def row(name: str, shape: tuple[int, int, int], devices: list[str], rounds: int)
         got = np.asarray(kernel(*arrays))
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
         bound = kernel.bind(*arrays)
-        calls.append((bound, seconds(bound)))
+        calls.append((bound, seconds(bound, 3)))
     turns = Rounds(calls, (0,))
     for _ in range(rounds):
         turns.run()

@@ -19,7 +19,6 @@ import json
 import math
 import os
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -32,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks" / "tuner")]
 
 from rows import libraries, processors  # noqa: E402
-from run import environment  # noqa: E402
+from run import environment, seconds  # noqa: E402
 
 from tensorir.runtime.estimate import Rounds, middle  # noqa: E402
 from tensorir.runtime.host import as_here  # noqa: E402
@@ -40,17 +39,6 @@ from tensorir.target import Target  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "rows.json"
 SHAPES = "128x256,128x8192,1024x1024,4096x768,16384x256,2048x8192"
-
-
-def seconds(call: Callable[[], Any]) -> float:
-    """Of one call, roughly."""
-    times = []
-    for _ in range(4):
-        began = time.perf_counter()
-        call()
-        getattr(call, "finish", lambda: None)()
-        times.append(time.perf_counter() - began)
-    return min(times)
 
 
 def row(operator: Callable[..., Any], shape: str, devices: list[str], rounds: int) -> dict[str, Any]:

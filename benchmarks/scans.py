@@ -17,8 +17,6 @@ import argparse
 import json
 import os
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks" / "tuner")]
 
 from gallery import cumsum  # noqa: E402
-from run import environment  # noqa: E402
+from run import environment, seconds  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.runtime.device import open_device  # noqa: E402
@@ -71,17 +69,6 @@ def by_numpy(name: str, a: np.ndarray, b: np.ndarray) -> list[np.ndarray]:
     return [signs, signs * np.cumsum(b * signs)]
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    """Of one call, roughly."""
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        call()
-        getattr(call, "finish", lambda: None)()
-        times.append(time.perf_counter() - began)
-    return min(times)
-
-
 def copy(n: int, target: Any, device: str) -> Any:
     A = tir.placeholder((n,), name="A")
     s = tir.Schedule(tir.compute((n,), lambda i: A[i], name="C"), target=target)
@@ -110,7 +97,7 @@ def timed(name: str, device: str, n: int, rounds: int) -> dict[str, Any]:
         calls[form] = f.bind(*given)
     calls["copy"] = copy(n, target, device).bind(a)
     calls["numpy.copyto"] = partial(np.copyto, np.empty_like(a), a)
-    turns = Rounds([(c, seconds(c)) for c in calls.values()], range(3, 4))
+    turns = Rounds([(c, seconds(c, 3)) for c in calls.values()], range(3, 4))
     for _ in range(rounds):
         turns.run()
     samples = dict(zip(calls, turns.samples, strict=True))

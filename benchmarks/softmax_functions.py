@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks" / "tuner")]
 
 from gallery import softmax  # noqa: E402
-from run import environment  # noqa: E402
+from run import environment, seconds  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.runtime.estimate import Rounds, middle  # noqa: E402
@@ -53,17 +52,6 @@ def torch_call(x: np.ndarray) -> Callable[[], Any] | None:
         return None
     given = torch.from_numpy(x)
     return lambda: given.softmax(1)
-
-
-def seconds(call: Callable[[], Any]) -> float:
-    """Of one call, roughly."""
-    times = []
-    for _ in range(4):
-        began = time.perf_counter()
-        call()
-        getattr(call, "finish", lambda: None)()
-        times.append(time.perf_counter() - began)
-    return min(times)
 
 
 def timed(shape: str, device: str, rounds: int) -> dict[str, Any]:

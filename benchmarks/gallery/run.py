@@ -17,7 +17,6 @@ import json
 import os
 import re
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks" / "tuner")]
 
 from gallery import NAMES  # noqa: E402
-from run import environment  # noqa: E402
+from run import environment, seconds  # noqa: E402
 
 from tensorir.runtime.estimate import Rounds, middle  # noqa: E402
 
@@ -53,17 +52,6 @@ def readme() -> Any:
     product = lambda a, b: a @ b  # noqa: E731
     return SimpleNamespace(schedule=lambda: names["s"], inputs=lambda: (a, b), by_numpy=product, by_torch=product,
                            TOLERANCE=1e-4, __doc__="README's first schedule.")  # fmt: skip
-
-
-def seconds(call: Callable[[], Any]) -> float:
-    """Of one call, roughly."""
-    times = []
-    for _ in range(4):
-        began = time.perf_counter()
-        call()
-        getattr(call, "finish", lambda: None)()
-        times.append(time.perf_counter() - began)
-    return min(times)
 
 
 def libraries(module: Any, inputs: tuple[Any, ...]) -> dict[str, Callable[[], Any]]:

@@ -13,6 +13,8 @@ import json
 import os
 import platform
 import sys
+import time
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,17 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 RESULT = HERE.parent / "results" / "tuner_score.json"
 TUNERS = ("Bayes", "Evolution", "Climber", "Random")
+
+
+def seconds(call: Callable[[], Any], times: int = 4) -> float:
+    """The least of a few times of one call, with the wait for its end: roughly, to size the slots of ``Rounds``."""
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        call()
+        getattr(call, "finish", lambda: None)()
+        found.append(time.perf_counter() - began)
+    return min(found)
 
 
 def environment(also: tuple[str, ...] = ()) -> dict[str, Any]:

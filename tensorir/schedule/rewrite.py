@@ -10,7 +10,7 @@ from tensorir.arith.box import Side, side_of, union
 from tensorir.errors import Problem, ScheduleError
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_expr, as_int, binary
-from tensorir.ir.dims import dims_in, most, most_of
+from tensorir.ir.dims import dims_in, most
 from tensorir.ir.tree import Axis, Buffer, Expr, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import find, reads, replace, sequence, substitute, uses, walk, writes
 from tensorir.schedule.analysis import Index, in_loops, index_of, ranges, shares, statements
@@ -268,8 +268,3 @@ def results_of(stage: Stage) -> list[Buffer]:
 def accesses_to(root: Stmt, buffer: Buffer) -> list[tuple[Stage, tuple[Expr, ...]]]:
     """Every read of ``buffer`` under ``root``, with its stage."""
     return [(s, n.index) for s in find(root, Stage) for n in walk(s) if isinstance(n, Load) and n.buffer is buffer]
-
-
-def int_shape(b: Buffer) -> tuple[int, ...]:
-    """The shape as integers, dims at their largest."""
-    return most_of(b)

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
+from tensorir.ir.dims import most_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.text import text
 from tensorir.ir.tree import Buffer, Const, Expr, Load, Loop, Program, Scope, Stage, Update
 from tensorir.ir.visit import find, walk, writes
 from tensorir.schedule.analysis import Index, index_of
-from tensorir.schedule.rewrite import footprint, int_shape, written_index
+from tensorir.schedule.rewrite import footprint, written_index
 from tensorir.show.pieces import Html, dim, html, size, words
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _accesses(s: Stage) -> list[tuple[Buffer, tuple[Expr, ...]]]:
 def _said(index: Index, loop: Loop, touched: Mapping[Buffer, list[tuple[Stage, tuple[Expr, ...]]]]) -> str:
     boxes, total = [], 0
     for b, where in touched.items():
-        shape = int_shape(b)
+        shape = most_of(b)
         sides = footprint(index, where, loop, Scope.REGISTER, shape)
         box = [min(side.extent, n) for side, n in zip(sides, shape, strict=True)]
         total += prod(box) * DTYPES[b.dtype].bits // 8

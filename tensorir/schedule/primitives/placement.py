@@ -9,7 +9,7 @@ from tensorir.arith.affine import Arith, Linear, same
 from tensorir.arith.box import Side, side_of
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int, binary
-from tensorir.ir.dims import most
+from tensorir.ir.dims import most, most_of
 from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Buffer, Expr, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
 from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, writes
@@ -35,7 +35,6 @@ from tensorir.schedule.rewrite import (
     axis_labels,
     box_nest,
     footprint,
-    int_shape,
     own_nest,
     place_after,
     place_before,
@@ -107,7 +106,7 @@ def _compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
 def _boxed(index: Index, stage: Stage, top: Stmt, loop: Loop, made: list[Buffer]) -> Stmt:
     scope = made[0].scope
     accesses = [a for b in made for a in accesses_to(loop, b)]
-    sides = footprint(index, accesses, loop, scope, int_shape(made[0]))
+    sides = footprint(index, accesses, loop, scope, most_of(made[0]))
     where = where_gathered([s for s, _ in accesses], sides)
     _need_place(stage, loop, sides, context(index, loop, inside=True).child(assume=where))
     # written_index gives, per buffer dimension, the axis that walks it: boxes are wanted per axis
@@ -228,7 +227,7 @@ def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, pr
                 )
         target = next(b for b in writes(p.body) if loads_of(stage, b))
         where = written_index(p)
-        sides = footprint(index, [(p, where)], loop, Scope.REGISTER, int_shape(target))
+        sides = footprint(index, [(p, where)], loop, Scope.REGISTER, most_of(target))
         _is_tile(index, p, loop, sides, primitive)
         for load in loads_of(stage, target):
             for axis, side in zip(load.index, sides, strict=True):

@@ -7,13 +7,14 @@ import math
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_int
 from tensorir.ir.build import as_expr, binary
+from tensorir.ir.dims import most_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Axis, Buffer, Iter, Kind, Load, Loop, Prefetch, Program, Scope, Stage, Stmt, Var
 from tensorir.ir.visit import find, sequence, substitute
 from tensorir.schedule.analysis import caret, index_of, need_room, stages_reading, unique
 from tensorir.schedule.history import Name, S
 from tensorir.schedule.registry import primitive
-from tensorir.schedule.rewrite import Rewrite, accesses_to, footprint, int_shape, nest, swap
+from tensorir.schedule.rewrite import Rewrite, accesses_to, footprint, nest, swap
 from tensorir.target import Target
 
 LINE = 64
@@ -56,7 +57,7 @@ def _prefetch(program: Program, buffer: Buffer, at: Loop, ahead: Loop, distance:
         raise _refuse("prefetch.encloses", f"{ahead.var.name} is not a loop around {at.var.name}", at,
                       hint=f"one of {', '.join(x.var.name for x in [*index.above(at), at])}")  # fmt: skip
     need_room(index, at, "prefetch")
-    sides = footprint(index, accesses_to(at, buffer), at, Scope.REGISTER, int_shape(buffer))
+    sides = footprint(index, accesses_to(at, buffer), at, Scope.REGISTER, most_of(buffer))
     if any(find(t, Load) for s in sides for t in s.first.terms):
         raise _refuse("prefetch.gather", f"data tells where {buffer.name} is read in {at.var.name}, and would be read "
                       "ahead of time itself", at, hint="a tensor whose indices are loops")  # fmt: skip

@@ -10,7 +10,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.habits import meant
 from tensorir.errors.needs import need_bool, need_int, need_ints, need_text
 from tensorir.ir.build import as_expr, as_int, binary, const, select
-from tensorir.ir.dims import dims_in, most
+from tensorir.ir.dims import dims_in, most, most_of
 from tensorir.ir.layout import whole_blocks
 from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Kind, Load, Loop, Program, Scope, Stage, Stmt, Store, Var
 from tensorir.ir.visit import find, replace, sequence, substitute, swap_buffers, writes
@@ -39,7 +39,6 @@ from tensorir.schedule.rewrite import (
     accesses_to,
     box_nest,
     footprint,
-    int_shape,
     nest,
     place_after,
     place_at_root,
@@ -161,7 +160,7 @@ def _need_source(index: Index, buffer: Buffer, at: Loop | None, kind: Scope) -> 
 
 def _copy_nest(index: Index, buffer: Buffer, copy: Buffer, at: Loop | None, deal: Kind) -> Stmt:
     """Loops that fill ``copy`` with what one iteration of ``at`` reads of ``buffer``, or with all of it."""
-    shape = int_shape(copy)
+    shape = most_of(copy)
     sides = [Side(Linear({}, 0), n) for n in shape]
     if at is not None:
         sides = footprint(index, accesses_to(at, buffer), at, copy.scope, shape)
@@ -194,7 +193,7 @@ def _limits(index: Index, buffer: Buffer, at: Loop, copy: Stage, sides: list[Sid
     for w in makers if len(makers) == 1 else ():
         common = [x for x in index.above(w) if x in around]
         arith = context(index, at, inside=True)
-        boxes = footprint(index, [(w, written_index(w))], common[-1], buffer.scope, int_shape(buffer))
+        boxes = footprint(index, [(w, written_index(w))], common[-1], buffer.scope, most_of(buffer))
         axes = tuple(it.var for it in copy.iters)
         tails = carried(
             index, copy, w, written_index(w), axes, dict(zip(axes, boxes, strict=True)), common[-1], "stage-in"
