@@ -32,11 +32,11 @@ from tensorir.algorithms.winograd import matrices
 from tensorir.check.emulate import emulate
 from tensorir.check.infinities import infinities_spread, with_infinities
 from tensorir.codegen.source import Source
+from tensorir.engines.problems import Conv
 from tensorir.errors import CompileError, DeviceError
 from tensorir.interp.reference import random_arguments
 from tensorir.ops.conv_hopper import PixelTile
 from tensorir.ops.conv_weight import product as filter_product
-from tensorir.ops.problems import Conv
 from tensorir.runtime.cuda import compile_cubin
 
 RESULT = Path(__file__).parents[1] / "results" / "cuda_shapes.json"

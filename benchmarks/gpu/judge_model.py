@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 import tensorir as tir
-from tensorir.ops.gemm_gpu import WarpTile
-from tensorir.ops.gemm_tensor import TensorTile
-from tensorir.ops.problems import Gemm
+from tensorir.engines.gemm_gpu import WarpTile
+from tensorir.engines.gemm_tensor import TensorTile
+from tensorir.engines.problems import Gemm
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import GPUS, Gpu
 from tensorir.tune.gpu_model import COPY_SLOTS, Product, Tiles, read_passes, seconds

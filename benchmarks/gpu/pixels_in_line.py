@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import tensorir as tir
+from tensorir.engines.problems import Conv
 from tensorir.intrin.hopper import ROWS
 from tensorir.ops.conv_hopper import PixelTile, takes_warpgroups
-from tensorir.ops.problems import Conv
 from tensorir.ops.shapes import RESNET50
 
 RESULT = Path(__file__).parents[1] / "results" / "gpu_pixels.md"

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorir as tir
+from tensorir.engines.gemm_blocks import Engine
+from tensorir.engines.gemm_gpu import SharedTile
+from tensorir.engines.gemm_hopper import HopperTile
+from tensorir.engines.gemm_tensor import TensorTile
+from tensorir.engines.problems import Gemm
 from tensorir.ops.conv_hopper import NO_WIDTH
-from tensorir.ops.gemm_blocks import Engine
-from tensorir.ops.gemm_gpu import SharedTile
-from tensorir.ops.gemm_hopper import HopperTile
-from tensorir.ops.gemm_tensor import TensorTile
-from tensorir.ops.problems import Gemm
 from tensorir.schedule.schedule import Schedule
 
 TARGET = "cuda -arch=sm_80"

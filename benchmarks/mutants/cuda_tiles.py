@@ -18,11 +18,11 @@ import tensorir as tir
 from tensorir.api.schedule import Schedule
 from tensorir.check.equivalence import compare
 from tensorir.codegen.source import Source, TensorMap
+from tensorir.engines.gemm_hopper import swizzled_rows
 from tensorir.errors import TensorIRError
 from tensorir.interp.numbers import Field
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
 from tensorir.intrin.hopper import KINDS
-from tensorir.ops.gemm_hopper import swizzled_rows
 from tensorir.runtime import tensor_maps
 
 COLUMNS = 64

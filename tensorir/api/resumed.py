@@ -12,7 +12,7 @@ from tensorir.tune.log import key_of
 from tensorir.tune.record import TRANSIENT, Identity, Record, steady_s
 
 if TYPE_CHECKING:
-    from tensorir.api.work import Template
+    from tensorir.tune.template import Template
 
 Digests = Callable[[Sequence[Record]], Sequence[str | None]]
 FEW = 1

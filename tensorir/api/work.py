@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.operator import Operator, Origin
@@ -17,7 +17,6 @@ from tensorir.errors.needs import (
     need_function,
     need_int,
     need_mapping,
-    need_names,
     need_number,
     need_text,
     shown,
@@ -31,130 +30,11 @@ from tensorir.ir.tree import Binary, Call, Reduce, Var
 from tensorir.ir.visit import find
 from tensorir.runtime.host import target_here
 from tensorir.target import Target
+from tensorir.tune.template import Template, Templates
 
 if TYPE_CHECKING:
     from tensorir.api.schedule import Schedule
     from tensorir.export.part import Part
-    from tensorir.tune.space import Space
-
-Function = Callable[["Schedule", dict[str, Any]], Any]
-
-
-@dataclass(frozen=True, repr=False)
-class Template(Shown):
-    """``function(s, config)`` schedules ``s`` (or returns another Schedule) for every configuration of ``space``.
-
-    given: the space, or a function of the target that makes it when it is first asked for (loading a tuned kernel
-           never does): how many registers there are and how wide they are decides what is worth trying
-    kinds: the kinds of target that it is written for
-    needs: what the target must have besides, such as "sm_80"; empty for nothing
-    approximate: it computes in another way than declared, with rounding of its own: results may be off by the
-                 workload's ``max_error`` also where the inputs are whole numbers
-    """
-
-    function: Function
-    given: Space | Callable[[Target], Space]
-    kinds: tuple[str, ...] = ("cpu", "gpu")
-    approximate: bool = False
-    needs: str = ""
-
-    def suits(self, target: Target) -> bool:
-        """Whether it is written for targets like this one."""
-        return target.kind in self.kinds and (not self.needs or target.has(self.needs))
-
-    @property
-    def targets(self) -> str:
-        """What it is written for, in words."""
-        return " and ".join(self.kinds) + (f" ({self.needs} or later)" if self.needs else "")
-
-    @classmethod
-    def of(cls, name: str, given: object) -> Template:
-        """``(function, space)``, ``(function, space, kinds)`` or a Template, checked."""
-        made = given
-        if isinstance(given, list | tuple) and len(given) in (2, 3):
-            made = cls(*given)
-        if isinstance(made, Template) and callable(made.function) and (callable(made.given) or _is_space(made.given)):
-            need_names("kinds", made.kinds)
-            return made
-        hint = '{"default": (schedule, tir.Space(tile=[1, 2, 4]))}'
-        message = f"template {shown(name)} is not (function, Space)"
-        raise refuse(DeclarationError, "workload.template", message, hint=hint)
-
-    @property
-    def space(self) -> Space:
-        """The configurations for this machine's processor, for the least GPU that has what the template needs, or for
-        a GPU about which nothing is known.
-        """
-        gpu = f"cuda -arch={self.needs}" if self.needs.startswith("sm_") else "opencl -kind=gpu"
-        return self.space_for(target_here("opencl" if self.kinds[0] == "cpu" else gpu))
-
-    def space_for(self, target: Target) -> Space:
-        """The configurations for one target; raises ScheduleError where the template is for others."""
-        if not callable(self.given):
-            return self.given
-        if not self.suits(target):
-            message = f"a template that is written for {self.targets} has no configurations for {target.text}"
-            raise refuse(
-                ScheduleError, "template.target", message, hint="work.template_for(target) names one that suits"
-            )
-        spaces: dict[tuple[Target, str], Space] = self.__dict__.setdefault("spaces", {})
-        key = (target, target.name)  # targets of other names are equal, and models know devices by name
-        if key not in spaces:
-            made = self.given(target)
-            if not _is_space(made):
-                message = f"the function that makes a template's space returned {shown(made)}, not a Space"
-                raise refuse(
-                    DeclarationError, "workload.template", message, hint="lambda target: tir.Space(tile=[4, 8])"
-                )
-            spaces[key] = made
-        return spaces[key]
-
-
-def _is_space(given: object) -> bool:
-    from tensorir.tune.space import Space
-
-    return isinstance(given, Space)
-
-
-class Templates(MutableMapping[str, Template]):
-    """Templates by name, of which the later ones are made when one of them, or all of them, are asked for.
-
-    Loading a tuned kernel asks for one. The first ones are all that a processor needs
-    """
-
-    def __init__(self, first: Mapping[str, Template], later: Callable[[], Mapping[str, Template]] | None) -> None:
-        self._made, self._later = dict(first), later
-
-    def _all(self) -> dict[str, Template]:
-        later = self._later
-        if later is not None:
-            self._made.update(later())
-            self._later = None
-        return self._made
-
-    def __getitem__(self, name: str) -> Template:
-        return self._made[name] if name in self._made else self._all()[name]
-
-    def __setitem__(self, name: str, template: Template) -> None:
-        self._all()[name] = template
-
-    def __delitem__(self, name: str) -> None:
-        del self._all()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __repr__(self) -> str:
-        return repr(self._all())
-
-    def copy(self) -> Templates:
-        """The same templates, to be changed apart."""
-        return Templates(self._made, self._later)
-
-    __copy__ = copy
 
 
 class Work(Shown):

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tensorir.api.operator import Origin
-from tensorir.api.work import Template, Templates, Work
+from tensorir.api.work import Work
 from tensorir.errors import DeclarationError
 from tensorir.errors.habits import answering, public, unknown
 from tensorir.errors.needs import need_bool, need_path
+from tensorir.tune.template import Template, Templates
 
 if TYPE_CHECKING:
     from tensorir.api.build import Executable

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.ops.problems import Conv, Gemm
+from tensorir.engines.problems import Conv, Gemm
 
 Baseline = Callable[..., Any]
 FLOATS = ("float32", "float64")

@@ -9,42 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorir import nn
+from tensorir.engines.problems import Problem, result_type
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
 from tensorir.ir.tree import Expr
-from tensorir.ir.visit import writes
-from tensorir.ops.problems import Problem, result_type
 
 if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
+    pass
 
 Config = Mapping[str, Any]
-
-
-def out_stage(s: Schedule, main: str, scope: str = "register") -> str:
-    """The stage that writes the output: the epilogue where there is one, else a copy out of registers.
-
-    An epilogue of several stages (bias, then a conversion) is joined into its last one.
-    """
-    names = [st.name for st in s.stages()]
-    if names[-1] == main:
-        return s.stage_out(main, at="root", scope=scope).name
-    return last_stage(s, names[names.index(main) + 1])
-
-
-def last_stage(s: Schedule, main: str) -> str:
-    """The stage that writes the output, with the copy ``main`` and an epilogue's earlier stages joined into it."""
-    names = [st.name for st in s.stages()]
-    for name in names[names.index(main) : -1]:
-        s.compute_inline(name)
-    return names[-1]
-
-
-def written_by(s: Schedule, stage: str) -> str:
-    """The array that a stage writes."""
-    return writes(s.index.stages[stage].body)[0].name
 
 
 def epilogue(c: Tensor, p: Problem, axis: int, bias: Tensor | None = None, alpha: Expr | None = None,
@@ -54,11 +29,6 @@ def epilogue(c: Tensor, p: Problem, axis: int, bias: Tensor | None = None, alpha
     name = "epilogue" if converts else "out"
     out = nn.bias_act(c, bias, p.act, axis=axis, name=name, alpha=alpha, d=d, beta=beta)
     return nn.convert(out, result_type(p.dtype), name="out") if converts else out
-
-
-def unroll_by(s: Schedule, loop: str, times: int) -> Schedule:
-    """A hint to write ``times`` iterations of a loop out in a row, where that is more than one."""
-    return s.annotate(loop, "unroll", times) if times > 1 else s
 
 
 def positive(params: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -94,12 +64,6 @@ def flags(params: Mapping[str, Any], names: Sequence[str]) -> None:
     """Refuse switches that are neither True nor False: a 0 or an array would be taken for one."""
     for name in names:
         need_bool(name, params[name])
-
-
-def divisors_near(n: int, wanted: Sequence[int]) -> list[int]:
-    """Sizes of equal parts of n: n itself, and about n/2, n/4 … rounded up, plus the wanted ones that are smaller."""
-    out = {n, *(-(-n // d) for d in (2, 3, 4, 8)), *(x for x in wanted if x < n)}
-    return sorted(out)
 
 
 def exact(dtype: str, *arrays: np.ndarray) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ import tensorir.ops.depthwise as depthwise  # "from tensorir.ops import" asks th
 import tensorir.ops.direct as direct
 import tensorir.ops.winograd as winograd
 from tensorir.api.workload import Template
-from tensorir.ops.problems import Conv
+from tensorir.engines.problems import Conv
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule

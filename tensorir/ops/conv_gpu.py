@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tensorir.api.workload import Template
+from tensorir.engines.problems import Conv
+from tensorir.engines.tiles import Tile
 from tensorir.ops.conv_hopper import PanelTile, PixelTile
 from tensorir.ops.conv_nest import tile_template
 from tensorir.ops.conv_tensor import ImageTile, forward_shape
 from tensorir.ops.conv_warp import FilterPixelTile
 from tensorir.ops.conv_weight import FilterHopperTile, FilterTile, is_narrow
 from tensorir.ops.depthwise_gpu import ChannelTile
-from tensorir.ops.problems import Conv
-from tensorir.ops.tiles import Tile
 from tensorir.ops.winograd_gpu import FusedTile, WinogradTile
 
 

@@ -17,17 +17,17 @@ import itertools
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple, Self
 
+from tensorir.engines.blocks import extent_of
+from tensorir.engines.gemm_blocks import multiprocessors
+from tensorir.engines.gemm_hopper import REGISTERS, ROW_BYTES, sums_fit, swizzled_rows
+from tensorir.engines.gemm_tensor import instructions, result_kind, store_rows
+from tensorir.engines.problems import Conv, result_type
+from tensorir.engines.steps import out_stage, written_by
+from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.intrin.hopper import KINDS, ROWS
 from tensorir.intrin.match import MOST_SPAN, MOST_STEP
 from tensorir.intrin.pixels import CORNERS, MOST_OFFSET, MOST_PIXEL_STEP
-from tensorir.ops.blocks import extent_of
-from tensorir.ops.common import out_stage, written_by
 from tensorir.ops.conv_tensor import conv_multiplication, view
-from tensorir.ops.gemm_blocks import multiprocessors
-from tensorir.ops.gemm_hopper import REGISTERS, ROW_BYTES, sums_fit, swizzled_rows
-from tensorir.ops.gemm_tensor import instructions, result_kind, store_rows
-from tensorir.ops.problems import Conv, result_type
-from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.ops.views import image_of, sums_axes
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensorir.api.workload import Template
-from tensorir.ops.blocks import ALIGNED, bind_grid, groups_met, has_room, joint, start, within_group
-from tensorir.ops.common import out_stage
-from tensorir.ops.problems import Conv
+from tensorir.engines.blocks import ALIGNED, bind_grid, groups_met, has_room, joint, start, within_group
+from tensorir.engines.problems import Conv
+from tensorir.engines.steps import out_stage
 from tensorir.ops.views import image_of
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from tensorir.ops.gemm_blocks import Blocks
-from tensorir.ops.problems import Conv, Gemm
-from tensorir.ops.tiles import Config, Rule, Tile
+from tensorir.engines.gemm_blocks import Blocks
+from tensorir.engines.problems import Conv, Gemm
+from tensorir.engines.tiles import Config, Rule, Tile
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.legal import Predicate

@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from tensorir.engines.blocks import bind_grid
+from tensorir.engines.gemm_tensor import instructions, kind_of, load_rows, result_kind, swizzled, vector_of
+from tensorir.engines.problems import Conv
+from tensorir.engines.steps import out_stage
+from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile, cheapest
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
-from tensorir.ops.blocks import bind_grid
-from tensorir.ops.common import out_stage
-from tensorir.ops.gemm_tensor import instructions, kind_of, load_rows, result_kind, swizzled, vector_of
-from tensorir.ops.problems import Conv
-from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile, cheapest
 from tensorir.ops.views import image_stage, reorder_image, sums_axes, turn_filters
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from tensorir.engines.gemm_blocks import Operand
+from tensorir.engines.gemm_gpu import DTYPES, WarpTile
+from tensorir.engines.problems import Conv, Gemm
+from tensorir.engines.tiles import Config, Knob, Knobs, Rule
 from tensorir.ops.conv_products import ProductTile
-from tensorir.ops.gemm_blocks import Operand
-from tensorir.ops.gemm_gpu import DTYPES, WarpTile
-from tensorir.ops.problems import Conv, Gemm
-from tensorir.ops.tiles import Config, Knob, Knobs, Rule
 from tensorir.ops.views import image_of, sums_axes
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target

@@ -17,18 +17,18 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from tensorir.engines.blocks import bind_grid, joint
+from tensorir.engines.gemm_blocks import Operand, Sums, part_length
+from tensorir.engines.gemm_hopper import HopperTile, warpgroups
+from tensorir.engines.gemm_tensor import KINDS, instructions, load_rows, swizzled, vector_of
+from tensorir.engines.problems import Conv, Gemm
+from tensorir.engines.steps import out_stage
+from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
 from tensorir.intrin.hopper import ROWS
-from tensorir.ops.blocks import bind_grid, joint
-from tensorir.ops.common import out_stage
 from tensorir.ops.conv_hopper import STORED, gone_through, leave_in_tiles
 from tensorir.ops.conv_products import ProductTile
 from tensorir.ops.conv_tensor import LEAST
-from tensorir.ops.gemm_blocks import Operand, Sums, part_length
-from tensorir.ops.gemm_hopper import HopperTile, warpgroups
-from tensorir.ops.gemm_tensor import KINDS, instructions, load_rows, swizzled, vector_of
-from tensorir.ops.problems import Conv, Gemm
-from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.ops.views import image_of, weight_axes
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target

@@ -11,6 +11,7 @@ import numpy as np
 
 from tensorir import nn
 from tensorir.api.workload import Template, Templates, Workload
+from tensorir.engines.problems import Conv
 from tensorir.errors.needs import need_number, plain_ints
 from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
@@ -20,7 +21,6 @@ from tensorir.ops.common import activate, added_type, epilogue, flags, need_prec
 from tensorir.ops.conv_cpu import cpu_templates
 from tensorir.ops.conv_nest import row_templates
 from tensorir.ops.operators import OPERATORS
-from tensorir.ops.problems import Conv
 
 DEFAULTS = dict(residual=False, prepack=False, max_error=1e-4, precision="fp32")
 """Options that a workload is only named by where they are not these."""

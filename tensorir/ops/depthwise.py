@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensorir.ops.common import divisors_near, out_stage
+from tensorir.engines.model import BLOCK_BYTES, PANEL, SPARE, SUMS
+from tensorir.engines.problems import Conv, accumulator
+from tensorir.engines.steps import divisors_near, out_stage
 from tensorir.ops.direct import strip_bytes, strip_columns
 from tensorir.ops.images import cut, pack_ahead, pack_at, packs, vectorized
-from tensorir.ops.model import BLOCK_BYTES, PANEL, SPARE, SUMS
-from tensorir.ops.problems import Conv, accumulator
 from tensorir.ops.views import image_stage, reorder_image, sums_axes
 
 if TYPE_CHECKING:

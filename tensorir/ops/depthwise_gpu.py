@@ -12,9 +12,9 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tensorir.ops.common import out_stage
-from tensorir.ops.problems import Conv
-from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile, cheapest
+from tensorir.engines.problems import Conv
+from tensorir.engines.steps import out_stage
+from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile, cheapest
 from tensorir.ops.views import image_of, sums_axes, turn_filters
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target

@@ -19,7 +19,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tensorir.ops.common import Config, divisors_near, out_stage, unroll_by
+from tensorir.engines.model import (
+    BLOCK_BYTES,
+    PANEL,
+    SPARE,
+    SUMS,
+    channel_lanes,
+    counts,
+    in_balanced_tiles,
+    most_pixels,
+    panel_step,
+    priced,
+    space_of,
+    tile_sizes,
+)
+from tensorir.engines.problems import Conv
+from tensorir.engines.steps import divisors_near, out_stage, unroll_by
+from tensorir.engines.tiles import Config
 from tensorir.ops.images import (
     UNROLLS,
     channels_last,
@@ -34,21 +50,6 @@ from tensorir.ops.images import (
     sums_in_registers,
     write_tile,
 )
-from tensorir.ops.model import (
-    BLOCK_BYTES,
-    PANEL,
-    SPARE,
-    SUMS,
-    channel_lanes,
-    counts,
-    in_balanced_tiles,
-    most_pixels,
-    panel_step,
-    priced,
-    space_of,
-    tile_sizes,
-)
-from tensorir.ops.problems import Conv
 from tensorir.ops.views import sums_axes
 
 if TYPE_CHECKING:

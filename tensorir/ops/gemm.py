@@ -8,14 +8,14 @@ import numpy as np
 
 from tensorir import nn
 from tensorir.api.workload import Template, Templates, Workload
+from tensorir.engines.gemm_cpu import cpu_templates
+from tensorir.engines.problems import Gemm, accumulator
 from tensorir.errors.needs import plain_ints
 from tensorir.expr.compute import placeholder, scalar
 from tensorir.ir.dtypes import dtype_of
 from tensorir.ops.baselines import matmul_baselines
 from tensorir.ops.common import activate, added_type, epilogue, exact, flags, need_precision, out_dtype, positive
-from tensorir.ops.gemm_cpu import cpu_templates
 from tensorir.ops.operators import OPERATORS
-from tensorir.ops.problems import Gemm, accumulator
 
 
 @plain_ints
@@ -67,7 +67,7 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
 
 
 def _for_gpus(shape: Gemm) -> Mapping[str, Template]:
-    from tensorir.ops.gemm_gpu import gpu_templates  # a half of what an operator costs to import
+    from tensorir.engines.gemm_gpu import gpu_templates  # a half of what an operator costs to import
 
     return gpu_templates(shape)
 

@@ -8,15 +8,15 @@ import numpy as np
 
 from tensorir import nn
 from tensorir.api.workload import Workload
+from tensorir.engines.gemm_cpu import STEP, RowsTile
+from tensorir.engines.gemm_gpu import gpu_templates
+from tensorir.engines.problems import Gemm, accumulator
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_int, plain_ints, wrong
 from tensorir.expr.compute import placeholder
 from tensorir.ir.dtypes import dtype_of
 from tensorir.ops.common import activate, epilogue, exact, flags, need_precision, out_dtype, positive
-from tensorir.ops.gemm_cpu import STEP, RowsTile
-from tensorir.ops.gemm_gpu import gpu_templates
 from tensorir.ops.operators import OPERATORS
-from tensorir.ops.problems import Gemm, accumulator
 
 MOST = 2**31
 """Rows."""

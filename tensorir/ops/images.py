@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tensorir.engines.model import channel_lanes
+from tensorir.engines.problems import Conv
+from tensorir.engines.tiles import Config
 from tensorir.ir.words import SIDES
-from tensorir.ops.common import Config
-from tensorir.ops.model import channel_lanes
-from tensorir.ops.problems import Conv
 from tensorir.ops.views import image_stage, reorder_image
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tensorir.ops.blocks import joint
-from tensorir.ops.problems import Conv
+from tensorir.engines.blocks import joint
+from tensorir.engines.problems import Conv
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule

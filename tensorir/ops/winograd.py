@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tensorir.algorithms.winograd import SIZES, error_bound
-from tensorir.ir.words import SIDES
-from tensorir.ops.common import Config, last_stage, unroll_by
-from tensorir.ops.images import UNROLLS, fetches, is_turned, strip, write_channels
-from tensorir.ops.model import (
+from tensorir.engines.model import (
     BLOCK_BYTES,
     PANEL,
     balance,
@@ -19,7 +16,11 @@ from tensorir.ops.model import (
     space_of,
     tile_sizes,
 )
-from tensorir.ops.problems import Conv
+from tensorir.engines.problems import Conv
+from tensorir.engines.steps import last_stage, unroll_by
+from tensorir.engines.tiles import Config
+from tensorir.ir.words import SIDES
+from tensorir.ops.images import UNROLLS, fetches, is_turned, strip, write_channels
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule

@@ -17,13 +17,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from tensorir.ops.common import last_stage
+from tensorir.engines.gemm_blocks import Blocks, Operand, Sums
+from tensorir.engines.gemm_gpu import WarpTile
+from tensorir.engines.gemm_tensor import TensorTile, multiplication
+from tensorir.engines.problems import Conv, Gemm
+from tensorir.engines.steps import last_stage
+from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.ops.conv_products import ProductTile
-from tensorir.ops.gemm_blocks import Blocks, Operand, Sums
-from tensorir.ops.gemm_gpu import WarpTile
-from tensorir.ops.gemm_tensor import TensorTile, multiplication
-from tensorir.ops.problems import Conv, Gemm
-from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.ops.winograd import admissible
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target

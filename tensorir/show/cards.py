@@ -9,7 +9,7 @@ from typing import Any
 from tensorir.api.build import Executable
 from tensorir.api.schedule import Schedule as UserSchedule
 from tensorir.api.shape_outcome import Portfolio, SetOutcome
-from tensorir.api.work import Template, Work
+from tensorir.api.work import Work
 from tensorir.check.verdict import Verdict
 from tensorir.codegen.source import KernelLaunch, Param, Source
 from tensorir.errors import Problem, TensorIRError
@@ -51,6 +51,7 @@ from tensorir.tune.outcome import Timed, TuneOutcome, reason_of, without_default
 from tensorir.tune.progress import between, duration, milliseconds, rate, statuses
 from tensorir.tune.record import steady_s
 from tensorir.tune.space import Space
+from tensorir.tune.template import Template
 
 
 def html_of(x: object) -> str:

@@ -7,7 +7,7 @@ import pytest
 from tensorir.api import resumed
 from tensorir.api.resumed import current
 from tensorir.api.workload import Template
-from tensorir.ops.gemm_cpu import ColumnTile
+from tensorir.engines.gemm_cpu import ColumnTile
 from tensorir.tune.record import Identity
 from tensorir.tune.space import Space
 

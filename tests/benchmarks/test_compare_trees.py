@@ -101,7 +101,7 @@ def test_a_tree_that_names_kernels_otherwise_is_equal(script, changed):
 
 @compiler
 def test_what_differs_on_a_processor_is_timed(script, changed):
-    tree = changed(("ops/gemm_cpu.py", ".unroll(half).vectorize(lane)", ".unroll(half)"))
+    tree = changed(("engines/gemm_cpu.py", ".unroll(half).vectorize(lane)", ".unroll(half)"))
     (row,) = rows_of(script, tree, *SMALL, "--target", "c:0", "--template", "cpu_column", "--rounds", "3")
     assert row["status"] in ("better", "alike", "worse")
     assert row["ratio"]["low"] <= row["ratio"]["value"] <= row["ratio"]["high"]
@@ -112,7 +112,7 @@ def test_what_differs_on_a_processor_is_timed(script, changed):
 @cxx
 def test_more_instructions_and_sectors_on_cuda_are_worse(script, changed):
     pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
-    tree = changed(("ops/gemm_gpu.py", "if lanes <= wanted and", "if lanes <= 1 and"))
+    tree = changed(("engines/gemm_gpu.py", "if lanes <= wanted and", "if lanes <= 1 and"))
     (row,) = rows_of(script, tree, *SMALL, *CUDA)
     assert row["status"] == "worse"
     assert "LDG " in row["detail"]
@@ -124,7 +124,7 @@ def test_more_instructions_and_sectors_on_cuda_are_worse(script, changed):
 def test_another_result_and_a_refusal_are_wrong(script, changed):
     tree = changed(
         ("ops/common.py", "bias, p.act, axis", "bias, None, axis"),
-        ("ops/gemm_gpu.py", "s.unroll(il)", 's.unroll("il")'),
+        ("engines/gemm_gpu.py", "s.unroll(il)", 's.unroll("il")'),
     )
     (row,) = rows_of(script, tree, *SMALL, "--target", "c:0", "--template", "cpu_column")
     assert row["status"] == "wrong"

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
+from tensorir.engines.blocks import ALIGNED, bind_grid, groups_met, within_group
+from tensorir.engines.problems import Conv
 from tensorir.errors import DeclarationError
 from tensorir.interp.reference import random_arguments
 from tensorir.ops import conv_nest, conv_warp
-from tensorir.ops.blocks import ALIGNED, bind_grid, groups_met, within_group
-from tensorir.ops.problems import Conv
 from tensorir.runtime.limits import check_source
 from tensorir.target import Target
 

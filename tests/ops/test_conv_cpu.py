@@ -10,12 +10,12 @@ import tensorir as tir
 from tensorir import nn
 from tensorir.algorithms import winograd
 from tensorir.check.equivalence import compare
+from tensorir.engines.problems import Conv
 from tensorir.errors import DeclarationError
 from tensorir.expr.compute import placeholder
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import evaluate, random_arguments
 from tensorir.ops.direct import flat_bodies
-from tensorir.ops.problems import Conv
 from tensorir.ops.winograd import admissible
 
 pytestmark = pytest.mark.usefixtures("only_run")

@@ -17,9 +17,9 @@ from test_conv_warpgroups import CASES, HOPPER, work
 import tensorir as tir
 from tensorir.check.emulate import emulate
 from tensorir.check.equivalence import compare
+from tensorir.engines.problems import Conv
 from tensorir.interp.numbers import Field
 from tensorir.ops.conv_hopper import PixelTile, gone_through
-from tensorir.ops.problems import Conv
 
 emulated = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"

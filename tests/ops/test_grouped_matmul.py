@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
+from tensorir.engines.gemm_gpu import ENGINES
+from tensorir.engines.problems import Gemm
 from tensorir.interp.reference import random_arguments
-from tensorir.ops.gemm_gpu import ENGINES
 from tensorir.ops.gemm_grouped import blocks_of
-from tensorir.ops.problems import Gemm
 
 pytestmark = pytest.mark.usefixtures("only_run")
 

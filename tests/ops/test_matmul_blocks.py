@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
-from tensorir.ops.gemm_blocks import EARLIER
+from tensorir.engines.gemm_blocks import EARLIER
 
 AMPERE, HOPPER = "cuda -arch=sm_80", "cuda -arch=sm_90a"
 emulated = pytest.mark.skipif(

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.check.equivalence import compare
+from tensorir.engines.gemm_cpu import panel_cycles
+from tensorir.engines.problems import Gemm
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import evaluate, random_arguments
 from tensorir.ir.tree import If, Select
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
-from tensorir.ops.gemm_cpu import panel_cycles
-from tensorir.ops.problems import Gemm
 
 pytestmark = pytest.mark.usefixtures("only_run")
 

@@ -8,8 +8,8 @@ import pytest
 from emulating import beyond, emulated_rightly
 
 import tensorir as tir
-from tensorir.ops.gemm_tensor import TensorTile
-from tensorir.ops.problems import Gemm
+from tensorir.engines.gemm_tensor import TensorTile
+from tensorir.engines.problems import Gemm
 
 AMPERE, HOPPER = "cuda -arch=sm_80 -units=3", "cuda -arch=sm_90a -units=3"
 emulated = pytest.mark.skipif(

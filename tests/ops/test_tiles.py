@@ -6,9 +6,9 @@ from typing import ClassVar
 import pytest
 
 import tensorir as tir
-from tensorir.ops.gemm_gpu import ENGINES
-from tensorir.ops.problems import Conv, Gemm
-from tensorir.ops.tiles import Knob, Tile
+from tensorir.engines.gemm_gpu import ENGINES
+from tensorir.engines.problems import Conv, Gemm
+from tensorir.engines.tiles import Knob, Tile
 
 TARGET = tir.Target.parse("cuda -arch=sm_80")
 SMALL = Gemm(m=8, n=8, k=8)

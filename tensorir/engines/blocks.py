@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tensorir.arith.affine import Arith
 from tensorir.arith.box import side_of
+from tensorir.engines.tiles import Config, Knobs, cheapest
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Expr, Var
-from tensorir.ops.tiles import Config, Knobs, cheapest
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule

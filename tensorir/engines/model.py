@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tensorir.ops.common import divisors_near
-from tensorir.ops.problems import Conv, Problem
-from tensorir.ops.tiles import Config, Knobs, P, Tile, cheapest
+from tensorir.engines.problems import Conv, Problem
+from tensorir.engines.steps import divisors_near
+from tensorir.engines.tiles import Config, Knobs, P, Tile, cheapest
 from tensorir.target import Target
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
+from tensorir.engines.gemm_blocks import ORDER, Blocks, Operands, Sums, in_groups, inline, multiprocessors
+from tensorir.engines.gemm_tensor import TensorTile, instructions, multiplication, result_kind, store_rows
+from tensorir.engines.problems import Gemm
+from tensorir.engines.tiles import Config, Knob, Rule
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS, first_registers
-from tensorir.ops.gemm_blocks import ORDER, Blocks, Operands, Sums, in_groups, inline, multiprocessors
-from tensorir.ops.gemm_tensor import TensorTile, instructions, multiplication, result_kind, store_rows
-from tensorir.ops.problems import Gemm
-from tensorir.ops.tiles import Config, Knob, Rule
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import Tiles

@@ -7,17 +7,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tensorir.api.workload import Template
-from tensorir.ops.blocks import bind_grid, has_room, start
-from tensorir.ops.common import written_by
-from tensorir.ops.gemm_blocks import ORDER, Blocks, Engine, Operands, Sums, each_product, inline
-from tensorir.ops.gemm_hopper import HopperTile
-from tensorir.ops.gemm_tensor import TensorTile, multiplication
-from tensorir.ops.problems import Gemm
-from tensorir.ops.tiles import Config, Knob, Knobs, Rule
+from tensorir.engines.blocks import bind_grid, has_room, start
+from tensorir.engines.gemm_blocks import ORDER, Blocks, Engine, Operands, Sums, each_product, inline
+from tensorir.engines.gemm_hopper import HopperTile
+from tensorir.engines.gemm_tensor import TensorTile, multiplication
+from tensorir.engines.problems import Gemm
+from tensorir.engines.steps import written_by
+from tensorir.engines.tiles import Config, Knob, Knobs, Rule
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import Product, Tiles
+from tensorir.tune.template import Template
 
 DTYPES = ("float32", "int32")
 QUAD = 4

@@ -13,9 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
-from tensorir.api.workload import Template
-from tensorir.ops.problems import Problem
+from tensorir.engines.problems import Problem
 from tensorir.target import Target
+from tensorir.tune.template import Template
 
 if TYPE_CHECKING:  # loading a tuned kernel needs none of them
     from tensorir.schedule.schedule import Schedule

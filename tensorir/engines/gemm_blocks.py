@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, NamedTuple, Self
 
-from tensorir.ops.blocks import extent_of
-from tensorir.ops.common import last_stage, out_stage, written_by
-from tensorir.ops.problems import Gemm
-from tensorir.ops.tiles import Config, Knob, Knobs, Rule, Tile
+from tensorir.engines.blocks import extent_of
+from tensorir.engines.problems import Gemm
+from tensorir.engines.steps import last_stage, out_stage, written_by
+from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of

@@ -17,12 +17,12 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tensorir.api.workload import Template
-from tensorir.ops.common import out_stage, unroll_by
-from tensorir.ops.model import BLOCK_BYTES, CpuTile, balance, crowding, in_balanced_tiles
-from tensorir.ops.problems import Gemm
-from tensorir.ops.tiles import Config, Knob, Knobs, Rule
+from tensorir.engines.model import BLOCK_BYTES, CpuTile, balance, crowding, in_balanced_tiles
+from tensorir.engines.problems import Gemm
+from tensorir.engines.steps import out_stage, unroll_by
+from tensorir.engines.tiles import Config, Knob, Knobs, Rule
 from tensorir.target import Target
+from tensorir.tune.template import Template
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule

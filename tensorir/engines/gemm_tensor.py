@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from tensorir.engines.gemm_blocks import EARLIER, ORDER, Blocks, Operands, Sums, each_product, in_groups, inline
+from tensorir.engines.problems import Gemm, Problem, result_type
+from tensorir.engines.tiles import Config, Knob, Knobs, Rule
 from tensorir.intrin.cuda import MULTIPLICATIONS, NARROW, Multiplication, loads_rows, rows_shape
 from tensorir.intrin.stmatrix import COLUMNS
-from tensorir.ops.gemm_blocks import EARLIER, ORDER, Blocks, Operands, Sums, each_product, in_groups, inline
-from tensorir.ops.problems import Gemm, Problem, result_type
-from tensorir.ops.tiles import Config, Knob, Knobs, Rule
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import Product, Tiles

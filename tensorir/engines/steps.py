@@ -1,0 +1,46 @@
+"""Steps that engines and templates share: what writes the output, sizes of parts, hints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tensorir.ir.visit import writes
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+
+
+def out_stage(s: Schedule, main: str, scope: str = "register") -> str:
+    """The stage that writes the output: the epilogue where there is one, else a copy out of registers.
+
+    An epilogue of several stages (bias, then a conversion) is joined into its last one.
+    """
+    names = [st.name for st in s.stages()]
+    if names[-1] == main:
+        return s.stage_out(main, at="root", scope=scope).name
+    return last_stage(s, names[names.index(main) + 1])
+
+
+def last_stage(s: Schedule, main: str) -> str:
+    """The stage that writes the output, with the copy ``main`` and an epilogue's earlier stages joined into it."""
+    names = [st.name for st in s.stages()]
+    for name in names[names.index(main) : -1]:
+        s.compute_inline(name)
+    return names[-1]
+
+
+def written_by(s: Schedule, stage: str) -> str:
+    """The array that a stage writes."""
+    return writes(s.index.stages[stage].body)[0].name
+
+
+def unroll_by(s: Schedule, loop: str, times: int) -> Schedule:
+    """A hint to write ``times`` iterations of a loop out in a row, where that is more than one."""
+    return s.annotate(loop, "unroll", times) if times > 1 else s
+
+
+def divisors_near(n: int, wanted: Sequence[int]) -> list[int]:
+    """Sizes of equal parts of n: n itself, and about n/2, n/4 … rounded up, plus the wanted ones that are smaller."""
+    out = {n, *(-(-n // d) for d in (2, 3, 4, 8)), *(x for x in wanted if x < n)}
+    return sorted(out)
