@@ -24,6 +24,8 @@ _HOMES = {
     ),
     "tensorir.algorithms.registry": ("algorithm",),
     "tensorir.api.schedule": ("Schedule", "replay"),
+    "tensorir.api.auto_schedule": ("auto_schedule",),
+    "tensorir.automatic.plan": ("auto",),
     "tensorir.api.workload": ("Workload",),
     "tensorir.api.build": ("Executable",),
     "tensorir.api.shape_set": ("tune_shapes",),
@@ -67,6 +69,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from tensorir.algorithms.registry import algorithm as algorithm
+    from tensorir.api.auto_schedule import auto_schedule as auto_schedule
     from tensorir.api.build import Executable as Executable
     from tensorir.api.export_shapes import export_shapes as export_shapes
     from tensorir.api.near import nearest as nearest
@@ -74,6 +77,7 @@ if TYPE_CHECKING:
     from tensorir.api.schedule import replay as replay
     from tensorir.api.shape_set import tune_shapes as tune_shapes
     from tensorir.api.workload import Workload as Workload
+    from tensorir.automatic.plan import auto as auto
     from tensorir.errors import CheckError as CheckError
     from tensorir.errors import CompileError as CompileError
     from tensorir.errors import DeclarationError as DeclarationError

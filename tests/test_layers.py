@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "tensorir"
 LAYERS = (
     "_package", "codec", "errors", "target", "ir", "arith", "expr", "nn", "intrin", "interp", "algorithms", "schedule",
-    "lower", "codegen", "runtime", "check", "tune", "engines", "auto", "export", "api", "ops", "cli",
+    "lower", "codegen", "runtime", "check", "tune", "engines", "automatic", "export", "api", "ops", "cli",
 )  # fmt: skip
 FREE = ("__init__", "__main__", "show")
 """``tensorir/__init__.py`` names everything lazily, ``show`` may look at anything."""

@@ -81,7 +81,7 @@ class Schedule(Exportable, _Schedule):
         if doubted:
             prove(source, opened, lambda: arguments_for(self), _seconds(limit_s))
         target = self._target_on(opened)
-        return Executable(source, opened, str(self.trace), self.began_with, max_error=self.allowed_error,
+        return Executable(source, opened, self.trace.code, self.began_with, max_error=self.allowed_error,
                           again=self._again, target=target)  # fmt: skip
 
     def _target_on(self, device: Device) -> Target:
@@ -106,7 +106,7 @@ class Schedule(Exportable, _Schedule):
 
     def _part_as(self, source: Source, target: Target) -> Part:
         again, error = self._again, self.allowed_error
-        return Part(source, self.definition, None, str(self.trace), target.kind, {}, error, again, target.arch)
+        return Part(source, self.definition, None, self.trace.code, target.kind, {}, error, again, target.arch)
 
     def _again(self, wanted: str) -> Part:
         """This schedule lowered for another target than its own; see ``Part.again``.

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.operator import Operator, Origin
+from tensorir.automatic.plan import everywhere
 from tensorir.check.tolerance import tolerance
 from tensorir.codec import Json
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
@@ -44,7 +45,7 @@ class Work(Shown):
         self,
         name: str,
         outputs: Tensor | Sequence[Tensor],
-        templates: Mapping[str, Any],
+        templates: Mapping[str, Any] | None = None,
         reference: Callable[..., object] | None = None,
         *,
         flops: float | None = None,
@@ -56,6 +57,8 @@ class Work(Shown):
     ) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > 1000:
             raise refuse(DeclarationError, "workload.name", f"a workload's name is a short text, not {shown(name)}")
+        if templates is None:
+            templates = Templates({}, lambda: everywhere(outputs))
         if not isinstance(templates, Templates) and (not isinstance(templates, Mapping) or not templates):
             raise refuse(DeclarationError, "workload.template", "a workload needs at least one template")
         self.name = name

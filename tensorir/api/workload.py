@@ -27,7 +27,8 @@ class Workload(Work):
 
     outputs:    a tensor or a tuple of them
     templates:  name to ``(function, space)`` or Template; the first that suits the target is the default one. In
-                place of the space a function of the target may make it
+                place of the space a function of the target may make it. None: those that ``tir.auto`` makes of the
+                declaration, for every kind of target
     reference:  ``reference(*arrays)`` in NumPy; without it the declarations themselves are evaluated
     flops:      operations of one run, estimated from the declarations when None
     baselines:  name to ``callable(*arrays)``: peers to measure next to the result

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from tensorir.errors import Problem, ScheduleError, TensorIRError, user_line
 from tensorir.errors.habits import answering
-from tensorir.errors.needs import need_int, plain_int, wrong
+from tensorir.errors.needs import need_int, need_text, plain_int, wrong
 from tensorir.errors.shown import Shown
 from tensorir.expr.program import as_outputs, program_of
 from tensorir.expr.tensor import Tensor
@@ -81,6 +81,7 @@ class History(Scheduled[H], Shown):
         self.definition = as_outputs(outputs)
         self.target = Target.parse(target)
         self._error: float | None = None
+        self._why = ""
         self._start(program_of(self.definition))
 
     def _start(self, program: Program) -> None:
@@ -170,6 +171,15 @@ class History(Scheduled[H], Shown):
             self._back_to(steps)
             raise
 
+    @contextlib.contextmanager
+    def because(self, why: str) -> Iterator[None]:
+        """Give the steps that are made in here a reason, which the trace's text says."""
+        before, self._why = self._why, " ".join(need_text("why", why, ScheduleError).split())
+        try:
+            yield
+        finally:
+            self._why = before
+
     # --- steps
 
     def _apply(self, name: str, args: Sequence[Any], options: Mapping[str, Any],
@@ -189,7 +199,7 @@ class History(Scheduled[H], Shown):
         given = tuple(
             (k, _plain(v)) for k, v in options.items() if k not in primitive.defaults or v != primitive.defaults[k]
         )
-        step = Step(name, tuple(map(_plain, args)), given, done.new, user_line())
+        step = Step(name, tuple(map(_plain, args)), given, done.new, user_line(), self._why)
         if problem := marks.lost(program, done.program, name):
             raise ScheduleError(problem)
         steps = [*self._steps, step]

@@ -17,6 +17,7 @@ class Step(Shown):
 
     out:   names of what it made
     where: the user's file and line
+    why:   the reason of an automatic schedule, which the text of a trace has as a comment
     """
 
     primitive: str
@@ -24,6 +25,7 @@ class Step(Shown):
     options: tuple[tuple[str, Any], ...]
     out: tuple[str, ...] = ()
     where: str = ""
+    why: str = ""
 
     def __str__(self) -> str:
         given = [repr(a) for a in self.args] + [f"{k}={v!r}" for k, v in self.options]
@@ -34,11 +36,16 @@ class Step(Shown):
 
 
 class Trace(tuple[Step, ...], Shown):
-    """The steps of a schedule in order; ``str`` gives Python statements on a fresh schedule ``s``."""
+    """The steps of a schedule in order; ``str`` gives Python statements on a fresh schedule ``s``, with reasons."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
+        return "\n".join(f"{step}  # {step.why}" if step.why else str(step) for step in self)
+
+    @property
+    def code(self) -> str:
+        """The statements alone."""
         return "\n".join(map(str, self))
 
     def __repr__(self) -> str:

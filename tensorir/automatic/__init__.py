@@ -1,0 +1,1 @@
+"""Schedules made from a declaration alone: rules that claim parts of it, and the templates that these make up."""

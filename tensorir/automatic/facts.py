@@ -1,0 +1,155 @@
+"""What rules ask about a declaration: its stages, what they read and write, and what is read more than once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from tensorir.errors.shown import Shown
+from tensorir.ir.dims import dims_in, most
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Axis, Binary, Buffer, Call, Iter, Load, Program, Select, Stage, Unary, Update, Var
+from tensorir.ir.visit import find, reads, uses, writes
+from tensorir.schedule.analysis import index_of, is_scan
+
+
+class Nest(Shown):
+    """A stage as it is declared, with its loops; ``axes`` are their names, those of ``stage.iters`` in order.
+
+    kind: "map" (each cell is an expression), "reduce", "scan" or "scatter"
+    """
+
+    def __init__(self, stage: Stage, axes: Sequence[str]) -> None:
+        self.stage, self.axes = stage, tuple(axes)
+        updates = find(stage.body, Update)
+        self.kind = "map"
+        if is_scan(stage):
+            self.kind = "scan"
+        elif updates:
+            self.kind = "reduce" if stage.init is not None else "scatter"
+
+    def __repr__(self) -> str:
+        return f"<Nest {self.name}: {self.kind} over {', '.join(self.axes)}>"
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return self.stage.name
+
+    @cached_property
+    def loops(self) -> dict[Var, str]:
+        """The loop of each axis."""
+        return {it.var: axis for it, axis in zip(self.stage.iters, self.axes, strict=True)}
+
+    def sort(self, *kinds: Axis) -> tuple[Iter, ...]:
+        """The axes of these sorts, in order."""
+        return tuple(it for it in self.stage.iters if it.axis in kinds)
+
+    @property
+    def spatial(self) -> tuple[Iter, ...]:
+        """The axes whose iterations have cells of their own."""
+        return self.sort(Axis.SPATIAL)
+
+    @property
+    def reduced(self) -> tuple[Iter, ...]:
+        """The axes whose terms are combined."""
+        return self.sort(Axis.REDUCE)
+
+    @property
+    def constant(self) -> bool:
+        """Whether all its extents are constants."""
+        return not dims_in(*(it.extent for it in self.stage.iters))
+
+    @cached_property
+    def loads(self) -> tuple[Load, ...]:
+        """What a cell, or a term of it, reads."""
+        return tuple(find(self.stage.body, Load))
+
+    @cached_property
+    def reads(self) -> tuple[Buffer, ...]:
+        """The arrays that it reads, each once, without those that it makes."""
+        return tuple(b for b in reads(self.stage.body) if b not in self.writes)
+
+    @cached_property
+    def writes(self) -> tuple[Buffer, ...]:
+        """The arrays that it makes."""
+        return tuple(writes(self.stage.body))
+
+    @cached_property
+    def operations(self) -> int:
+        """Operations of a cell, or of a term of it."""
+        return len(find(self.stage.body, (Binary, Unary, Select, Call))) or 1
+
+    @cached_property
+    def calls(self) -> int:
+        """Functions such as ``exp`` that a cell, or a term of it, calls."""
+        return len(find(self.stage.body, Call))
+
+    def size(self, axes: Iterable[Iter]) -> int:
+        """Iterations of axes all together; of a dim, the most."""
+        return math.prod(most(it.extent) for it in axes)
+
+    @property
+    def cells(self) -> int:
+        """Cells that it makes."""
+        return self.size(self.spatial)
+
+    @property
+    def work(self) -> int:
+        """Operations all together."""
+        return self.size(self.stage.iters) * self.operations
+
+    @property
+    def moved(self) -> int:
+        """Bytes of the arrays that it reads and makes, each once."""
+        return sum(bytes_of(b) for b in (*self.reads, *self.writes))
+
+    def along(self, load: Load) -> tuple[Iter, ...]:
+        """The axes on which the place of a read depends."""
+        return tuple(it for it in self.stage.iters if any(uses(i, {it.var}) for i in load.index))
+
+    def again(self, load: Load) -> int:
+        """How often each place of a read is read, by axes on which it does not depend."""
+        return self.size(it for it in self.stage.iters if it not in self.along(load))
+
+    @property
+    def reuses(self) -> bool:
+        """Whether its sum reads two operands, each of them again along axes that only the other one has."""
+        return self.kind == "reduce" and sum(self.again(x) > 1 for x in self.loads) > 1
+
+
+def bytes_of(b: Buffer) -> int:
+    """Bytes of an array; of a dim, the most."""
+    return math.prod(most(n) for n in b.shape) * max(1, DTYPES[b.dtype].bits // 8)
+
+
+class Graph(Shown):
+    """The stages of a program that nothing has scheduled yet, or only inlined, and who reads whom."""
+
+    def __init__(self, program: Program) -> None:
+        index = index_of(program)
+        self.program = program
+        self.nests = {
+            name: Nest(stage, [x.var.name for x in index.above(stage)]) for name, stage in index.stages.items()
+        }
+        self.writers: dict[Buffer, list[Nest]] = {}
+        for n in self.nests.values():
+            for b in n.writes:
+                self.writers.setdefault(b, []).append(n)
+
+    def __repr__(self) -> str:
+        return f"<Graph of {', '.join(self.nests)}>"
+
+    def readers(self, nest: Nest) -> list[Nest]:
+        """The stages that read what a stage makes, and those that complete it (of a scatter)."""
+        made = set(nest.writes)
+        return [n for n in self.nests.values() if n is not nest and (made & {*n.reads, *n.writes})]
+
+    def producers(self, nest: Nest) -> list[Nest]:
+        """The stages whose results a stage reads."""
+        return [n for b in nest.reads for n in self.writers.get(b, ()) if n is not nest]
+
+    def is_output(self, nest: Nest) -> bool:
+        """Whether what it makes is a result of the program."""
+        return any(b in self.program.outputs for b in nest.writes)

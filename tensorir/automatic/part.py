@@ -1,0 +1,65 @@
+"""A part of an automatic schedule: the stages that one rule schedules, and how."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.errors.shown import Shown
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+from tensorir.tune.legal import Predicate
+
+Config = Mapping[str, Any]
+
+
+class Part(ABC, Shown):
+    """Stages that a rule has claimed, ``anchor`` the last of them, which it schedules for a configuration.
+
+    rule:   the name of the rule
+    reason: why the rule claims them, with numbers; the trace says it with every step
+    needs:  what a target must have besides, such as "sm_80"
+    """
+
+    rule: ClassVar[str]
+    needs: str = ""
+
+    def __init__(self, graph: Graph, anchor: Nest, target: Target, names: Sequence[str] = (), reason: str = "") -> None:
+        self.graph, self.anchor, self.target, self.reason = graph, anchor, target, reason
+        self.names = frozenset((*names, anchor.name))
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of {', '.join(sorted(self.names))}: {self.reason}>"
+
+    @property
+    def name(self) -> str:
+        """The name of this way to schedule them, in the names of templates."""
+        return self.rule
+
+    @abstractmethod
+    def schedule(self, s: Schedule, config: Config) -> None:
+        """Schedule the stages of a program in which nothing else was done to them."""
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        """The knobs with their values, those to start with first."""
+        return {}
+
+    def where(self) -> Mapping[str, Predicate]:
+        """What legal configurations keep, by name."""
+        return {}
+
+    def start(self) -> Config | None:
+        """The configuration to start from; None for the first legal one."""
+        return None
+
+    def expected(self) -> Callable[[Config], float] | None:
+        """The seconds that a configuration is expected to take; None where nobody can tell."""
+        return None
+
+    @property
+    def work(self) -> float:
+        """How much there is to do, to tell which part is the one that counts: operations, and bytes moved."""
+        nests = [self.graph.nests[name] for name in self.names if name in self.graph.nests]
+        return sum(n.work + 4.0 * n.moved for n in nests)

@@ -1,0 +1,210 @@
+"""From a declaration to templates: who claims which stages, and the spaces of the parts as one."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules import RULES, WHOLE, Rule
+from tensorir.automatic.rules.inline import inlined
+from tensorir.errors import ScheduleError, TensorIRError, refuse
+from tensorir.expr.program import as_outputs
+from tensorir.expr.tensor import Tensor
+from tensorir.lower.pipeline import lower
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+from tensorir.tune.legal import Predicate
+from tensorir.tune.space import Space
+from tensorir.tune.template import Template
+
+TUNED = 2
+"""Parts of a schedule whose knobs are searched, those that count most; the others keep where they start."""
+EVERYTHING = {"cpu": "opencl", "gpu": "cuda -arch=sm_90a"}
+"""A target of each kind that has all that rules ask for."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a definition is scheduled: what is inlined, and the parts that schedule what is left.
+
+    main: the part that counts most, whose knobs have names of their own
+    """
+
+    inlined: tuple[tuple[str, str], ...]
+    parts: tuple[Part, ...]
+    main: Part
+
+    @property
+    def needs(self) -> str:
+        """What a target must have: of architectures the latest."""
+        return max((p.needs for p in self.parts), key=lambda n: (len(n), n))
+
+    def schedule(self, s: Schedule, config: Config) -> Schedule:
+        """Schedule the definition for a configuration."""
+        for name, why in self.inlined:
+            with s.because(f"inline: {why}"):
+                s.compute_inline(name)
+        for part in self.parts:
+            with s.because(f"{part.rule}: {part.reason}"):
+                part.schedule(s, self._own(part, config))
+        return s
+
+    @functools.cached_property
+    def spaces(self) -> dict[Part, Space]:
+        """The configurations of each part alone."""
+        return {p: Space(where=p.where(), default=p.start(), **p.knobs()).expecting(p.expected()) for p in self.parts}
+
+    @functools.cached_property
+    def searched(self) -> tuple[Part, ...]:
+        """The parts whose knobs a space has."""
+        others = sorted((p for p in self.parts if p is not self.main and self.spaces[p].names), key=lambda p: -p.work)
+        return (self.main, *others[: TUNED - 1])
+
+    def _called(self, part: Part, knob: str) -> str:
+        stage = re.sub(r"\W", "_", part.anchor.name)
+        return knob if part is self.main else f"{stage}_{knob}"
+
+    def _own(self, part: Part, config: Config) -> dict[str, Any]:
+        if part not in self.searched:
+            return self.spaces[part].default
+        return {k: config[self._called(part, k)] for k in self.spaces[part].names}
+
+    def space(self) -> Space:
+        """The configurations of all parts together; expected to take what the parts are."""
+        knobs, where, start = dict[str, Sequence[object]](), dict[str, Predicate](), dict[str, object]()
+        for part in self.searched:
+            own = self.spaces[part]
+            knobs |= {self._called(part, n): v for n, v in zip(own.names, own.values, strict=True)}
+            start |= {self._called(part, n): v for n, v in own.default.items()}
+            where |= {self._called(part, n): self._on(part, test) for n, test in own.where.items()}
+        return Space(where=where, default=start, **knobs).expecting(self._expected())
+
+    def _on(self, part: Part, test: Predicate) -> Predicate:
+        if part is self.main:
+            return test
+        return lambda c: test(_Named(c, functools.partial(self._called, part)))
+
+    def _expected(self) -> Callable[[Config], float] | None:
+        times = [(p, t) for p in self.searched if (t := self.spaces[p].expected_s) is not None]
+        if not times or times[0][0] is not self.main:
+            return None
+        return lambda c: sum(t(self._own(p, c)) for p, t in times)
+
+
+class _Named(dict[str, Any]):
+    """A configuration of all parts, read by one part's own names of knobs."""
+
+    def __init__(self, config: Config, called: Callable[[str], str]) -> None:
+        super().__init__()
+        self.config, self.called = config, called
+
+    def __missing__(self, knob: str) -> Any:
+        return self.config[self.called(knob)]
+
+
+def plans(outputs: Sequence[Tensor], target: Target) -> dict[str, Plan]:
+    """The ways to schedule a definition, by names that say the rule of what counts most; the default first."""
+    found: dict[str, Plan] = {}
+    for rules in dict.fromkeys((WHOLE, ())):
+        for plan in _plans(outputs, target, rules):
+            found.setdefault(f"{target.kind}_{plan.main.name}", plan)
+    return found
+
+
+def _plans(outputs: Sequence[Tensor], target: Target, whole: Sequence[Rule]) -> Iterator[Plan]:
+    s = Schedule(outputs, target)
+    claims = _Claims(outputs, target, (), Graph(s.program))
+    first = claims.claimed(whole, ())
+    if whole and not first:
+        return
+    kept = frozenset().union(*(p.names for p in first))
+    done = tuple(inlined(s, kept))
+    claims = _Claims(outputs, target, done, Graph(s.program))
+    parts = claims.claimed(RULES, first)
+    main = max(parts, key=lambda p: p.work)
+    yield Plan(done, parts, main)
+    for other in claims.offered(RULES, main.anchor, first):
+        if other.name != main.name:
+            yield Plan(done, claims.claimed(RULES, (*first, other)), other)
+
+
+@dataclass(frozen=True)
+class _Claims:
+    """Which rules claim which stages of a program in which some stages are inlined."""
+
+    outputs: Sequence[Tensor]
+    target: Target
+    inlined: tuple[tuple[str, str], ...]
+    graph: Graph
+
+    def claimed(self, rules: Sequence[Rule], given: Sequence[Part]) -> tuple[Part, ...]:
+        """Parts for all stages that are not in those ``given``, of the first rule that takes each."""
+        parts = list(given)
+        for anchor in reversed(self.graph.nests.values()):
+            if all(anchor.name not in p.names for p in parts) and (
+                part := next(self.offered(rules, anchor, parts), None)
+            ):
+                parts.append(part)
+        return tuple(parts)
+
+    def offered(self, rules: Sequence[Rule], anchor: Nest, parts: Sequence[Part]) -> Iterator[Part]:
+        """Parts that end with a stage, whose stages nobody else has claimed or reads, and whose start can be made."""
+        taken = frozenset().union(*(p.names for p in parts))
+        for part in itertools.chain.from_iterable(rule(self.graph, anchor, self.target) for rule in rules):
+            if not part.names & taken and self._alone(part) and self._works(part):
+                yield part
+
+    def _alone(self, part: Part) -> bool:
+        """Whether nobody else reads what a part keeps for itself."""
+        inside = [self.graph.nests[n] for n in part.names if n != part.anchor.name]
+        return all(
+            not self.graph.is_output(n) and all(r.name in part.names for r in self.graph.readers(n)) for n in inside
+        )
+
+    def _works(self, part: Part) -> bool:
+        """Whether a part's start is legal, with all else as it was declared."""
+        plan = Plan(self.inlined, (part,), part)
+        try:
+            lower(plan.schedule(Schedule(self.outputs, self.target), plan.space().default).program, self.target)
+        except TensorIRError:
+            return False
+        return True
+
+
+def auto(outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl") -> dict[str, Template]:
+    """Templates that schedule ``outputs`` on a target, made from the declaration alone, the default first.
+
+    Each is an ordinary template: a function of a schedule and a configuration, and a space with named knobs.
+    Without a schedule written by hand, rules claim stages (``auto/rules``): what is cheap is inlined, sums with reuse
+    are tiled, rows are reduced across lanes and threads, and what is left is streamed. Results are reproducible: no
+    rule adds floats atomically.
+    """
+    made, wanted = as_outputs(outputs), Target.parse(target)
+    known = functools.lru_cache(maxsize=8)(lambda t, name: plans(made, t))  # targets of other names are equal
+
+    def template(name: str, needs: str) -> Template:
+        def plan(on: Target) -> Plan:
+            found = known(on, on.name)
+            if name not in found:
+                have = ", ".join(found)
+                raise refuse(
+                    ScheduleError, "auto.template", f"no rule makes {name} for {on.text}", hint=f"one of {have}"
+                )
+            return found[name]
+
+        return Template(
+            lambda s, c: plan(s.target).schedule(s, c), lambda on: plan(on).space(), (wanted.kind,), needs=needs
+        )
+
+    return {name: template(name, plan.needs) for name, plan in known(wanted, wanted.name).items()}
+
+
+def everywhere(outputs: Tensor | Sequence[Tensor]) -> Mapping[str, Template]:
+    """The templates of ``auto`` for every kind of target."""
+    return {name: t for target in EVERYTHING.values() for name, t in auto(outputs, target).items()}

@@ -1,0 +1,18 @@
+"""The rules, one file each; ``RULES`` has them in the order in which they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.part import Part
+from tensorir.automatic.rules import stream
+from tensorir.target import Target
+
+Rule = Callable[[Graph, Nest, Target], Iterator[Part]]
+"""The parts that a rule offers with a stage as the last of theirs, the one that promises most first."""
+
+WHOLE: tuple[Rule, ...] = ()
+"""Rules that look at a declaration before anything is inlined."""
+RULES: tuple[Rule, ...] = (stream.offers,)
+"""Rules for what remains, in their order; the last one takes everything."""

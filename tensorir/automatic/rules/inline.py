@@ -1,0 +1,42 @@
+"""Inline: what costs less to compute where it is read than to write and read again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.errors import TensorIRError
+from tensorir.schedule.schedule import Schedule
+
+CHEAP = 8
+"""Operations that may be repeated for each reader."""
+
+
+def inlined(s: Schedule, kept: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Inline what is worth it in ``s``, but for the stages ``kept``; gives each stage, and why."""
+    for name in list(s.index.stages):
+        graph = Graph(s.program)
+        nest = graph.nests[name]
+        if name in kept or not (why := worth(graph, nest)):
+            continue
+        try:
+            s.compute_inline(name)
+        except TensorIRError:  # read in a way that has no place for an expression: it stays a stage
+            continue
+        yield name, why
+
+
+def worth(graph: Graph, nest: Nest) -> str:
+    """Why a stage is computed where it is read; "" where it is not."""
+    readers = graph.readers(nest)
+    if nest.kind != "map" or graph.is_output(nest) or not readers or len(nest.writes) > 1:
+        return ""
+    if any(r.reuses or r.kind in ("scan", "scatter") for r in readers):
+        return ""  # the rules for those copy what they read again
+    cheap = not nest.calls and nest.operations <= CHEAP
+    times = max(r.again(x) for r in readers for x in r.loads if x.buffer in nest.writes)
+    if cheap:
+        return f"{nest.operations} operations cost less than a store and a load"
+    if len(readers) == 1 and times == 1:
+        return f"{readers[0].name} alone reads it, each cell once"
+    return ""
