@@ -11,6 +11,7 @@ from typing import Any
 
 from tensorir.api.workload import Origin, Workload
 from tensorir.errors import DeclarationError, TensorIRError, line_of, refuse
+from tensorir.expr.tensor import Tensor
 
 
 def rebuild(origin: Origin) -> Workload:
@@ -26,7 +27,9 @@ def rebuild(origin: Origin) -> Workload:
 
 
 def from_file(place: str, name: str, options: Mapping[str, object]) -> Workload:
-    """Run a user's Python file and call its function NAME with ``options``; it returns a Workload."""
+    """Run a user's Python file and call its function NAME with ``options``: the Workload that it returns, or one of the
+    tensors that it returns, with the templates of ``tir.auto``.
+    """
     path = Path(place)
     if not path.is_file():
         raise refuse(DeclarationError, "workload.file", f"there is no file {place}")
@@ -38,9 +41,11 @@ def from_file(place: str, name: str, options: Mapping[str, object]) -> Workload:
     if not callable(function):
         have = ", ".join(n for n, v in found.items() if callable(v) and not n.startswith("_"))
         raise refuse(DeclarationError, "workload.file", f"{place} has no function {name!r}", hint=have[:200])
-    work = _of_user(f"{name}() of {place}", lambda: function(**options))
+    made = _of_user(f"{name}() of {place}", lambda: function(**options))
+    given = made if isinstance(made, tuple | list) else [made]
+    work = Workload(name, made) if given and all(isinstance(t, Tensor) for t in given) else made
     if not isinstance(work, Workload):
-        message = f"{name}() of {place} returned {type(work).__name__}, not a tir.Workload"
+        message = f"{name}() of {place} returned {type(made).__name__}, not a tir.Workload, a tensor or several"
         raise refuse(DeclarationError, "workload.file", message)
     work.origin = Origin("file", name, dict(options), str(path.resolve()))
     return work

@@ -192,10 +192,8 @@ def auto(outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl") ->
         def plan(on: Target) -> Plan:
             found = known(on, on.name)
             if name not in found:
-                have = ", ".join(found)
-                raise refuse(
-                    ScheduleError, "auto.template", f"no rule makes {name} for {on.text}", hint=f"one of {have}"
-                )
+                message = f"no rule schedules {made[0].name} by {name} on {on.text}"
+                raise refuse(ScheduleError, "template.target", message, hint=f"one of {', '.join(found)}")
             return found[name]
 
         return Template(

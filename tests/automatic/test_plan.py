@@ -1,0 +1,101 @@
+"""Schedules from the declaration alone: what every one of them keeps, whichever rules made it."""
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+from tensorir.api.origin import from_file
+from tensorir.automatic.facts import Graph
+from tensorir.schedule.schedule import Schedule
+
+TARGETS = ("opencl", "c", "opencl -kind=gpu", "cuda -arch=sm_80", "cuda -arch=sm_90a")
+
+
+def chain(m, n, k):
+    """A product, the largest of each row, and a tail."""
+    A, B = tir.placeholder((m, k), name="A"), tir.placeholder((k, n), name="B")
+    c, j = tir.reduce_axis(k, name="c"), tir.reduce_axis(n, name="j")
+    P = tir.compute((m, n), lambda i, j: tir.sum(A[i, c] * B[c, j], axis=c), name="P")
+    T = tir.compute((m,), lambda i: tir.max(P[i, j], axis=j), name="T")
+    return tir.compute((m, n), lambda i, j: tir.maximum(P[i, j] - T[i], -5.0) * 2.0, name="Y")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_chain_is_right_on_every_target(target):
+    s = tir.auto_schedule(chain(7, 13, 5), target)
+    assert s.check()
+    if "cuda" in target:
+        assert s.check("emulate")
+
+
+def test_what_runs_is_the_declaration():
+    a, b = (
+        np.random.default_rng(n).integers(-3, 4, shape).astype("float32") for n, shape in enumerate([(9, 6), (6, 11)])
+    )
+    p = a @ b
+    assert np.array_equal(
+        tir.auto_schedule(chain(9, 11, 6)).build()(a, b), np.maximum(p - p.max(1, keepdims=True), -5) * 2
+    )
+
+
+def test_every_step_has_its_rule_and_reason_and_the_text_replays():
+    y = chain(8, 16, 4)
+    s = tir.auto_schedule(y)
+    assert all(": " in step.why for step in s.trace)
+    replayed = tir.Schedule(y, s.target)
+    exec(str(s.trace), {"s": replayed})
+    assert replayed.tree() == s.tree()
+    assert "#" not in s.source().split("__kernel")[0].partition("// s.")[2], "the text of a kernel says the steps alone"
+    assert tir.replay(y, s.trace, s.target).tree() == s.tree()
+
+
+def test_what_is_cheap_is_inlined_and_an_output_is_not():
+    A = tir.placeholder((8, 8), name="A")
+    twice = tir.compute((8, 8), lambda i, j: A[i, j] * 2, name="twice")
+    more = tir.compute((8, 8), lambda i, j: twice[i, j] + 1, name="more")
+    assert [x.name for x in tir.auto_schedule(more).stages()] == ["more"]
+    assert [x.name for x in tir.auto_schedule((more, twice)).stages()] == ["twice", "more"]
+
+
+def test_what_is_dear_and_read_twice_is_kept():
+    A = tir.placeholder((8,), name="A")
+    e = tir.compute((8,), lambda i: tir.exp(A[i]), name="e")
+    y = tir.compute((8, 8), lambda i, j: e[i] + e[j], name="y")
+    assert next(x.name for x in tir.auto_schedule(y).stages()) == "e"
+
+
+def test_templates_are_named_by_kind_and_a_workload_has_them_all():
+    y = chain(8, 16, 4)
+    work = tir.Workload("chain", y)
+    for target in ("opencl", "cuda -arch=sm_80"):
+        kind = "gpu" if "cuda" in target else "cpu"
+        made = tir.auto(y, target)
+        assert made and all(name.startswith(f"{kind}_") and t.kinds == (kind,) for name, t in made.items())
+        assert set(made) <= set(work.templates)
+
+
+def test_a_template_that_no_rule_makes_for_a_target_is_refused():
+    y = chain(8, 16, 4)
+    with pytest.raises(tir.ScheduleError) as caught:
+        next(iter(tir.auto(y).values())).function(tir.Schedule(y, "cuda"), {})
+    assert caught.value.code == "template.target"
+
+
+def test_facts():
+    graph = Graph(Schedule(chain(3, 4, 5)).program)
+    kinds = {name: n.kind for name, n in graph.nests.items()}
+    assert kinds == {"P": "reduce", "T": "reduce", "Y": "map"}
+    P, T, Y = graph.nests.values()
+    assert P.reuses and not T.reuses
+    assert {n.name for n in graph.readers(P)} == {"T", "Y"}
+    assert (P.cells, P.size(P.reduced), Y.work) == (12, 5, 12 * Y.operations)
+
+
+def test_a_function_of_a_file_may_return_tensors(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import tensorir as tir\n\n\ndef one():\n    return tir.placeholder((4,), name='A') + 1\n\n\n"
+        "def two():\n    A = tir.placeholder((4,), name='A')\n    return A + 1, A * 2\n"
+    )
+    for name, outputs in (("one", 1), ("two", 2)):
+        work = from_file(str(tmp_path / "mine.py"), name, {})
+        assert (work.name, len(work.outputs), next(iter(work.templates))[:4]) == (name, outputs, "cpu_")
