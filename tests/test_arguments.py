@@ -214,6 +214,8 @@ WORK = numbered()
 OTHERS = {
     "Schedule": lambda outputs=C, target="opencl": tir.Schedule(outputs, target),
     "replay": lambda outputs=C, trace="[]", target="cuda": tir.replay(outputs, trace, target),
+    "auto": lambda outputs=C, target="opencl": tir.auto(outputs, target),
+    "auto_schedule": lambda outputs=C, target="cuda": tir.auto_schedule(outputs, target),
     "Target": lambda language="cuda", kind="gpu", arch="sm_80", max_threads=32, max_block=(1, 1, 1), fp16=True: (
         tir.Target(language, kind, arch, max_threads=max_threads, max_block=max_block, fp16=fp16)
     ),

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.operator import Operator, Origin
-from tensorir.automatic.plan import everywhere
 from tensorir.check.tolerance import tolerance
 from tensorir.codec import Json
 from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
@@ -58,7 +57,7 @@ class Work(Shown):
         if not isinstance(name, str) or not name.strip() or len(name) > 1000:
             raise refuse(DeclarationError, "workload.name", f"a workload's name is a short text, not {shown(name)}")
         if templates is None:
-            templates = Templates({}, lambda: everywhere(outputs))
+            templates = Templates({}, lambda: _automatic(outputs))
         if not isinstance(templates, Templates) and (not isinstance(templates, Mapping) or not templates):
             raise refuse(DeclarationError, "workload.template", "a workload needs at least one template")
         self.name = name
@@ -283,3 +282,9 @@ def estimated_flops(outputs: Sequence[Tensor]) -> float:
 
 def _counts(e: Binary) -> bool:
     return e.op in ("+", "-", "*", "/", "min", "max") and e.dtype != "index"
+
+
+def _automatic(outputs: Tensor | Sequence[Tensor]) -> Mapping[str, Template]:
+    from tensorir.automatic.plan import everywhere  # all primitives and passes, which loading a kernel has no use for
+
+    return everywhere(outputs)
