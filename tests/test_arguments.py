@@ -183,6 +183,7 @@ SCHEDULE = {
     "loops": lambda s, stage="C": s.loops(stage),
     "stages": lambda s, tensor="C": s.stages(tensor),
     "undo": lambda s, n=0: s.undo(n),
+    "because": lambda s, why="rows fill the cache": s.because(why).__enter__(),
     "at": lambda s, step=0: s.at(step),
     "diff": lambda s, other=tir.Schedule(OTHER): s.diff(other),
     "replay": lambda s, trace="[]": s.replay(trace),
