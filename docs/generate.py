@@ -117,10 +117,9 @@ def api() -> str:
 
 
 def public_functions(module: object) -> list[str]:
-    """Functions that a module defines itself, in order."""
-    return [
-        n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__ and n[0] != "_"
-    ]
+    """Functions that a module or its parts define, in order."""
+    own = [(n, f) for n, f in vars(module).items() if inspect.isfunction(f) and n[0] != "_"]
+    return [n for n, f in own if f.__module__.startswith(module.__name__)]
 
 
 def primitives() -> str:

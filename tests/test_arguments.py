@@ -34,6 +34,7 @@ def matmul(name="C"):
 
 A, K, C, D = matmul()
 OTHER = matmul("Z")[2]
+ROW, X3 = tir.placeholder((8,), name="row"), tir.placeholder((2, 4, 3), name="X3")
 X4, W4 = tir.placeholder((1, 4, 8, 8), name="X"), tir.placeholder((4, 4, 3, 3), name="W")
 I8 = tir.placeholder((12,), "int8", name="I8")
 B3, GROUP = tir.placeholder((3, 12, 8), name="B3"), tir.placeholder((2,), "int32", name="group")
@@ -124,6 +125,40 @@ DECLARE = {
         y, bias, act, axis=axis, name=name, alpha=alpha, d=d, beta=beta
     ),
     "nn.relu": lambda x=C, name="r": tir.nn.relu(x, name=name),
+    "nn.gelu": lambda x=C, approximate="tanh", name="r": tir.nn.gelu(x, approximate, name=name),
+    "nn.softmax": lambda x=C, dim=1, name="r": tir.nn.softmax(x, dim, name=name),
+    "nn.log_softmax": lambda x=C, dim=-1, name="r": tir.nn.log_softmax(x, dim, name=name),
+    "nn.layer_norm": lambda x=C, shape=(8,), weight=None, bias=None, eps=1e-5, name="r": tir.nn.layer_norm(
+        x, shape, weight, bias, eps, name=name
+    ),
+    "nn.rms_norm": lambda x=C, shape=(8,), weight=None, eps=None, name="r": tir.nn.rms_norm(
+        x, shape, weight, eps, name=name
+    ),
+    "nn.group_norm": lambda x=X4, num_groups=2, weight=None, bias=None, eps=1e-5, name="r": tir.nn.group_norm(
+        x, num_groups, weight, bias, eps, name=name
+    ),
+    "nn.batch_norm": lambda x=C, mean=ROW, var=ROW, weight=None, bias=None, eps=1e-5, name="r": tir.nn.batch_norm(
+        x, mean, var, weight, bias, eps, name=name
+    ),
+    "nn.max_pool2d": lambda x=X4, kernel_size=3, stride=2, padding=1, dilation=1, ceil_mode=False, name="r": (
+        tir.nn.max_pool2d(x, kernel_size, stride, padding, dilation, ceil_mode, name=name)
+    ),
+    "nn.avg_pool2d": lambda x=X4, kernel_size=3, stride=2, padding=1, ceil_mode=False, count=True, divisor=None: (
+        tir.nn.avg_pool2d(x, kernel_size, stride, padding, ceil_mode, count, divisor)
+    ),
+    "nn.adaptive_avg_pool2d": lambda x=X4, size=(3, 5), name="r": tir.nn.adaptive_avg_pool2d(x, size, name=name),
+    "nn.linear": lambda x=C, weight=C, bias=None, name="r": tir.nn.linear(x, weight, bias, name=name),
+    "nn.embedding": lambda indices=I8, weight=C, name="r": tir.nn.embedding(indices, weight, name=name),
+    "nn.cumsum": lambda x=C, dim=1, name="r": tir.nn.cumsum(x, dim, name=name),
+    "nn.conv1d": lambda x=X3, w=X3, stride=1, pad=0, dilation=1, groups=1, name="r": tir.nn.conv1d(
+        x, w, stride=stride, pad=pad, dilation=dilation, groups=groups, name=name
+    ),
+    "nn.conv_transpose2d": lambda x=X4, w=W4, stride=1, pad=0, dilation=1, groups=1, name="r": tir.nn.conv_transpose2d(
+        x, w, stride=stride, pad=pad, dilation=dilation, groups=groups, name=name
+    ),
+    "nn.attention": lambda q=X4, k=X4, v=X4, scale=None, causal=False, mask=None, score=None, name="r": (
+        tir.nn.attention(q, k, v, scale=scale, causal=causal, mask=mask, score=score, name=name)
+    ),
     "nn.convert": lambda x=C, dtype="float64", name="r": tir.nn.convert(x, dtype, name=name),
 }  # fmt: skip
 for _name in ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax"):

@@ -109,7 +109,7 @@ HABITS: dict[str, dict[str, str]] = {
         "clamp": "np.clip(x, 0, 1), or tir.minimum(tir.maximum(x, 0), 1)",
         "linear": "A @ W.T + b",
         "conv2d": "tir.nn.conv2d(x, w, stride=1, pad=1)",
-        "gelu": "tir.nn.bias_act(A, None, 'gelu', axis=0)",
+        "gelu": "tir.nn.gelu(A)",
     },
     "tir": {
         # TVM
@@ -237,14 +237,10 @@ HABITS: dict[str, dict[str, str]] = {
     },
     "nn": {
         "Linear": "A @ W.T + b",
-        "linear": "A @ W.T + b",
         "Conv2d": "tir.nn.conv2d(x, w, stride=1, pad=1)",
         "functional": "tir.nn.conv2d, tir.nn.relu …",
         "ReLU": "tir.nn.relu(A)",
         "Module": "tensors in, a tensor out: a Python function",
-        "softmax": "E = tir.exp(A - A.max(axis=1, keepdims=True)); E / E.sum(axis=1, keepdims=True)",
-        "sigmoid": "tir.nn.bias_act(A, None, 'sigmoid', axis=0)",
-        "gelu": "tir.nn.bias_act(A, None, 'gelu', axis=0)",
         "dense": "tir.nn.matmul(A, W, tb=True)",
         "pad": "tir.nn.pad2d(x, 1)",
     },

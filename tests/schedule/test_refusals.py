@@ -66,7 +66,7 @@ def raised():
         *PACKAGE.glob("schedule/**/*.py"),
         *PACKAGE.glob("expr/*.py"),
         *PACKAGE.glob("algorithms/*.py"),
-        PACKAGE / "nn.py",
+        *PACKAGE.glob("nn/*.py"),
         *PACKAGE.glob("lower/*.py"),
     ]
     for file in files:

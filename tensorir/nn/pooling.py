@@ -1,0 +1,183 @@
+"""Pooling of the rows and columns of images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.needs import need_bool, need_int, plain_ints, wrong
+from tensorir.expr.compute import compute, reduce_axis
+from tensorir.expr.functions import cast, maximum, minimum
+from tensorir.expr.reducers import max as largest_of
+from tensorir.expr.reducers import sum as total_of
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.build import lowest
+from tensorir.ir.tree import Expr, Var
+from tensorir.nn.arguments import axis_names, misfit, need_floats, need_several, need_tensors, wide
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The windows along one dimension of ``size`` elements."""
+
+    size: int
+    taps: int
+    stride: int
+    pad: int
+    dilation: int
+    ceil: bool
+
+    @property
+    def results(self) -> int:
+        """How many windows there are; rounded up, the last one begins inside the elements or the padding before."""
+        room = self.size + 2 * self.pad - self.dilation * (self.taps - 1) - 1
+        if not self.ceil:
+            return room // self.stride + 1
+        out = -(-room // self.stride) + 1
+        return out - 1 if (out - 1) * self.stride >= self.size + self.pad else out
+
+    @property
+    def crosses(self) -> bool:
+        """Whether a window reaches over an end."""
+        return self.pad > 0 or (self.results - 1) * self.stride + (self.taps - 1) * self.dilation >= self.size
+
+    def first(self, i: Expr) -> Expr:
+        """The first place of a window, before 0 in the padding."""
+        return i * self.stride - self.pad if self.pad else i * self.stride
+
+    def length(self, i: Expr, padding: bool) -> Any:
+        """The elements of a window that count; ``padding`` counts with them, but nothing past it."""
+        if not self.crosses or (padding and not self.ceil):
+            return self.taps
+        end = minimum(self.first(i) + self.taps, self.size + self.pad)
+        return end - self.first(i) if padding else minimum(end, self.size) - maximum(self.first(i), 0)
+
+
+def _windows(x: Tensor, kernel_size: object, stride: object, padding: object, dilation: object,
+             ceil_mode: object) -> list[_Window]:  # fmt: skip
+    """The windows along rows and columns; ``nn.window``."""
+    need_tensors(x=x)
+    taps = need_several("kernel_size", kernel_size, 2, 1)
+    steps = taps if stride is None else need_several("stride", stride, 2, 1)
+    pads, apart = need_several("padding", padding, 2, 0), need_several("dilation", dilation, 2, 1)
+    up = need_bool("ceil_mode", ceil_mode)
+    out = []
+    for size, f, s, p, d in zip(_sizes(x), taps, steps, pads, apart, strict=True):
+        if isinstance(size, Expr):
+            raise misfit(f"the rows and columns of {x.name} {x.shape} must be ints: pooled images have a fixed size")
+        if 2 * p > f:
+            raise refuse(DeclarationError, "nn.window", f"padding={p} is more than half of kernel_size={f}")
+        w = _Window(size, f, s, p, d, up)
+        if w.results < 1:
+            message = f"{size} elements with padding={p} are fewer than a window of {f} (dilation={d}) reads"
+            raise refuse(DeclarationError, "nn.window", message)
+        out.append(w)
+    return out
+
+
+def _sizes(x: Tensor) -> tuple[Any, Any]:
+    """Rows and columns of images; ``nn.shape``."""
+    if x.ndim not in (3, 4):
+        raise misfit(f"{x.name} {x.shape} must have 3 or 4 dimensions", hint="(N, C, H, W) or (C, H, W)")
+    return x.shape[-2], x.shape[-1]
+
+
+def _pooled(x: Tensor, windows: list[_Window], fill: Any, value: Callable[[Expr, tuple[Var, ...]], Expr],
+            name: str) -> Tensor:  # fmt: skip
+    """A reduction of the elements of each window, ``fill`` where it reaches over an end."""
+    axes = tuple(reduce_axis(w.taps, n) for w, n in zip(windows, "rs", strict=True))
+
+    def element(*i: Expr) -> Expr:
+        at = [w.first(p) + r * w.dilation for w, p, r in zip(windows, i[-2:], axes, strict=True)]
+        crosses = any(w.crosses for w in windows)
+        return value(x.get(*i[:-2], *at, fill=fill) if crosses else x[(*i[:-2], *at)], axes)
+
+    shape = (*x.shape[:-2], *(w.results for w in windows))
+    return compute(shape, element, name=name, axes=axis_names(x))  # type: ignore[no-any-return]
+
+
+@plain_ints
+def max_pool2d(x: Tensor, kernel_size: object, stride: object = None, padding: object = 0, dilation: object = 1,
+               ceil_mode: bool = False, *, name: str = "max_pool2d") -> Tensor:  # fmt: skip
+    """The largest element of each window, NaN where one is, as ``torch.nn.functional.max_pool2d``.
+
+    x: (N, C, H, W) or (C, H, W);  kernel_size, stride, padding, dilation: an int, or one for rows and one for columns
+    stride: by default kernel_size. Padding is never the largest
+    Raises DeclarationError ``nn.window``, ``nn.shape``.
+    """
+    windows = _windows(x, kernel_size, stride, padding, dilation, ceil_mode)
+    return _pooled(x, windows, lowest(x.dtype), lambda e, axes: largest_of(e, axis=axes), name)
+
+
+@plain_ints
+def avg_pool2d(x: Tensor, kernel_size: object, stride: object = None, padding: object = 0, ceil_mode: bool = False,
+               count_include_pad: bool = True, divisor_override: int | None = None, *,
+               name: str = "avg_pool2d") -> Tensor:  # fmt: skip
+    """The mean of each window, as ``torch.nn.functional.avg_pool2d``.
+
+    count_include_pad: divide by the padding in a window as well;  divisor_override: divide by that number
+    Other parameters as of ``max_pool2d``. Raises DeclarationError ``nn.window``, ``nn.shape``, ``nn.dtype``.
+    """
+    need_floats(x=x)
+    windows = _windows(x, kernel_size, stride, padding, 1, ceil_mode)
+    padded = need_bool("count_include_pad", count_include_pad)
+    fixed = None if divisor_override is None else need_int("divisor_override", divisor_override, 1)
+    total = _pooled(x, windows, 0, lambda e, axes: total_of(wide(e), axis=axes), f"{name}_sum")
+
+    def count(p: Expr, q: Expr) -> Any:
+        if fixed is not None:
+            return fixed
+        return windows[0].length(p, padded) * windows[1].length(q, padded)
+
+    return _over(x, total, count, name)
+
+
+def _over(x: Tensor, total: Tensor, count: Callable[[Expr, Expr], Any], name: str) -> Tensor:
+    """Sums of windows over their counts, in the type of ``x``."""
+
+    def element(*i: Expr) -> Expr:
+        n = count(i[-2], i[-1])
+        return cast(total[i] / (cast(n, total.dtype) if isinstance(n, Expr) else n), x.dtype)
+
+    return compute(total.shape, element, name=name, axes=axis_names(x))  # type: ignore[no-any-return]
+
+
+@plain_ints
+def adaptive_avg_pool2d(x: Tensor, output_size: object, *, name: str = "adaptive_avg_pool2d") -> Tensor:
+    """The means of ``output_size`` windows that cover the image, as ``torch.nn.functional.adaptive_avg_pool2d``.
+
+    output_size: an int, or one for rows and one for columns; None keeps a size
+    Window i of n has the elements from floor(i * size / n) to ceil((i + 1) * size / n): where n does not divide the
+    size, windows overlap and differ in length. Raises DeclarationError ``nn.shape``, ``nn.dtype``.
+    """
+    need_floats(x=x)
+    sizes = _sizes(x)
+    given: Any = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
+    if len(given) != 2:
+        raise wrong("output_size", output_size, "an int or 2 of them")
+    if any(isinstance(n, Expr) for n in sizes):
+        raise misfit(f"the rows and columns of {x.name} {x.shape} must be ints: pooled images have a fixed size")
+    counts = [n if o is None else need_int("output_size", o, 1) for n, o in zip(sizes, given, strict=True)]
+    pairs = list(zip(sizes, counts, strict=True))
+    longest = [max(-(-(i + 1) * n // o) - i * n // o for i in range(o)) for n, o in pairs]
+    axes = tuple(reduce_axis(n, a) for n, a in zip(longest, "rs", strict=True))
+
+    def first(i: Expr, n: int, o: int) -> Expr:
+        return i * n // o if n % o else i * (n // o)
+
+    def length(i: Expr, n: int, o: int) -> Any:
+        return ((i + 1) * n + o - 1) // o - first(i, n, o) if n % o else n // o
+
+    def sums(*i: Expr) -> Expr:
+        at = [first(p, *pair) + r for p, pair, r in zip(i[-2:], pairs, axes, strict=True)]
+        uneven = [(r, p, pair) for p, pair, r in zip(i[-2:], pairs, axes, strict=True) if pair[0] % pair[1]]
+        if not uneven:
+            return total_of(wide(x[(*i[:-2], *at)]), axis=axes)
+        there = [r < length(p, *pair) for r, p, pair in uneven]
+        value = x.get(*i[:-2], *at, fill=0)
+        return total_of(wide(value), axis=axes, where=there[0] if len(there) == 1 else there[0] & there[1])
+
+    total = compute((*x.shape[:-2], *counts), sums, name=f"{name}_sum", axes=axis_names(x))
+    return _over(x, total, lambda p, q: length(p, *pairs[0]) * length(q, *pairs[1]), name)

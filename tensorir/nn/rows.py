@@ -1,0 +1,215 @@
+"""Functions of rows: the softmax family, and norms of rows, groups of channels and channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensorir.errors.needs import need_int, need_number, plain_ints
+from tensorir.expr.compute import compute, reduce_axis
+from tensorir.expr.functions import cast, exp, log, rsqrt
+from tensorir.expr.reducers import max as largest_of
+from tensorir.expr.reducers import sum as total_of
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.tree import Expr
+from tensorir.nn.arguments import Index, axis_names, misfit, need_dim, need_floats, need_shape, same_shape, wide
+
+EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-23, "bfloat16": 2.0**-23}
+"""The default of ``rms_norm``: the step of floats at 1, in the type of the sums."""
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A tensor in rows, each of which has statistics.
+
+    cells, over: names and extents of what counts rows, and of what a row consists of
+    place: the index of an element, from those of its row and in it;  row: the index of the row of an element
+    """
+
+    x: Tensor
+    cells: tuple[tuple[str, Any], ...]
+    over: tuple[tuple[str, Any], ...]
+    place: Callable[[Index, Index], Index]
+    row: Callable[[Index], Index]
+
+    def reduced(self, reducer: Callable[..., Expr], term: Callable[[Index], Expr], name: str) -> Tensor:
+        """Return the reduction of the terms of each row."""
+        axes = tuple(reduce_axis(n, name) for name, n in self.over)
+
+        def value(*cell: Expr) -> Expr:
+            return reducer(term(self.place(cell, axes)), axis=axes)
+
+        return compute([n for _, n in self.cells], value, name=name, axes=[a for a, _ in self.cells])  # type: ignore[no-any-return]
+
+    def each(self, value: Callable[[Index], Expr], name: str, dtype: str = "") -> Tensor:
+        """Return a tensor of the shape of ``x``."""
+        made = lambda *i: cast(value(i), dtype) if dtype else value(i)  # noqa: E731
+        return compute(self.x.shape, made, name=name, axes=axis_names(self.x))  # type: ignore[no-any-return]
+
+    def count(self, kind: str) -> Any:
+        """The elements of a row."""
+        out: Any = 1
+        for _, n in self.over:
+            out = out * n
+        return cast(out, kind) if isinstance(out, Expr) else float(out)
+
+
+def _along(x: Tensor, dims: Sequence[int]) -> _Rows:
+    """The rows of ``x`` along some dimensions."""
+    named = list(zip(axis_names(x), x.shape, strict=True))
+    kept = [d for d in range(x.ndim) if d not in dims]
+
+    def place(cell: Index, own: Index) -> Index:
+        at = dict(zip([*kept, *dims], [*cell, *own], strict=True))
+        return tuple(at[d] for d in range(x.ndim))
+
+    return _Rows(
+        x, tuple(named[d] for d in kept), tuple(named[d] for d in dims), place, lambda i: tuple(i[d] for d in kept)
+    )
+
+
+def _shifted(x: Tensor, dim: int, name: str) -> tuple[_Rows, Callable[[Index], Expr]]:
+    """The rows of ``x``, and its elements less the largest of their row: none of them overflows in ``exp``."""
+    need_floats(x=x)
+    rows = _along(x, (need_dim(dim, x),))
+    m = rows.reduced(largest_of, lambda i: wide(x[i]), f"{name}_max")
+    return rows, lambda i: wide(x[i]) - m[rows.row(i)]
+
+
+@plain_ints
+def softmax(x: Tensor, dim: int, *, name: str = "softmax") -> Tensor:
+    """``exp(x)`` over its sum along ``dim``, as ``torch.nn.functional.softmax``.
+
+    The largest element of a row is subtracted first. Stages: ``NAME_max``, ``NAME_exp``, ``NAME_sum``, ``NAME``. Raises
+    DeclarationError ``nn.dim``, ``nn.dtype``.
+    """
+    rows, shifted = _shifted(x, dim, name)
+    e = rows.each(lambda i: exp(shifted(i)), f"{name}_exp")
+    total = rows.reduced(total_of, lambda i: e[i], f"{name}_sum")
+    return rows.each(lambda i: e[i] / total[rows.row(i)], name, x.dtype)
+
+
+@plain_ints
+def log_softmax(x: Tensor, dim: int, *, name: str = "log_softmax") -> Tensor:
+    """The logarithm of ``softmax``, without its underflow, as ``torch.nn.functional.log_softmax``.
+
+    Raises DeclarationError ``nn.dim``, ``nn.dtype``.
+    """
+    rows, shifted = _shifted(x, dim, name)
+    total = rows.reduced(total_of, lambda i: exp(shifted(i)), f"{name}_sum")
+    return rows.each(lambda i: shifted(i) - log(total[rows.row(i)]), name, x.dtype)
+
+
+def _affine(value: Expr, at: Index, weight: Tensor | None, bias: Tensor | None) -> Expr:
+    if weight is not None:
+        value = value * weight[at]
+    return value if bias is None else value + bias[at]
+
+
+def _need_affine(shape: Sequence[Any], **given: Tensor | None) -> None:
+    for name, t in given.items():
+        if t is not None:
+            need_shape(name, t, shape)
+            need_floats(**{name: t})
+
+
+def _normal(rows: _Rows, eps: float, name: str, centred: bool, affine: Callable[[Expr, Index], Expr]) -> Tensor:
+    """Rows over their deviation, ``centred`` ones less their mean; the variance is of differences from the mean."""
+    x, count = rows.x, rows.count("float64" if rows.x.dtype == "float64" else "float32")
+    total = rows.reduced(total_of, lambda i: wide(x[i]), f"{name}_sum") if centred else None
+
+    def away(i: Index) -> Expr:
+        value: Expr = wide(x[i])
+        return value if total is None else value - total[rows.row(i)] / count
+
+    squares = rows.reduced(total_of, lambda i: away(i) * away(i), f"{name}_squares")
+    return rows.each(lambda i: affine(away(i) * rsqrt(squares[rows.row(i)] / count + eps), i), name, x.dtype)
+
+
+def _last(x: Tensor, shape: object) -> int:
+    """Return how many last dimensions of ``x`` a normalized shape names."""
+    given = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+    fits = all(isinstance(n, int | Expr) and not isinstance(n, bool) for n in given) and 0 < len(given) <= x.ndim
+    if not fits or not same_shape(x.shape[x.ndim - len(given) :], given):
+        raise misfit(f"normalized_shape={given} is not that of the last dimensions of {x.name} {x.shape}",
+                     hint=f"({x.shape[-1]},)" if x.ndim else "a tensor with dimensions")  # fmt: skip
+    return len(given)
+
+
+@plain_ints
+def layer_norm(x: Tensor, normalized_shape: object, weight: Tensor | None = None, bias: Tensor | None = None,
+               eps: float = 1e-5, *, name: str = "layer_norm") -> Tensor:  # fmt: skip
+    """Rows with mean 0 and variance 1 over the last dimensions, times ``weight``, plus ``bias``, as
+    ``torch.nn.functional.layer_norm``.
+
+    normalized_shape: the extents of these dimensions, and the shape of weight and bias
+    Raises DeclarationError ``nn.shape``, ``nn.dtype``.
+    """
+    need_floats(x=x)
+    last = _last(x, normalized_shape)
+    _need_affine(x.shape[x.ndim - last :], weight=weight, bias=bias)
+    rows = _along(x, range(x.ndim - last, x.ndim))
+    return _normal(rows, need_number("eps", eps, 0), name, True, lambda v, i: _affine(v, i[-last:], weight, bias))
+
+
+@plain_ints
+def rms_norm(x: Tensor, normalized_shape: object, weight: Tensor | None = None, eps: float | None = None, *,
+             name: str = "rms_norm") -> Tensor:  # fmt: skip
+    """Rows over their root mean square, as ``torch.nn.functional.rms_norm``; parameters as of ``layer_norm``.
+
+    eps: by default the step of floats at 1, of float32 for narrower ones
+    Raises DeclarationError ``nn.shape``, ``nn.dtype``.
+    """
+    need_floats(x=x)
+    last = _last(x, normalized_shape)
+    _need_affine(x.shape[x.ndim - last :], weight=weight)
+    small = EPSILON.get(x.dtype, 2.0**-23) if eps is None else need_number("eps", eps, 0)
+    rows = _along(x, range(x.ndim - last, x.ndim))
+    return _normal(rows, small, name, False, lambda v, i: _affine(v, i[-last:], weight, None))
+
+
+def _channels(x: Tensor) -> Any:
+    need_floats(x=x)
+    if x.ndim < 2:
+        raise misfit(f"{x.name} {x.shape} has no dimension of channels", hint="(N, C, …)")
+    return x.shape[1]
+
+
+@plain_ints
+def batch_norm(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None = None, bias: Tensor | None = None,
+               eps: float = 1e-5, *, name: str = "batch_norm") -> Tensor:  # fmt: skip
+    """Channels less their ``mean`` over the root of their ``var``, as torch's function in evaluation.
+
+    x: (N, C, …);  mean, var, weight, bias: (C,)
+    Raises DeclarationError ``nn.shape``, ``nn.dtype``.
+    """
+    _need_affine((_channels(x),), mean=mean, var=var, weight=weight, bias=bias)
+    small = need_number("eps", eps, 0)
+
+    def value(i: Index) -> Expr:
+        c = i[1:2]
+        return _affine((wide(x[i]) - wide(mean[c])) * rsqrt(wide(var[c]) + small), c, weight, bias)
+
+    return _along(x, ()).each(value, name, x.dtype)
+
+
+@plain_ints
+def group_norm(x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+               eps: float = 1e-5, *, name: str = "group_norm") -> Tensor:  # fmt: skip
+    """Groups of channels with mean 0 and variance 1, as ``torch.nn.functional.group_norm``.
+
+    x: (N, C, …);  weight, bias: (C,), of each channel
+    Raises DeclarationError ``nn.shape``, ``nn.dtype``.
+    """
+    c, groups = _channels(x), need_int("num_groups", num_groups, 1)
+    if isinstance(c, Expr) or c % groups:
+        raise misfit(f"num_groups={groups} does not divide the {c} channels of {x.name}")
+    _need_affine((c,), weight=weight, bias=bias)
+    names, each = axis_names(x), c // groups
+    over = ((names[1], each), *zip(names[2:], x.shape[2:], strict=True))
+    rows = _Rows(
+        x, ((names[0], x.shape[0]), ("group", groups)), over,
+        lambda cell, own: (cell[0], cell[1] * each + own[0], *own[1:]), lambda i: (i[0], i[1] // each),
+    )  # fmt: skip
+    return _normal(rows, need_number("eps", eps, 0), name, True, lambda v, i: _affine(v, i[1:2], weight, bias))
