@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tensorir.engines.problems import Conv, Problem
 from tensorir.engines.steps import divisors_near
-from tensorir.engines.tiles import Config, Knobs, P, Tile, cheapest
+from tensorir.engines.tiles import Config, Knobs, P, Tile, cheapest, space_with
 from tensorir.target import Target
 
 if TYPE_CHECKING:
@@ -121,10 +121,8 @@ def priced(cycles: float, blocks: int) -> float:
 
 def space_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost, free: Iterable[str]) -> Space:
     """The space whose default is cheapest; ``free`` knobs, which the model cannot judge, start at their first value."""
-    from tensorir.tune.space import Space
-
     fixed = {k: (v[:1] if k in set(free) else v) for k, v in knobs.items()}
-    return Space(where=where, default=cheapest(fixed, where, cost), **knobs)
+    return space_with(where, cheapest(fixed, where, cost), knobs)
 
 
 def counts(n: int, most: int) -> list[int]:

@@ -108,9 +108,7 @@ class Tile(ABC, Generic[P]):
     @classmethod
     def space(cls, p: P, target: Target) -> Space:
         """The configurations that keep the rules, and the one to start with."""
-        from tensorir.tune.space import Space  # which loading a tuned kernel has no use for
-
-        space = Space(where=cls.where(p, target), default=cls.start(p, target), **cls.knobs(p, target))
+        space = space_with(cls.where(p, target), cls.start(p, target), cls.knobs(p, target))
         return space.since(cls.earlier).expecting(cls.expected(p, target))
 
     @classmethod
@@ -149,6 +147,13 @@ class Tile(ABC, Generic[P]):
     def sensible(self) -> bool:
         """Whether no block is twice as large as what there is."""
         return all(tile <= least or tile // 2 < extent for tile, least, extent in self.sides)
+
+
+def space_with(where: Mapping[str, Predicate], start: Config | None, knobs: Knobs) -> Space:
+    """The space of such knobs."""
+    from tensorir.tune.space import Space  # which loading a tuned kernel has no use for
+
+    return Space(where=where, default=start, **knobs)
 
 
 def legal(knobs: Knobs, where: Mapping[str, Predicate]) -> Iterator[Config]:
