@@ -57,6 +57,7 @@ class Operator(Shown):
              stands a second time it may be divided by ``shared``, a flag (the channels of one group)
     example: numbers for the grammar
     flags:   names of its flags;  needed: those without which there is no workload
+    tensors: parameters that are whole shapes, of any number of dimensions; the grammar names them then
     """
 
     name: str
@@ -66,11 +67,12 @@ class Operator(Shown):
     flags: tuple[str, ...]
     shared: str = ""
     needed: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
 
     @property
     def extents(self) -> tuple[str, ...]:
         """The parameters that a shape says."""
-        return tuple(dict.fromkeys(self.grammar.lower().replace(" ", "x").split("x")))
+        return self.tensors or tuple(dict.fromkeys(self.grammar.lower().replace(" ", "x").split("x")))
 
     @property
     def command(self) -> str:
@@ -83,6 +85,9 @@ class Operator(Shown):
         if len(shapes) != len(wanted):
             count = {1: "one shape", 2: "two shapes"}.get(len(wanted), f"{len(wanted)} shapes")
             raise _refuse(f"{self.name} needs {count}, {self.grammar}, not {len(shapes)}", self.command)
+        if self.tensors:
+            typed = zip(self.tensors, shapes, self.example.split(), strict=True)
+            return {**{n: "x".join(map(str, _dims(text, "", example))) for n, text, example in typed}, **given}
         found: dict[str, int] = {}
         for letters, example, text in zip(wanted, self.example.split(), shapes, strict=True):
             for name, n in zip(letters.lower().split("x"), _dims(text, letters, example), strict=True):
@@ -101,7 +106,8 @@ class Operator(Shown):
         """What a command says of ``params``, but for flags that are as ``usual``; nothing of extents that lack."""
         if not params.keys() >= set(self.extents):
             return [flag_words(k, v) for k, v in params.items()]
-        shapes = ["x".join(str(params[n]) for n in word.lower().split("x")) for word in self.grammar.split()]
+        typed = [[n] for n in self.tensors] or [word.lower().split("x") for word in self.grammar.split()]
+        shapes = ["x".join(str(params[n]) for n in names) for names in typed]
         rest = {k: v for k, v in params.items() if k not in self.extents}
         told = {k: v for k, v in rest.items() if k in self.needed or k not in usual or usual[k] != v}
         return [*shapes, *(flag_words(k, v) for k, v in told.items())]
@@ -114,11 +120,13 @@ def flag_words(name: str, value: object) -> str:
 
 
 def _dims(text: str, letters: str, example: str) -> list[int]:
-    parts, count = text.lower().split("x"), letters.count("x") + 1
+    """The extents of a shape: one for each of the letters, or any number of them where there are none."""
+    parts = text.lower().split("x")
     if not all(re.fullmatch(r"\d{1,12}", p) for p in parts):
-        raise _refuse(f"{text!r:.60} is not a shape", f"{letters}, for example {example}")
-    if len(parts) != count:
-        raise _refuse(f"{text} has {len(parts)} dimensions, {letters} has {count}", f"for example {example}")
+        raise _refuse(f"{text!r:.60} is not a shape", f"{letters or 'extents'}, for example {example}")
+    wanted = letters.lower().count("x") + 1
+    if letters and len(parts) != wanted:
+        raise _refuse(f"{text} has {len(parts)} dimensions, {letters} has {wanted}", f"for example {example}")
     return [int(p) for p in parts]
 
 

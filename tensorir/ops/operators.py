@@ -23,6 +23,10 @@ FLAGS = {
         Flag("beta", "switch", "add beta times a third matrix"),
         Flag("bias", "switch", "add a bias"),
         Flag("act", "choice", "activation of the result", choices=("relu", "gelu", "silu", "sigmoid", "tanh")),
+        Flag("axis", "int", "along which axis (default: the last)", least=-8),
+        Flag("window", "int", "rows and columns of a window", least=1),
+        Flag("size", "int", "rows and columns of the result", least=1),
+        Flag("causal", "switch", "queries see no later keys"),
         Flag("dtype", "dtype", "element type (default float32)"),
         Flag("precision", "choice", "of products of float32 on GPUs", choices=("fp32", "tf32", "3xtf32")),
     )
@@ -33,6 +37,16 @@ _GEOMETRY = ("stride", "pad", "dilation", "groups", "layout")
 _TYPES = ("dtype", "precision")
 _IMAGE = ("NxCxHxW KxCxRxS", "1x64x56x56 64x64x3x3")
 _PRODUCT = ("MxNxK", "512x512x512")
+
+_CONVOLVED = ("stride", "pad", "dilation", "groups")
+_POOLED = ("window", "stride", "pad")
+
+
+def _defined(name: str, example: str, *flags: str, typed: tuple[str, ...] = ("x",)) -> Operator:
+    """The row of an operator without templates of its own, whose tensors ``typed`` may have any shape."""
+    grammar = " ".join(n.upper() for n in typed)
+    return Operator(name, "tensorir.ops.defined", grammar, example, flags=(*flags, "dtype"), tensors=typed)
+
 
 OPERATORS = {
     o.name: o
@@ -47,5 +61,17 @@ OPERATORS = {
                  flags=("groups", "align", "tb", "act", *_TYPES), needed=("groups",)),
         Operator("matmul", "tensorir.ops.gemm", *_PRODUCT,
                  flags=("batch", "ta", "tb", "alpha", "beta", "bias", "act", "prepack", *_TYPES)),
+        *(_defined(name, "4096x1024", "axis") for name in ("softmax", "log_softmax", "cumsum")),
+        *(_defined(name, "4096x1024") for name in ("layer_norm", "rms_norm", "relu", "gelu", "silu", "sigmoid")),
+        _defined("batch_norm", "1x64x56x56"),
+        _defined("group_norm", "1x64x56x56", "groups"),
+        *(_defined(name, "1x64x56x56", *_POOLED) for name in ("max_pool2d", "avg_pool2d")),
+        _defined("adaptive_avg_pool2d", "1x64x56x56", "size"),
+        _defined("linear", "128x256 512x256", typed=("x", "w")),
+        _defined("conv1d", "1x64x128 64x64x3", *_CONVOLVED, typed=("x", "w")),
+        _defined("conv3d", "1x16x8x14x14 16x16x3x3x3", *_CONVOLVED, typed=("x", "w")),
+        _defined("conv_transpose2d", "1x64x14x14 64x32x4x4", *_CONVOLVED, typed=("x", "w")),
+        _defined("embedding", "128 1000x512", typed=("indices", "weight")),
+        _defined("attention", "1x8x128x64 1x8x128x64", "causal", typed=("q", "k")),
     )
 }  # fmt: skip

@@ -1,0 +1,184 @@
+"""Operators that ``nn`` defines and nobody has scheduled by hand: their templates are those of ``tir.auto``.
+
+A shape is text such as "4096x1024", as the command line has it, or a tuple of ints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from tensorir import nn
+from tensorir.api.workload import Workload
+from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.needs import plain_ints, shown
+from tensorir.expr.compute import placeholder
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.dtypes import dtype_of
+from tensorir.ops.operators import OPERATORS
+
+Shape = str | Sequence[int]
+
+
+def _extents(name: str, given: Shape) -> tuple[int, ...]:
+    parts = re.split("x", given) if isinstance(given, str) else [str(n) for n in given]
+    if not parts or not all(re.fullmatch(r"[1-9]\d{0,11}", p) for p in parts):
+        message = f"{name}={shown(given)} is no shape"
+        raise refuse(DeclarationError, "ops.extent", message, hint='"4096x1024", or (4096, 1024)')
+    return tuple(map(int, parts))
+
+
+def _work(name: str, define: Callable[..., Tensor], shapes: Mapping[str, Shape], dtype: str,
+          indices: Sequence[str] = (), **params: object) -> Workload:  # fmt: skip
+    """The workload of a definition of tensors of such shapes; those of ``indices`` are int32."""
+    sizes, kind = {n: _extents(n, s) for n, s in shapes.items()}, dtype_of(dtype).name
+    made = define(*(placeholder(s, "int32" if n in indices else kind, name=n) for n, s in sizes.items()))
+    said = {n: "x".join(map(str, s)) for n, s in sizes.items()}
+    return Workload(name, made, origin=("ops", name, {**said, **params, "dtype": kind}), operator=OPERATORS[name])
+
+
+@plain_ints
+def softmax(x: Shape = "128x512", axis: int = -1, dtype: str = "float32") -> Workload:
+    """``nn.softmax`` of a tensor of this shape along an axis."""
+    return _work("softmax", lambda x: nn.softmax(x, axis), {"x": x}, dtype, axis=axis)
+
+
+@plain_ints
+def log_softmax(x: Shape = "128x512", axis: int = -1, dtype: str = "float32") -> Workload:
+    """``nn.log_softmax`` of a tensor of this shape along an axis."""
+    return _work("log_softmax", lambda x: nn.log_softmax(x, axis), {"x": x}, dtype, axis=axis)
+
+
+def layer_norm(x: Shape = "128x512", dtype: str = "float32") -> Workload:
+    """``nn.layer_norm`` over the last axis, with a factor and a bias for each element."""
+    row = _extents("x", x)[-1:]
+    define = lambda x, weight, bias: nn.layer_norm(x, row, weight, bias)  # noqa: E731
+    return _rows("layer_norm", define, x, ("weight", "bias"), dtype)
+
+
+def rms_norm(x: Shape = "128x512", dtype: str = "float32") -> Workload:
+    """``nn.rms_norm`` over the last axis, with a factor for each element."""
+    row = _extents("x", x)[-1:]
+    return _rows("rms_norm", lambda x, weight: nn.rms_norm(x, row, weight), x, ("weight",), dtype)
+
+
+def _rows(name: str, define: Callable[..., Tensor], x: Shape, more: Sequence[str], dtype: str) -> Workload:
+    work = _work(name, define, {"x": x, **{n: _extents("x", x)[-1:] for n in more}}, dtype)
+    return _typed(work, "x")
+
+
+def _typed(work: Workload, *inputs: str) -> Workload:
+    """The same, remade from the shapes that are typed: others follow from them."""
+    assert work.origin is not None
+    kept = {k: v for k, v in work.origin.options.items() if k in inputs or not isinstance(v, str) or k == "dtype"}
+    work.origin = type(work.origin)("ops", work.name, kept)
+    return work
+
+
+@plain_ints
+def batch_norm(x: Shape = "1x64x56x56", dtype: str = "float32") -> Workload:
+    """``nn.batch_norm`` of channels by given means and variances, with a factor and a bias for each channel."""
+    channels = _extents("x", x)[1:2]
+    shapes = {"x": x, **dict.fromkeys(("mean", "var", "weight", "bias"), channels)}
+    return _typed(_work("batch_norm", nn.batch_norm, shapes, dtype), "x")
+
+
+@plain_ints
+def group_norm(x: Shape = "1x64x56x56", groups: int = 8, dtype: str = "float32") -> Workload:
+    """``nn.group_norm`` of groups of channels."""
+    return _work("group_norm", lambda x: nn.group_norm(x, groups), {"x": x}, dtype, groups=groups)
+
+
+def relu(x: Shape = "128x512", dtype: str = "float32") -> Workload:
+    """``nn.relu`` of each element."""
+    return _work("relu", nn.relu, {"x": x}, dtype)
+
+
+def gelu(x: Shape = "128x512", dtype: str = "float32") -> Workload:
+    """``nn.gelu`` of each element, by the error function."""
+    return _work("gelu", nn.gelu, {"x": x}, dtype)
+
+
+def silu(x: Shape = "128x512", dtype: str = "float32") -> Workload:
+    """``nn.silu`` of each element."""
+    return _work("silu", nn.silu, {"x": x}, dtype)
+
+
+def sigmoid(x: Shape = "128x512", dtype: str = "float32") -> Workload:
+    """``nn.sigmoid`` of each element."""
+    return _work("sigmoid", nn.sigmoid, {"x": x}, dtype)
+
+
+@plain_ints
+def cumsum(x: Shape = "128x512", axis: int = -1, dtype: str = "float32") -> Workload:
+    """``nn.cumsum`` along an axis."""
+    return _work("cumsum", lambda x: nn.cumsum(x, axis), {"x": x}, dtype, axis=axis)
+
+
+@plain_ints
+def max_pool2d(x: Shape = "1x64x56x56", window: int = 3, stride: int = 2, pad: int = 1, dtype: str = "float32"
+               ) -> Workload:  # fmt: skip
+    """``nn.max_pool2d`` by square windows."""
+    define = lambda x: nn.max_pool2d(x, window, stride, pad)  # noqa: E731
+    return _work("max_pool2d", define, {"x": x}, dtype, window=window, stride=stride, pad=pad)
+
+
+@plain_ints
+def avg_pool2d(x: Shape = "1x64x56x56", window: int = 2, stride: int = 2, pad: int = 0, dtype: str = "float32"
+               ) -> Workload:  # fmt: skip
+    """``nn.avg_pool2d`` by square windows."""
+    define = lambda x: nn.avg_pool2d(x, window, stride, pad)  # noqa: E731
+    return _work("avg_pool2d", define, {"x": x}, dtype, window=window, stride=stride, pad=pad)
+
+
+@plain_ints
+def adaptive_avg_pool2d(x: Shape = "1x64x56x56", size: int = 1, dtype: str = "float32") -> Workload:
+    """``nn.adaptive_avg_pool2d`` to so many rows and columns."""
+    return _work("adaptive_avg_pool2d", lambda x: nn.adaptive_avg_pool2d(x, size), {"x": x}, dtype, size=size)
+
+
+@plain_ints
+def linear(x: Shape = "128x256", w: Shape = "512x256", dtype: str = "float32") -> Workload:
+    """``nn.linear``: x (…, in) by w (out, in)."""
+    return _work("linear", nn.linear, {"x": x, "w": w}, dtype)
+
+
+@plain_ints
+def conv1d(x: Shape = "1x64x128", w: Shape = "64x64x3", stride: int = 1, pad: int = 0, dilation: int = 1,
+           groups: int = 1, dtype: str = "float32") -> Workload:  # fmt: skip
+    """``nn.conv1d``: x (N, C, W) by w (K, C/groups, S)."""
+    return _convolution("conv1d", nn.conv1d, x, w, dtype, stride=stride, pad=pad, dilation=dilation, groups=groups)
+
+
+@plain_ints
+def conv3d(x: Shape = "1x16x8x14x14", w: Shape = "16x16x3x3x3", stride: int = 1, pad: int = 0, dilation: int = 1,
+           groups: int = 1, dtype: str = "float32") -> Workload:  # fmt: skip
+    """``nn.conv3d``: x (N, C, D, H, W) by w (K, C/groups, T, R, S)."""
+    return _convolution("conv3d", nn.conv3d, x, w, dtype, stride=stride, pad=pad, dilation=dilation, groups=groups)
+
+
+@plain_ints
+def conv_transpose2d(x: Shape = "1x64x14x14", w: Shape = "64x32x4x4", stride: int = 1, pad: int = 0,
+                     dilation: int = 1, groups: int = 1, dtype: str = "float32") -> Workload:  # fmt: skip
+    """``nn.conv_transpose2d``: x (N, C, H, W) by w (C, K/groups, R, S)."""
+    given = dict(stride=stride, pad=pad, dilation=dilation, groups=groups)
+    return _convolution("conv_transpose2d", nn.conv_transpose2d, x, w, dtype, **given)
+
+
+def _convolution(name: str, define: Callable[..., Tensor], x: Shape, w: Shape, dtype: str, **given: int) -> Workload:
+    return _work(name, lambda x, w: define(x, w, **given), {"x": x, "w": w}, dtype, (), **given)
+
+
+@plain_ints
+def embedding(indices: Shape = "128", weight: Shape = "1000x512", dtype: str = "float32") -> Workload:
+    """``nn.embedding``: rows of ``weight`` (rows, width) by int32 indices."""
+    shapes = {"indices": indices, "weight": weight}
+    return _work("embedding", nn.embedding, shapes, dtype, indices=("indices",))
+
+
+@plain_ints
+def attention(q: Shape = "1x8x128x64", k: Shape = "1x8x128x64", causal: bool = False, dtype: str = "float32"
+              ) -> Workload:  # fmt: skip
+    """``nn.attention`` of queries (batch, heads, places, width) to keys and values of the shape of k."""
+    define = lambda q, k, v: nn.attention(q, k, v, causal=causal)  # noqa: E731
+    return _typed(_work("attention", define, {"q": q, "k": k, "v": k}, dtype, causal=causal), "q", "k")
