@@ -116,7 +116,7 @@ class Nest(Shown):
     @property
     def reuses(self) -> bool:
         """Whether its sum reads two operands, each of them again along axes that only the other one has."""
-        return self.kind == "reduce" and sum(self.again(x) > 1 for x in self.loads) > 1
+        return self.kind == "reduce" and len({self.along(x) for x in self.loads if self.again(x) > 1}) > 1
 
 
 def bytes_of(b: Buffer) -> int:

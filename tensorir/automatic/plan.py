@@ -161,8 +161,9 @@ class _Claims:
                 yield part
 
     def _alone(self, part: Part) -> bool:
-        """Whether nobody else reads what a part keeps for itself."""
-        inside = [self.graph.nests[n] for n in part.names if n != part.anchor.name]
+        """Whether nobody else reads what a part keeps for itself; what fills the anchor's cells it does not keep."""
+        others = (self.graph.nests[n] for n in part.names if n != part.anchor.name)
+        inside = [n for n in others if not set(n.writes) <= set(part.anchor.writes)]
         return all(
             not self.graph.is_output(n) and all(r.name in part.names for r in self.graph.readers(n)) for n in inside
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Part
-from tensorir.automatic.rules import stream
+from tensorir.automatic.rules import scan, scatter, split_sum, stream, transpose
 from tensorir.target import Target
 
 Rule = Callable[[Graph, Nest, Target], Iterator[Part]]
@@ -14,5 +14,11 @@ Rule = Callable[[Graph, Nest, Target], Iterator[Part]]
 
 WHOLE: tuple[Rule, ...] = ()
 """Rules that look at a declaration before anything is inlined."""
-RULES: tuple[Rule, ...] = (stream.offers,)
+RULES: tuple[Rule, ...] = (
+    scan.offers,
+    scatter.offers,
+    split_sum.offers,
+    transpose.offers,
+    stream.offers,
+)
 """Rules for what remains, in their order; the last one takes everything."""

@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Iter, Load, Var
+from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
 THREADS = 256
+WINDOW = 32
+"""Terms of a window, which are combined in unrolled loops."""
+BYTES_S = {"cpu": 10e9, "gpu": 1e12}
+"""Bytes that a device moves in a second, roughly: the model compares configurations of one device."""
+BLOCK_S = 2e-7
+"""Seconds that one more block takes on a CPU, roughly."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """The cells of one stage."""
+    """The cells of one stage, with windows that it alone reads; in vectors, or one at a time."""
+    if anchor.spatial and anchor.kind in ("map", "reduce"):
+        if near := windows(graph, anchor):
+            yield VectorPart(graph, anchor, target, near, f"{anchor.cells} cells, each with windows of its own")
+        yield VectorPart(graph, anchor, target, reason=f"{anchor.cells} cells, each computed once")
     yield StreamPart(graph, anchor, target, reason=f"{anchor.cells} cells, each computed once")
 
 
+def windows(graph: Graph, anchor: Nest) -> tuple[str, ...]:
+    """Reductions that an anchor alone reads, each cell where it makes its own."""
+    if anchor.kind != "map":
+        return ()
+    own = tuple(it.var for it in anchor.spatial)
+    found = []
+    for n in graph.producers(anchor):
+        read = [x for x in anchor.loads if x.buffer in n.writes]
+        alone = graph.readers(n) == [anchor] and not graph.is_output(n) and n.kind == "reduce"
+        if alone and not n.reuses and all(tuple(x.index) == own for x in read):
+            found.append(n.name)
+    return tuple(dict.fromkeys(found))
+
+
 class StreamPart(Part):
-    """One stage, its cells shared out."""
+    """One stage, its cells shared out one by one."""
 
     rule = "stream"
 
@@ -27,11 +56,194 @@ class StreamPart(Part):
         if not loops:
             return
         s.reorder(*loops, *(x for x in self.anchor.axes if x not in loops))
-        cell = loops[0]
-        for loop in loops[1:]:
-            cell = s.fuse(cell, loop)
+        cell = fused(s, loops)
         if self.target.kind == "cpu":
             s.bind(cell, "block.x")
             return
         block, thread = s.split(cell, [None, THREADS])
         s.bind(block, "block.x").bind(thread, "thread.x")
+
+
+class VectorPart(Part):
+    """Cells in vectors along the last axis, the windows of a vector next to each other in registers.
+
+    Knobs: ``block`` cells of a block (of a GPU: threads), ``lanes`` of a vector, ``vectors`` side by side.
+    """
+
+    rule = "stream"
+
+    @functools.cached_property
+    def flat(self) -> bool:
+        """Whether the cells may be counted as one axis: what is read is read at the cell itself, or by all alike."""
+        own = tuple(it.var for it in self.anchor.spatial)
+        return len(self.names) == 1 and self.anchor.kind == "map" and all(
+            tuple(x.index) == own or not any(uses(i, set(own)) for i in x.index) for x in self.anchor.loads
+        )  # fmt: skip
+
+    @functools.cached_property
+    def length(self) -> int:
+        """Cells along the axis of vectors; of a dim, the most."""
+        return self.anchor.cells if self.flat else self.anchor.size(self.anchor.spatial[-1:])
+
+    @functools.cached_property
+    def bits(self) -> int:
+        """Bits of the widest element that is read or made."""
+        nests = [self.graph.nests[n] for n in self.names]
+        return max(8, *(DTYPES[b.dtype].bits for n in nests for b in (*n.writes, *n.reads)))
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        if self.target.kind == "gpu":
+            return {"block": [256, 128, 512], "lanes": self._gpu_lanes(), "vectors": [1]}
+        widest = 8 * max(16, self.target.vector_bytes) // self.bits
+        lanes = [n for n in (widest, 2 * widest, widest // 2) if 1 < n <= 16 and n <= self.length] or [1]
+        vectors = [1, 2, 4] if self._reduces else [1]
+        return {"block": [1 << n for n in (14, 12, 16, 10)], "lanes": lanes, "vectors": vectors}
+
+    def _gpu_lanes(self) -> list[int]:
+        most = 8 * self.target.vector_bytes // self.bits
+        whole = self.anchor.constant
+        return [n for n in (4, 2) if n <= most and whole and self.length % n == 0 and self._contiguous] + [1]
+
+    @functools.cached_property
+    def _contiguous(self) -> bool:
+        """Whether something that cells read, or only what they make, lies along the axis of vectors."""
+        var = self.anchor.spatial[-1].var
+        loads = [x for x in self.anchor.loads if any(uses(i, {var}) for i in x.index)]
+        return not loads or any(along_last(x, var) for x in loads)
+
+    @functools.cached_property
+    def _reduces(self) -> tuple[Nest, ...]:
+        return tuple(n for n in (self.graph.nests[x] for x in self.graph.nests if x in self.names) if n.reduced)
+
+    def start(self) -> Config | None:
+        return min(self._all(), key=self._seconds)
+
+    def expected(self) -> Callable[[Config], float] | None:
+        return self._seconds
+
+    def _all(self) -> list[Config]:
+        k = self.knobs()
+        return [dict(block=b, lanes=n, vectors=v) for b in k["block"] for n in k["lanes"] for v in k["vectors"]]
+
+    def _seconds(self, c: Config) -> float:
+        """Bytes over bandwidth, and steps: vectors that start, the last of a row only partly used."""
+        lanes, vectors, block = int(c["lanes"]), int(c["vectors"]), int(c["block"])
+        steps = self.anchor.cells / self.length * math.ceil(self.length / (lanes * vectors)) * vectors
+        terms = max((n.size(n.reduced) for n in self._reduces), default=1)
+        operations = sum(self.graph.nests[n].operations for n in self.names)
+        moved = sum(self.graph.nests[n].moved for n in self.names)
+        split = 0.2e-9 / vectors if self._reduces else 0.0  # sums wait for each other, vectors side by side do not
+        width = max(1.0, lanes * self.bits / (8 * self.target.vector_bytes))
+        rate = BYTES_S[self.target.kind]
+        if self.target.kind == "gpu":
+            return moved / rate * (1.0 if lanes > 1 else 1.1) + abs(block - 256) * 1e-12
+        blocks = max(1.0, self.anchor.cells / block)
+        idle = 16 / min(16, blocks)  # cores without a block
+        computed = steps * terms * (operations * width * 0.3e-9 + split)
+        return (moved / rate + computed) * idle + blocks * BLOCK_S
+
+    # -- the steps
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        lanes, vectors = config["lanes"], config["vectors"]
+        anchor, own = self.anchor, [self.anchor.loops[it.var] for it in self.anchor.spatial]
+        inner = [x for x in anchor.axes if x not in own]
+        s.reorder(*own, *inner)
+        rows, last = ([], fused(s, own)) if self.flat else (own[:-1], own[-1])
+        cpu = self.target.kind == "cpu"
+        tile, lane = self._for_cores(s, rows, last, config) if cpu else self._for_threads(s, rows, last, config)
+        group = None
+        if vectors > 1:
+            group, lane = s.split(lane, [vectors, lanes])
+        s.reorder(tile, *inner, *([group] if group else []), lane)
+        if anchor.reduced:
+            with s.because("stream: partial results stay in registers until a cell is done"):
+                copy = s.stage_out(anchor.name, at=tile, scope="register")
+                self._in_vectors(s, s.loops(copy.name)[-1], config)
+        self._unrolled(s, anchor, inner)
+        if group:
+            s.unroll(group)
+        if lanes > 1:
+            s.vectorize(lane)
+        for n in self._reduces:
+            if n is not anchor:
+                self._nearby(s, n, tile, config)
+
+    def _for_cores(self, s: Schedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
+        step = c["lanes"] * c["vectors"]
+        columns = max(1, min(c["block"], self.length) // step)
+        if not rows:
+            block, tile, lane = s.split(last, [None, columns, step])
+            s.bind(block, "block.x")
+            return tile, lane
+        tile, lane = s.split(last, [None, step], tail="shift" if self._shifts(step) else "guard")
+        block, tile = s.split(tile, [None, -(-min(c["block"], self.length) // step)])
+        high = max(1, min(c["block"], self.anchor.cells) // self.length)
+        across = self._across
+        if across:  # the lines that a vector's lanes are read from serve the rows next to it
+            high = min(max(high, 16), self.anchor.size([across]))
+            rows = [x for x in rows if x != self.anchor.loops[across.var]]
+            upper, row = s.split(self.anchor.loops[across.var], [None, high])
+            s.reorder(*rows, upper, block, tile, row)
+            s.bind(fused(s, [*rows, upper, block]), "block.x")
+            return row, lane
+        upper, row = s.split(fused(s, rows), [None, high])
+        s.reorder(upper, block, row, tile)
+        s.bind(fused(s, [upper, block]), "block.x")
+        return tile, lane
+
+    def _shifts(self, step: int) -> bool:
+        """Whether the last vector of a row may begin earlier, so that it stores some cells again."""
+        return self.anchor.kind == "map" and self.anchor.constant and step <= self.length and len(self.names) == 1
+
+    @functools.cached_property
+    def _across(self) -> Iter | None:
+        """The axis along which something lies that is read across vectors, as by a transpose."""
+        if self.anchor.kind != "map" or len(self.names) > 1:
+            return None
+        last = self.anchor.spatial[-1].var
+        strided = [x for x in self.anchor.loads if any(uses(i, {last}) for i in x.index[:-1]) and x.index]
+        for it in self.anchor.spatial[:-1]:
+            if any(along_last(x, it.var) for x in strided):
+                return it
+        return None
+
+    def _for_threads(self, s: Schedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
+        group, lane = s.split(last, [None, c["lanes"]])
+        block, thread = s.split(fused(s, [*rows, group]), [None, c["block"]])
+        s.bind(block, "block.x").bind(thread, "thread.x")
+        return thread, lane
+
+    def _unrolled(self, s: Schedule, n: Nest, loops: Sequence[str]) -> None:
+        if loops and n.constant and n.size(n.reduced) <= WINDOW:
+            for x in loops:
+                s.unroll(x)
+
+    def _nearby(self, s: Schedule, n: Nest, tile: str, config: Config) -> None:
+        s.compute_at(n.name, self.anchor.name, tile).set_scope(n.name, "register")
+        reduced = [n.loops[it.var] for it in n.reduced]
+        last = n.loops[n.spatial[-1].var]
+        others = [x for x in n.axes if x not in (*reduced, last)]
+        s.reorder(*others, *reduced, last)
+        self._unrolled(s, n, reduced)
+        self._in_vectors(s, last, config)
+
+    def _in_vectors(self, s: Schedule, loop: str, c: Config) -> None:
+        if c["vectors"] > 1:
+            group, loop = s.split(loop, [c["vectors"], c["lanes"]])
+            s.unroll(group)
+        if c["lanes"] > 1:
+            s.vectorize(loop)
+
+
+def along_last(x: Load, var: Var) -> bool:
+    """Whether a read moves by one element as an axis does."""
+    return uses(x.index[-1], {var}) and not any(uses(i, {var}) for i in x.index[:-1])
+
+
+def fused(s: Schedule, loops: Sequence[str]) -> str:
+    """One loop of several."""
+    cell = loops[0]
+    for loop in loops[1:]:
+        cell = s.fuse(cell, loop)
+    return cell

@@ -1,0 +1,118 @@
+"""Scan: rows that do not wait for each other are shared out; one long scan goes by tiles."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.stream import BYTES_S, fused
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Axis, Iter, Store
+from tensorir.ir.visit import find, uses
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+
+LONG = 1 << 13
+"""Elements from which on a scan alone is worth three kernels."""
+THREADS = 64
+
+
+def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """A scan, by tiles where it is all that there is, else with its rows or columns shared out."""
+    if anchor.kind != "scan":
+        return
+    before = [n.name for n in graph.producers(anchor) if n.kind == "map" and not graph.is_output(n)]
+    length = anchor.size(anchor.stage.iters)
+    alone = not anchor.spatial and anchor.constant and {anchor.name, *before} == set(graph.nests)
+    if alone and length >= LONG:
+        yield TiledPart(graph, anchor, target, before, f"{length} elements one after another, in tiles side by side")
+    if target.kind == "cpu":
+        yield LanesPart(graph, anchor, target, reason=f"{anchor.cells} scans that do not wait for each other")
+
+
+def along(anchor: Nest) -> Iter:
+    """The axis that a scan runs along."""
+    return next(it for it in anchor.stage.iters if it.axis is not Axis.SPATIAL)
+
+
+def widest(anchor: Nest, target: Target) -> int:
+    """Lanes of two vectors of the widest element, which is as many as a language has."""
+    bits = max(DTYPES[b.dtype].bits for b in (*anchor.writes, *anchor.reads))
+    return max(2, min(16, 16 * max(16, target.vector_bytes) // bits))
+
+
+class LanesPart(Part):
+    """One stage on a CPU: vectors of columns that are scanned next to each other, or of a row's own elements.
+
+    Knobs: ``block`` columns or rows of a block, ``lanes`` of a vector.
+    """
+
+    rule = "scan"
+
+    @functools.cached_property
+    def columns(self) -> bool:
+        """Whether elements next to each other are of different scans."""
+        return self.last is not along(self.anchor)
+
+    @functools.cached_property
+    def last(self) -> Iter:
+        """The axis along which results lie."""
+        stores = [x for x in find(self.anchor.stage.body, Store) if x.buffer in self.graph.program.outputs or x.index]
+        place = stores[-1].index[-1]
+        return next((it for it in self.anchor.stage.iters if uses(place, {it.var})), along(self.anchor))
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        lanes = widest(self.anchor, self.target)
+        return {"block": [512, 128, 2048] if self.columns else [16, 4, 64], "lanes": [lanes, lanes // 2]}
+
+    def expected(self) -> Callable[[Config], float] | None:
+        return lambda c: (self.anchor.moved / BYTES_S["cpu"]) * (1 + 1 / c["lanes"])
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        loops = self.anchor.loops
+        axis, rows = loops[along(self.anchor).var], [loops[it.var] for it in self.anchor.spatial]
+        lanes = config["lanes"]
+        if self.columns:
+            last = loops[self.last.var]
+            others = [x for x in rows if x != last]
+            block, group, lane = s.split(last, [None, max(1, config["block"] // lanes), lanes])
+            s.reorder(*others, block, axis, group, lane)
+            s.bind(fused(s, [*others, block]), "block.x")
+        else:
+            if rows:
+                s.reorder(*rows, axis)
+                row = fused(s, rows)
+                s.bind(s.split(row, [None, min(config["block"], self.anchor.cells)])[0], "block.x")
+            lane = s.split(axis, [None, lanes])[1]
+        if lanes > 1:
+            s.vectorize(lane)
+
+
+class TiledPart(Part):
+    """One long scan and what it reads: totals of tiles, the scan of these, and scans of tiles. Knob: ``tile``."""
+
+    rule = "tiled_scan"
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        return {"tile": [4096, 1024, 16384] if self.target.kind == "cpu" else [256, 128, 512]}
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        name = self.anchor.name
+        s.redeclare("tiled_scan", tile=config["tile"])
+        for n in self.graph.nests:
+            if n != name:
+                s.compute_inline(n)
+        s.reverse_compute_inline(name)
+        total, local = f"{name}_total", f"{name}_local"
+        if self.target.kind == "gpu":
+            for stage in (total, local):
+                block, thread = s.split(f"{stage}.t", [None, THREADS])
+                s.bind(block, "block.x").bind(thread, "thread.x")
+            return
+        lanes = widest(self.anchor, self.target)
+        part = s.rfactor(total, s.split(f"{total}.u", [lanes, None])[0])
+        s.compute_at(part, total, f"{total}.t").bind(f"{total}.t", "block.x")
+        s.reorder(f"{total}.rf.u.1", f"{total}.rf.rf").vectorize(f"{total}.rf.rf")
+        s.bind(f"{local}.t", "block.x").vectorize(s.split(f"{local}.u", [None, lanes])[1])

@@ -1,0 +1,116 @@
+"""Split sum: few cells with many terms each; parts of the terms are combined side by side, and then the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.stream import BYTES_S, fused
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.visit import writes
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+from tensorir.tune.legal import Predicate
+
+CELLS = {"cpu": 8, "gpu": 256}
+"""Cells below which cores, or multiprocessors, have too few to share."""
+TERMS = {"cpu": 1 << 13, "gpu": 1 << 12}
+"""Terms of a cell from which on they are shared."""
+
+
+def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """A reduction of few cells, whose terms are shared out."""
+    if anchor.kind != "reduce" or not anchor.constant or anchor.reuses:
+        return
+    terms = anchor.size(anchor.reduced)
+    if anchor.cells <= CELLS[target.kind] and terms >= TERMS[target.kind]:
+        why = f"{terms} terms for each of {anchor.cells} cells, in parts side by side"
+        yield SplitPart(graph, anchor, target, reason=why)
+
+
+class SplitPart(Part):
+    """One reduction in two kernels. Knobs: ``parts`` of the terms; ``lanes`` (of a GPU: ``threads``) and ``vectors``
+    of partial results in each.
+    """
+
+    rule = "split_sum"
+
+    @property
+    def terms(self) -> int:
+        """Terms of a cell."""
+        return self.anchor.size(self.anchor.reduced)
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        if self.target.kind == "gpu":
+            parts = [n for n in (128, 64, 256, 32, 16, 512) if n * 1024 <= self.terms] or [4]
+            return {"parts": parts, "threads": [256, 128]}
+        bits = max(DTYPES[b.dtype].bits for b in (*self.anchor.reads, *self.anchor.writes))
+        widest = max(2, min(16, 8 * max(16, self.target.vector_bytes) // bits))
+        parts = [n for n in (16, 8, 32, 64, 4) if n * 1024 <= self.terms] or [4]
+        return {"parts": parts, "lanes": [widest, widest // 2, 1], "vectors": [4, 2, 8, 1]}
+
+    def where(self) -> Mapping[str, Predicate]:
+        if self.target.kind == "gpu":
+            return {}
+        return {"whole": lambda c: self.terms % (c["parts"] * c["lanes"] * c["vectors"]) == 0 or c["lanes"] == 1}
+
+    def expected(self) -> Callable[[Config], float] | None:
+        moved, cpu = self.anchor.moved / BYTES_S[self.target.kind], self.target.kind == "cpu"
+        at_once, block = (16, 2e-7) if cpu else (128, 1e-9)
+        return lambda c: (
+            moved * max(1.0, at_once / (c["parts"] * self.anchor.cells))
+            + c["parts"] * self.anchor.cells * block
+            + (self.terms * self.anchor.cells * 1e-10 / c["vectors"] if cpu else 0.0)
+        )
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        anchor = self.anchor
+        own = [anchor.loops[it.var] for it in anchor.spatial]
+        s.reorder(*own, *(anchor.loops[it.var] for it in anchor.reduced))
+        term = fused(s, [anchor.loops[it.var] for it in anchor.reduced])
+        part, term = s.split(term, [config["parts"], None])
+        if self.target.kind == "gpu":
+            self._on_gpu(s, part, term, len(own), config["threads"])
+        else:
+            self._on_cpu(s, part, term, config)
+
+    def _on_gpu(self, s: Schedule, part: str, term: str, spatial: int, threads: int) -> None:
+        partial = s.rfactor(self.anchor.name, part).name
+        *cells, term = [str(x) for x in s.loops(partial)]
+        s.bind(fused(s, cells), "block.x")
+        each, thread = s.split(term, [None, threads])
+        s.reorder(thread, each).reduce_across(thread, "thread.x")
+        loops = [str(x) for x in s.loops(self.anchor.name)]
+        if spatial:
+            block, thread = s.split(fused(s, loops[:spatial]), [None, 64])
+            s.bind(block, "block.x").bind(thread, "thread.x")
+
+    def _on_cpu(self, s: Schedule, part: str, term: str, c: Config) -> None:
+        """Parts for blocks; in each, lanes and vectors of partial results, combined at its end."""
+        name, lanes, vectors = self.anchor.name, c["lanes"], c["vectors"]
+        split = s.rfactor(name, part).name
+        cells = [str(x) for x in s.loops(split)[:-1]]
+        term = str(s.loops(split)[-1])
+        if lanes * vectors > 1:
+            sums = s.rfactor(split, s.split(term, [None, lanes * vectors])[1]).name
+            cells = [str(x) for x in s.loops(split)[:-1]]
+            cell = fused(s, cells)
+            s.compute_at(sums, split, cell)
+            s.set_scope(writes(s.index.stages[sums].body)[0], "register")
+            *_, each, lane = self._inner(s, sums)
+            group, lane = s.split(lane, [vectors, lanes])
+            s.reorder(each, group, lane)
+            s.unroll(group)
+            if lanes > 1:
+                s.vectorize(lane)
+        else:
+            cell = fused(s, cells)
+        s.bind(cell, "block.x")
+
+    @staticmethod
+    def _inner(s: Schedule, stage: str) -> tuple[str, str]:
+        """The loops of terms and of partial results of a stage."""
+        mine = [str(x) for x in s.loops(stage)]
+        lane = next(x for x in mine if x.startswith(f"{stage}.rf"))
+        return next(x for x in reversed(mine) if x != lane), lane

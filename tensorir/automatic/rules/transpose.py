@@ -1,0 +1,71 @@
+"""Transpose: tiles go through shared memory, so that threads next to each other read and write neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from tensorir.automatic.facts import Graph, Nest, bytes_of
+from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.stream import BYTES_S, along_last, fused
+from tensorir.ir.tree import Iter, Load
+from tensorir.ir.visit import uses
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+
+TILE = 32
+"""Cells of a tile along each of its two axes: a row is a warp's, and 128 bytes of float32."""
+LEAST = 16
+"""Cells along an axis for which a tile is worth it."""
+
+
+def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """A stage that reads one array along another axis than the one along which it writes."""
+    if target.kind != "gpu" or anchor.kind != "map" or len(anchor.spatial) < 2 or not anchor.constant:
+        return
+    if found := crossing(anchor):
+        yield TransposePart(graph, anchor, target, *found)
+
+
+def crossing(anchor: Nest) -> tuple[Iter, Load] | None:
+    """The axis and the read of what lies along it, where cells are written along another."""
+    last = anchor.spatial[-1]
+    for x in anchor.loads:
+        if len(x.index) < 2 or not any(uses(i, {last.var}) for i in x.index[:-1]):
+            continue
+        for it in anchor.spatial[:-1]:
+            large = min(anchor.size([it]), anchor.size([last])) >= LEAST
+            if large and along_last(x, it.var) and sum(y.buffer is x.buffer for y in anchor.loads) == 1:
+                return it, x
+    return None
+
+
+class TransposePart(Part):
+    """One stage, in tiles of two axes. Knob: ``rows`` of a tile that its threads write at a time."""
+
+    rule = "transpose"
+
+    def __init__(self, graph: Graph, anchor: Nest, target: Target, axis: Iter, load: Load) -> None:
+        kept = f"tiles of {TILE} x {TILE} of {load.buffer.name} are read and written in whole sectors"
+        super().__init__(graph, anchor, target, reason=kept)
+        self.axis, self.load = axis, load
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        return {"rows": [8, 4, 16]}
+
+    def expected(self) -> Callable[[Config], float] | None:
+        moved, read = self.anchor.moved, bytes_of(self.load.buffer)
+        return lambda c: (moved + 0.01 * read * abs(c["rows"] - 8)) / BYTES_S["gpu"]
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        loops = self.anchor.loops
+        across, last = loops[self.axis.var], loops[self.anchor.spatial[-1].var]
+        others = [x for x in self.anchor.axes if x not in (across, last)]
+        upper, row = s.split(across, [None, TILE])
+        left, lane = s.split(last, [None, TILE])
+        s.reorder(*others, upper, left, row, lane)
+        block = fused(s, [*others, upper, left])
+        s.bind(block, "block.x")
+        with s.because("transpose: one spare element a row, so that columns are in different banks"):
+            s.stage_in(self.load.buffer.name, at=block, scope="shared", pad=1)
+        turn, row = s.split(row, [None, config["rows"]])
+        s.bind(row, "thread.y").bind(lane, "thread.x").unroll(turn)

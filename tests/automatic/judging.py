@@ -1,0 +1,57 @@
+"""What is asked of an automatic schedule of a drawn definition: that it can be made, is right, and when built too."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from drawing import drawn
+
+import tensorir as tir
+from tensorir.errors import TensorIRError
+from tensorir.interp.reference import arguments_of, evaluate
+
+TARGETS = ("opencl", "cuda -arch=sm_80", "cuda -arch=sm_90a")
+
+
+def judged(seed: int, target: str, build: bool = False, emulate: bool = False) -> dict[str, Any]:
+    """What became of a drawn definition: "right", "refused" (by an error of ours), "wrong" or "crashed", and why."""
+    d = drawn(seed)
+    row: dict[str, Any] = {"seed": seed, "target": target, "stages": d.told}
+    start = time.perf_counter()
+    try:
+        name, template = next(iter(tir.auto(d.outputs, target).items()))
+        s = tir.auto_schedule(d.outputs, target)
+    except TensorIRError as e:
+        return row | {"found": "refused", "why": str(e)}
+    except Exception as e:
+        return row | {"found": "crashed", "why": f"{type(e).__name__}: {e}"}
+    row |= {"seconds": time.perf_counter() - start, "template": name}
+    try:
+        space = template.space_for(s.target)
+        row["space"] = len(space.legal)
+        for level in ("fast", "emulate") if emulate else ("fast",):
+            verdict = s.check(level)
+            if not verdict:
+                return row | {"found": "wrong", "why": str(verdict)}
+        if build:
+            _built(s, seed)
+    except AssertionError as e:
+        return row | {"found": "wrong", "why": str(e)[:400]}
+    except TensorIRError as e:
+        return row | {"found": "refused", "why": str(e)}
+    except Exception as e:
+        return row | {"found": "crashed", "why": f"{type(e).__name__}: {e}"}
+    return row | {"found": "right", "steps": len(s.trace)}
+
+
+def _built(s: Any, seed: int) -> None:
+    """Build, run, and compare with the reference on small whole numbers."""
+    rng = np.random.default_rng(seed)
+    given = [rng.integers(-2, 3, a.shape).astype(a.dtype) for a in arguments_of(s.outputs)]
+    want = evaluate(s.outputs, given)
+    got = s.build()(*given)
+    for x, y in zip(got if isinstance(got, tuple) else (got,), want, strict=True):
+        tolerance = 0 if np.issubdtype(y.dtype, np.integer) else 2e-2 if y.dtype == np.float16 else 1e-4
+        np.testing.assert_allclose(np.asarray(x, np.float64), y.astype(np.float64), rtol=tolerance, atol=tolerance)

@@ -1,0 +1,124 @@
+"""The rules for scans, scatters, sums of few cells, and transposes on GPUs."""
+
+import pytest
+
+import tensorir as tir
+from tensorir.automatic.plan import plans
+from tensorir.target import Target
+
+CPU, GPU = "opencl", "cuda -arch=sm_80"
+
+
+def default_rule(outputs, target):
+    return next(iter(plans((outputs,), Target.parse(target)).values())).main.rule
+
+
+def steps(outputs, target):
+    return str(tir.auto_schedule(outputs, target).trace)
+
+
+@pytest.mark.parametrize("target", [CPU, GPU])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("way", [{}, {"exclusive": True}, {"reverse": True}, {"op": "max"}])
+def test_scans_of_every_axis_are_right(axis, way, target):
+    A = tir.placeholder((3, 37, 18), name="A")
+    s = tir.auto_schedule(tir.scan(A, axis=axis, name="S", **way), target)
+    assert s.check()
+    assert ".vectorize(" in str(s.trace) or target == GPU
+
+
+@pytest.mark.parametrize("target", [CPU, GPU])
+def test_a_long_scan_alone_goes_by_tiles(target):
+    A = tir.placeholder((1 << 14,), name="A")
+    D = tir.compute((1 << 14,), lambda i: A[i] * 2, name="D")
+    for made in (tir.scan(A, name="S"), tir.scan(D, name="S"), tir.scan(A, reverse=True, exclusive=True, name="S")):
+        s = tir.auto_schedule(made, target)
+        assert "tiled_scan" in str(s.trace)
+        assert s.check()
+
+
+def test_a_long_scan_that_is_not_alone_is_not_declared_again():
+    A = tir.placeholder((1 << 14,), name="A")
+    S = tir.scan(A, name="S")
+    s = tir.auto_schedule((S, tir.compute((1 << 14,), lambda i: S[i] * 3 + tir.exp(A[i]), name="Y")), CPU)
+    assert "redeclare" not in str(s.trace)
+    assert s.check()
+
+
+def histogram(bins, terms, fill=0):
+    X = tir.placeholder((terms,), "uint8", name="X")
+    return tir.scatter(
+        (bins,), over=(terms,), index=lambda t: (tir.minimum(X[t], bins - 1),), value=lambda t: 1, fill=fill, name="Y"
+    )
+
+
+@pytest.mark.parametrize("target", [CPU, GPU])
+def test_a_scatter_alone_has_private_copies_and_adds_nothing_atomically(target):
+    for fill in (0, tir.placeholder((100,), "int32", name="H")):
+        s = tir.auto_schedule(histogram(100, 1 << 14, fill), target)
+        assert "private_scatter" in str(s.trace)
+        assert "atomic" not in s.source()
+        assert s.check()
+
+
+@pytest.mark.parametrize("target", [CPU, GPU])
+def test_a_scatter_of_few_terms_has_none(target):
+    s = tir.auto_schedule(histogram(200, 300), target)
+    assert "private_scatter" not in str(s.trace)
+    assert s.check()
+
+
+def test_every_count_of_parts_is_right():
+    for target in (CPU, GPU):
+        template = tir.auto(histogram(20, 1 << 14), target)[f"{Target.parse(target).kind}_private_scatter"]
+        space = template.space_for(Target.parse(target))
+        for row in range(len(space.legal)):
+            s = tir.Schedule(histogram(20, 1 << 14), target)
+            template.function(s, space.config(row))
+            assert s.check(), space.config(row)
+
+
+def few(shape, kept, op=tir.sum):
+    A = tir.placeholder(shape, name="A")
+    over = {k: tir.reduce_axis(n, name=f"r{k}") for k, n in enumerate(shape) if k not in kept}
+
+    def cell(*i):
+        at = {**over, **dict(zip(kept, i, strict=True))}
+        return op(A[tuple(at[k] for k in range(len(shape)))], axis=tuple(over.values()))
+
+    names = ", ".join(("i", "j")[: len(kept)])  # axes need names
+    called = eval(f"lambda {names}: cell({names})", {"cell": cell})
+    return tir.compute(tuple(shape[k] for k in kept), called, name="Y")
+
+
+FEW = [((1 << 14,), ()), ((3, 1 << 14), (0,)), ((1 << 14, 2), (1,)), ((1, 9973), (0,)), ((128, 3, 128), (1,))]
+
+
+@pytest.mark.parametrize("op", [tir.sum, tir.max])
+@pytest.mark.parametrize(("shape", "kept"), FEW)
+def test_terms_of_few_cells_are_shared_out(shape, kept, op):
+    for target in (CPU, GPU):
+        s = tir.auto_schedule(few(shape, kept, op), target)
+        assert "rfactor" in str(s.trace) or "reduce_across" in str(s.trace)
+        assert s.check()
+    assert tir.auto_schedule(few((3, 1 << 13), (0,), op), GPU).check("emulate")
+
+
+def test_partial_results_are_in_vector_lanes():
+    assert "float16 *)(Y_rf_rf" in tir.auto_schedule(few((1 << 14,), ()), CPU).source()
+
+
+@pytest.mark.parametrize("shape", [(37, 67), (64, 64), (33, 31), (16, 100)])
+def test_a_transpose_on_a_gpu_goes_through_shared_memory(shape):
+    h, w = shape
+    A = tir.placeholder((h, w), name="A")
+    B = tir.compute((w, h), lambda i, j: A[j, i] * 2, name="B")
+    s = tir.auto_schedule(B, GPU)
+    assert "A_shared[1056]" in s.source()  # 32 rows of 33: columns are in different banks
+    assert s.check()
+    assert s.check("emulate")
+
+
+def test_a_small_transpose_is_streamed():
+    A = tir.placeholder((5, 7), name="A")
+    assert default_rule(tir.compute((7, 5), lambda i, j: A[j, i], name="B"), GPU) == "stream"

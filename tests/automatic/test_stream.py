@@ -1,0 +1,131 @@
+"""The stream rule: cells in blocks, threads and lanes; windows in registers; transposes by tiles."""
+
+import math
+
+import pytest
+
+import tensorir as tir
+from tensorir.automatic.plan import plans
+from tensorir.target import Target
+
+CPU, GPU = "opencl", "cuda -arch=sm_80"
+
+
+def elementwise(h, w, dtype="float32"):
+    A = tir.placeholder((h, w), dtype, name="A")
+    return tir.compute((h, w), lambda i, j: A[i, j] * 2 + 1, name="Y")
+
+
+def pooled(h, w, dtype="float32"):
+    A = tir.placeholder((2 * h, 2 * w, 32), dtype, name="A")
+    r, t = tir.reduce_axis(3, name="r"), tir.reduce_axis(3, name="t")
+    return tir.compute(
+        (h, w, 32),
+        lambda i, j, c: tir.max(A.get(2 * i + r - 1, 2 * j + t - 1, c, fill=-math.inf), axis=(r, t)),
+        name="Y",
+    )
+
+
+def averaged(h, w, dtype="float32"):
+    A = tir.placeholder((h + 2, w), dtype, name="A")
+    r = tir.reduce_axis(3, name="r")
+    S = tir.compute((h, w), lambda i, j: tir.sum(A[i + r, j], axis=r), name="S")
+    return tir.compute((h, w), lambda i, j: S[i, j] / 3, name="Y")
+
+
+def transposed(h, w, dtype="float32"):
+    A = tir.placeholder((h, w), dtype, name="A")
+    return tir.compute((w, h), lambda i, j: A[j, i], name="Y")
+
+
+def columns(h, w, dtype="float32"):
+    A = tir.placeholder((h, w), dtype, name="A")
+    r = tir.reduce_axis(h, name="r")
+    return tir.compute((w,), lambda j: tir.sum(A[r, j], axis=r), name="Y")
+
+
+def gathered(h, w, dtype="float32"):
+    A, I = tir.placeholder((h, w), dtype, name="A"), tir.placeholder((7,), "int32", name="I")
+    return tir.compute((7, w), lambda i, j: A[tir.minimum(tir.maximum(I[i], 0), h - 1), j], name="Y")
+
+
+DEFINITIONS = {f.__name__: f for f in (elementwise, pooled, averaged, transposed, columns, gathered)}
+
+
+@pytest.mark.parametrize("target", [CPU, GPU])
+@pytest.mark.parametrize("shape", [(64, 64), (1, 1), (17, 67), (31, 33), (40, 32)])
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_definition_is_right_in_every_shape(name, shape, target):
+    assert tir.auto_schedule(DEFINITIONS[name](*shape), target).check()
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_every_configuration_is_right_or_refused_by_us(name):
+    output = DEFINITIONS[name](33, 48)
+    for target in (CPU, GPU):
+        for template in tir.auto(output, target).values():
+            space = template.space_for(Target.parse(target))
+            assert 0 < len(space.legal) <= 5000
+            for row in range(0, len(space.legal), 5):
+                s = tir.Schedule(output, target)
+                template.function(s, space.config(row))
+                assert s.check(), space.config(row)
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_gpu_kernel_is_right_when_emulated(name):
+    assert tir.auto_schedule(DEFINITIONS[name](17, 32), GPU).check("emulate")
+
+
+def test_cells_run_in_vector_lanes_on_a_cpu():
+    for name in ("elementwise", "pooled", "averaged", "columns"):
+        assert "float16" in tir.auto_schedule(DEFINITIONS[name](64, 64), CPU).source(), name
+
+
+def test_the_last_vector_of_a_row_begins_earlier_where_the_row_is_no_multiple():
+    A, v = tir.placeholder((61, 67), name="A"), tir.placeholder((67,), name="v")
+    s = tir.auto_schedule(tir.compute((61, 67), lambda i, j: A[i, j] + v[j], name="Y"), CPU)
+    assert "shift" in str(s.trace)
+    assert "not in vectors" not in s.source()
+
+
+def test_a_window_stays_in_registers():
+    for target in (CPU, GPU):
+        assert "Y_register" in tir.auto_schedule(pooled(16, 16), target).source()
+        assert "S[" in (text := tir.auto_schedule(averaged(16, 64), target).source())
+        assert "S_kernel" not in text  # made next to the cells that it is for
+
+
+def test_threads_have_four_neighbours_each_in_a_vector():
+    assert "float4" in tir.auto_schedule(elementwise(64, 64), GPU).source()
+    assert "float4" not in tir.auto_schedule(elementwise(61, 67), GPU).source()
+
+
+def test_no_cell_and_no_axis_is_needed():
+    A = tir.placeholder((5,), name="A")
+    r = tir.reduce_axis(5, name="r")
+    for target in (CPU, GPU):
+        assert tir.auto_schedule(tir.compute((), lambda: tir.sum(A[r], axis=r), name="Y"), target).check()
+
+
+def test_dims_are_streamed_with_guards():
+    n = tir.dim("n", 4096)
+    A = tir.placeholder((n, 7), name="A")
+    for target in (CPU, GPU):
+        assert tir.auto_schedule(tir.compute((n, 7), lambda i, j: A[i, j] + 1, name="Y"), target).check()
+        assert tir.auto_schedule(tir.compute((7, n), lambda i, j: A[j, i] + 1, name="Y"), target).check()
+
+
+def test_several_outputs_of_a_stage_share_its_loops():
+    A = tir.placeholder((33, 48), name="A")
+    more, less = tir.compute((33, 48), lambda i, j: (A[i, j] + 1, A[i, j] - 1), name="Y")
+    for target in (CPU, GPU):
+        assert tir.auto_schedule((more, less), target).check()
+
+
+def test_more_lanes_are_expected_to_take_less_time():
+    plan = next(iter(plans((columns(256, 4096),), Target.parse(CPU)).values()))
+    seconds = plan.space().expected_s
+    assert seconds is not None
+    start = plan.space().default
+    assert seconds(start) <= min(seconds(c) for c in (plan.space().config(k) for k in range(len(plan.space().legal))))
