@@ -149,7 +149,9 @@ class Tile(ABC, Generic[P]):
         return all(tile <= least or tile // 2 < extent for tile, least, extent in self.sides)
 
 
-def space_with(where: Mapping[str, Predicate], start: Config | None, knobs: Knobs) -> Space:
+def space_with(
+    where: Mapping[str, Predicate], start: Mapping[str, object] | None, knobs: Mapping[str, Sequence[object]]
+) -> Space:
     """The space of such knobs."""
     from tensorir.tune.space import Space  # which loading a tuned kernel has no use for
 

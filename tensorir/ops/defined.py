@@ -1,6 +1,6 @@
 """Operators that ``nn`` defines and nobody has scheduled by hand: their templates are those of ``tir.auto``.
 
-A shape is text such as "4096x1024", as the command line has it, or a tuple of ints.
+A shape is text such as "4096x1024", as the command line has it, a tuple of ints, or an int.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of
 from tensorir.ops.operators import OPERATORS
 
-Shape = str | Sequence[int]
+Shape = str | int | Sequence[int]
 
 
 def _extents(name: str, given: Shape) -> tuple[int, ...]:
-    parts = re.split("x", given) if isinstance(given, str) else [str(n) for n in given]
+    given = str(given) if isinstance(given, int) else given  # what logs say of one dimension
+    parts = given.split("x") if isinstance(given, str) else [str(n) for n in given]
     if not parts or not all(re.fullmatch(r"[1-9]\d{0,11}", p) for p in parts):
         message = f"{name}={shown(given)} is no shape"
         raise refuse(DeclarationError, "ops.extent", message, hint='"4096x1024", or (4096, 1024)')

@@ -14,7 +14,7 @@ from tensorir.schedule.registry import MARKS, PRIMITIVES, SECTIONS
 from tensorir.schedule.schedule import Schedule, StageRef
 
 DOCS = Path(__file__).parents[2] / "docs"
-OTHERS = {"at", "diff", "fork", "loops", "replay", "stages", "tree", "undo"}
+OTHERS = {"at", "because", "diff", "fork", "loops", "replay", "stages", "tree", "undo"}
 """Methods that look at a schedule, or choose a version of it."""
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Part
-from tensorir.automatic.rules import scan, scatter, split_sum, stream, transpose
+from tensorir.automatic.rules import rolling, scan, scatter, split_sum, stream, transpose
 from tensorir.target import Target
 
 Rule = Callable[[Graph, Nest, Target], Iterator[Part]]
 """The parts that a rule offers with a stage as the last of theirs, the one that promises most first."""
 
-WHOLE: tuple[Rule, ...] = ()
+WHOLE: tuple[Rule, ...] = (rolling.offers,)
 """Rules that look at a declaration before anything is inlined."""
 RULES: tuple[Rule, ...] = (
     scan.offers,

@@ -1,0 +1,92 @@
+"""Rolling: weights that a maximum scales, and the sums of them, over the same axis become one pass: attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.part import Config, Part
+from tensorir.ir.tree import Update
+from tensorir.ir.visit import find
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+
+ROWS = 32
+"""Queries of a block of a GPU, one a thread."""
+
+
+def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """Sums of weights times values, O, divided by the sums of the weights, l, where the weights are functions of scores
+    and of their maximum, m, and the scores are sums themselves.
+    """
+    if anchor.kind != "map":
+        return
+    for sums in graph.producers(anchor):
+        for weights in _of(graph.producers(sums), "map") if _reduces_once(sums) else ():
+            largest = [m for m in graph.producers(weights) if _reduces_once(m) and _combines(m, "max")]
+            totals = [t for t in graph.readers(weights) if t is not sums and _reduces_once(t) and _combines(t, "sum")]
+            if len(largest) == len(totals) == 1:
+                scores = _scores(graph, weights, largest[0])
+                if scores:
+                    yield RollingPart(graph, anchor, target, sums, weights, largest[0], totals[0], scores)
+
+
+def _of(nests: Sequence[Nest], kind: str) -> list[Nest]:
+    return [n for n in nests if n.kind == kind]
+
+
+def _reduces_once(nest: Nest) -> bool:
+    return nest.kind == "reduce" and len(nest.reduced) == 1
+
+
+def _combines(nest: Nest, name: str) -> bool:
+    return any(u.combiner.name == name for u in find(nest.stage.body, Update))
+
+
+def _scores(graph: Graph, weights: Nest, largest: Nest) -> tuple[Nest, ...]:
+    """The stages of the scores, the one that both read first; none where the scores are no sums."""
+    both = [n for n in graph.producers(weights) if n in graph.producers(largest)]
+    if len(both) != 1:
+        return ()
+    if both[0].kind == "reduce":
+        return (both[0],)
+    sums = _of(graph.producers(both[0]), "reduce")
+    return (both[0], sums[0]) if both[0].kind == "map" and len(sums) == 1 else ()
+
+
+class RollingPart(Part):
+    """A block or a thread has a query, and goes through pieces of the keys once."""
+
+    rule = "rolling"
+
+    def __init__(self, graph: Graph, anchor: Nest, target: Target, sums: Nest, weights: Nest, largest: Nest,
+                 total: Nest, scores: tuple[Nest, ...]) -> None:  # fmt: skip
+        self.sums, self.weights, self.largest, self.total, self.scores = sums, weights, largest, total, scores
+        names = [n.name for n in (sums, weights, largest, total, *scores)]
+        reason = (
+            f"{largest.name}, {total.name} and {sums.name} go through {sums.axes[-1]} together: no scores in memory"
+        )
+        super().__init__(graph, anchor, target, names, reason)
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        return {"keys": [32, 16, 64, 128]}
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        sums, rows = self.sums, len(self.largest.spatial)
+        lead, columns = sums.axes[:rows], sums.axes[rows:-1]
+        piece, key = s.split(sums.axes[-1], [None, config["keys"]])
+        s.reorder(*lead, piece, key, *columns)
+        s.rolling(self.largest.name, into=(self.total.name, sums.name), at=piece)
+        for nest in self.scores:
+            s.compute_at(nest.name, piece)
+        s.reverse_compute_at(self.anchor.name, lead[-1])
+        inner = lead[-1]
+        if self.target.kind == "gpu":
+            inner, thread = s.split(inner, [None, ROWS])
+            s.bind(thread, "thread.x")
+        s.bind(inner, "block.x")
+        if rows > 1:
+            outer = lead[0]
+            for loop in lead[1:-1]:
+                outer = s.fuse(outer, loop)
+            s.bind(outer, "block.y")
