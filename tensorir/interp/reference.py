@@ -327,7 +327,7 @@ def random_arguments(
             x = np.clip(rng.integers(*masked_range(limits[a]), shape), DTYPES[a.dtype].low, DTYPES[a.dtype].high)
             constants = np.array([], x.dtype)
         elif not isinstance(a, Var) and a in limits:  # -1 and the limit: what padded reads find beyond both ends
-            x = table(rng, shape, limits[a], a not in strict, seed)
+            x = table(rng, shape, min(limits[a], DTYPES[a.dtype].high + 1), a not in strict, seed)
             constants = np.array([n for n in near if 0 <= n < limits[a]], x.dtype)
         else:
             x = with_.random(rng, shape, a.dtype)

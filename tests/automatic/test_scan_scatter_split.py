@@ -122,3 +122,11 @@ def test_a_transpose_on_a_gpu_goes_through_shared_memory(shape):
 def test_a_small_transpose_is_streamed():
     A = tir.placeholder((5, 7), name="A")
     assert default_rule(tir.compute((7, 5), lambda i, j: A[j, i], name="B"), GPU) == "stream"
+
+
+def test_bins_that_bytes_count_are_dealt_no_index_that_a_byte_cannot_hold():
+    X = tir.placeholder((1 << 10,), "uint8", name="X")
+    made = tir.scatter((256,), over=(1 << 10,), index=lambda t: (X[t],), value=lambda t: 1, name="Y")
+    s = tir.Schedule(made, CPU)
+    s.bind(s.split("Y.init.i", [None, 256])[0], "block.x")  # checked with 257 bins
+    assert s.check()

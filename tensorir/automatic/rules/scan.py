@@ -9,7 +9,7 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.stream import BYTES_S, fused
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Axis, Iter, Store
+from tensorir.ir.tree import Axis, Iter, Store, Update
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -112,7 +112,14 @@ class TiledPart(Part):
                 s.bind(block, "block.x").bind(thread, "thread.x")
             return
         lanes = widest(self.anchor, self.target)
-        part = s.rfactor(total, s.split(f"{total}.u", [lanes, None])[0])
+        commutes = all(u.combiner.commutative for u in find(self.anchor.stage.body, Update))
+        outer, inner = s.split(f"{total}.u", [None, 4 * lanes] if commutes else [lanes, None])
+        part = s.rfactor(total, inner if commutes else outer)
         s.compute_at(part, total, f"{total}.t").bind(f"{total}.t", "block.x")
-        s.reorder(f"{total}.rf.u.1", f"{total}.rf.rf").vectorize(f"{total}.rf.rf")
+        sums = f"{total}.rf.rf"
+        if commutes:
+            group, lane = s.split(sums, [None, lanes])
+            s.reorder(f"{total}.rf.u.0", group, lane).unroll(group).vectorize(lane)
+        else:  # partial totals are those of contiguous parts
+            s.reorder(f"{total}.rf.u.1", sums).vectorize(sums)
         s.bind(f"{local}.t", "block.x").vectorize(s.split(f"{local}.u", [None, lanes])[1])

@@ -168,15 +168,18 @@ class VectorPart(Part):
         for n in self._reduces:
             if n is not anchor:
                 self._nearby(s, n, tile, config)
+        step = lanes * vectors
+        if cpu and self._reduces and anchor.constant and step < self.length <= config["block"] and self.length % step:
+            with s.because("stream: whole vectors apart from the last one of a row, which has a condition"):
+                s.partition(tile, [self.length // step])
 
     def _for_cores(self, s: Schedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
         step = c["lanes"] * c["vectors"]
-        columns = max(1, min(c["block"], self.length) // step)
+        tile, lane = s.split(last, [None, step], tail="shift" if self._shifts(step) else "guard")
         if not rows:
-            block, tile, lane = s.split(last, [None, columns, step])
+            block, tile = s.split(tile, [None, max(1, min(c["block"], self.length) // step)])
             s.bind(block, "block.x")
             return tile, lane
-        tile, lane = s.split(last, [None, step], tail="shift" if self._shifts(step) else "guard")
         block, tile = s.split(tile, [None, -(-min(c["block"], self.length) // step)])
         high = max(1, min(c["block"], self.anchor.cells) // self.length)
         across = self._across
