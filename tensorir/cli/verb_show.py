@@ -6,9 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import click
+
 from tensorir.api.schedule import Schedule
+from tensorir.api.workload import Workload
 from tensorir.cli import common
-from tensorir.cli.chosen import offline
+from tensorir.cli.chosen import Chosen, offline
 from tensorir.cli.common import plainly, put, put_code, put_json, say
 from tensorir.cli.options import split
 from tensorir.cli.parse import config_option, record_named, workloads
@@ -43,16 +46,32 @@ def run(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int:
         **chosen.json(),
         "tree": str(s),
         "source": s.source(),
+        "trace": str(s.trace),
         "kernels": len(source.kernels),
         "workspace_bytes": source.workspace_bytes,
         "resources": resources,
         "sass_opcodes": opcodes,
     }
+    if "why" in given["parts"]:
+        document["others"] = _others(work, chosen)
     if as_json:
         put_json(document)
     else:
         _put(s, document, given["parts"], resources, sass)
     return common.OK
+
+
+def _others(work: Workload, chosen: Chosen) -> dict[str, int]:
+    """The legal configurations of each other template that schedules the workload on the target."""
+    fitting = {n: t for n, t in work.templates.items() if n != chosen.template and t.suits(chosen.target)}
+    return {n: len(t.space_for(chosen.target).legal) for n, t in fitting.items()}
+
+
+def _why(document: dict[str, Any]) -> str:
+    """The steps of a schedule with their reasons, and which other templates there are."""
+    others = [f"{name}: {count} legal configurations" for name, count in document.get("others", {}).items()]
+    steps = document["trace"] or "# no steps: as it was declared"
+    return "\n".join([steps, *(f"# other template {o}" for o in others)])
 
 
 def _target(given: dict[str, Any]) -> str | None:
@@ -90,9 +109,19 @@ def _put(s: Schedule, document: dict[str, Any], parts: tuple[str, ...], resource
     resources = {k: v for k, v in (resources or {}).items() if k != "kernels"}
     about = "\n".join(f"{k:13} {plainly(v)}" for k, v in resources.items())
     head = f"{document['workload']}\n{document['template']}: {config_text(document['config'])}\n{document['target']}"
-    shown = {"head": head, "tree": str(s), "source": document["source"], "resources": about, "sass": sass}
+    shown = {
+        "head": head,
+        "tree": str(s),
+        "source": document["source"],
+        "why": _why(document),
+        "resources": about,
+        "sass": sass,
+    }
     wanted = [*(only or ["head", "tree", "source"]), "resources", "sass"]
     for number, name in enumerate(n for n in dict.fromkeys(wanted) if shown[n]):
         if number:
             put("")
-        (put_code if name == "source" else put)(shown[name])
+        if name == "why":
+            click.echo(shown[name])  # a folded reason would be no comment
+        else:
+            (put_code if name == "source" else put)(shown[name])

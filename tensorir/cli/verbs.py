@@ -82,6 +82,13 @@ _SHOW = Verb(
     option("--config", metavar="K=V,…", help="Another configuration than the best recorded one."),
     option("--tree", "parts", flag_value="tree", multiple=True, help="The loop tree."),
     option("--source", "parts", flag_value="source", multiple=True, help="The emitted source."),
+    option(
+        "--why-schedule",
+        "parts",
+        flag_value="why",
+        multiple=True,
+        help="The steps of the schedule, of an automatic one with rules and reasons.",
+    ),
     option("--resources", is_flag=True, help="Registers, spills, shared memory."),
     option("--sass", is_flag=True, help="CUDA machine code (offline)."),
     DEVICE,

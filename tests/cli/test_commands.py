@@ -443,6 +443,34 @@ def test_explain_and_list(cli):
     assert "conv2d(" in cli("list")[1]
 
 
+def test_show_says_why_a_schedule_was_made(cli):
+    """Rule and reason of each step, as text that a fresh schedule of the declaration takes."""
+    Path("mine.py").write_text(
+        "import tensorir as tir\n\n\ndef rows(n=48):\n    A = tir.placeholder((n, 32), name='A')\n"
+        "    k = tir.reduce_axis(32, name='k')\n    return tir.compute((n,), lambda i: tir.sum(A[i, k], axis=k), "
+        "name='R')\n"
+    )
+    at = ("show", "mine.py:rows", "--arg", "n=64", "--target", "opencl -kind=gpu")
+    code, out, _ = cli(*at, "--why-schedule")
+    steps = [line for line in out.splitlines() if line.startswith("s.")]
+    assert code == 0 and steps and all("  # " in line and ": " in line.partition("  # ")[2] for line in steps)
+    scope = {}
+    exec(Path("mine.py").read_text(), scope)
+    R = scope["rows"](64)
+    s = tir.Schedule(R, "opencl -kind=gpu")
+    exec(out, {"s": s})
+    document = json.loads(cli(*at, "--why-schedule", "--json")[1])
+    assert s.tree() == document["tree"] and document["trace"] == "\n".join(steps)
+    assert set(document["others"]) == set(tir.auto(R, "opencl -kind=gpu")) - {document["template"]}
+    assert all(f"# other template {n}: {c} legal" in out for n, c in document["others"].items())
+    assert "others" not in json.loads(cli(*at, "--json")[1])
+
+
+def test_show_says_steps_of_a_schedule_by_hand(cli):
+    lines = cli("show", OWN, "--arg", "n=12", "--why-schedule")[1].splitlines()
+    assert lines[0].startswith("s.") and not any("  # " in line for line in lines if line.startswith("s."))
+
+
 def test_show_cuda_offline(cli):
     pytest.importorskip("cupy", reason="extra cuda is not installed")
     code, out, err = cli("show", "matmul", "64x64x64", "--target", "cuda", "--arch", "sm_80", "--resources", "--json")
