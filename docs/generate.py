@@ -15,7 +15,7 @@ GROUPS = {
     "Declarations": ("placeholder", "constant", "scalar", "reduce_axis", "compute", "Tensor"),
     "Reductions": ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax", "combiner"),
     "Functions of values": ("where", "cast", "all_", "any_", "equal", "not_equal", "minimum", "maximum"),
-    "Schedules": ("Schedule", "replay", "algorithm", "Target"),
+    "Schedules": ("Schedule", "replay", "auto", "auto_schedule", "algorithm", "Target"),
     "Running and tuning": ("Executable", "sequence", "empty", "Workload", "Space", "tune_shapes", "nearest"),
 }
 MATH = (
@@ -35,7 +35,7 @@ MATH = (
     "abs",
     "pow",
 )
-MODULES = {"nn": "Definitions", "ops": "Operators with templates"}
+MODULES = {"nn": "Definitions", "ops": "Operators"}
 
 
 def write(folder: Path) -> None:
