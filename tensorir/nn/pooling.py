@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -161,7 +162,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: object, *, name: str = "adaptive
         raise misfit(f"the rows and columns of {x.name} {x.shape} must be ints: pooled images have a fixed size")
     counts = [n if o is None else need_int("output_size", o, 1) for n, o in zip(sizes, given, strict=True)]
     pairs = list(zip(sizes, counts, strict=True))
-    longest = [max(-(-(i + 1) * n // o) - i * n // o for i in range(o)) for n, o in pairs]
+    longest = [_longest(*pair) for pair in pairs]
     axes = tuple(reduce_axis(n, a) for n, a in zip(longest, "rs", strict=True))
 
     def first(i: Expr, n: int, o: int) -> Expr:
@@ -181,3 +182,10 @@ def adaptive_avg_pool2d(x: Tensor, output_size: object, *, name: str = "adaptive
 
     total = compute((*x.shape[:-2], *counts), sums, name=f"{name}_sum", axes=axis_names(x))
     return _over(x, total, lambda p, q: length(p, *pairs[0]) * length(q, *pairs[1]), name)
+
+
+def _longest(size: int, count: int) -> int:
+    """Elements of the longest of ``count`` windows that cover ``size``."""
+    if count > size:  # parts of elements: some window has two, unless no element is cut
+        return 2 if count % size else 1
+    return max(-(-(i + 1) * size // count) - i * size // count for i in range(count // math.gcd(size, count)))
