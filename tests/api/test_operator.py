@@ -23,7 +23,10 @@ def test_a_row_says_what_its_function_takes(name):
 @pytest.mark.parametrize("name", OPERATORS)
 def test_a_command_says_the_workload_again(name):
     o = OPERATORS[name]
-    given = {"groups": 2} if "groups" in o.flags else {"tb": True, "act": "relu"}
+    told = {"groups": 2, "stride": 2, "axis": 0, "window": 4, "size": 2, "causal": True, "tb": True, "act": "relu"}
+    given = {f: v for f, v in told.items() if f in o.flags}
+    if "stride" in given:  # the example's filter is of all channels, or of those of a group
+        given = {"stride": 3} if o.tensors else {"groups": 2}
     work = getattr(tir.ops, name)(**o.read(o.example.split(), {}), **given)
     verb, op, *words = command_for(work).split()[1:]
     shapes = words[: len(o.grammar.split())]

@@ -32,7 +32,7 @@ def test_defaults_for_gpus_fit(number):
 def test_all_operators_and_layouts_are_drawn():
     for on_gpu in (False, True):
         found = [drawn_shapes.drawn(0, n, on_gpu) for n in range(400)]
-        assert {op for op, _ in found} == set(OPERATORS)
+        assert {op for op, _ in found} == {name for name, o in OPERATORS.items() if not o.tensors}
         assert {g.get("layout") for op, g in found if op == "conv2d"} == {"NCHW", "NHWC"}
         assert sum(g.get("groups", 1) > 1 for op, g in found if "conv" in op) > 60
         assert {g.get("dtype", "float32") for _, g in found} >= {"float32", "float64", *drawn_shapes.SHORT}
