@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from tensorir.engines.blocks import joint
 from tensorir.engines.model import BLOCK_BYTES, CpuTile, balance, crowding, in_balanced_tiles
 from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import out_stage, unroll_by
@@ -43,6 +44,35 @@ STEP = 16
 """Rows that no kernel shares out to two groups: those of one product of tensor cores."""
 FEW = 12
 """Rows up to which reading b in place costs less than packing it."""
+
+
+class Product(NamedTuple):
+    """What an engine schedules: ``stage`` adds up, over rows i, columns j and terms k, what ``a`` and ``b`` hold.
+
+    out: the stage that takes the sums from there, over the same rows and columns; "" for what ``out_stage`` finds
+    outer: axes of the sums before rows and columns;  a_outer, b_outer: those of them on which an operand depends
+    wide: the type that packed operands are converted to, as the stage does
+    """
+
+    stage: str
+    a: str
+    b: str
+    outer: Sequence[str] = ()
+    a_outer: Sequence[str] = ()
+    b_outer: Sequence[str] = ()
+    wide: str | None = None
+    out: str = ""
+
+    def written(self, s: Schedule, scope: str = "register") -> str:
+        """The stage that takes the sums from where they are made."""
+        out = self.out or out_stage(s, self.stage, scope)
+        if scope == "shared" and (self.out or out != f"{self.stage}.out"):  # an epilogue
+            s.set_scope(self.stage, scope)
+        return out
+
+    def loops(self, stage: str, axes: str) -> list[str]:
+        """The loops of ``stage`` over axes of these one-letter names, those before rows and columns in front."""
+        return [f"{stage}.{x}" for x in (*self.outer, *axes)]
 
 
 class RegisterTile(CpuTile[Gemm]):
@@ -80,11 +110,20 @@ class RegisterTile(CpuTile[Gemm]):
         blocks = self.p.batch * -(-self.p.n // self.wide) * -(-self.p.m // self.high)
         return blocks / balance(blocks) * (1.02 if blocks < 4 else 1.0)
 
-    def walk(self, s: Schedule, k: str, a: str, b: str = "") -> None:
+    def schedule(self, s: Schedule) -> Schedule:
+        p = self.p
+        return self.product(s, Product("c", "a", "b", p.axes, p.axes, p.axes, p.wide))
+
+    @abstractmethod
+    def product(self, s: Schedule, of: Product) -> Schedule:
+        """Schedule a product."""
+
+    def walk(self, s: Schedule, of: Product, k: str, a: str, b: str = "") -> None:
         """Walk the reduction by ``k``, and copies of packed operands by axes of their own, in the type of the sums."""
-        z = self.p.lead
-        reads = {name: z + axes for name, axes in (("a", a if self.pack_a else ""), ("b", b)) if axes}
-        s.reindex("c", f"{z}i, j | k -> {z}i, j, {k}", reads=reads, dtype=self.p.wide)
+        packed = ((of.a, of.a_outer, a if self.pack_a else ""), (of.b, of.b_outer, b))
+        reads = {name: ", ".join((*outer, axes)) for name, outer, axes in packed if axes}
+        axes = ", ".join((*of.outer, "i", "j"))
+        s.reindex(of.stage, f"{axes} | k -> {axes}, {k}", reads=reads, dtype=of.wide)
 
     def row_blocks(self, s: Schedule, out: str) -> tuple[list[str], str]:
         """The block loop over rows, if there is one, and the loop inside; the last block is moved back."""
@@ -93,27 +132,27 @@ class RegisterTile(CpuTile[Gemm]):
         block, inside = s.split(f"{out}.i", [None, self.rows], tail="shift")
         return [block], inside
 
-    def bind(self, s: Schedule, out: str, jb: str, ib: Sequence[str], inner: Sequence[str]) -> None:
+    def bind(self, s: Schedule, of: Product, out: str, jb: str, ib: Sequence[str], inner: Sequence[str]) -> None:
         """Order the loops of what writes results, and give blocks to cores."""
-        batch = [f"{out}.{v}" for v in self.p.axes]
-        s.reorder(*batch, jb, *ib, *inner).bind(jb, "block.x")
-        for loop, axis in (*((b, "block.y") for b in ib), *((b, "block.z") for b in batch)):
-            s.bind(loop, axis)
+        outer = of.loops(out, "")
+        s.reorder(*outer, jb, *ib, *inner).bind(jb, "block.x")
+        for b in ib:
+            s.bind(b, "block.y")
+        bind_outer(s, outer)
 
-    def rows_packed(self, s: Schedule) -> Schedule:
+    def rows_packed(self, s: Schedule, of: Product) -> Schedule:
         """Rows of a in the type of the sums, by a kernel of their own."""
         if not self.pack_a:
             return s
-        block, inside = s.split("a_packed.i", [None, 8])
+        packed = f"{of.a}_packed"
+        block, inside = s.split(f"{packed}.i", [None, 8])
         if self.p.ta:
-            s.reorder("a_packed.k", inside)
+            s.reorder(f"{packed}.k", inside)
         else:
-            _, lane = s.split("a_packed.k", [None, self.p.vector_lanes])
+            _, lane = s.split(f"{packed}.k", [None, self.p.vector_lanes])
             s.vectorize(lane)
         s.bind(block, "block.x")
-        for v in self.p.axes:
-            s.bind(f"a_packed.{v}", "block.z")
-        return s
+        return bind_outer(s, [f"{packed}.{v}" for v in of.a_outer])
 
 
 class PanelTile(RegisterTile):
@@ -143,17 +182,17 @@ class PanelTile(RegisterTile):
         "sensible": lambda t: t.tile <= t.high and t.p.vector_lanes * (t.vectors - 1) < t.p.n,
     }
 
-    def panels_packed(self, s: Schedule, block: str) -> None:
+    def panels_packed(self, s: Schedule, of: Product, block: str) -> None:
         """Panels of b in the memory of each block, by a kernel of their own, or by one that runs once."""
+        packed = f"{of.b}_packed"
         if self.pack in ("block", "panel"):
-            s.set_scope("b_packed", "shared").compute_at("b_packed", block)
+            s.set_scope(packed, "shared").compute_at(packed, block)
         else:
-            s.bind("b_packed.jo", "block.x")
-            for v in self.p.axes:
-                s.bind(f"b_packed.{v}", "block.z")
+            s.bind(f"{packed}.jo", "block.x")
+            bind_outer(s, [f"{packed}.{v}" for v in of.b_outer])
             if self.p.prepack:
-                s.run_once("b_packed")
-        half, lane = s.split("b_packed.ji", [None, self.p.vector_lanes])
+                s.run_once(packed)
+        half, lane = s.split(f"{packed}.ji", [None, self.p.vector_lanes])
         s.unroll(half).vectorize(lane)
 
 
@@ -166,18 +205,18 @@ class ColumnTile(PanelTile):
     def wide(self) -> int:
         return self.panels * self.width
 
-    def schedule(self, s: Schedule) -> Schedule:
-        self.walk(s, "k", a="i, k", b=f"jo = j/{self.width}, k, ji = j%{self.width}")
-        out = out_stage(s, "c")
+    def product(self, s: Schedule, of: Product) -> Schedule:
+        self.walk(s, of, "k", a="i, k", b=f"jo = j/{self.width}, k, ji = j%{self.width}")
+        out = of.written(s)
         jb, jp, jh, jl = s.split(f"{out}.j", [None, self.panels, self.vectors, self.p.vector_lanes])
         ib, i = self.row_blocks(s, out)
         i0, i1 = s.split(i, [None, self.tile], tail="balanced")
-        self.bind(s, out, jb, ib, [jp, i0, i1, jh, jl])
-        s.compute_at("c", i0)
-        register_tile(s, "c", self.p, self.unroll_k)
+        self.bind(s, of, out, jb, ib, [jp, i0, i1, jh, jl])
+        s.compute_at(of.stage, i0)
+        register_tile(s, of, of.stage, self.p, self.unroll_k)
         s.unroll(i1).unroll(jh).vectorize(jl)
-        self.panels_packed(s, ib[0] if ib else jb)
-        return self.rows_packed(s)
+        self.panels_packed(s, of, ib[0] if ib else jb)
+        return self.rows_packed(s, of)
 
     rules: ClassVar[Mapping[str, Rule]] = {
         **PanelTile.rules,
@@ -218,31 +257,29 @@ class StripTile(PanelTile):
     def wide(self) -> int:
         return self.columns
 
-    def schedule(self, s: Schedule) -> Schedule:
-        p, depth, packs = self.p, self.depth, self.pack != "none"
+    def product(self, s: Schedule, of: Product) -> Schedule:
+        c, p, depth, packs = of.stage, self.p, self.depth, self.pack != "none"
         b = f"q, jo = j/{self.width}, k, ji = j%{self.width}" if packs else ""
-        self.walk(s, f"q = k/{depth}, k = k%{depth}", a="i, k = (q, k)", b=b)
-        s.rfactor("c", "c.q")
-        out = out_stage(s, "c", "shared")
-        if out != "c.out":  # an epilogue
-            s.set_scope("c", "shared")
+        self.walk(s, of, f"q = k/{depth}, k = k%{depth}", a="i, k = (q, k)", b=b)
+        s.rfactor(c, f"{c}.q")
+        out = of.written(s, "shared")
         jb, j = s.split(f"{out}.j", [None, self.columns], tail="guard" if packs else "shift")
         jv, jl = s.split(j, [None, p.vector_lanes])
         ib, i = self.row_blocks(s, out)
-        self.bind(s, out, jb, ib, [i, jv, jl])
+        self.bind(s, of, out, jb, ib, [i, jv, jl])
         s.vectorize(jl)
-        s.compute_at("c", ib[0] if ib else jb)
+        s.compute_at(of.stage, ib[0] if ib else jb)
         if p.k % depth and p.k > depth and not self.pack_a:
-            s.partition("c.rf", [p.k // depth])
-        jt, jh, jl = s.split("c.j", [None, self.vectors, p.vector_lanes])
-        i0, i1 = s.split("c.i", [None, self.tile], tail="balanced")
-        s.reorder(*(f"c.{v}" for v in p.axes), "c.rf", jt, i0, i1, jh, jl)
-        s.compute_at("c.rf", i0)
-        register_tile(s, "c.rf", p, self.unroll_k)
+            s.partition(f"{c}.rf", [p.k // depth])
+        jt, jh, jl = s.split(f"{c}.j", [None, self.vectors, p.vector_lanes])
+        i0, i1 = s.split(f"{c}.i", [None, self.tile], tail="balanced")
+        s.reorder(*of.loops(c, ""), f"{c}.rf", jt, i0, i1, jh, jl)
+        s.compute_at(f"{c}.rf", i0)
+        register_tile(s, of, f"{c}.rf", p, self.unroll_k)
         s.unroll(i1).unroll(jh).vectorize(jl)
         if packs:
-            self.panels_packed(s, jt)
-        return self.rows_packed(s)
+            self.panels_packed(s, of, jt)
+        return self.rows_packed(s, of)
 
     @property
     def block_bytes(self) -> int:
@@ -301,25 +338,25 @@ class DotTile(RegisterTile):
     def wide(self) -> int:
         return self.columns
 
-    def schedule(self, s: Schedule) -> Schedule:
-        p, lanes = self.p, self.p.vector_lanes
-        self.walk(s, f"k = k/{lanes}, l = k%{lanes}", a="i, k = (k, l)")
-        s.rfactor("c", "c.l")
-        out = out_stage(s, "c")
+    def product(self, s: Schedule, of: Product) -> Schedule:
+        c, p, lanes = of.stage, self.p, self.p.vector_lanes
+        self.walk(s, of, f"k = k/{lanes}, l = k%{lanes}", a="i, k = (k, l)")
+        s.rfactor(c, f"{c}.l")
+        out = of.written(s)
         jb, j = s.split(f"{out}.j", [None, self.columns], tail="shift")
         j0, j1 = s.split(j, [None, self.outputs], tail="balanced")
         ib, i = self.row_blocks(s, out)
         i0, i1 = s.split(i, [None, self.tile], tail="balanced")
-        self.bind(s, out, jb, ib, [j0, i0, i1, j1])
-        s.compute_at("c", i0)
-        s.compute_at("c.rf", i0)
-        s.reorder(*(f"c.rf.{v}" for v in p.axes), "c.rf.k", "c.rf.i", "c.rf.j", "c.rf.rf")
-        s.unroll("c.rf.i").unroll("c.rf.j").vectorize("c.rf.rf")
+        self.bind(s, of, out, jb, ib, [j0, i0, i1, j1])
+        s.compute_at(of.stage, i0)
+        s.compute_at(f"{c}.rf", i0)
+        s.reorder(*of.loops(f"{c}.rf", "kij"), f"{c}.rf.rf")
+        s.unroll(f"{c}.rf.i").unroll(f"{c}.rf.j").vectorize(f"{c}.rf.rf")
         if p.k % lanes and p.k > lanes and not self.pack_a:
-            s.partition("c.rf.k", [p.k // lanes])
-        unroll_by(s, "c.rf.k", self.unroll_k)
-        s.unroll("c.i").unroll("c.j").unroll("c.rf").unroll(i1).unroll(j1)
-        return self.rows_packed(s)
+            s.partition(f"{c}.rf.k", [p.k // lanes])
+        unroll_by(s, f"{c}.rf.k", self.unroll_k)
+        s.unroll(f"{c}.i").unroll(f"{c}.j").unroll(f"{c}.rf").unroll(i1).unroll(j1)
+        return self.rows_packed(s, of)
 
     rules: ClassVar[Mapping[str, Rule]] = {
         "registers": lambda t: t.outputs * (t.tile + (t.tile > 1)) < t.p.registers,
@@ -361,7 +398,7 @@ class RowsTile(CpuTile[Gemm]):
         s.reorder(ib, j, i, i1, jh, jl).bind(ib, "block.x")
         s.compute_at("c", i)
         s.compute_inline("b_block")
-        register_tile(s, "c", self.p, 1)
+        register_tile(s, Product("c", "a", "b"), "c", self.p, 1)
         return s.unroll(i1).unroll(jh).vectorize(jl)
 
     rules: ClassVar[Mapping[str, Rule]] = {
@@ -378,23 +415,33 @@ class RowsTile(CpuTile[Gemm]):
         return dict(rows=STEP, tile=4, vectors=2 if p.product_room == 1 else 1)
 
 
-TEMPLATES: Mapping[str, type[RegisterTile]] = {"cpu_column": ColumnTile, "cpu_strip": StripTile, "cpu_dot": DotTile}
+TEMPLATES: Mapping[str, type[RegisterTile]] = {"column": ColumnTile, "strip": StripTile, "dot": DotTile}
 
 
-def cpu_templates(p: Gemm) -> dict[str, Template]:
+def cpu_engines(p: Gemm) -> dict[str, type[RegisterTile]]:
     """The algorithms, the one that promises most for the problem first."""
-    order = ["cpu_column", "cpu_strip"]
+    order = ["column", "strip"]
     if not p.prepack and not p.tb and (p.m <= FEW or (p.m <= SMALL and p.n * p.k >= 1 << 20)):
         order.reverse()
     if p.tb:
-        order.insert(0 if p.m <= SMALL // 3 and not p.prepack else len(order), "cpu_dot")
-    return {name: TEMPLATES[name].template(p) for name in order}
+        order.insert(0 if p.m <= SMALL // 3 and not p.prepack else len(order), "dot")
+    return {name: TEMPLATES[name] for name in order}
 
 
-def register_tile(s: Schedule, stage: str, p: Gemm, unroll: int) -> None:
+def cpu_templates(p: Gemm) -> dict[str, Template]:
+    """The templates of the algorithms."""
+    return {f"cpu_{name}": engine.template(p) for name, engine in cpu_engines(p).items()}
+
+
+def bind_outer(s: Schedule, loops: Sequence[str]) -> Schedule:
+    """Give the loops before rows and columns, if there are any, to an axis of the grid."""
+    return s.bind(joint(s, loops), "block.z") if loops else s
+
+
+def register_tile(s: Schedule, of: Product, stage: str, p: Gemm, unroll: int) -> None:
     """A register tile with the reduction outside, rows and vectors written out."""
     half, lane = s.split(f"{stage}.j", [None, p.vector_lanes])
-    s.reorder(*(f"{stage}.{v}" for v in p.axes), f"{stage}.k", f"{stage}.i", half, lane)
+    s.reorder(*of.loops(stage, "ki"), half, lane)
     s.unroll(f"{stage}.i").unroll(half).vectorize(lane)
     unroll_by(s, f"{stage}.k", unroll)
 
