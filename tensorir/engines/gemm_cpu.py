@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from tensorir.engines.blocks import joint
 from tensorir.engines.model import BLOCK_BYTES, CpuTile, balance, crowding, in_balanced_tiles
 from tensorir.engines.problems import Gemm
-from tensorir.engines.steps import out_stage, unroll_by
+from tensorir.engines.steps import out_stage, unroll_by, written_by
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule
 from tensorir.target import Target
 from tensorir.tune.template import Template
@@ -67,7 +67,7 @@ class Product(NamedTuple):
         """The stage that takes the sums from where they are made."""
         out = self.out or out_stage(s, self.stage, scope)
         if scope == "shared" and (self.out or out != f"{self.stage}.out"):  # an epilogue
-            s.set_scope(self.stage, scope)
+            s.set_scope(written_by(s, self.stage), scope)
         return out
 
     def loops(self, stage: str, axes: str) -> list[str]:

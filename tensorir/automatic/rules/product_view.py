@@ -1,0 +1,132 @@
+"""The view that makes a product of matrices of a sum: which of its axes are rows, columns, terms, or apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tensorir.automatic.facts import Nest
+from tensorir.engines.gemm_cpu import Product
+from tensorir.engines.problems import Gemm, accumulator
+from tensorir.ir.dims import most
+from tensorir.ir.tree import Axis, Iter, Load, Update
+from tensorir.ir.visit import find, uses
+from tensorir.schedule.schedule import Schedule
+
+FEW = 32
+"""Neighbours that are joined with others to columns, wherever they are stored: they do not fill panels."""
+
+
+@dataclass(frozen=True)
+class ProductView:
+    """A sum as products of ``a`` and ``b``, by names of its axes: ``rows`` and ``columns`` (``joined``), ``terms``, and
+    those ``apart``, each of whose iterations is a product of its own.
+    """
+
+    gemm: Gemm
+    product: Product
+    apart: tuple[str, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    terms: tuple[str, ...]
+
+    def walked(self, s: Schedule, total: Nest, epilogue: str) -> Product:
+        """Walk the sums, and what takes them, by rows and columns."""
+        of, spatial = self.product, [_short(total, it) for it in total.spatial]
+        kept = ", ".join((*of.outer, "i", "j"))
+        if (spatial, self.terms) != (["i", "j"], ("k",)) or self.rows != ("i",):  # else it is walked so as it stands
+            view = f"{', '.join(spatial)} | {', '.join(self.terms)} -> {self._view(spatial)}, k = {_joined(self.terms)}"
+            s.reindex(of.stage, view, writes=kept)
+        out = epilogue or f"{of.stage}.out"
+        if out not in s.index.stages:
+            out = s.stage_out(of.stage, at="root", scope="register").name
+        own = [str(x).removeprefix(f"{out}.") for x in s.loops(out)]
+        if own != kept.split(", "):
+            s.reindex(out, f"{', '.join(own)} -> {self._view(own if len(own) == len(spatial) else spatial, spatial)}")
+        return of._replace(out=out)
+
+    def _view(self, own: Sequence[str], spatial: Sequence[str] = ()) -> str:
+        """The right side of a view of the cells, by the names that their axes have."""
+        called = dict(zip(spatial or own, own, strict=True))
+        new: list[tuple[str, tuple[str, ...]]] = [
+            (z, (x,)) for z, x in zip(self.product.outer, self.apart, strict=True)
+        ]
+        new += [("i", self.rows), ("j", self.columns)]
+        return ", ".join(f"{axis} = {_joined([called[x] for x in of])}" for axis, of in new)
+
+
+def product_view(total: Nest) -> ProductView | None:
+    """The view of a sum of what two operands give, or None: it has other operands, or no rows or columns."""
+    updates = find(total.stage.body, Update)
+    buffers = list(dict.fromkeys(x.buffer for x in total.loads if x.buffer not in total.writes))
+    if not total.constant or len(updates) != 1 or len(total.writes) != 1 or len(buffers) != 2:
+        return None
+    first, second = ([x for x in total.loads if x.buffer is b] for b in buffers)
+    if len(first) > 1 or len(second) > 1 or any(it.axis not in (Axis.SPATIAL, Axis.REDUCE) for it in total.stage.iters):
+        return None
+    for a, b in ((first[0], second[0]), (second[0], first[0])):
+        if view := _of(total, a, b):
+            return view
+    return None
+
+
+def _of(total: Nest, a: Load, b: Load) -> ProductView | None:
+    """The view whose columns are the last axes of the result, which ``b`` alone has."""
+    on_a, on_b = total.along(a), total.along(b)
+    cells = [it for it in total.spatial if _extent(it) > 1]
+    rows = [it for it in cells if it in on_a and it not in on_b]
+    columns: list[Iter] = []
+    for it in reversed(cells):
+        wide = total.size(columns)
+        if it in on_a or it not in on_b or (columns and wide >= FEW and not _together(total, b, it, columns[0])):
+            break
+        columns.insert(0, it)
+    if not rows or not columns or not total.reduced:
+        return None
+    apart = [it for it in total.spatial if it not in rows and it not in columns]
+    outer = [f"z{n}" for n in range(len(apart))]
+    of_a, of_b = ([z for z, it in zip(outer, apart, strict=True) if it in on] for on in (on_a, on_b))
+    gemm, wide_type = _problem(total, a, b, rows, columns)
+    product = Product(total.name, a.buffer.name, b.buffer.name, outer, of_a, of_b, wide_type)
+    names = [tuple(_short(total, it) for it in group) for group in (apart, rows, columns, total.reduced)]
+    return ProductView(replace(gemm, batch=total.size(apart)), product, *names)
+
+
+def _problem(total: Nest, a: Load, b: Load, rows: Sequence[Iter], columns: Sequence[Iter]) -> tuple[Gemm, str | None]:
+    """The product as the engines know it, and the type that packed operands are converted to."""
+    kind, types = total.writes[0].dtype, {a.buffer.dtype, b.buffer.dtype}
+    narrow = types.pop() if len(types) == 1 else kind
+    widened = narrow != kind and accumulator(narrow) == kind
+    m, n, k = (total.size(group) for group in (rows, columns, total.reduced))
+    ta, tb = _innermost(a, rows, total), not _innermost(b, columns, total)
+    return Gemm(m=m, n=n, k=k, ta=ta, tb=tb, dtype=narrow if widened else kind), kind if widened else None
+
+
+def _innermost(load: Load, group: Sequence[Iter], total: Nest) -> bool:
+    """Whether neighbours in memory of an operand are neighbours along an axis of ``group``."""
+    for index in reversed(load.index):
+        on = [it for it in total.stage.iters if _extent(it) > 1 and uses(index, {it.var})]
+        if on:
+            return any(it in group for it in on)
+    return False
+
+
+def _together(total: Nest, load: Load, outer: Iter, inner: Iter) -> bool:
+    """Whether an operand holds all of ``inner`` for one iteration of ``outer``, and then for the next."""
+    longer = [it for it in total.stage.iters if _extent(it) > 1]
+    on = [tuple(it for it in longer if uses(index, {it.var})) for index in load.index]
+    places = zip(on, on[1:], load.buffer.shape[1:], strict=False)
+    return any((x, y) == ((outer,), (inner,)) and most(n) == _extent(inner) for x, y, n in places)
+
+
+def _extent(it: Iter) -> int:
+    return most(it.extent)
+
+
+def _short(nest: Nest, it: Iter) -> str:
+    """The name of an axis within its stage."""
+    return nest.loops[it.var].removeprefix(f"{nest.name}.")
+
+
+def _joined(axes: Sequence[str]) -> str:
+    return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
