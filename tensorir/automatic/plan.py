@@ -25,6 +25,8 @@ from tensorir.tune.template import Template
 
 TUNED = 2
 """Parts of a schedule whose knobs are searched, those that count most; the others keep where they start."""
+MOST = 5000
+"""Legal configurations of a space with the knobs of several parts."""
 EVERYTHING = {"cpu": "opencl", "gpu": "cuda -arch=sm_90a"}
 """A target of each kind that has all that rules ask for."""
 
@@ -63,8 +65,12 @@ class Plan:
     @functools.cached_property
     def searched(self) -> tuple[Part, ...]:
         """The parts whose knobs a space has."""
+        count, chosen = len(self.spaces[self.main].legal), [self.main]
         others = sorted((p for p in self.parts if p is not self.main and self.spaces[p].names), key=lambda p: -p.work)
-        return (self.main, *others[: TUNED - 1])
+        for part in others[: TUNED - 1]:
+            count *= len(self.spaces[part].legal)
+            chosen += [part] if count <= MOST else []
+        return tuple(chosen)
 
     def _called(self, part: Part, knob: str) -> str:
         stage = re.sub(r"\W", "_", part.anchor.name)

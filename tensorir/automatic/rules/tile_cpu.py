@@ -24,7 +24,7 @@ CORES = 2
 """That share the work in the engines' model."""
 
 VALUES = {
-    "columns": 5, "panels": 5, "depth": 3, "rows": 4, "tile": 5, "vectors": 4, "outputs": 4, "pack_a": 2, "unroll_k": 2,
+    "columns": 4, "panels": 5, "depth": 3, "rows": 3, "tile": 4, "vectors": 4, "outputs": 4, "pack_a": 2, "unroll_k": 2,
     "pack": 2,
 }  # fmt: skip
 """How many values of each knob of the engines are searched."""
