@@ -61,7 +61,7 @@ def activation(v: Expr, act: str | None) -> Expr:
     if act == "relu":
         return maximum(v, 0)
     if act == "gelu":
-        return v * 0.5 * (erf(v * 0.7071067811865476) + 1)  # v * 2 could overflow
+        return v * (erf(v * 0.7071067811865476) * 0.5 + 0.5)  # a factor of at most 1: v * 2 could overflow
     if act == "silu":
         return v / (exp(-v) + 1)
     if act == "sigmoid":
