@@ -33,6 +33,7 @@ from tensorir.schedule.primitives import (
     redeclare,
     reduction,
     reindex,
+    reverse_inline,
     rolling,
     specialize,
     staging,
@@ -89,7 +90,7 @@ class StageRef(AxisMethods["StageRef"], Shown):
     compute_at = of_stage(placement.compute_at)
     reverse_compute_at = of_stage(placement.reverse_compute_at)
     compute_inline = of_stage(placement.compute_inline)
-    reverse_compute_inline = of_stage(placement.reverse_compute_inline)
+    reverse_compute_inline = of_stage(reverse_inline.reverse_compute_inline)
     clone = of_stage(clone.clone)
     fuse_with = of_stage(fuse_with.fuse_with)
     stage_out = of_stage(staging.stage_out)
@@ -143,7 +144,7 @@ class Schedule(AxisMethods[StageRef], History[StageRef]):
     compute_at = placement.compute_at
     reverse_compute_at = placement.reverse_compute_at
     compute_inline = placement.compute_inline
-    reverse_compute_inline = placement.reverse_compute_inline
+    reverse_compute_inline = reverse_inline.reverse_compute_inline
     clone = clone.clone
     fuse_with = fuse_with.fuse_with
     stage_out = staging.stage_out

@@ -1,11 +1,11 @@
-"""Where a stage runs: compute_at, reverse_compute_at and the two inlinings."""
+"""Where a stage runs: compute_at, reverse_compute_at and compute_inline."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 
-from tensorir.arith.affine import Arith, Linear, same
+from tensorir.arith.affine import Arith, Linear
 from tensorir.arith.box import Side, side_of
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int, binary
@@ -27,7 +27,6 @@ from tensorir.schedule.analysis import (  # fmt: skip
     stages_writing,
 )
 from tensorir.schedule.history import Name, S
-from tensorir.schedule.primitives.scan_epilogue import into_scan, scan_read
 from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import (
     Rewrite,
@@ -186,14 +185,14 @@ def _reverse_compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     if len(find(top, Stage)) > 1:
         raise _refuse("reverse-compute-at.nest-shared", f"other stages live in the loops of {stage.name}", stage)
     producers = [p for b in sources for p in stages_writing(loop, b)]
-    _is_made_before(program, stage, producers, "reverse-compute-at")
+    is_made_before(program, stage, producers, "reverse-compute-at")
     nest_ = shared_out(tile_nest(index, stage, producers, loop, "reverse-compute-at"), top)
     without = swap(program, top, None)
     fresh = Index(without).loops[loop.var.name]
     return Rewrite(swap(without, fresh, place_after(fresh, nest_, producers)))
 
 
-def _is_made_before(program: Program, stage: Stage, producers: list[Stage], primitive: str) -> None:
+def is_made_before(program: Program, stage: Stage, producers: list[Stage], primitive: str) -> None:
     """Whatever the consumer reads must be complete by the time that the producers have run."""
     order = find(program.body, Stage)
     for b in reads(stage.body):
@@ -372,75 +371,6 @@ class _Inline(Rewriter):
             return n
         at = {v: i for v, i in zip(self.index, n.index, strict=True) if isinstance(v, Var)}
         return substitute(self.value, at)
-
-
-@primitive("Where a stage runs", word="reverse-inline", moves=True)
-def reverse_compute_inline(self: S, stage: Name) -> S:
-    """Put an elementwise consumer's expression into the stage that writes what it reads (an epilogue).
-
-    Into a scan as well, and of tiles into a consumer that is not cut into them: ``S[i]`` of ``L[i // 64, i % 64]``.
-    """
-    found = self._history._stage(stage)
-    self._history._apply("reverse_compute_inline", (found,), {}, lambda p: _reverse_compute_inline(p, found))
-    return self
-
-
-def _reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
-    several = not isinstance(stage.body, Store) and scan_read(program, stage) is None
-    if several or stage.init is not None:
-        raise _refuse("reverse-inline.pure", f"{stage.name} reduces or writes several buffers", stage)
-    index = index_of(program)
-    top = own_nest(index, stage, "reverse-inline", dealt=False)
-    if len(find(top, Stage)) > 1:
-        raise _refuse("reverse-inline.nest-shared", f"other stages live in the loops of {stage.name}", stage)
-    if (scan := scan_read(program, stage)) is not None:
-        _is_made_before(program, stage, [scan], "reverse-inline")
-        without = swap(program, top, None)
-        gone = {x.var.name: "its stage was inlined" for x in find(top, Loop)} | {stage.name: "it was inlined"}
-        return Rewrite(swap(without, scan, into_scan(stage, scan)), (), gone)
-    found = [(b, stages_writing(program.body, b)) for b in reads(stage.body) if b not in program.params]
-    found = [(b, w) for b, w in found if w and all(isinstance(x.body, Store) and x.init is None for x in w)]
-    if not found:
-        raise _refuse("reverse-inline.producer", f"no plain stage writes what {stage.name} reads", stage,
-                      hint="a reduction needs s.stage_out first: inline into its copy")  # fmt: skip
-    buffer, writers = found[0]
-    others = [s for s in stages_reading(program.body, buffer) if s is not stage]
-    if len(writers) > 1 or others or buffer in program.outputs:
-        raise _refuse("reverse-inline.other-readers", f"{buffer.name} is used elsewhere as well", stage)
-    assert isinstance(stage.body, Store)
-    loads = loads_of(stage, buffer)
-    axes = loads[0].index
-    if any(not isinstance(a, Var) for n in loads for a in n.index) or len(set(axes)) != len(stage.iters) \
-            or any(a is not b for n in loads for a, b in zip(n.index, axes, strict=True)):  # fmt: skip
-        raise _refuse(
-            "reverse-inline.elementwise", f"{stage.name} does not read {buffer.name} element by element", stage
-        )
-    producer = writers[0]
-    _is_made_before(program, stage, [producer], "reverse-inline")
-    extents = {it.var: it.extent for it in stage.iters}
-    if not all(same(extents[a], n) for a, n in zip(axes, buffer.shape, strict=True) if isinstance(a, Var)):
-        raise _refuse("reverse-inline.elementwise", f"{stage.name} covers only a part of {buffer.name}", stage)
-    old = producer.body
-    assert isinstance(old, Store)
-    at: dict[Var, Expr] = {a: i for a, i in zip(axes, old.index, strict=True) if isinstance(a, Var)}
-    value = _Put(buffer, old.value)(substitute(stage.body.value, at))
-    store = Store(stage.body.buffer, tuple(substitute(i, at) for i in stage.body.index), value)
-    without = swap(program, top, None)
-    gone = {
-        buffer.name: "its reader was inlined into its producer",
-        **{x.var.name: "its stage was inlined" for x in find(top, Loop)},
-    }
-    if stage.name != stage.body.buffer.name:
-        gone[stage.name] = "it was inlined"
-    return Rewrite(swap(without, producer, producer.replace(body=store)), (), {stage.name: "it was inlined", **gone})
-
-
-class _Put(Rewriter):
-    def __init__(self, buffer: Buffer, value: Expr) -> None:
-        self.buffer, self.value = buffer, value
-
-    def on_Load(self, n: Load) -> Expr:
-        return self.value if n.buffer is self.buffer else self.children(n)
 
 
 def _refuse(code: str, message: str, stage: Stage, hint: str = "") -> ScheduleError:
