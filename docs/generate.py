@@ -12,11 +12,32 @@ from tensorir.schedule.registry import PRIMITIVES, SECTIONS
 NOTE = "<!-- made by docs/generate.py -->\n\n"
 
 GROUPS = {
-    "Declarations": ("placeholder", "constant", "scalar", "reduce_axis", "compute", "Tensor"),
+    "Declarations": ("placeholder", "constant", "scalar", "dim", "reduce_axis", "compute", "scan", "scatter", "Tensor"),
     "Reductions": ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax", "combiner"),
-    "Functions of values": ("where", "cast", "all_", "any_", "equal", "not_equal", "minimum", "maximum"),
+    "Functions of values": (
+        "where",
+        "cast",
+        "all_",
+        "any_",
+        "equal",
+        "not_equal",
+        "minimum",
+        "maximum",
+        "bitcast",
+        "mulhi",
+    ),
     "Schedules": ("Schedule", "replay", "auto", "auto_schedule", "algorithm", "Target"),
-    "Running and tuning": ("Executable", "sequence", "empty", "Workload", "Space", "tune_shapes", "nearest"),
+    "Running and tuning": (
+        "Executable",
+        "sequence",
+        "empty",
+        "Workload",
+        "Space",
+        "tune_shapes",
+        "nearest",
+        "export_shapes",
+    ),
+    "Values of knobs": ("divisors", "permutations", "powers_of_two"),
 }
 MATH = (
     "exp",
