@@ -58,6 +58,13 @@ class Operand(NamedTuple):
     together: int | None = None
     inlined: bool = False
 
+    def lanes(self, row: int, whole: int, most: int) -> int | None:
+        """Neighbours that a copy of rows of ``row`` elements takes at once, out of ``whole``: a power of two up to
+        ``most`` that divides what is contiguous; None for one by one.
+        """
+        run = self.together or whole
+        return next((n for n in (16, 8, 4, 2) if n <= most and row % n == 0 and run % n == 0), None)
+
     @property
     def dims(self) -> int:
         """How many dimensions are before rows and columns."""
@@ -169,13 +176,14 @@ class Engine(Tile[Gemm]):
         """Whether all rows of a block, or of a cluster, are multiplied with one matrix."""
         return not in_groups(self.p) or self.p.align % self.high == 0
 
-    def sums(self, s: Schedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None) -> Sums:
+    def sums(self, s: Schedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None,
+             epilogue: str | None = None) -> Sums:  # fmt: skip
         """The stages of a product.
 
         stage: what adds up products, over rows i, columns j and terms k;  as_matrix: told the stage that writes the
-               result, makes loops over rows and columns of those that it has
+               result, makes loops over rows and columns of those that it has;  epilogue: as ``out_stage`` takes it
         """
-        out = out_stage(s, stage, self.scope)
+        out = out_stage(s, stage, self.scope, epilogue)
         as_matrix(out)
         return Sums.over(stage, out, self.p.axes)
 
@@ -341,7 +349,8 @@ class Blocks(Engine):
         "one group": Engine.of_one_group, "bands": bands, "parts": parts, "waves": waves,
     }  # fmt: skip
 
-    def sums(self, s: Schedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None) -> Sums:
+    def sums(self, s: Schedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None,
+             epilogue: str | None = None) -> Sums:  # fmt: skip
         """The stages of a product; with ``splits`` its reduction is in so many parts, each of whole ``step`` terms.
 
         Then blocks of a part each write partial sums to a workspace, and a second kernel adds them up and does the
@@ -349,7 +358,7 @@ class Blocks(Engine):
         order, and the other kernel comes first and only starts it from 0.
         """
         if self.splits == 1:
-            return super().sums(s, stage, as_matrix)
+            return super().sums(s, stage, as_matrix, epilogue)
         batch, acc = self.p.axes, self._partial(s, stage)
         if self.atomic:
             first = s.decompose_reduction(stage, f"{stage}.{(*batch, 'i')[0]}").name
@@ -358,7 +367,7 @@ class Blocks(Engine):
                 s.vectorize(few)
             out = s.atomic(stage)[stage].name
         else:
-            last = out_stage(s, stage)
+            last = out_stage(s, stage, epilogue=epilogue)
             as_matrix(last)
             self._add_up(s, batch, last, stage)
             out = s.stage_out(acc, at="root", scope="warp").name

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from tensorir.engines.blocks import bind_grid, has_room, start
@@ -16,7 +16,8 @@ from tensorir.engines.steps import written_by
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
-from tensorir.tune.gpu_model import Product, Tiles
+from tensorir.tune.gpu_devices import gpu_of
+from tensorir.tune.gpu_model import Product, Tiles, seconds
 from tensorir.tune.template import Template
 
 DTYPES = ("float32", "int32")
@@ -61,7 +62,7 @@ class SharedTile(Engine):
             row, whole = (self.bk, p.k) if along_k else (threads * each, extent)
             order = f"{axis}, k" if along_k else f"k, {axis}"
             layout = f"{z}{order} -> {z}k, {_quads(axis, each, threads, self.bk, along_k)}"
-            s.stage_in(name, at=ko, scope="shared", vector=_vector(row, whole, self.vector), layout=layout)
+            s.stage_in(name, at=ko, scope="shared", vector=given[operand].lanes(row, whole, self.vector), layout=layout)
             copies.append((f"{name}_shared", given[operand].dims + (not along_k), each))
         inline(s, given)
         for copy, dim, each in copies if self.fragments else ():
@@ -76,6 +77,18 @@ class SharedTile(Engine):
             s.unroll(tile).vectorize(lane)
         s.unroll(il)
         return s.pipeline(ko, self.depth) if self.depth > 1 else s
+
+    @classmethod
+    def expected(cls, p: Gemm, target: Target) -> Callable[[Config], float] | None:
+        """Likewise; None for an unknown device."""
+        gpu, product = gpu_of(target), WarpTile.modelled(p)
+        return (lambda c: seconds(product, cls(c, p, target).model, gpu)) if gpu else None
+
+    @property
+    def model(self) -> Tiles:
+        """This configuration as the model of kernels knows it."""
+        return Tiles("threads", self.high, self.wide, self.bk, self.ri, self.rj, self.depth, False,
+                     vector=4 if self.ri % 4 == self.rj % 4 == 0 else 1)  # fmt: skip
 
     rules: ClassVar[Mapping[str, Rule]] = {
         "threads": lambda t: t.ti * t.tj in (64, 128, 256),
@@ -144,9 +157,9 @@ class WarpTile(Blocks):
             ("a", "i", not p.ta, self.high, p.m),
             ("b", "j", p.tb, self.wide, p.n),
         ):
-            name, z, together, _ = given[operand]
+            name, z = given[operand][:2]
             row, whole = (self.bk, p.k) if turned else (tile, extent)
-            lanes = next((n for n in (QUAD, 2) if row % n == 0 and (together or whole) % n == 0), None)
+            lanes = given[operand].lanes(row, whole, QUAD)
             order = f"{axis}, k" if turned else f"k, {axis}"
             stored = f"{z}{order} -> {z}k, {self._column(axis, turned)}"
             copy = s.stage_in(name, at=ko, scope="shared", vector=lanes, layout=stored).name
@@ -244,11 +257,3 @@ def _quads(axis: str, tile: int, threads: int, bk: int, along_k: bool) -> str:
         free = [n for n in range(3) if n not in used]
         folds += [f"k/{4 << n}%2*{1 << bit}" for n, bit in zip(range((bk // 4).bit_length() - 1), free, strict=False)]
     return f"{plain[0]}, {' ^ '.join([plain[1], *folds])}, {plain[2]}"
-
-
-def _vector(tile: int, extent: int, wanted: int) -> int | None:
-    """Lanes of a cooperative copy along a row of ``tile`` elements of a tensor ``extent`` wide."""
-    for lanes in (4, 2):
-        if lanes <= wanted and tile % lanes == 0 and extent % lanes == 0:
-            return lanes
-    return None

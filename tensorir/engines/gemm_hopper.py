@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tensorir.engines.gemm_blocks import ORDER, Blocks, Operands, Sums, in_groups, inline, multiprocessors
-from tensorir.engines.gemm_tensor import TensorTile, instructions, multiplication, result_kind, store_rows
+from tensorir.engines.gemm_tensor import KINDS as RESULTS
+from tensorir.engines.gemm_tensor import TensorTile, instructions, multiplication, store_rows
 from tensorir.engines.problems import Gemm
 from tensorir.engines.tiles import Config, Knob, Rule
 from tensorir.intrin.cuda import Multiplication
@@ -80,7 +81,7 @@ class HopperTile(Blocks):
 
     def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
         p, m, size = self.p, instructions(self.p), self.p.element_bytes
-        acc, out, z = of.stage, of.out, p.lead
+        acc, out, z = of.stage, of.out, of.lead
         bi, wi, i = s.split(f"{out}.i", [None, self.together, self.rows * ROWS])
         bj, j = s.split(f"{out}.j", [None, self.bn])
         if self.cluster > 1:
@@ -93,7 +94,7 @@ class HopperTile(Blocks):
             of.leave(wi, i, j)
         elif self.leaves_whole:
             s.stage_out(out, at=wi, scope="shared", layout=f"{z}r, x -> {z}{swizzled_rows(2)}", via="tma")
-            store_rows(s, out, [i], j, f"m{ROWS}.{result_kind(p.dtype)}.n")
+            store_rows(s, out, [i], j, f"m{ROWS}.{RESULTS[p.made, '']}.n")
         s.compute_at(acc, wi)
         ko, kk, ki = s.split(f"{acc}.k", [None, self.step // m.k, m.k])
         i0, i1 = s.split(f"{acc}.i", [None, ROWS])
@@ -131,7 +132,7 @@ class HopperTile(Blocks):
     @property
     def _halves_in_rows(self) -> bool:
         """Whether results have 16 bits and rows that tiles of them may be copied to."""
-        return self.p.leaves_in_halves and self.p.n % 8 == 0 and self.bn % 64 == 0
+        return self.p.leaves_in_halves and self.p.in_rows and self.p.n % 8 == 0 and self.bn % 64 == 0
 
     @property
     def operand_bytes(self) -> int:

@@ -78,9 +78,9 @@ class TensorTile(Blocks):
         s.reorder(*of.outer, bi, bj, wi, wj, i, j)
         s.bind(wi, "warp.y").bind(wj, "warp.x")
         if self.staged and self.splits == 1 and stageable(p):
-            s.stage_out(out, at=bj, scope="shared", vector=8, layout=f"{p.lead}r, x -> {p.lead}{OUT_ROWS}")
+            s.stage_out(out, at=bj, scope="shared", vector=8, layout=f"{of.lead}r, x -> {of.lead}{OUT_ROWS}")
             if s.target.has("sm_90"):
-                store_rows(s, out, [i], j, f"m16.{result_kind(p.dtype)}.n")
+                store_rows(s, out, [i], j, f"m16.{KINDS[p.made, '']}.n")
         self.bind_blocks(s, [*of.outer, bi, bj])
         s.compute_at(acc, wj)
         inner = [2] if m.halves == 1 else []  # instructions for what ldmatrix loads at once
@@ -94,7 +94,7 @@ class TensorTile(Blocks):
             row, whole = (tile, extent) if turned else (self.bk, p.k)
             at_once, lead = loads_rows(m, operand, orders[operand]), given[operand].lead
             layout = f"{lead}r, x -> {lead}r, {swizzled(row, m) if at_once else _spread(row, m)}"
-            vector = vector_of(row, whole, m)
+            vector = given[operand].lanes(row, whole, m.row)
             copy = s.stage_in(given[operand].name, at=ko, scope="shared", vector=vector, layout=layout)
             copies[operand] = copy.name
         for operand, order in orders.items():
@@ -163,7 +163,7 @@ def stageable(p: Gemm) -> bool:
     """Whether results leave by way of shared memory: those of 16 bits, of which a warp holds halves of sectors, in rows
     of whole vectors.
     """
-    return p.n % 8 == 0 and p.leaves_in_halves
+    return p.n % 8 == 0 and p.leaves_in_halves and p.in_rows
 
 
 def load_rows(s: Schedule, copy: str, dim: int, m: Multiplication, operand: str, order: str) -> None:

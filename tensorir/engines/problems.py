@@ -45,6 +45,7 @@ class Problem:
     """What all sums of products have: their types, what is done with results, and the core that computes them.
 
     dtype: of the operands;  precision: of products of float32 on tensor cores
+    result: of what is written, where that is not ``result_type``
     prepack: one operand is a constant, packed ahead once for all launches
     registers, vector_bytes: vector registers of a core, and their size; 0 where no core is meant
     """
@@ -53,6 +54,7 @@ class Problem:
     precision: str = "fp32"
     bias: bool = False
     act: str | None = None
+    result: str = ""
     prepack: bool = False
     registers: int = 0
     vector_bytes: int = 0
@@ -87,9 +89,14 @@ class Problem:
         return _lanes(self.vector_bytes // self.sum_bytes)
 
     @property
+    def made(self) -> str:
+        """The type of results."""
+        return self.result or result_type(self.dtype)
+
+    @property
     def leaves_in_halves(self) -> bool:
         """Whether results have 16 bits: what the lanes of a fragment write at once is half of a sector then."""
-        return DTYPES[result_type(self.dtype)].bits == 16
+        return DTYPES[self.made].bits == 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +107,7 @@ class Gemm(Problem):
     alpha, beta: results are alpha times the sums, and beta times a third matrix more
     align: each so many rows of a have a matrix of b of their own (``grouped_matmul``); 0: all have the same
     apart: share of b's elements that are not read several times over: 1.0 for matrices that are stored as such
+    in_rows: results are stored as rows of a matrix
     """
 
     m: int
@@ -113,6 +121,7 @@ class Gemm(Problem):
     groups: int = 1
     align: int = 0
     apart: float = 1.0
+    in_rows: bool = True
 
     @property
     def axes(self) -> list[str]:

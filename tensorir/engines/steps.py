@@ -11,11 +11,14 @@ if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
 
 
-def out_stage(s: Schedule, main: str, scope: str = "register") -> str:
+def out_stage(s: Schedule, main: str, scope: str = "register", epilogue: str | None = None) -> str:
     """The stage that writes the output: the epilogue where there is one, else a copy out of registers.
 
-    An epilogue of several stages (bias, then a conversion) is joined into its last one.
+    epilogue: which that is, "" for none; without it, all stages that follow: one of several (bias, then a conversion)
+              is joined into its last one
     """
+    if epilogue is not None:
+        return epilogue or s.stage_out(main, at="root", scope=scope).name
     names = [st.name for st in s.stages()]
     if names[-1] == main:
         return s.stage_out(main, at="root", scope=scope).name
