@@ -9,7 +9,7 @@ from functools import cached_property
 from tensorir.errors.shown import Shown
 from tensorir.ir.dims import dims_in, most
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Axis, Binary, Buffer, Call, Iter, Load, Program, Select, Stage, Unary, Update, Var
+from tensorir.ir.tree import Axis, Binary, Buffer, Call, Const, Iter, Load, Program, Select, Stage, Unary, Update, Var
 from tensorir.ir.visit import find, reads, uses, writes
 from tensorir.schedule.analysis import index_of, is_scan
 
@@ -110,13 +110,22 @@ class Nest(Shown):
         return tuple(it for it in self.stage.iters if any(uses(i, {it.var}) for i in load.index))
 
     def again(self, load: Load) -> int:
-        """How often each place of a read is read, by axes on which it does not depend."""
-        return self.size(it for it in self.stage.iters if it not in self.along(load))
+        """How often each place of a read is read, by axes on which it does not depend, or only group by group."""
+        return math.prod(n if (n := told(load, it)) > 1 else 1 if n else most(it.extent) for it in self.stage.iters)
 
     @property
     def reuses(self) -> bool:
         """Whether its sum reads two operands, each of them again along axes that only the other one has."""
-        return self.kind == "reduce" and len({self.along(x) for x in self.loads if self.again(x) > 1}) > 1
+        alone = {x: tuple(told(x, it) for it in self.stage.iters) for x in self.loads if self.again(x) > 1}
+        return self.kind == "reduce" and len({*alone.values()}) > 1
+
+
+def told(load: Load, it: Iter) -> int:
+    """How many neighbours along an axis read the same place: 0 for all of them, 1 for none, else those of a group."""
+    seen = [x for i in load.index for x in find(i, Var) if x is it.var]
+    whole = [g for i in load.index for g in find(i, Binary) if g.op == "//" and g.a is it.var]
+    sizes = {g.b.value for g in whole if isinstance(g.b, Const)}
+    return int(sizes.pop()) if len(sizes) == 1 and len(whole) == len(seen) else min(1, len(seen))
 
 
 def bytes_of(b: Buffer) -> int:

@@ -6,7 +6,7 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tensorir.automatic.facts import Graph, Nest
@@ -65,8 +65,10 @@ class Plan:
     @functools.cached_property
     def searched(self) -> tuple[Part, ...]:
         """The parts whose knobs a space has."""
-        count, chosen = len(self.spaces[self.main].legal), [self.main]
         others = sorted((p for p in self.parts if p is not self.main and self.spaces[p].names), key=lambda p: -p.work)
+        if not others:
+            return (self.main,)
+        count, chosen = len(self.spaces[self.main].legal), [self.main]
         for part in others[: TUNED - 1]:
             count *= len(self.spaces[part].legal)
             chosen += [part] if count <= MOST else []
@@ -135,19 +137,23 @@ def _plans(outputs: Sequence[Tensor], target: Target, whole: Sequence[Rule]) -> 
     parts = claims.claimed(RULES, first)
     main = max(parts, key=lambda p: p.work)
     yield Plan(done, parts, main)
-    for other in claims.offered(RULES, main.anchor, first):
-        if other.name != main.name:
-            yield Plan(done, claims.claimed(RULES, (*first, other)), other)
+    for other in claims.offered(RULES, main.anchor, first, main.name):
+        yield Plan(done, claims.claimed(RULES, (*first, other)), other)
 
 
 @dataclass(frozen=True)
 class _Claims:
-    """Which rules claim which stages of a program in which some stages are inlined."""
+    """Which rules claim which stages of a program in which some stages are inlined.
+
+    made: the parts that a rule offers for a stage;  tried: whether parts work
+    """
 
     outputs: Sequence[Tensor]
     target: Target
     inlined: tuple[tuple[str, str], ...]
     graph: Graph
+    made: dict[tuple[Rule, str], list[Part]] = field(default_factory=dict)
+    tried: dict[Part, bool] = field(default_factory=dict)
 
     def claimed(self, rules: Sequence[Rule], given: Sequence[Part]) -> tuple[Part, ...]:
         """Parts for all stages that are not in those ``given``, of the first rule that takes each."""
@@ -159,11 +165,13 @@ class _Claims:
                 parts.append(part)
         return tuple(parts)
 
-    def offered(self, rules: Sequence[Rule], anchor: Nest, parts: Sequence[Part]) -> Iterator[Part]:
-        """Parts that end with a stage, whose stages nobody else has claimed or reads, and whose start can be made."""
+    def offered(self, rules: Sequence[Rule], anchor: Nest, parts: Sequence[Part], but: str = "") -> Iterator[Part]:
+        """Parts that end with a stage, whose stages nobody else has claimed or reads, and whose start can be made;
+        none of the name ``but``.
+        """
         taken = frozenset().union(*(p.names for p in parts))
-        for part in itertools.chain.from_iterable(rule(self.graph, anchor, self.target) for rule in rules):
-            if not part.names & taken and self._alone(part) and self._works(part):
+        for part in itertools.chain.from_iterable(self._made(rule, anchor) for rule in rules):
+            if part.name != but and not part.names & taken and self._alone(part) and self._works(part):
                 yield part
 
     def _alone(self, part: Part) -> bool:
@@ -174,11 +182,22 @@ class _Claims:
             not self.graph.is_output(n) and all(r.name in part.names for r in self.graph.readers(n)) for n in inside
         )
 
+    def _made(self, rule: Rule, anchor: Nest) -> list[Part]:
+        if (rule, anchor.name) not in self.made:
+            self.made[rule, anchor.name] = list(rule(self.graph, anchor, self.target))
+        return self.made[rule, anchor.name]
+
     def _works(self, part: Part) -> bool:
         """Whether a part's start is legal, with all else as it was declared."""
+        if part not in self.tried:
+            self.tried[part] = self._lowers(part)
+        return self.tried[part]
+
+    def _lowers(self, part: Part) -> bool:
         plan = Plan(self.inlined, (part,), part)
         try:
-            lower(plan.schedule(Schedule(self.outputs, self.target), plan.space().default).program, self.target)
+            s = plan.schedule(Schedule(self.outputs, self.target), plan.spaces[part].default)
+            lower(s.program, self.target)
         except TensorIRError:
             return False
         return True

@@ -6,7 +6,8 @@ import pytest
 import tensorir as tir
 from tensorir.automatic.facts import Graph
 from tensorir.automatic.rules.product_view import product_view
-from tensorir.automatic.rules.tile_cpu import offers, spread
+from tensorir.automatic.rules.products import spread
+from tensorir.automatic.rules.tile_cpu import offers
 
 CPUS = ("opencl -registers=16 -vector_bytes=32", "c -registers=32 -vector_bytes=64")
 MOST = 5000

@@ -32,10 +32,10 @@ class ProductView:
 
     def walked(self, s: Schedule, total: Nest, epilogue: str) -> Product:
         """Walk the sums, and what takes them, by rows and columns."""
-        of, spatial = self.product, [_short(total, it) for it in total.spatial]
+        of, spatial = self.product, [short(total, it) for it in total.spatial]
         kept = ", ".join((*of.outer, "i", "j"))
         if (spatial, self.terms) != (["i", "j"], ("k",)) or self.rows != ("i",):  # else it is walked so as it stands
-            view = f"{', '.join(spatial)} | {', '.join(self.terms)} -> {self._view(spatial)}, k = {_joined(self.terms)}"
+            view = f"{', '.join(spatial)} | {', '.join(self.terms)} -> {self._view(spatial)}, k = {joined(self.terms)}"
             s.reindex(of.stage, view, writes=kept)
         out = epilogue or f"{of.stage}.out"
         if out not in s.index.stages:
@@ -52,7 +52,7 @@ class ProductView:
             (z, (x,)) for z, x in zip(self.product.outer, self.apart, strict=True)
         ]
         new += [("i", self.rows), ("j", self.columns)]
-        return ", ".join(f"{axis} = {_joined([called[x] for x in of])}" for axis, of in new)
+        return ", ".join(f"{axis} = {joined([called[x] for x in of])}" for axis, of in new)
 
 
 def product_view(total: Nest) -> ProductView | None:
@@ -88,7 +88,7 @@ def _of(total: Nest, a: Load, b: Load) -> ProductView | None:
     of_a, of_b = ([z for z, it in zip(outer, apart, strict=True) if it in on] for on in (on_a, on_b))
     gemm, wide_type = _problem(total, a, b, rows, columns)
     product = Product(total.name, a.buffer.name, b.buffer.name, outer, of_a, of_b, wide_type)
-    names = [tuple(_short(total, it) for it in group) for group in (apart, rows, columns, total.reduced)]
+    names = [tuple(short(total, it) for it in group) for group in (apart, rows, columns, total.reduced)]
     return ProductView(replace(gemm, batch=total.size(apart)), product, *names)
 
 
@@ -98,11 +98,11 @@ def _problem(total: Nest, a: Load, b: Load, rows: Sequence[Iter], columns: Seque
     narrow = types.pop() if len(types) == 1 else kind
     widened = narrow != kind and accumulator(narrow) == kind
     m, n, k = (total.size(group) for group in (rows, columns, total.reduced))
-    ta, tb = _innermost(a, rows, total), not _innermost(b, columns, total)
+    ta, tb = innermost(a, rows, total), not innermost(b, columns, total)
     return Gemm(m=m, n=n, k=k, ta=ta, tb=tb, dtype=narrow if widened else kind), kind if widened else None
 
 
-def _innermost(load: Load, group: Sequence[Iter], total: Nest) -> bool:
+def innermost(load: Load, group: Sequence[Iter], total: Nest) -> bool:
     """Whether neighbours in memory of an operand are neighbours along an axis of ``group``."""
     for index in reversed(load.index):
         on = [it for it in total.stage.iters if _extent(it) > 1 and uses(index, {it.var})]
@@ -123,10 +123,11 @@ def _extent(it: Iter) -> int:
     return most(it.extent)
 
 
-def _short(nest: Nest, it: Iter) -> str:
+def short(nest: Nest, it: Iter) -> str:
     """The name of an axis within its stage."""
     return nest.loops[it.var].removeprefix(f"{nest.name}.")
 
 
-def _joined(axes: Sequence[str]) -> str:
+def joined(axes: Sequence[str]) -> str:
+    """Axes in one, as a view says it."""
     return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"

@@ -1,0 +1,220 @@
+"""The view that makes a product of two whole matrices of a sum, as GPUs' engines multiply them: all axes of one operand
+alone are rows, all of the other one are columns, those of both are apart.
+
+What is not stored as such matrices is a view of its own (im2col), computed where a tile of it is copied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from tensorir.automatic.facts import Nest, told
+from tensorir.automatic.rules.product_view import innermost, joined, short
+from tensorir.engines.gemm_blocks import Operand
+from tensorir.engines.problems import Gemm, accumulator
+from tensorir.ir.dims import most
+from tensorir.ir.tree import Axis, Binary, Cast, Const, Expr, Iter, Load, Update, Var
+from tensorir.ir.visit import find, uses
+from tensorir.schedule.schedule import Schedule
+
+
+class Digit(NamedTuple):
+    """An axis, or its quotient or remainder: what stands behind its name in a view, and its extent."""
+
+    it: Iter
+    said: str
+    size: int
+
+
+@dataclass(frozen=True)
+class MatrixView:
+    """A sum as products of matrices ``a`` and ``b``: which axes are ``rows``, ``columns`` and ``terms``, and those
+    ``apart``, each of whose iterations is a product of its own.
+
+    step: the last axis of the terms is made up to whole steps of so many
+    """
+
+    total: Nest
+    a: Load
+    b: Load
+    apart: tuple[Digit, ...]
+    rows: tuple[Digit, ...]
+    columns: tuple[Digit, ...]
+    terms: tuple[Digit, ...]
+    gemm: Gemm
+    step: int = 1
+
+    @property
+    def grouped(self) -> bool:
+        """Whether rows or columns are those of a group."""
+        return any(d.said for d in (*self.rows, *self.columns))
+
+    @staticmethod
+    def size(digits: Sequence[Digit]) -> int:
+        """Iterations of axes all together."""
+        return math.prod(d.size for d in digits)
+
+    def stepped(self, step: int) -> MatrixView:
+        """The same with terms in whole steps under each iteration of all but their last axis."""
+        last = self.terms[-1].size
+        if len(self.terms) == 1 or last % step == 0:
+            return self
+        k = self.gemm.k // last * -(-last // step) * step
+        return replace(self, gemm=replace(self.gemm, k=k), step=step)
+
+    @property
+    def spatial(self) -> list[str]:
+        """The names of the axes of cells."""
+        return [short(self.total, it) for it in self.total.spatial]
+
+    def walked(self, s: Schedule, made: Mapping[str, int]) -> dict[str, Operand]:
+        """Walk the sums by rows, columns and terms; returns the operands.
+
+        made: operands that are computed where they are copied, with how many of their last dimensions are those of
+              what they are made of
+        """
+        given, reads = {}, {}
+        for operand, load, row, turned in (("a", self.a, "i", self.gemm.ta), ("b", self.b, "j", not self.gemm.tb)):
+            outer, inner = ("k", row) if turned else (row, "k")
+            lead = "z, " if self.gemm.batch > 1 and any(d.it in self.total.along(load) for d in self.apart) else ""
+            parts = {"i": self.rows, "j": self.columns, "k": self.terms}
+            name, packed = load.buffer.name, not self._is_matrix(load, lead, parts[outer], parts[inner])
+            if packed:
+                reads[name] = f"{lead}{outer}, {inner}"
+                name = f"{name}_packed"
+            run = _together(load, parts[inner], made.get(load.buffer.name, len(load.index)))
+            given[operand] = Operand(name, lead, run, packed or name in made)
+        axes = [short(self.total, it) for it in self.total.stage.iters if it.axis is Axis.REDUCE]
+        left = f"{', '.join(self.spatial)} | {', '.join(axes)}"
+        view = f"{left} -> {self._cells(self.spatial)}, k = {self._joined(self.terms)}"
+        pad = {short(self.total, self.terms[-1].it): self.step} if self.step > 1 else None
+        s.reindex(self.total.name, view, pad, reads, writes=f"{self.gemm.lead}i, j")
+        return given
+
+    def as_matrix(self, s: Schedule, out: str) -> None:
+        """Walk what takes the sums, one to one, by their rows and columns."""
+        own = [str(x).removeprefix(f"{out}.") for x in s.loops(out)]
+        if own != [*self.gemm.axes, "i", "j"]:
+            s.reindex(out, f"{', '.join(own)} -> {self._cells(own)}")
+
+    def _cells(self, own: Sequence[str]) -> str:
+        """The right side of a view of the cells, by the names that their axes have."""
+        called = dict(zip(self.spatial, own, strict=True))
+        new = [("z", self.apart)] if self.gemm.batch > 1 else []
+        new += [("i", self.rows), ("j", self.columns)]
+        return ", ".join(f"{axis} = {self._joined(of, called)}" for axis, of in new)
+
+    def _joined(self, digits: Sequence[Digit], called: dict[str, str] | None = None) -> str:
+        names = [short(self.total, d.it) for d in digits]
+        return joined([(called[x] if called else x) + d.said for x, d in zip(names, digits, strict=True)])
+
+    def _is_matrix(self, load: Load, lead: str, outer: Sequence[Digit], inner: Sequence[Digit]) -> bool:
+        """Whether an operand is stored as the matrices are."""
+        groups = [*([self.apart] if lead else []), outer, inner]
+        whole = all(len(g) == 1 and not g[0].said for g in groups)
+        return whole and tuple(load.index) == tuple(g[0].it.var for g in groups)
+
+
+def matrix_view(total: Nest, made: str = "") -> MatrixView | None:
+    """The view of a sum of what two operands give, or None: it has other operands, or no rows or columns.
+
+    made: the type of what is written in the end, where that is not the sums'
+    """
+    updates = find(total.stage.body, Update)
+    loads = [x for x in total.loads if x.buffer not in total.writes]
+    if not total.constant or len(updates) != 1 or len(total.writes) != 1 or len({*loads}) != 2 or not total.reduced:
+        return None
+    first, second = dict.fromkeys(loads)
+    if first.buffer is second.buffer or any(it.axis not in (Axis.SPATIAL, Axis.REDUCE) for it in total.stage.iters):
+        return None
+    for a, b in ((first, second), (second, first)):
+        if view := _of(total, a, b, made):
+            return view
+    return None
+
+
+def _of(total: Nest, a: Load, b: Load, made: str) -> MatrixView | None:
+    """The view whose columns have the last axis of the result that is not apart."""
+    apart, rows, columns = list[Digit](), list[Digit](), list[Digit]()
+    last: list[Digit] | None = None
+    for it in total.spatial:
+        on_a, on_b = told(a, it), told(b, it)
+        extent = most(it.extent)
+        both = on_a == on_b or (on_a and on_b and extent % max(on_a, on_b))
+        if both and extent > 1:
+            apart.append(Digit(it, "", extent))
+        elif both or not (on_a and on_b):
+            last = rows if both or on_a else columns
+            last.append(Digit(it, "", extent))
+        else:  # one operand is that of a whole group
+            each = max(on_a, on_b)
+            last = columns if on_a == each else rows
+            apart.append(Digit(it, f"/{each}", extent // each))
+            last.append(Digit(it, f"%{each}", each))
+    if last is not columns or not any(d.size > 1 for d in rows) or not any(d.size > 1 for d in columns):
+        return None
+    ordered = sorted(total.reduced, key=lambda it: (_dimension(b if _plain(b, total) else a, it), it.var.name))
+    terms = [Digit(it, "", most(it.extent)) for it in ordered]
+    ta = innermost(a, [d.it for d in rows], total)
+    tb = not innermost(b, [d.it for d in columns], total)
+    in_rows = [d.it for d in (*apart, *rows, *columns)] == [*total.spatial] and len(rows) == len(columns) == 1
+    in_rows = in_rows and len(apart) <= 1 and not any(d.said for d in (*rows, *columns))
+    m, n, k, batch = map(MatrixView.size, (rows, columns, terms, apart))
+    problem = Gemm(m=m, n=n, k=k, batch=batch, ta=ta, tb=tb, in_rows=in_rows, dtype=_operand_type(total, a, b),
+                   result=made or total.writes[0].dtype)  # fmt: skip
+    return MatrixView(total, a, b, tuple(apart), tuple(rows), tuple(columns), tuple(terms), problem)
+
+
+def _operand_type(total: Nest, a: Load, b: Load) -> str:
+    """The type of the operands as engines know it: that of the sums, or the narrower one that is added up in it."""
+    kind, types = total.writes[0].dtype, {a.buffer.dtype, b.buffer.dtype}
+    narrow = types.pop() if len(types) == 1 else kind
+    return narrow if narrow != kind and accumulator(narrow) == kind else kind
+
+
+def multiplies(total: Nest) -> bool:
+    """Whether a sum adds up products of two reads, each perhaps converted to the type of the sums first."""
+    (update,) = find(total.stage.body, Update)
+    value = update.values[0]
+    if update.combiner.name != "sum" or not isinstance(value, Binary) or value.op != "*":
+        return False
+    return all(isinstance(x.a if isinstance(x, Cast) else x, Load) for x in (value.a, value.b))
+
+
+def _plain(load: Load, total: Nest) -> bool:
+    """Whether terms are dimensions of their own."""
+    reduced = {it.var for it in total.reduced}
+    return all(isinstance(i, Var) for i in load.index if uses(i, reduced))
+
+
+def _dimension(load: Load, it: Iter) -> int:
+    """The dimension of an operand that an axis moves along."""
+    return next((n for n, i in enumerate(load.index) if uses(i, {it.var})), 0)
+
+
+def _together(load: Load, group: Sequence[Digit], kept: int) -> int:
+    """How many neighbours along joined axes are contiguous in memory, from a multiple of as many on.
+
+    kept: how many of an operand's last dimensions are those of what is stored
+    """
+    run, places = 1, list(zip(load.index, load.buffer.shape, strict=True))
+    places = places[len(places) - kept :]
+    for digit in reversed([d for d in group if d.size > 1]):
+        index, extent = places.pop() if places else (Const(0, "index"), Const(1, "index"))
+        if index is not digit.it.var:
+            return run * math.gcd(digit.size, _step(index, digit.it.var))
+        run *= math.gcd(digit.size, most(extent))
+        if digit.size != most(extent):
+            break
+    return run
+
+
+def _step(index: Expr, var: Var) -> int:
+    """n, of an index ``e * n + var``; 1 for others."""
+    if not isinstance(index, Binary) or index.op != "+" or index.b is not var or uses(index.a, {var}):
+        return 1
+    first = index.a
+    return int(first.b.value) if isinstance(first, Binary) and first.op == "*" and isinstance(first.b, Const) else 1

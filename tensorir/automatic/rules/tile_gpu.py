@@ -1,0 +1,162 @@
+"""Tile, on GPUs: a sum that reads two operands again and again is a product of matrices by a view of its axes, and one
+of the engines of matmul's templates schedules it: by warpgroups or on tensor cores where these multiply its operands,
+in threads, or by shared tiles.
+
+Of a convolution the pixels under the taps are one of the matrices, which is never stored: a block copies those of its
+tile to shared memory from where they are (implicit GEMM). Cheap maps, such as a border of zeros, are computed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.matrix_view import MatrixView, matrix_view, multiplies
+from tensorir.automatic.rules.products import ProductPart, spread, summed
+from tensorir.engines.gemm_blocks import Engine
+from tensorir.engines.gemm_gpu import SharedTile, WarpTile
+from tensorir.engines.gemm_hopper import ROW_BYTES, HopperTile
+from tensorir.engines.gemm_tensor import TensorTile
+from tensorir.errors import DeclarationError
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+from tensorir.tune.legal import Predicate
+from tensorir.tune.space import Space
+
+ENGINES: Mapping[str, type[Engine]] = {
+    "tile_wgmma": HopperTile,
+    "tile_mma": TensorTile,
+    "tile_warp": WarpTile,
+    "tile": SharedTile,
+}
+"""The engines by names of templates, the one that promises most first."""
+ON_TENSOR_CORES = (HopperTile, TensorTile)
+
+VALUES: Mapping[type[Engine], Mapping[str, int]] = {
+    HopperTile: dict(groups=3, pingpong=2, rows=2, bn=8, depth=3, cluster=2, raster=3, resident=2, splits=4, atomic=1,
+                     rest=1),
+    TensorTile: dict(bm=3, bn=3, wm=2, wn=2, bk=2, depth=3, in_flight=2, raster=3, splits=4, atomic=1, rest=1,
+                     staged=2),
+    WarpTile: dict(li=2, ri=2, rj=3, wi=2, wj=2, bk=2, depth=3, in_flight=2, raster=2, splits=4, atomic=1, rest=1),
+    SharedTile: dict(ti=4, tj=3, ri=4, rj=4, bk=2, vector=2, fragments=2, depth=2),
+}  # fmt: skip
+"""How many values of each knob of the engines are searched."""
+CHEAP = 16
+"""Operations that may be repeated for each copy of an element, those of a border on all sides among them."""
+MOST_WASTED = 2
+"""How many times as many terms there may be when they are made up to whole steps."""
+TRIED = 200
+"""Configurations that the model compares for a start."""
+NEAR = 1.15
+"""Where the engine starts is kept where it is expected to take at most this much longer than the best."""
+
+
+def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """A sum with reuse, the map that reads its cells one to one, and cheap maps that it alone reads, by each engine
+    that suits the product.
+    """
+    total = summed(graph, anchor) if target.kind == "gpu" else None
+    view = matrix_view(total, anchor.writes[0].dtype) if total else None
+    if not total or not view:
+        return
+    for name, engine in ENGINES.items():
+        # copies of warpgroups stay under one tap
+        of = view.stepped(ROW_BYTES // view.gemm.element_bytes) if engine is HopperTile else view
+        needs, wasted = engine.needs(of.gemm), of.gemm.k > MOST_WASTED * view.gemm.k
+        suits = engine not in ON_TENSOR_CORES or (multiplies(total) and of.gemm.wide == total.writes[0].dtype)
+        if needs is None or not suits or wasted or (needs and not target.has(needs)):
+            continue
+        part = BlockPart(graph, anchor, target, total, of, name, engine)
+        if part.first:
+            yield part
+
+
+class BlockPart(ProductPart[Engine]):
+    """A product of matrices by blocks that copy tiles of both to shared memory."""
+
+    def __init__(self, graph: Graph, anchor: Nest, target: Target, total: Nest, view: MatrixView, way: str,
+                 engine: type[Engine]) -> None:  # fmt: skip
+        self.view, self.way, self.values = view, way, VALUES[engine]
+        self.needs = engine.needs(view.gemm) or ""
+        self.made = {n.name: _kept(n) for n in graph.producers(total) if _joins(graph, n, total)}
+        super().__init__(graph, anchor, target, total, view.gemm, engine, tuple(self.made))
+
+    @property
+    def name(self) -> str:
+        return self.way
+
+    @cached_property
+    def every(self) -> Mapping[str, Sequence[object]]:
+        """The engine's knobs with all their values; parts do not meet in any order, and the rest is not cut off."""
+        own = self.engine.knobs(self.p, self.target)
+        return {name: [0] if name in ("atomic", "rest") else list(values) for name, values in own.items()}
+
+    @cached_property
+    def first(self) -> Config:
+        """Where the engine starts, or where its model expects much less time; empty where nothing is legal."""
+        start = self.engine.start(self.p, self.target) or {}
+        usual = {name: start.get(name, values[0]) for name, values in self.every.items()}
+        usual = {name: x if x in self.every[name] else self.every[name][0] for name, x in usual.items()}
+        where, expected = self.where(), self.expected()
+        legal: list[Config] = [usual] if all(test(usual) for test in where.values()) else []
+        near = {name: spread(values, usual[name], self.values[name]) for name, values in self.every.items()}
+        for knobs in (near, self.every):
+            if not legal or (expected and knobs is near):
+                legal += self._drawn({**knobs, "splits": [usual["splits"]]} if "splits" in knobs else knobs, where)
+        if not expected or not legal:
+            return legal[0] if legal else {}
+        times = [expected(c) for c in legal]
+        least = min(times)
+        return legal[0] if times[0] <= NEAR * least else legal[times.index(least)]
+
+    @staticmethod
+    def _drawn(knobs: Mapping[str, Sequence[object]], where: Mapping[str, Predicate]) -> list[Config]:
+        """Legal configurations, evenly from all there are; none where nothing is."""
+        own: dict[str, Any] = dict(knobs)
+        space = Space(where=where, **own)
+        try:
+            found = len(space.legal)
+        except DeclarationError:
+            return []
+        return [space.config(row) for row in range(0, found, max(1, found // TRIED))]
+
+    def where(self) -> Mapping[str, Predicate]:
+        where = super().where()
+        return {**where, "groups": self._of_one_group} if self.view.grouped and self.engine.scope == "warp" else where
+
+    def _of_one_group(self, c: Config) -> bool:
+        """Whether all cells of a tile, of which lanes hold fragments, are those of one group."""
+        tile = self.engine(c, self.p, self.target)
+        sides = ((self.view.rows, tile.high), (self.view.columns, tile.wide))
+        return all(self.view.size(of) % side == 0 for of, side in sides if any(d.said for d in of))
+
+    def expected(self) -> Callable[[Config], float] | None:
+        return self.engine.expected(self.p, self.target)
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        tile = self.engine(config, self.p, self.target)
+        given = self.view.walked(s, self.made)
+        sums = tile.sums(s, self.total.name, lambda out: self.view.as_matrix(s, out), self.epilogue)
+        tile.product(s, sums, given)
+        for name in self.made:
+            if name in s.index.stages:
+                s.compute_inline(name)
+
+
+def _joins(graph: Graph, nest: Nest, total: Nest) -> bool:
+    """Whether what a sum alone reads is cheap enough to be computed wherever a block copies it."""
+    cheap = nest.kind == "map" and not nest.calls and nest.operations <= CHEAP and len(nest.writes) == 1
+    return cheap and graph.readers(nest) == [total] and not graph.is_output(nest)
+
+
+def _kept(nest: Nest) -> int:
+    """How many of the last dimensions of a map are those of all that it reads."""
+    own = [it.var for it in nest.spatial]
+    kept = [len(own)]
+    for load in nest.loads:
+        both = zip(reversed(own), reversed(load.index), strict=False)
+        kept.append(next((n for n, (x, y) in enumerate(both) if x is not y), min(len(own), len(load.index))))
+    return min(kept)

@@ -1,0 +1,138 @@
+"""Products on GPUs, by whichever axes a declaration says them: right at awkward extents, emulated, by the engines."""
+
+import pytest
+
+import tensorir as tir
+from tensorir.automatic.facts import Graph
+from tensorir.automatic.rules.matrix_view import matrix_view
+from tensorir.automatic.rules.tile_gpu import ENGINES, offers
+
+LEGAL = 5000
+AMPERE, HOPPER = "cuda -arch=sm_80", "cuda -arch=sm_90a"
+
+
+def product(m, n, k, dtype="float32", apart=0, ta=False, tb=False):
+    lead = (apart,) if apart else ()
+    a = tir.placeholder(lead + ((k, m) if ta else (m, k)), dtype, name="A")
+    b = tir.placeholder(lead + ((n, k) if tb else (k, n)), dtype, name="B")
+    wide = {"float32": None, "int8": "int32"}.get(dtype, "float32")
+    return tir.nn.matmul(a, b, ta=ta, tb=tb, accumulate=wide, name="P")
+
+
+def finished(m, n, k, dtype):
+    """Bias, residual and activation, and the operands' type again."""
+    P = product(m, n, k, dtype)
+    v, r = tir.placeholder((n,), dtype, name="v"), tir.placeholder((m, n), dtype, name="R")
+    return tir.compute((m, n), lambda i, j: (tir.maximum(P[i, j] + v[j], 0) + r[i, j]).astype(dtype), name="Y")
+
+
+def distances(m, n, k):
+    A, B = tir.placeholder((m, k), name="A"), tir.placeholder((k, n), name="B")
+    c = tir.reduce_axis(k, name="c")
+    return tir.compute((m, n), lambda i, j: tir.max(tir.abs(A[i, c] - B[c, j]), axis=c), name="D")
+
+
+def image(n, c, h, w, k, r, dtype="float32", layout="NCHW", **options):
+    """A convolution with an activation behind it."""
+    first, groups = layout == "NCHW", options.get("groups", 1)
+    x = tir.placeholder((n, c, h, w) if first else (n, h, w, c), dtype, name="x")
+    f = tir.placeholder((k, c // groups, r, r) if first else (k, r, r, c // groups), dtype, name="w")
+    wide = None if dtype == "float32" else "float32"
+    y = tir.nn.conv2d(x, f, layout=layout, accumulate=wide, **options)
+    return tir.compute(y.shape, lambda *at: tir.maximum(y[at], 0).astype(dtype), name="out")
+
+
+DEFINITIONS = {
+    "primes": ("_warp", product(7, 13, 5)),
+    "a tile and one more, turned": ("_warp", product(33, 65, 17, ta=True, tb=True)),
+    "many": ("_warp", product(15, 31, 9, apart=3)),
+    "finished": ("_warp", finished(13, 19, 6, "float32")),
+    "distances": ("_warp", distances(9, 18, 7)),
+    "of 16 bits": ("_mma", finished(31, 40, 33, "float16")),
+    "of 16 bits, turned": ("_mma", product(40, 48, 64, "bfloat16", ta=True)),
+    "of 8 bits": ("_mma", product(17, 64, 64, "int8", tb=True)),
+    "strided taps": ("_warp", image(2, 3, 11, 9, 4, 3, pad=1, stride=2)),
+    "dilated taps": ("_warp", image(1, 4, 9, 9, 6, 3, pad=2, dilation=2)),
+    "taps, channels last": ("_mma", image(2, 16, 6, 7, 24, 3, "float16", "NHWC", pad=1)),
+    "groups": ("", image(1, 8, 6, 6, 16, 3, pad=1, groups=2)),
+    "groups of whole tiles": ("_warp", image(1, 8, 6, 6, 64, 3, pad=1, groups=2)),
+    "groups, channels last": ("", image(2, 16, 6, 6, 32, 3, "float16", "NHWC", pad=1, groups=2)),
+}
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_every_engine_is_right(name):
+    way, y = DEFINITIONS[name]
+    found = {n: t for n, t in tir.auto(y, AMPERE).items() if n.startswith("gpu_tile")}
+    assert next(iter(found)) == f"gpu_tile{way}"
+    for rank, template in enumerate(found.values()):
+        s = tir.Schedule(y, AMPERE)
+        space = template.space_for(s.target)
+        assert 0 < len(space.legal) <= LEGAL
+        template.function(s, space.default)
+        assert s.check("fast" if rank else "emulate")
+        assert s.check()
+    assert tir.replay(y, s.trace, s.target).source() == s.source()
+
+
+@pytest.mark.parametrize("y", [finished(70, 72, 136, "float16"), product(64, 96, 128, "int8", tb=True),
+                               image(2, 40, 6, 6, 32, 3, "float16", "NHWC", pad=1)])  # fmt: skip
+def test_warpgroups_are_right(y):
+    name, template = next(iter(tir.auto(y, HOPPER).items()))
+    s = tir.Schedule(y, HOPPER)
+    template.function(s, template.space_for(s.target).default)
+    assert name == "gpu_tile_wgmma" and template.needs == "sm_90a"
+    assert "wgmma" in s.source() and s.check("emulate")
+
+
+def test_no_matrix_is_stored_of_what_taps_read():
+    s = tir.auto_schedule(DEFINITIONS["taps, channels last"][1], AMPERE)
+    assert s.source().count("__global__") == 1 and "mma" in s.source()
+
+
+@pytest.mark.parametrize("name", ["finished", "strided taps"])
+def test_other_configurations_are_right(name):
+    y = DEFINITIONS[name][1]
+    template = tir.auto(y, AMPERE)["gpu_tile_warp"]
+    space = template.space_for(tir.Target.parse(AMPERE))
+    for row in range(0, len(space.legal), max(1, len(space.legal) // 4)):
+        s = tir.Schedule(y, AMPERE)
+        template.function(s, space.config(row))
+        assert s.check(), space.config(row)
+
+
+def test_axes_are_rows_columns_terms_or_apart():
+    def view(y):
+        nests = Graph(tir.Schedule(y, AMPERE).program).nests.values()
+        v = next(v for n in nests if n.reuses and (v := matrix_view(n)))
+        return {k: [d.it.var.name + d.said for d in getattr(v, k)] for k in ("apart", "rows", "columns", "terms")}, v
+
+    axes, v = view(image(2, 8, 6, 6, 16, 3, pad=1, groups=2))
+    assert axes == {"apart": ["k/8"], "rows": ["k%8"], "columns": ["n", "p", "q"], "terms": ["c", "r", "s"]}
+    assert (v.gemm.m, v.gemm.n, v.gemm.k, v.gemm.batch) == (8, 72, 36, 2)
+    axes, v = view(image(2, 8, 6, 6, 16, 3, layout="NHWC"))
+    assert axes == {"apart": [], "rows": ["n", "p", "q"], "columns": ["k"], "terms": ["r", "s", "c"]}
+    assert (v.gemm.ta, v.gemm.tb, v.gemm.in_rows) == (False, True, False)
+    assert v.stepped(64).gemm.k == 9 * 64
+
+
+def test_no_product_is_offered_where_there_is_none():
+    A = tir.placeholder((8, 8), name="A")
+    c = tir.reduce_axis(8, name="c")
+    square = tir.compute((8, 8), lambda i, j: tir.sum(A[i, c] * A[c, j], axis=c), name="Y")
+    s = tir.Schedule(square, AMPERE)
+    graph = Graph(s.program)
+    assert not list(offers(graph, graph.nests["Y"], s.target)), "one array is packed in one way only"
+    assert tir.auto_schedule(square, AMPERE).check("emulate")
+    assert set(tir.auto(product(1, 40, 30), AMPERE)) == {"gpu_stream"}, "one row has no reuse"
+    depthwise = tir.auto(image(1, 8, 6, 6, 8, 3, pad=1, groups=8), AMPERE)
+    assert not any(name.removeprefix("gpu_") in ENGINES for name in depthwise)
+
+
+@pytest.mark.parametrize("target", ["opencl -kind=gpu", "cuda -arch=sm_70", "hip"])
+def test_other_gpus_have_tiles(target):
+    y = finished(13, 19, 6, "float32")
+    name, template = next(iter(tir.auto(y, target).items()))
+    s = tir.Schedule(y, target)
+    template.function(s, template.space_for(s.target).default)
+    assert name.startswith("gpu_tile") and s.check()
