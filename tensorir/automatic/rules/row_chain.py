@@ -57,8 +57,8 @@ def chain_of(graph: Graph, anchor: Nest) -> Chain | None:
 def plain(nest: Nest) -> bool:
     """Whether a stage makes each of its cells at the place that its axes say."""
     own = tuple(it.var for it in nest.spatial)
-    made = (*find(nest.stage.body, Store), *find(nest.stage.body, Update))
-    return all(tuple(x.index) == own for x in made)
+    stores, updates = find(nest.stage.body, Store), find(nest.stage.body, Update)
+    return all(x.index == own for x in stores) and all(x.index == own for x in updates)
 
 
 def _goes_through(nest: Nest) -> bool:

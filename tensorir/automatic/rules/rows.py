@@ -8,10 +8,8 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Part
 from tensorir.automatic.rules.row_chain import chain_of
 from tensorir.automatic.rules.rows_cpu import AlongPart
+from tensorir.automatic.rules.rows_gpu import BlockPart
 from tensorir.target import Target
-
-SHORT = 8
-"""Elements of a row from which on vectors along it are worth it."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -21,3 +19,5 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
         return
     if target.kind == "cpu" and AlongPart.suits(chain):
         yield AlongPart(graph, target, chain)
+    if target.kind == "gpu" and BlockPart.suits(chain, target):
+        yield BlockPart(graph, target, chain)

@@ -8,17 +8,15 @@ What stages make for a row stays in the core's cache from one pass over it to th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 
-from tensorir.automatic.facts import Graph, Nest, bytes_of
-from tensorir.automatic.part import Config, Part
+from tensorir.automatic.facts import Nest, bytes_of
+from tensorir.automatic.part import Config
 from tensorir.automatic.rules.row_chain import Chain
+from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
 from tensorir.automatic.rules.stream import BLOCK_S, BYTES_S, fused
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Buffer, Expr, Iter
-from tensorir.ir.visit import uses, writes
+from tensorir.ir.visit import writes
 from tensorir.schedule.schedule import Schedule
-from tensorir.target import Target
 
 BLOCK = 1 << 15
 """Elements of a block: enough to be worth handing to a core."""
@@ -28,49 +26,25 @@ JOINED = 4
 """Lanes in which the last partial results are combined."""
 
 
-class AlongPart(Part):
+class AlongPart(RowsPart):
     """A chain of stages, a row at a time, in vectors along it.
 
     Knobs: ``rows`` of a block, ``lanes`` of a vector, ``vectors`` of partial results.
     """
 
-    rule = "rows"
-
-    def __init__(self, graph: Graph, target: Target, chain: Chain) -> None:
-        self.chain = chain
-        rows = chain.anchor.size(chain.rows)
-        passes = " ".join(n.name for n in (*chain.stages, chain.anchor))
-        reason = f"{passes}: {rows} rows of {length_of(chain)} elements, each read while it is in the cache"
-        super().__init__(graph, chain.anchor, target, [n.name for n in chain.stages], reason)
-
     @staticmethod
     def suits(chain: Chain) -> bool:
-        """Whether elements next to each other are of the same row, and the row's arrays fit the cache."""
-        kept = sum(bytes_of(b) for n in chain.stages for b in n.writes) // max(1, chain.anchor.size(chain.rows))
-        return length_of(chain) > 1 and kept <= CACHE and all(map(_lies_along, chain.reduced))
-
-    @cached_property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return self.anchor.size(self.chain.rows)
-
-    @cached_property
-    def length(self) -> int:
-        """Elements of a row."""
-        return length_of(self.chain)
+        """Whether elements next to each other are of the same row, and a row's own arrays fit the cache."""
+        return lies_along(chain) and kept_bytes(chain) <= CACHE
 
     # -- the space
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        bits = max(8, *(DTYPES[b.dtype].bits for n in self._nests for b in (*n.writes, *n.reads)))
+        bits = max(8, *(DTYPES[b.dtype].bits for n in self.nests for b in (*n.writes, *n.reads)))
         widest = min(16, 16 * max(16, self.target.vector_bytes) // bits)
         lanes = [n for n in (widest, widest // 2, widest // 4) if 1 < n <= self.length] or [1]
         rows = [max(1, min(n // self.length, -(-self.rows // 4))) for n in (BLOCK, BLOCK // 4, BLOCK * 4)]
         return {"rows": list(dict.fromkeys(rows)), "lanes": lanes, "vectors": [4, 2, 1, 8]}
-
-    @property
-    def _nests(self) -> tuple[Nest, ...]:
-        return (*self.chain.stages, self.chain.anchor)
 
     def where(self) -> Mapping[str, Callable[[Config], bool]]:
         return {"vectors of a row": lambda c: c["lanes"] * c["vectors"] <= self.length or c["vectors"] == 1}
@@ -86,9 +60,9 @@ class AlongPart(Part):
     def _seconds(self, c: Config) -> float:
         """Bytes over bandwidth, and the steps of each pass: vectors, sums that wait for each other, and their joins."""
         lanes, vectors, rows = int(c["lanes"]), int(c["vectors"]), int(c["rows"])
-        moved = sum(bytes_of(b) for b in self._outside)
+        moved = sum(bytes_of(b) for b in self.outside)
         steps = 0.0
-        for n in self._nests:
+        for n in self.nests:
             length = n.size(self.chain.within(n))
             whole, rest = divmod(length, lanes)  # the tail of a reduction goes lane by lane
             steps += (whole + (2 * rest if n.reduced else min(rest, 1))) * n.operations * (1 + 8 * n.calls)
@@ -97,12 +71,6 @@ class AlongPart(Part):
         blocks = -(-self.rows // rows)
         idle = 4 / min(4, blocks)
         return (moved / BYTES_S["cpu"] + self.rows * steps * 0.3e-9) * idle + blocks * BLOCK_S
-
-    @cached_property
-    def _outside(self) -> list[Buffer]:
-        """The arrays that are read from memory or written to it."""
-        made = {b for n in self.chain.stages for b in n.writes}
-        return list({b for n in self._nests for b in (*n.reads, *n.writes)} - made)
 
     # -- the steps
 
@@ -140,17 +108,11 @@ class AlongPart(Part):
             for b in writes(s.index.stages[name].body):
                 s.set_scope(b.name, scope)
 
-    def _trailing(self, s: Schedule, n: Nest) -> str:
-        """One loop of the axes along which a row's elements lie."""
-        within = self.chain.within(n)
-        last = trailing(n, within)
-        return fused(s, [n.loops[it.var] for it in last])
-
     def _in_vectors(self, s: Schedule, n: Nest, c: Config) -> None:
         lanes, within = int(c["lanes"]), self.chain.within(n)
         if not within or lanes == 1:
             return
-        loop = self._trailing(s, n)
+        loop = self.trailing(s, n)
         length = n.size(trailing(n, within))
         again = length % lanes > 0 and length > lanes and n.constant  # the last vector begins earlier
         s.vectorize(s.split(loop, [None, lanes], tail="shift" if again else "guard")[1])
@@ -160,7 +122,7 @@ class AlongPart(Part):
         lanes, step = int(c["lanes"]), int(c["lanes"]) * int(c["vectors"])
         if lanes == 1:
             return []
-        term = self._trailing(s, n)
+        term = self.trailing(s, n)
         parts = [s.rfactor(n.name, s.split(term, [None, step])[1]).name]
         joins = [k for k in dict.fromkeys((lanes, min(lanes, JOINED))) if k < step]
         return parts + [s.rfactor(n.name, s.split(s.loops(n.name)[-1], [None, k])[1]).name for k in joins]
@@ -197,28 +159,3 @@ class AlongPart(Part):
         own = [str(x) for x in s.loops(name)]
         lane = next(x for x in own if x.startswith(f"{name}.rf"))
         return lane, next(x for x in reversed(own) if x != lane)
-
-
-def length_of(chain: Chain) -> int:
-    """Elements of a row; of a dim, the most."""
-    return max(n.size(chain.within(n)) for n in (*chain.stages, chain.anchor))
-
-
-def trailing(n: Nest, axes: Sequence[Iter]) -> tuple[Iter, ...]:
-    """The last of some axes that all reads have one after another as their last ones, or not at all."""
-    found = tuple(axes)
-    while len(found) > 1 and not all(_ends_with(x.index, found) for x in n.loads):
-        found = found[1:]
-    return found
-
-
-def _ends_with(index: Sequence[Expr], axes: tuple[Iter, ...]) -> bool:
-    own = tuple(it.var for it in axes)
-    return tuple(index[-len(own) :]) == own or not any(uses(i, set(own)) for i in index)
-
-
-def _lies_along(n: Nest) -> bool:
-    """Whether what a reduction reads lies along its last axis, or does not depend on it."""
-    last = {n.reduced[-1].var}
-    loads = [x for x in n.loads if any(uses(i, last) for i in x.index)]
-    return bool(loads) and all(uses(x.index[-1], last) and not any(uses(i, last) for i in x.index[:-1]) for x in loads)
