@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Part
-from tensorir.automatic.rules import rolling, scan, scatter, split_sum, stream, tile_cpu, tile_gpu, transpose
+from tensorir.automatic.rules import rolling, rows, scan, scatter, split_sum, stream, tile_cpu, tile_gpu, transpose
 from tensorir.target import Target
 
 Rule = Callable[[Graph, Nest, Target], Iterator[Part]]
@@ -18,6 +18,7 @@ RULES: tuple[Rule, ...] = (
     scan.offers,
     scatter.offers,
     split_sum.offers,
+    rows.offers,
     tile_cpu.offers,
     tile_gpu.offers,
     transpose.offers,

@@ -1,0 +1,23 @@
+"""Rows: a chain of reductions along the same axis, and the maps between them, go through a row while it is near."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.part import Part
+from tensorir.automatic.rules.row_chain import chain_of
+from tensorir.automatic.rules.rows_cpu import AlongPart
+from tensorir.automatic.rules.rows_gpu import BlockPart
+from tensorir.target import Target
+
+
+def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """The chain of stages that ends with one, a row at a time."""
+    chain = chain_of(graph, anchor)
+    if chain is None or not chain.rows:
+        return
+    if target.kind == "cpu" and AlongPart.suits(chain):
+        yield AlongPart(graph, target, chain)
+    if target.kind == "gpu" and BlockPart.suits(chain, target):
+        yield BlockPart(graph, target, chain)

@@ -1,0 +1,144 @@
+"""Rows on GPUs, along which elements lie: a block has a row, reads it once, and its threads share out reductions.
+
+What several stages read of a row is copied to shared memory, four elements a thread at a time, and gone through there.
+``reduce_across`` gives each thread every so many-th element, and combines the threads' results by shuffles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+from tensorir.automatic.facts import Nest, bytes_of
+from tensorir.automatic.part import Config
+from tensorir.automatic.rules.row_chain import Chain
+from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
+from tensorir.automatic.rules.stream import BYTES_S, fused
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Buffer, Load, Var
+from tensorir.ir.visit import uses
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+
+THREADS = (256, 128, 64, 32, 512)
+BARRIER_S = 2e-8
+"""Seconds that threads of a block wait for each other once, and combine their results."""
+RESIDENT = 132 * 8
+"""Blocks of 256 threads that run at a time."""
+
+
+class BlockPart(RowsPart):
+    """A chain of stages, a row a block. Knobs: its ``threads``, and ``lanes`` that each of them moves at a time."""
+
+    @staticmethod
+    def suits(chain: Chain, target: Target) -> bool:
+        """Whether elements next to each other are of the same row, and what stages make for it fits shared memory."""
+        return lies_along(chain) and kept_bytes(chain) <= target.shared_bytes - 2048
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        useful = [n for n in THREADS if n < 2 * self.length] or [32]
+        most = 8 * min(16, self.target.vector_bytes) // self.bits
+        whole = all(n.size(trailing(n, self.chain.within(n))) % 4 == 0 for n in self._maps) and self.anchor.constant
+        return {"threads": useful, "lanes": [n for n in (4, 2) if n <= most and whole] + [1]}
+
+    @cached_property
+    def _maps(self) -> list[Nest]:
+        return [n for n in self.nests if n.kind == "map" and self.chain.within(n)]
+
+    def start(self) -> Config | None:
+        k = self.knobs()
+        return min((dict(threads=t, lanes=n) for t in k["threads"] for n in k["lanes"]), key=self._seconds)
+
+    def expected(self) -> Callable[[Config], float] | None:
+        return self._seconds
+
+    def _seconds(self, c: Config) -> float:
+        """Bytes over bandwidth, more of them where a row is read again, and barriers and steps of the blocks."""
+        threads, lanes = int(c["threads"]), int(c["lanes"])
+        moved = sum(bytes_of(b) for b in self.outside) * (1.0 if lanes > 1 else 1.05)
+        steps = sum(-(-n.size(self.chain.within(n)) // threads) * (n.operations + 4 * n.calls) for n in self.nests)
+        waves = self.rows * threads / (RESIDENT * 256)
+        waits = (len(self.nests) + 2 * len(self.chain.reduced)) * BARRIER_S
+        return moved / BYTES_S["gpu"] + max(1.0, waves) * (steps * 1e-9 + waits * (1 + threads / 1024))
+
+    # -- the steps
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        anchor, threads = self.anchor, int(config["threads"])
+        rows = [anchor.loops[it.var] for it in self.chain.rows]
+        s.reorder(*rows, *(x for x in anchor.axes if x not in rows))
+        row = fused(s, rows)
+        thread = self._in_threads(s, anchor, config) if anchor.kind == "map" else ""
+        s.bind(row, "block.x")
+        if anchor.kind == "reduce":
+            self._shared_out(s, anchor, threads)
+        for n in reversed(self.chain.stages):
+            s.compute_at(n.name, anchor.name, row)
+            if n.kind == "reduce":
+                self._shared_out(s, n, threads)
+                continue
+            for b in n.writes:
+                s.set_scope(b.name, "shared" if self.chain.within(n) else "register")
+            self._in_threads(s, n, config)
+        for b in self._staged:
+            with s.because(f"rows: {b.name} is read once, and then from shared memory"):
+                s.stage_in(b.name, at=row, scope="shared", vector=int(config["lanes"]))
+        if thread and int(config["lanes"]) > 1:
+            for b in self._columns:
+                s.stage_in(b.name, at=thread, scope="register", vector=int(config["lanes"]))
+
+    def _in_threads(self, s: Schedule, n: Nest, c: Config) -> str:
+        """The elements of a map in threads, a few neighbours each; gives the loop of a thread."""
+        if not self.chain.within(n):
+            return ""
+        lanes = int(c["lanes"])
+        _, thread, lane = s.split(self.trailing(s, n), [None, int(c["threads"]), lanes])
+        s.bind(thread, "thread.x")
+        if lanes > 1:
+            s.vectorize(lane)
+        return thread
+
+    def _shared_out(self, s: Schedule, n: Nest, threads: int) -> None:
+        """The terms of a reduction to threads."""
+        own = [n.loops[it.var] for it in n.reduced]
+        last = self._last(n)
+        rest, thread = s.split(fused(s, last), [None, threads])
+        s.reorder(thread, *own[: len(own) - len(last)], rest)
+        s.reduce_across(thread, "thread.x")
+
+    def _last(self, n: Nest) -> list[str]:
+        return [n.loops[it.var] for it in trailing(n, n.reduced)]
+
+    # -- what is copied
+
+    @cached_property
+    def _staged(self) -> list[Buffer]:
+        """The arrays of which several stages read the same row, as far as shared memory goes."""
+        left = self.target.shared_bytes - 2048 - kept_bytes(self.chain)
+        found = []
+        for b in self.outside:
+            readers = [n for n in self.nests if b in n.reads]
+            row = self.length * DTYPES[b.dtype].bits // 8
+            if len(readers) > 1 and self.anchor.constant and row <= left and all(self._of_a_row(n, b) for n in readers):
+                left -= row
+                found.append(b)
+        return found
+
+    def _of_a_row(self, n: Nest, b: Buffer) -> bool:
+        """Whether a stage reads of an array what is in its row, each element once."""
+        within = {it.var for it in self.chain.within(n)}
+        loads = [x for x in n.loads if x.buffer is b]
+        return all(sum(uses(i, within) for i in x.index) == len(within) == _places(x, within) for x in loads)
+
+    @cached_property
+    def _columns(self) -> list[Buffer]:
+        """The arrays of which the anchor reads the same in every row, four neighbours at a time."""
+        last = [it.var for it in trailing(self.anchor, self.chain.within(self.anchor))]
+        rows = {it.var for it in self.chain.rows}
+        loads = [x for x in self.anchor.loads if not any(uses(i, rows) for i in x.index)]
+        return list(dict.fromkeys(x.buffer for x in loads if list(x.index[-len(last) :]) == last))
+
+
+def _places(x: Load, within: set[Var]) -> int:
+    """How many of a read's indices are axes within a row and nothing else."""
+    return sum(i in within for i in x.index)

@@ -1,0 +1,92 @@
+"""What ways to schedule a chain of rows have in common: its measures, and the loop along which elements lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from tensorir.automatic.facts import Graph, Nest, bytes_of
+from tensorir.automatic.part import Part
+from tensorir.automatic.rules.row_chain import Chain
+from tensorir.automatic.rules.stream import fused
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Buffer, Expr, Iter
+from tensorir.ir.visit import uses
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+
+
+class RowsPart(Part):
+    """A chain of stages, one kernel that goes through a row, or through a few, at a time."""
+
+    rule = "rows"
+
+    def __init__(self, graph: Graph, target: Target, chain: Chain) -> None:
+        self.chain = chain
+        rows, passes = chain.anchor.size(chain.rows), ", ".join(n.name for n in (*chain.stages, chain.anchor))
+        reason = f"{passes} of {rows} rows, {length_of(chain)} elements each, go through a row while it is near"
+        super().__init__(graph, chain.anchor, target, [n.name for n in chain.stages], reason)
+
+    @property
+    def nests(self) -> tuple[Nest, ...]:
+        """All stages, the anchor last."""
+        return (*self.chain.stages, self.chain.anchor)
+
+    @cached_property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self.anchor.size(self.chain.rows)
+
+    @cached_property
+    def length(self) -> int:
+        """Elements of a row."""
+        return length_of(self.chain)
+
+    @cached_property
+    def bits(self) -> int:
+        """Bits of the widest element that is read or made."""
+        return max(8, *(DTYPES[b.dtype].bits for n in self.nests for b in (*n.writes, *n.reads)))
+
+    @cached_property
+    def outside(self) -> list[Buffer]:
+        """The arrays that are read from memory or written to it."""
+        made = {b for n in self.chain.stages for b in n.writes}
+        return [b for b in dict.fromkeys(b for n in self.nests for b in (*n.reads, *n.writes)) if b not in made]
+
+    def trailing(self, s: Schedule, n: Nest) -> str:
+        """One loop of the axes along which a row's elements lie."""
+        return fused(s, [n.loops[it.var] for it in trailing(n, self.chain.within(n))])
+
+
+def kept_bytes(chain: Chain) -> int:
+    """Bytes of what stages make for a row; of a dim, the most."""
+    return sum(bytes_of(b) for n in chain.stages for b in n.writes) // max(1, chain.anchor.size(chain.rows))
+
+
+def length_of(chain: Chain) -> int:
+    """Elements of a row; of a dim, the most."""
+    return max(n.size(chain.within(n)) for n in (*chain.stages, chain.anchor))
+
+
+def trailing(n: Nest, axes: Sequence[Iter]) -> tuple[Iter, ...]:
+    """The last of some axes that all reads have one after another as their last ones, or not at all."""
+    found = tuple(axes)
+    while len(found) > 1 and not all(_ends_with(x.index, found) for x in n.loads):
+        found = found[1:]
+    return found
+
+
+def _ends_with(index: Sequence[Expr], axes: tuple[Iter, ...]) -> bool:
+    own = tuple(it.var for it in axes)
+    return tuple(index[-len(own) :]) == own or not any(uses(i, set(own)) for i in index)
+
+
+def lies_along(chain: Chain) -> bool:
+    """Whether elements next to each other are of the same row, in all that its reductions read."""
+    return all(map(_along_last, chain.reduced))
+
+
+def _along_last(n: Nest) -> bool:
+    last = {n.reduced[-1].var}
+    loads = [x for x in n.loads if any(uses(i, last) for i in x.index)]
+    return bool(loads) and all(uses(x.index[-1], last) and not any(uses(i, last) for i in x.index[:-1]) for x in loads)

@@ -1,0 +1,149 @@
+"""The rows rule: chains of reductions along rows, in one kernel, in vectors, right in every shape."""
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+from tensorir.automatic.plan import plans
+from tensorir.target import Target
+
+CPU = "opencl"
+
+
+def softmax(rows, columns, dtype="float32"):
+    return tir.nn.softmax(tir.placeholder((rows, columns), dtype, name="x"), -1, name="Y")
+
+
+def log_softmax(rows, columns, dtype="float32"):
+    return tir.nn.log_softmax(tir.placeholder((rows, columns), dtype, name="x"), -1, name="Y")
+
+
+def layer_norm(rows, columns, dtype="float32"):
+    x, w, b = (
+        tir.placeholder(s, dtype, name=n) for n, s in (("x", (rows, columns)), ("w", (columns,)), ("b", (columns,)))
+    )
+    return tir.nn.layer_norm(x, (columns,), w, b, name="Y")
+
+
+def rms_norm(rows, columns, dtype="float32"):
+    return tir.nn.rms_norm(tir.placeholder((rows, columns), dtype, name="x"), (columns,), name="Y")
+
+
+def total(rows, columns, dtype="float32"):
+    x, k = tir.placeholder((rows, columns), dtype, name="x"), tir.reduce_axis(columns, name="k")
+    return tir.compute((rows,), lambda i: tir.sum(x[i, k], axis=k), name="Y")
+
+
+def logsumexp(rows, columns, dtype="float32"):
+    x = tir.placeholder((rows, columns), dtype, name="x")
+    k, q = (tir.reduce_axis(columns, name=n) for n in "kq")
+    m = tir.compute((rows,), lambda i: tir.max(x[i, k], axis=k), name="m")
+    l = tir.compute((rows,), lambda i: tir.sum(tir.exp(x[i, q] - m[i]), axis=q), name="l")
+    return tir.compute((rows,), lambda i: tir.log(l[i]) + m[i], name="Y")
+
+
+def normalised(rows, columns, dtype="float32"):
+    """x over the root of its squares, of gelu(x): what is made of x is read twice."""
+    x, k = tir.placeholder((rows, columns), dtype, name="x"), tir.reduce_axis(columns, name="k")
+    g = tir.compute((rows, columns), lambda i, j: x[i, j] * tir.erf(x[i, j]), name="g")
+    n = tir.compute((rows,), lambda i: tir.sum(g[i, k] * g[i, k], axis=k), name="n")
+    return tir.compute((rows, columns), lambda i, j: g[i, j] * tir.rsqrt(n[i] + 1e-6), name="Y")
+
+
+DEFINITIONS = {f.__name__: f for f in (softmax, log_softmax, layer_norm, rms_norm, total, logsumexp, normalised)}
+
+
+def way(output, target=CPU):
+    """The name of the default template."""
+    return next(iter(tir.auto(output, target)))
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (1, 1), (1, 67), (7, 5), (33, 129), (5, 1000)])
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_definition_is_right_in_every_shape(name, shape):
+    assert tir.auto_schedule(DEFINITIONS[name](*shape), CPU).check()
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_chain_is_one_kernel_and_makes_no_array_in_memory(name):
+    s = tir.auto_schedule(DEFINITIONS[name](64, 200), CPU)
+    assert way(DEFINITIONS[name](64, 200)) == "cpu_rows"
+    assert len(s.emitted().kernels) == 1
+    assert "float16" in s.source() or "float8" in s.source()
+
+
+def test_every_configuration_is_right():
+    output = normalised(33, 100)
+    template = tir.auto(output, CPU)["cpu_rows"]
+    space = template.space_for(Target.parse(CPU))
+    assert 0 < len(space.legal) <= 100
+    for row in range(0, len(space.legal), 3):
+        s = tir.Schedule(output, CPU)
+        template.function(s, space.config(row))
+        assert s.check(), space.config(row)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_floats(dtype):
+    for name in ("softmax", "layer_norm", "total"):
+        assert tir.auto_schedule(DEFINITIONS[name](9, 77, dtype), CPU).check(), name
+
+
+def test_whole_numbers_and_places_of_the_largest():
+    x, k = tir.placeholder((19, 83), "int32", name="x"), tir.reduce_axis(83, name="k")
+    y = tir.compute((19,), lambda i: tir.sum(x[i, k], axis=k), name="Y")
+    assert way(y) == "cpu_rows" and tir.auto_schedule(y).check()
+    largest = tir.compute((19,), lambda i: tir.argmax(x[i, k], axis=k), name="Y")
+    assert tir.auto_schedule(largest).check()
+
+
+def test_what_runs_is_the_declaration():
+    x = np.random.default_rng(0).standard_normal((37, 131)).astype("float32")
+    e = np.exp(x - x.max(1, keepdims=True))
+    np.testing.assert_allclose(
+        tir.auto_schedule(softmax(37, 131)).build()(x), e / e.sum(1, keepdims=True), rtol=1e-5, atol=1e-7
+    )
+    whole = np.random.default_rng(1).integers(-9, 9, (37, 131)).astype("float32")
+    assert np.array_equal(tir.auto_schedule(total(37, 131)).build()(whole), whole.sum(1))
+
+
+def test_whole_vectors_apart_from_the_tail():
+    text = tir.auto_schedule(layer_norm(64, 1000), CPU).source()
+    assert "not in vectors" not in text or text.count("not in vectors") <= 3
+    assert "s.partition" in text
+
+
+def test_several_dimensions_of_a_row_are_one():
+    x = tir.placeholder((6, 7, 13), name="x")
+    y = tir.nn.layer_norm(x, (7, 13), name="Y")
+    assert way(y) == "cpu_rows" and len(tir.auto_schedule(y).emitted().kernels) == 1
+    assert tir.auto_schedule(y).check()
+
+
+def test_what_is_a_result_is_written_and_read_again():
+    x, k, q = tir.placeholder((9, 65), name="x"), tir.reduce_axis(65, name="k"), tir.reduce_axis(65, name="q")
+    m = tir.compute((9,), lambda i: tir.max(x[i, k], axis=k), name="m")
+    l = tir.compute((9,), lambda i: tir.sum(tir.exp(x[i, q] - m[i]), axis=q), name="l")
+    y = tir.compute((9, 65), lambda i, j: tir.exp(x[i, j] - m[i]) / l[i], name="Y")
+    s = tir.auto_schedule((y, m))
+    assert s.check() and len(s.emitted().kernels) == 2
+
+
+def test_dims():
+    n = tir.dim("n", 4096)
+    for shape in ((n, 33), (33, n), (n,)):
+        x = tir.placeholder(shape, name="x")
+        assert tir.auto_schedule(tir.nn.softmax(x, -1)).check(), shape
+
+
+def test_a_product_and_a_window_are_no_rows():
+    A, B, c = tir.placeholder((16, 40), name="A"), tir.placeholder((40, 16), name="B"), tir.reduce_axis(40, name="c")
+    assert way(tir.compute((16, 16), lambda i, j: tir.sum(A[i, c] * B[c, j], axis=c), name="P")) != "cpu_rows"
+    assert way(tir.nn.max_pool2d(tir.placeholder((1, 2, 16, 16), name="x"), 3, 2, 1)) != "cpu_rows"
+
+
+def test_the_start_is_what_the_model_likes_best():
+    plan = next(iter(plans((softmax(1024, 1024),), Target.parse(CPU)).values()))
+    space = plan.space()
+    assert space.expected_s is not None
+    assert space.expected_s(space.default) <= min(space.expected_s(space.config(k)) for k in range(len(space.legal)))
