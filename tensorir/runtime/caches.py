@@ -10,6 +10,7 @@ import stat
 import struct
 import tempfile
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 
 _UNLOADED = re.compile(r'dlopen\("([^"\n]+\.so)"\) failed')
@@ -35,15 +36,18 @@ def pocl_files(folder: Path) -> Iterator[tuple[Path, bool]]:
         for name in names:
             if name.startswith(_UNFINISHED):
                 continue
-            path = Path(place, name)
-            whole = {".so": _is_elf, ".bc": _is_bitcode}.get(path.suffix)
+            whole = {".so": _is_elf, ".bc": _is_bitcode}.get(name[-3:])
+            if whole is None:
+                continue
+            path = os.path.join(place, name)
             try:
-                if whole is not None:
-                    yield path, whole(path)
+                with open(path, "rb", buffering=0) as file:
+                    good = whole(file)
             except FileNotFoundError:  # it has just been removed
                 continue
             except OSError:
-                yield path, False
+                good = False
+            yield Path(path), good
 
 
 def damaged_pocl_cache(output: str) -> Path | None:
@@ -56,26 +60,25 @@ def damaged_pocl_cache(output: str) -> Path | None:
     return None if all(whole for _, whole in pocl_files(folder)) else folder
 
 
-def _is_elf(path: Path) -> bool:
+def _is_elf(file: FileIO) -> bool:
     """Whether all that the headers speak of is in the file."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        head = file.read(_ELF.size)
-        if len(head) < _ELF.size or not head.startswith(b"\x7fELF"):
-            return False
-        if head[4:6] != b"\x02\x01":  # of 32 bits or the other byte order: not looked at any further
-            return True
-        *_, start, sections, _, _, each, count, wide, many, _ = _ELF.unpack(head)
-        file.seek(start)
-        table = file.read(each * count)
-    if sections + wide * many > size or len(table) < each * count or each != _SEGMENT.size:
+    size, head = os.fstat(file.fileno()).st_size, file.read(_ELF.size)
+    if len(head) < _ELF.size or not head.startswith(b"\x7fELF"):
+        return False
+    if head[4:6] != b"\x02\x01":  # of 32 bits or the other byte order: not looked at any further
+        return True
+    *_, start, sections, _, _, each, count, wide, many, _ = _ELF.unpack(head)
+    if start > size or each != _SEGMENT.size:
+        return False
+    file.seek(start)
+    table = file.read(each * count)
+    if sections + wide * many > size or len(table) < each * count:
         return False
     return all(s[2] + s[5] <= size for s in _SEGMENT.iter_unpack(table))
 
 
-def _is_bitcode(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) in _BITCODE
+def _is_bitcode(file: FileIO) -> bool:
+    return file.read(4) in _BITCODE
 
 
 def ensure_cache(variable: str, default: str) -> None:
