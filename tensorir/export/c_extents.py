@@ -131,6 +131,13 @@ def coded(extent: Extent, known: Sequence[str]) -> int:
     return extent if isinstance(extent, int) else -1 - known.index(extent)
 
 
+def least(limits: Sequence[Extent]) -> Extent:
+    """Return the limit of indices that a door looks at, 0 where there is none: the least constant one, or one of those
+    that calls decide. The function itself looks at all of them.
+    """
+    return min((n for n in limits if isinstance(n, int)), default=next(iter(limits), 0))
+
+
 class Teller(NamedTuple):
     """A place that tells a dim: the extent there is ``a * dim + b``."""
 

@@ -62,18 +62,6 @@ def export(
     return export_part(Part(source, outputs, reference, trace, kind, about or {}, max_error), path, to, name=name)
 
 
-TAKE_DIMS = ("source", "pyopencl", "cupy", "c")
-"""Destinations whose programs read extents from shapes, or are given them."""
-
-
-def need_dims(source: Source, to: Sequence[str]) -> None:
-    """Refuse kernels with extents that a launch decides, where a destination cannot give them; ``export.dims``."""
-    names = ", ".join(d.name for d in source.dims)
-    if others := [d for d in to if d not in TAKE_DIMS] if source.dims else []:
-        message = f"{others[0]} has no signature for extents known at launch, such as {names} of {source.name}"
-        raise refuse(ExportError, "export.dims", message, hint=f"a declaration with an int for {names}")
-
-
 def export_part(
     part: Part,
     path: str | Path,
@@ -102,8 +90,6 @@ def export_part(
     called = operator(name, path)
     asked = architectures(arch)
     needed = {language: replace(p, source=each_time(p.source)) for language, p in programs(part, to, others).items()}
-    for p in needed.values():
-        need_dims(p.source, to)
     carried = [p for p in needed.values() if p.source.language == "cuda"]
     if asked and not carried:
         message = f"arch is about CUDA kernels, and none of {', '.join(to)} has one here"
@@ -195,7 +181,11 @@ def export_set(
     refuse_sets(to)
     for one in to:
         for part in parts:
-            need_dims(part.source, ["a set of shapes"])
+            if dims := ", ".join(d.name for d in part.source.dims):
+                message = (
+                    f"a set of shapes has no place for extents known at launch, such as {dims} of {part.source.name}"
+                )
+                raise refuse(ExportError, "export.dims", message, hint="one folder: its kernels serve every extent")
             programs(part, [one])
     called = operator(None, path)
 
