@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from tensorir.api.build import Executable
 from tensorir.codec import encode
-from tensorir.export.c_program import ERRORS, core, launched, packed_bytes
+from tensorir.export.c_header import ERRORS, packed_bytes
+from tensorir.export.c_program import core, launched
 from tensorir.export.shipped import torch_operator
 from tensorir.export.shipped.torch_c import CBody, Doors
 from tensorir.export.shipped.torch_kernel import Kernel

@@ -47,7 +47,7 @@ class Spelling:
     def choose(self, mask: str, a: str, b: str) -> str:
         """``a`` where a comparison holds, else ``b``."""
         if self.lanes == 1:
-            return f"{mask} ? {a} : {b}"
+            return f"({mask}) ? {a} : {b}" if "&" in mask else f"{mask} ? {a} : {b}"
         return self.d.choose.format(type="float", lanes=self.lanes, mask=mask, a=a, b=b)
 
     def of_bits(self, x: str) -> str:

@@ -3,55 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import prod
 
 from tensorir.codegen.source import Param, SegmentRange, Source, UniquePlaces
+from tensorir.export.c_extents import InC, times
+from tensorir.export.c_header import in_c
 
 
 def checks_of(source: Source, given: Sequence[Param], upper: str) -> Iterable[str]:
     """Lines that return NAME_INDEX for an index out of range in ``buffers``, for pointers of segments that are out of
-    order or too far apart, and for two terms that go to one cell; upper: NAME in capitals.
+    order or too far apart, and for two terms that go to one cell; upper: NAME in capitals. Dims are variables there.
     """
+    said = in_c(source)
     places = {p.name: (n, p) for n, p in enumerate(given)}
     for g in source.gathers:
         if g.param not in places:
             continue
         n, p = places[g.param]
         wide, low = ("uint64_t", "") if p.dtype == "uint64" else ("int64_t", "v < 0 || ")
-        yield f"  for (size_t n = 0; n < {prod(p.shape)}; ++n) {{"
+        limit = f"INT64_C({g.limit})" if isinstance(g.limit, int) else said(g.limit)
+        yield _each(said(times(p.shape)))
         yield f"    const {wide} v = ((const {_kind(p)} *)buffers[{n}])[n];"
-        yield f"    if ({low}v >= {'U' * (not low)}INT64_C({g.limit})) return {upper}_INDEX;"
+        yield f"    if ({low}v >= {limit if low else f'(uint64_t){limit}'}) return {upper}_INDEX;"
         yield "  }"
     for s in source.segments:
         if s.param in places:
-            yield from _segments(*places[s.param], s, upper)
+            yield from _segments(*places[s.param], s, upper, said)
     for u in source.unique:
         if all(name in places for name, _ in u.index if name):
-            yield from _unique(u, places, upper)
+            yield from _unique(u, places, upper, said)
 
 
-def _segments(n: int, p: Param, s: SegmentRange, upper: str) -> Iterable[str]:
+def _each(count: str, more: str = "") -> str:
+    return f"  for (size_t n = 0; n < (size_t){count}{more}; ++n) {{"
+
+
+def _segments(n: int, p: Param, s: SegmentRange, upper: str, said: InC) -> Iterable[str]:
     """Lines that return NAME_INDEX for neighbours that do not grow by 0 to ``most``; no difference overflows."""
-    inner, extent = prod(p.shape[s.along + 1 :]), p.shape[s.along]
-    yield f"  for (size_t n = 0; n < {prod(p.shape)}; ++n) {{"
-    yield f"    if (n / {inner} % {extent} == {extent - 1}) continue;"
+    inner, extent = said(times(p.shape[s.along + 1 :])), said(p.shape[s.along])
+    yield _each(said(times(p.shape)))
+    yield f"    if (n / (size_t){inner} % (size_t){extent} == (size_t){extent} - 1) continue;"
     yield f"    const {_kind(p)} *v = (const {_kind(p)} *)buffers[{n}] + n;"
     yield f"    const uint64_t terms = (uint64_t)v[{inner}] - (uint64_t)v[0];"
     yield f"    if (v[{inner}] < v[0] || terms > UINT64_C({s.most})) return {upper}_INDEX;"
     yield "  }"
 
 
-def _unique(u: UniquePlaces, places: Mapping[str, tuple[int, Param]], upper: str) -> Iterable[str]:
+def _unique(u: UniquePlaces, places: Mapping[str, tuple[int, Param]], upper: str, said: InC) -> Iterable[str]:
     """Lines that return NAME_INDEX where two terms go to one cell; indices are in range."""
-    terms, cells = prod(u.domain), prod(u.shape)
-    at = "0"
+    at, cells = "0", times(u.shape)
     for (name, axes), extent in zip(u.index, u.shape, strict=True):
-        at = f"({at}) * {extent} + (size_t){_place(name, axes, u, places)}"
+        at = f"({at}) * (size_t){said(extent)} + (size_t){_place(name, axes, u, places, said)}"
     yield "  {"
-    yield f"    unsigned char *seen = calloc({max(cells, 1)}, 1);"
+    yield f"    unsigned char *seen = calloc((size_t){said(cells or 1)}, 1);"
     yield f"    if (!seen) return {upper}_MEMORY;"
     yield "    int twice = 0;"
-    yield f"    for (size_t n = 0; n < {terms} && !twice; ++n) {{"
+    yield f"  {_each(said(times(u.domain)), ' && !twice')}"
     yield f"      const size_t cell = {at};"
     yield "      twice = seen[cell], seen[cell] = 1;"
     yield "    }"
@@ -60,17 +66,17 @@ def _unique(u: UniquePlaces, places: Mapping[str, tuple[int, Param]], upper: str
     yield "  }"
 
 
-def _place(name: str, axes: Sequence[int], u: UniquePlaces, places: Mapping[str, tuple[int, Param]]) -> str:
+def _place(name: str, axes: Sequence[int], u: UniquePlaces, places: Mapping[str, tuple[int, Param]], said: InC) -> str:
     """One index of the cell of term ``n``."""
     if not name and axes[0] < 0:
         return str(axes[1])
-    along = [f"n / {prod(u.domain[a + 1 :])} % {u.domain[a]}" for a in axes]
+    along = [f"n / (size_t){said(times(u.domain[a + 1 :]))} % (size_t){said(u.domain[a])}" for a in axes]
     if not name:
         return f"({along[0]})"
     n, p = places[name]
     flat = "0"
     for a, extent in zip(along, p.shape, strict=True):
-        flat = f"({flat}) * {extent} + {a}"
+        flat = f"({flat}) * (size_t){said(extent)} + {a}"
     return f"((const {_kind(p)} *)buffers[{n}])[{flat}]"
 
 

@@ -13,10 +13,14 @@ import numpy as np
 from tensorir.codegen.names import identifier
 from tensorir.codegen.source import KernelLaunch, Param, Source, TensorMap, itemsize
 from tensorir.export.c_checks import checks_of
-from tensorir.export.c_program import ERRORS, KNOWN, constants, given, header
+from tensorir.export.c_dims import dims_text, from_buffers
+from tensorir.export.c_extents import helpers, times, variable
+from tensorir.export.c_header import DIM_ERRORS, ERRORS, given, header, in_c
+from tensorir.export.c_program import KNOWN, constants
 from tensorir.export.part import Part
 from tensorir.export.shipped.cuda_images import PORTABLE, number
 from tensorir.ir.dtypes import WIDENED
+from tensorir.ir.extents import value
 from tensorir.runtime.tensor_maps import KINDS, SMALL, SWIZZLES
 
 FAILED = {
@@ -27,7 +31,7 @@ FAILED = {
 }
 """Errors beyond ``ERRORS``; their codes follow those."""
 _ROLES = {"input": "TIR_INPUT", "scalar": "TIR_SCALAR", "output": "TIR_OUTPUT", "workspace": "TIR_SPACE",
-          "constant": "TIR_CONSTANT"}  # fmt: skip
+          "constant": "TIR_CONSTANT", "dim": "TIR_SCALAR"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -88,9 +92,9 @@ def hosted_files(part: Part, called: str) -> dict[str, bytes]:
     }
 
 
-def codes() -> dict[str, int]:
+def codes(source: Source) -> dict[str, int]:
     """What such a program returns, by name."""
-    return {name: n for n, name in enumerate(ERRORS | FAILED, 1)}
+    return {name: n for n, name in enumerate(ERRORS | FAILED | (DIM_ERRORS if source.dims else {}), 1)}
 
 
 def visible(source: Source) -> Source:
@@ -115,7 +119,9 @@ def _unit(part: Part, host: Host, called: str) -> str:
     parts += [f'#include "{called}.h"', *_names(part, programs, host, called), _shipped("host.c")]
     parts += [constants(source, called), _constants(source, called)]
     parts += [_program(p.source, source, n) for n, p in enumerate(programs)]
-    parts += [_table(programs), _images(part), KNOWN, _CHECKS, _indices(source, called), _shipped(host.file)]
+    parts += [_table(programs), _images(part), KNOWN]
+    own = [_checks(source), _indices(source), _shaped(programs), dims_text(visible(source), called)]
+    parts += [*helpers("".join(own)), *own, _shipped(host.file)]
     parts += [f"const char *{called}_why(void) {{ return tir_words; }}", ""]
     return "\n".join(x for x in parts if x)
 
@@ -153,7 +159,7 @@ def _names(part: Part, programs: Sequence[Part], host: Host, called: str) -> Ite
     yield f"#define TIR_GIVEN {len(given(part.source))}"
     yield f"#define TIR_MAPS {sum(len(k.maps) for k in kernels)}"
     yield "enum {"
-    yield from (f"  TIR_{name} = {called.upper()}_{name}," for name in ERRORS | FAILED if name != "THREADS")
+    yield from (f"  TIR_{name} = {called.upper()}_{name}," for name in codes(part.source) if name != "THREADS")
     yield f"  TIR_PROGRAMS = {len(programs)},"
     yield f"  TIR_MOST_ARRAYS = {max(1, *(len(s.params) for s in sources))},"
     yield f"  TIR_MOST_KERNELS = {max(1, *(len(s.kernels) for s in sources))},"
@@ -178,19 +184,23 @@ def _held(source: Source) -> list[str]:
 
 
 def _launches(source: Source) -> list[KernelLaunch]:
-    return [k for k in source.kernels if prod(k.grid)]
+    return [k for k in source.kernels if times(k.grid)]
+
+
+def _arrays(source: Source, first: Source) -> list[Param]:
+    """What a program works on, in order; what is given as in the first one."""
+    params = {p.name: p for p in source.params}
+    return [*(params[p.name] for p in given(first)), *(p for p in source.params if p.role in ("workspace", "constant"))]
 
 
 def _program(source: Source, first: Source, number: int) -> str:
     """The text and the launches of a program, as rows that end in its number; what is given is as in the first one."""
-    params = {p.name: p for p in source.params}
-    arrays = [params[p.name] for p in given(first)]
-    arrays += [p for p in source.params if p.role in ("workspace", "constant")]
+    arrays, whole = _arrays(source, first), source.at({d.name: d.high for d in source.dims})
     at = {p.name: n for n, p in enumerate(arrays)}
     lines = [f"static const tir_array tir_array_{number}[] = {{"]
-    lines += [f"  {_array(p, _held(first))}, /* {identifier(p.name)} */" for p in arrays]
+    lines += [f"  {_array(p, _held(first), source)}, /* {identifier(p.name)} */" for p in arrays]
     lines += ["};"]
-    launches = _launches(source)
+    launches = _launches(whole)
     maps = [(k, m) for k in launches for m in k.maps]
     if maps:
         lines += [f"static const tir_map tir_map_{number}[] = {{", *(f"  {_map(m, at)}," for _, m in maps), "};"]
@@ -236,10 +246,17 @@ def _images(part: Part) -> str:
     return "\n".join([*lines, "static const tir_image tir_images[] = {", *rows, "  {0, 0, 0, 0, NULL}", "};"])
 
 
-def _array(p: Param, held: Sequence[str]) -> str:
-    size = 4 if p.role == "scalar" and p.dtype in WIDENED else itemsize(p.dtype)
+def _array(p: Param, held: Sequence[str], source: Source) -> str:
+    """A row of the table: of its largest extents, where a call decides them."""
+    size, most = _element(p), {d.name: d.high for d in source.dims}
     place = held.index(p.name) if p.role == "constant" else 0
-    return f"{{{prod(p.shape) * size}, {max(p.align, 1)}, {size}, {_ROLES[p.role]}, {place}}}"
+    nbytes, element = value(times([*p.shape, size]), most), 8 if p.role == "dim" else size
+    return f"{{{nbytes}, {max(p.align, 1)}, {element}, {_ROLES[p.role]}, {place}}}"
+
+
+def _element(p: Param) -> int:
+    """Bytes of an element as kernels take it."""
+    return 4 if p.role == "scalar" and p.dtype in WIDENED else itemsize(p.dtype)
 
 
 def _braced(values: Sequence[int]) -> str:
@@ -271,12 +288,46 @@ static int tir_checked(void *const *buffers, int on_device) {
     if ((!on_device || a->role == TIR_SCALAR) && a->bytes && (uintptr_t)buffers[n] % a->element)
       return tir_failed(TIR_ALIGNMENT, "an address", "no multiple of its elements' size", 0);
   }
-  return 0;
+DIMS  return 0;
 }"""
-"""What is refused before anything is launched."""
 
 
-def _indices(source: Source, called: str) -> str:
+def _checks(source: Source) -> str:
+    """``tir_checked``: what is refused before anything is launched."""
+    lines = from_buffers(source)
+    for d in source.dims:
+        v, words = variable(d.name), f'"{d.name} is {d.low} to {d.high}, got %lld"'
+        lines += [f"if ({v} < {d.low} || {v} > {d.high}) {{"]
+        lines += [f"  snprintf(tir_words, sizeof tir_words, {words}, (long long){v});"]
+        lines += ["  return TIR_DIM_RANGE;", "}"]
+    return _CHECKS.replace("DIMS", "".join(f"  {line}\n" for line in lines))
+
+
+def _shaped(programs: Sequence[Part]) -> str:
+    """``tir_at``: a program whose bytes and grids are those at the extents of a call."""
+    source = programs[0].source
+    head = "static const tir_program *tir_at(const tir_program *p, void *const *buffers, tir_shaped *made) {"
+    if not source.dims:
+        return "\n".join([head, "  (void)buffers, (void)made;", "  return p;", "}"])
+    lines = [head, *(f"  {line}" for line in from_buffers(source)), "  made->program = *p;"]
+    lines += ["  memcpy(made->array, p->array, sizeof *p->array * (size_t)p->arrays);"]
+    lines += ["  memcpy(made->kernel, p->kernel, sizeof *p->kernel * (size_t)p->kernels);"]
+    lines += ["  made->program.array = made->array, made->program.kernel = made->kernel;"]
+    for which, part in enumerate(programs):
+        said = in_c(part.source)
+        lines += [f"  if (p == &tir_programs[{which}]) {{"]
+        for n, p in enumerate(_arrays(part.source, source)):
+            if isinstance(size := times([*p.shape, _element(p)]), str):
+                lines += [f"    made->array[{n}].bytes = (size_t){said(size)};"]
+        for n, k in enumerate(_launches(part.source)):
+            for axis, blocks in enumerate(k.grid):
+                if isinstance(blocks, str):
+                    lines += [f"    made->kernel[{n}].grid[{axis}] = (size_t){said(blocks)};"]
+        lines += ["  }"]
+    return "\n".join([*lines, "  return &made->program;", "}"])
+
+
+def _indices(source: Source) -> str:
     """``tir_indices``: whether those of arrays on the host are in range; ``host``: which ones are, NULL for all."""
     places = {p.name: n for n, p in enumerate(given(source))}
     words = f'return tir_failed(TIR_INDEX, "an index", "{ERRORS["INDEX"]}", 0);'
@@ -284,6 +335,7 @@ def _indices(source: Source, called: str) -> str:
     lines = [
         "static int tir_indices(void *const *buffers, const unsigned char *host) {",
         "  (void)buffers, (void)host;",
+        *(f"  {line}" for line in from_buffers(source)),
     ]
     asked: list[tuple[dict[str, Any], set[str]]] = [({"gathers": (g,)}, {g.param}) for g in source.gathers]
     asked += [({"segments": (s,)}, {s.param}) for s in source.segments]

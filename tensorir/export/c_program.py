@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 import numpy as np
 
@@ -15,10 +14,12 @@ from tensorir.codegen.pool import PROLOGUE, pool_text
 from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
 from tensorir.errors import refuse
 from tensorir.export.c_checks import checks_of
+from tensorir.export.c_dims import dims_text, from_buffers, out_of_range
+from tensorir.export.c_extents import helpers, times, variable
+from tensorir.export.c_header import SPACE_ALIGN, each_time, given, header, in_c, spaces
 from tensorir.export.part import ExportError, Part
 from tensorir.ir.dtypes import WIDENED
 
-SPACE_ALIGN = 64
 OF_ALL = "_all"
 """What ends the names of what the texts of all widths use."""
 
@@ -40,31 +41,6 @@ WIDTHS = (
 """The widest first; the last one is every processor's."""
 _ASKED = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma")
 """Features that ``__builtin_cpu_supports`` knows in all compilers; processors with avx2 have f16c."""
-
-ERRORS = {
-    "NULL": "an address is NULL",
-    "ALIGNMENT": "an address is no multiple of its elements' size, or of 64 where it has to be",
-    "MEMORY": "there is no memory for the workspace, or for what a block keeps",
-    "INDEX": "an element that is used as an index is out of range, out of order or there twice",
-    "THREADS": "parallel_for failed",
-    "SIZE": "tir_call.size is not set",
-}
-"""What can go wrong, the codes from 1 on."""
-
-_CALL = """\
-#ifndef TIR_CALL
-#define TIR_CALL
-/* How to run a kernel; NULL in place of its address: with what the kernel finds itself. */
-typedef struct tir_call {
-  size_t size;      /* sizeof(tir_call); less: the fields after that are not there, and count as 0 */
-  void *stream;     /* not used on processors */
-  int (*parallel_for)(void *pool, size_t blocks, void (*body)(void *state, size_t block), void *state); /* 0: it ran */
-  void *pool;       /* its first argument; without parallel_for the kernel has threads that sleep between calls */
-  void *workspace;  /* 64-byte aligned, NAME_workspace_bytes that nobody else uses meanwhile; NULL: memory of its own */
-  int threads;      /* at most so many; 0: as many as the process may use */
-} tir_call;
-#endif"""
-
 
 KNOWN = """\
 /* The call with 0 for the fields that are not there; NULL where not even its size is. */
@@ -101,107 +77,8 @@ def by_width(part: Part) -> dict[Width, Source]:
         made = part.again(f"c -vector_bytes={width.nbytes} -registers={width.registers}").source
         inputs = {p.name for p in made.inputs}
         held = {p.name: p.data or b"" for p in part.source.params if p.role == "constant" and p.name in inputs}
-        found[width] = made.fixed(held)
+        found[width] = each_time(made.fixed(held))
     return found
-
-
-def header(source: Source, called: str, errors: Mapping[str, str] = ERRORS, more: Sequence[str] = ()) -> str:
-    """``NAME.h``.
-
-    errors: names and meanings of what it returns, from 1 on;  more: what it declares next to the function
-    """
-    upper = called.upper()
-    lines = [f"/* {_signature(source)} */", f"#ifndef {upper}_H", f"#define {upper}_H"]
-    lines += ["#include <stddef.h>", "#include <stdint.h>", "#ifdef __cplusplus", 'extern "C" {', "#endif", _CALL, ""]
-    codes = [f"{upper}_{name} = {n}" for n, name in enumerate(errors, 1)]
-    lines += ["enum {", f"  {upper}_OK = 0,"]
-    lines += [f"  {code}, /* {why} */" for code, why in zip(codes, errors.values(), strict=True)]
-    lines += [
-        "};",
-        "",
-        "/* Bytes of tir_call.workspace. */",
-        f"#define {called}_workspace_bytes ((size_t){spaces(source)[1]})",
-    ]
-    lines += ["", "/* Run on arrays, row-major and contiguous, and numbers by their addresses:"]
-    lines += [f"   buffers[{n}]: {_said(p)}" for n, p in enumerate(given(source))]
-    lines += ["   0, or an error code. Outputs overlap nothing else. */"]
-    lines += [f"int {called}(const tir_call *call, void *const *buffers);"]
-    words = [f"(void *)(uintptr_t){'&' * (p.role == 'scalar')}{_argument(p, called)}" for p in given(source)]
-    lines += [f"static inline int {called}_typed({', '.join(_typed(source, called))}) {{"]
-    lines += [f"  void *const buffers[] = {{{', '.join(words)}}};", f"  return {called}(call, buffers);", "}", *more]
-    lines += [*_packing(source, called), "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
-    return "\n".join(lines)
-
-
-def _packing(source: Source, called: str) -> list[str]:
-    """What the header says of kernels that run once."""
-    if not packed_bytes(source):
-        return []
-    names = ", ".join(identifier(p.name) for p in source.inputs if p.name in source.used_once) or "constants"
-    return [
-        f"/* What is made of {names} alone can be made once: {called}_pack leaves it in packed, 64-byte aligned and",
-        f"   {called}_packed_bytes long, and of buffers needs what it reads; {called}_packed runs the rest with it. */",
-        f"#define {called}_packed_bytes ((size_t){packed_bytes(source)})",
-        f"int {called}_pack(const tir_call *call, void *const *buffers, void *packed);",
-        f"int {called}_packed(const tir_call *call, void *const *buffers, const void *packed);",
-    ]
-
-
-def given(source: Source) -> tuple[Param, ...]:
-    """What the caller gives, in the order of ``buffers``."""
-    return (*source.inputs, *source.outputs)
-
-
-def c_type(p: Param) -> str:
-    """The C type of an element; floats of 16 and 8 bits are their bits, and numbers of these types are float."""
-    if p.dtype in WIDENED:
-        return "float" if p.role == "scalar" else f"uint{8 * itemsize(p.dtype)}_t"
-    return {"float32": "float", "float64": "double", "bool": "uint8_t"}.get(p.dtype, f"{p.dtype}_t")
-
-
-def spaces(source: Source) -> tuple[dict[str, int], int]:
-    """Where in the workspace each array begins, what is packed once last, and the bytes of all."""
-    packed = source.used_once
-    at, end = {}, 0
-    for p in sorted((p for p in source.params if p.role == "workspace"), key=lambda p: p.name in packed):
-        at[p.name] = end
-        end += -(-prod(p.shape) * itemsize(p.dtype) // SPACE_ALIGN) * SPACE_ALIGN
-    return at, end
-
-
-def packed_bytes(source: Source) -> int:
-    """Bytes at the workspace's end that kernels which run once write, and nobody else."""
-    at, end = spaces(source)
-    return end - min((start for name, start in at.items() if name in source.used_once), default=end)
-
-
-def _signature(source: Source) -> str:
-    def shape(p: Param) -> str:
-        return f"{identifier(p.name)} {p.dtype}" + (f"[{', '.join(map(str, p.shape))}]" if p.role != "scalar" else "")
-
-    inputs = ", ".join(map(shape, source.inputs)) or "nothing"
-    return f"{', '.join(map(shape, source.outputs))} from {inputs}"
-
-
-def _said(p: Param) -> str:
-    if p.role == "scalar":
-        return f"{identifier(p.name)}, the address of a {c_type(p)}"
-    bits = " (its bits)" if p.dtype in WIDENED else ""
-    shape = "".join(f"[{n}]" for n in p.shape) or "[1]"
-    return f"{identifier(p.name)}, {c_type(p)} {shape}{bits}{', written' if p.role == 'output' else ''}"
-
-
-def _typed(source: Source, called: str) -> list[str]:
-    words = []
-    for p in given(source):
-        name, const = _argument(p, called), "" if p.role == "output" else "const "
-        words.append(f"{c_type(p)} {name}" if p.role == "scalar" else f"{const}{c_type(p)} *{name}")
-    return [*words, "const tir_call *call"]
-
-
-def _argument(p: Param, called: str) -> str:
-    name = identifier(p.name)
-    return f"{name}_" if name in ("call", "buffers", called) else name
 
 
 def core(source: Source, called: str) -> str:
@@ -215,7 +92,13 @@ def core(source: Source, called: str) -> str:
     parts += ["static int tir_text(void) { return 0; }"]
     parts += [f"void (*tir_kernels[1][{kernels}])(void *const *, const int64_t *);"]
     parts += [f"const void *{called}_constants[{held}];"] if held else []
-    return "\n".join([*parts, _run(source, called), _doors(source, called)])
+    return "\n".join([*parts, *_after(source, called)])
+
+
+def _after(source: Source, called: str) -> list[str]:
+    """What runs the kernels, and the functions of the header."""
+    text = [_run(source, called), _doors(source, called)]
+    return [*helpers("".join(text)), *text]
 
 
 def _unit(source: Source, texts: Mapping[Width, Source], called: str) -> str:
@@ -233,8 +116,7 @@ def _unit(source: Source, texts: Mapping[Width, Source], called: str) -> str:
         _choice(),
         _table(source, texts),
         constants(source, called),
-        _run(source, called),
-        _doors(source, called),
+        *_after(source, called),
     ]
     parts += ["#endif\n"] if several else []
     return "\n".join(x for x in parts if x)
@@ -368,8 +250,8 @@ def _table(source: Source, texts: Mapping[Width, Source]) -> str:
 
 
 def launched(source: Source) -> list[KernelLaunch]:
-    """The kernels that have something to do."""
-    return [k for k in source.kernels if prod(k.grid)]
+    """The kernels that have something to do, at some extents at least."""
+    return [k for k in source.kernels if times(k.grid)]
 
 
 def constants(source: Source, called: str) -> str:
@@ -392,35 +274,42 @@ def _held(source: Source) -> list[Param]:
 
 
 def _run(source: Source, called: str) -> str:
-    """``tir_kernels_run``: every kernel on the pointers of all arrays."""
-    at, end = spaces(source)
-    first = end - packed_bytes(source)
-    names = [p.name for p in given(source)]
-    place = {name: f"given[{n}]" for n, name in enumerate(names)}
-    place |= {name: f"space + {start}" if start < first else f"packed + {start - first}" for name, start in at.items()}
-    place |= {p.name: f"(void *)(uintptr_t){called}_constants[{n}]" for n, p in enumerate(_held(source))}
-    launches = launched(source)
+    """``tir_all``: every kernel on the pointers of all arrays."""
+    place, said, launches = _places(source, called), in_c(source), launched(source)
     lines = [_GO, "/* The text in use, by its place in tir_kernels; tests put others there. */"]
     lines += [f"_Atomic int {called}_text = -1;"]
     lines += ["/* packed: what kernels that run once write; which: 1 for those, 2 for the others */"]
-    lines += ["static int tir_all(const tir_call *call, void *const *given, char *space, char *packed, int which) {"]
+    lines += ["static int tir_all(const tir_call *call, void *const *buffers, char *space, char *packed, int which) {"]
     lines += [f"  static _Atomic uint64_t took[{max(1, len(launches))}];"]
     lines += [f"  int text = atomic_load_explicit(&{called}_text, memory_order_relaxed), failed = 0;"]
     lines += [f"  if (text < 0) atomic_store_explicit(&{called}_text, text = tir_text(), memory_order_relaxed);"]
+    lines += [f"  {line}" for line in from_buffers(source, "which & 2")]
+    lines += [f"  int32_t {_passed(d.name)} = (int32_t){variable(d.name)};" for d in source.dims]
+    lines += [f"  (void){_passed(d.name)};" for d in source.dims]
     for n, k in enumerate(launches):
         args = ", ".join(place[a] for a in k.args) or "0"
-        x, y, z = k.grid
-        lines += [f"  if (!failed && which & {1 if k.once else 2}) {{", f"    void *const args[] = {{{args}}};"]
-        lines += [f"    tir_launch launch = {{tir_kernels[text][{n}], args, {{{x}, {y}, {z}}}, {k.local_bytes}, 0}};"]
-        lines += [f"    failed = tir_go(call, &launch, {prod(k.grid)}, &took[{n}]);", "  }"]
-    return "\n".join(
-        [
-            *lines,
-            "  (void)call, (void)given, (void)space, (void)packed, (void)which, (void)took, (void)text;",
-            "  return failed;",
-            "}",
-        ]
-    )
+        grid, blocks = ", ".join(map(said, k.grid)), said(times(k.grid))
+        some = f" && {blocks} > 0" if isinstance(times(k.grid), str) else ""
+        lines += [f"  if (!failed && which & {1 if k.once else 2}{some}) {{", f"    void *const args[] = {{{args}}};"]
+        lines += [f"    tir_launch launch = {{tir_kernels[text][{n}], args, {{{grid}}}, {k.local_bytes}, 0}};"]
+        lines += [f"    failed = tir_go(call, &launch, (size_t){blocks}, &took[{n}]);", "  }"]
+    unused = "  (void)call, (void)buffers, (void)space, (void)packed, (void)which, (void)took, (void)text;"
+    return "\n".join([*lines, unused, "  return failed;", "}"])
+
+
+def _passed(dim: str) -> str:
+    """The variable of which kernels get the address: they take dims as ints of 32 bits."""
+    return f"int_{dim}"
+
+
+def _places(source: Source, called: str) -> dict[str, str]:
+    """By name, the address of what kernels take."""
+    at, said = spaces(source), in_c(source)
+    place = {p.name: f"buffers[{n}]" for n, p in enumerate(given(source))}
+    place |= {d.name: f"&{_passed(d.name)}" for d in source.dims}
+    place |= {name: f"space + {said(start)}" for name, start in at.own.items()}
+    place |= {name: f"packed + {start}" for name, start in at.packed.items()}
+    return place | {p.name: f"(void *)(uintptr_t){called}_constants[{n}]" for n, p in enumerate(_held(source))}
 
 
 _GO = """\
@@ -444,15 +333,15 @@ static int tir_go(const tir_call *call, tir_launch *launch, size_t blocks, _Atom
 
 def _doors(source: Source, called: str) -> str:
     """The functions of the header."""
-    upper = called.upper()
-    arrays, held = given(source), packed_bytes(source)
+    upper, at, said = called.upper(), spaces(source), in_c(source)
+    arrays, held, total = given(source), at.packed_bytes, said(at.nbytes)
     early = source.used_once
-    total = spaces(source)[1]
-    lines = [KNOWN, "static int tir_given(const tir_call *call, void *const *buffers, char *packed, int which) {"]
+    lines = [KNOWN, *([_SPARE] if at.nbytes else [])]
+    lines += ["static int tir_given(const tir_call *call, void *const *buffers, char *packed, int which) {"]
     lines += [f"  static const unsigned char sizes[] = {{{', '.join(str(_checked(p)) for p in arrays)}}};"]
     lines += [f"  static const unsigned char early[] = {{{', '.join(str(int(p.name in early)) for p in arrays)}}};"]
     lines += ["  tir_call known;", f"  if (call && !(call = tir_known(call, &known))) return {upper}_SIZE;"]
-    if total:
+    if at.nbytes:
         lines += [f"  if (call && (uintptr_t)call->workspace % {SPACE_ALIGN}) return {upper}_ALIGNMENT;"]
     if held:
         lines += [f"  if ((uintptr_t)packed % {SPACE_ALIGN}) return {upper}_ALIGNMENT;"]
@@ -460,24 +349,20 @@ def _doors(source: Source, called: str) -> str:
     lines += ["    if (which == 1 && !early[n]) continue;"]
     lines += [f"    if (sizes[n] && !buffers[n]) return {upper}_NULL;"]
     lines += [f"    if (sizes[n] > 1 && (uintptr_t)buffers[n] % sizes[n]) return {upper}_ALIGNMENT;", "  }"]
+    lines += [f"  {line}" for line in from_buffers(source, "which & 2")]
+    lines += [f"  if ({wrong}) return {upper}_DIM_RANGE;" for wrong, _ in out_of_range(source)]
     if checks := list(checks_of(source, given(source), upper)):
         lines += ["  if (which & 2) {", *(f"  {line}" for line in checks), "  }"]
-    if total:
-        lines += [
-            "  static _Atomic(void *) spare;  /* between calls */",
-            "  void *space = call ? call->workspace : NULL, *own = NULL;",
-        ]
-        lines += ["  if (!space && which != 1) {", "    own = atomic_exchange(&spare, NULL);"]
-        lines += [f"    if (!own && !(own = aligned_alloc({SPACE_ALIGN}, {total}))) return {upper}_MEMORY;"]
-        lines += ["    space = own;", "  }"]
-        lines += [f"  if (!packed) packed = (char *)space + {total - held};"] if held else []
-        lines += ["  const int failed = tir_all(call, buffers, space, packed, which);"]
-        lines += ["  if (own && (own = atomic_exchange(&spare, own))) free(own);"]
+    if at.nbytes:
+        lines += ["  char *space = call ? call->workspace : NULL, *own = NULL;"]
+        lines += [f"  if (!space && which != 1 && !(space = own = tir_space((size_t){total}))) return {upper}_MEMORY;"]
+        lines += [f"  if (!packed) packed = space + {said(at.own_bytes)};"] if held else []
+        lines += ["  const int failed = tir_all(call, buffers, space, packed, which);", "  tir_keep(own);"]
     else:
         lines += ["  const int failed = tir_all(call, buffers, NULL, packed, which);"]
     lines += [f"  return failed == 2 ? {upper}_MEMORY : failed ? {upper}_THREADS : {upper}_OK;", "}", ""]
     lines += [f"int {called}(const tir_call *call, void *const *buffers) {{"]
-    lines += ["  return tir_given(call, buffers, NULL, 3);", "}", ""]
+    lines += ["  return tir_given(call, buffers, NULL, 3);", "}", "", dims_text(source, called)]
     if held:
         lines += [f"int {called}_pack(const tir_call *call, void *const *buffers, void *packed) {{"]
         lines += [f"  return packed ? tir_given(call, buffers, packed, 1) : {upper}_NULL;", "}", ""]
@@ -486,7 +371,24 @@ def _doors(source: Source, called: str) -> str:
     return "\n".join(lines)
 
 
+_SPARE = """\
+/* Memory that a call leaves to the next one, which takes it where it is large enough: its bytes, then the memory. */
+static _Atomic(void *) tir_spare;
+
+static char *tir_space(size_t nbytes) {
+  size_t *found = atomic_exchange(&tir_spare, NULL);
+  if (found && *found < nbytes) free(found), found = NULL;
+  if (!found && (found = aligned_alloc(64, 64 + nbytes))) *found = nbytes;
+  return found ? (char *)found + 64 : NULL;
+}
+
+static void tir_keep(char *space) {
+  if (space) free(atomic_exchange(&tir_spare, (void *)(space - 64)));
+}
+"""
+
+
 def _checked(p: Param) -> int:
     """Bytes of an element; 0 for an array of none, whose address may be anything."""
     size = 4 if p.role == "scalar" and p.dtype in WIDENED else itemsize(p.dtype)
-    return size if prod(p.shape) else 0
+    return size if times(p.shape) else 0

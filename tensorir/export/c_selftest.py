@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import prod
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorir.codegen.source import Param, Source, itemsize
+from tensorir.export.c_extents import helpers, times, variable
+from tensorir.export.c_header import BY_ADDRESS, c_type, given, in_c, spaces
 from tensorir.export.c_numbers import DECODE, Numbers
-from tensorir.export.c_program import c_type, given, packed_bytes, spaces
 from tensorir.export.evidence import Evidence
 from tensorir.ir.dtypes import DTYPES, WIDENED
+from tensorir.ir.extents import Extent
 
 TABLE = 1024
 """Elements of an output whose expected values are in the text, where results are not exact: each seed has its share."""
@@ -162,42 +163,63 @@ def selftest(source: Source, called: str, evidence: Evidence, why: str = "") -> 
     evidence: with its arrays
     why:      the function that says what went wrong, where there is one
     """
-    about = {a["name"]: (n, a["low"], a["high"], a.get("steps", ())) for n, a in enumerate(evidence.manifest["inputs"])}
+    names = [a["name"] for a in evidence.manifest["inputs"]]
     exact = bool(evidence.manifest["exact"])
     parts = [_START.replace("NAME", called)]
-    kinds = {p.dtype for p in source.params if p.name in about and p.role != "scalar"}
+    kinds = {p.dtype for p in source.params if p.name in names and p.role != "scalar"}
     parts += [_NARROW] if kinds & WIDENED else []
-    case = _case(source, called, evidence, about, exact)
+    case = _case(source, called, evidence, exact)
     used = "\n".join(case)
+    parts += helpers(used)
     parts += [text for name, text in (("decoded", DECODE), ("within", _WITHIN), ("wide", _WIDE)) if f"{name}(" in used]
-    held = [p for p in source.params if p.role == "constant" and p.name in about]
+    held = [p for p in source.params if p.role == "constant" and p.name in names]
     parts += [f"extern const void *{called}_constants[];"] if held else []
     parts += [f"#define WHY {why}()" if why else '#define WHY "it returned an error code"']
-    parts += [_makers([*source.inputs, *held], about)]
+    parts += [_makers([*source.inputs, *held], evidence)]
     parts += case
-    calls = " ".join(f"run(shift, {n}, {seed});" for n, seed in enumerate(evidence.arrays))
-    parts += ["int main(void) {", f"  for (size_t shift = 0; shift < 2; ++shift) {{ {calls} }}"]
+    calls = [
+        f"run({', '.join(['shift', str(n), str(seed), *(str(c.dims[d.name]) for d in source.dims)])});"
+        for n, (seed, c) in enumerate(evidence.cases.items())
+    ]
+    outside = _outside(source, called, evidence)
+    parts += [*outside, "int main(void) {", f"  for (size_t shift = 0; shift < 2; ++shift) {{ {' '.join(calls)} }}"]
+    parts += ["  outside();"] if outside else []
     parts += ["  if (wrong) return 1;", f'  puts("selftest ok {called}");', "  return 0;", "}", ""]
     return "\n".join(parts)
 
 
-def _makers(inputs: Sequence[Param], about: Mapping[str, tuple[int, int, int, Sequence[int]]]) -> str:
+def _by_case(name: str, values: Sequence[Any], kind: str, said: Callable[[Any], str] = str) -> tuple[list[str], str]:
+    """How C says a value of each case: the value itself where all have one, else an element of a table ``name``."""
+    if len(set(values)) == 1:
+        return [], said(values[0])
+    return [f"static const {kind} {name}[] = {{{', '.join(map(said, values))}}};"], f"{name}[number]"
+
+
+def _makers(inputs: Sequence[Param], evidence: Evidence) -> str:
     """A function for each input that fills it."""
+    order = [a["name"] for a in evidence.manifest["inputs"]]
     lines = []
     for n, p in enumerate(inputs):
-        number, low, high, steps = about[p.name]
-        span = f"UINT64_C({high - low + 1})"
-        value = f"integer(n, {_int64(low)}, {span}, seed * 1000 + {number})"
-        if steps:
-            value = f"({value} + (int64_t)(n / {steps[1]} % {steps[2]} * {steps[0]}))"
+        number = order.index(p.name)
+        about = [c.given[number] for c in evidence.cases.values()]
+        tables, low = _by_case(f"low_{n}", [a.low for a in about], "int64_t", _int64)
+        more, span = _by_case(f"span_{n}", [a.high - a.low + 1 for a in about], "uint64_t", "UINT64_C({})".format)
+        value, tables = f"integer(n, {low}, {span}, seed * 1000 + {number})", tables + more
+        if any(a.steps for a in about):
+            step, inner, extent = (
+                _by_case(f"{word}_{n}", [(a.steps or (0, 1, 1))[k] for a in about], "size_t")
+                for k, word in enumerate(("step", "inner", "extent"))
+            )
+            tables += [*step[0], *inner[0], *extent[0]]
+            value = f"({value} + (int64_t)(n / {inner[1]} % {extent[1]} * {step[1]}))"
         kind = c_type(p)
         if p.dtype in _FORMATS and p.role != "scalar":
             m, bias = _FORMATS[p.dtype]
             made = f"({kind})narrow({value}, {m}, {bias}, {DTYPES[p.dtype].bits})"
         else:
             made = f"({kind}){value}"
-        lines.append(f"static void make_{n}({kind} *to, uint64_t seed) {{")
-        lines.append(f"  for (size_t n = 0; n != {prod(p.shape)}; ++n) to[n] = {made};\n}}")
+        lines += [*tables, f"static void make_{n}({kind} *to, size_t count, int number, uint64_t seed) {{"]
+        lines += ["  (void)number;", f"  for (size_t n = 0; n != count; ++n) to[n] = {made};\n}}"]
     return "\n".join(lines)
 
 
@@ -205,45 +227,68 @@ def _int64(value: int) -> str:
     return f"INT64_C({value})" if value > -(2**63) else "INT64_MIN"
 
 
-def _case(
-    source: Source,
-    called: str,
-    evidence: Evidence,
-    about: Mapping[str, tuple[int, int, int, Sequence[int]]],
-    exact: bool,
-) -> list[str]:
+def _case(source: Source, called: str, evidence: Evidence, exact: bool) -> list[str]:
     """A function that runs the inputs of a seed, and what each case expects."""
-    arrays = given(source)
+    arrays, said = given(source), in_c(source)
+    dims = "".join(f", int64_t {variable(d.name)}" for d in source.dims)
     tables: list[str] = []
-    lines = ["static void run(size_t shift, int number, uint64_t seed) {", f"  void *buffers[{len(arrays)}];"]
+    lines = [f"static void run(size_t shift, int number, uint64_t seed{dims}) {{", f"  void *buffers[{len(arrays)}];"]
     for n, p in enumerate(arrays):
-        size = _bytes(p)
+        if p.role == "dim":
+            lines += [f"  buffers[{n}] = &{variable(p.name)};"]
+            continue
+        size = said(_bytes(p))
         far = f"shift * {max(1, _element(p))}"
         edge = "0xa5" if p.role == "output" else "0xff"
         lines += [f"  unsigned char *p{n} = between({size}, {far}, {edge});", f"  buffers[{n}] = p{n};"]
         if p.role != "output":
-            lines += [f"  make_{n}(buffers[{n}], seed);", f"  const uint64_t before_{n} = sum_of(p{n}, {size});"]
-    lines += _fixed(source, called, about)
+            lines += [f"  make_{n}(buffers[{n}], {said(times(p.shape))}, number, seed);"]
+            lines += [f"  const uint64_t before_{n} = sum_of(p{n}, {size});"]
+    lines += _fixed(source, called, evidence)
     lines += ["  for (int how = 0; how < ways(shift); ++how) {"]
     for n, p in enumerate(arrays):
-        lines += [f"    memset(p{n}, 0xff, {_bytes(p)});"] if p.role == "output" and _bytes(p) else []
+        lines += [f"    memset(p{n}, 0xff, {said(_bytes(p))});"] if p.role == "output" and _bytes(p) else []
     lines += _called(source, called)
     for n, p in enumerate(arrays):
-        lines += [f'  look(p{n}, {_bytes(p)}, {"0xa5" if p.role == "output" else "0xff"}, "{p.name}");']
-        if p.role != "output":
-            lines += [f'  if (sum_of(p{n}, {_bytes(p)}) != before_{n}) fail("it was written", "{p.name}", 0, 0);']
+        if p.role != "dim":
+            lines += [f'  look(p{n}, {said(_bytes(p))}, {"0xa5" if p.role == "output" else "0xff"}, "{p.name}");']
+        if p.role not in ("output", "dim"):
+            lines += [f'  if (sum_of(p{n}, {said(_bytes(p))}) != before_{n}) fail("it was written", "{p.name}", 0, 0);']
     for n, p in enumerate(source.outputs):
         at, wanted = len(source.inputs) + n, [made[n] for made in evidence.arrays.values()]
         allowed = [_allowed(p, want, evidence.manifest["tolerance"].get(p.name, 0.0)) for want in wanted]
-        if not prod(p.shape):
+        if not times(p.shape):
             continue
         if exact or not any(allowed):
-            table, checks = _exactly(p, at, wanted)
+            table, checks = _exactly(p, at, wanted, said(times(p.shape)))
         else:
             table, checks = _nearly(p, at, wanted, allowed)
         tables += table
         lines += checks
     return [*tables, *lines, "  }", "  (void)number, (void)seed;", "  while (holds) free(held[--holds]);", "}"]
+
+
+def _outside(source: Source, called: str, evidence: Evidence) -> list[str]:
+    """A function that asks for extents out of their ranges: they are refused, and nothing is written."""
+    if not source.dims:
+        return []
+    arrays, first = given(source), len(given(source)) - len(source.dims)
+    point = next(iter(evidence.cases.values())).dims
+    lines = [
+        "/* Extents out of their ranges are refused before an array is looked at. */",
+        "static void outside(void) {",
+    ]
+    lines += ["  static int64_t nothing; /* that nobody reads or writes */"]
+    lines += [f"  int64_t dims[] = {{{', '.join(str(point[d.name]) for d in source.dims)}}};"]
+    words = [f"&dims[{n - first}]" if n >= first else "&nothing" for n in range(len(arrays))]
+    lines += [f"  void *buffers[] = {{{', '.join(words)}}};"]
+    for n, d in enumerate(source.dims):
+        for wrong in (d.low - 1, d.high + 1):
+            lines += [f"  dims[{n}] = INT64_C({wrong});"]
+            lines += [f"  if ({called}(NULL, buffers) != {called.upper()}_DIM_RANGE || nothing)"]
+            lines += [f'    fail("{wrong} was taken for {d.name}", "{called}", 0, 0);']
+        lines += [f"  dims[{n}] = {point[d.name]};"]
+    return [*lines, "}"]
 
 
 def _allowed(p: Param, want: NDArray[Any], tolerance: float) -> float:
@@ -253,36 +298,38 @@ def _allowed(p: Param, want: NDArray[Any], tolerance: float) -> float:
     return 0.0 if DTYPES[p.dtype].kind in "iub" else tolerance * float(np.abs(finite).max(initial=0.0))
 
 
-def _fixed(source: Source, called: str, about: Mapping[str, Any]) -> Iterator[str]:
+def _fixed(source: Source, called: str, evidence: Evidence) -> Iterator[str]:
     """Inputs that are constants of the program, made as the others are."""
-    number = len(source.inputs)
+    number, said = len(source.inputs), in_c(source)
     for n, p in enumerate(p for p in source.params if p.role == "constant"):
-        if p.name in about:
-            yield f"  unsigned char *c{n} = between({_bytes(p)}, 0, 0xff);"
-            yield f"  make_{number}((void *)c{n}, seed);"
+        if p.name in [a["name"] for a in evidence.manifest["inputs"]]:
+            yield f"  unsigned char *c{n} = between({said(_bytes(p))}, 0, 0xff);"
+            yield f"  make_{number}((void *)c{n}, {said(times(p.shape))}, number, seed);"
             yield f"  {called}_constants[{n}] = c{n};"
             number += 1
 
 
 def _called(source: Source, called: str) -> Iterator[str]:
     """A call in one of the ways: as it finds itself; typed, with a workspace; on the caller's threads; packed."""
-    total = spaces(source)[1]
+    room, held, dims = spaces(source), f"{called}_workspace_bytes", [variable(d.name) for d in source.dims]
     args = [
-        f"*({c_type(p)} *)buffers[{n}]" if p.role == "scalar" else f"buffers[{n}]" for n, p in enumerate(given(source))
+        f"*({c_type(p)} *)buffers[{n}]" if p.role in BY_ADDRESS else f"buffers[{n}]"
+        for n, p in enumerate(given(source))
     ]
+    held += f"({', '.join(dims)})" if dims else ""
     yield "    tir_call call = {.size = sizeof call, .threads = how == 1 ? 1 : THREADS};"
     yield "    int code;"
     yield "    take_text(how);"
     yield "    if (how == 0) {"
     yield f"      code = {called}(NULL, buffers);"
     yield "    } else if (how == 1) {"
-    if total:
-        yield f"      unsigned char *space = between({called}_workspace_bytes, 0, 0xa5);"
+    if room.nbytes:
+        yield f"      unsigned char *space = between({held}, 0, 0xa5);"
         yield "      call.workspace = space;"
     yield f"      code = {called}_typed({', '.join([*args, '&call'])});"
-    if total:
-        yield f'      look(space, {called}_workspace_bytes, 0xa5, "workspace");'
-    if packed_bytes(source) and source.language == "c":
+    if room.nbytes:
+        yield f'      look(space, {held}, 0xa5, "workspace");'
+    if room.packed_bytes and source.language == "c":
         yield "    } else if (how == 2) {"
         yield f"      unsigned char *packed = between({called}_packed_bytes, 0, 0xa5);"
         yield f"      code = {called}_pack(NULL, buffers, packed);"
@@ -297,10 +344,10 @@ def _called(source: Source, called: str) -> Iterator[str]:
     yield f'    if (code) fail(WHY, "{called}", code, 0);'
 
 
-def _exactly(p: Param, at: int, wanted: Sequence[NDArray[Any]]) -> tuple[list[str], list[str]]:
-    """Sums of the bits of all elements."""
+def _exactly(p: Param, at: int, wanted: Sequence[NDArray[Any]], count: str) -> tuple[list[str], list[str]]:
+    """Sums of the bits of all elements, ``count`` of them in C."""
     kind, digests = f"uint{8 * itemsize(p.dtype)}_t", ", ".join(f"UINT64_C({digest(want)})" for want in wanted)
-    lines = [f"  uint64_t sum_{at} = 0;", f"  for (size_t n = 0; n < {prod(p.shape)}; ++n) {{", f"    {kind} x;"]
+    lines = [f"  uint64_t sum_{at} = 0;", f"  for (size_t n = 0; n < (size_t){count}; ++n) {{", f"    {kind} x;"]
     lines += [f"    memcpy(&x, p{at} + n * sizeof x, sizeof x);"]
     if DTYPES[p.dtype].kind == "f":
         lines += [f"    if (!({kind})(x << 1)) x = 0; /* no negative zeros */"]
@@ -325,22 +372,30 @@ def digest(want: np.ndarray) -> int:
 def _nearly(p: Param, at: int, wanted: Sequence[NDArray[Any]], allowed: Sequence[float]) -> tuple[list[str], list[str]]:
     """Expected values: of every element where there are few, else of some, and sums of all in stretches."""
     rows = [want.reshape(-1).astype(np.float64) for want in wanted]
-    size = len(rows[0])
-    step, length = max(1, size * len(rows) // TABLE), -(-size // SEGMENTS)
+    sizes = [len(row) for row in rows]
+    steps, lengths = [max(1, s * len(rows) // TABLE) for s in sizes], [-(-s // SEGMENTS) for s in sizes]
     value = f"(({c_type(p)} *)p{at})[n]"
     if p.dtype in _FORMATS:
         m, bias = _FORMATS[p.dtype]
         value = f"wide({value}, {m}, {bias}, {DTYPES[p.dtype].bits})"
     name = f"want_{at}"
-    first = [k * step // len(rows) for k in range(len(rows))]
-    tables, taken = _table(name, [row[k::step] for k, row in zip(first, rows, strict=True)], allowed)
+    first = [k * step // len(rows) for k, step in enumerate(steps)]
+    tables, taken = _table(name, [row[k::step] for k, step, row in zip(first, steps, rows, strict=True)], allowed)
     tables += [f"static const double allowed_{at}[] = {{{', '.join(map(repr, allowed))}}};"]
     tables += [f"static const size_t first_{at}[] = {{{', '.join(map(str, first))}}};"]
+    (sized, size), (stepped, step), (long, length) = (
+        _by_case(f"{word}_{at}", values, "size_t")
+        for word, values in (("size", sizes), ("every", steps), ("stretch", lengths))
+    )
+    tables += [*sized, *stepped, *long]
     lines = [f"  for (size_t n = first_{at}[number]; n < {size}; n += {step})"]
     lines += [f'    within((double){value}, {taken(f"n / {step}")}, allowed_{at}[number], "{p.name}");']
-    if step > 1:
-        sums = [np.array([row[k : k + length].sum() for k in range(0, size, length)]) for row in rows]
-        more, taken = _table(f"{name}_sums", sums, [a * length for a in allowed])
+    if max(steps) > 1:
+        sums = [
+            np.array([row[k : k + most].sum() for k in range(0, len(row), most)])
+            for row, most in zip(rows, lengths, strict=True)
+        ]
+        more, taken = _table(f"{name}_sums", sums, [a * most for a, most in zip(allowed, lengths, strict=True)])
         tables += more
         lines += [f"  for (size_t k = 0; k * {length} < {size}; ++k) {{"]
         lines += [f"    double sum = 0, should = {taken('k')};"]
@@ -362,8 +417,8 @@ def _table(
     return tables, lambda place: f"decoded({name}[number], {place}, {made.digits}, {name}_units[number])"
 
 
-def _bytes(p: Param) -> int:
-    return int(prod(p.shape)) * _element(p)
+def _bytes(p: Param) -> Extent:
+    return times([*p.shape, _element(p)])
 
 
 def _element(p: Param) -> int:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.resources import files as resources
-from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tensorir.export.bodies import shipped_module
+from tensorir.export.c_extents import coded, least, open_extents
 from tensorir.export.destination import Made, Shipment
 from tensorir.ir.dtypes import DTYPES, WIDENED
 
@@ -67,9 +67,8 @@ def table(program: Mapping[str, Any], name: str) -> str:
     """``door_table.h`` of a C program."""
     given = [p for p in program["arguments"] if p["role"] in ("input", "scalar")]
     every = [*given, *(p for p in program["arguments"] if p["role"] == "output")]
-    limits: dict[str, int] = {}
-    for g in program.get("gathers", ()):
-        limits[g["param"]] = min(limits.get(g["param"], g["limit"]), g["limit"])
+    gathers, dims = program.get("gathers", ()), len(program.get("dims", ()))
+    known = open_extents([*(p["shape"] for p in every), [g["limit"] for g in gathers]])
     lines = [
         f"/* The arguments of {name}; what they are is said in door.h. */",
         f'#include "{Path(program["source"]).stem}.h"',
@@ -80,13 +79,22 @@ def table(program: Mapping[str, Any], name: str) -> str:
         *(f"#define DOOR_{door.upper()} {symbol}" for door, symbol in symbols(name).items()),
         f"#define DOOR_GIVEN {len(given)}",
         f"#define DOOR_ARGUMENTS {len(every)}",
+        f"#define DOOR_RANK {max(len(p['shape']) for p in every)}",
+        f"#define DOOR_DIMS {dims}",
+        f"#define DOOR_OPEN {len(known)}",
+        *([f"#define DOOR_TOLD {name}_dims", f"#define DOOR_EXTENTS {name}_extents"] if dims else []),
         "",
     ]
     for n, p in enumerate(every):
-        extents = ", ".join(map(str, p["shape"])) or "1"
+        extents = ", ".join(str(coded(e, known)) for e in p["shape"]) or "1"
         lines.append(f"static const int64_t door_shape_{n}[] = {{{extents}}};")
+        lines.append(
+            f"static const char *const door_names_{n}[] = {{{', '.join(_string(str(e)) for e in p['shape']) or 0}}};"
+        )
     lines += ["static const door_argument door_arguments[DOOR_ARGUMENTS] = {"]
-    lines += [f"  {_row(n, p, limits.get(p['name'], 0))}," for n, p in enumerate(every)]
+    for n, p in enumerate(every):
+        limit = coded(least([g["limit"] for g in gathers if g["param"] == p["name"]]), known)
+        lines += [f"  {_row(n, p, limit)},"]
     return "\n".join([*lines, "};", ""])
 
 
@@ -99,19 +107,19 @@ def _row(n: int, p: Mapping[str, Any], limit: int) -> str:
     scalar = p["role"] == "scalar"
     stored = "float32" if scalar and p["dtype"] in WIDENED else p["dtype"]
     codes, bits = CODES[stored], DTYPES[stored].bits
-    size = prod(p["shape"]) * bits // 8
     facts = (
         int(scalar),
         codes.dl,
         bits,
         codes.xla,
         codes.onnx,
-        size,
         max(int(p["align"] or 1), 1),
         limit,
         len(p["shape"]),
     )
-    return f"{{{_string(p['name'])}, {_string(p['dtype'])}, {', '.join(map(str, facts))}, door_shape_{n}}}"
+    return (
+        f"{{{_string(p['name'])}, {_string(p['dtype'])}, {', '.join(map(str, facts))}, door_shape_{n}, door_names_{n}}}"
+    )
 
 
 def _string(text: str) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tensorir.check.tolerance import tolerance
-from tensorir.expr.reread import at_largest
+from tensorir.expr.program import dims_of
+from tensorir.expr.reread import with_dims
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import as_declared, evaluate
 from tensorir.ir.dtypes import WIDENED, from_numpy
@@ -22,13 +23,23 @@ SEEDS = (1, 2)
 STORED = 4 << 20  # bytes of expected outputs; beyond it exact results ship as digests, and with one seed
 
 
+class Case(NamedTuple):
+    """Inputs of a self-test: of a seed, where dims have these values."""
+
+    seed: int
+    dims: Mapping[str, int]
+    outputs: tuple[Tensor, ...]
+    given: tuple[Argument, ...]
+
+
 @dataclass
 class Evidence:
-    """The ``selftest`` part of a manifest, the files that it names, and the expected outputs by seed."""
+    """The ``selftest`` part of a manifest, the files that it names, and by seed the cases and the expected outputs."""
 
     manifest: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
     arrays: dict[int, list[Any]] = field(default_factory=dict)
+    cases: dict[int, Case] = field(default_factory=dict)
 
 
 def gather(
@@ -37,6 +48,7 @@ def gather(
     label: str = "",
     share: int = 1,
     max_error: float | None = None,
+    points: Sequence[Mapping[str, int]] = ({},),
 ) -> Evidence:
     """Evaluate the reference on fixed integers.
 
@@ -44,27 +56,44 @@ def gather(
     label:     what the names of files begin with
     share:     how many programs share the bytes that a folder has for expected outputs
     max_error: relative to the largest output, of kernels that round where the declarations do not; None: as these
+    points:    values of dims, by name: a case for each; one without any, and as many seeds as have room, without dims
     """
-    stored, outputs = STORED // share, at_largest(outputs)
-    given, exact = arguments(outputs)
-    size = sum(int(np.prod(t.shape, dtype=np.int64)) * numpy_dtype(t.dtype).itemsize for t in outputs)
-    expected = {}
-    for seed in SEEDS if size <= stored else SEEDS[:1]:
-        expected[seed] = _evaluated(outputs, reference, integer_arrays(given, seed))
+    stored, (cases, exact) = STORED // share, _cases(outputs, points)
+    size = sum(_nbytes(t) for c in cases[: len(points)] for t in c.outputs)
+    if len(points) == 1 and size > stored:
+        cases = cases[:1]
+    expected = {c.seed: _evaluated(c.outputs, reference, integer_arrays(c.given, c.seed)) for c in cases}
     exact = (
         exact
         and max_error is None
         and all(np.array_equal(a, np.rint(a)) for made in expected.values() for a in map(_double, made))
     )
-    found = Evidence({"exact": exact, "inputs": [_about(a) for a in given]})
-    found.arrays = expected
+    found = Evidence({"exact": exact, "inputs": [_about(a) for a in cases[0].given]})
+    found.arrays, found.cases = expected, {c.seed: c for c in cases}
     found.manifest["tolerance"] = {t.name: tolerance(t.dtype) if max_error is None else max_error for t in outputs}
     found.manifest["cases"] = [
-        {"seed": seed, "expected": {t.name: _kept(found, f"{label}expected_{seed}_{n}.npy", a, exact and size > stored)
-                                    for n, (t, a) in enumerate(zip(outputs, made, strict=True))}}
-        for seed, made in expected.items()
+        {"seed": c.seed, **({"dims": dict(c.dims), "inputs": [_about(a) for a in c.given]} if c.dims else {}),
+         "expected": {t.name: _kept(found, f"{label}expected_{c.seed}_{n}.npy", a, exact and size > stored)
+                      for n, (t, a) in enumerate(zip(outputs, expected[c.seed], strict=True))}}
+        for c in cases
     ]  # fmt: skip
     return found
+
+
+def _cases(outputs: Sequence[Tensor], points: Sequence[Mapping[str, int]]) -> tuple[list[Case], bool]:
+    """A case of each seed and point, and whether the results of all are exact."""
+    dims, made, exact = dims_of(outputs), list[Case](), True
+    for n in range(max(len(points), len(SEEDS))):
+        point = points[n % len(points)]
+        there = with_dims(outputs, {v: point[v.name] for v in dims})
+        given, whole = arguments(there)
+        made.append(Case(n + 1, point, there, given))
+        exact &= whole
+    return made, exact
+
+
+def _nbytes(t: Tensor) -> int:
+    return int(np.prod(t.shape, dtype=np.int64)) * numpy_dtype(t.dtype).itemsize
 
 
 def _about(a: Argument) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from tensorir.errors.needs import need_path
 from tensorir.export import batches as batch
 from tensorir.export.asked import FORMAT, destinations, existing, operator, package_of, programs, refuse_sets
 from tensorir.export.bodies import BODIES, file_name, shipped_module
+from tensorir.export.c_header import each_time
 from tensorir.export.c_host import codes
 from tensorir.export.destination import Made, Operator, Shipment
 from tensorir.export.destinations import DESTINATIONS
@@ -28,6 +29,7 @@ from tensorir.export.evidence import Evidence, gather
 from tensorir.export.gradients import differentiating, earlier, entries, folder_of, gradients, remove
 from tensorir.export.images import Images, architectures, compiled
 from tensorir.export.part import ExportError, Part
+from tensorir.export.points import points
 from tensorir.export.readme import readme, set_readme
 from tensorir.export.shipped import build
 from tensorir.expr.tensor import Tensor
@@ -60,22 +62,6 @@ def export(
     return export_part(Part(source, outputs, reference, trace, kind, about or {}, max_error), path, to, name=name)
 
 
-TAKE_DIMS = ("source", "pyopencl", "cupy")
-"""Destinations whose programs read extents from the shapes of a call's arrays."""
-
-
-def need_constant(source: Source, to: Sequence[str]) -> None:
-    """Refuse kernels with extents that a launch decides, where a destination has no place for them; ``export.dims``."""
-    names = ", ".join(d.name for d in source.dims)
-    if source.dims and (others := [d for d in to if d not in TAKE_DIMS or source.language == "c"]):
-        message = f"{others[0]} has no signature for extents known at launch, such as {names} of {source.name}"
-        raise refuse(ExportError, "export.dims", message, hint=f"a declaration with an int for {names}, or pyopencl")
-    plain = {n for p in source.inputs for n in p.shape}
-    if hidden := [d.name for d in source.dims if d.name not in plain]:
-        message = f"no argument of {source.name} has {hidden[0]} itself for an extent, only expressions of it"
-        raise refuse(ExportError, "export.dims", message, hint=f"an input of {hidden[0]} elements")
-
-
 def export_part(
     part: Part,
     path: str | Path,
@@ -101,10 +87,9 @@ def export_part(
     """
     need_path("path", path, ExportError)
     to = destinations(to)
-    need_constant(part.source, to)
     called = operator(name, path)
     asked = architectures(arch)
-    needed = programs(part, to, others)
+    needed = {language: replace(p, source=each_time(p.source)) for language, p in programs(part, to, others).items()}
     carried = [p for p in needed.values() if p.source.language == "cuda"]
     if asked and not carried:
         message = f"arch is about CUDA kernels, and none of {', '.join(to)} has one here"
@@ -115,7 +100,7 @@ def export_part(
         images = compiled(carried[0], asked) if asked else None
         parts = {language: replace(p, images=images or p.images) if p.hosted else p for language, p in needed.items()}
         first, *rest = parts
-        evidence = _Evidence(parts[first])
+        evidence = _Evidence(parts[first], sources=[p.source for p in parts.values()])
         manifest, files = _program(parts[first], called.name, evidence)
         manifest = {**_head(part.source.name, to, called), **manifest}
         bodies = {}
@@ -196,7 +181,11 @@ def export_set(
     refuse_sets(to)
     for one in to:
         for part in parts:
-            need_constant(part.source, ["a set of shapes"])
+            if dims := ", ".join(d.name for d in part.source.dims):
+                message = (
+                    f"a set of shapes has no place for extents known at launch, such as {dims} of {part.source.name}"
+                )
+                raise refuse(ExportError, "export.dims", message, hint="one folder: its kernels serve every extent")
             programs(part, [one])
     called = operator(None, path)
 
@@ -247,8 +236,9 @@ def _head(name: str, to: Sequence[str], called: Operator) -> dict[str, Any]:
 class _Evidence:
     """The self-test's expected results, computed once for all programs of a computation that are as exact."""
 
-    def __init__(self, part: Part, label: str = "", share: int = 1) -> None:
+    def __init__(self, part: Part, label: str = "", share: int = 1, sources: Sequence[Source] = ()) -> None:
         self.part, self.label, self.share = part, label, share
+        self.points = points(part.outputs, sources or [part.source])
         self.made: dict[float | None, Evidence] = {}
 
     def of(self, max_error: float | None) -> dict[str, Any]:
@@ -257,7 +247,9 @@ class _Evidence:
     def whole(self, max_error: float | None) -> Evidence:
         if max_error not in self.made:
             label = self.label + (f"{len(self.made)}_" if self.made else "")
-            self.made[max_error] = gather(self.part.outputs, self.part.reference, label, self.share, max_error)
+            self.made[max_error] = gather(
+                self.part.outputs, self.part.reference, label, self.share, max_error, self.points
+            )
         return self.made[max_error]
 
     @property
@@ -283,7 +275,7 @@ def _program(
     manifest: dict[str, Any] = {
         "name": source.name,
         "language": part.language,
-        **({"host": source.language, "errors": codes()} if part.hosted else {}),
+        **({"host": source.language, "errors": codes(source)} if part.hosted else {}),
         "kind": part.kind or ("gpu" if source.language == "cuda" else "cpu"),
         "source": text,
         "options": list(body.options),
@@ -291,7 +283,7 @@ def _program(
         **({} if body.files is None else {"sources": [name for name in made if name.endswith((".c", ".h"))]}),
         "arguments": [_argument(p, files) for p in source.params],
         "kernels": [encode(replace(k, once=k.once and not part.hosted)) for k in source.kernels],
-        "prepack": [] if source.dims else [p.name for p in source.prepackable],
+        "prepack": [p.name for p in source.prepackable],
         **({"dims": [encode(d) for d in source.dims]} if source.dims else {}),
         "workspace_bytes": 0 if part.hosted else whole.workspace_bytes,
         "gathers": [encode(g) for g in source.gathers],

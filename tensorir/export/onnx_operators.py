@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files as resources
-from math import prod
 from typing import Any
 
+from tensorir.export.c_extents import coded, least, open_extents
 from tensorir.export.doors import CODES
 from tensorir.export.shipped.common import arrays_of
 from tensorir.ir.dtypes import DTYPES, WIDENED
@@ -23,6 +23,7 @@ class Operator:
     gathers:   entries of ``manifest["gathers"]``: which inputs are indices, and their range
     once:      names of what its kernels that run once read and write: the function has ``NAME_pack`` then
     hosted:    a driver runs it: the function has ``NAME_why`` then
+    dims:      how many extents a call decides: the function has ``NAME_dims`` and ``NAME_extents`` then
     """
 
     name: str
@@ -31,13 +32,15 @@ class Operator:
     gathers: Sequence[Mapping[str, Any]] = ()
     once: Collection[str] = ()
     hosted: bool = False
+    dims: int = 0
 
     @classmethod
     def of(cls, name: str, function: str, program: Mapping[str, Any], shapes: Iterable[Sequence[int]] = ()) -> Operator:
         """Of a program of a manifest; shapes: of its inputs, then its outputs, where others hold as many elements."""
         once = {a for k in program["kernels"] if k["once"] for a in arrays_of(k)}
         kept = {p["name"] for p in program["arguments"] if p["role"] == "workspace"} & once
-        made = cls(name, function, program["arguments"], program["gathers"], once if kept else (), "host" in program)
+        hosted, dims = "host" in program, len(program.get("dims", ()))
+        made = cls(name, function, program["arguments"], program["gathers"], once if kept else (), hosted, dims)
         if not shapes:
             return made
         values = zip([*made.inputs, *made.outputs], shapes, strict=True)
@@ -46,6 +49,12 @@ class Operator:
     @property
     def inputs(self) -> list[Mapping[str, Any]]:
         return [p for p in self.arguments if p["role"] in ("input", "scalar")]
+
+    @property
+    def open(self) -> list[str]:
+        """The extents that a call decides, as ``NAME_extents`` gives them."""
+        shapes = [p["shape"] for p in (*self.inputs, *self.outputs)]
+        return open_extents([*shapes, [g["limit"] for g in self.gathers]])
 
     @property
     def outputs(self) -> list[Mapping[str, Any]]:
@@ -57,14 +66,16 @@ def glue(domain: str, operators: Sequence[Operator]) -> str:
     static = resources("tensorir.export.shipped").joinpath("door_onnxruntime.c").read_text(encoding="utf-8")
     values = [[*o.inputs, *o.outputs] for o in operators]
     dims = max([8, *(len(p["shape"]) for row in values for p in row)])
+    extents = max(1, *(len(o.open) for o in operators))
     rows = ",\n".join(
-        f'  TIR_ORT_OP("{o.name}", {o.function}, {_why(o)}, {_packing(o)}, {len(o.inputs)}, {len(o.outputs)}, '
-        f"tir_ort_values_{n})"
+        f'  TIR_ORT_OP("{o.name}", {o.function}, {_why(o)}, {_sized(o)}, {_packing(o)}, {len(o.inputs)}, '
+        f"{len(o.outputs)}, tir_ort_values_{n})"
         for n, o in enumerate(operators)
     )
     return f"""\
 {"".join(f'#include "{name}.h"{chr(10)}' for name in dict.fromkeys(o.function for o in operators))}
 enum {{ TIR_ORT_MOST_VALUES = {max(map(len, values))}, TIR_ORT_MOST_DIMS = {dims} }};
+enum {{ TIR_ORT_MOST_OPEN = {max(1, *(o.dims for o in operators))}, TIR_ORT_MOST_EXTENTS = {extents} }};
 
 {static}
 {"".join(_values(n, o) for n, o in enumerate(operators))}
@@ -87,6 +98,12 @@ def _why(operator: Operator) -> str:
     return f"{operator.function}_why" if operator.hosted else "NULL"
 
 
+def _sized(operator: Operator) -> str:
+    """What reads dims off shapes, what evaluates extents, and how many dims there are."""
+    name = operator.function
+    return f"{name}_dims, {name}_extents, {operator.dims}" if operator.dims else "NULL, NULL, 0"
+
+
 def _packing(operator: Operator) -> str:
     """What packs, what runs then, and bytes of what is packed."""
     name = operator.function
@@ -95,9 +112,10 @@ def _packing(operator: Operator) -> str:
 
 def _values(number: int, operator: Operator) -> str:
     """The table of an operator's inputs and outputs."""
-    values = [*operator.inputs, *operator.outputs]
+    values, known = [*operator.inputs, *operator.outputs], operator.open
+    shapes = [", ".join(str(coded(e, known)) for e in p["shape"]) for p in values]
     dims = "".join(
-        f"static const int64_t tir_ort_dims_{number}_{n}[] = {{{', '.join(map(str, p['shape']))}}};\n"
+        f"static const int64_t tir_ort_dims_{number}_{n}[] = {{{shapes[n]}}};\n"
         for n, p in enumerate(values)
         if p["shape"]
     )
@@ -110,7 +128,8 @@ def _values(number: int, operator: Operator) -> str:
 def _row(dims: str, p: Mapping[str, Any], operator: Operator) -> str:
     stored = "float32" if p["role"] == "scalar" and p["dtype"] in WIDENED else p["dtype"]
     size = DTYPES[stored].bits // 8
-    limit = min((g["limit"] for g in operator.gathers if g["param"] == p["name"]), default=0)
+    limit = coded(least([g["limit"] for g in operator.gathers if g["param"] == p["name"]]), operator.open)
     once = int(p["name"] in operator.once)
-    facts = (CODES[stored].onnx, len(p["shape"]), dims, prod(p["shape"]) * size, max(p["align"], size), limit, once)
-    return f'  {{"{p["name"]}", {", ".join(map(str, facts))}}}'
+    facts = (CODES[stored].onnx, len(p["shape"]), dims, size, max(p["align"], size), limit, once)
+    shape = "x".join(map(str, p["shape"])) or "a number"
+    return f'  {{"{p["name"]}", "{shape}", {", ".join(map(str, facts))}}}'

@@ -1,4 +1,4 @@
-"""Folders of kernels whose extents each call decides: loaders read them from shapes; other destinations refuse."""
+"""Folders of kernels whose extents each call decides: loaders read them from shapes."""
 
 import importlib
 import json
@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import tensorir as tir
+from tensorir.export.folder import export_set
+from tensorir.tune.dispatch import Dispatch, Leaf
 
 
 @pytest.fixture
@@ -83,20 +85,21 @@ def test_arguments_of_a_folder_must_agree(tmp_path, monkeypatch):
         program(np.ones(5, "float32"), np.ones(6, "float32"))
 
 
-@pytest.mark.parametrize("to", ["c", "torch", "jax", "onnxruntime", "tvm_ffi"])
-def test_other_destinations_refuse_by_name(product, tmp_path, to):
+def test_a_set_of_shapes_has_no_place_for_them(product, tmp_path):
+    chosen = Dispatch((), ({"n": 40},), (0,), Leaf(0))
     with pytest.raises(tir.TensorIRError) as caught:
-        product.export(tmp_path / "none", to=to, name="mine::none")
-    problem = caught.value.problems[0]
-    assert problem.code == "export.dims"
-    assert problem.message.startswith(to)
+        export_set([product._part()], tmp_path / "none", "pyopencl", name="D", dispatch=chosen, files={})
+    assert caught.value.problems[0].code == "export.dims"
+    assert "such as n of " in caught.value.problems[0].message
     assert not (tmp_path / "none").exists()
 
 
-def test_a_dim_that_only_expressions_hold_is_refused(tmp_path):
+def test_a_dim_that_only_expressions_hold_is_told_by_them(tmp_path, monkeypatch):
+    pytest.importorskip("pyopencl")
     n = tir.dim("n", low=1, high=9)
     X = tir.placeholder((2 * n,), name="X")
     s = tir.Schedule(tir.compute((n,), lambda i: X[2 * i], name="Y"))
-    with pytest.raises(tir.TensorIRError) as caught:
-        s.export(tmp_path / "none")
-    assert caught.value.problems[0].code == "export.dims"
+    program = loaded(s.export(tmp_path / "dims_line"), monkeypatch).Program()
+    assert program(np.arange(10, dtype="float32")).tolist() == [0, 2, 4, 6, 8]
+    with pytest.raises(ValueError, match="expected shape"):
+        program(np.arange(9, dtype="float32"))

@@ -103,13 +103,13 @@ class Base:
     array: Any = ()
     """The type of the framework's own arrays."""
 
-    kernels: list[tuple[dict[str, Any], Any]]
-
     def __init__(self, manifest: dict[str, Any]) -> None:
+        self.kernels: list[tuple[dict[str, Any], Any]] = []
         self.manifest = manifest
         self.lock = threading.Lock()
         self._take(manifest["arguments"])
         self.fixed: dict[str, Any] = {}
+        self.made: dict[tuple[int, ...], Any] = {}  # by extents
 
     def _take(self, arguments: list[dict[str, Any]]) -> None:
         self.inputs = [p for p in arguments if p["role"] in ("input", "scalar")]
@@ -138,7 +138,8 @@ class Base:
             made._take(arguments)
             by_name = {k["name"]: k for k in kernels}
             made.kernels = [(by_name[k["name"]], kernel) for k, kernel in self.kernels]
-            made.fixed = {name: np.int32(n) for name, n in dims.items()}
+            made.inputs = [p for p in made.inputs if p["name"] not in self.fixed]
+            made.fixed, made.made = self.fixed | {name: np.int32(n) for name, n in dims.items()}, {}
             made._begin()
             self.made[key] = made
         found: Self = self.made[key]
@@ -158,13 +159,12 @@ class Base:
         return found
 
     def _begin(self) -> None:
-        self.made: dict[tuple[int, ...], Any] = {}
         if self.manifest.get("dims"):
             return
         for p in self.manifest["arguments"]:
             if p["role"] == "workspace":
                 self.fixed[p["name"]] = self.buffer(prod(p["shape"]) * dtype_of(p["dtype"]).itemsize)
-            elif p["role"] == "constant":
+            elif p["role"] == "constant" and p["name"] not in self.fixed:
                 self.fixed[p["name"]] = self.filled(np.frombuffer((HERE / p["file"]).read_bytes(), np.uint8))
         self._run_early()
 
@@ -176,7 +176,10 @@ class Base:
         made = copy.copy(self)
         made.inputs = [p for p in self.inputs if p["name"] not in arrays]
         made.fixed = self.fixed | {name: self._in(legal[name], a, True) for name, a in arrays.items()}
-        made._run_early()
+        if self.manifest.get("dims"):  # they run where the extents are known
+            made.made = {}
+        else:
+            made._run_early()
         return made
 
     def _run_early(self) -> None:

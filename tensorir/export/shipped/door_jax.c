@@ -108,27 +108,30 @@ static int door_parallel_for(void *pool, size_t blocks, void (*body)(void *state
   return 0;
 }
 
-/* What is wrong with an array, or NULL. leading: how many dimensions are in front of the kernel's. */
-static void *door_misfit(const door_frame *f, int p, const door_buffer *b, int64_t leading, const int64_t *extents) {
+/* What is wrong with the type, the rank or the leading dimensions of an array, or NULL. leading: how many are in front of
+   the kernel's. sizes: with its own extents as well; NULL: these are not known yet. */
+static void *door_misfit(const door_frame *f, int p, const door_buffer *b, int64_t leading, const int64_t *extents,
+                         const door_sizes *sizes) {
   char text[256];
   const door_argument *a = &door_arguments[p];
   int fits = b->dtype == a->xla && b->rank == a->rank + leading;
-  for (int64_t n = 0; fits && n < b->rank; ++n)
-    fits = n < leading ? b->dims[n] == extents[n] || (b->dims[n] == 1 && p < DOOR_GIVEN) : b->dims[n] == a->shape[n - leading];
+  for (int64_t n = 0; fits && n < leading; ++n) fits = b->dims[n] == extents[n] || (b->dims[n] == 1 && p < DOOR_GIVEN);
+  for (int64_t n = 0; fits && sizes && n < a->rank; ++n) fits = b->dims[leading + n] == sizes->of[p].shape[n];
   if (fits) return NULL;
   return door_fail(f, DOOR_INVALID_ARGUMENT, DOOR_NAME ": %s: expected %s, got an array of type %d and rank %lld", a->name,
               door_expected(a, text, sizeof text), (int)b->dtype, (long long)b->rank);
 }
 
 /* Run the kernel: 0, an error of door_call, or DOOR_WRONG_INDEX + the argument's number. */
-static int door_compute(const tir_call *call, void *const *buffers) {
-  const door_argument *wrong = door_index_wrong(buffers);
-  return wrong ? DOOR_WRONG_INDEX + (int)(wrong - door_arguments) : door_call(call, buffers);
+static int door_compute(const tir_call *call, void *const *buffers, const door_sizes *sizes) {
+  const door_argument *wrong = door_index_wrong(buffers, sizes);
+  return wrong ? DOOR_WRONG_INDEX + (int)(wrong - door_arguments) : door_call(call, buffers, sizes);
 }
 
 /* Items of a batch: count of them from the first one on, in so many shares. failed, words: the first error of any. */
 typedef struct {
   const door_buffer *const *arrays;
+  door_sizes *sizes;
   int64_t leading;
   const int64_t *extents;
   size_t first, count, shares;
@@ -142,7 +145,8 @@ static void *door_explain(const door_frame *f, door_batch *b) {
   if (!code) return NULL;
   if (code < DOOR_WRONG_INDEX) return door_fail(f, DOOR_INTERNAL, "%s", b->words);
   const door_argument *wrong = &door_arguments[code - DOOR_WRONG_INDEX];
-  return door_fail(f, DOOR_INVALID_ARGUMENT, DOOR_NAME ": %s: an index is not in 0 ... %lld", wrong->name, (long long)wrong->limit - 1);
+  return door_fail(f, DOOR_INVALID_ARGUMENT, DOOR_NAME ": %s: an index is not in 0 ... %lld", wrong->name,
+                   (long long)b->sizes->of[wrong - door_arguments].limit - 1);
 }
 
 /* The words of an error are its thread's, which asks for them here. */
@@ -155,7 +159,7 @@ static int door_noted(door_batch *b, int code) {
 }
 
 static int door_item(door_batch *b, size_t item, const tir_call *call) {
-  void *buffers[DOOR_ARGUMENTS];
+  void *buffers[DOOR_BUFFERS];
   int64_t at[DOOR_LEADING];
   for (int64_t n = b->leading - 1; n >= 0; item /= (size_t)b->extents[n--]) at[n] = (int64_t)(item % (size_t)b->extents[n]);
   for (int p = 0; p < DOOR_ARGUMENTS; ++p) {
@@ -164,9 +168,10 @@ static int door_item(door_batch *b, size_t item, const tir_call *call) {
       const int64_t extent = b->arrays[p]->dims[n];
       place = place * (size_t)extent + (extent == 1 ? 0 : (size_t)at[n]);
     }
-    buffers[p] = (char *)b->arrays[p]->data + place * door_arguments[p].bytes;
+    buffers[p] = (char *)b->arrays[p]->data + place * b->sizes->of[p].bytes;
   }
-  return door_noted(b, door_compute(call, buffers));
+  door_give_dims(b->sizes, buffers);
+  return door_noted(b, door_compute(call, buffers, b->sizes));
 }
 
 static void door_share(void *state, size_t share) {
@@ -214,11 +219,19 @@ void *DOOR_JAX(door_frame *f) {
   if (leading < 0 || leading > DOOR_LEADING)
     return door_fail(f, DOOR_INVALID_ARGUMENT, DOOR_NAME ": %lld leading dimensions, at most %d are taken", (long long)leading, DOOR_LEADING);
   void *error;
-  door_batch batch = {.arrays = arrays, .leading = leading, .extents = first->dims};
+  char why[DOOR_WORDS];
+  door_sizes sizes;
+  const int64_t *shapes[DOOR_ARGUMENTS];
+  door_batch batch = {.arrays = arrays, .sizes = &sizes, .leading = leading, .extents = first->dims};
   for (int p = 0; p < DOOR_ARGUMENTS; ++p) {
     arrays[p] = p < DOOR_GIVEN ? f->args.items[p] : f->rets.items[p - DOOR_GIVEN];
-    if ((error = door_misfit(f, p, arrays[p], leading, first->dims))) return error;
-    if (p >= DOOR_GIVEN && door_arguments[p].bytes) batch.count = 1;
+    if ((error = door_misfit(f, p, arrays[p], leading, first->dims, NULL))) return error;
+    shapes[p] = arrays[p]->dims + leading;
+  }
+  if (door_sized(shapes, &sizes, why, sizeof why)) return door_fail(f, DOOR_INVALID_ARGUMENT, DOOR_NAME ": %s", why);
+  for (int p = 0; p < DOOR_ARGUMENTS; ++p) {
+    if ((error = door_misfit(f, p, arrays[p], leading, first->dims, &sizes))) return error;
+    if (p >= DOOR_GIVEN && sizes.of[p].bytes) batch.count = 1;
   }
   for (int64_t n = 0; n < leading; ++n) batch.count *= (size_t)first->dims[n];
   if (batch.count) door_items(f, &batch);

@@ -108,8 +108,7 @@ class Operator:
         for platform, (address, _) in handlers.items():
             REGISTERED[target, platform] = handlers  # XLA may call it until the process ends
             jax.ffi.register_ffi_target(target, capsule(address), platform=platform)
-        results = [jax.ShapeDtypeStruct(tuple(p["shape"]), dtype_of(p)) for p in self.outputs]
-        self.results: Any = results[0] if len(results) == 1 else tuple(results)
+        self.dims = manifest.get("dims", ())
         self.target = target
         self.backward = backward or {}
         self.batched = batched or {}
@@ -139,8 +138,10 @@ class Operator:
             for p, a in zip(self.inputs, arrays, strict=True)
         ]
         # "expand_dims": the kernel's C side runs once for each item, and reads what is not mapped where it is
-        made = jax.ffi.ffi_call(self.target, self.results, vmap_method="expand_dims")(*given)
-        return tuple(made) if isinstance(self.results, tuple) else made
+        told = self.told(arrays)
+        results = [jax.ShapeDtypeStruct(self.shape(p, told), dtype_of(p)) for p in self.outputs]
+        made = jax.ffi.ffi_call(self.target, results, vmap_method="expand_dims")(*given)
+        return tuple(made) if len(results) > 1 else made[0]
 
     def differentiable(self) -> Any:
         """``plain`` with the kernels for gradients."""
@@ -182,11 +183,33 @@ class Operator:
             got = ", ".join(wrong) if wrong else f"{len(arrays) + len(named)} arguments"
             raise TypeError(f"{self.name} takes {', '.join(self.names)}, got {got}")
         every = [*arrays, *(named[name] for name in self.names[len(arrays) :])]
-        return [self.fitting(p, a) for p, a in zip(self.inputs, every, strict=True)]
+        told = self.told(every)
+        return [self.fitting(p, a, self.shape(p, told)) for p, a in zip(self.inputs, every, strict=True)]
 
-    def fitting(self, p: dict[str, Any], a: object) -> jax.Array:
+    def told(self, arrays: Sequence[object]) -> dict[str, Any]:
+        """The extents that arrays have where arguments have dims: numbers, or symbols of ``jax.export``, at which the
+        kernel looks when it runs.
+        """
+        if not self.dims:
+            return {}
+        pairs = zip(self.inputs, arrays, strict=True)
+        found, faults = common.extents().told([(p["name"], p["shape"], getattr(a, "shape", ())) for p, a in pairs])
+        for d in self.dims:
+            n, where = found.get(d["name"], (d["low"], ""))
+            if not faults and isinstance(n, int) and not d["low"] <= n <= d["high"]:
+                faults = [f"{where}: {d['name']} is {d['low']} to {d['high']}, got {n}"]
+        if faults:
+            raise ValueError(faults[0])
+        return {d["name"]: found.get(d["name"], (d["low"], ""))[0] for d in self.dims}
+
+    def shape(self, p: dict[str, Any], told: dict[str, Any]) -> tuple[Any, ...]:
+        """The shape of an argument at these extents."""
+        shape = tuple(p["shape"])
+        return tuple(common.extents().values(shape, told)) if self.dims else shape
+
+    def fitting(self, p: dict[str, Any], a: object, shape: tuple[Any, ...]) -> jax.Array:
         """One argument; nothing is converted but numbers of Python."""
-        kind, shape = dtype_of(p), tuple(p["shape"])
+        kind = dtype_of(p)
         if p["role"] == "scalar" and isinstance(a, bool | int | float):
             whole = np.issubdtype(kind, np.integer) or kind == np.bool_
             if whole and (isinstance(a, float) or not holds(kind, a)):

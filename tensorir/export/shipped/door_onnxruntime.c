@@ -36,17 +36,24 @@ static uint32_t tir_ort_version;
 #define TIR_ORT_PARALLEL_FOR \
   TIR_ORT(274, tir_ort_status (*)(const void *, void (*)(void *, size_t), size_t, size_t, void *))
 
-/* An input or output. type: ONNX's number of it; align: what the address has to be a multiple of; limit: where its
-   elements are indices, all are below this, else 0; once: what is packed once is made of it. */
+/* An input or output. shape: in words; type: ONNX's number of it; size: of an element; align: what the address has to be a multiple of;
+   limit: where its elements are indices, all are below this, else 0; once: what is packed once is made of it.
+   In dims and limit -1 - k is number k of the extents that a call decides. */
 typedef struct {
-  const char *name;
+  const char *name, *shape;
   int type;
   size_t rank;
   const int64_t *dims;
-  size_t bytes, align;
+  size_t size, align;
   int64_t limit;
   int once;
 } tir_ort_value;
+
+/* The same at the extents of a call. */
+typedef struct {
+  int64_t dims[TIR_ORT_MOST_DIMS], limit;
+  size_t bytes;
+} tir_ort_form;
 
 typedef struct tir_ort_op tir_ort_op;
 struct tir_ort_op {
@@ -82,7 +89,9 @@ struct tir_ort_op {
   int (*pack)(const tir_call *, void *const *, void *); /* NULL where nothing is packed, as is packed */
   int (*packed)(const tir_call *, void *const *, const void *);
   const char *(*why)(void); /* or NULL: what the last error of this thread was, in words */
-  size_t packed_bytes, inputs, outputs;
+  int (*told)(const int64_t *const *, int64_t *, char *, size_t); /* NULL, as is extents, where all are constant */
+  void (*extents)(const int64_t *, int64_t *);
+  size_t packed_bytes, inputs, outputs, open; /* open: dims, which follow the outputs */
   const tir_ort_value *values; /* inputs, then outputs */
 };
 
@@ -105,9 +114,20 @@ static size_t tir_ort_write_shape(char *text, size_t room, const int64_t *dims, 
   return used;
 }
 
-/* Refuses an input of another shape. A number may come as an array of one element. */
-static tir_ort_status tir_ort_check(const tir_ort_op *op, const tir_ort_value *want, const void *value) {
-  int64_t dims[TIR_ORT_MOST_DIMS] = {0};
+static int64_t tir_ort_at(int64_t extent, const int64_t *extents) {
+  return extent < 0 ? extents[-1 - extent] : extent;
+}
+
+static void tir_ort_formed(const tir_ort_value *about, const int64_t *extents, tir_ort_form *form) {
+  form->limit = tir_ort_at(about->limit, extents), form->bytes = about->size;
+  for (size_t n = 0; n < about->rank; ++n) {
+    form->dims[n] = tir_ort_at(about->dims[n], extents);
+    form->bytes *= (size_t)form->dims[n];
+  }
+}
+
+/* Reads the shape of an input, and refuses another number of dimensions. A number may come as an array of one element. */
+static tir_ort_status tir_ort_read(const tir_ort_op *op, const tir_ort_value *want, const void *value, int64_t *dims) {
   size_t rank = 0;
   void *shape;
   tir_ort_status status = TIR_ORT_SHAPE(value, &shape);
@@ -115,24 +135,32 @@ static tir_ort_status tir_ort_check(const tir_ort_op *op, const tir_ort_value *w
   status = TIR_ORT_RANK(shape, &rank);
   if (!status && rank <= TIR_ORT_MOST_DIMS) status = TIR_ORT_DIMS(shape, dims, rank);
   TIR_ORT_RELEASE_SHAPE(shape);
-  if (status) return status;
-  if (want->rank == 0 && rank == 1 && dims[0] == 1) return NULL;
-  if (rank == want->rank && rank <= TIR_ORT_MOST_DIMS && memcmp(dims, want->dims, rank * sizeof *dims) == 0) return NULL;
-  char expected[160], got[160], text[480];
-  tir_ort_write_shape(expected, sizeof expected, want->dims, want->rank);
+  if (status || rank == want->rank || (want->rank == 0 && rank == 1 && dims[0] == 1)) return status;
+  char got[160], text[480];
   if (rank <= TIR_ORT_MOST_DIMS) tir_ort_write_shape(got, sizeof got, dims, rank);
   else snprintf(got, sizeof got, "%zu dimensions", rank);
+  snprintf(text, sizeof text, "%.100s: expected shape %.160s, got %s", want->name, want->shape, got);
+  return tir_ort_refuse(TIR_ORT_INVALID_ARGUMENT, op->called, text);
+}
+
+/* Refuses an input of another shape. */
+static tir_ort_status tir_ort_check(const tir_ort_op *op, const tir_ort_value *want, const tir_ort_form *form,
+                                    const int64_t *dims) {
+  if (!want->rank || memcmp(dims, form->dims, want->rank * sizeof *dims) == 0) return NULL;
+  char expected[160], got[160], text[480];
+  tir_ort_write_shape(expected, sizeof expected, form->dims, want->rank);
+  tir_ort_write_shape(got, sizeof got, dims, want->rank);
   snprintf(text, sizeof text, "%.100s: expected shape %s, got %s", want->name, expected, got);
   return tir_ort_refuse(TIR_ORT_INVALID_ARGUMENT, op->called, text);
 }
 
 #define TIR_ORT_ALL(type)                                                        \
-  for (size_t n = 0; n < about->bytes / sizeof(type); ++n)                         \
-    if ((int64_t)((const type *)data)[n] < 0 || (int64_t)((const type *)data)[n] >= about->limit) return 0; \
+  for (size_t n = 0; n < form->bytes / sizeof(type); ++n)                        \
+    if ((int64_t)((const type *)data)[n] < 0 || (int64_t)((const type *)data)[n] >= form->limit) return 0; \
   return 1;
 
 /* Whether all elements are indices in range; an unsigned one that is no int64_t counts as negative. */
-static int tir_ort_in_range(const tir_ort_value *about, const void *data) {
+static int tir_ort_in_range(const tir_ort_value *about, const tir_ort_form *form, const void *data) {
   if (!about->limit) return 1;
   switch (about->type) {
     case 2: TIR_ORT_ALL(uint8_t)
@@ -165,9 +193,9 @@ static void *tir_ort_room(size_t bytes, size_t align, void **made) {
 }
 
 /* Where the caller's memory does not suit the program: memory of our own, in *made. */
-static void *tir_ort_suited(void *data, const tir_ort_value *about, void **made) {
+static void *tir_ort_suited(void *data, const tir_ort_value *about, size_t bytes, void **made) {
   *made = NULL;
-  return (uintptr_t)data % about->align ? tir_ort_room(about->bytes, about->align, made) : data;
+  return (uintptr_t)data % about->align ? tir_ort_room(bytes, about->align, made) : data;
 }
 
 static tir_ort_status tir_ort_failed(const tir_ort_op *op, int code) {
@@ -190,17 +218,22 @@ static tir_ort_status tir_ort_pack(tir_ort_node *node, const void *info) {
   int constant = 1;
   for (size_t n = 0; n < op->inputs && constant && !status; ++n) {
     const tir_ort_value *about = op->values + n;
+    int64_t dims[TIR_ORT_MOST_DIMS] = {0};
+    tir_ort_form form;
     const void *value = NULL;
     void *data;
     if (!about->once) continue;
     status = TIR_ORT_CONSTANT_INPUT(info, n, &constant, &value);
+    for (size_t d = 0; d < about->rank; ++d) constant &= about->dims[d] >= 0; /* else packed in each call */
     if (status || !constant) break;
-    status = tir_ort_check(op, about, value);
+    tir_ort_formed(about, NULL, &form);
+    status = tir_ort_read(op, about, value, dims);
+    if (!status) status = tir_ort_check(op, about, &form, dims);
     if (!status) status = TIR_ORT_DATA((void *)(uintptr_t)value, &data);
     if (status) break;
-    buffers[n] = tir_ort_suited(data, about, &made[n]);
+    buffers[n] = tir_ort_suited(data, about, form.bytes, &made[n]);
     if (!buffers[n]) status = tir_ort_refuse(TIR_ORT_FAIL, op->called, "out of memory");
-    else if (made[n]) memcpy(buffers[n], data, about->bytes);
+    else if (made[n]) memcpy(buffers[n], data, form.bytes);
   }
   if (!status && constant) {
     const tir_call call = {.size = sizeof call, .parallel_for = tir_ort_serial};
@@ -213,35 +246,55 @@ static tir_ort_status tir_ort_pack(tir_ort_node *node, const void *info) {
   return status;
 }
 
+/* The inputs of a call, and what all arguments are at its extents. */
+static tir_ort_status tir_ort_inputs(const tir_ort_op *op, void *context, void **values, int64_t *open,
+                                     tir_ort_form *forms) {
+  int64_t dims[TIR_ORT_MOST_VALUES][TIR_ORT_MOST_DIMS] = {{0}}, extents[TIR_ORT_MOST_EXTENTS] = {0};
+  const int64_t *shapes[TIR_ORT_MOST_VALUES];
+  tir_ort_status status = NULL;
+  for (size_t n = 0; n < op->inputs && !status; ++n) {
+    const void *read = NULL;
+    status = TIR_ORT_INPUT(context, n, &read);
+    values[n] = (void *)(uintptr_t)read, shapes[n] = dims[n];
+    if (!status) status = tir_ort_read(op, op->values + n, read, dims[n]);
+  }
+  if (!status && op->told) {
+    char why[320];
+    if (op->told(shapes, open, why, sizeof why)) return tir_ort_refuse(TIR_ORT_INVALID_ARGUMENT, op->called, why);
+    op->extents(open, extents);
+  }
+  for (size_t n = 0; n < op->inputs + op->outputs && !status; ++n) {
+    tir_ort_formed(op->values + n, extents, forms + n);
+    if (n < op->inputs) status = tir_ort_check(op, op->values + n, forms + n, dims[n]);
+  }
+  return status;
+}
+
 static tir_ort_status tir_ort_compute(void *kernel, void *context) {
   const tir_ort_node *node = kernel;
   const tir_ort_op *op = node->op;
-  void *buffers[TIR_ORT_MOST_VALUES], *given[TIR_ORT_MOST_VALUES], *made[TIR_ORT_MOST_VALUES] = {NULL};
+  void *buffers[TIR_ORT_MOST_VALUES + TIR_ORT_MOST_OPEN], *given[TIR_ORT_MOST_VALUES];
+  void *values[TIR_ORT_MOST_VALUES] = {NULL}, *made[TIR_ORT_MOST_VALUES] = {NULL};
+  int64_t open[TIR_ORT_MOST_OPEN];
+  tir_ort_form forms[TIR_ORT_MOST_VALUES];
   const size_t count = op->inputs + op->outputs;
-  tir_ort_status status = NULL;
+  tir_ort_status status = tir_ort_inputs(op, context, values, open, forms);
   for (size_t n = 0; n < count && !status; ++n) {
     const tir_ort_value *about = op->values + n;
     const int written = n >= op->inputs;
-    void *value = NULL;
-    if (written) {
-      status = TIR_ORT_OUTPUT(context, n - op->inputs, about->dims, about->rank, &value);
-    } else {
-      const void *read = NULL;
-      status = TIR_ORT_INPUT(context, n, &read);
-      value = (void *)(uintptr_t)read;
-      if (!status) status = tir_ort_check(op, about, read);
-    }
-    if (!status) status = TIR_ORT_DATA(value, &given[n]);
+    if (written) status = TIR_ORT_OUTPUT(context, n - op->inputs, forms[n].dims, about->rank, &values[n]);
+    if (!status) status = TIR_ORT_DATA(values[n], &given[n]);
     if (status) break;
-    buffers[n] = tir_ort_suited(given[n], about, &made[n]);
+    buffers[n] = tir_ort_suited(given[n], about, forms[n].bytes, &made[n]);
     if (!buffers[n]) status = tir_ort_refuse(TIR_ORT_FAIL, op->called, "out of memory");
-    else if (made[n] && !written) memcpy(buffers[n], given[n], about->bytes);
-    if (!status && !written && !tir_ort_in_range(about, buffers[n])) {
+    else if (made[n] && !written) memcpy(buffers[n], given[n], forms[n].bytes);
+    if (!status && !written && !tir_ort_in_range(about, &forms[n], buffers[n])) {
       char text[200];
-      snprintf(text, sizeof text, "%.100s: an index is not in 0 ... %lld", about->name, (long long)about->limit - 1);
+      snprintf(text, sizeof text, "%.100s: an index is not in 0 ... %lld", about->name, (long long)forms[n].limit - 1);
       status = tir_ort_refuse(TIR_ORT_INVALID_ARGUMENT, op->called, text);
     }
   }
+  for (size_t n = 0; n < op->open; ++n) buffers[count + n] = &open[n];
   if (!status) {
     tir_ort_pool pool = {context, NULL};
     tir_call call = {.size = sizeof call};
@@ -251,7 +304,7 @@ static tir_ort_status tir_ort_compute(void *kernel, void *context) {
     if (code && !status) status = tir_ort_failed(op, code);
   }
   for (size_t n = 0; n < count; ++n) {
-    if (made[n] && n >= op->inputs && !status) memcpy(given[n], buffers[n], op->values[n].bytes);
+    if (made[n] && n >= op->inputs && !status) memcpy(given[n], buffers[n], forms[n].bytes);
     free(made[n]);
   }
   return status;
@@ -286,7 +339,7 @@ static int tir_ort_last(const tir_ort_op *op) { return (void)op, INT32_MAX; }
 static size_t tir_ort_none(int **a, int **b) { return *a = *b = NULL, (size_t)0; }
 static void tir_ort_release(int *a, int *b) { (void)a, (void)b; }
 
-#define TIR_ORT_OP(NAME, FUNCTION, WHY, PACK, PACKED, BYTES, INPUTS, OUTPUTS, VALUES) {                              \
+#define TIR_ORT_OP(NAME, FUNCTION, WHY, TOLD, EXTENTS, OPEN, PACK, PACKED, BYTES, INPUTS, OUTPUTS, VALUES) {         \
     .name = tir_ort_name, .provider = tir_ort_provider, .input_type = tir_ort_input_type,                            \
     .input_count = tir_ort_input_count, .output_type = tir_ort_output_type, .output_count = tir_ort_output_count,    \
     .destroy = tir_ort_destroy, .input_characteristic = tir_ort_zero_of, .output_characteristic = tir_ort_zero_of,   \
@@ -295,7 +348,7 @@ static void tir_ort_release(int *a, int *b) { (void)a, (void)b; }
     .compute_2 = tir_ort_compute, .first_version = tir_ort_one, .last_version = tir_ort_last,                        \
     .in_place = tir_ort_none, .in_place_release = tir_ort_release, .alias = tir_ort_none,                            \
     .alias_release = tir_ort_release, .called = NAME, .run = FUNCTION, .why = WHY, .pack = PACK, .packed = PACKED,   \
-    .packed_bytes = BYTES, .inputs = INPUTS, .outputs = OUTPUTS, .values = VALUES}
+    .told = TOLD, .extents = EXTENTS, .open = OPEN, .packed_bytes = BYTES, .inputs = INPUTS, .outputs = OUTPUTS, .values = VALUES}
 
 static tir_ort_status tir_ort_register(void *options, const tir_ort_base *base, const char *domain, tir_ort_op *ops,
                                        size_t count) {

@@ -146,9 +146,9 @@ def model(domain: str, op: str, inputs: list[dict[str, Any]], outputs: list[dict
     return said(1, 9) + said(7, graph) + opsets
 
 
-def value(name: str, dtype: str, shape: list[int]) -> bytes:
-    """An input or output of a model."""
-    dims = b"".join(said(1, said(1, extent)) for extent in shape)
+def value(name: str, dtype: str, shape: list[int | str]) -> bytes:
+    """An input or output of a model; extents that a call decides have a name (``dim_param``)."""
+    dims = b"".join(said(1, said(2 if isinstance(extent, str) else 1, extent)) for extent in shape)
     return said(1, name) + said(2, said(1, said(1, TYPES[dtype]) + said(2, dims)))
 
 

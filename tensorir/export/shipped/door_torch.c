@@ -31,9 +31,7 @@ typedef struct {
   int64_t align;
   int64_t limit;       /* of indices */
   const char *into;    /* what they index */
-  int64_t count;       /* of elements */
-  int64_t shape[DIMS];
-  int64_t strides[DIMS];
+  int64_t shape[DIMS]; /* here and in limit: -1 - k for number k of the extents that a call decides */
 } argument;
 
 typedef struct {
@@ -41,7 +39,9 @@ typedef struct {
   int (*kernel)(const tir_call *, void *const *);
   int (*rest)(const tir_call *, void *const *, const void *); /* or NULL: it runs on what was packed, given last */
   const char *(*why)(void); /* or NULL: what the last error of this thread was, in words */
-  int32_t given, results;
+  int (*told)(const int64_t *const *shapes, int64_t *dims, char *why, size_t room); /* or NULL: all extents are constant */
+  void (*extents)(const int64_t *dims, int64_t *extents);
+  int32_t given, results, dims;
   argument arguments[MOST]; /* what is given, then results */
 } door;
 
@@ -80,38 +80,55 @@ static void fail(tensor **held, int count, const char *words) {
   torch.aoti_torch_check(false, "kernel", __FILE__, __LINE__, kept);
 }
 
-static const char *misfit(const argument *a, tensor *t, char *words, size_t room) {
+/* What an argument is at the extents of a call. */
+typedef struct {
+  int64_t count, limit, shape[DIMS], strides[DIMS];
+} form;
+
+static int64_t at(int64_t extent, const int64_t *extents) { return extent < 0 ? extents[-1 - extent] : extent; }
+
+static void formed(const argument *a, const int64_t *extents, form *f) {
+  f->count = 1, f->limit = at(a->limit, extents);
+  for (int n = a->dims; n-- > 0; f->count *= f->shape[n]) f->shape[n] = at(a->shape[n], extents), f->strides[n] = f->count;
+}
+
+/* What is wrong with a tensor, whatever its extents are. */
+static const char *unlike(const argument *a, tensor *t, char *words, size_t room) {
   int32_t dtype = -1, device = -1;
-  int64_t dims = -1, *sizes = NULL;
+  int64_t dims = -1;
   torch.aoti_torch_get_dtype(t, &dtype);
   torch.aoti_torch_get_device_type(t, &device);
   torch.aoti_torch_get_dim(t, &dims);
-  torch.aoti_torch_get_sizes(t, &sizes);
-  bool same = dims == a->dims;
-  for (int64_t n = 0; same && n < dims; n++) same = sizes[n] == a->shape[n];
-  if (dtype == a->dtype && device == 0 && same) return NULL;
-  if (dtype != a->dtype) {
+  if (dtype == a->dtype && device == 0 && dims == a->dims) return NULL;
+  if (dtype != a->dtype)
     snprintf(words, room, "%s: expected dtype %s, got another", a->name, a->type);
-    return words;
-  }
-  if (device) {
+  else if (device)
     snprintf(words, room, "%s: expected a tensor on cpu, got one elsewhere", a->name);
-    return words;
-  }
-  size_t at = (size_t)snprintf(words, room, "%s: expected shape (", a->name);
-  for (int n = 0; n < a->dims && at < room; n++)
-    at += (size_t)snprintf(words + at, room - at, n ? ", %lld" : "%lld", (long long)a->shape[n]);
-  if (at < room) snprintf(words + at, room - at, a->dims == 1 ? ",), got another" : "), got another");
+  else
+    snprintf(words, room, "%s: expected %d dimensions, got %lld", a->name, (int)a->dims, (long long)dims);
+  return words;
+}
+
+static const char *misfit(const argument *a, const form *f, tensor *t, char *words, size_t room) {
+  int64_t *sizes = NULL;
+  torch.aoti_torch_get_sizes(t, &sizes);
+  bool same = true;
+  for (int n = 0; same && n < a->dims; n++) same = sizes[n] == f->shape[n];
+  if (same) return NULL;
+  size_t used = (size_t)snprintf(words, room, "%s: expected shape (", a->name);
+  for (int n = 0; n < a->dims && used < room; n++)
+    used += (size_t)snprintf(words + used, room - used, n ? ", %lld" : "%lld", (long long)f->shape[n]);
+  if (used < room) snprintf(words + used, room - used, a->dims == 1 ? ",), got another" : "), got another");
   return words;
 }
 
 /* Whether the tensor lies as kernels need it. */
-static bool suits(const argument *a, tensor *t, void *data) {
+static bool suits(const argument *a, const form *f, tensor *t, void *data) {
   int64_t *strides = NULL;
   if ((uintptr_t)data % (uintptr_t)a->align) return false;
   torch.aoti_torch_get_strides(t, &strides);
   for (int n = 0; n < a->dims; n++)
-    if (strides[n] != a->strides[n] && a->shape[n] != 1) return false;
+    if (strides[n] != f->strides[n] && f->shape[n] != 1) return false;
   return true;
 }
 
@@ -178,13 +195,31 @@ static int parallel_for(void *pool, size_t count, void (*body)(void *, size_t), 
   return torch.torch_parallel_for(0, (int64_t)count, 1, several, &b);
 }
 
+/* The extents that tensors have where shapes are open; what is wrong with them, or NULL. */
+static const char *sized(const door *d, tensor *const *held, int64_t *dims, int64_t *extents, char *words, size_t room) {
+  const int64_t *shapes[MOST] = {0};
+  for (int n = 0; n < d->given; n++) {
+    int64_t *sizes = NULL;
+    if (held[n]) torch.aoti_torch_get_sizes(held[n], &sizes);
+    shapes[n] = sizes;
+  }
+  if (d->told(shapes, dims, words, room)) return words;
+  d->extents(dims, extents);
+  return NULL;
+}
+
 static void run(const door *d, item *stack) {
   tensor *held[MOST] = {0}; /* what is given, or a copy of it; then results */
   void *buffers[MOST];
   item numbers[MOST];
+  int64_t dims[MOST], extents[MOST];
+  form f;
   char words[512];
   for (int n = 0; n < d->given; n++)
     if (!d->arguments[n].number) memcpy(&held[n], &stack[n], sizeof held[n]);
+  for (int n = 0; n < d->given; n++)
+    if (held[n] && unlike(&d->arguments[n], held[n], words, sizeof words)) fail(held, d->given, words);
+  if (d->told && sized(d, held, dims, extents, words, sizeof words)) fail(held, d->given, words);
   for (int n = 0; n < d->given; n++) {
     const argument *a = &d->arguments[n];
     if (a->number) {
@@ -195,12 +230,13 @@ static void run(const door *d, item *stack) {
       }
       continue;
     }
-    if (misfit(a, held[n], words, sizeof words)) fail(held, d->given, words);
+    formed(a, extents, &f);
+    if (misfit(a, &f, held[n], words, sizeof words)) fail(held, d->given, words);
     torch.aoti_torch_get_data_ptr(held[n], &buffers[n]);
-    if (!buffers[n] && a->count) fail(held, d->given, "a tensor without memory (fake or meta) reached the kernel");
-    if (!suits(a, held[n], buffers[n])) {
+    if (!buffers[n] && f.count) fail(held, d->given, "a tensor without memory (fake or meta) reached the kernel");
+    if (!suits(a, &f, held[n], buffers[n])) {
       tensor *copy = NULL;
-      if (torch.aoti_torch_empty_strided(a->dims, a->shape, a->strides, a->dtype, 0, -1, &copy) ||
+      if (torch.aoti_torch_empty_strided(a->dims, f.shape, f.strides, a->dtype, 0, -1, &copy) ||
           torch.aoti_torch_copy_(copy, held[n], 0))
         fail(held, d->given, "no memory for a contiguous copy");
       torch.aoti_torch_delete_tensor_object(held[n]);
@@ -208,10 +244,10 @@ static void run(const door *d, item *stack) {
       torch.aoti_torch_get_data_ptr(copy, &buffers[n]);
     }
     if (a->index) {
-      int64_t at = outside(a->index, buffers[n], a->count, a->limit);
+      int64_t at = outside(a->index, buffers[n], f.count, f.limit);
       if (at >= 0) {
         snprintf(words, sizeof words, "%s: expected indices from 0 to %lld (they index %s), element %lld is another",
-                 a->name, (long long)a->limit - 1, a->into, (long long)at);
+                 a->name, (long long)f.limit - 1, a->into, (long long)at);
         fail(held, d->given, words);
       }
     }
@@ -219,18 +255,20 @@ static void run(const door *d, item *stack) {
   bool empty = true;
   for (int n = d->given; n < d->given + d->results; n++) {
     const argument *a = &d->arguments[n];
-    if (torch.aoti_torch_empty_strided(a->dims, a->shape, a->strides, a->dtype, 0, -1, &held[n]))
+    formed(a, extents, &f);
+    if (torch.aoti_torch_empty_strided(a->dims, f.shape, f.strides, a->dtype, 0, -1, &held[n]))
       fail(held, n, "no memory for the result");
     torch.aoti_torch_get_data_ptr(held[n], &buffers[n]);
-    empty &= !a->count;
+    empty &= !f.count;
   }
+  for (int n = 0; n < d->dims; n++) buffers[d->given + d->results + n] = &dims[n];
   uint32_t threads = 1;
   torch.torch_get_num_threads(&threads);
   tir_call call = {sizeof call, NULL, threads > 1 && !forked ? parallel_for : NULL, NULL, NULL, (int)threads};
   int code = 0;
   if (d->rest) {
     const void *packed = buffers[d->given - 1];
-    memmove(&buffers[d->given - 1], &buffers[d->given], sizeof *buffers * (size_t)d->results);
+    memmove(&buffers[d->given - 1], &buffers[d->given], sizeof *buffers * (size_t)(d->results + d->dims));
     code = empty ? 0 : d->rest(&call, buffers, packed);
   } else if (!empty) {
     code = d->kernel(&call, buffers);

@@ -57,11 +57,15 @@ static void *door_stream(int32_t device_id) {
   return get(DOOR_CUDA, device_id);
 }
 
-/* Take a tensor: 0, or -1 with the error set. What frameworks have no type for may come as its bits. gpu: the GPU that
-   tensors before it are on, DOOR_CPU_ONLY where there was none. */
+static const door_tensor *door_tensor_of(const door_any *given) {
+  return (const door_tensor *)(given->type == DOOR_TENSOR ? (void *)((char *)given->v.p + DOOR_HEADER_OF_OBJECTS) : given->v.p);
+}
+
+/* Take a tensor, whatever its extents are: 0, or -1 with the error set. What frameworks have no type for may come as its
+   bits. gpu: the GPU that tensors before it are on, DOOR_CPU_ONLY where there was none. */
 static int door_take_tensor(const door_argument *a, const door_any *given, void **buffer, int32_t *gpu) {
   if (given->type != DOOR_TENSOR && given->type != DOOR_TENSOR_POINTER) return door_misfit("TypeError", a, "no tensor");
-  const door_tensor *t = (const door_tensor *)(given->type == DOOR_TENSOR ? (void *)((char *)given->v.p + DOOR_HEADER_OF_OBJECTS) : given->v.p);
+  const door_tensor *t = door_tensor_of(given);
   const int as_bits = t->code == DOOR_UNSIGNED && a->dl >= DOOR_BFLOAT && a->dl != DOOR_BOOLEAN;
   if (DOOR_ON_CUDA && t->device == DOOR_CUDA) {
     if (a->limit) return door_misfit("ValueError", a, "indices on a GPU, which are not looked at there: give them on the CPU");
@@ -76,13 +80,21 @@ static int door_take_tensor(const door_argument *a, const door_any *given, void 
     snprintf(got, sizeof got, "a tensor of DLPack's type (%d, %d, %d)", t->code, t->bits, t->lanes);
     return door_misfit("TypeError", a, got);
   }
-  int fits = t->rank == a->rank;
-  for (int n = 0; fits && n < a->rank; ++n) fits = t->shape[n] == a->shape[n];
-  if (!fits) return door_misfit("ValueError", a, "a tensor of another shape");
-  int64_t stride = 1;
-  for (int n = a->rank - 1; n >= 0 && t->strides && a->bytes; stride *= a->shape[n--])
-    if (t->strides[n] != stride && a->shape[n] > 1) return door_misfit("ValueError", a, "a tensor that is not contiguous");
+  if (t->rank != a->rank) return door_misfit("ValueError", a, "a tensor of another shape");
   *buffer = (char *)t->data + t->offset;
+  return 0;
+}
+
+/* Look at the extents and strides of argument p: 0, or -1 with the error set. */
+static int door_fit_tensor(int p, const door_any *given, const door_sizes *sizes) {
+  const door_argument *a = &door_arguments[p];
+  const door_tensor *t = door_tensor_of(given);
+  const int64_t *shape = sizes->of[p].shape;
+  for (int n = 0; n < a->rank; ++n)
+    if (t->shape[n] != shape[n]) return door_misfit("ValueError", a, "a tensor of another shape");
+  int64_t stride = 1;
+  for (int n = a->rank - 1; n >= 0 && t->strides && sizes->of[p].bytes; stride *= shape[n--])
+    if (t->strides[n] != stride && shape[n] > 1) return door_misfit("ValueError", a, "a tensor that is not contiguous");
   return 0;
 }
 
@@ -134,11 +146,11 @@ static int door_take_number(const door_argument *a, const door_any *given, int64
 }
 
 /* The argument whose memory an output has a part of, or NULL. */
-static const door_argument *door_overlap(void *const *buffers, int output) {
-  const char *low = (const char *)buffers[output], *high = low + door_arguments[output].bytes;
+static const door_argument *door_overlap(void *const *buffers, const door_sizes *sizes, int output) {
+  const char *low = (const char *)buffers[output], *high = low + sizes->of[output].bytes;
   for (int p = 0; p < output; ++p) {
     const char *other = (const char *)buffers[p];
-    if (other < high && low < other + door_arguments[p].bytes) return &door_arguments[p];
+    if (other < high && low < other + sizes->of[p].bytes) return &door_arguments[p];
   }
   return NULL;
 }
@@ -146,8 +158,11 @@ static const door_argument *door_overlap(void *const *buffers, int output) {
 int DOOR_TVM_FFI(void *self, const door_any *args, int32_t count, door_any *result);
 int DOOR_TVM_FFI(void *self, const door_any *args, int32_t count, door_any *result) {
   (void)self;
-  void *buffers[DOOR_ARGUMENTS];
+  void *buffers[DOOR_BUFFERS];
   int64_t numbers[DOOR_ARGUMENTS];
+  const int64_t *shapes[DOOR_ARGUMENTS];
+  door_sizes sizes;
+  char text[DOOR_WORDS];
   size_t bytes = 0;
   int32_t gpu = DOOR_CPU_ONLY;
   if (count != DOOR_ARGUMENTS)
@@ -156,20 +171,25 @@ int DOOR_TVM_FFI(void *self, const door_any *args, int32_t count, door_any *resu
   for (int p = 0; p < DOOR_ARGUMENTS; ++p) {
     const door_argument *a = &door_arguments[p];
     if (a->scalar ? door_take_number(a, args + p, numbers + p, buffers + p) : door_take_tensor(a, args + p, buffers + p, &gpu)) return -1;
+    shapes[p] = a->scalar ? NULL : door_tensor_of(args + p)->shape;
   }
+  if (door_sized(shapes, &sizes, text, sizeof text)) return door_fail("ValueError", DOOR_NAME ": %s", text);
+  door_give_dims(&sizes, buffers);
+  for (int p = 0; p < DOOR_ARGUMENTS; ++p)
+    if (!door_arguments[p].scalar && door_fit_tensor(p, args + p, &sizes)) return -1;
   for (int p = DOOR_GIVEN; p < DOOR_ARGUMENTS; ++p) {
-    const door_argument *other = door_overlap(buffers, p);
+    const door_argument *other = door_overlap(buffers, &sizes, p);
     if (other)
       return door_fail("ValueError", DOOR_NAME ": %s: expected memory of its own, got memory that overlaps %s",
                   door_arguments[p].name, other->name);
-    bytes += door_arguments[p].bytes;
+    bytes += sizes.of[p].bytes;
   }
-  const door_argument *wrong = door_index_wrong(buffers);
+  const door_argument *wrong = door_index_wrong(buffers, &sizes);
   if (wrong)
-    return door_fail("IndexError", DOOR_NAME ": %s: an index is not in 0 ... %lld", wrong->name, (long long)wrong->limit - 1);
-  char text[DOOR_WORDS];
+    return door_fail("IndexError", DOOR_NAME ": %s: an index is not in 0 ... %lld", wrong->name,
+                     (long long)sizes.of[wrong - door_arguments].limit - 1);
   const tir_call call = {.size = sizeof call, .stream = gpu == DOOR_CPU_ONLY ? NULL : door_stream(gpu)};
-  const int code = !bytes ? 0 : gpu == DOOR_CPU_ONLY ? door_call(NULL, buffers) : door_kernel(&call, buffers);
+  const int code = !bytes ? 0 : gpu == DOOR_CPU_ONLY ? door_call(NULL, buffers, &sizes) : door_kernel(&call, buffers);
   if (code) return door_fail("RuntimeError", "%s", door_said(code, text, sizeof text));
   result->type = DOOR_NONE;
   result->v.i = 0;

@@ -8,6 +8,7 @@ module.NAME(a, b, y)                 # outputs are the last arguments, arrays of
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,10 +61,23 @@ class Program:
 
     def __call__(self, *arrays: object) -> Any:
         """An array, or a tuple when there are several outputs; narrow floats are their bits."""
-        made = [np.empty(tuple(p["shape"]), common.dtype_of(p["dtype"])) for p in self.outputs]
+        made = [
+            np.empty(shape, common.dtype_of(p["dtype"]))
+            for p, shape in zip(self.outputs, self.shapes(arrays), strict=True)
+        ]
         given = [
             a.item() if p["role"] == "scalar" and hasattr(a, "item") else a
             for p, a in zip(self.inputs, arrays, strict=True)
         ]
         self.function(*given, *made)
         return made[0] if len(made) == 1 else tuple(made)
+
+    def shapes(self, arrays: Sequence[object]) -> list[tuple[int, ...]]:
+        """Of the outputs for these inputs; the function refuses what does not fit."""
+        shapes = [tuple(p["shape"]) for p in self.outputs]
+        if not self.manifest.get("dims"):
+            return shapes
+        pairs = zip(self.inputs, arrays, strict=True)
+        told, _ = common.extents().told([(p["name"], p["shape"], getattr(a, "shape", ())) for p, a in pairs])
+        found = {d["name"]: told.get(d["name"], (d["low"], ""))[0] for d in self.manifest["dims"]}
+        return [common.extents().values(shape, found) for shape in shapes]

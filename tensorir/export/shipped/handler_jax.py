@@ -85,7 +85,7 @@ class Handler:
         run: Callable[[Sequence[int], int], None],
         stream: bool,
     ) -> None:
-        self.arguments = passed(about)
+        self.about, self.arguments = about, passed(about)
         self.given = sum(p["role"] != "output" for p in self.arguments)
         self.name, self.types, self.run, self.stream = about["name"], types, run, stream
         self.function = ctypes.CFUNCTYPE(Pointer, Pointer)(self.called)
@@ -117,13 +117,16 @@ class Handler:
         if (frame.args.count, frame.rets.count) != (self.given, len(self.arguments) - self.given):
             raise TypeError(f"expected {self.given} arrays, got {frame.args.count}")
         extents = buffers[self.given].dims[: buffers[self.given].rank - len(self.arguments[self.given]["shape"])]
-        leading = [self.leading(p, b, extents) for p, b in zip(self.arguments, buffers, strict=True)]
+        dims = told(self.about, [b.dims[len(extents) : b.rank] for b in buffers[: self.given]])
+        arguments = passed(at(self.about, dims))
+        leading = [self.leading(p, b, extents) for p, b in zip(arguments, buffers, strict=True)]
         stream = self.stream_of(frame) if self.stream else 0
-        sizes = [prod(p["shape"]) * itemsize(p) for p in self.arguments]
+        sizes = [prod(p["shape"]) * itemsize(p) for p in arguments]
         if any(sizes[self.given :]):
-            for at in product(*map(range, extents)):
+            for where in product(*map(range, extents)):
                 items = zip(buffers, leading, sizes, strict=True)
-                self.run([(b.data or 0) + size * place(at, dims) for b, dims, size in items], stream)
+                places = [(b.data or 0) + size * place(where, many) for b, many, size in items]
+                self.run([*places, *dims.values()], stream)
 
     def leading(self, p: Mapping[str, Any], b: Any, extents: Sequence[int]) -> list[int]:
         """The dimensions in front of the kernel's; TypeError where an array does not fit."""
@@ -169,14 +172,13 @@ class OnHost:
     def __init__(self, manifest: Mapping[str, Any]) -> None:
         self.about = common.program_in("opencl", manifest)
         self.body = pointers.Loaded(lambda: pointers.loader_of(manifest, "opencl").Program(manifest=manifest))
-        self.arguments = passed(self.about)
 
     def __call__(self, addresses: Sequence[int], stream: int) -> None:
-        given = list(addresses)
-        for n, p in enumerate(self.arguments):
+        given, about = list(addresses), at(self.about, behind(self.about, addresses))
+        for n, p in enumerate(passed(about)):
             if p["role"] == "scalar":
                 given[n] = elements(p, pointers.at_address(given[n], itemsize(p))).item()
-            elif limit := limit_of(self.about, p):
+            elif limit := limit_of(about, p):
                 check_indices(p, elements(p, pointers.at_address(given[n], prod(p["shape"]) * itemsize(p))), limit)
         self.body(given)
 
@@ -189,8 +191,7 @@ class OnStream:
 
     def __init__(self, manifest: Mapping[str, Any]) -> None:
         self.manifest, self.about = manifest, common.program_in("cuda", manifest)
-        self.arguments, self.bodies = passed(self.about), dict[int, Any]()
-        self.room = sum(map(pointers.room, pointers.spaces(self.about)))
+        self.bodies = dict[int, Any]()
 
     def body(self, device: int) -> Any:
         """What enqueues on a device; its kernels are loaded by the first call."""
@@ -206,9 +207,10 @@ class OnStream:
             device = int(cupy.cuda.Device().id)
             body = self.body(device)
             given, held, late = list(addresses), [], []
-            for n, p in enumerate(self.arguments):
+            about = at(self.about, behind(self.about, addresses))
+            for n, p in enumerate(passed(about)):
                 memory = body.array(cupy, given[n], prod(p["shape"]) * itemsize(p))
-                limit = limit_of(self.about, p)
+                limit = limit_of(about, p)
                 if p["role"] == "scalar":
                     given[n] = elements(p, memory.get()).item()
                     continue
@@ -221,10 +223,43 @@ class OnStream:
                         late.append((memory, held[-1]))
                     else:
                         held[-1][:] = memory
-            held.append(cupy.empty((self.room,), cupy.uint8))
+            room = sum(map(pointers.room, pointers.spaces(about)))
+            held.append(cupy.empty((room,), cupy.uint8))
             body(given, stream, held[-1].data.ptr)
             for memory, result in late:
                 memory[:] = result
+
+
+def told(about: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+    """The extents that arrays have where arguments have dims; ValueError where they disagree or are out of range."""
+    dims = about.get("dims", ())
+    if not dims:
+        return {}
+    found, faults = common.extents().told(
+        [(p["name"], p["shape"], s) for p, s in zip(passed(about), shapes, strict=False)]
+    )
+    for d in dims:
+        n, where = found.get(d["name"], (0, d["name"]))
+        faults += [] if d["low"] <= n <= d["high"] else [f"{where}: {d['name']} is {d['low']} to {d['high']}, got {n}"]
+    if faults:
+        raise ValueError(faults[0])
+    return {d["name"]: found[d["name"]][0] for d in dims}
+
+
+def behind(about: Mapping[str, Any], given: Sequence[int]) -> dict[str, int]:
+    """The extents that come after the arguments."""
+    dims = about.get("dims", ())
+    return dict(zip([d["name"] for d in dims], given[len(given) - len(dims) :], strict=True))
+
+
+def at(about: Mapping[str, Any], dims: Mapping[str, int]) -> Mapping[str, Any]:
+    """What the manifest says of a program, where dims have these values."""
+    if not dims:
+        return about
+    values = common.extents().values
+    arguments = [{**p, "shape": list(values(tuple(p["shape"]), dims))} for p in about["arguments"]]
+    gathers = [{**g, "limit": values((g["limit"],), dims)[0]} for g in about["gathers"]]
+    return {**about, "arguments": arguments, "gathers": gathers}
 
 
 def passed(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -29,6 +29,12 @@ typedef struct {
   const tir_map *map;
 } tir_program;
 
+typedef struct { /* a program at the extents of a call */
+  tir_program program;
+  tir_array array[TIR_MOST_ARRAYS];
+  tir_kernel kernel[TIR_MOST_KERNELS];
+} tir_shaped;
+
 typedef struct { /* what was compiled ahead; the last one has no data */
   int ptx, arch, special, program;
   const void *data;

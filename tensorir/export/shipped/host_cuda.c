@@ -272,8 +272,8 @@ static int tir_encoded(const tir_map *m, uint64_t address, unsigned char *made) 
 }
 #endif
 
-static int tir_launched(const tir_ready *here, void *stream, void *const *given, uint64_t *memory) {
-  const tir_program *p = here->program;
+static int tir_launched(const tir_ready *here, const tir_program *p, void *stream, void *const *given,
+                        uint64_t *memory) {
   for (int n = 0; n < p->kernels; ++n) {
     const tir_kernel *k = &p->kernel[n];
     void *args[TIR_MOST_ARGUMENTS];
@@ -294,6 +294,7 @@ static int tir_launched(const tir_ready *here, void *stream, void *const *given,
       args[a] = p->array[at].role == TIR_SCALAR ? given[at] : (void *)&memory[at];
     }
     int status;
+    if (!k->grid[0] || !k->grid[1] || !k->grid[2]) continue;
     const unsigned g[3] = {(unsigned)k->grid[0], (unsigned)k->grid[1], (unsigned)k->grid[2]};
     const unsigned b[3] = {(unsigned)k->block[0], (unsigned)k->block[1], (unsigned)k->block[2]};
     if (here->clusters[n]) {
@@ -311,7 +312,8 @@ static int tir_launched(const tir_ready *here, void *stream, void *const *given,
 }
 
 static int tir_run(const tir_ready *here, void *stream, void *const *given) {
-  const tir_program *p = here->program;
+  tir_shaped shaped;
+  const tir_program *p = tir_at(here->program, given, &shaped);
   uint64_t memory[TIR_MOST_ARRAYS] = {0}, room = 0;
   size_t begin[TIR_MOST_ARRAYS], total = 0;
   unsigned char mine[TIR_MOST_ARRAYS] = {0};
@@ -348,7 +350,7 @@ static int tir_run(const tir_ready *here, void *stream, void *const *given) {
     if (from && a->bytes) status = cu.cuMemcpyHtoDAsync_v2(memory[n], from, a->bytes, stream);
   }
   if (status) code = tir_failed(TIR_LAUNCH, "an array", "it cannot be copied", status);
-  if (!code) code = tir_launched(here, stream, given, memory);
+  if (!code) code = tir_launched(here, p, stream, given, memory);
   for (int n = 0; n < TIR_GIVEN && !code; ++n)
     if (p->array[n].role == TIR_OUTPUT && mine[n] &&
         (status = cu.cuMemcpyDtoHAsync_v2(given[n], memory[n], p->array[n].bytes, stream)))

@@ -45,7 +45,8 @@ enum {
 typedef struct tir_ready {
   struct tir_ready *next;
   void *context, *device, *queue, *program, *kernels[TIR_MOST_KERNELS], *constants[TIR_MOST_ARRAYS];
-  void *spaces[TIR_MOST_ARRAYS]; /* of the own queue, kept between calls */
+  void *spaces[TIR_MOST_ARRAYS]; /* of the own queue, kept between calls, and their bytes */
+  size_t room[TIR_MOST_ARRAYS];
   int unified;
 } tir_ready;
 
@@ -231,8 +232,7 @@ static void *tir_memory(const tir_ready *here, void *queue, const tir_array *a, 
 }
 
 /* Whether an array of the host is used where it is: no other one, of which there is device memory, has bytes of it. */
-static int tir_direct(const tir_ready *here, void *const *given, int at) {
-  const tir_array *array = tir_programs[0].array;
+static int tir_direct(const tir_ready *here, const tir_array *array, void *const *given, int at) {
   const uintptr_t start = (uintptr_t)given[at];
   if (!here->unified || !array[at].bytes || start % array[at].align) return 0;
   for (int n = 0; n < TIR_GIVEN; ++n)
@@ -242,8 +242,14 @@ static int tir_direct(const tir_ready *here, void *const *given, int at) {
   return 1;
 }
 
-static int tir_launched(tir_ready *here, void *queue, void *const *given, void *const *memory) {
-  const tir_program *p = &tir_programs[0];
+/* Memory that calls without a queue share: a larger one where this call needs more. */
+static void *tir_space(tir_ready *here, const tir_array *a, int n, int32_t *status) {
+  if (here->spaces[n] && here->room[n] < a->bytes) cl.ReleaseMemObject(here->spaces[n]), here->spaces[n] = NULL;
+  if (!here->spaces[n]) here->spaces[n] = tir_memory(here, here->queue, a, NULL, 0, status), here->room[n] = a->bytes;
+  return here->spaces[n];
+}
+
+static int tir_launched(tir_ready *here, const tir_program *p, void *queue, void *const *given, void *const *memory) {
   for (int n = 0; n < p->kernels; ++n) {
     const tir_kernel *k = &p->kernel[n];
     int32_t status = 0;
@@ -254,7 +260,7 @@ static int tir_launched(tir_ready *here, void *queue, void *const *given, void *
                                scalar ? given[k->args[a]] : (const void *)&memory[k->args[a]]);
     }
     const size_t size[3] = {k->grid[0] * k->block[0], k->grid[1] * k->block[1], k->grid[2] * k->block[2]};
-    if (!status)
+    if (!status && size[0] && size[1] && size[2])
       status = cl.EnqueueNDRangeKernel(queue, here->kernels[n], 3, NULL, size, k->block, 0, NULL, NULL);
     if (status) return tir_failed(TIR_LAUNCH, k->name, "it was not launched", status);
   }
@@ -262,7 +268,8 @@ static int tir_launched(tir_ready *here, void *queue, void *const *given, void *
 }
 
 static int tir_run(tir_ready *here, void *stream, void *const *given) {
-  const tir_program *p = &tir_programs[0];
+  tir_shaped shaped;
+  const tir_program *p = tir_at(&tir_programs[0], given, &shaped);
   void *memory[TIR_MOST_ARRAYS] = {0}, *queue = stream ? stream : here->queue;
   unsigned char mine[TIR_MOST_ARRAYS] = {0}, direct[TIR_MOST_ARRAYS] = {0};
   int32_t status = 0;
@@ -276,18 +283,17 @@ static int tir_run(tir_ready *here, void *stream, void *const *given) {
       host = (void *)(uintptr_t)now;
       if (now == tir_shipped[a->number] && a->bytes) memory[n] = here->constants[n];
     } else if (a->role == TIR_SPACE && !stream) {
-      if (!here->spaces[n]) here->spaces[n] = tir_memory(here, queue, a, NULL, 0, &status);
-      memory[n] = here->spaces[n];
+      memory[n] = tir_space(here, a, n, &status);
     } else if (n < TIR_GIVEN && stream) {
       memory[n] = host;
     }
     if (memory[n] || status) continue;
-    direct[n] = n < TIR_GIVEN && tir_direct(here, given, n);
+    direct[n] = n < TIR_GIVEN && tir_direct(here, p->array, given, n);
     memory[n] = tir_memory(here, queue, a, host, direct[n], &status);
     mine[n] = memory[n] != NULL;
   }
   if (status) code = tir_failed(TIR_MEMORY, "an array", "it has no room on the device", status);
-  if (!code) code = tir_launched(here, queue, given, memory);
+  if (!code) code = tir_launched(here, p, queue, given, memory);
   for (int n = 0; n < TIR_GIVEN && !stream && !code; ++n) {
     const size_t bytes = p->array[n].bytes;
     if (p->array[n].role != TIR_OUTPUT || !bytes) continue;

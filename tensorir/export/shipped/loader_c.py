@@ -102,12 +102,16 @@ class Program(Base):  # type: ignore[misc]
         made: Program = super().prepack(**arrays)
         return made
 
+    def _begin(self) -> None:
+        """The function has what it needs."""
+
     def _run_early(self) -> None:
         """The function runs every kernel."""
 
     def run(self, memories: dict[str, object]) -> None:
         """Call the function on arrays of bytes, and numbers, by argument name. Threads are serialized."""
         given = [np.ascontiguousarray(memories[p["name"]]) for p in (*self.inputs, *self.outputs)]
+        given += [np.array([self.fixed[p["name"]]], np.int64) for p in self.manifest["arguments"] if p["role"] == "dim"]
         pointers = (ctypes.c_void_p * len(given))(*(a.ctypes.data for a in given))
         with self.lock:
             for n, name in enumerate(self.constants):

@@ -60,8 +60,17 @@ class Loaded:
         with self.lock:
             return self.make()
 
+    def at(self, buffers: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        """The program at the extents that come after the arguments, and these."""
+        program = self.program()
+        dims = [d["name"] for d in program.manifest.get("dims", ())]
+        if not dims:
+            return program, buffers
+        first = len(buffers) - len(dims)
+        return program.at(dict(zip(dims, buffers[first:], strict=True))), buffers[:first]
+
     def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: object = None) -> None:
-        program, memories, results = self.program(), {}, []
+        (program, buffers), memories, results = self.at(buffers), {}, []
         for p, given in zip((*program.inputs, *program.outputs), buffers, strict=True):
             if p["role"] == "scalar":
                 memories[p["name"]] = common.scalar(p, given)
@@ -83,7 +92,7 @@ class Enqueued(Loaded):
     def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: object = None) -> None:
         import cupy
 
-        program, memories = self.program(), {}
+        (program, buffers), memories = self.at(buffers), {}
         for p, given in zip((*program.inputs, *program.outputs), buffers, strict=True):
             scalar = p["role"] == "scalar"
             memories[p["name"]] = common.scalar(p, given) if scalar else self.array(cupy, given, nbytes_of(p))
@@ -108,6 +117,14 @@ def spaces(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         late |= {name for args in once if args & late for name in args & every.keys()}
     early = {name for args in once if not args & late for name in args & every.keys()}
     return [p for name, p in every.items() if name not in early]
+
+
+def rooms(about: Mapping[str, Any]) -> int | str:
+    """Bytes of all that the caller gives for ``spaces``; an expression of dims where calls decide extents."""
+    if not about.get("dims"):
+        return sum(map(room, spaces(about)))
+    sizes = [(*(f"({e})" for e in p["shape"]), str(common.dtype_of(p["dtype"]).itemsize)) for p in spaces(about)]
+    return " + ".join(["0", *(f"({' * '.join(size)} + 255) // 256 * 256" for size in sizes)])
 
 
 def room(p: Mapping[str, object]) -> int:

@@ -223,33 +223,43 @@ def chosen(programs: Any, number: int) -> Any:
 
 def run_cases(whole: Any) -> None:
     """Run every case of a program and compare."""
-    if dims := whole.manifest.get("dims"):  # of the largest extents expected results are here
-        whole = whole.at({d["name"]: d["high"] for d in dims})
-    manifest = whole.manifest
-    for number, case in enumerate(manifest["selftest"]["cases"]):
-        inputs: dict[str, Any] = {}
-        for n, about in enumerate(manifest["selftest"]["inputs"]):
-            p = next(p for p in manifest["arguments"] if p["name"] == about["name"])
-            values = integers(prod(p["shape"]), about["low"], about["high"], case["seed"] * 1000 + n)
-            if steps := about.get("steps"):  # (step, inner, extent): so much more for each place along a dimension
-                values = values + np.arange(len(values)) // steps[1] % steps[2] * steps[0]
-            inputs[p["name"]] = stored(values, p["dtype"]).reshape(p["shape"])
-        constants = [p["name"] for p in manifest["arguments"] if p["role"] == "constant"]
-        fixed = {name: inputs[name] for name in constants if name in inputs}
-        program = whole.prepack(**fixed) if fixed and hasattr(whole, "prepack") else whole
-        poisons = (0xFF, 0x5A) if number == 0 else (0xFF,)
-        for poison in poisons if hasattr(program, "inside") else ():
-            results = run_guarded(program, inputs, poison)
-            for p in program.outputs:
-                compare(manifest, case, p, results[p["name"]])
-        made = program(
-            *(
-                scalar(inputs[p["name"]], p).item() if p["role"] == "scalar" else inputs[p["name"]]
-                for p in program.inputs
-            )
-        )
-        for p, got in zip(program.outputs, made if isinstance(made, tuple) else (made,), strict=True):
-            compare(manifest, case, p, got)
+    for number, case in enumerate(whole.manifest["selftest"]["cases"]):
+        run_case(whole, case, (0xFF, 0x5A) if number == 0 else (0xFF,))
+
+
+def run_case(whole: Any, case: dict[str, Any], poisons: Sequence[int]) -> None:
+    """Run a program on the inputs of a case, at its extents, and compare; outputs hold ``poisons`` before."""
+    manifest, inputs = whole.manifest, dict[str, Any]()
+    arguments = shaped(manifest["arguments"], case.get("dims"))
+    for n, about in enumerate(case.get("inputs", manifest["selftest"]["inputs"])):
+        p = next(p for p in arguments if p["name"] == about["name"])
+        values = integers(prod(p["shape"]), about["low"], about["high"], case["seed"] * 1000 + n)
+        if steps := about.get("steps"):  # (step, inner, extent): so much more for each place along a dimension
+            values = values + np.arange(len(values)) // steps[1] % steps[2] * steps[0]
+        inputs[p["name"]] = stored(values, p["dtype"]).reshape(p["shape"])
+    constants = [p["name"] for p in arguments if p["role"] == "constant"]
+    fixed = {name: inputs[name] for name in constants if name in inputs}
+    program = whole.prepack(**fixed) if fixed and hasattr(whole, "prepack") else whole
+    there = program.at(case["dims"]) if "dims" in case and hasattr(program, "inside") else program
+    for poison in poisons if hasattr(there, "inside") else ():
+        results = run_guarded(there, inputs, poison)
+        for p in program.outputs:
+            compare(manifest, case, p, results[p["name"]])
+    made = program(
+        *(scalar(inputs[p["name"]], p).item() if p["role"] == "scalar" else inputs[p["name"]] for p in program.inputs)
+    )
+    for p, got in zip(program.outputs, made if isinstance(made, tuple) else (made,), strict=True):
+        if tuple(got.shape) != tuple(next(q["shape"] for q in arguments if q["name"] == p["name"])):
+            raise WrongError(f"{p['name']} has the shape {tuple(got.shape)}")
+        compare(manifest, case, p, got)
+
+
+def shaped(arguments: list[dict[str, Any]], dims: dict[str, int] | None) -> list[dict[str, Any]]:
+    """The arguments where dims have these values."""
+    if dims is None:
+        return arguments
+    values = load("extents").values
+    return [{**p, "shape": list(values(tuple(p["shape"]), dims))} for p in arguments]
 
 
 def scalar(array: np.ndarray, p: dict[str, Any]) -> Any:

@@ -23,7 +23,7 @@ def sibling(name: str) -> ModuleType:
 
 
 common, torch_c, torch_kernel, pointers = (sibling(name) for name in ("common", "torch_c", "torch_kernel", "pointers"))
-loader_of, spaces, room = pointers.loader_of, pointers.spaces, pointers.room
+loader_of = pointers.loader_of
 
 
 def languages(manifest: Mapping[str, Any]) -> list[str]:
@@ -49,6 +49,11 @@ def gradients() -> dict[str, list[object]]:
     return {of: list(body.kernels(body.common.read_manifest())) for of, body in bodies.items()}
 
 
+def extents(about: Mapping[str, Any]) -> object:
+    """What reads and evaluates extents, where calls decide some."""
+    return common.extents() if about.get("dims") else None
+
+
 def kernels(manifest: Mapping[str, Any]) -> Iterator[object]:
     """For the processor one, in C where it can be, and for the GPU one."""
     there, why = languages(manifest), ""
@@ -62,17 +67,18 @@ def kernels(manifest: Mapping[str, Any]) -> Iterator[object]:
             name, held = manifest["operator"].partition("::")[2], used_once(about)
             body = torch_c.CBody.of(library, name, about | {"name": name}, packed_bytes(about, held))
             given = [p["name"] for p in about["arguments"] if p["role"] in ("input", "scalar")]
-            yield torch_kernel.Kernel({**about, "held": [n for n in given if n in held]}, body)
+            yield torch_kernel.Kernel({**about, "held": [n for n in given if n in held]}, body, extents=extents(about))
     if "opencl" in there and ("c" not in there or why):
         about = common.program_in("opencl", manifest)
         body = pointers.Loaded(lambda: loader_of(manifest, "opencl").Program(manifest=manifest))
-        yield torch_kernel.Kernel(about, body)
+        yield torch_kernel.Kernel(about, body, extents=extents(about))
     elif why:
         raise ImportError(why)
     if "cuda" in there:
         about = common.program_in("cuda", manifest)
         body = pointers.Enqueued(lambda: loader_of(manifest, "cuda").Program(manifest=manifest))
-        yield torch_kernel.Kernel({**about, "workspace_bytes": sum(map(room, spaces(about)))}, body, "cuda")
+        about = {**about, "workspace_bytes": pointers.rooms(about)}
+        yield torch_kernel.Kernel(about, body, "cuda", extents=extents(about))
 
 
 def doors(manifest: Mapping[str, Any]) -> object:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,14 @@ class CBody:
         self.function, self.errors = function, dict(errors or {})
         self.name = str(about.get("name", "the kernel"))
         self.scalars = [(n, a["dtype"]) for n, a in enumerate(given) if a["role"] == "scalar"]
-        self.pointers = ctypes.c_void_p * (len(given) + sum(a["role"] == "output" for a in about["arguments"]))
+        arrays, dims = len(given) + sum(a["role"] == "output" for a in about["arguments"]), about.get("dims", ())
+        self.scalars += [(arrays + n, "int64") for n in range(len(dims))]
+        self.pointers = ctypes.c_void_p * (arrays + len(dims))
+        self.dims = len(dims)
+        self.tells: tuple[Any, ...] = (None, None)  # ``NAME_dims`` and ``NAME_extents``
+        shapes = [a["shape"] for a in (*given, *(a for a in about["arguments"] if a["role"] == "output"))]
+        limits = [g["limit"] for g in about.get("gathers", ())]
+        self.open = list(dict.fromkeys(e for shape in (*shapes, limits) for e in shape if isinstance(e, str)))
         self.calls: dict[int, Any] = {}
         function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_void_p), ctypes.c_int
         self.kept: object = None
@@ -73,6 +79,8 @@ class CBody:
         pack = (library[f"{name}_pack"], library[f"{name}_packed"], packed) if packed else None
         made = cls(library[name], about, errors, pack)
         made.kept, made.why = kept, getattr(library, f"{name}_why", None)
+        if about.get("dims"):
+            made.tells = library[f"{name}_dims"], library[f"{name}_extents"]
         if made.why is not None:
             made.why.restype = ctypes.c_char_p
         return made
@@ -107,7 +115,7 @@ class CBody:
         """``buffers`` in C, and what it points to apart from memory of tensors."""
         if not self.scalars:
             return self.pointers(*buffers), None
-        numbers = [(n, number(dtype, buffers[n])) for n, dtype in self.scalars]
+        numbers = [(n, number(dtype, buffers[n])) for n, dtype in self.scalars if buffers[n] is not None]
         buffers = list(buffers)
         for n, value in numbers:
             buffers[n] = ctypes.addressof(value)
@@ -127,6 +135,11 @@ def number(dtype: str, value: object) -> Any:
     return ctypes.c_float(torch.tensor(value, dtype=kind).to(torch.float32).item())
 
 
+def coded(extent: Any, known: Sequence[str]) -> int:
+    """A constant extent, or -1 - k for number k of what a call evaluates."""
+    return -1 - known.index(extent) if isinstance(extent, str) else int(extent)
+
+
 MOST, DIMS = 64, 16
 """Arguments of a door, and dimensions of one."""
 
@@ -144,9 +157,7 @@ class DoorArgument(ctypes.Structure):
         ("align", ctypes.c_int64),
         ("limit", ctypes.c_int64),
         ("into", ctypes.c_char_p),
-        ("count", ctypes.c_int64),
         ("shape", ctypes.c_int64 * DIMS),
-        ("strides", ctypes.c_int64 * DIMS),
     )
 
 
@@ -158,8 +169,11 @@ class Door(ctypes.Structure):
         ("kernel", ctypes.c_void_p),
         ("rest", ctypes.c_void_p),
         ("why", ctypes.c_void_p),
+        ("told", ctypes.c_void_p),
+        ("extents", ctypes.c_void_p),
         ("given", ctypes.c_int32),
         ("results", ctypes.c_int32),
+        ("dims", ctypes.c_int32),
         ("arguments", DoorArgument * MOST),
     )
 
@@ -197,9 +211,10 @@ class Doors:
 
     def takes(self, kernel: Any) -> bool:
         """Whether a kernel can be called by a door: one in C. What is packed for one is then given last."""
-        every = (*kernel.given, *kernel.results)
+        every = (*kernel.given, *kernel.results, *kernel.dims)
         plain = all(a.dtype in PASSED for a in kernel.given if a.role == "scalar")
-        small = len(every) < MOST and all(len(a.shape) <= DIMS for a in every)
+        small = len(every) < MOST and all(len(a.shape) <= DIMS for a in (*kernel.given, *kernel.results))
+        small = small and len(getattr(kernel.body, "open", ())) <= MOST
         in_c = hasattr(kernel.body, "function") and kernel.on_cpu
         return in_c and plain and small and bool(self.free)
 
@@ -222,18 +237,17 @@ class Doors:
         """Compute by this kernel in a slot from now on."""
         body, packs = kernel.body, kernel.packs is not None
         given = [*kernel.given, *([kernel.packed_argument(body.nbytes)] if packs else [])]
-        functions: tuple[Any, ...] = (body.function, body.rest if packs else None, body.why)
+        functions: tuple[Any, ...] = (body.function, body.rest if packs else None, body.why, *body.tells)
         door = Door(body.name.encode(), *(ctypes.cast(f, ctypes.c_void_p) for f in functions), len(given),
-                    len(kernel.results))  # fmt: skip
+                    len(kernel.results), len(kernel.dims))  # fmt: skip
         ranges = {position: (limit, into) for position, limit, into in kernel.gathers}
         for n, a in enumerate((*given, *kernel.results)):
             limit, into = ranges.get(n, (0, ""))
-            strides = [prod(a.shape[d + 1 :]) for d in range(len(a.shape))]
             dtype = getattr(self.torch, f"aoti_torch_dtype_{str(a.kind).removeprefix('torch.')}")()
             door.arguments[n] = DoorArgument(
                 a.name.encode(), a.dtype.encode(), PASSED.index(a.dtype) if a.role == "scalar" else 0, dtype,
-                PASSED.index(a.dtype) if limit else 0, len(a.shape), a.align, limit, str(into).encode(), prod(a.shape),
-                (ctypes.c_int64 * DIMS)(*a.shape), (ctypes.c_int64 * DIMS)(*strides),
+                PASSED.index(a.dtype) if limit else 0, len(a.shape), a.align, coded(limit, body.open),
+                str(into).encode(), (ctypes.c_int64 * DIMS)(*(coded(e, body.open) for e in a.shape)),
             )  # fmt: skip
         self.kept.append((door, body))  # a call may still be on its way in the old one
         self.library.tir_door_set(slot, ctypes.addressof(door))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
@@ -19,6 +18,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 DTYPES = {"float8_e4m3": "float8_e4m3fn"}
 """Names of element types that are others in PyTorch."""
 
+KEPT = 16
+"""Extents for which a kernel with dims keeps what it checks."""
 Refuse = Callable[[str, str, type[Exception]], Exception]
 """Makes an error of a code (``launch.dtype``), a message, and the type of exception that suits where codes do not."""
 
@@ -44,7 +45,7 @@ class Argument(NamedTuple):
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     role: str
     align: int
     kind: Any
@@ -73,13 +74,18 @@ def plainly(_code: str, message: str, kind: type[Exception]) -> Exception:
 class Kernel:
     """One way to compute, for arguments of certain shapes.
 
-    about:  ``arguments`` as in a manifest, and of it ``gathers`` and ``workspace_bytes`` where there are; ``held``:
-            names of the inputs that kernels which run once read
-    body:   see ``Body``
-    device: where its tensors are: "cpu", "cuda", or one GPU, "cuda:0"
+    about:   ``arguments`` as in a manifest, and of it ``gathers``, ``dims`` and ``workspace_bytes`` where there are;
+             ``held``: names of the inputs that kernels which run once read
+    body:    see ``Body``; where there are dims their extents come after the outputs
+    device:  where its tensors are: "cpu", "cuda", or one GPU, "cuda:0"
+    extents: the module that reads and evaluates expressions of dims
     """
 
-    def __init__(self, about: Mapping[str, Any], body: Body, device: str = "cpu", refuse: Refuse = plainly) -> None:
+    def __init__(
+        self, about: Mapping[str, Any], body: Body, device: str = "cpu", refuse: Refuse = plainly, extents: Any = None
+    ) -> None:
+        self.dims, self.extents, self.made = tuple(about.get("dims", ())), extents, dict[tuple[int, ...], Kernel]()
+        self.sizes: tuple[int, ...] = ()
         every = [Argument.of(a) for a in about["arguments"]]
         self.given = tuple(a for a in every if a.role in ("input", "scalar"))
         self.results = tuple(a for a in every if a.role == "output")
@@ -88,15 +94,64 @@ class Kernel:
         names = [a.name for a in self.given]
         self.gathers = [(names.index(g["param"]), g["limit"], g["into"]) for g in about.get("gathers", ())
                         if g["param"] in names]  # fmt: skip
-        self.workspace_bytes = 0 if self.on_cpu else int(about.get("workspace_bytes", 0))
+        self.workspace_bytes = 0 if self.on_cpu else about.get("workspace_bytes", 0)
         held = [names.index(n) for n in about.get("held", ())]
         known = self.on_cpu and not any(self.given[n].role == "scalar" for n in held)
         pack = getattr(body, "pack", None) if known else None
         self.packs = None if pack is None else Packs(held, self.taken, pack)
-        self.empty = all(prod(a.shape) == 0 for a in self.results)
+        self.empty = all(0 in a.shape for a in self.results)
+
+    def at(self, sizes: Mapping[str, Any]) -> Kernel:
+        """This kernel for tensors whose dims have these extents, which may be symbols of a tracer."""
+        key = tuple(sizes.values())
+        symbols = any(isinstance(n, torch.SymInt) for n in key)
+        if not symbols and key in self.made:
+            return self.made[key]
+        made, values = copy.copy(self), self.extents.values
+        made.given, made.results = (
+            tuple(a._replace(shape=tuple(values(a.shape, sizes))) for a in some) for some in (self.given, self.results)
+        )
+        made.gathers = [(n, values((limit,), sizes)[0], into) for n, limit, into in self.gathers]
+        made.workspace_bytes = values((self.workspace_bytes,), sizes)[0]
+        made.dims, made.sizes = (), key
+        if not symbols:
+            while len(self.made) >= KEPT:
+                self.made.pop(next(iter(self.made)), None)
+            self.made[key] = made
+        return made
+
+    def told(self, given: Sequence[Any]) -> dict[str, Any]:
+        """The extents that tensors have where arguments have dims; refuses those that disagree or are out of range."""
+        pairs = [(a, v) for a, v in zip(self.given, given, strict=True) if a.role != "scalar"]
+        found, faults = self.extents.told((a.name, a.shape, tuple(v.shape)) for a, v in pairs)
+        if faults:
+            raise self.refuse("launch.dim-disagree", faults[0], ValueError)
+        for d in self.dims:
+            if d["name"] not in found:
+                a, v = next((a, v) for a, v in pairs if any(d["name"] in str(e) for e in a.shape))
+                raise self.refuse("launch.shape", self.another_shape(a, v), ValueError)
+            n, where = found[d["name"]]
+            message = f"{where}: {d['name']} is {d['low']} to {d['high']}, got {n}"
+            if isinstance(n, torch.SymInt):
+                torch._check(n >= d["low"], lambda message=message: message)
+                torch._check(n <= d["high"], lambda message=message: message)
+            elif not d["low"] <= n <= d["high"]:
+                raise self.refuse("launch.dim-range", message, ValueError)
+        return {d["name"]: found[d["name"]][0] for d in self.dims}
+
+    def here(self, given: Sequence[Any]) -> Kernel:
+        """This kernel for tensors that are no others but for their extents."""
+        if not self.dims:
+            return self
+        found = self.unlike(given)
+        if found is not None:
+            raise found
+        return self.at(self.told(given))
 
     def __call__(self, *given: object) -> Any:
         """Check, make contiguous, compute, and return new tensors."""
+        if self.dims:
+            return self.here(given)(*given)
         try:
             tensors, buffers = self.taken(given)
         except AttributeError:  # None in place of a tensor
@@ -106,7 +161,7 @@ class Kernel:
         where = self.device if self.on_cpu else next(t.device for t in tensors if t is not None)
         made = [torch.empty(a.shape, dtype=a.kind, device=where) for a in self.results]
         if not self.empty:
-            buffers += [t.data_ptr() for t in made]
+            buffers += [*(t.data_ptr() for t in made), *self.sizes]
             if not self.on_cpu:
                 self.enqueue(buffers, where)
             elif self.packs is None:
@@ -117,6 +172,8 @@ class Kernel:
 
     def taken(self, given: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor | None], list[object]]:
         """The tensors that the body works on, which stay alive as long as the list does, and their addresses."""
+        if self.dims:
+            return self.here(given).taken(given)
         tensors: list[Any] = []
         buffers: list[Any] = []
         on_cpu = self.on_cpu
@@ -198,6 +255,9 @@ class Kernel:
         found = self.misfit(given)
         if found is not None:
             raise found from None
+        if self.dims:
+            self.here(given).refused(given)
+            return
         for a, value in zip(self.given, given, strict=True):
             if a.role == "scalar":
                 self.check_number(a, value)
@@ -206,6 +266,8 @@ class Kernel:
 
     def fits(self, given: Sequence[object]) -> bool:
         """Whether types, shapes and the device are those of this kernel."""
+        if self.dims:
+            return self.misfit(given) is None
         pairs = zip(self.given, given, strict=True)
         return all(a.role == "scalar" or self.fits_one(a, v) for a, v in pairs)
 
@@ -219,6 +281,15 @@ class Kernel:
 
     def misfit(self, given: Sequence[object]) -> Exception | None:
         """The error for the first argument that does not fit; all may be without memory, on the device "meta"."""
+        if self.dims:
+            try:
+                return self.here(given).misfit(given)
+            except (ValueError, TypeError) as error:
+                return error
+        return self.unlike(given)
+
+    def unlike(self, given: Sequence[object]) -> Exception | None:
+        """The error for the first argument that does not fit, whatever its extents are where dims are declared."""
         meta = all(v.device.type == "meta" for v in given if isinstance(v, torch.Tensor))
         for a, value in zip(self.given, given, strict=True):
             if a.role == "scalar":
@@ -229,16 +300,24 @@ class Kernel:
             if value.dtype is not a.kind:
                 got = str(value.dtype).removeprefix("torch.")
                 return self.refuse("launch.dtype", f"{a.name}: expected dtype {a.dtype}, got {got}", TypeError)
-            if tuple(value.shape) != a.shape:
-                message = f"{a.name}: expected shape {a.shape}, got {tuple(value.shape)}"
-                return self.refuse("launch.shape", message, ValueError)
+            if len(value.shape) != len(a.shape) or any(
+                n != m for n, m in zip(value.shape, a.shape, strict=True) if not isinstance(m, str)
+            ):
+                return self.refuse("launch.shape", self.another_shape(a, value), ValueError)
             if not meta and not self.is_here(value):
                 message = f"{a.name}: expected a tensor on {self.device}, got one on {value.device}"
                 return self.refuse("launch.device", message, ValueError)
         return None
 
+    def another_shape(self, a: Argument, value: torch.Tensor) -> str:
+        """What is wrong with a shape."""
+        wanted = f"({', '.join(map(str, a.shape))}{',' * (len(a.shape) == 1)})"
+        return f"{a.name}: expected shape {wanted}, got {tuple(value.shape)}"
+
     def traced(self, given: Sequence[object]) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """The results as a tracer needs them: types, shapes, strides and the device."""
+        if self.dims:
+            return self.here(given).traced(given)
         found = self.misfit(given)
         if found is not None:
             raise found

@@ -1,0 +1,160 @@
+"""Extents of exported C: sums and products of them as text, and that text in C."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import NamedTuple
+
+from tensorir.codegen.source import DimRange
+from tensorir.errors import TensorIRError, refuse
+from tensorir.export.part import ExportError
+from tensorir.ir.extents import Extent, line
+
+MOST = 2**62
+"""What bytes and numbers of elements stay below, so that no sum of a few of them overflows."""
+HELPERS = {
+    "tir_quotient": "{ return a / b - (a % b < 0); }",
+    "tir_remainder": "{ return a % b + (a % b < 0 ? b : 0); }",
+    "tir_least": "{ return a < b ? a : b; }",
+    "tir_most": "{ return a > b ? a : b; }",
+}
+"""Functions that expressions call: C's / and % round towards zero, and b is positive."""
+
+
+def times(factors: Iterable[Extent]) -> Extent:
+    """Return the product of extents."""
+    given = list(factors)
+    number = prod(e for e in given if isinstance(e, int))
+    words = [_wrapped(e) for e in given if isinstance(e, str)]
+    if not words or not number:
+        return number
+    return " * ".join([*words, str(number)] if number != 1 else words) if len(words) > 1 or number != 1 else words[0]
+
+
+def plus(a: Extent, b: Extent) -> Extent:
+    """Return the sum of two extents."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    return a if b == 0 else b if a == 0 else f"{a} + {b}"
+
+
+def rounded(a: Extent, unit: int) -> Extent:
+    """Return the least multiple of ``unit`` that is not below an extent."""
+    return -(-a // unit) * unit if isinstance(a, int) else f"({a} + {unit - 1}) // {unit} * {unit}"
+
+
+def _wrapped(e: str) -> str:
+    return e if e.isidentifier() else f"({e})"
+
+
+def variable(dim: str) -> str:
+    """The variable of exported C that has a dim's extent."""
+    return f"dim_{dim}"
+
+
+class InC:
+    """Expressions of dims in C.
+
+    dims: their ranges, which say where C divides as Python does
+    """
+
+    def __init__(self, dims: Sequence[DimRange]) -> None:
+        self.ranges = {d.name: (d.low, d.high) for d in dims}
+
+    def __call__(self, extent: Extent) -> str:
+        """Return an extent as an expression of C that stands in brackets where it has to.
+
+        Raises ExportError ``export.dims`` for what may be as large as ``MOST``.
+        """
+        if isinstance(extent, int):
+            return str(extent)
+        text, low, high, atom = self._said(ast.parse(extent, mode="eval").body)
+        if max(-low, high) >= MOST:
+            raise too_large(extent, high)
+        return text if atom else f"({text})"
+
+    def _said(self, e: ast.expr) -> tuple[str, int, int, bool]:
+        """Text, the least and the largest value, and whether it needs no brackets."""
+        match e:
+            case ast.Constant(value=int(n)):
+                return (str(n) if abs(n) < 2**31 else f"INT64_C({n})"), n, n, n >= 0
+            case ast.Name(id=name):
+                return variable(name), *self.ranges[name], True
+            case ast.UnaryOp(op=ast.USub(), operand=a):
+                return self._said(ast.BinOp(ast.Constant(0), ast.Sub(), a))
+            case ast.BinOp(left=a, op=op, right=b):
+                return self._binary(type(op), self._said(a), self._said(b))
+            case ast.Call(func=ast.Name(id=name), args=[a, b]):
+                (x, low, high, _), (y, least, most, _) = self._said(a), self._said(b)
+                ends, called = (min, "tir_least") if name == "min" else (max, "tir_most")
+                return f"{called}({x}, {y})", ends(low, least), ends(high, most), True
+        raise ValueError(f"{ast.unparse(e)} is no expression of extents")
+
+    def _binary(
+        self, op: type, left: tuple[str, int, int, bool], right: tuple[str, int, int, bool]
+    ) -> tuple[str, int, int, bool]:
+        (x, a, b, atom), (y, c, d, other) = left, right
+        tight, wide = (x if atom else f"({x})"), (y if other else f"({y})")
+        if op in (ast.Add, ast.Sub):
+            ends = (a + c, b + d) if op is ast.Add else (a - d, b - c)
+            return f"{x} {'+' if op is ast.Add else '-'} {wide}", *ends, False
+        if op is ast.Mult:
+            found = [m * n for m in (a, b) for n in (c, d)]
+            return f"{tight} * {wide}", min(found), max(found), False
+        found = [m // n for m in (a, b) for n in (c, d)]
+        ends = (min(found), max(found)) if op is ast.FloorDiv else (0, d - 1)
+        sign, name = ("/", "tir_quotient") if op is ast.FloorDiv else ("%", "tir_remainder")
+        return (f"{name}({x}, {y})", *ends, True) if a < 0 else (f"{tight} {sign} {wide}", *ends, False)
+
+
+def too_large(extent: Extent, most: int) -> TensorIRError:
+    """Return the error for an extent of which exported C cannot count the bytes."""
+    message = f"{extent} may be {most}, and exported C counts bytes and elements below 2^62"
+    return refuse(ExportError, "export.dims", message, hint="a smaller high= of the dims")
+
+
+def helpers(text: str) -> list[str]:
+    """Return the definitions of the functions that expressions in a text call."""
+    called = [name for name in HELPERS if f"{name}(" in text]
+    return [f"static inline int64_t {name}(int64_t a, int64_t b) {HELPERS[name]}" for name in called]
+
+
+def open_extents(shapes: Iterable[Sequence[Extent]]) -> list[str]:
+    """Return the expressions of dims in shapes, each once: tables of doors count them from -1 down."""
+    return list(dict.fromkeys(e for shape in shapes for e in shape if isinstance(e, str)))
+
+
+def coded(extent: Extent, known: Sequence[str]) -> int:
+    """Return a constant extent, or -1 - k for what is known as number k of ``open_extents``."""
+    return extent if isinstance(extent, int) else -1 - known.index(extent)
+
+
+def least(limits: Sequence[Extent]) -> Extent:
+    """Return the limit of indices that a door looks at, 0 where there is none: the least constant one, or one of those
+    that calls decide. The function itself looks at all of them.
+    """
+    return min((n for n in limits if isinstance(n, int)), default=next(iter(limits), 0))
+
+
+class Teller(NamedTuple):
+    """A place that tells a dim: the extent there is ``a * dim + b``."""
+
+    dim: str
+    array: int
+    axis: int
+    a: int
+    b: int
+
+
+def tellers(shapes: Iterable[Sequence[Extent]]) -> list[Teller]:
+    """Return the places in shapes that tell dims, as ``ir.extents.told`` reads them: dims themselves come first."""
+    own, others = list[Teller](), list[Teller]()
+    for n, shape in enumerate(shapes):
+        for d, e in enumerate(shape):
+            if (solved := line(e)) is not None:
+                (own if isinstance(e, str) and e.isidentifier() else others).append(
+                    Teller(solved[0], n, d, *solved[1:])
+                )
+    return [*own, *others]
