@@ -72,7 +72,7 @@ def row(name: str, shape: tuple[int, int, int], devices: list[str], rounds: int)
     calls: list[tuple[Callable[[], Any], float]] = [(peer, seconds(peer, 3))]
     for text in devices:
         device = open_device(text)
-        s = attention.schedule(attention.declare(*shape, score), device.target)
+        s = attention.schedule(attention.declare(*shape, score), device.target, masked=name in attention.MASKED)
         kernel = s.build(device)
         got = np.asarray(kernel(*arrays))
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)

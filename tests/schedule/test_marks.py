@@ -182,6 +182,7 @@ def test_every_field_of_a_loop_is_of_a_mark_and_printed():
 
 
 def test_every_primitive_is_among_the_pairs():
+    assert tir.Schedule  # has them registered
     assert CALLS.keys() == {name for name, p in PRIMITIVES.items() if p.step}
 
 
