@@ -1,13 +1,14 @@
 """Attention by rolling updates against PyTorch's on CPUs: the gallery's schedule, and a lambda for each variant.
 
     OMP_WAIT_POLICY=passive python benchmarks/attention.py                        # all shapes, then the variants
-    OMP_WAIT_POLICY=passive python benchmarks/attention.py --shapes 8x512x64 --variants '' --rounds 5
+    OMP_WAIT_POLICY=passive python benchmarks/attention.py --shapes 8x512x64 --variants '' --masked '' --rounds 5
 
 Shapes are heads x places x width, batch 1, float32. Each kernel is compared with scaled_dot_product_attention first
 (variants: with its attn_mask; a soft-cap, which that has not, with PyTorch's own operations), then both are timed in
 turn, in rounds of one slot each. Ratios are medians of the rounds' ratios, theirs over ours, with 95 % intervals: above
 1 ours is faster. The script's own check of a kernel is s.check() at the declared tile sizes. PyTorch's threads spin
-between calls and would take our cores: OMP_WAIT_POLICY=passive. Writes benchmarks/results/attention.json.
+between calls and would take our cores: OMP_WAIT_POLICY=passive. Writes benchmarks/results/attention.json, in which parts
+that are not measured stay as they were. Causal attention and a window are timed at lengths of their own, ``--masked``.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from tensorir.runtime.estimate import Rounds, middle  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "attention.json"
 SHAPES = [f"{h}x{n}x{d}" for d in (64, 128) for h, n in ((8, 512), (16, 512), (8, 1024), (8, 2048), (8, 4096))]
+MASKED = ["8x512x64", "16x512x64", "8x1024x64", "8x2048x64", "8x512x128", "8x1024x128", "8x2048x128"]
 FLOOR, GOAL = 0.8, 1.1
 
 
@@ -72,7 +74,7 @@ def row(name: str, shape: tuple[int, int, int], devices: list[str], rounds: int)
     calls: list[tuple[Callable[[], Any], float]] = [(peer, seconds(peer, 3))]
     for text in devices:
         device = open_device(text)
-        s = attention.schedule(attention.declare(*shape, score), device.target)
+        s = attention.schedule(attention.declare(*shape, score), device.target, masked=name in attention.MASKED)
         kernel = s.build(device)
         got = np.asarray(kernel(*arrays))
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
@@ -107,20 +109,30 @@ def main() -> None:
     parser.add_argument("--shapes", type=lambda t: [x for x in t.split(",") if x], default=SHAPES)
     parser.add_argument("--variants", type=lambda t: [x for x in t.split(",") if x], default=list(attention.SCORES))
     parser.add_argument("--variant-shape", default="8x1024x64", help="at which variants are timed")
+    parser.add_argument("--masked", type=lambda t: [x for x in t.split(",") if x], default=MASKED)
     parser.add_argument("--devices", type=lambda t: t.split(","), default=["opencl:0:0", "c:0"])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     torch.set_num_threads(os.cpu_count() or 1)
-    sized = {text: tuple(map(int, text.split("x"))) for text in [*options.shapes, options.variant_shape]}
+    sized = {
+        text: tuple(map(int, text.split("x"))) for text in [*options.shapes, *options.masked, options.variant_shape]
+    }
+    before = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
     rows = {text: row("plain", sized[text], options.devices, options.rounds) for text in options.shapes}
     variants = {n: row(n, sized[options.variant_shape], options.devices, options.rounds) for n in options.variants}
+    masked = {
+        n: {text: row(n, sized[text], options.devices, options.rounds) for text in options.masked}
+        for n in ("causal", "sliding window")
+    }
+    rows, variants = rows or before.get("rows", {}), {**before.get("variants", {}), **variants}
+    masked = masked if options.masked else before.get("masked", {})
     ratios = [r["ratio"] for r in rows.values()]
     mean = float(np.exp(np.mean(np.log(ratios)))) if ratios else 0.0
     document = {
         "schema": 1, "environment": environment() | {"torch": torch.__version__, "load": os.getloadavg()[0]},
         "floor": FLOOR, "goal": GOAL, "least": min(ratios, default=0.0), "geomean": mean, "rows": rows,
-        "variant_shape": options.variant_shape, "variants": variants,
+        "variant_shape": options.variant_shape, "variants": variants, "masked": masked,
         "note": "torch's time over ours in the same rounds, the better of our devices; medians with 95 % intervals",
     }  # fmt: skip
     options.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -237,6 +237,7 @@ REFUSED = {
     "keep_term": lambda s, axis="C.k", value="0": s.keep_term(axis, value),
     "assume.range": lambda s, low=0, high=4: s.assume("A", low=low, high=high),
     "tensorize": lambda s, axis="C.i", intrin="fma.f32x4": s.tensorize(axis, intrin),
+    "skip": lambda s, axis="C.k": s.skip(axis),
     "rolling": lambda s, stage="P", into=("C",), at="C.k": s.rolling(stage, into, at),
     "fuse_with": lambda s, stage="C", other="C_relu": s.fuse_with(stage, other),
     "clone": lambda s, stage="C", for_="C_relu": s.clone(stage, for_=for_),

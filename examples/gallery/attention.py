@@ -26,7 +26,8 @@ def declare(heads=HEADS, places=PLACES, width=WIDTH, score=lambda s, h, i, j: s)
 OUTPUT = declare()
 
 
-def schedule(output=OUTPUT, target="opencl", rows=64, keys=64, tile=8, lanes=16, vectors=2):
+def schedule(output=OUTPUT, target="opencl", rows=64, keys=64, tile=8, lanes=16, vectors=2, masked=False):
+    """masked: whether the score has a mask, which may leave out whole pieces of the keys."""
     s = tir.Schedule(output, target)
     # a block: 64 queries of a head; from 64 keys to the next, m, l and O are repaired
     block, i = s.split("O.i", [None, rows])
@@ -60,7 +61,7 @@ def schedule(output=OUTPUT, target="opencl", rows=64, keys=64, tile=8, lanes=16,
         s.reorder(f"{name}.c", v, lane).vectorize(lane)
     v, lane = s.split("Y.i", [None, lanes])
     s.reorder("Y.c", v, lane)
-    return s
+    return s.skip(piece) if masked else s
 
 
 INF = float("inf")
@@ -72,6 +73,8 @@ SCORES = {
     "documents": lambda s, h, i, j: tir.where(tir.equal(i // 96, j // 96), s, -INF),
 }
 """Variants, each by its own lambda; the schedule stays."""
+MASKED = ("causal", "sliding window", "documents")
+"""Those of which pieces of the keys are skipped: no query of a block sees one of them."""
 
 
 def inputs(seed=0, shape=(HEADS, PLACES, WIDTH)):

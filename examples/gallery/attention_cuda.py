@@ -24,7 +24,8 @@ def declare(heads, places, width, score=lambda s, h, i, j: s):
     return tir.compute(Q.shape, lambda h, i, c: tir.cast(O[h, i, c] / total[h, i], "float16"), name="Y")
 
 
-def schedule(output, target="cuda -arch=sm_80", warps=4, keys=64):
+def schedule(output, target="cuda -arch=sm_80", warps=4, keys=64, masked=False):
+    """masked: whether the score has a mask, which may leave out whole pieces of the keys."""
     s = tir.Schedule(output, target)
     # a block: 16 queries of a head for each warp, whose sums stay in its registers
     block, warp, i = s.split("O.i", [None, warps, 16])
@@ -57,7 +58,7 @@ def schedule(output, target="cuda -arch=sm_80", warps=4, keys=64):
     for name in ("m.init", "l.init", "m.old", "m", "m.ref", "m.scale", "l.rescale", "l"):
         s.bind(f"{name}.i", "threads")
     s.bind(s.fuse("P.i", "P.j"), "threads")
-    return s
+    return s.skip(piece) if masked else s
 
 
 def by_numpy(q, k, v):

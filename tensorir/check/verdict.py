@@ -260,8 +260,8 @@ def _beyond_limits(s: Any) -> tuple[Problem, ...]:
 
 
 def _conditions(s: Any) -> list[Expr]:
-    """What ``specialize`` asks in the kernels."""
-    return [c for x in find(s.program.body, Loop) for c in x.cases]
+    """What ``specialize`` and ``skip`` ask in the kernels."""
+    return [c for x in find(s.program.body, Loop) for c in (*x.cases, *x.only)]
 
 
 def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:

@@ -293,6 +293,7 @@ def noted(s: Loop) -> list[str]:
     said += [f"unroll by {s.hint}"] if s.hint else []
     said += [f"partition at {', '.join(map(_part, s.parts))}"] if s.parts and not s.said else []
     said += [f"specialized where {show(c)}" for c in s.cases]
+    said += [f"skipped unless {show(c)}" for c in s.only]
     said += [f"pipeline depth={s.depth}{' async' * s.later}"] if s.depth > 1 else []
     said += ["roles(load={}, compute={})".format(*s.roles)] if s.roles else []
     said += [f"pingpong={s.turns}"] if s.turns > 1 else []

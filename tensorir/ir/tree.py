@@ -359,6 +359,7 @@ class Loop(Stmt):
     hint: partial unroll factor for the device compiler, 0 for none
     parts: iterations at which lowering cuts it, each part with a copy of the body: ints, or one ``n // c`` of a dim
     cases: conditions for each of which lowering writes the body twice: where it holds, and where it does not
+    only:  the condition without which an iteration is not run, where there is one: all its terms are identities then
     depth: pipeline stages of what iterations copy into shared memory, so that copies run ahead; 1: they do not
     later: these copies are asynchronous (cp.async, TMA), without passing through registers
     roles: registers of a thread that copies, and of one that computes, where warpgroups of their own make the copies
@@ -373,6 +374,7 @@ class Loop(Stmt):
     hint: int = 0
     parts: tuple[Any, ...] = ()
     cases: tuple[Expr, ...] = ()
+    only: tuple[Expr, ...] = ()
     depth: int = 1
     later: bool = False
     roles: tuple[int, ...] = ()

@@ -228,7 +228,8 @@ class _Swap(Rewriter):
 
     def on_Loop(self, n: Loop) -> Loop:
         new = n.map(self)
-        return new if new.cases is n.cases else new.replace(cases=n.cases)  # a copy need not be filled where they stand
+        kept = new.cases is n.cases and new.only is n.only
+        return new if kept else new.replace(cases=n.cases, only=n.only)  # a copy need not be filled where they stand
 
 
 def swap_buffers(root: N, swap: Mapping[Buffer, Buffer]) -> N:

@@ -198,7 +198,8 @@ class Twin(Rewriter):
     def on_Loop(self, n: Loop) -> Loop:
         var = Var(n.var.name, "index")
         new = {n.var: var}
-        return n.replace(var=var, body=self(substitute(n.body, new)), cases=tuple(substitute(c, new) for c in n.cases))
+        return n.replace(var=var, body=self(substitute(n.body, new)), cases=tuple(substitute(c, new) for c in n.cases),
+                         only=tuple(substitute(c, new) for c in n.only))  # fmt: skip
 
     def on_Stage(self, n: Stage) -> Stage:
         of = self.names.get(n.of, n.of) or (n.name if self.same else "")

@@ -17,23 +17,33 @@ from tensorir.target import Target
 
 @lowering
 def specialize_loops(program: Program, target: Target) -> Program:
-    """gives: no loop has cases; each version of a body is a loop of one iteration in a condition."""
-    if not find(program.body, Loop, lambda x: bool(x.cases)):
+    """gives: no loop has cases, or iterations that are not run; each version of a body is a loop of one iteration in a
+    condition."""
+    if not find(program.body, Loop, _has_versions):
         return program
     taken = {s.name for s in find(program.body, Stage)}
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
-        if not find(body, Loop, lambda x: bool(x.cases)):
+        if not find(body, Loop, _has_versions):
             return nest
         return rewrap(axes, _Specialize(body, taken)(body))
 
     return each_nest(program, kernel)
 
 
+def _has_versions(x: Loop) -> bool:
+    return bool(x.cases or x.only)
+
+
 class _Specialize(Copies):
     def on_Loop(self, n: Loop) -> Loop:
-        return n.replace(body=self._versions(n.body, n.cases), cases=()) if n.cases else self.children(n)
+        if not n.cases and not n.only:
+            return self.children(n)
+        body = self._versions(n.body, n.cases)
+        for cond in n.only:
+            body = _version(cond, body)
+        return n.replace(body=body, cases=(), only=())
 
     def _versions(self, body: Stmt, cases: tuple[Expr, ...]) -> Stmt:
         if not cases:

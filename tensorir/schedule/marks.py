@@ -122,6 +122,15 @@ class Versions(LoopMark):
         return len(loop.cases)
 
 
+class Skipped(LoopMark):
+    """A condition without which an iteration is not run; ``skip`` has more to say of what is known then."""
+
+    maker, fields = "skip", ("only",)
+
+    def count(self, loop: Loop) -> int:
+        return len(loop.only)
+
+
 class Pipelined(LoopMark):
     """Copies that run ahead, of a loop with one body; ``pipeline`` has more to say of these copies."""
 
@@ -135,7 +144,7 @@ class Pipelined(LoopMark):
         return Problem("pipeline.lost", message, at=caret(loop), hint=f"{primitive} before pipeline")
 
 
-MARKS: tuple[LoopMark, ...] = (Partition(), Hint(), Versions(), Pipelined())
+MARKS: tuple[LoopMark, ...] = (Partition(), Hint(), Versions(), Skipped(), Pipelined())
 """All marks on loops; each field of a loop that is no iteration is of one of them."""
 
 
@@ -174,5 +183,5 @@ def _several(loops: Sequence[Loop]) -> Sequence[Loop]:
 @functools.lru_cache(maxsize=16)
 def _counted(program: Program) -> tuple[int, ...]:
     """Marks by their sort; asked of a program after the primitive that made it and before the next one."""
-    marked = [x for x in index_of(program).loops.values() if x.parts or x.hint or x.cases or x.depth > 1]
+    marked = [x for x in index_of(program).loops.values() if x.parts or x.hint or x.cases or x.only or x.depth > 1]
     return tuple(sum(map(mark.count, marked)) for mark in MARKS)

@@ -35,6 +35,7 @@ from tensorir.schedule.primitives import (
     reindex,
     reverse_inline,
     rolling,
+    skip,
     specialize,
     staging,
     tensorize,
@@ -60,6 +61,7 @@ class AxisMethods(Scheduled[H]):
     bind = binding.bind
     parallel = binding.parallel
     reduce_across = across.reduce_across
+    skip = skip.skip
     vectorize = loops.vectorize
     unroll = loops.unroll
     specialize = specialize.specialize

@@ -20,6 +20,15 @@ def test_scores_are_never_in_memory(target, causal):
     assert len(s.emitted().kernels) == 1
     assert s.check()
     assert any(step.primitive == "rolling" for step in s.trace)
+    assert any(step.primitive == "skip" for step in s.trace) == causal
+
+
+def test_pieces_of_the_keys_that_no_query_sees_are_skipped():
+    q, k, v = (tir.placeholder((1, 2, 200, 4), name=n) for n in "qkv")
+    for options, said in (({"causal": True}, "skipped unless"), ({}, ""), ({"score": lambda s, b, h, i, j: s * 2}, "")):
+        s = tir.auto_schedule(tir.nn.attention(q, k, v, **options), "opencl")
+        assert ("skipped unless" in s.tree()) == bool(said)
+        assert s.check()
 
 
 def test_values():

@@ -59,7 +59,7 @@ def test_variants_of_attention_are_lambdas(name):
     from gallery import attention
 
     output = attention.declare(heads=2, places=130, width=8, score=attention.SCORES[name])
-    s = attention.schedule(output, rows=16, keys=16, tile=2, lanes=4, vectors=1)
+    s = attention.schedule(output, rows=16, keys=16, tile=2, lanes=4, vectors=1, masked=name in attention.MASKED)
     assert s.check() and str(s.source()).count("__kernel") == 1
     by_name = {
         "causal": lambda s, h, i, j: np.where(j <= i, s, -np.inf),
@@ -82,6 +82,7 @@ def test_attention_on_tensor_cores_is_one_kernel():
     assert source.count("__global__") == 1 and "mma.sync" in source and "ldmatrix" in source
     masked = attention_cuda.declare(1, 64, 16, attention.SCORES["causal"])
     assert attention_cuda.schedule(masked, warps=2, keys=32).check()
+    assert attention_cuda.schedule(masked, warps=2, keys=32, masked=True).check()
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
@@ -94,3 +95,13 @@ def test_the_text_of_attention_on_tensor_cores_is_right():
     run = emulate(s.emitted(), arrays)
     assert not run.problems
     np.testing.assert_allclose(run.outputs[0], attention_cuda.by_numpy(*arrays), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+def test_blocks_of_queries_skip_the_keys_after_them_on_tensor_cores():
+    from gallery import attention, attention_cuda
+
+    output = attention_cuda.declare(1, 96, 16, attention.SCORES["causal"])
+    s = attention_cuda.schedule(output, warps=2, keys=32, masked=True)
+    assert "skipped unless O.j.0 <= O.i.0" in s.tree()
+    assert s.check("emulate")

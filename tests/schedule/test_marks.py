@@ -40,6 +40,7 @@ def evidence(s):
         found["hint"] += bool(x.hint) and live
         found["parts"] += len(x.parts)
         found["cases"] += len(x.cases)
+        found["only"] += len(x.only)
         found["depth"] += x.depth > 1
     for x in find(body, Stage):
         found["intrin"] += x.intrin is not None
@@ -55,9 +56,9 @@ def evidence(s):
 
 
 PRINTED = {
-    "hint": "unroll by", "parts": "partition at", "cases": "specialized where", "depth": "pipeline depth=",
-    "prefetch": "prefetch ", "atomic": "# atomic", "padded": "padded", "once": "once", "layout": " as ",
-    "facts": "assume ", "intrin": "opencl.", "scope shared": "shared", "scope register": "register",
+    "hint": "unroll by", "parts": "partition at", "cases": "specialized where", "only": "skipped unless",
+    "depth": "pipeline depth=", "prefetch": "prefetch ", "atomic": "# atomic", "padded": "padded", "once": "once",
+    "layout": " as ", "facts": "assume ", "intrin": "opencl.", "scope shared": "shared", "scope register": "register",
 }  # fmt: skip
 """What a tree says of each sort of mark; kinds and instructions by their own names."""
 
@@ -151,6 +152,7 @@ CALLS = {
     "assume": calls("assume", ("A", "B"), (64,)),
     "redeclare": calls("redeclare", ("stream_k",), rest=4, of="C"),
     "specialize": [lambda s, x=x: s.specialize(x, f"{x} < 2") for x in LOOPS],
+    "skip": [*calls("skip", LOOPS), lambda s: (s.decompose_reduction("C", "C.i"), s.skip("C.k"))],
     "atomic": [*calls("atomic", ("C",)), lambda s: (s.decompose_reduction("C", "C.i"), s.atomic("C"))],
 }  # fmt: skip
 """Ways to call each primitive on all that a schedule of ``chain`` has."""
@@ -167,6 +169,7 @@ def test_every_field_of_a_loop_is_of_a_mark_and_printed():
         "parts": (2,),
         "hint": 2,
         "cases": (as_expr(1),),
+        "only": (as_expr(1),),
         "depth": 3,
         "later": True,
         "roles": (40, 160),
@@ -179,6 +182,7 @@ def test_every_field_of_a_loop_is_of_a_mark_and_printed():
 
 
 def test_every_primitive_is_among_the_pairs():
+    assert tir.Schedule  # has them registered
     assert CALLS.keys() == {name for name, p in PRIMITIVES.items() if p.step}
 
 

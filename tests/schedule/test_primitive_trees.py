@@ -39,6 +39,12 @@ def softmax():
     return tir.Schedule(tir.compute((5, 9), lambda i, j: tir.exp(X[i, j] - m[i]) / total[i], name="Y"))
 
 
+def triangle():
+    A, B, k = tir.placeholder((9, 9), name="A"), tir.placeholder((9, 2), name="B"), tir.reduce_axis(9, name="k")
+    term = lambda i, j: tir.where(k <= i, A[i, k] * B[k, j], 0)  # noqa: E731
+    return tir.Schedule(tir.compute((9, 2), lambda i, j: tir.sum(term(i, j), axis=k), name="C"))
+
+
 def spread():
     """Every second element of P is none of A; each C meets one that is."""
     A, B = tir.placeholder((5,), name="A"), tir.placeholder((2,), name="B")
@@ -92,6 +98,14 @@ EXAMPLES = {
     "stage_out in pieces of the reduction": (
         matmul,
         lambda s: (s.reorder(s.split("C.k", [None, 4])[0], "C.i", "C.j", "C.k.1"), s.stage_out("C", "C.i")),
+    ),
+    "skip": (
+        triangle,
+        lambda s: (
+            s.reorder(s.split("C.i", [None, 4])[0], s.split("C.k", [None, 2])[0], "C.i.1", "C.j", "C.k.1"),
+            s.decompose_reduction("C", "C.k.0"),
+            s.skip("C.k.0"),
+        ),
     ),
     "keep_term": (spread, lambda s: s.keep_term("C.k", "C.i % 2")),
     "prefetch": (matmul, lambda s: s.prefetch("B", at="C.k", ahead="C.i", distance=2)),

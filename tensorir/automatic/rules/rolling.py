@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
+from tensorir.errors import ScheduleError
 from tensorir.ir.tree import Update
 from tensorir.ir.visit import find
+from tensorir.schedule.history import AxisRef
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
@@ -90,3 +92,14 @@ class RollingPart(Part):
             for loop in lead[1:-1]:
                 outer = s.fuse(outer, loop)
             s.bind(outer, "block.y")
+        _skip(s, piece)
+
+
+def _skip(s: Schedule, piece: AxisRef) -> None:
+    """Run no piece of the keys in which a mask leaves out all, where there is a mask that says so."""
+    try:
+        with s.because("mask: no query of the block sees a key of these pieces"):
+            s.skip(piece)
+    except ScheduleError as e:
+        if e.code not in ("skip.identity", "skip.condition"):
+            raise

@@ -41,7 +41,7 @@ def _cut(program: Program, loop: Loop, at: int) -> Rewrite:
     if len(stages) > 1 or any(x.body is not y for x, y in zip(loops, [*loops[1:], stage], strict=True)):
         names = ", ".join(s.name for s in stages)
         raise _refuse("cut.own-nest", f"{names} are in the nest of {loop.var.name}", loop, "cut before compute_at")
-    if done := [x for x in loops if x.kind is not Kind.SERIAL or x.parts or x.cases]:
+    if done := [x for x in loops if x.kind is not Kind.SERIAL or x.parts or x.cases or x.only]:
         message = f"{done[0].var.name} has a meaning already, which the other nest would not have"
         raise _refuse("cut.serial", message, loop, "cut first, then schedule both nests")
     own = {x.buffer for x in find(stage.body, Load)} & set(writes(stage.body))

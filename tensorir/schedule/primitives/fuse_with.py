@@ -116,7 +116,7 @@ def _extents_agree(first: Stmt, last: Stmt) -> None:
 
 def _said(x: Loop) -> tuple[object, ...]:
     """What two loops must have in common; parts and cases are of one nest alone."""
-    own = x.var.name if x.parts or x.cases or x.said else ""
+    own = x.var.name if x.parts or x.cases or x.only or x.said else ""
     return x.kind, x.hint, x.depth, x.later, x.roles, x.turns, own
 
 
