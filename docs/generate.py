@@ -26,7 +26,7 @@ GROUPS = {
         "bitcast",
         "mulhi",
     ),
-    "Schedules": ("Schedule", "replay", "auto", "auto_schedule", "algorithm", "Target"),
+    "Schedules": ("Schedule", "replay", "auto", "auto_schedule", "fusions", "algorithm", "Target"),
     "Running and tuning": (
         "Executable",
         "sequence",

@@ -25,6 +25,7 @@ _HOMES = {
     "tensorir.algorithms.registry": ("algorithm",),
     "tensorir.api.schedule": ("Schedule", "replay"),
     "tensorir.api.auto_schedule": ("auto_schedule",),
+    "tensorir.api.fusions": ("fusions",),
     "tensorir.automatic.plan": ("auto",),
     "tensorir.api.workload": ("Workload",),
     "tensorir.api.build": ("Executable",),
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from tensorir.api.auto_schedule import auto_schedule as auto_schedule
     from tensorir.api.build import Executable as Executable
     from tensorir.api.export_shapes import export_shapes as export_shapes
+    from tensorir.api.fusions import fusions as fusions
     from tensorir.api.near import nearest as nearest
     from tensorir.api.schedule import Schedule as Schedule
     from tensorir.api.schedule import replay as replay

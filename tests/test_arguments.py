@@ -253,6 +253,8 @@ OTHERS = {
     "replay": lambda outputs=C, trace="[]", target="cuda": tir.replay(outputs, trace, target),
     "auto": lambda outputs=C, target="opencl": tir.auto(outputs, target),
     "auto_schedule": lambda outputs=C, target="cuda": tir.auto_schedule(outputs, target),
+    "fusions": lambda outputs=C, target="cuda", measure=False, rounds=5: tir.fusions(outputs, target, measure=measure,
+                                                                                      rounds=rounds),
     "Target": lambda language="cuda", kind="gpu", arch="sm_80", max_threads=32, max_block=(1, 1, 1), fp16=True: (
         tir.Target(language, kind, arch, max_threads=max_threads, max_block=max_block, fp16=fp16)
     ),

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tensorir.api.fusions import fusions
 from tensorir.api.schedule import Schedule
 from tensorir.api.workload import Workload
 from tensorir.cli import common
@@ -54,10 +55,13 @@ def run(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int:
     }
     if "why" in given["parts"]:
         document["others"] = _others(work, chosen)
+    table = fusions(work.outputs, chosen.target) if "fusions" in given["parts"] else None
+    if table is not None:
+        document["fusions"] = [r.json() for r in table]
     if as_json:
         put_json(document)
     else:
-        _put(s, document, given["parts"], resources, sass)
+        _put(s, document, given["parts"], resources, sass, str(table or ""))
     return common.OK
 
 
@@ -103,7 +107,7 @@ def _on_device(source: Source, device: str | None) -> dict[str, Any]:
     return {key: found.get(key) for key in ("registers", "spills", "shared_bytes", "kernels")}
 
 
-def _put(s: Schedule, document: dict[str, Any], parts: tuple[str, ...], resources: Any, sass: str) -> None:
+def _put(s: Schedule, document: dict[str, Any], parts: tuple[str, ...], resources: Any, sass: str, table: str) -> None:
     """Print the parts that were asked for, with an empty line between them."""
     only = list(dict.fromkeys(parts)) or [*(["resources"] if resources else []), *(["sass"] if sass else [])]
     resources = {k: v for k, v in (resources or {}).items() if k != "kernels"}
@@ -114,6 +118,7 @@ def _put(s: Schedule, document: dict[str, Any], parts: tuple[str, ...], resource
         "tree": str(s),
         "source": document["source"],
         "why": _why(document),
+        "fusions": table,
         "resources": about,
         "sass": sass,
     }
@@ -121,7 +126,7 @@ def _put(s: Schedule, document: dict[str, Any], parts: tuple[str, ...], resource
     for number, name in enumerate(n for n in dict.fromkeys(wanted) if shown[n]):
         if number:
             put("")
-        if name == "why":
-            click.echo(shown[name])  # a folded reason would be no comment
+        if name in ("why", "fusions"):
+            click.echo(shown[name])  # a folded reason would be no comment, a folded row no row
         else:
             (put_code if name == "source" else put)(shown[name])

@@ -89,6 +89,9 @@ _SHOW = Verb(
         multiple=True,
         help="The steps of the schedule, of an automatic one with rules and reasons.",
     ),
+    option(
+        "--fusions", "parts", flag_value="fusions", multiple=True, help="Pairs of stages, and what one kernel gains."
+    ),
     option("--resources", is_flag=True, help="Registers, spills, shared memory."),
     option("--sass", is_flag=True, help="CUDA machine code (offline)."),
     DEVICE,

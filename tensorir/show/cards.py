@@ -10,6 +10,7 @@ from tensorir.api.build import Executable
 from tensorir.api.schedule import Schedule as UserSchedule
 from tensorir.api.shape_outcome import Portfolio, SetOutcome
 from tensorir.api.work import Work
+from tensorir.automatic.fusions import HEADER, Fusion, Fusions, cells, microseconds
 from tensorir.check.verdict import Verdict
 from tensorir.codegen.source import KernelLaunch, Param, Source
 from tensorir.errors import Problem, TensorIRError
@@ -312,6 +313,26 @@ def _(x: Target) -> Html:
     rows: dict[str, Any] = {k: code(short(v)) for k, v in fields_of(x).items() if k not in ("language", "kind", "name")}
     named = {"device": x.name or x.device, "language": f"{x.language} on a {x.kind}"}
     return card("Target", code(x.text), table(named), fold("limits", table(rows)))
+
+
+@card_of.register
+def _(x: Fusions) -> Html:  # type: ignore[type-arg]
+    worth = sum(r.recommended for r in x)
+    rows = [[*map(code, line[:2]), *line[2:-1], _advice(r)] for r, line in ((r, cells(r)) for r in x)]
+    return card("Fusions", f"{len(x)} pairs on {x.target.text}, {worth} recommended", grid(HEADER, rows))
+
+
+@card_of.register
+def _(x: Fusion) -> Html:  # type: ignore[type-arg]
+    told = dict(zip(HEADER, cells(x), strict=True))
+    ways = "\n".join(f"{name}: {microseconds(s)}" for name, s in x.ways.items())
+    refused = "\n\n".join(f"{name}: {problem}" for name, problem in x.refused.items())
+    folds = [fold(f"{n} ways", pre(text)) for n, text in (("legal", ways), ("refused", refused)) if text]
+    return card("Fusion", code(f"{x.first}, {x.second}"), table({**told, "advice": _advice(x)}), *folds)
+
+
+def _advice(r: Fusion[Any]) -> Html:
+    return coloured(r.verdict, "good" if r.recommended else "bad" if not r.legal else "dim")
 
 
 # --- tuning ----------------------------------------------------------------------------------------------------------

@@ -466,6 +466,24 @@ def test_show_says_why_a_schedule_was_made(cli):
     assert "others" not in json.loads(cli(*at, "--json")[1])
 
 
+def test_show_lists_the_fusions_of_a_function(cli):
+    """A table of one row a line, and the same as data."""
+    Path("mine.py").write_text(
+        "import tensorir as tir\n\n\ndef chain(n=64):\n    A = tir.placeholder((n, 32), name='A')\n"
+        "    P = tir.compute((n, 32), lambda i, j: tir.exp(A[i, j]), name='P')\n"
+        "    return tir.compute((n, 32), lambda i, j: P[i, j] * 2, name='Y')\n"
+    )
+    at = ("show", "mine.py:chain", "--target", "opencl", "--fusions")
+    code, out, _ = cli(*at)
+    head, row = out.splitlines()
+    assert code == 0 and head.split()[0] == "first" and row.split()[:3] == ["P", "Y", "vertical"]
+    document = json.loads(cli(*at, "--json")[1])
+    (found,) = document["fusions"]
+    assert (found["first"], found["legal"], found["saved_bytes"]) == ("P", True, 2 * 64 * 32 * 4)
+    assert found["measured"] is None
+    assert "fusions" not in json.loads(cli(*at[:-1], "--json")[1])
+
+
 def test_show_says_steps_of_a_schedule_by_hand(cli):
     lines = cli("show", OWN, "--arg", "n=12", "--why-schedule")[1].splitlines()
     assert lines[0].startswith("s.") and not any("  # " in line for line in lines if line.startswith("s."))

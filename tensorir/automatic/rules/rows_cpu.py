@@ -76,16 +76,16 @@ class AlongPart(RowsPart):
 
     def schedule(self, s: Schedule, config: Config) -> None:
         anchor = self.anchor
-        parts = self._parts(s, anchor, config) if anchor.kind == "reduce" else []  # before its loops are split
+        parts = self.parts(s, anchor, config) if anchor.kind == "reduce" else []  # before its loops are split
         row = self._row(s, config)
         for n in (anchor, *reversed(self.chain.stages)):
             if n is not anchor:
-                parts = self._parts(s, n, config) if n.kind == "reduce" else []
+                parts = self.parts(s, n, config) if n.kind == "reduce" else []
             for name in (*self._below(n), *reversed(parts)):  # the last one first: it reads the others
                 s.compute_at(name, anchor.name, row)
-            self._near(s, n, parts)
+            self.near(s, n, parts)
             if parts:
-                self._in_lanes(s, n, parts, config)
+                self.in_lanes(s, n, parts, config)
             elif n.kind == "map":
                 self._in_vectors(s, n, config)
 
@@ -101,7 +101,7 @@ class AlongPart(RowsPart):
     def _below(self, n: Nest) -> tuple[str, ...]:
         return () if n is self.anchor else (n.name,)
 
-    def _near(self, s: Schedule, n: Nest, parts: Sequence[str]) -> None:
+    def near(self, s: Schedule, n: Nest, parts: Sequence[str]) -> None:
         """Keep results of a row in registers, arrays as long as the row in the block's memory."""
         scope = "shared" if n.kind == "map" and self.chain.within(n) else "register"
         for name in (*self._below(n), *parts):
@@ -117,7 +117,7 @@ class AlongPart(RowsPart):
         again = length % lanes > 0 and length > lanes and n.constant  # the last vector begins earlier
         s.vectorize(s.split(loop, [None, lanes], tail="shift" if again else "guard")[1])
 
-    def _parts(self, s: Schedule, n: Nest, c: Config) -> list[str]:
+    def parts(self, s: Schedule, n: Nest, c: Config) -> list[str]:
         """Partial results of a reduction: vectors of them, joined vector by vector and then four lanes at a time."""
         lanes, step = int(c["lanes"]), int(c["lanes"]) * int(c["vectors"])
         if lanes == 1:
@@ -127,7 +127,7 @@ class AlongPart(RowsPart):
         joins = [k for k in dict.fromkeys((lanes, min(lanes, JOINED))) if k < step]
         return parts + [s.rfactor(n.name, s.split(s.loops(n.name)[-1], [None, k])[1]).name for k in joins]
 
-    def _in_lanes(self, s: Schedule, n: Nest, parts: Sequence[str], c: Config) -> None:
+    def in_lanes(self, s: Schedule, n: Nest, parts: Sequence[str], c: Config) -> None:
         lanes, vectors = int(c["lanes"]), int(c["vectors"])
         first, *others = parts
         lane, rest = self._loops_of(s, first)

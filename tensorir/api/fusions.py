@@ -1,0 +1,71 @@
+"""Fusions of a declaration's stages: what the advisor says, and what a device says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tensorir.api.schedule import Schedule
+from tensorir.automatic.fusions import Fusion, Fusions, fusions_of
+from tensorir.errors import ScheduleError
+from tensorir.errors.needs import need_bool, need_int
+from tensorir.expr.program import as_outputs
+from tensorir.expr.tensor import Tensor
+from tensorir.interp.reference import random_arguments
+from tensorir.runtime.arguments import empty
+from tensorir.runtime.device import Device, open_device
+from tensorir.runtime.estimate import Estimate, Rounds
+from tensorir.runtime.host import target_here
+from tensorir.runtime.launch import BoundLaunch
+from tensorir.runtime.timing import slots
+from tensorir.target import Target
+
+ROUGH_S = 1e-3
+"""Seconds of one call, before anything is known of it."""
+PLACES = 3
+"""Places of the arrays that are measured: some of them make a kernel half as slow again."""
+
+
+def fusions(
+    outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl", *, measure: bool = False, rounds: int = 15
+) -> Fusions[Schedule]:
+    """Return which pairs of the stages of ``outputs`` one kernel may compute, and what that gains, as a table.
+
+    A row for each producer with its consumer, and for stages that do not need each other: whether it is legal (with the
+    primitive's own error where not), bytes that are no longer written and read, and modelled time of the two stages
+    before and after. ``row.schedule()`` gives the ordinary schedule to continue from. No device is needed, except to
+    ``measure``: then each legal pair is timed on the target's device, both ways interleaved for so many rounds.
+    """
+    need_bool("measure", measure, ScheduleError)
+    need_int("rounds", rounds, 2, 1000, ScheduleError)
+    found = fusions_of(as_outputs(outputs), target_here(target), Schedule)
+    if not measure:
+        return found
+    device = open_device(found.target)
+    return Fusions([replace(r, measured=gained(r, device, rounds)) if r.legal else r for r in found], found.target)
+
+
+def gained(row: Fusion[Schedule], device: Device, rounds: int) -> Estimate:
+    """Seconds of the two stages apart over their seconds in one kernel, from rounds in which both have a turn."""
+    before, after, kept = list[float](), list[float](), []
+    for _ in range(PLACES):
+        calls = [launched(row.pair(fused), device) for fused in (False, True)]
+        kept.append(calls)  # so that the next ones have other arrays
+        turns = Rounds([(call, slots([call], ROUGH_S)[0]()) for call in calls])
+        for _ in range(-(-rounds // PLACES)):
+            turns.run()
+        before += turns.samples[0]
+        after += turns.samples[1]
+    return Estimate.of(before, after, 1.0)
+
+
+def launched(s: Schedule, device: Device) -> BoundLaunch:
+    """A schedule's kernels with inputs of their own, launched once."""
+    given = []
+    for a in random_arguments(s.outputs):
+        given.append(empty(a.shape, a.dtype))
+        given[-1][...] = a
+    bound = s.build(device).bind(*given)
+    bound()
+    bound.finish()
+    return bound

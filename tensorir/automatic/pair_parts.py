@@ -1,0 +1,239 @@
+"""Parts that have both stages of a pair: one inside the loops of the other, and both in loops that they share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tensorir.automatic.facts import Graph, Nest, bytes_of
+from tensorir.automatic.pairs import Apart, Pair
+from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.row_chain import chain_of
+from tensorir.automatic.rules.rows_cpu import AlongPart
+from tensorir.automatic.rules.stream import fused
+from tensorir.errors import ScheduleError, refuse
+from tensorir.ir.dims import most
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Axis, Expr, Iter, Stage
+from tensorir.ir.visit import uses, writes
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+from tensorir.tune.space import Space
+
+CELLS = 1 << 14
+"""Cells, or terms, of a block of a CPU."""
+BLOCKS = 16
+"""Blocks below which cores wait for the last one."""
+THREADS = 128
+"""Threads of a block of a GPU."""
+HIGH = 32
+"""Rows of a block, where neighbours read the same rows of the producer."""
+
+ROOM = {"cpu": 1 << 18, "gpu": 1 << 9}
+"""Bytes of a producer's cells that a core, or a thread, keeps near."""
+
+
+def _divisor(n: int, most_of_it: int) -> int:
+    """The largest divisor of a number up to a limit, or the limit where that is less than half of it."""
+    limit = max(1, most_of_it)
+    found = next(d for d in range(limit, 0, -1) if n % d == 0)
+    return found if 2 * found > limit else limit
+
+
+class Rows:
+    """A reduction of rows that a CPU combines in lanes, as the rule for rows does for one stage."""
+
+    def __init__(self, s: Schedule, n: Nest, part: AlongPart) -> None:
+        self.nest, self.part, self.config = n, part, part.start() or {}
+        self.partial = part.parts(s, n, self.config)
+
+    def within(self, s: Schedule, row: str) -> None:
+        """Keep the partial results inside of a loop in which the row's cell is made."""
+        for name in reversed(self.partial):
+            s.compute_at(name, self.nest.name, row)
+        self.part.near(s, self.nest, self.partial)
+        if self.partial:
+            self.part.in_lanes(s, self.nest, self.partial, self.config)
+
+
+class PairPart(Part):
+    """Both stages of a pair in one nest."""
+
+    def __init__(self, graph: Graph, pair: Pair, target: Target) -> None:
+        reason = f"{pair.first} and {pair.second} in one kernel"
+        super().__init__(graph, graph.nests[pair.second], target, pair.names, reason)
+        self.pair, self.first = pair, graph.nests[pair.first]
+        self.cpu = target.kind == "cpu"
+
+    def _lanes(self, *nests: Nest) -> int:
+        """Lanes of a vector of the widest element that stages read or make."""
+        bits = max(8, *(DTYPES[b.dtype].bits for n in nests for b in (*n.reads, *n.writes)))
+        return max(1, min(16, 8 * max(16, self.target.vector_bytes) // bits))
+
+    def _reduced(self, s: Schedule, n: Nest) -> Rows | None:
+        """What combines the terms of a stage that reduces rows; its loops of cells are made anew."""
+        graph = Apart(s.program)
+        chain = chain_of(graph, graph.nests[n.name]) if self.cpu and n.constant else None
+        if chain is None or not chain.rows or not AlongPart.suits(chain):
+            return None
+        return Rows(s, chain.anchor, AlongPart(graph, self.target, chain))
+
+    def _rows(self, rows: int) -> int:
+        """Rows of a block, of so many in all, which they divide where they are not to be threads."""
+        if not self.cpu:
+            return min(THREADS, rows)
+        terms = max(n.size(n.stage.iters) for n in (self.first, self.anchor)) // max(1, rows)
+        return _divisor(rows, min(CELLS // max(1, terms), rows // BLOCKS))
+
+    def _bound(self, s: Schedule, block: str, row: str) -> None:
+        s.bind(block, "block.x")
+        if not self.cpu:
+            s.bind(row, "thread.x")
+
+    def _vectors(self, s: Schedule, n: Nest, loop: str) -> None:
+        """Vectors along a loop of cells of a CPU, the loops of terms around them."""
+        lanes, extent = self._lanes(n), most(s.index.loops[loop].extent)
+        if self.cpu and extent >= lanes:
+            shifts = n.kind == "map" and n.constant  # the last vector begins earlier: some cells are made again
+            _, lane = s.split(loop, [None, lanes], tail="shift" if shifts and extent % lanes else "guard")
+            s.reorder(*(n.loops[it.var] for it in n.reduced), lane)
+            s.vectorize(lane)
+
+
+class NearPart(PairPart):
+    """The producer inside a loop of the consumer, each of whose iterations computes what it reads."""
+
+    rule = "compute_at"
+
+    @property
+    def lead(self) -> tuple[Iter, ...]:
+        """The first axes of the consumer's cells whose iterations read cells of the producer that no other ones do."""
+        loads = [x for x in self.anchor.loads if x.buffer in self.first.writes]
+        own = self.anchor.spatial if self.anchor.reduced else self.anchor.spatial[:-1]
+        found = []
+        for n, it in enumerate(own):
+            if not all(len(x.index) > n and x.index[n] is it.var for x in loads):
+                break
+            found.append(it)
+        return tuple(found)
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        a, b, lead = self.first, self.anchor, self.lead
+        cells = [b.loops[it.var] for it in b.spatial]
+        if not cells:
+            s.compute_at(a.name, b.axes[0])
+            return
+        s.reorder(*cells, *(b.loops[it.var] for it in b.reduced))
+        rows = self._reduced(s, b)
+        if rows:
+            cells = [str(x) for x in s.loops(b.name)[: len(cells)]]
+        high = self._rows(b.size(lead)) if lead or not self.cpu else self._high()
+        block, row = s.split(fused(s, cells[: len(lead) or 1]), [None, high])
+        self._bound(s, block, row)
+        if rows:
+            rows.within(s, row)
+        at = row if lead or not self.cpu else block
+        own = self._reduced(s, a)
+        s.compute_at(a.name, at)
+        self._room(s, at)
+        if own:
+            own.within(s, at)
+        elif a.spatial:
+            self._vectors(s, a, a.loops[a.spatial[-1].var])
+        if not rows and cells[len(lead) or 1 :]:
+            self._vectors(s, b, cells[-1])
+
+    def _high(self) -> int:
+        """Rows of a block whose neighbours read the same rows of the producer."""
+        rows, line = self.anchor.size(self.anchor.spatial[:1]), sum(map(bytes_of, self.first.writes))
+        line //= max(1, self.first.size(self.first.spatial[:1]))
+        return _divisor(rows, min(HIGH, rows // 4, ROOM["cpu"] // 2 // max(1, line)))
+
+    def _room(self, s: Schedule, at: str) -> None:
+        """Refuse to keep more near than a core, or a thread, has room for."""
+        stage = s.index.stages[self.first.name]
+        inside = s.index.between(s.index.loops[at], stage)
+        cells = math.prod(most(x.extent) for x in inside if any(uses(w, {x.var}) for w in self._places(stage)))
+        nbytes = sum(cells * DTYPES[b.dtype].bits // 8 for b in writes(stage.body))
+        if nbytes > ROOM[self.target.kind]:
+            most_near = ROOM[self.target.kind]
+            message = f"an iteration of {at} reads {nbytes:,} bytes of {self.first.name}, and {most_near:,} stay near"
+            raise refuse(ScheduleError, "fusions.room", message, hint="leave it a kernel of its own")
+
+    @staticmethod
+    def _places(stage: Stage) -> list[Expr]:
+        return [bind for it, bind in zip(stage.iters, stage.binds, strict=True) if it.axis is Axis.SPATIAL]
+
+
+class TogetherPart(PairPart):
+    """Both nests in the outer loops that they share: what the first does in an iteration, and then the second."""
+
+    rule = "fuse_with"
+
+    @property
+    def shared(self) -> int:
+        """The number of first axes of cells with equal extents."""
+        sizes = [[n.size([it]) for it in n.spatial] for n in (self.first, self.anchor)]
+        return next((n for n, (x, y) in enumerate(zip(*sizes, strict=False)) if x != y), min(map(len, sizes)))
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        count, nests = self.shared, (self.first, self.anchor)
+        flat = all(len(n.spatial) == count and n.kind == "map" for n in nests)
+        for n in nests if count else ():
+            cells = [n.loops[it.var] for it in n.spatial]
+            s.reorder(*cells, *(n.loops[it.var] for it in n.reduced))
+            if flat:
+                self._flat(s, fused(s, cells))
+            else:
+                self._nested(s, n, cells, count)
+        s.fuse_with(*self.pair.names)
+
+    def _flat(self, s: Schedule, cell: str) -> None:
+        """Cells in vectors of a CPU, or one for each thread."""
+        lanes = self._lanes(self.first, self.anchor) if self.cpu else 1
+        block, step, lane = s.split(cell, [None, self._rows(self.first.cells) // lanes or 1, lanes])
+        self._bound(s, block, step)
+        if self.cpu:
+            s.vectorize(lane)
+
+    def _nested(self, s: Schedule, n: Nest, cells: Sequence[str], count: int) -> None:
+        """Iterations of the shared loops to blocks, what is inside in vectors."""
+        reduced = self._reduced(s, n) if count == len(cells) else None
+        if reduced:
+            cells = [str(x) for x in s.loops(n.name)[:count]]
+        rows = math.prod(n.size([it]) for it in n.spatial[:count])
+        block, row = s.split(fused(s, cells[:count]), [None, self._rows(rows)])
+        self._bound(s, block, row)
+        if reduced:
+            reduced.within(s, row)
+        elif cells[count:]:
+            self._vectors(s, n, cells[-1])
+
+
+class OwnPart(PairPart):
+    """Both stages as they are scheduled alone, both by the configuration of the first one, in the loops they share."""
+
+    rule = "fuse_with"
+
+    def __init__(self, graph: Graph, pair: Pair, target: Target, own: Sequence[Part]) -> None:
+        super().__init__(graph, pair, target)
+        self.own = own
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        first, *_ = configs = [start_of(p) for p in self.own]
+        for part, c in zip(self.own, configs, strict=True):
+            part.schedule(s, first if c.keys() == first.keys() else c)
+        s.fuse_with(*self.pair.names)
+
+
+def start_of(part: Part) -> Config:
+    """The configuration from which a part starts."""
+    return Space(where=part.where(), default=part.start(), **part.knobs()).default
+
+
+def started(s: Schedule, parts: Sequence[Part]) -> Schedule:
+    """Schedule parts, each by the configuration from which it starts."""
+    for part in parts:
+        with s.because(f"{part.rule}: {part.reason}"):
+            part.schedule(s, start_of(part))
+    return s
