@@ -159,6 +159,11 @@ class Engine(Tile[Gemm]):
         """Schedule the product ``of`` two tensors, a and b as they are ``given``."""
 
     @property
+    def unrolled(self) -> int:
+        """Multiply-adds of a thread that are written out; 0 of instructions for whole tiles."""
+        return 0
+
+    @property
     def tiles(self) -> tuple[int, int]:
         """Blocks, or clusters, along the rows and along the columns of the result."""
         return -(-self.p.m // self.high), -(-self.p.n // self.wide)

@@ -43,6 +43,10 @@ class SharedTile(Engine):
     def wide(self) -> int:
         return self.tj * self.rj
 
+    @property
+    def unrolled(self) -> int:
+        return self.ri * self.rj * self.bk
+
     def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
         p, acc, out = self.p, of.stage, of.out
         ib, it, il = s.split(f"{out}.i", [None, self.ti, self.ri])
@@ -94,7 +98,7 @@ class SharedTile(Engine):
         "threads": lambda t: t.ti * t.tj in (64, 128, 256),
         "shared": Engine.shared,
         "registers": lambda t: t.ri * t.rj <= 128,
-        "unrolled": lambda t: t.ri * t.rj * t.bk <= 1024,
+        "unrolled": lambda t: t.unrolled <= 1024,
         "grid": lambda t: has_room(t.target, t.p.batch, *t.tiles),
         "one group": Engine.of_one_group,
     }
@@ -139,6 +143,10 @@ class WarpTile(Blocks):
     @property
     def wide(self) -> int:
         return self.wj * self.lj * self.rj
+
+    @property
+    def unrolled(self) -> int:
+        return self.ri * self.rj * self.bk
 
     def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
         p, acc, out, li, lj = self.p, of.stage, of.out, self.li, self.lj
@@ -193,7 +201,7 @@ class WarpTile(Blocks):
         "warps": lambda t: 2 <= t.wi * t.wj <= 8,
         "shared": Blocks.shared,
         "registers": lambda t: t.ri * t.rj <= 128,
-        "unrolled": lambda t: t.ri * t.rj * t.bk <= 2048,
+        "unrolled": lambda t: t.unrolled <= 2048,
         "sensible": Blocks.sensible,
         "ahead": Blocks.ahead,
         **Blocks.rules,

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 def out_stage(s: Schedule, main: str, scope: str = "register", epilogue: str | None = None) -> str:
     """The stage that writes the output: the epilogue where there is one, else a copy out of registers.
 
-    epilogue: which that is, "" for none; without it, all stages that follow: one of several (bias, then a conversion)
-              is joined into its last one
+    epilogue: which that is, "" for none but that of a view (``reindex``); without it, all stages that follow: one of
+              several (bias, then a conversion) is joined into its last one
     """
     if epilogue is not None:
-        return epilogue or s.stage_out(main, at="root", scope=scope).name
+        own = epilogue or f"{main}.out"
+        return own if own in s.index.stages else s.stage_out(main, at="root", scope=scope).name
     names = [st.name for st in s.stages()]
     if names[-1] == main:
         return s.stage_out(main, at="root", scope=scope).name

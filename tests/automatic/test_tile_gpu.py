@@ -70,6 +70,7 @@ def test_every_engine_is_right(name):
         space = template.space_for(s.target)
         assert 0 < len(space.legal) <= LEGAL
         template.function(s, space.default)
+        assert len(s.emitted().kernels) == 1
         assert s.check("fast" if rank else "emulate")
         assert s.check()
     assert tir.replay(y, s.trace, s.target).source() == s.source()
@@ -82,7 +83,7 @@ def test_warpgroups_are_right(y):
     s = tir.Schedule(y, HOPPER)
     template.function(s, template.space_for(s.target).default)
     assert name == "gpu_tile_wgmma" and template.needs == "sm_90a"
-    assert "wgmma" in s.source() and s.check("emulate")
+    assert len(s.emitted().kernels) == 1 and "wgmma" in s.source() and s.check("emulate")
 
 
 def test_no_matrix_is_stored_of_what_taps_read():

@@ -15,7 +15,7 @@ from typing import Any
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.matrix_view import MatrixView, matrix_view, multiplies
-from tensorir.automatic.rules.products import ProductPart, spread, summed
+from tensorir.automatic.rules.products import ProductPart, summed
 from tensorir.engines.gemm_blocks import Engine
 from tensorir.engines.gemm_gpu import SharedTile, WarpTile
 from tensorir.engines.gemm_hopper import ROW_BYTES, HopperTile
@@ -48,6 +48,10 @@ CHEAP = 16
 """Operations that may be repeated for each copy of an element, those of a border on all sides among them."""
 MOST_WASTED = 2
 """How many times as many terms there may be when they are made up to whole steps."""
+KEPT = ("splits", "depth", "in_flight", "cluster", "resident", "pingpong", "staged")
+"""Knobs of which the model is not asked: how tiles arrive, leave and are shared out stays as the engine starts."""
+UNROLLED = 1024
+"""Multiply-adds that a thread of a start writes out: more and their operands leave too few registers for addresses."""
 TRIED = 200
 """Configurations that the model compares for a start."""
 NEAR = 1.15
@@ -102,12 +106,16 @@ class BlockPart(ProductPart[Engine]):
         usual = {name: x if x in self.every[name] else self.every[name][0] for name, x in usual.items()}
         where, expected = self.where(), self.expected()
         legal: list[Config] = [usual] if all(test(usual) for test in where.values()) else []
-        near = {name: spread(values, usual[name], self.values[name]) for name, values in self.every.items()}
-        for knobs in (near, self.every):
-            if not legal or (expected and knobs is near):
-                legal += self._drawn({**knobs, "splits": [usual["splits"]]} if "splits" in knobs else knobs, where)
+        kept = {name: [usual[name]] for name in KEPT if name in usual} | ({"raster": [1]} if "raster" in usual else {})
+        for knobs in ({**self.every, **kept}, self.every):
+            if not legal or (expected and knobs is not self.every):
+                legal += self._drawn(knobs, where)
         if not expected or not legal:
             return legal[0] if legal else {}
+        through_shared = self.engine(usual, self.p, self.target).result_bytes > 0  # and in whole sectors then
+        tiles = [self.engine(c, self.p, self.target) for c in legal]
+        fine = [t for t in tiles if t.unrolled <= UNROLLED and (t.result_bytes or not through_shared)]
+        legal = [t.config for t in fine] or legal
         times = [expected(c) for c in legal]
         least = min(times)
         return legal[0] if times[0] <= NEAR * least else legal[times.index(least)]
