@@ -7,7 +7,7 @@ import tensorir as tir
 from tensorir.automatic.plan import plans
 from tensorir.target import Target
 
-CPU = "opencl"
+CPU, GPU = "opencl", "cuda -arch=sm_80"
 
 
 def softmax(rows, columns, dtype="float32"):
@@ -147,3 +147,31 @@ def test_the_start_is_what_the_model_likes_best():
     space = plan.space()
     assert space.expected_s is not None
     assert space.expected_s(space.default) <= min(space.expected_s(space.config(k)) for k in range(len(space.legal)))
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (1, 1), (1, 67), (7, 5), (33, 129), (5, 1000), (2, 513)])
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_kernel_for_gpus_is_right_when_emulated(name, shape):
+    s = tir.auto_schedule(DEFINITIONS[name](*shape), GPU)
+    assert way(DEFINITIONS[name](*shape), GPU) == "gpu_rows" and len(s.emitted().kernels) == 1
+    assert s.check("emulate")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_floats_on_gpus(dtype):
+    for name in ("softmax", "layer_norm", "total"):
+        assert tir.auto_schedule(DEFINITIONS[name](9, 76, dtype), GPU).check("emulate"), name
+
+
+def test_a_block_reads_a_row_once_four_elements_a_thread():
+    text = tir.auto_schedule(layer_norm(64, 1024), GPU).source()
+    body = text[text.index("__global__") :]
+    assert body.count("(x + ") == 1 and "*(const float4 *)(x + " in body
+    assert "*(const float4 *)(w + " in body and "*(float4 *)(Y + " in body
+
+
+def test_a_row_beyond_shared_memory_is_read_again():
+    s = tir.auto_schedule(layer_norm(4, 20000), GPU)
+    assert "x_shared" not in s.source() and s.check()
+    s = tir.auto_schedule(softmax(4, 20000), GPU)  # its exponentials have no place
+    assert way(softmax(4, 20000), GPU) == "gpu_rows" and len(s.emitted().kernels) == 2 and s.check()

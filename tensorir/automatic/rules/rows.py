@@ -14,10 +14,10 @@ from tensorir.target import Target
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """The chain of stages that ends with one, a row at a time."""
-    chain = chain_of(graph, anchor)
-    if chain is None or not chain.rows:
-        return
-    if target.kind == "cpu" and AlongPart.suits(chain):
-        yield AlongPart(graph, target, chain)
-    if target.kind == "gpu" and BlockPart.suits(chain, target):
-        yield BlockPart(graph, target, chain)
+    for chain in (chain_of(graph, anchor, arrays) for arrays in (True, False)):
+        if chain is None or not chain.rows:
+            continue
+        if target.kind == "cpu" and AlongPart.suits(chain):
+            yield AlongPart(graph, target, chain)
+        if target.kind == "gpu" and BlockPart.suits(chain, target):
+            yield BlockPart(graph, target, chain)
