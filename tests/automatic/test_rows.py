@@ -7,7 +7,7 @@ import tensorir as tir
 from tensorir.automatic.plan import plans
 from tensorir.target import Target
 
-CPU = "opencl"
+CPU, GPU = "opencl", "cuda -arch=sm_80"
 
 
 def softmax(rows, columns, dtype="float32"):
@@ -147,3 +147,81 @@ def test_the_start_is_what_the_model_likes_best():
     space = plan.space()
     assert space.expected_s is not None
     assert space.expected_s(space.default) <= min(space.expected_s(space.config(k)) for k in range(len(space.legal)))
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (1, 1), (1, 67), (7, 5), (33, 129), (5, 1000), (2, 513)])
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_kernel_for_gpus_is_right_when_emulated(name, shape):
+    s = tir.auto_schedule(DEFINITIONS[name](*shape), GPU)
+    assert way(DEFINITIONS[name](*shape), GPU) == "gpu_rows" and len(s.emitted().kernels) == 1
+    assert s.check("emulate")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_floats_on_gpus(dtype):
+    for name in ("softmax", "layer_norm", "total"):
+        assert tir.auto_schedule(DEFINITIONS[name](9, 76, dtype), GPU).check("emulate"), name
+
+
+def test_a_block_reads_a_row_once_four_elements_a_thread():
+    text = tir.auto_schedule(layer_norm(64, 1024), GPU).source()
+    body = text[text.index("__global__") :]
+    assert body.count("(x + ") == 1 and "*(const float4 *)(x + " in body
+    assert "*(const float4 *)(w + " in body and "*(float4 *)(Y + " in body
+
+
+def test_a_row_beyond_shared_memory_is_read_again():
+    s = tir.auto_schedule(layer_norm(4, 20000), GPU)
+    assert "x_shared" not in s.source() and s.check()
+    s = tir.auto_schedule(softmax(4, 20000), GPU)  # its exponentials have no place
+    assert way(softmax(4, 20000), GPU) == "gpu_rows" and len(s.emitted().kernels) == 2 and s.check()
+
+
+def middle(n, k, m, dtype="float32"):
+    return tir.nn.softmax(tir.placeholder((n, k, m), dtype, name="x"), 1, name="Y")
+
+
+def variance(n, k, m, dtype="float32"):
+    """Of columns: sums, and squares of differences."""
+    x = tir.placeholder((n, k, m), dtype, name="x")
+    r, q = (tir.reduce_axis(k, name=c) for c in "rq")
+    t = tir.compute((n, m), lambda i, j: tir.sum(x[i, r, j], axis=r), name="t")
+    return tir.compute((n, m), lambda i, j: tir.sum((x[i, q, j] - t[i, j] / k) * (x[i, q, j] - t[i, j] / k), axis=q))
+
+
+def over_two(n, k, m, dtype="float32"):
+    x, r, q = tir.placeholder((n, k, m), dtype, name="x"), tir.reduce_axis(n, name="r"), tir.reduce_axis(k, name="q")
+    return tir.compute((m,), lambda j: tir.sum(x[r, q, j], axis=(r, q)), name="Y")
+
+
+@pytest.mark.parametrize("target", [CPU, GPU])
+@pytest.mark.parametrize("shape", [(2, 40, 64), (1, 1, 16), (3, 7, 17), (2, 33, 129), (1, 67, 31), (5, 13, 5)])
+@pytest.mark.parametrize("made", [middle, variance, over_two])
+def test_rows_next_to_each_other_are_right_in_every_shape(made, shape, target):
+    s = tir.auto_schedule(made(*shape), target)
+    assert s.check("fast" if target == CPU else "emulate")
+
+
+@pytest.mark.parametrize("target", [CPU, GPU])
+def test_rows_next_to_each_other_are_taken_together_in_one_kernel(target):
+    s = tir.auto_schedule(middle(2, 40, 64), target)
+    assert way(middle(2, 40, 64), target).endswith("_rows_across")
+    assert len(s.emitted().kernels) == 1
+
+
+@pytest.mark.parametrize("target", [CPU, GPU])
+def test_every_configuration_across_is_right(target):
+    for output in (middle(2, 40, 70), over_two(4, 80, 70)):
+        name, template = next(iter(tir.auto(output, target).items()))
+        space = template.space_for(Target.parse(target))
+        assert name.endswith("_rows_across")
+        for row in range(len(space.legal)):
+            s = tir.Schedule(output, target)
+            template.function(s, space.config(row))
+            assert s.check(), space.config(row)
+
+
+def test_few_long_columns_are_summed_in_pieces():
+    x, k = tir.placeholder((1024, 64), name="x"), tir.reduce_axis(1024, name="k")
+    s = tir.auto_schedule(tir.compute((64,), lambda j: tir.sum(x[k, j], axis=k), name="Y"))
+    assert "rfactor" in str(s.trace) and s.check()

@@ -38,8 +38,11 @@ class Chain:
         return (*(it for it, place in own if place not in known), *nest.reduced)
 
 
-def chain_of(graph: Graph, anchor: Nest) -> Chain | None:
-    """The chain that ends with a stage; None where no row is reduced."""
+def chain_of(graph: Graph, anchor: Nest, arrays: bool = True) -> Chain | None:
+    """The chain that ends with a stage; None where no row is reduced.
+
+    arrays: whether it may have maps within a row, whose results have to be kept
+    """
     if anchor.kind not in ("map", "reduce") or not plain(anchor):
         return None
     places: dict[Nest, Places] = {anchor: tuple(it.var for it in anchor.spatial)}
@@ -49,7 +52,12 @@ def chain_of(graph: Graph, anchor: Nest) -> Chain | None:
         rows = _nearest(graph, anchor, dict(places))
     if rows is None:
         return None
-    stages = [n for n in _upstream(graph, places) if rows <= set(places[n])]
+    stages = []
+    for n in _upstream(graph, places):
+        if rows <= set(places[n]) and (arrays or n.kind == "reduce" or len(n.spatial) == len(rows)):
+            stages.append(n)
+        else:
+            del places[n]
     own = tuple(it for it in anchor.spatial if it.var in rows)
     return Chain(anchor, own, tuple(reversed(stages)), places)
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Part
 from tensorir.automatic.rules.row_chain import chain_of
+from tensorir.automatic.rules.rows_across import LanesPart, WarpsPart
+from tensorir.automatic.rules.rows_across import suits as lie_across
 from tensorir.automatic.rules.rows_cpu import AlongPart
 from tensorir.automatic.rules.rows_gpu import BlockPart
 from tensorir.target import Target
@@ -14,10 +16,12 @@ from tensorir.target import Target
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """The chain of stages that ends with one, a row at a time."""
-    chain = chain_of(graph, anchor)
-    if chain is None or not chain.rows:
-        return
-    if target.kind == "cpu" and AlongPart.suits(chain):
-        yield AlongPart(graph, target, chain)
-    if target.kind == "gpu" and BlockPart.suits(chain, target):
-        yield BlockPart(graph, target, chain)
+    for chain in (chain_of(graph, anchor, arrays) for arrays in (True, False)):
+        if chain is None or not chain.rows:
+            continue
+        if target.kind == "cpu" and AlongPart.suits(chain):
+            yield AlongPart(graph, target, chain)
+        if target.kind == "gpu" and BlockPart.suits(chain, target):
+            yield BlockPart(graph, target, chain)
+        if lie_across(chain):
+            yield (LanesPart if target.kind == "cpu" else WarpsPart)(graph, target, chain)

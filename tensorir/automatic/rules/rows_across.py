@@ -1,0 +1,210 @@
+"""Rows next to each other, element by element: lanes or threads have a row each, and memory is read in order."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from tensorir.automatic.facts import Nest, bytes_of
+from tensorir.automatic.part import Config
+from tensorir.automatic.rules.row_chain import Chain
+from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes
+from tensorir.automatic.rules.stream import BLOCK_S, BYTES_S, WINDOW, along_last, fused
+from tensorir.ir.visit import uses
+from tensorir.schedule.schedule import Schedule
+
+LEAST = 16
+"""Rows next to each other from which on they are taken together."""
+TERMS = 8
+"""Terms of each of a vector's cells that are combined at a time, or threads that share out the terms of a cell."""
+CORES = 16
+"""Blocks of a CPU that run at a time, at most."""
+CACHE = 1 << 18
+"""Bytes of a block's own arrays that a core's cache keeps."""
+
+
+def suits(chain: Chain) -> bool:
+    """Whether elements next to each other are of different rows, and enough of them."""
+    last = chain.anchor.spatial[-1]
+    if last not in chain.rows or not chain.anchor.constant or chain.anchor.size([last]) < LEAST:
+        return False
+    if not chain.stages and chain.anchor.size(chain.anchor.reduced) <= WINDOW:
+        return False
+    return all(_across(n, chain) for n in chain.reduced)
+
+
+def _across(n: Nest, chain: Chain) -> bool:
+    """Whether what a reduction reads lies along rows, or is the same for all of them."""
+    var = n.spatial[chain.places[n].index(chain.anchor.spatial[-1].var)].var
+    loads = [x for x in n.loads if any(uses(i, {var}) for i in x.index)]
+    return bool(loads) and all(along_last(x, var) for x in loads)
+
+
+class AcrossPart(RowsPart):
+    """A chain of stages over rows whose elements lie apart, a number of rows together."""
+
+    @property
+    def name(self) -> str:
+        return "rows_across"
+
+    @cached_property
+    def width(self) -> int:
+        """Rows next to each other."""
+        return self.anchor.size(self.anchor.spatial[-1:])
+
+    def _all(self) -> Iterator[Config]:
+        for columns in self.knobs()["columns"]:
+            for other, values in self.knobs().items():
+                if other != "columns":
+                    yield from ({"columns": columns, other: v} for v in values)
+
+    def start(self) -> Config | None:
+        legal = [c for c in self._all() if all(test(c) for test in self.where().values())]
+        return min(legal, key=self._seconds)
+
+    def expected(self) -> Callable[[Config], float] | None:
+        return self._seconds
+
+    @abstractmethod
+    def _seconds(self, c: Config) -> float: ...
+
+    def _column(self, n: Nest) -> str:
+        """The loop of a stage over rows next to each other."""
+        return n.loops[n.spatial[self.chain.places[n].index(self.anchor.spatial[-1].var)].var]
+
+    def _blocks(self, s: Schedule, columns: int) -> tuple[str, str]:
+        """The loops over blocks of rows, and over those of a block."""
+        loops = self.anchor.loops
+        rows = [loops[it.var] for it in self.chain.rows]
+        block, column = s.split(rows[-1], [None, columns])
+        s.reorder(*rows[:-1], block, *(x for x in self.anchor.axes if x not in rows), column)
+        return fused(s, [*rows[:-1], block]), column
+
+    def _inner(self, n: Nest) -> list[str]:
+        """The loops of a stage within a row."""
+        return [n.loops[it.var] for it in self.chain.within(n)]
+
+
+class LanesPart(AcrossPart):
+    """Rows in lanes, on a CPU. Knobs: ``columns``, rows of a block; ``pieces`` of the terms, where rows are few."""
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        columns = [n for n in (1024, 4096, 256, 64, 16) if n < 2 * self.width and n * self._kept <= CACHE] or [16]
+        alone = self.anchor.kind == "reduce" and not self.chain.stages
+        terms = self.anchor.size(self.anchor.reduced[:1])
+        pieces = [n for n in (16, 8, 32) if alone and self.rows * 8 <= terms * self.width and n * 8 <= terms]
+        return {"columns": columns, "pieces": [1, *pieces]}
+
+    @cached_property
+    def _kept(self) -> int:
+        """Bytes of what stages make for a row."""
+        return kept_bytes(self.chain) if self.chain.stages else 4
+
+    @cached_property
+    def lanes(self) -> int:
+        """Lanes of two vectors of the widest element, which is as many as a language has."""
+        return min(16, 16 * max(16, self.target.vector_bytes) // self.bits)
+
+    def _seconds(self, c: Config) -> float:
+        """Bytes over bandwidth, short pieces of memory's rows slower, the partial results once more."""
+        columns, pieces = min(int(c["columns"]), self.width), int(c["pieces"])
+        blocks = self.rows // self.width * -(-self.width // columns) * pieces
+        again = 4 * pieces * bytes_of(self.anchor.writes[0]) if pieces > 1 else 0
+        moved = sum(bytes_of(b) for b in self.outside) + again
+        uneven = 8.0 if columns < self.width and self.width % columns else 1.0
+        steps = sum(n.size(self.chain.within(n)) * n.operations * (1 + 8 * n.calls) for n in self.nests)
+        time = moved * (1 + 128 / columns) / BYTES_S["cpu"] + uneven * self.rows * steps / self.lanes * 1e-9
+        return time * CORES / min(CORES, blocks) + blocks * BLOCK_S
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        anchor, pieces = self.anchor, int(config["pieces"])
+        if pieces > 1:
+            self._in_pieces(s, pieces)
+            return
+        block, column = self._blocks(s, int(config["columns"]))
+        self._in_lanes(s, column, self._inner(anchor), anchor)
+        s.bind(block, "block.x")
+        for n in reversed(self.chain.stages):
+            s.compute_at(n.name, anchor.name, block)
+            for b in n.writes:
+                s.set_scope(b.name, "shared")
+            self._in_lanes(s, self._column(n), self._inner(n), n)
+
+    def _in_lanes(self, s: Schedule, column: str, inner: Sequence[str], n: Nest) -> None:
+        """Vectors of rows; several terms of each at a time."""
+        vector, lane = s.split(column, [None, self.lanes])
+        if n.kind == "reduce":
+            rest, some = s.split(inner[-1], [None, TERMS])
+            s.reorder(*inner[:-1], rest, vector, some, lane)
+            s.unroll(some)
+        else:
+            s.reorder(*inner, vector, lane)
+        s.vectorize(lane)
+        if self.width % self.lanes and self.width > self.lanes:
+            s.partition(vector, [self.width // self.lanes])
+
+    def _in_pieces(self, s: Schedule, pieces: int) -> None:
+        """Parts of the terms for blocks, and then their sums."""
+        name, n = self.anchor.name, self.anchor
+        count = len(n.spatial)
+        part = s.rfactor(name, s.split(n.loops[n.reduced[0].var], [pieces, None])[0]).name
+        own = [str(x) for x in s.loops(part)]
+        cells, piece, terms = own[:count], own[count], own[count + 1 :]
+        s.reorder(piece, *cells[:-1])
+        self._in_lanes(s, cells[-1], terms, n)
+        s.bind(fused(s, [piece, *cells[:-1]]), "block.x")
+        own = [str(x) for x in s.loops(name)]
+        self._in_lanes(s, own[count - 1], own[count:], n)
+        if count > 1:
+            s.bind(fused(s, own[: count - 1]), "block.x")
+
+
+class WarpsPart(AcrossPart):
+    """Rows in threads of a warp, on a GPU, whose terms others share. Knobs: ``columns``, rows of a block, and threads
+    that ``share`` the terms of each.
+    """
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        return {"columns": [32, 64, 128], "share": [8, 16, 4, 2]}
+
+    def where(self) -> Mapping[str, Callable[[Config], bool]]:
+        kept, most = kept_bytes(self.chain), self.target.shared_bytes
+        return {
+            "shared memory": lambda c: c["columns"] * (kept + 8 * c["share"]) <= most,
+            "threads": lambda c: c["columns"] * c["share"] <= min(512, self.target.max_threads),
+        }
+
+    def _seconds(self, c: Config) -> float:
+        columns, share = int(c["columns"]), int(c["share"])
+        blocks = self.rows // self.width * -(-self.width // columns)
+        idle = max(1.0, 132 * 1024 / (blocks * columns * share))
+        waste = -(-self.width // columns) * columns / self.width
+        steps = sum(-(-n.size(self.chain.within(n)) // share) * n.operations for n in self.nests)
+        moved = sum(bytes_of(b) for b in self.outside) / BYTES_S["gpu"]
+        return moved * waste * idle + (steps + 4 * share) * 1e-9
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        anchor, share = self.anchor, int(config["share"])
+        block, column = self._blocks(s, int(config["columns"]))
+        self._in_threads(s, anchor, column, share)
+        s.bind(block, "block.x")
+        for n in reversed(self.chain.stages):
+            s.compute_at(n.name, anchor.name, block)
+            for b in n.writes:
+                s.set_scope(b.name, "shared")
+            self._in_threads(s, n, self._column(n), share)
+
+    def _in_threads(self, s: Schedule, n: Nest, column: str, share: int) -> None:
+        inner = self._inner(n)
+        if n.kind == "reduce":
+            rest, thread = s.split(inner[-1], [None, share])
+            s.reorder(column, thread, *inner[:-1], rest)
+            s.bind(column, "thread.x")
+            s.reduce_across(thread, "thread.y")
+            return
+        if inner:
+            rest, thread = s.split(inner[-1], [None, share])
+            s.reorder(*inner[:-1], rest, thread, column)
+            s.bind(thread, "thread.y")
+        s.bind(column, "thread.x")
