@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterator
 
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Part
-from tensorir.automatic.rules import rolling, rows, scan, scatter, split_sum, stream, tile_cpu, tile_gpu, transpose
+from tensorir.automatic.rules import (
+    register_tile,
+    rolling,
+    rows,
+    scan,
+    scatter,
+    split_sum,
+    stream,
+    tile_cpu,
+    tile_gpu,
+    transpose,
+)
 from tensorir.target import Target
 
 Rule = Callable[[Graph, Nest, Target], Iterator[Part]]
@@ -21,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     rows.offers,
     tile_cpu.offers,
     tile_gpu.offers,
+    register_tile.offers,
     transpose.offers,
     stream.offers,
 )

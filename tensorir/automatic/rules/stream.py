@@ -32,8 +32,8 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     yield StreamPart(graph, anchor, target, reason=f"{anchor.cells} cells, each computed once")
 
 
-def windows(graph: Graph, anchor: Nest) -> tuple[str, ...]:
-    """Reductions that an anchor alone reads, each cell where it makes its own."""
+def windows(graph: Graph, anchor: Nest, again: bool = False) -> tuple[str, ...]:
+    """Reductions that an anchor alone reads, each cell where it makes its own; ``again``: those with reuse as well."""
     if anchor.kind != "map":
         return ()
     own = tuple(it.var for it in anchor.spatial)
@@ -41,7 +41,7 @@ def windows(graph: Graph, anchor: Nest) -> tuple[str, ...]:
     for n in graph.producers(anchor):
         read = [x for x in anchor.loads if x.buffer in n.writes]
         alone = graph.readers(n) == [anchor] and not graph.is_output(n) and n.kind == "reduce"
-        if alone and not n.reuses and all(tuple(x.index) == own for x in read):
+        if alone and (again or not n.reuses) and all(tuple(x.index) == own for x in read):
             found.append(n.name)
     return tuple(dict.fromkeys(found))
 

@@ -1,0 +1,179 @@
+"""What a register tile of cells reads: vectors along the axis of lanes, and those that its cells have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from tensorir.arith.affine import Arith, Linear, conjuncts
+from tensorir.automatic.facts import Nest
+from tensorir.ir.build import as_int, binary
+from tensorir.ir.dims import most
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Axis, Binary, Call, Const, Expr, Iter, Load, Select, Unary, Var
+from tensorir.ir.visit import Rewriter, find, uses
+
+PORT_BYTES = 32
+"""Bytes of a load, of which a core does two a cycle."""
+CALL = 12
+"""Operations that a function such as ``exp`` takes."""
+NEAR = 4
+"""Tiles at each end of an axis that are looked at for conditions."""
+
+
+class Reads:
+    """How a nest reads: its loads by array, those of one shape together, in linear forms of its axes."""
+
+    def __init__(self, nest: Nest) -> None:
+        self.nest = nest
+        self.arith = Arith({it.var: (0, most(it.extent) - 1) for it in nest.stage.iters})
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The loads that differ by constants only, as one."""
+        found: dict[Hashable, Group] = {}
+        for x in self.nest.loads:
+            forms = tuple(self.arith.linear(_Unclamped()(i)) for i in x.index)
+            if x.buffer in self.nest.writes or not forms:
+                continue
+            key = x.buffer, tuple(tuple(sorted((t, str(k)) for k, t in f.terms.items())) for f in forms)
+            found.setdefault(key, Group(x, forms, [set() for _ in forms])).add(forms)
+        return list(found.values())
+
+    @cached_property
+    def operations(self) -> int:
+        """Operations of a cell, or of a term of it, on values: those on places do not count."""
+        found = [
+            x
+            for x in find(self.nest.stage.body, Expr)
+            if isinstance(x, Binary | Unary | Call) and x.dtype not in ("index", "bool")
+        ]
+        return max(1, len(found) + (CALL - 1) * sum(isinstance(x, Call) for x in found))
+
+    def shares(self, var: Var) -> bool:
+        """Whether neighbours along an axis have something in common, in windows or because both read it."""
+        alone = reduced(self.nest)
+        return any(g.places({**alone, var: 2}) < 2 * g.places(alone) for g in self.groups)
+
+    def cycles(self, lane: Var, lanes: int, vectors: int, sizes: Mapping[Var, int]) -> float:
+        """Cycles of the loads of a tile, over the iterations ``sizes`` of its other axes and of unrolled terms."""
+        return sum(g.cycles(lane, lanes, vectors) * g.places(sizes) for g in self.groups)
+
+
+class _Unclamped(Rewriter):
+    """Places away from borders: what is kept within constants is taken as it is."""
+
+    def on_Binary(self, n: Binary) -> Expr:
+        if n.op in ("min", "max") and n.dtype == "index" and isinstance(n.b, Const):
+            return self(n.a)  # type: ignore[no-any-return]
+        if n.op in ("min", "max") and n.dtype == "index" and isinstance(n.a, Const):
+            return self(n.b)  # type: ignore[no-any-return]
+        return self.children(n)
+
+
+class Group:
+    """Loads of an array that differ by constants only: the first of them, its indices, and the constants of all."""
+
+    def __init__(self, load: Load, forms: Sequence[Linear], constants: list[set[int]]) -> None:
+        self.load, self.forms, self.constants, self.count = load, forms, constants, 0
+
+    def add(self, forms: Sequence[Linear]) -> None:
+        """One more load."""
+        self.count += 1
+        for known, form in zip(self.constants, forms, strict=True):
+            known.add(form.constant)
+
+    def places(self, sizes: Mapping[Var, int]) -> int:
+        """How many places they read, over so many iterations of some axes."""
+        return math.prod(_values(f, c, sizes) for f, c in zip(self.forms, self.constants, strict=True))
+
+    def step(self, var: Var) -> int | None:
+        """By how many elements they move with an axis; None where not by equal steps."""
+        pitch, total = 1, 0
+        for form, extent in zip(reversed(self.forms), reversed(self.load.buffer.shape), strict=True):
+            found = form.along(var)
+            if found is None:
+                return None
+            total, pitch = total + found[0] * pitch, pitch * most(extent)
+        return total
+
+    def cycles(self, lane: Var, lanes: int, vectors: int) -> float:
+        """Cycles of what a place is for all lanes: one element, vectors, every second element, or one by one."""
+        width = max(1.0, lanes * DTYPES[self.load.buffer.dtype].bits / (8 * PORT_BYTES))
+        known = {0: 0.5, 1: 0.5 * width * vectors, 2: 1.5 * width * vectors}
+        step = self.step(lane)
+        return known.get(step, 0.75 * lanes * vectors) if step is not None else 0.75 * lanes * vectors
+
+
+def _values(form: Linear, constants: Iterable[int], sizes: Mapping[Var, int]) -> int:
+    """How many values a linear form has with these constants."""
+    found, apart = set(constants), 1
+    for atom, factor in form.terms.items():
+        if not isinstance(atom, Var):
+            apart *= _parts(atom, sizes)
+        elif (n := sizes.get(atom, 1)) > 1:
+            found = {x + factor * y for x in found for y in range(n)}
+    return len(found) * apart
+
+
+def _parts(atom: Expr, sizes: Mapping[Var, int]) -> int:
+    """How many values an index has that is no linear form; of a quotient, groups that iterations keep to."""
+    n = math.prod(size for v, size in sizes.items() if size > 1 and uses(atom, {v}))
+    if isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
+        return -(-n // max(1, as_int(atom.b)))
+    return n
+
+
+def groups(nest: Nest, var: Var) -> int:
+    """The iterations of an axis that read alike, where a load says so by a quotient; 1 where none does."""
+    found = (x for load in nest.loads for i in load.index for x in find(i, Binary))
+    sizes = {as_int(x.b) for x in found if x.op == "//" and x.a is var and isinstance(x.b, Const)}
+    return sizes.pop() if len(sizes) == 1 else 1
+
+
+def decisions(nest: Nest) -> list[tuple[Expr, ...]]:
+    """What a cell asks of its place: comparisons of which one has to be known for a tile to have no condition."""
+    found: list[tuple[Expr, ...]] = [(c,) for x in find(nest.stage.body, Select) for c in _comparisons(x.cond)]
+    clamps = (x for x in find(nest.stage.body, Binary) if x.op in ("min", "max") and x.dtype == "index")
+    found += [(binary("<=", x.a, x.b), binary("<=", x.b, x.a)) for x in clamps]
+    return found
+
+
+def _comparisons(cond: Expr) -> Iterator[Expr]:
+    for c in conjuncts(cond):
+        if isinstance(c, Binary) and c.op == "or":
+            yield from (*_comparisons(c.a), *_comparisons(c.b))
+        elif isinstance(c, Binary) and c.a.dtype == "index":
+            yield c
+
+
+def borders(nests: list[tuple[Nest, Iter]], tiles: list[tuple[int, int]]) -> tuple[int, int] | None:
+    """The first tile along an axis whose conditions are decided, and the one after the last; of few tiles the number of
+    them where none is; None where cuts make no difference.
+
+    nests: stages with the axis in each;  tiles: where each begins, and ends
+    """
+    asked = [(nest, it, d) for nest, it in nests for d in decisions(nest) if any(uses(c, {it.var}) for c in d)]
+    if not asked:
+        return None
+
+    def inner(tile: tuple[int, int]) -> bool:
+        return all(_decided(nest, it, d, tile) for nest, it, d in asked)
+
+    count = len(tiles)
+    first = next((t for t in range(min(NEAR, count)) if inner(tiles[t])), None)
+    last = next((t for t in range(count - 1, max(-1, count - 1 - NEAR), -1) if inner(tiles[t])), None)
+    if first is None or last is None:
+        return (count, count) if count <= NEAR else None
+    return None if last < first or (first, last) == (0, count - 1) else (first, last + 1)
+
+
+def _decided(nest: Nest, it: Iter, comparisons: tuple[Expr, ...], tile: tuple[int, int]) -> bool:
+    known = Arith({x.var: (0, most(x.extent) - 1) for x in nest.stage.iters} | {it.var: (tile[0], tile[1] - 1)})
+    return any(known.proves(c) or known.disproves(c) for c in comparisons)
+
+
+def reduced(nest: Nest) -> dict[Var, int]:
+    """The extents of the axes of terms."""
+    return {it.var: most(it.extent) for it in nest.stage.iters if it.axis is Axis.REDUCE}

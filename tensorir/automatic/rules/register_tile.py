@@ -1,0 +1,311 @@
+"""Register tile, on CPUs: cells that share what they read, in windows or otherwise, and are no product of matrices.
+
+Convolutions in groups and by channel, stencils, sums of three operands: vectors of cells along one axis, some rows of
+them in registers, the terms inside, so that what neighbours have in common is loaded once. Loops over tiles are cut
+where the conditions of padding end, so that only the tiles at the borders ask them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from typing import Any
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.product_view import product_view
+from tensorir.automatic.rules.register_counts import Group, Reads, groups, reduced
+from tensorir.automatic.rules.register_walk import Walk
+from tensorir.automatic.rules.stream import windows
+from tensorir.automatic.rules.tile_cpu import CORES, CYCLES_S
+from tensorir.ir.dims import most
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Iter, Var
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+from tensorir.tune.legal import Predicate
+
+TAPS = 32
+"""Terms that are written out; longer sums keep loops over their outer axes."""
+SPARE = 4
+"""Vector registers that hold no sums."""
+BLOCK_CYCLES = 1200.0
+"""Cycles of one more block."""
+TILE_CYCLES = 6.0
+"""Cycles of a tile besides its terms."""
+CHAIN = 4.0
+"""Cycles after which a sum can take its next term."""
+LANES_BYTES = 64
+"""Bytes that a core multiplies and adds in a cycle."""
+BYTES_CYCLE = 8.0
+"""Bytes from memory in a cycle."""
+
+
+def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """Cells of a stage that share what they read, with the sums that it alone reads."""
+    if target.kind != "cpu" or not anchor.constant or len(anchor.writes) != 1:
+        return
+    sums = [graph.nests[name] for name in _sums(graph, anchor)]
+    shapes = {tuple(most(it.extent) for it in n.spatial) for n in (anchor, *sums)}
+    if len(shapes) > 1 or any(product_view(n) for n in sums):
+        return
+    part = RegisterPart(graph, anchor, target, sums)
+    if part.suits:
+        yield part
+
+
+def _all(knobs: Mapping[str, Sequence[object]]) -> Iterator[dict[str, Any]]:
+    """All configurations, legal or not."""
+    return (dict(zip(knobs, values, strict=True)) for values in itertools.product(*knobs.values()))
+
+
+def _sums(graph: Graph, anchor: Nest) -> tuple[str, ...]:
+    """The sums that end with a stage: itself, or those that it reads one to one as the only reader."""
+    if anchor.kind == "reduce":
+        return (anchor.name,)
+    return windows(graph, anchor, again=True)
+
+
+class RegisterPart(Part):
+    """Tiles of ``rows`` x ``several`` x ``vectors`` of ``lanes`` cells in registers; ``block``: cells of a block.
+
+    rows, several: along the two axes whose neighbours share most of what they read
+    """
+
+    rule = "tile"
+
+    def __init__(self, graph: Graph, anchor: Nest, target: Target, sums: Sequence[Nest]) -> None:
+        super().__init__(graph, anchor, target, [n.name for n in sums])
+        self.sums = tuple(sums)
+        self.readers = self.sums or (anchor,)
+        self.reads = [Reads(n) for n in self.readers]
+        self.reason = f"{anchor.cells} cells that share what they read, {self.terms} terms each"
+
+    @property
+    def name(self) -> str:
+        return "tile_registers"
+
+    # -- what the cells are like
+
+    @property
+    def terms(self) -> int:
+        """Terms of a cell's longest sum."""
+        return max(n.size(n.reduced) for n in self.readers)
+
+    @cached_property
+    def cells(self) -> tuple[Iter, ...]:
+        """The axes of cells."""
+        return self.anchor.spatial
+
+    @cached_property
+    def lane(self) -> int:
+        """The axis along which lanes go: the last one that is long enough."""
+        long = [n for n, it in enumerate(self.cells) if most(it.extent) > 1]
+        return long[-1] if long else 0
+
+    @cached_property
+    def shared(self) -> list[int]:
+        """The axes of rows: at most two, those first along which least is loaded."""
+        found = []
+        for n, it in enumerate(self.cells):
+            if n != self.lane and most(it.extent) > 1 and any(self._shares(r, n) for r in self.reads):
+                found.append((self._loaded(n), -n))
+        return [-n for _, n in sorted(found)[:2]]
+
+    def _shares(self, reads: Reads, axis: int) -> bool:
+        return reads.shares(reads.nest.spatial[axis].var)
+
+    def _loaded(self, axis: int) -> float:
+        """Cycles of loads of a tile of four along an axis."""
+        return sum(self._loads(r, 8, 1, {axis: 4}) for r in self.reads)
+
+    def _loads(self, reads: Reads, lanes: int, vectors: int, tile: Mapping[int, int]) -> float:
+        spatial = reads.nest.spatial
+        sizes = {spatial[n].var: size for n, size in tile.items()}
+        return reads.cycles(spatial[self.lane].var, lanes, vectors, {**reduced(reads.nest), **sizes})
+
+    @property
+    def suits(self) -> bool:
+        """Whether vectors pay, and neighbours share something."""
+        lengths = [most(it.extent) for it in self.cells]
+        if not lengths or lengths[self.lane] < 4 or not all(len(n.spatial) == len(self.cells) for n in self.readers):
+            return False
+        own = [g for r in self.reads for g in r.groups]
+        if any(self._scattered(r, g) for r in self.reads for g in r.groups):
+            return False
+        if not self.sums:
+            return any(g.count > 1 for g in own)
+        return bool(self.shared) or any(self._slides(n, it, self.lane) for n in self.sums for it in n.reduced)
+
+    def _scattered(self, reads: Reads, g: Group) -> bool:
+        """Whether lanes read far apart, by an operand that is not packed."""
+        step = g.step(reads.nest.spatial[self.lane].var)
+        return (step is None or abs(step) > 4) and not self._packable(reads, g)
+
+    def _packable(self, reads: Reads, g: Group) -> bool:
+        """Whether an operand of a sum is read at its axes as they are: it can be kept in another order."""
+        loads = [x for x in reads.nest.loads if x.buffer is g.load.buffer]
+        plain = [i for i in g.load.index if reads.arith.linear(i).terms]
+        own = {it.var for it in reads.nest.stage.iters}
+        alone = len({id(i) for i in plain}) == len(plain) and all(i in own for i in plain)
+        return bool(self.sums) and len(loads) == 1 and alone and reads.nest is self.sums[0] and len(self.sums) == 1
+
+    @cached_property
+    def packed(self) -> list[Group]:
+        """The operands that are packed, so that lanes read vectors of them."""
+        if not self.sums:
+            return []
+        reads = self.reads[0]
+        var = reads.nest.spatial[self.lane].var
+        return [g for g in reads.groups if g.step(var) not in (0, 1, 2, -1) and self._packable(reads, g)]
+
+    @cached_property
+    def bits(self) -> int:
+        """Bits of the widest element that is read or made."""
+        nests = [self.graph.nests[n] for n in self.names]
+        return max(8, *(DTYPES[b.dtype].bits for n in nests for b in (*n.writes, *n.reads)))
+
+    # -- the space
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        length = most(self.cells[self.lane].extent)
+        widest = 8 * max(16, self.target.vector_bytes) // self.bits
+        lanes = [n for n in (2 * widest, widest, widest // 2) if 1 < n <= min(16, length)] or [2]
+        knobs: dict[str, Sequence[object]] = {"lanes": lanes, "vectors": [1, 2, 3, 4]}
+        for name, axis in zip(("rows", "several"), self.shared, strict=False):
+            knobs[name] = self._sizes(axis)
+        return {**knobs, "block": [1 << n for n in (15, 13, 17, 11)]}
+
+    def _sizes(self, axis: int) -> list[int]:
+        extent, alike = most(self.cells[axis].extent), self._alike(axis)
+        return [n for n in (4, 2, 3, 1, 6, 8, 5) if n <= extent and (alike == 1 or alike % n == 0)]
+
+    def _alike(self, axis: int) -> int:
+        return max(groups(n, n.spatial[axis].var) for n in self.readers)
+
+    def where(self) -> Mapping[str, Predicate]:
+        length = most(self.cells[self.lane].extent)
+        room = max(2, self.target.registers - SPARE)
+        return {
+            "registers": lambda c: self._height(c) * c["vectors"] * self._vector_registers(c["lanes"]) <= room,
+            "length": lambda c: c["lanes"] * c["vectors"] <= length,
+            "block": lambda c: c["block"] >= min(self.anchor.cells, self._height(c) * c["lanes"] * c["vectors"]),
+        }
+
+    def _height(self, c: Config) -> int:
+        return math.prod(self._tile(c).values()) * max(1, len(self.sums))
+
+    def _vector_registers(self, lanes: int) -> int:
+        return max(1, lanes * self.bits // (8 * max(16, self.target.vector_bytes)))
+
+    def _tile(self, c: Config) -> dict[int, int]:
+        return {axis: c[name] for name, axis in zip(("rows", "several"), self.shared, strict=False)}
+
+    def start(self) -> Config | None:
+        where = self.where()
+        legal = (c for c in _all(self.knobs()) if all(test(c) for test in where.values()))
+        return min(legal, key=self._seconds, default=None)
+
+    def expected(self) -> Callable[[Config], float] | None:
+        return self._seconds
+
+    def _seconds(self, c: Config) -> float:
+        """Cycles of tiles, by what they load and multiply; bytes from memory; blocks, and cores without one."""
+        tile = tuple(self._tile(c).items())
+        tiles = math.prod(-(-most(self.cells[n].extent) // size) for n, size in tile)
+        tiles *= -(-most(self.cells[self.lane].extent) // (c["lanes"] * c["vectors"]))
+        tiles *= math.prod(most(it.extent) for n, it in enumerate(self.cells) if n != self.lane and n not in dict(tile))
+        blocks = max(1.0, self.anchor.cells / int(c["block"]))
+        cycles = float(tiles * self._tile_cycles(c["lanes"], c["vectors"], tile))
+        moved = sum(self.graph.nests[n].moved for n in self.names) / BYTES_CYCLE
+        uneven = math.ceil(blocks / CORES) * CORES / blocks * (1.05 if blocks < 8 else 1.0)
+        busy = max(cycles, moved) + 0.3 * min(cycles, moved) + blocks * BLOCK_CYCLES
+        return float(busy * uneven / (CORES * CYCLES_S))
+
+    @cached_property
+    def _tile_cycles(self) -> Callable[[int, int, tuple[tuple[int, int], ...]], float]:
+        @cache
+        def cycles(lanes: int, vectors: int, tile: tuple[tuple[int, int], ...]) -> float:
+            height = math.prod(size for _, size in tile) * vectors
+            width = max(0.5, lanes * self.bits / 8 / LANES_BYTES)
+            total = TILE_CYCLES + height * width
+            for r in self.reads:
+                terms = r.nest.size(r.nest.reduced)
+                computed = height * width * r.operations * terms
+                waiting = CHAIN * terms if terms > TAPS else 0.5 * CHAIN * terms
+                total += max(computed, waiting, self._loads(r, lanes, vectors, dict(tile))) + 0.1 * computed
+            return total
+
+        return cycles
+
+    # -- the steps
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        anchor, out = self.anchor, self.anchor.name
+        for g in self.packed:
+            self._pack(s, g)
+        if anchor.kind == "reduce":
+            out = s.stage_out(anchor.name, at="root", scope="register").name
+        walk = self._walk(config)
+        walk.walk(s, [str(x) for x in s.loops(out)], self.shared)
+        for n in self.sums:
+            s.compute_at(n.name, walk.tile)
+            if n is not anchor:
+                s.set_scope(n.name, "register")
+            self._summed(s, n, config)
+        for g in self.packed:
+            self._pack_at(s, g, walk.blocks[-1], config["lanes"])
+        walk.finish(s)
+
+    def _walk(self, c: Config) -> Walk:
+        nests = dict.fromkeys((*self.readers, self.anchor))
+        sizes = {**self._tile(c), self.lane: c["lanes"] * c["vectors"]}
+        return Walk(tuple(nests), sizes, self.lane, c["lanes"], c["vectors"], -(-self.anchor.cells // c["block"]))
+
+    def _slides(self, n: Nest, term: Iter, axis: int | None = None) -> bool:
+        """Whether an axis of terms moves as one of cells does, so that neighbours along that read the same."""
+        cells = {it.var for it in n.spatial if axis is None or it is n.spatial[axis]}
+        reads = self.reads[self.sums.index(n)]
+        return any(term.var in f.terms and cells & set(f.terms) for g in reads.groups for f in g.forms)
+
+    def _pack(self, s: Schedule, g: Group) -> None:
+        """Keep an operand in another order, the axis of lanes last."""
+        n = self.sums[0]
+        short = {it.var: n.loops[it.var].removeprefix(f"{n.name}.") for it in n.stage.iters}
+        lane = n.spatial[self.lane].var
+        read = [v for form in g.forms for v in form.terms if isinstance(v, Var) and v is not lane]
+        cells, terms = (", ".join(short[it.var] for it in group) for group in (n.spatial, n.reduced))
+        order = ", ".join(short[v] for v in (*read, lane))
+        with s.because(f"tile: {g.load.buffer.name} is packed, so that lanes read vectors of it"):
+            s.reindex(n.name, f"{cells} | {terms} -> {cells}, {terms}", reads={g.load.buffer.name: order})
+
+    def _pack_at(self, s: Schedule, g: Group, block: str, lanes: int) -> None:
+        n = self.sums[0]
+        packed = f"{g.load.buffer.name}_packed"
+        lane = n.loops[n.spatial[self.lane].var].removeprefix(f"{n.name}.")
+        s.set_scope(packed, "shared").compute_at(packed, block)
+        s.vectorize(s.split(f"{packed}.{lane}", [None, lanes], tail="shift")[1])
+
+    def _summed(self, s: Schedule, n: Nest, c: Config) -> None:
+        """A register tile of sums: terms outside, the rows and vectors of the tile written out."""
+        windows = [it for it in n.reduced if self._slides(n, it)]
+        order = [*(it for it in n.reduced if it not in windows), *windows]
+        terms = [n.loops[it.var] for it in order]
+        lane = n.loops[n.spatial[self.lane].var]
+        rows = [n.loops[n.spatial[axis].var] for axis in self.shared]
+        others = [n.loops[it.var] for it in n.spatial if n.loops[it.var] not in (lane, *rows)]
+        group = []
+        if c["vectors"] > 1:
+            first, lane = s.split(lane, [c["vectors"], c["lanes"]])
+            group.append(first)
+        s.reorder(*others, *terms, *rows, *group, lane)
+        written = 1
+        for loop, it in zip(reversed(terms), reversed(order), strict=True):
+            written *= most(it.extent)
+            if written <= TAPS:
+                s.unroll(loop)
+        for loop in (*rows, *group):
+            s.unroll(loop)
+        s.vectorize(lane)
