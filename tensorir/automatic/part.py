@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar, cast
 
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.errors.shown import Shown
@@ -12,7 +13,14 @@ from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
-Config = Mapping[str, Any]
+Config = Mapping[str, int]
+"""The values of knobs: whole numbers, other than what an engine alone reads."""
+
+
+def configurations(knobs: Mapping[str, Sequence[object]]) -> Iterator[Config]:
+    """All configurations of knobs, legal or not."""
+    for values in itertools.product(*knobs.values()):
+        yield cast("Config", dict(zip(knobs, values, strict=True)))
 
 
 class Part(ABC, Shown):

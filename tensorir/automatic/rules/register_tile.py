@@ -7,14 +7,12 @@ where the conditions of padding end, so that only the tiles at the borders ask t
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from typing import Any
 
 from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.part import Config, Part
+from tensorir.automatic.part import Config, Part, configurations
 from tensorir.automatic.rules.product_view import product_view
 from tensorir.automatic.rules.register_counts import Group, Reads, groups, reduced
 from tensorir.automatic.rules.register_walk import Walk
@@ -54,11 +52,6 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     part = RegisterPart(graph, anchor, target, sums)
     if part.suits:
         yield part
-
-
-def _all(knobs: Mapping[str, Sequence[object]]) -> Iterator[dict[str, Any]]:
-    """All configurations, legal or not."""
-    return (dict(zip(knobs, values, strict=True)) for values in itertools.product(*knobs.values()))
 
 
 def _sums(graph: Graph, anchor: Nest) -> tuple[str, ...]:
@@ -205,7 +198,7 @@ class RegisterPart(Part):
 
     def start(self) -> Config | None:
         where = self.where()
-        legal = (c for c in _all(self.knobs()) if all(test(c) for test in where.values()))
+        legal = (c for c in configurations(self.knobs()) if all(test(c) for test in where.values()))
         return min(legal, key=self._seconds, default=None)
 
     def expected(self) -> Callable[[Config], float] | None:

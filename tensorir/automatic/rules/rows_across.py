@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.automatic.facts import Nest, bytes_of
-from tensorir.automatic.part import Config
+from tensorir.automatic.part import Config, configurations
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes
 from tensorir.automatic.rules.stream import BLOCK_S, BYTES_S, WINDOW, along_last, fused
@@ -57,7 +57,7 @@ class AcrossPart(RowsPart):
         for columns in self.knobs()["columns"]:
             for other, values in self.knobs().items():
                 if other != "columns":
-                    yield from ({"columns": columns, other: v} for v in values)
+                    yield from configurations({"columns": [columns], other: values})
 
     def start(self) -> Config | None:
         legal = [c for c in self._all() if all(test(c) for test in self.where().values())]

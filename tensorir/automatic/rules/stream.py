@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.part import Config, Part
+from tensorir.automatic.part import Config, Part, configurations
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Iter, Load, Var
 from tensorir.ir.visit import uses
@@ -116,14 +116,10 @@ class VectorPart(Part):
         return tuple(n for n in (self.graph.nests[x] for x in self.graph.nests if x in self.names) if n.reduced)
 
     def start(self) -> Config | None:
-        return min(self._all(), key=self._seconds)
+        return min(configurations(self.knobs()), key=self._seconds)
 
     def expected(self) -> Callable[[Config], float] | None:
         return self._seconds
-
-    def _all(self) -> list[Config]:
-        k = self.knobs()
-        return [dict(block=b, lanes=n, vectors=v) for b in k["block"] for n in k["lanes"] for v in k["vectors"]]
 
     def _seconds(self, c: Config) -> float:
         """Bytes over bandwidth, and steps: vectors that start, the last of a row only partly used."""
