@@ -7,8 +7,9 @@ Shapes are heads x places x width, batch 1, float32. Each kernel is compared wit
 (variants: with its attn_mask; a soft-cap, which that has not, with PyTorch's own operations), then both are timed in
 turn, in rounds of one slot each. Ratios are medians of the rounds' ratios, theirs over ours, with 95 % intervals: above
 1 ours is faster. The script's own check of a kernel is s.check() at the declared tile sizes. PyTorch's threads spin
-between calls and would take our cores: OMP_WAIT_POLICY=passive. Writes benchmarks/results/attention.json, in which parts
-that are not measured stay as they were. Causal attention and a window are timed at lengths of their own, ``--masked``.
+between calls and would take our cores: OMP_WAIT_POLICY=passive. Writes benchmarks/results/attention.json, in which
+parts that are not measured stay as they were. Causal attention and a window are timed at lengths of their own,
+``--masked``.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def test_what_differs_on_a_processor_is_timed(script, changed):
 @cxx
 def test_more_instructions_and_sectors_on_cuda_are_worse(script, changed):
     pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
-    tree = changed(("engines/gemm_gpu.py", "if lanes <= wanted and", "if lanes <= 1 and"))
+    tree = changed(("engines/gemm_blocks.py", "if n <= most and", "if n <= 1 and"))
     (row,) = rows_of(script, tree, *SMALL, *CUDA)
     assert row["status"] == "worse"
     assert "LDG " in row["detail"]
