@@ -22,7 +22,7 @@ from tensorir.schedule.schedule import Schedule
 
 
 class Digit(NamedTuple):
-    """An axis, or its quotient or remainder: what stands behind its name in a view, and its extent."""
+    """An axis, or its quotient or remainder: what its name stands for in a view, and its extent."""
 
     it: Iter
     said: str

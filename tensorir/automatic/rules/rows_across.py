@@ -35,14 +35,14 @@ def suits(chain: Chain) -> bool:
 
 
 def _across(n: Nest, chain: Chain) -> bool:
-    """Whether what a reduction reads lies along rows, or is the same for all of them."""
+    """Whether what a reduction reads is stored along rows, or is the same for all of them."""
     var = n.spatial[chain.places[n].index(chain.anchor.spatial[-1].var)].var
     loads = [x for x in n.loads if any(uses(i, {var}) for i in x.index)]
     return bool(loads) and all(along_last(x, var) for x in loads)
 
 
 class AcrossPart(RowsPart):
-    """A chain of stages over rows whose elements lie apart, a number of rows together."""
+    """A chain of stages over rows whose elements are stored apart, a number of rows together."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Rows on CPUs, along which elements lie: lanes along the row, a few accumulators each, rows in blocks for the cores.
+"""Rows on CPUs, stored along the axis: lanes along the row, a few accumulators each, rows in blocks for the cores.
 
 A reduction has several vectors of partial results, so that an addition need not wait for the one before; at the end
 of a row these are joined vector by vector, then four lanes at a time: one by one they would take as long as the row.

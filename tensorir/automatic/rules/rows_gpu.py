@@ -1,4 +1,4 @@
-"""Rows on GPUs, along which elements lie: a block has a row, reads it once, and its threads share out reductions.
+"""Rows on GPUs, stored along the axis: a block has a row, reads it once, and its threads share out reductions.
 
 What several stages read of a row is copied to shared memory, four elements a thread at a time, and gone through there.
 ``reduce_across`` gives each thread every so many-th element, and combines the threads' results by shuffles.

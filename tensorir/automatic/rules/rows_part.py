@@ -1,4 +1,4 @@
-"""What ways to schedule a chain of rows have in common: its measures, and the loop along which elements lie."""
+"""What ways to schedule a chain of rows have in common: its measures, and the loop along which elements are stored."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RowsPart(Part):
         return [b for b in dict.fromkeys(b for n in self.nests for b in (*n.reads, *n.writes)) if b not in made]
 
     def trailing(self, s: Schedule, n: Nest) -> str:
-        """One loop of the axes along which a row's elements lie."""
+        """One loop of the axes along which a row's elements are stored."""
         return fused(s, [n.loops[it.var] for it in trailing(n, self.chain.within(n))])
 
 

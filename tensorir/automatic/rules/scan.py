@@ -58,7 +58,7 @@ class LanesPart(Part):
 
     @functools.cached_property
     def last(self) -> Iter:
-        """The axis along which results lie."""
+        """The axis along which results are stored."""
         stores = [x for x in find(self.anchor.stage.body, Store) if x.buffer in self.graph.program.outputs or x.index]
         place = stores[-1].index[-1]
         return next((it for it in self.anchor.stage.iters if uses(place, {it.var})), along(self.anchor))
