@@ -7,9 +7,8 @@ Shapes are heads x places x width, batch 1, float32. Each kernel is compared wit
 (variants: with its attn_mask; a soft-cap, which that has not, with PyTorch's own operations), then both are timed in
 turn, in rounds of one slot each. Ratios are medians of the rounds' ratios, theirs over ours, with 95 % intervals: above
 1 ours is faster. The script's own check of a kernel is s.check() at the declared tile sizes. PyTorch's threads spin
-between calls and would take our cores: OMP_WAIT_POLICY=passive. Writes benchmarks/results/attention.json, in which
-parts that are not measured stay as they were. Causal attention and a window are timed at lengths of their own,
-``--masked``.
+between calls and would take our cores: OMP_WAIT_POLICY=passive. Causal attention and a window are timed at shapes of
+their own, ``--masked``. Writes benchmarks/results/attention.json, in which parts that are not measured stay.
 """
 
 from __future__ import annotations
@@ -116,9 +115,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     torch.set_num_threads(os.cpu_count() or 1)
-    sized = {
-        text: tuple(map(int, text.split("x"))) for text in [*options.shapes, *options.masked, options.variant_shape]
-    }
+    asked = [*options.shapes, *options.masked, options.variant_shape]
+    sized = {text: tuple(map(int, text.split("x"))) for text in asked}
     before = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
     rows = {text: row("plain", sized[text], options.devices, options.rounds) for text in options.shapes}
     variants = {n: row(n, sized[options.variant_shape], options.devices, options.rounds) for n in options.variants}

@@ -8,8 +8,8 @@ them, so that an infinity or a NaN there is not multiplied by 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from fractions import Fraction
 
 from tensorir.arith.affine import contrary, same, structure
 from tensorir.ir.build import binary, call, cast, const, select, unary
@@ -83,13 +83,13 @@ class Masked:
         return any(self.may_be_infinite(x) for x in e.children() if isinstance(x, Expr))
 
 
-def settled(e: Expr, held: dict[Any, bool] | None = None) -> Expr:
+def settled(e: Expr, held: dict[Hashable, bool] | None = None) -> Expr:
     """``e`` with choices made that are known, x - x as 0 and the powers of 0 as 1."""
     return _Settle(held or {})(e)  # type: ignore[no-any-return]
 
 
 class _Settle(Rewriter):
-    def __init__(self, held: dict[Any, bool]) -> None:
+    def __init__(self, held: dict[Hashable, bool]) -> None:
         self.held = held
 
     def on_Select(self, n: Select) -> Expr:
@@ -161,8 +161,9 @@ def _first_of(pairs: Iterable[tuple[float, Expr]]) -> Known:
     return out
 
 
-def _number(value: Any) -> float:
-    return value if isinstance(value, int | float) else float(value)
+def _number(value: object) -> float:
+    assert isinstance(value, int | float | Fraction)
+    return float(value) if isinstance(value, Fraction) else value
 
 
 def _holds(dtype: str, value: float) -> bool:

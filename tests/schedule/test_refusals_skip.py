@@ -68,7 +68,7 @@ def copies_that_run_ahead():
     s.skip("C.k")
 
 
-@case("pipeline.parts", "C.k is written more than once already")
+@case("pipeline.parts", "C.k skips iterations")
 def copies_of_iterations_that_are_skipped():
     s = causal("cuda")
     s.bind("C.i", "block.x").stage_in("A", "C.k", "shared")

@@ -14,6 +14,8 @@ from tensorir.ir.tree import Loop
 from tensorir.ir.visit import find
 
 MASKED = ("causal", "window", "documents")
+MOST_CHECKED = 8
+"""Trees of one primitive on the stage with a mask that are checked, not looked at alone."""
 
 
 def attention(variant, n=24, keys=None, piece=8, rows=4, target="opencl", weights=True):
@@ -82,7 +84,7 @@ def test_what_is_not_run_is_not_read():
 
 @given(st.integers(1, 33), st.integers(1, 33), st.integers(1, 12), st.integers(1, 6), st.booleans(),
        st.sampled_from(MASKED))  # fmt: skip
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_every_length_and_tile_gives_what_numpy_gives(n, keys, piece, rows, weights, variant):
     s = attention(variant, n, keys, piece, rows if rows < n else None, weights=weights)
     draw = np.random.default_rng(n * keys).standard_normal
@@ -228,7 +230,7 @@ def chain(target):
 @pytest.mark.parametrize("target", ["opencl", "opencl -kind=gpu"])
 @pytest.mark.parametrize("primitive", CALLS)
 def test_each_primitive_keeps_what_is_skipped_or_is_refused(primitive, target):
-    base = chain(target)
+    base, checked = chain(target), 0
     for call in CALLS[primitive]:
         s = base.fork()
         try:
@@ -236,6 +238,9 @@ def test_each_primitive_keeps_what_is_skipped_or_is_refused(primitive, target):
         except tir.TensorIRError:
             continue
         assert conditions(s), str(s.trace)
+        checked += "C" in str(s.trace[-1])
+        if checked > MOST_CHECKED:
+            continue
         verdict = s.check()
         assert verdict or verdict.problems[0].code == "lower.scope-across-kernels", str(s)
 

@@ -88,7 +88,10 @@ def _pipeline(program: Program, loop: Loop, depth: int, async_: bool, target: Ta
         many = "copies pass through registers, which hold one tile" if not async_ else "a pipeline has 2 to 8 stages"
         hint = "async_=True" if depth in ASYNC_DEPTHS and target.has("sm_80") else f"depth={legal[0]}"
         raise _refuse("pipeline.depth", f"depth={depth}: {many}", loop, hint=hint)
-    if loop.parts or loop.cases or loop.only:
+    if loop.only:
+        raise _refuse("pipeline.parts", f"{loop.var.name} skips iterations, for which copies would run ahead", loop,
+                      hint="s.pipeline without s.skip")  # fmt: skip
+    if loop.parts or loop.cases:
         raise _refuse("pipeline.parts", f"the body of {loop.var.name} is written more than once already", loop,
                       hint="an exact split, or specialize a loop inside")  # fmt: skip
     if not _has_copies(program, loop, through=not async_):
