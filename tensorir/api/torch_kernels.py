@@ -9,12 +9,14 @@ from typing import Any, cast
 
 from tensorir.api.build import Executable
 from tensorir.codec import encode
-from tensorir.export.c_header import ERRORS, packed_bytes
+from tensorir.codegen.source import Source
+from tensorir.export.c_header import DIM_ERRORS, ERRORS, each_time, packed_bytes
 from tensorir.export.c_program import core, launched
 from tensorir.export.shipped import torch_operator
 from tensorir.export.shipped.torch_c import CBody, Doors
 from tensorir.export.shipped.torch_kernel import Kernel
-from tensorir.runtime.pointers import OnPointers
+from tensorir.ir import extents
+from tensorir.runtime.pointers import on_pointers
 
 Refused = Callable[[str, str, type[Exception]], Exception]
 """The package's error of a code, with a message, for a kind of Python's."""
@@ -28,27 +30,28 @@ def register(f: Executable, name: str, backward: Mapping[str, Executable], refus
 
 def _kernel(f: Executable, refused: Refused) -> Any:
     """What the shipped file registers."""
-    source, on_pointers = f.emitted, OnPointers(f.program)
+    source, run = each_time(f.emitted), on_pointers(f.program)
     arguments = [
-        {"name": p.name, "dtype": p.dtype, "shape": p.shape, "role": p.role, "align": on_pointers.align.get(p.name, 1)}
+        {"name": p.name, "dtype": p.dtype, "shape": p.shape, "role": p.role, "align": run.align.get(p.name, 1)}
         for p in (*source.inputs, *source.outputs)
     ]
     about = {
         "name": source.name,
         "arguments": arguments,
         "gathers": [encode(g) for g in source.gathers],
+        "dims": [encode(d) for d in source.dims],
         "held": [p.name for p in source.inputs if p.name in source.used_once],
-        "workspace_bytes": on_pointers.workspace_bytes,
+        "workspace_bytes": run.workspace_bytes,
     }
     if f.device.target.language == "c":
-        return Kernel(about, _in_c(f, about), refuse=refused)
+        return Kernel(about, _in_c(f, source, about), refuse=refused, extents=extents)
     device = f.device.name if f.device.target.language == "cuda" else "cpu"
-    return Kernel(about, on_pointers, device, refused)
+    return Kernel(about, run, device, refused, extents)
 
 
-def _in_c(f: Executable, about: Mapping[str, Any]) -> Any:
+def _in_c(f: Executable, source: Source, about: Mapping[str, Any]) -> Any:
     """The kernels of a C device as one function of C, which PyTorch calls without Python."""
-    source, module = f.emitted, f.program._module
+    module = f.program._module
     device: Any = f.device  # of the class CDevice, whose module knows addresses
     library = device.library(core(source, "core"), source.name)
     kernels = [cast(Any, module).runs[k.name] for k in launched(source)]
@@ -58,7 +61,9 @@ def _in_c(f: Executable, about: Mapping[str, Any]) -> Any:
         places = [cast("Any", m).ctypes.data for m in memories]
         (ctypes.c_void_p * len(memories)).in_dll(library, "core_constants")[:] = places
     kept = module, memories, library
-    return CBody.of(library, "core", about, packed_bytes(source), dict(enumerate(ERRORS.values(), 1)), kept)
+    return CBody.of(
+        library, "core", about, packed_bytes(source), dict(enumerate((ERRORS | DIM_ERRORS).values(), 1)), kept
+    )
 
 
 def _doors(f: Executable) -> Any:

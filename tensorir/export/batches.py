@@ -79,6 +79,8 @@ def _mapped(source: Source, batched: Source) -> tuple[int, tuple[str, ...]]:
         if (p.dtype, p.shape) != (own.dtype, shape):
             said = f"the kernel for a batch: {p.name} is {p.dtype}{list(p.shape)}"
             raise _wrong(said, f"{own.dtype}{list(shape)}, or the same extent in front of all that have one")
+    if not isinstance(first[0], int):
+        raise _wrong(f"the kernel for a batch is for {first[0]} items, which each call decides", "an int there")
     return first[0], mapped
 
 

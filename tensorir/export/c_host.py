@@ -200,7 +200,8 @@ def _program(source: Source, first: Source, number: int) -> str:
     lines = [f"static const tir_array tir_array_{number}[] = {{"]
     lines += [f"  {_array(p, _held(first), source)}, /* {identifier(p.name)} */" for p in arrays]
     lines += ["};"]
-    launches = _launches(whole)
+    by_name = {k.name: k for k in whole.kernels}
+    launches = [by_name[k.name] for k in _launches(source)]
     maps = [(k, m) for k in launches for m in k.maps]
     if maps:
         lines += [f"static const tir_map tir_map_{number}[] = {{", *(f"  {_map(m, at)}," for _, m in maps), "};"]

@@ -226,7 +226,8 @@ Computes {_signatures(p)}.
 def _signatures(m: dict[str, Any]) -> str:
     results = [p for p in m["arguments"] if p["role"] == "output"]
     given = [p for p in m["arguments"] if p["role"] in ("input", "scalar")]
-    return f"{', '.join(map(_signature, results))}\nfrom {', '.join(map(_signature, given)) or 'nothing'}"
+    ranges = "".join(f", where `{d['name']}` is {d['low']} to {d['high']}" for d in m.get("dims", ()))
+    return f"{', '.join(map(_signature, results))}\nfrom {', '.join(map(_signature, given)) or 'nothing'}{ranges}"
 
 
 def _names(m: dict[str, Any]) -> str:

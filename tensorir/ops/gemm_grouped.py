@@ -71,7 +71,7 @@ def blocks_of(sizes: Any, align: int = 128, m: int | None = None) -> tuple[np.nd
     """The argument ``group`` for groups of so many rows, and the row at which each group begins.
 
     sizes: ints >= 0, one for each group;  m: rows that there is room for, by default as many as are needed
-    returns: int32 (ceil(m / align),), -1 behind the last group; int64 (groups,)
+    returns: int32 (ceil(m / align),), -1 after the last group; int64 (groups,)
 
     Raises DeclarationError (``grouped-matmul.align``, ``grouped-matmul.room``).
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -110,8 +110,11 @@ class Program(Shown):
             return BoundLaunch(program, call)
 
     def _at(self, arrays: Sequence[object], out: object = None) -> Program:
-        """This program for the extents that arguments have: the compiled kernels are the same."""
-        dims = dims_of_call(self.source, arrays, out)
+        """This program for the extents that arguments have."""
+        return self.at(dims_of_call(self.source, arrays, out))
+
+    def at(self, dims: Mapping[str, int]) -> Program:
+        """This program where dims have these values, in the source's order: the compiled kernels are the same."""
         key = tuple(dims.values())
         with self._lock:
             found = self._for.pop(key, None)

@@ -14,7 +14,7 @@ from tensorir.codegen.source import Param, itemsize
 from tensorir.runtime.arguments import scalar_value
 from tensorir.runtime.base import Bytes
 from tensorir.runtime.call import least_align
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import DIMS_KEPT, Program
 
 
 class OnPointers:
@@ -123,6 +123,42 @@ class OnPointers:
             workspace += _room(p)
         with device.on_stream(stream):
             self._run(memories)
+
+
+class OnSizedPointers:
+    """As ``OnPointers``, of a program with dims: their extents come after the outputs."""
+
+    pack = None
+
+    def __init__(self, program: Program) -> None:
+        self.program, source = program, program.source
+        given = [p for p in (*source.inputs, *source.outputs) if p.role != "scalar"]
+        self.align = {p.name: least_align(p, program.device) for p in given}
+        spaces = [p for p in source.params if p.role == "workspace"] if program.device.takes_streams else []
+        sizes = [" * ".join([*(f"({e})" for e in p.shape), str(itemsize(p.dtype))]) for p in spaces]
+        self.workspace_bytes = " + ".join(["0", *(f"({size} + 255) // 256 * 256" for size in sizes)])
+        self._made: dict[tuple[int, ...], OnPointers] = {}
+
+    def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: Any = None) -> None:
+        first = len(buffers) - len(self.program.source.dims)
+        self.at(tuple(buffers[first:]))(buffers[:first], stream, workspace)
+
+    def at(self, extents: tuple[Any, ...]) -> OnPointers:
+        """Return the program where its dims have these values."""
+        with self.program._lock:
+            found = self._made.pop(extents, None)
+            if found is None:
+                names = [d.name for d in self.program.source.dims]
+                found = OnPointers(self.program.at(dict(zip(names, extents, strict=True))))
+                while len(self._made) >= DIMS_KEPT:
+                    del self._made[next(iter(self._made))]
+            self._made[extents] = found
+        return found
+
+
+def on_pointers(program: Program) -> OnPointers | OnSizedPointers:
+    """Return ``program`` as a function of addresses."""
+    return OnSizedPointers(program) if program.source.dims else OnPointers(program)
 
 
 @cache

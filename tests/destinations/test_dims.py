@@ -102,6 +102,21 @@ for shapes in (((1, 8), (8, 3), (3,)), ((5, 8), (8, 65), (65,)), ((5, 8), (8, 3)
                      "A: expected shape (n, 8), got (5, 7)", "A: expected shape (n, 8), got (5,)"]  # fmt: skip
 
 
+@pytest.mark.parametrize(("target", "device"), [("c", "c:0"), ("opencl", None)])
+def test_what_is_built_here_is_an_operator_for_every_extent(target, device):
+    torch = pytest.importorskip("torch")
+    op = product(target=target).build(device).torch(f"own::here_{target}")
+    for n, m in ((5, 7), (2, 1), (512, 64)):
+        a, b, c = (torch.randint(-4, 5, s).float() for s in ((n, 8), (8, m), (m,)))
+        assert torch.equal(op(a, b, c), torch.relu(a @ b + c))
+    with pytest.raises(tir.LaunchError) as caught:
+        op(a, b, c[:3].contiguous())
+    assert caught.value.problems[0].code == "launch.dim-disagree"
+    with pytest.raises(tir.LaunchError) as caught:
+        op(a[:1].contiguous(), b, c)
+    assert caught.value.problems[0].code == "launch.dim-range"
+
+
 def test_torch_compiles_it_once_for_all_extents(folders):
     pytest.importorskip("torch")
     code = """
@@ -280,3 +295,75 @@ try: jax.block_until_ready(again.call(*given(1, 3)))
 except Exception as error: print("n is 2 to 512, got 1" in str(error))
 """
     assert said(folders("product", "jax"), JAX + code).splitlines() == ["(n, m)", "True"]
+
+
+@pytest.mark.parametrize("to", ["torch", "jax"])
+def test_without_a_compiler_the_opencl_program_has_every_extent(tmp_path, monkeypatch, to):
+    pytest.importorskip(to)
+    pytest.importorskip("pyopencl")
+    monkeypatch.setenv("CC", "no-compiler-of-that-name")
+    folder = product(target="opencl").export(tmp_path / "product", to=["pyopencl", to], name="own::product")
+    calls = {"torch": "torch.ops.own.product(*map(torch.from_numpy, x)).numpy()", "jax": "jax.jit(product.call)(*x)"}
+    code = f"""
+import os
+os.environ |= dict(CC="no-compiler-of-that-name", XDG_CACHE_HOME={str(tmp_path)!r}, JAX_PLATFORMS="cpu")
+import {to}, product
+for n, m in ((2, 1), (512, 64), (33, 7)):
+    x = given(n, m)
+    assert np.array_equal({calls[to]}, want(*x)), (n, m)
+try:
+    x = given(1, 7)
+    {calls[to]}
+except ValueError as error: print(error)
+"""
+    assert said(folder, GIVEN + code).splitlines() == ["A.shape[0]: n is 2 to 512, got 1"]
+
+
+def linear():
+    """Y = X @ W, and the kernel for the gradient of X, of n rows both."""
+    n = tir.dim("n", low=1, high=300)
+    X, W = tir.placeholder((n, 8), name="X"), tir.placeholder((8, 6), name="W")
+    k, j = tir.reduce_axis(8, name="k"), tir.reduce_axis(6, name="j")
+    Y = tir.compute((n, 6), lambda i, j: tir.sum(X[i, k] * W[k, j], axis=k), name="Y")
+    G = tir.placeholder((n, 6), name="d_Y")
+    back = tir.compute((n, 8), lambda i, k: tir.sum(G[i, j] * W[k, j], axis=j), name="d_X")
+    return tir.Schedule(Y, target="c"), {"X": tir.Schedule(back, target="c")}
+
+
+@pytest.mark.parametrize("to", ["torch", "jax"])
+def test_gradients_are_of_every_extent(tmp_path, to):
+    pytest.importorskip(to)
+    s, backward = linear()
+    folder = s.export(tmp_path / "linear", to=to, name="own::linear", backward=backward)
+    code = """
+import torch, linear
+for n in (1, 7, 300):
+    x, w = torch.randint(-4, 5, (n, 8)).float().requires_grad_(), torch.randint(-4, 5, (8, 6)).float()
+    torch.ops.own.linear(x, w).sum().backward()
+    assert torch.equal(x.grad, torch.ones(n, 6) @ w.T)
+def squares(x, w): return torch.ops.own.linear(x, w).square().sum()
+f = torch.compile(squares, dynamic=True, backend="aot_eager", fullgraph=True)
+for n in (5, 9, 300):
+    x = torch.randint(-4, 5, (n, 8)).float().requires_grad_()
+    f(x, w).backward()
+    assert torch.equal(x.grad, 2 * (x.detach() @ w) @ w.T)
+""" if to == "torch" else """
+import jax, linear
+for n in (1, 7, 300):
+    x, w = np.random.default_rng(n).integers(-4, 5, (n, 8)).astype("f4"), np.ones((8, 6), "f4")
+    assert np.array_equal(jax.grad(lambda x: linear.call(x, w).sum())(x), np.ones((n, 6), "f4") @ w.T)
+"""  # fmt: skip
+    said(folder, code)
+    done = subprocess.run([sys.executable, "-I", "selftest.py"], cwd=folder, check=False, capture_output=True,
+                          text=True, timeout=300)  # fmt: skip
+    assert done.stdout.count("5 cases") == 2, done.stdout + done.stderr
+
+
+def test_a_batch_is_of_so_many_items(tmp_path):
+    n = tir.dim("n", low=1, high=9)
+    X, many = tir.placeholder((8,), name="X"), tir.placeholder((n, 8), name="X")
+    s = tir.Schedule(tir.compute((8,), lambda i: X[i] + 1, name="Y"), target="c")
+    batch = tir.Schedule(tir.compute((n, 8), lambda b, i: many[b, i] + 1, name="Y"), target="c")
+    with pytest.raises(tir.TensorIRError) as caught:
+        s.export(tmp_path / "none", to="jax", batched=[batch])
+    assert caught.value.problems[0].code == "export.batched"

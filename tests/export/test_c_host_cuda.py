@@ -16,7 +16,7 @@ from test_c_host import Call, module, pointers
 from test_c_program import COMPILERS, LIBRARIES, STRICT
 
 import tensorir as tir
-from tensorir.codegen.source import GatherRange, KernelLaunch, Param, Source, TensorMap
+from tensorir.codegen.source import DimRange, GatherRange, KernelLaunch, Param, Source, TensorMap
 from tensorir.export.folder import export_part
 from tensorir.export.images import Image, Images
 from tensorir.export.part import Part
@@ -374,3 +374,38 @@ def test_a_tuned_kernel_carries_its_images(tmp_path, driver, monkeypatch):
     for image in manifest["cuda"]["images"]:
         assert f"/* {image['kind']} for {image['arch']}, the {image['program']} program */" in text
     assert "TIR_PROGRAMS = 2" in text
+
+
+def test_grids_and_copies_are_those_of_the_extents_of_a_call(driven):
+    """The driver that is none computes 16 rows, however many there are."""
+    sized = Source(
+        "scaled", "cuda", "/* scaled */",
+        (Param("n", "int32", (), "dim", 4), Param("A", "float32", ("n", 32), "input", 16),
+         Param("I", "int32", (4,), "input", 4), Param("scale", "float16", (), "scalar"),
+         Param("C", "float32", ("n", 32), "output", 16), Param("W", "float32", ("n + 1",), "workspace", 16)),
+        (KernelLaunch("scaled", ("A", "C", "I", "scale", "n"), ("(n + 3) // 4", 1, 2), (128, 1, 1)),
+         KernelLaunch("add", ("A",), ("n // 64", 1, 1), (32, 1, 1))),
+        gathers=(GatherRange("I", "n", "A"),), dims=(DimRange("n", 16, 40),),
+    )  # fmt: skip
+    n = tir.dim("n", low=16, high=40)
+    A, rows = tir.placeholder((n, 32), name="A"), tir.placeholder((4,), "int32", name="I")
+    scale = tir.scalar("scale", "float16")
+    C = tir.compute((n, 32), lambda i, j: A[i, j] * tir.cast(scale, "float32") + tir.cast(rows[0], "float32"), name="C")
+    part = Part(sized, (C,), arch="sm_80", kind="gpu", hosted=True, images=images_of(("cubin", "sm_80")))
+    f = driven(part)
+    for count in (16, 21, 40):
+        a, out = np.arange(count * 32, dtype="f4").reshape(count, 32), np.zeros((count, 32), "f4")
+        given = [a, np.array([2, 0, 0, count - 1], "i4"), np.array([3.0], "f4"), out, np.array([count], "i8")]
+        assert f(*given) == 0, f.why()
+        np.testing.assert_array_equal(out[:16], 3 * a[:16] + 2)
+        lines = kept(f.calls())
+        nbytes, space = 128 * count, -(-4 * (count + 1) // 256) * 256
+        total = 2 * -(-nbytes // 256) * 256 + 256 + space
+        assert f"allocate {total} on (nil)" in lines and f"copy {nbytes} in on (nil)" in lines
+        assert f"launch scaled {-(-count // 4)},1,2 of 128,1,1 with 0 on (nil)" in lines
+        assert not any("launch add" in line for line in lines), "a grid without blocks"
+    given[1] = np.array([2, 0, 0, 40], "i4")
+    assert f(*given) == f.errors["INDEX"]
+    given[4] = np.array([41])
+    assert f(*given) == f.errors["DIM_RANGE"] and f.why() == "n is 16 to 40, got 41"
+    assert not kept(f.calls())

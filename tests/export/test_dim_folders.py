@@ -52,6 +52,7 @@ def test_its_self_test_runs(product, tmp_path, monkeypatch):
     folder = product.export(tmp_path / "dims_two")
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["dims"] == [{"name": "n", "low": 2, "high": 40}]
+    assert "where `n` is 2 to 40" in (folder / "README.md").read_text()
     assert {"(n + 3) // 4"} <= {k["grid"][0] for k in manifest["kernels"]}
     loaded(folder, monkeypatch)
     selftest = importlib.import_module(f"{folder.name}.selftest")

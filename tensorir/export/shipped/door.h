@@ -56,7 +56,7 @@ static inline int door_sized(const int64_t *const *shapes, door_sizes *sizes, ch
   return 0;
 }
 
-/* The addresses of dims, behind those of arguments. */
+/* The addresses of dims, after those of arguments. */
 static inline void door_give_dims(door_sizes *sizes, void **buffers) {
   for (int n = 0; n < DOOR_DIMS; ++n) buffers[DOOR_ARGUMENTS + n] = &sizes->dims[n];
 }

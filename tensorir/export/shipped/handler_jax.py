@@ -174,7 +174,7 @@ class OnHost:
         self.body = pointers.Loaded(lambda: pointers.loader_of(manifest, "opencl").Program(manifest=manifest))
 
     def __call__(self, addresses: Sequence[int], stream: int) -> None:
-        given, about = list(addresses), at(self.about, dims_of(self.about, addresses))
+        given, about = list(addresses), at(self.about, dims_after(self.about, addresses))
         for n, p in enumerate(passed(about)):
             if p["role"] == "scalar":
                 given[n] = elements(p, pointers.at_address(given[n], itemsize(p))).item()
@@ -207,7 +207,7 @@ class OnStream:
             device = int(cupy.cuda.Device().id)
             body = self.body(device)
             given, held, late = list(addresses), [], []
-            about = at(self.about, dims_of(self.about, addresses))
+            about = at(self.about, dims_after(self.about, addresses))
             for n, p in enumerate(passed(about)):
                 memory = body.array(cupy, given[n], prod(p["shape"]) * itemsize(p))
                 limit = limit_of(about, p)
@@ -246,7 +246,7 @@ def told(about: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> dict[str,
     return {d["name"]: found[d["name"]][0] for d in dims}
 
 
-def dims_of(about: Mapping[str, Any], given: Sequence[int]) -> dict[str, int]:
+def dims_after(about: Mapping[str, Any], given: Sequence[int]) -> dict[str, int]:
     """The extents that come after the arguments."""
     dims = about.get("dims", ())
     return dict(zip([d["name"] for d in dims], given[len(given) - len(dims) :], strict=True))

@@ -68,7 +68,7 @@ def reindex(self: Scheduled[H], stage: Name, view: str, pad: Mapping[str, int] |
     """Walk a stage by other axes of the same domain, "n, p, q, k | r, s, c -> i = (n, p, q), j = k, t = (r, s, c)",
     and pack what it reads under them, ``reads={"x": "i, t"}``; returns the new axes.
 
-    view:  short names of the stage's axes, those of its reduction behind the bar, with a minus where the new ones count
+    view:  short names of the stage's axes, those of its reduction after the bar, with a minus where the new ones count
            backwards; they are serial and in one perfect nest, other loops of which move inside
     pad:   new axes, or old ones before the view is made of them, whose extent is rounded up to a multiple: what is
            beyond the end is not computed, and packed operands have zeros there
