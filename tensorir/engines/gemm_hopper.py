@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
+from tensorir.engines.blocks import extent_of
 from tensorir.engines.gemm_blocks import ORDER, Blocks, Operands, Sums, in_groups, inline, multiprocessors
 from tensorir.engines.gemm_tensor import KINDS as RESULTS
 from tensorir.engines.gemm_tensor import TensorTile, instructions, multiplication, store_rows
 from tensorir.engines.problems import Gemm
+from tensorir.engines.steps import written_by
 from tensorir.engines.tiles import Config, Knob, Rule
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS, first_registers
@@ -19,6 +21,8 @@ from tensorir.tune.gpu_model import Tiles
 
 ROW_BYTES = 128
 """Of a row of a tile: what is swizzled together."""
+STORED = 64
+"""Columns that one copy brings to the result: 128 bytes of 16 bits each."""
 REGISTERS = {1: (40, 240), 2: (40, 232), 3: (32, 160)}
 """Of a thread that loads and of one that computes, for so many warpgroups that compute (as CUTLASS deals them out)."""
 SUMS = {1: 200, 2: 192, 3: 128}
@@ -180,3 +184,21 @@ def swizzled_rows(size: int) -> str:
     """Storage in rows of 128 bytes, whose pieces of 16 are permuted by the row's number."""
     row, piece = ROW_BYTES // size, 16 // size
     return f"x/{row}, r, x/{piece}%8 ^ r%8, x%{piece}"
+
+
+def leave_in_tiles(s: Schedule, rows: str, wi: str, i: str, k: str, made: str) -> None:
+    """Results of the stage ``rows`` pass through shared memory, from where copies bring whole tiles to an array of more
+    dimensions.
+
+    i, k: the loops over the rows and columns of one warpgroup of ``wi``;  made: the type of results
+    """
+    of_rows, array = list(s.loops(rows)), written_by(s, rows)
+    s.set_scope(array, "register").compute_at(rows, wi)  # each warpgroup its own
+    s.set_scope(array, "shared").layout(array, f"r, x -> {swizzled_rows(2)}")
+    if extent_of(s, i) > ROWS:
+        several, i = s.split(i, [None, ROWS])
+        s.unroll(several)
+    panel, k = s.split(k, [None, STORED])
+    s.reorder(panel, i, k).unroll(panel)
+    s.tensorize(i, f"tma.store.{made}.{ROWS}x{STORED}")
+    store_rows(s, rows, of_rows[:-1], of_rows[-1], f"m{ROWS}.{RESULTS[made, '']}.n")

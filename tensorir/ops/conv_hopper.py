@@ -17,12 +17,11 @@ import itertools
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple, Self
 
-from tensorir.engines.blocks import extent_of
 from tensorir.engines.gemm_blocks import multiprocessors
-from tensorir.engines.gemm_hopper import REGISTERS, ROW_BYTES, sums_fit, swizzled_rows
+from tensorir.engines.gemm_hopper import REGISTERS, ROW_BYTES, STORED, leave_in_tiles, sums_fit, swizzled_rows
 from tensorir.engines.gemm_tensor import instructions, result_kind, store_rows
 from tensorir.engines.problems import Conv, result_type
-from tensorir.engines.steps import out_stage, written_by
+from tensorir.engines.steps import out_stage
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.intrin.hopper import KINDS, ROWS
 from tensorir.intrin.match import MOST_SPAN, MOST_STEP
@@ -32,8 +31,6 @@ from tensorir.ops.views import image_of, sums_axes
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
-STORED = 64
-"""Channels that one copy brings to the result: 128 bytes of 16 bits each."""
 WIDTHS = (8, 16, 32, 64)
 """Pixels of a row that a product may have."""
 CHANNELS = (64, 128, 256, 192, 96, 32)
@@ -191,7 +188,7 @@ class PixelTile(Tile[Conv]):
         s.bind(tile, "block.x").bind(wi, "warpgroup")
         instruction = f"m{ROWS}" if self.in_line else f"m{self.high}x{self.wide}"
         if rows:
-            leave_in_tiles(s, rows, wi, pixels[0], k, shape.dtype)
+            leave_in_tiles(s, rows, wi, pixels[0], k, result_type(shape.dtype))
         elif self.leaves_whole:
             s.stage_out(out, at=wi, scope="shared", layout=f"n, p, x, c -> n, {_box(2)}", via="tma")
             store_rows(s, out, pixels, k, f"{instruction}.{result_kind(shape.dtype)}.n")
@@ -285,24 +282,6 @@ def _box(size: int) -> str:
     """Storage of a box in rows of 128 bytes, a pixel each, whose pieces of 16 are permuted by its number."""
     row, piece = ROW_BYTES // size, 16 // size
     return f"c/{row}, p, x, c/{piece}%8 ^ x%8, c%{piece}"
-
-
-def leave_in_tiles(s: Schedule, rows: str, wi: str, i: str, k: str, dtype: str) -> None:
-    """Results of the stage ``rows`` pass through shared memory, from where copies bring whole tiles to an array of more
-    dimensions.
-
-    i, k: the loops over the rows and columns of one warpgroup of ``wi``;  dtype: of the operands
-    """
-    of_rows, array = list(s.loops(rows)), written_by(s, rows)
-    s.set_scope(array, "register").compute_at(rows, wi)  # each warpgroup its own
-    s.set_scope(array, "shared").layout(array, f"r, x -> {swizzled_rows(2)}")
-    if extent_of(s, i) > ROWS:
-        several, i = s.split(i, [None, ROWS])
-        s.unroll(several)
-    panel, k = s.split(k, [None, STORED])
-    s.reorder(panel, i, k).unroll(panel)
-    s.tensorize(i, f"tma.store.{result_type(dtype)}.{ROWS}x{STORED}")
-    store_rows(s, rows, of_rows[:-1], of_rows[-1], f"m{ROWS}.{result_kind(dtype)}.n")
 
 
 def gone_through(shape: Conv) -> bool:

@@ -19,14 +19,14 @@ from typing import Any, ClassVar
 
 from tensorir.engines.blocks import bind_grid, joint
 from tensorir.engines.gemm_blocks import Operand, Sums, part_length
-from tensorir.engines.gemm_hopper import HopperTile, warpgroups
+from tensorir.engines.gemm_hopper import STORED, HopperTile, leave_in_tiles, warpgroups
 from tensorir.engines.gemm_tensor import KINDS, instructions, load_rows, swizzled, vector_of
-from tensorir.engines.problems import Conv, Gemm
+from tensorir.engines.problems import Conv, Gemm, result_type
 from tensorir.engines.steps import out_stage
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
 from tensorir.intrin.hopper import ROWS
-from tensorir.ops.conv_hopper import STORED, gone_through, leave_in_tiles
+from tensorir.ops.conv_hopper import gone_through
 from tensorir.ops.conv_products import ProductTile
 from tensorir.ops.conv_tensor import LEAST
 from tensorir.ops.views import image_of, weight_axes
@@ -286,7 +286,7 @@ class FilterHopperTile(ProductTile):
             sums = tile.sums(s, "dw", lambda out: _as_matrix(s, out, shape))
         z = "z, " if shape.groups > 1 else ""
         given = {"a": Operand("dy_packed", z, inlined=True), "b": Operand(f"{image}_packed", z, inlined=True)}
-        leave = lambda wi, i, j: leave_in_tiles(s, rows, wi, i, j, shape.dtype)  # noqa: E731
+        leave = lambda wi, i, j: leave_in_tiles(s, rows, wi, i, j, result_type(shape.dtype))  # noqa: E731
         tile.product(s, sums._replace(leave=leave), given)
         return s.compute_inline(image) if shape.pad else s
 

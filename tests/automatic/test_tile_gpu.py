@@ -102,6 +102,18 @@ def test_other_configurations_are_right(name):
         assert s.check(), space.config(row)
 
 
+def test_parts_of_a_reduction_end_where_steps_do():
+    y = image(2, 64, 6, 6, 32, 3, "float16", "NHWC", pad=1)
+    space = tir.auto(y, HOPPER)["gpu_tile_wgmma"].space_for(tir.Target.parse(HOPPER))
+    parts = {space.config(row)["splits"] for row in range(len(space.legal))}
+    assert parts <= {1, 3, 9} and "groups" not in space.where, "of 9 steps of 64"
+
+
+def test_tiles_of_instructions_are_those_of_one_group():
+    y = image(1, 16, 6, 6, 64, 3, "float16", pad=1, groups=2)
+    assert "gpu_tile_mma" not in tir.auto(y, AMPERE), "32 rows of a group, and 64 of the smallest block"
+
+
 def test_axes_are_rows_columns_terms_or_apart():
     def view(y):
         nests = Graph(tir.Schedule(y, AMPERE).program).nests.values()

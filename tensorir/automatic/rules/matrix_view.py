@@ -100,6 +100,19 @@ class MatrixView:
         if own != [*self.gemm.axes, "i", "j"]:
             s.reindex(out, f"{', '.join(own)} -> {self._cells(own)}")
 
+    @property
+    def rows_follow(self) -> bool:
+        """Whether results are rows of a matrix, though its rows are counted by several axes."""
+        in_order = [d.it for d in (*self.rows, *self.columns)] == [*self.total.spatial]
+        return in_order and not self.apart and len(self.columns) == 1
+
+    def as_rows(self, s: Schedule, out: str) -> str:
+        """Let ``out`` write rows and columns, which the stage that is returned takes to where results are stored."""
+        own = [str(x).removeprefix(f"{out}.") for x in s.loops(out)]
+        s.reindex(out, f"{', '.join(own)} -> {self._cells(own)}", name=f"{out}_rows", writes="i, j")
+        self.as_matrix(s, f"{out}.out")
+        return f"{out}.out"
+
     def _cells(self, own: Sequence[str]) -> str:
         """The right side of a view of the cells, by the names that their axes have."""
         called = dict(zip(self.spatial, own, strict=True))

@@ -9,6 +9,7 @@ tile to shared memory from where they are (implicit GEMM). Cheap maps, such as a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -16,10 +17,12 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.matrix_view import MatrixView, matrix_view, multiplies
 from tensorir.automatic.rules.products import ProductPart, summed
-from tensorir.engines.gemm_blocks import Engine
+from tensorir.engines.gemm_blocks import Blocks, Engine, Sums
 from tensorir.engines.gemm_gpu import SharedTile, WarpTile
-from tensorir.engines.gemm_hopper import ROW_BYTES, HopperTile
+from tensorir.engines.gemm_hopper import ROW_BYTES, HopperTile, leave_in_tiles
 from tensorir.engines.gemm_tensor import TensorTile
+from tensorir.engines.problems import Gemm
+from tensorir.engines.steps import out_stage
 from tensorir.errors import DeclarationError
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -69,11 +72,12 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     for name, engine in ENGINES.items():
         # copies of warpgroups stay under one tap
         of = view.stepped(ROW_BYTES // view.gemm.element_bytes) if engine is HopperTile else view
+        p = replace(of.gemm, in_rows=of.gemm.in_rows or (engine is HopperTile and of.rows_follow))
         needs, wasted = engine.needs(of.gemm), of.gemm.k > MOST_WASTED * view.gemm.k
         suits = engine not in ON_TENSOR_CORES or (multiplies(total) and of.gemm.wide == total.writes[0].dtype)
         if needs is None or not suits or wasted or (needs and not target.has(needs)):
             continue
-        part = BlockPart(graph, anchor, target, total, of, name, engine)
+        part = BlockPart(graph, anchor, target, total, of, p, name, engine)
         if part.first:
             yield part
 
@@ -81,12 +85,12 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 class BlockPart(ProductPart[Engine]):
     """A product of matrices by blocks that copy tiles of both to shared memory."""
 
-    def __init__(self, graph: Graph, anchor: Nest, target: Target, total: Nest, view: MatrixView, way: str,
-                 engine: type[Engine]) -> None:  # fmt: skip
+    def __init__(self, graph: Graph, anchor: Nest, target: Target, total: Nest, view: MatrixView, p: Gemm,
+                 way: str, engine: type[Engine]) -> None:  # fmt: skip
         self.view, self.way, self.values = view, way, VALUES[engine]
         self.needs = engine.needs(view.gemm) or ""
         self.made = {n.name: _kept(n) for n in graph.producers(total) if _joins(graph, n, total)}
-        super().__init__(graph, anchor, target, total, view.gemm, engine, tuple(self.made))
+        super().__init__(graph, anchor, target, total, p, engine, tuple(self.made))
 
     @property
     def name(self) -> str:
@@ -132,8 +136,17 @@ class BlockPart(ProductPart[Engine]):
         return [space.config(row) for row in range(0, found, max(1, found // TRIED))]
 
     def where(self) -> Mapping[str, Predicate]:
-        where = super().where()
-        return {**where, "groups": self._of_one_group} if self.view.grouped and self.engine.scope == "warp" else where
+        where = dict(super().where())
+        if self.view.grouped and self.engine is not SharedTile:
+            where["groups"] = self._of_one_group
+        if len(self.view.terms) > 1 and self.engine in ON_TENSOR_CORES:
+            where["whole parts"] = self._in_whole_parts
+        return where
+
+    def _in_whole_parts(self, c: Config) -> bool:
+        """Whether parts of a reduction end where steps do: what is behind their end is no zero of a copy."""
+        tile = self.engine(c, self.p, self.target)
+        return not isinstance(tile, Blocks) or tile.splits == 1 or self.p.k % (tile.splits * tile.step) == 0
 
     def _of_one_group(self, c: Config) -> bool:
         """Whether all cells of a tile, of which lanes hold fragments, are those of one group."""
@@ -147,11 +160,19 @@ class BlockPart(ProductPart[Engine]):
     def schedule(self, s: Schedule, config: Config) -> None:
         tile = self.engine(config, self.p, self.target)
         given = self.view.walked(s, self.made)
-        sums = tile.sums(s, self.total.name, lambda out: self.view.as_matrix(s, out), self.epilogue)
-        tile.product(s, sums, given)
+        tile.product(s, self._sums(s, tile), given)
         for name in self.made:
             if name in s.index.stages:
                 s.compute_inline(name)
+
+    def _sums(self, s: Schedule, tile: Engine) -> Sums:
+        """The stages of a product; where warpgroups make rows that other axes count, these leave in whole tiles."""
+        name = self.total.name
+        if not isinstance(tile, HopperTile) or self.view.gemm.in_rows or not tile.leaves_whole:
+            return tile.sums(s, name, lambda out: self.view.as_matrix(s, out), self.epilogue)
+        rows, made = out_stage(s, name, epilogue=self.epilogue), self.p.made
+        sums = Sums.over(name, self.view.as_rows(s, rows), self.p.axes)
+        return sums._replace(leave=lambda wi, i, j: leave_in_tiles(s, rows, wi, i, j, made))
 
 
 def _joins(graph: Graph, nest: Nest, total: Nest) -> bool:
