@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensorir.api.schedule import Schedule
-from tensorir.automatic.plan import auto
+from tensorir.automatic.plan import default_plan
+from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
 from tensorir.runtime.host import target_here
 from tensorir.target import Target
@@ -18,7 +19,7 @@ def auto_schedule(outputs: Tensor | Sequence[Tensor], target: str | Target = "op
     ``print(s.trace)`` gives the steps, each with the rule and the reason, to be taken as text and changed.
     """
     wanted = target_here(target)
-    template = next(iter(auto(outputs, wanted).values()))
+    plan = default_plan(as_outputs(outputs), wanted)
     s = Schedule(outputs, wanted)
-    template.function(s, template.space_for(wanted).default)
+    plan.schedule(s, plan.space().default)
     return s

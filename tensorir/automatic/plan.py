@@ -116,6 +116,11 @@ class _Named(dict[str, Any]):
         return self.config[self.called(knob)]
 
 
+def default_plan(outputs: Sequence[Tensor], target: Target) -> Plan:
+    """The first of ``plans``, without the others."""
+    return next(plan for rules in dict.fromkeys((WHOLE, ())) for plan in _plans(outputs, target, rules))
+
+
 def plans(outputs: Sequence[Tensor], target: Target) -> dict[str, Plan]:
     """The ways to schedule a definition, by names that say the rule of what counts most; the default first."""
     found: dict[str, Plan] = {}

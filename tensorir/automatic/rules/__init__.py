@@ -9,6 +9,7 @@ from tensorir.automatic.part import Part
 from tensorir.automatic.rules import (
     register_tile,
     rolling,
+    rolling_cpu,
     rows,
     scan,
     scatter,
@@ -23,7 +24,7 @@ from tensorir.target import Target
 Rule = Callable[[Graph, Nest, Target], Iterator[Part]]
 """The parts that a rule offers with a stage as the last of theirs, the one that promises most first."""
 
-WHOLE: tuple[Rule, ...] = (rolling.offers,)
+WHOLE: tuple[Rule, ...] = (rolling_cpu.offers, rolling.offers)
 """Rules that look at a declaration before anything is inlined."""
 RULES: tuple[Rule, ...] = (
     scan.offers,

@@ -151,7 +151,7 @@ class LanesPart(AcrossPart):
         part = s.rfactor(name, s.split(n.loops[n.reduced[0].var], [pieces, None])[0]).name
         own = [str(x) for x in s.loops(part)]
         cells, piece, terms = own[:count], own[count], own[count + 1 :]
-        s.reorder(piece, *cells[:-1])
+        s.reorder(piece, *cells[:-1], *terms, cells[-1])
         self._in_lanes(s, cells[-1], terms, n)
         s.bind(fused(s, [piece, *cells[:-1]]), "block.x")
         own = [str(x) for x in s.loops(name)]

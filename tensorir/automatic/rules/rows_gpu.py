@@ -67,7 +67,7 @@ class BlockPart(RowsPart):
         rows = [anchor.loops[it.var] for it in self.chain.rows]
         s.reorder(*rows, *(x for x in anchor.axes if x not in rows))
         row = fused(s, rows)
-        thread = self._in_threads(s, anchor, config) if anchor.kind == "map" else ""
+        threads_of = {anchor: self._in_threads(s, anchor, config)} if anchor.kind == "map" else {}
         s.bind(row, "block.x")
         if anchor.kind == "reduce":
             self._shared_out(s, anchor, threads)
@@ -78,13 +78,18 @@ class BlockPart(RowsPart):
                 continue
             for b in n.writes:
                 s.set_scope(b.name, "shared" if self.chain.within(n) else "register")
-            self._in_threads(s, n, config)
+            if thread := self._in_threads(s, n, config):
+                threads_of[n] = thread
+        lanes = int(config["lanes"])
+        near = {b: b.name for n in self.chain.stages if n.kind == "map" and self.chain.within(n) for b in n.writes}
         for b in self._staged:
             with s.because(f"rows: {b.name} is read once, and then from shared memory"):
-                s.stage_in(b.name, at=row, scope="shared", vector=int(config["lanes"]))
-        if thread and int(config["lanes"]) > 1:
-            for b in self._columns:
-                s.stage_in(b.name, at=thread, scope="register", vector=int(config["lanes"]))
+                near[b] = s.stage_in(b.name, at=row, scope="shared", vector=lanes).name
+        for n, thread in threads_of.items() if lanes > 1 else ():
+            own = {*near, *(self._columns if n is anchor else ())}
+            for b in (b for b in n.reads if b in own):
+                with s.because(f"rows: {lanes} neighbours of {b.name} in one load"):
+                    s.stage_in(near.get(b, b.name), at=thread, scope="register", vector=lanes)
 
     def _in_threads(self, s: Schedule, n: Nest, c: Config) -> str:
         """The elements of a map in threads, a few neighbours each; gives the loop of a thread."""

@@ -1,0 +1,198 @@
+"""Rolling on CPUs: blocks of queries and pieces of keys, both products in register tiles, queries in lanes.
+
+With queries in lanes nothing has to be packed, and the maximum and the sums of a query stay in its lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import product
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.rolling import RollingPart
+from tensorir.automatic.rules.rolling import offers as rolling
+from tensorir.automatic.rules.stream import fused
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Buffer
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+from tensorir.tune.legal import Predicate
+
+MULTIPLY_S = 0.5e-9
+"""Seconds of a vector's multiply-add, with what is loaded for it."""
+CORES = 16
+"""Blocks that run at a time, at most."""
+
+
+def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """The stages of ``rolling``, in tiles, where a CPU has vectors of queries to fill."""
+    if target.kind != "cpu":
+        return
+    for p in rolling(graph, anchor, target):
+        if isinstance(p, RollingPart):
+            tiled = TiledRollingPart(graph, anchor, target, p.sums, p.weights, p.largest, p.total, p.scores)
+            if tiled.suits():
+                yield tiled
+
+
+class TiledRollingPart(RollingPart):
+    """A block of queries goes through pieces of the keys. Knobs: ``queries`` of a block, ``keys`` of a piece, and of
+    a tile in registers the ``vectors`` of ``lanes`` queries and the keys or columns, ``tile``.
+    """
+
+    rule = "rolling"
+
+    @property
+    def name(self) -> str:
+        return "rolling_tiles"
+
+    def suits(self) -> bool:
+        """Whether stages have the axes of attention, and vectors of queries are filled."""
+        rows = len(self.largest.spatial)
+        counts = [(self.largest, rows), (self.total, rows), (self.sums, rows + 1), (self.anchor, rows + 1)]
+        counts += [(n, rows + 1) for n in (self.weights, *self.scores)]
+        plain = all(len(n.spatial) == count for n, count in counts) and len(self.sums.reduced) == 1
+        return plain and self.scores[-1].kind == "reduce" and self.anchor.constant and self.count >= 8
+
+    @cached_property
+    def count(self) -> int:
+        """Queries of a head."""
+        return self.largest.size(self.largest.spatial[-1:])
+
+    @cached_property
+    def length(self) -> int:
+        """Keys of a head."""
+        return self.sums.size(self.sums.reduced)
+
+    # -- the space
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        bits = max(DTYPES[b.dtype].bits for n in (self.sums, self.weights, *self.scores) for b in n.writes)
+        widest = min(16, 8 * max(16, self.target.vector_bytes) // bits)
+        return {
+            "queries": [64, 32, 128, 16, 8], "keys": [64, 32, 128, 16, 256], "tile": [8, 6, 4, 2],
+            "lanes": list(dict.fromkeys((widest, max(2, widest // 2)))), "vectors": [2, 1, 4],
+        }  # fmt: skip
+
+    def where(self) -> Mapping[str, Predicate]:
+        registers = self.target.registers
+        return {
+            "whole vectors": lambda c: c["queries"] % (c["lanes"] * c["vectors"]) == 0,
+            "queries": lambda c: c["queries"] < 2 * self.count or c["queries"] == 8,
+            "keys": lambda c: c["keys"] < 2 * self.length or c["keys"] == 16,
+            "whole tiles": lambda c: c["keys"] % c["tile"] == 0,
+            "registers": lambda c: c["tile"] * c["vectors"] + c["vectors"] + 2 <= registers,
+        }
+
+    def start(self) -> Config | None:
+        k, tests = self.knobs(), self.where().values()
+        every = (dict(zip(k, values, strict=True)) for values in product(*k.values()))
+        return min((c for c in every if all(test(c) for test in tests)), key=self._seconds, default=None)
+
+    def expected(self) -> Callable[[Config], float] | None:
+        return self._seconds
+
+    def _seconds(self, c: Config) -> float:
+        """Multiply-adds of whole tiles with their loads, what a piece costs besides, and cores without a block."""
+        queries, keys, tile, lanes, vectors = (int(c[n]) for n in ("queries", "keys", "tile", "lanes", "vectors"))
+        heads = self.largest.cells // self.count
+        blocks, pieces = -(-self.count // queries), -(-self.length // keys)
+        depth = self.scores[-1].size(self.scores[-1].reduced) + self.sums.size(self.sums.spatial[-1:])
+        width = lanes * max(1.0, 32 / lanes / max(16, self.target.vector_bytes // 2))
+        loads = 1 + 0.5 * (tile + vectors) / (tile * vectors) + max(0.0, 8 / (tile * vectors) - 1)
+        ragged = 1.0 + 2.0 * (self.count % queries > 0) / blocks + 2.0 * (self.length % keys > 0) / pieces
+        each = queries * keys * (depth * loads + 24) + queries * 4 * depth
+        far = 1.0 + queries * (keys + depth) / (1 << 16)
+        idle = CORES / min(CORES, heads * blocks)
+        return heads * blocks * pieces * each / width * MULTIPLY_S * ragged * far * idle
+
+    # -- the steps
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        sums, rows = self.sums, len(self.largest.spatial)
+        *heads, query = sums.axes[:rows]
+        column, key = sums.axes[rows], sums.axes[-1]
+        queries, keys = int(config["queries"]), int(config["keys"])
+        block, query = s.split(query, [None, queries])
+        piece, key = s.split(key, [None, keys])
+        s.reorder(*heads, block, piece, query, column, key)
+        s.rolling(self.largest.name, into=(self.total.name, sums.name), at=piece)
+        for nest in self.scores:
+            s.compute_at(nest.name, piece)
+        s.reverse_compute_at(self.anchor.name, block)
+        self._cut(s, block, self.count, queries)
+        self._cut(s, piece, self.length, keys)
+        s.bind(block, "block.x")
+        if heads:
+            s.bind(fused(s, heads), "block.y")
+        self._across(s, block)
+        with s.because("rolling: both products in tiles of vectors that stay in registers"):
+            scores = self.scores[-1]
+            queried, keyed, term = (self._loop(s, scores.name, at) for at in (rows - 1, rows, -1))
+            self._tile(s, scores, queried, keyed, term, config)
+            self._tile(s, sums, query, column, key, config)
+        self._lanes(s, rows, query, int(config["lanes"]))
+
+    @staticmethod
+    def _cut(s: Schedule, loop: str, length: int, step: int) -> None:
+        """A copy of its own for the last, shorter part."""
+        if length % step and length > step:
+            s.partition(loop, [length // step])
+
+    @staticmethod
+    def _loop(s: Schedule, stage: str, at: int) -> str:
+        own = [str(x) for x in s.loops(stage) if str(x).startswith(f"{stage}.")]
+        return own[at]
+
+    def _across(self, s: Schedule, block: str) -> None:
+        """Keep arrays of a block with queries next to each other."""
+        for n in (*self.scores, self.weights, self.sums):
+            for b in n.writes:
+                s.layout(b.name, _turned(len(b.shape)))
+        if q := self._queries:
+            s.stage_in(q.name, at=block, scope="register", layout=_turned(len(q.shape)))
+
+    @cached_property
+    def _queries(self) -> Buffer | None:
+        """The array of the queries, where a product reads it by the query and the term last."""
+        n = self.scores[-1]
+        ends = (n.spatial[len(self.largest.spatial) - 1].var, n.reduced[-1].var)
+        return next((x.buffer for x in n.loads if x.index[-2:] == ends), None)
+
+    def _tile(self, s: Schedule, n: Nest, query: str, column: str, term: str, c: Config) -> None:
+        lanes, vectors, tile = int(c["lanes"]), int(c["vectors"]), int(c["tile"])
+        outer, several = s.split(column, [None, tile])
+        group, vector, lane = s.split(query, [None, vectors, lanes])
+        s.reorder(outer, group, term, several, vector, lane)
+        s.unroll(several).unroll(vector).vectorize(lane)
+        out = str(s.stage_out(n.name, at=group, scope="register").name)
+        own = [str(x) for x in s.loops(out) if str(x).startswith(f"{out}.")]
+        vector, lane = s.split(own[-2], [None, lanes])
+        s.reorder(own[-1], vector, lane)
+        s.unroll(own[-1]).unroll(vector).vectorize(lane)
+
+    def _lanes(self, s: Schedule, rows: int, query: str, lanes: int) -> None:
+        """Queries in lanes in all that is not a product."""
+        m, l, o = self.largest.name, self.total.name, self.sums.name
+        for name in (m, l, self.weights.name, *(n.name for n in self.scores[:-1])):
+            vector, lane = s.split(self._loop(s, name, rows - 1), [None, lanes])
+            s.reorder(vector, self._loop(s, name, -1), lane)
+            s.vectorize(lane)
+        for name in (f"{m}.init", f"{l}.init", f"{m}.old", f"{m}.ref", f"{m}.scale", f"{l}.rescale"):
+            s.vectorize(s.split(self._loop(s, name, rows - 1), [None, lanes])[1])
+        for name in (f"{o}.init", f"{o}.rescale"):
+            own = [str(x) for x in s.loops(name) if str(x).startswith(f"{name}.")]
+            mine = f"{name}.{query.removeprefix(o + '.')}"
+            vector, lane = s.split(mine, [None, lanes])
+            s.reorder(*(x for x in own if x != mine), vector, lane)
+            s.vectorize(lane)
+        vector, lane = s.split(self._loop(s, self.anchor.name, rows - 1), [None, lanes])
+        s.reorder(self._loop(s, self.anchor.name, -1), vector, lane)
+
+
+def _turned(rank: int) -> str:
+    """The layout of an array with its last two axes exchanged."""
+    axes = [f"a{n}" for n in range(rank)]
+    return f"{', '.join(axes)} -> {', '.join((*axes[:-2], axes[-1], axes[-2]))}"
