@@ -72,7 +72,7 @@ def finished(s: Schedule, given: Sequence[Part]) -> Schedule:
 
 
 def alone(begun: Schedule, graph: Graph, nest: Nest) -> Part:
-    """The part of the first rule that schedules a stage by itself."""
+    """The part of the first rule that schedules one stage alone."""
     for part in (part for rule in RULES for part in rule(graph, nest, begun.target)):
         try:
             lower(started(begun.fork(), (part,)).program, begun.target)
