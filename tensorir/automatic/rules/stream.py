@@ -106,7 +106,7 @@ class VectorPart(Part):
 
     @functools.cached_property
     def _contiguous(self) -> bool:
-        """Whether something that cells read, or only what they make, lies along the axis of vectors."""
+        """Whether something that cells read, or only what they make, runs along the axis of vectors."""
         var = self.anchor.spatial[-1].var
         loads = [x for x in self.anchor.loads if any(uses(i, {var}) for i in x.index)]
         return not loads or any(along_last(x, var) for x in loads)
@@ -201,7 +201,7 @@ class VectorPart(Part):
 
     @functools.cached_property
     def _across(self) -> Iter | None:
-        """The axis along which something lies that is read across vectors, as by a transpose."""
+        """The axis along which something is stored that is read across vectors, as by a transpose."""
         if self.anchor.kind != "map" or len(self.names) > 1:
             return None
         last = self.anchor.spatial[-1].var

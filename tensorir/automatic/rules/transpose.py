@@ -27,7 +27,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def crossing(anchor: Nest) -> tuple[Iter, Load] | None:
-    """The axis and the read of what lies along it, where cells are written along another."""
+    """The axis and the read of what is stored along it, where cells are written along another."""
     last = anchor.spatial[-1]
     for x in anchor.loads:
         if len(x.index) < 2 or not any(uses(i, {last.var}) for i in x.index[:-1]):
