@@ -2,6 +2,7 @@
 
     python benchmarks/automatic/fusions.py                        # all pairs on the OpenCL CPU device
     python benchmarks/automatic/fusions.py --only softmax --rounds 9 --out rows.json
+    python benchmarks/automatic/fusions.py --sizes 100 640 --out benchmarks/results/automatic_fusions_others.json
 
 Every legal pair of each case is built apart and fused, as ``tir.fusions`` schedules both, on inputs of its own. Results
 are compared, then both are timed interleaved, a slot of each in every round: the fastest of three short parts, because
@@ -14,10 +15,11 @@ alone. Writes benchmarks/results/automatic_fusions.json.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +42,10 @@ PART_S, PARTS = 0.0007, 3
 """Seconds of a part of a slot, at least one call, and parts of a slot."""
 PLACES = 3
 """Places of the arrays, some of which make a kernel half as slow again."""
-CACHED, LARGE = 256, 2048
-"""Rows and columns of matrices that the caches of cores hold, and of those that no cache holds."""
+SIZES = 256, 2048
+"""Rows and columns of matrices that the caches of cores hold, and of those that no cache holds: to these sizes the
+model was fitted.
+"""
 
 
 def given(*shape: int, name: str = "A", dtype: str = "float32") -> Any:
@@ -190,37 +194,34 @@ def attention_tail(m: int, n: int) -> Any:
     return tir.nn.softmax(given(m, n), -1)
 
 
-CASES: dict[str, Callable[[], Any]] = {
-    **{
-        f"{name} {n}": (lambda make=make, n=n: make(n))
-        for n in (CACHED, LARGE)
-        for name, make in {
-            "scale and shift": lambda n: chain(n, lambda x: x * 2, lambda x: x + 1),
-            "exp and scale": lambda n: chain(n, tir.exp, lambda x: x * 2 + 1),
-            "tanh and exp": lambda n: chain(n, tir.tanh, tir.exp),
-            "square and sqrt": lambda n: chain(n, lambda x: x * x + 1, tir.sqrt),
-            "relu and add": added,
-            "across rows of scale": lambda n: stencil(n, lambda x: x * 2, True),
-            "across rows of exp": lambda n: stencil(n, tir.exp, True),
-            "in rows of tanh": lambda n: stencil(n, tir.tanh, False),
-            "blur": blur,
-            "sum of squares": lambda n: summed(n, n, lambda x: x * x),
-            "sum of exp": lambda n: summed(n, n, tir.exp),
-            "columns of squares": lambda n: columns(n, n, lambda x: x * x),
-            "less the mean": lambda n: scaled(n, n),
-            "sum and max": lambda n: two_sums(n, n),
-            "two maps": lambda n: two_maps(n, False),
-            "two heavy maps": lambda n: two_maps(n, True),
-            "two maps apart": apart_maps,
-            "transposed scale": lambda n: turned(n, True),
-            "scaled transpose": lambda n: turned(n, False),
-            "rows picked": lambda n: picked(n, n, n),
-            "picked of exp": lambda n: gathered(n, n, n // 2),
-            "joined": lambda n: joined(n // 2, n),
-            "spread vector": lambda n: spread(n, n),
-            "softmax": lambda n: attention_tail(n, n),
-        }.items()
-    },
+SIZED: dict[str, Callable[[int], Any]] = {
+    "scale and shift": lambda n: chain(n, lambda x: x * 2, lambda x: x + 1),
+    "exp and scale": lambda n: chain(n, tir.exp, lambda x: x * 2 + 1),
+    "tanh and exp": lambda n: chain(n, tir.tanh, tir.exp),
+    "square and sqrt": lambda n: chain(n, lambda x: x * x + 1, tir.sqrt),
+    "relu and add": added,
+    "across rows of scale": lambda n: stencil(n, lambda x: x * 2, True),
+    "across rows of exp": lambda n: stencil(n, tir.exp, True),
+    "in rows of tanh": lambda n: stencil(n, tir.tanh, False),
+    "blur": blur,
+    "sum of squares": lambda n: summed(n, n, lambda x: x * x),
+    "sum of exp": lambda n: summed(n, n, tir.exp),
+    "columns of squares": lambda n: columns(n, n, lambda x: x * x),
+    "less the mean": lambda n: scaled(n, n),
+    "sum and max": lambda n: two_sums(n, n),
+    "two maps": lambda n: two_maps(n, False),
+    "two heavy maps": lambda n: two_maps(n, True),
+    "two maps apart": apart_maps,
+    "transposed scale": lambda n: turned(n, True),
+    "scaled transpose": lambda n: turned(n, False),
+    "rows picked": lambda n: picked(n, n, n),
+    "picked of exp": lambda n: gathered(n, n, n // 2),
+    "joined": lambda n: joined(n // 2, n),
+    "spread vector": lambda n: spread(n, n),
+    "softmax": lambda n: attention_tail(n, n),
+}
+"""Definitions of matrices of so many rows and columns."""
+SINGLE: dict[str, Callable[[], Any]] = {
     "small chain": lambda: chain(32, tir.exp, lambda x: x * 2),
     "middle chain": lambda: chain(768, tir.exp, lambda x: x * 2),
     "matmul relu 128": lambda: epilogue(128, 128, 128, lambda x: tir.maximum(x, 0)),
@@ -231,7 +232,13 @@ CASES: dict[str, Callable[[], Any]] = {
     "two products 512": lambda: two_products(512, 256, 128),
     "conv relu": lambda: convolved(16, 32, 32),
 }
-"""Definitions whose pairs are measured."""
+"""Definitions of one size."""
+
+
+def cases(sizes: Sequence[int]) -> dict[str, Callable[[], Any]]:
+    """The definitions whose pairs are measured, by name; of the usual sizes those of one size as well."""
+    found = {f"{name} {n}": functools.partial(make, n) for n in sizes for name, make in SIZED.items()}
+    return found | (SINGLE if tuple(sizes) == SIZES else {})
 
 
 def same(row: Any, device: Any) -> bool:
@@ -279,10 +286,10 @@ def gained(row: Any, device: Any, rounds: int) -> dict[str, float]:
     }  # fmt: skip
 
 
-def measured(name: str, target: str, rounds: int) -> list[dict[str, Any]]:
+def measured(name: str, make: Callable[[], Any], target: str, rounds: int) -> list[dict[str, Any]]:
     """Rows of one case."""
     rows = []
-    table = tir.fusions(CASES[name](), target)
+    table = tir.fusions(make(), target)
     device = open_device(table.target)
     for row in table:
         told = {"case": name, "kind": row.kind, "pair": [row.first, row.second], "way": row.way, "code": row.code}
@@ -313,11 +320,13 @@ def spearman(x: list[float], y: list[float]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="cases with these letters in their names")
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--target", default="opencl")
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--out", type=Path, default=RESULT)
     args = parser.parse_args()
-    rows = [r for name in CASES if args.only in name for r in measured(name, args.target, args.rounds)]
+    chosen = {name: make for name, make in cases(args.sizes).items() if args.only in name}
+    rows = [r for name, make in chosen.items() for r in measured(name, make, args.target, args.rounds)]
     legal = [r for r in rows if not r["code"]]
     advised = [r for r in legal if r["recommended"]]
     about = {

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensorir.automatic.facts import bytes_of
+from tensorir.errors.shown import Shown
 from tensorir.expr.point import NotExactError, evaluate
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
@@ -144,8 +145,8 @@ class Kernel:
         return machine.launch_s + alone / min(machine.cores, self.blocks) + self.blocks * machine.block_s
 
 
-@dataclass(frozen=True)
-class Counts:
+@dataclass(frozen=True, repr=False)
+class Counts(Shown):
     """What the kernels of a program do, and the seconds that they take, launched again and again, by the model.
 
     nbytes:   of the arrays that kernels read and write, each once a kernel

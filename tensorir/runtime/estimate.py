@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+from tensorir.errors.shown import Shown
 from tensorir.runtime.timing import SLOT_SECONDS, Timed, Timing, slots
 
 THRICE = 3.0  # a slowest slot over the fastest one from which a time says little
@@ -38,8 +39,8 @@ _NAP_S = 0.004
 _QUIET = 0.1  # of a core
 
 
-@dataclass(frozen=True)
-class Estimate:
+@dataclass(frozen=True, repr=False)
+class Estimate(Shown):
     """Seconds per call by the estimator of this module.
 
     samples: the slots as the clock had them

@@ -60,7 +60,7 @@ def test_a_reduction_is_not_inlined_and_each_refusal_is_kept_by_its_way():
     Y = tir.compute((64, 128), lambda i, j: A[i, j] - P[i], name="Y")
     r = row(tir.fusions(Y), "P", "Y")
     assert r.refused["compute_inline"].code == "inline.pure"
-    assert set(r.ways) == {"compute_at", "fuse_with"}
+    assert set(r.ways) == {"rows", "compute_at", "fuse_with"}
     with pytest.raises(ScheduleError) as e:
         r.schedule("compute_inline")
     assert e.value.code == "inline.pure"
@@ -208,16 +208,17 @@ def test_counts_are_those_of_the_tree():
     s = tir.Schedule(chain(64))
     s.compute_inline("P")
     _, lane = s.split("Y.j", [None, 16])
-    s.vectorize(lane).bind("Y.i", "block.x")
+    s.vectorize(lane)
     found = counts_of(s.program, s.target)
     assert (found.kernels, found.nbytes, found.launch_s) == (1, 2 * 64 * 64 * 4, CPU.launch_s)
     slow = tir.Schedule(chain(64))
-    slow.compute_inline("P").bind("Y.i", "block.x")
+    slow.compute_inline("P")
     one = counts_of(slow.program, slow.target)
     assert one.nbytes == found.nbytes
-    assert one.seconds - one.launch_s > 3 * (found.seconds - found.launch_s), (
-        "lanes at once, of two vectors of 32 bytes"
-    )
+    fixed = CPU.call_s + CPU.launch_s
+    assert 3 < (one.seconds - fixed) / (found.seconds - fixed) < 16, "two vectors of 32 bytes for 16 cells"
+    slow.bind("Y.i", "block.x")
+    assert counts_of(slow.program, slow.target).seconds < 0.7 * one.seconds, "on two cores"
 
 
 def test_measuring_gives_an_interval_and_the_advice_follows_it():

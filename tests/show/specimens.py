@@ -10,6 +10,7 @@ from tensorir.api.shape_outcome import SetOutcome
 from tensorir.codegen.source import Assumed, DimRange, GatherRange, SegmentRange, TensorMap, UniquePlaces
 from tensorir.errors import Problem
 from tensorir.ir.tree import Fact, Layout
+from tensorir.runtime.estimate import Estimate
 
 
 def declared():
@@ -57,6 +58,7 @@ def specimens() -> dict[str, object]:
     program = s.program
     stage = s.index.stages["C"]
     found = tuned()
+    fused = tir.fusions(tir.nn.softmax(tir.placeholder((16, 64), name="x"), -1))
     result = next(r for r in found.results if r.outcome is not None)
     outcome = result.outcome
     error = refused(lambda: s.split("C.j.1", [3, 5]))
@@ -86,6 +88,8 @@ def specimens() -> dict[str, object]:
         "Dispatch": found.portfolio.dispatch, "Served": found.portfolio.served[0],
         "Kernel": found.portfolio.kernels[0],
         "Near": tir.nearest(tir.ops.matmul(m=32, n=48, k=24), log=_log(outcome))[0],
+        "Fusions": fused, "Fusion": fused[0], "Counts": fused[0].before,
+        "Estimate": Estimate(1.5, 1.4, 1.6, (1.4, 1.5)),
         "ScheduleError": error, "Problem": error.problems[0], "DeclarationError": refused(lambda: A[0]),
     }  # fmt: skip
 
