@@ -66,6 +66,13 @@ class Part(ABC, Shown):
         """The seconds that a configuration is expected to take; None where nobody can tell."""
         return None
 
+    def fastest(self) -> Config | None:
+        """The legal configuration that is expected to be fastest; None where none is legal, or nobody can tell."""
+        seconds, tests = self.expected(), self.where().values()
+        if seconds is None:
+            return None
+        return min((c for c in configurations(self.knobs()) if all(t(c) for t in tests)), key=seconds, default=None)
+
     @property
     def work(self) -> float:
         """How much there is to do, to tell which part is the one that counts: operations, and bytes moved."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.automatic.facts import Nest, bytes_of
-from tensorir.automatic.part import Config, configurations
+from tensorir.automatic.part import Config
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
 from tensorir.automatic.rules.stream import BYTES_S, fused
@@ -46,7 +46,7 @@ class BlockPart(RowsPart):
         return [n for n in self.nests if n.kind == "map" and self.chain.within(n)]
 
     def start(self) -> Config | None:
-        return min(configurations(self.knobs()), key=self._seconds)
+        return self.fastest()
 
     def expected(self) -> Callable[[Config], float] | None:
         return self._seconds

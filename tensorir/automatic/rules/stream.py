@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.part import Config, Part, configurations
+from tensorir.automatic.part import Config, Part
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Iter, Load, Var
 from tensorir.ir.visit import uses
@@ -116,7 +116,7 @@ class VectorPart(Part):
         return tuple(n for n in (self.graph.nests[x] for x in self.graph.nests if x in self.names) if n.reduced)
 
     def start(self) -> Config | None:
-        return min(configurations(self.knobs()), key=self._seconds)
+        return self.fastest()
 
     def expected(self) -> Callable[[Config], float] | None:
         return self._seconds
