@@ -9,7 +9,6 @@ from tensorir.automatic.part import Config, Part
 from tensorir.errors import ScheduleError
 from tensorir.ir.tree import Update
 from tensorir.ir.visit import find
-from tensorir.schedule.history import AxisRef
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
@@ -92,10 +91,10 @@ class RollingPart(Part):
             for loop in lead[1:-1]:
                 outer = s.fuse(outer, loop)
             s.bind(outer, "block.y")
-        _skip(s, piece)
+        skip_masked(s, piece)
 
 
-def _skip(s: Schedule, piece: AxisRef) -> None:
+def skip_masked(s: Schedule, piece: str) -> None:
     """Run no piece of the keys in which a mask leaves out all, where there is a mask that says so."""
     try:
         with s.because("mask: no query of the block sees a key of these pieces"):

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.rolling import RollingPart
+from tensorir.automatic.rules.rolling import RollingPart, skip_masked
 from tensorir.automatic.rules.rolling import offers as rolling
 from tensorir.automatic.rules.stream import fused
 from tensorir.ir.dtypes import DTYPES
@@ -131,6 +131,7 @@ class TiledRollingPart(RollingPart):
             self._tile(s, scores, queried, keyed, term, config)
             self._tile(s, sums, query, column, key, config)
         self._lanes(s, rows, query, int(config["lanes"]))
+        skip_masked(s, piece)
 
     @staticmethod
     def _cut(s: Schedule, loop: str, length: int, step: int) -> None:
