@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "gpu"))
 
 from judge_model import CLBLAST, clblast_tiles
 from run import environment
