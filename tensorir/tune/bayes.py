@@ -53,7 +53,8 @@ class Bayes(PoolSearch):
     guided = True
     surrogate = SURROGATE
     INITIAL = 7
-    LED = 4  # first rows in the order of a model, before its process chooses
+    LED = 3  # first rows in the order of a model, before its process chooses: more of the same say little
+    TESTED = 5  # results after which a row from anywhere first shows whether the model agrees
     LOCAL_EVERY = 4
     LOCAL_AROUND = 3  # best rows that have their neighbours tried, in order
     REFIT_EVERY = 8
@@ -95,7 +96,7 @@ class Bayes(PoolSearch):
         self._hyper: dict[tuple[bool, int], Hyper] = {}
         self._unaided = [Points(self.pool, self.pool.features), Points(self.pool)][self.pool.features is None :]
         self._fits = self._doubts = self._followed = 0
-        self._test_at = self.LED + 1  # results with which the space's model is tested next
+        self._test_at = self.TESTED  # results with which the space's model is tested next
         self._gains: deque[float] = deque(maxlen=self.VIEWS)
         self._missing: str | None = None  # why there is no model; None until somebody has looked
 
@@ -149,8 +150,8 @@ class Bayes(PoolSearch):
             return row, "initial"
         if not led and known - self._followed < self._initial:
             return self._spread(), "initial"
-        if ok < (1 if led else 2) or (ok < min(5, self._initial // 2) and known < 2 * self._initial):
-            # most of the spread-out start failed: its extremes are what fails, so look elsewhere
+        few = 1 if led else max(2, min(5, self._initial // 2) if known < 2 * self._initial else 2)
+        if ok < few:  # most of the spread-out start failed: its extremes are what fails, so look elsewhere
             return self._random_unseen(), "initial"
         self._steps += 1
         modelled = self.load()
@@ -171,7 +172,7 @@ class Bayes(PoolSearch):
             return row
         if known < self._test_at:
             return None
-        self._test_at = 2 * max(known, self.LED)
+        self._test_at = 2 * known
         return int(self._rng.choice(self._hopeful(np.flatnonzero(~self._seen))))
 
     def _spread(self) -> int:
