@@ -268,12 +268,12 @@ def legal(space: Space, config: Config) -> Config | None:
 
 
 def kept(space: Space, line: Mapping[str, Any]) -> list[Timed]:
-    """What was measured and is still legal, in the order of the space."""
-    found = []
+    """What was measured and is still legal, in the order of the space: by the last measurements, which all have."""
+    found, common = [], min((len(us) for _, *us in line["rows"]), default=0)
     for values, *us in line["rows"]:
         if config := legal(space, dict(zip(line["names"], values, strict=True))):
             row = [space.values[n].index(config[name]) for n, name in enumerate(space.names)]
-            found.append((row, config, min(us) * 1e-6))
+            found.append((row, config, min(us[-common:]) * 1e-6))
     return [(c, s) for _, c, s in sorted(found, key=lambda row: row[0])]
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensorir.engines.model import BLOCK_BYTES, CORES, LAUNCH, PANEL, SPARE, SUMS, balance, seconds_of
+from tensorir.engines.model import BLOCK_BYTES, CORES, LAUNCH, PANEL, SPARE, SUMS, priced, seconds_of
 from tensorir.engines.problems import Conv, accumulator
 from tensorir.engines.steps import divisors_near, out_stage
 from tensorir.ops.direct import strip_bytes, strip_columns
@@ -225,8 +225,8 @@ def cost(shape: Conv, c: Mapping[str, Any]) -> float:
     each = shape.cg * max(vectors * sums * taps, vectors * loads / 2, 2.0 * taps) + 2.0 * sums + 12.0
     groups = -(-shape.k // c["channels"])
     blocks = shape.n * groups * (-(-shape.p // tall) if nhwc and "rows" not in c else 1)
-    cycles = float(shape.n * tiles * -(-shape.p // tall) * each) / balance(blocks)
-    return float(cycles + 200.0 * blocks + (LAUNCH * CORES if c["pack"] == "kernel" else 0.0))
+    cycles = shape.n * tiles * -(-shape.p // tall) * each
+    return priced(cycles / blocks + 200.0, blocks) + (LAUNCH * CORES if c["pack"] == "kernel" else 0.0)
 
 
 def _channels(k: int, n: int, lanes: int) -> list[int]:
