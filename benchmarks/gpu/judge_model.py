@@ -167,7 +167,7 @@ def copying(each: int, lanes: int, width: int) -> float:
 
 
 def clblast_tiles(c: Mapping[str, int], gpu: Gpu) -> Tiles:
-    """A configuration of CLBlast's product with both operands in shared memory.
+    """A configuration of CLBlast's product. What has no place in shared memory is not copied; it is read as if it had.
 
     A thread holds neighbouring rows and columns, so that lanes meet in banks; our own layouts meet in none. Where A is
     read in vectors and B in words, two of B's are read at once: the times say so, for the compiler of the time is not
@@ -183,13 +183,14 @@ def clblast_tiles(c: Mapping[str, int], gpu: Gpu) -> Tiles:
         for each, width, places in ((tm, vm, rows), (tn, vn, columns))
     )
     vector = (tm + tn) / (tm / min(vm, 4) + tn / min(vn, 4))
+    both, a, b = c["MWG"] + c["NWG"], c["SA"] * c["MWG"], c["SB"] * c["NWG"]
     scatter = sum(
-        c[wide] * copying(c[wide] // c[lanes], c[lanes], width)
-        for wide, lanes, width in (("MWG", "MDIMA", vm), ("NWG", "NDIMB", c["VWN"]))
-    ) / (c["MWG"] + c["NWG"])  # fmt: skip
+        words * copying(c[wide] // c[lanes], c[lanes], width)
+        for words, wide, lanes, width in ((a, "MWG", "MDIMA", vm), (b, "NWG", "NDIMB", c["VWN"]))
+    ) / both  # fmt: skip
     ideal = (tm + tn) * read_passes(vector, gpu)
     return Tiles("threads", c["MWG"], c["NWG"], 32, tm, tn, 1, False, vector=vector, conflicts=read / ideal,
-                 scatter=scatter)  # fmt: skip
+                 scatter=scatter, slots=COPY_SLOTS * (a + b) / both)  # fmt: skip
 
 
 def recorded(path: Path, device: str) -> list[Judged]:

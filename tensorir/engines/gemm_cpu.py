@@ -18,7 +18,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from tensorir.engines.blocks import joint
-from tensorir.engines.model import BLOCK_BYTES, CpuTile, balance, crowding, in_balanced_tiles
+from tensorir.engines.gemm_cycles import (
+    ACROSS,
+    CACHE_WAY,
+    FAR_BYTES,
+    FAR_LINE,
+    FAR_RUN,
+    FEW,
+    L3_PART,
+    LOOP,
+    STREAM,
+    SUMS_PASS,
+    TILE_START,
+    panel_cycles,
+    reads_in_place,
+)
+from tensorir.engines.model import BLOCK_BYTES, CORES, LAUNCH, CpuTile, balance
 from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import out_stage, unroll_by, written_by
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule
@@ -28,22 +43,10 @@ from tensorir.tune.template import Template
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
 
-LATENCY = 5.5
-"""Cycles between dependent multiply-adds, with what a compiler's order adds."""
-CACHE_WAY = 16 * 1024
-"""A pitch of a multiple of this many bytes leads to the same few sets of the second-level cache."""
-STREAM = 16.0
-"""Bytes a cycle that come from far away."""
-L3_PART = 8 << 20
-"""Bytes that one block after another can read again from the last cache."""
-LAUNCH = 20_000.0
-"""Cycles of one more kernel."""
 SMALL = 96
 """Rows up to which the sums of a strip of columns fit next to what the block reads of b."""
 STEP = 16
 """Rows that no kernel shares out to two groups: those of one product of tensor cores."""
-FEW = 12
-"""Rows up to which reading b in place costs less than packing it."""
 
 
 class Product(NamedTuple):
@@ -167,7 +170,20 @@ class PanelTile(RegisterTile):
 
     def panel_cycles(self) -> float:
         """Cycles per step of the reduction for all rows of a panel of a block."""
-        return panel_cycles(self.p, self.high, self.tile, self.vectors)
+        steps = LOOP / self.unroll_k * -(-self.high // self.tile)
+        return panel_cycles(self.p, self.high, self.tile, self.vectors) + steps
+
+    @property
+    def packing(self) -> float:
+        """Cycles to pack a column of b."""
+        return self.p.k * (1.2 if self.p.tb else 0.35)
+
+    @property
+    def ahead(self) -> float:
+        """Cycles of the kernel that packs b, if there is one."""
+        if self.pack != "kernel" or self.p.prepack:
+            return 0.0
+        return (2 * self.packing + 0.35 * self.p.k) * self.p.n * self.p.batch + LAUNCH * CORES
 
     @property
     def chains(self) -> int:
@@ -236,14 +252,12 @@ class ColumnTile(PanelTile):
 
     def cost(self) -> float:
         p, wide = self.p, self.wide
-        packing = p.k * (1.2 if p.tb else 0.35)
         cycles = self.panels * self.panel_cycles() * p.k + p.sum_bytes * wide * p.k / STREAM + 20.0
         if self.high * p.k * p.sum_bytes > L3_PART:
             cycles *= 1.05
         if self.pack == "block":
-            return (cycles + packing * wide) * self.makespan()
-        ahead = 0.0 if p.prepack else (packing + 0.35 * p.k) * p.n * p.batch + LAUNCH
-        return cycles * self.makespan() + ahead
+            cycles += self.packing * wide
+        return cycles * self.makespan() + self.ahead
 
 
 class StripTile(PanelTile):
@@ -323,10 +337,24 @@ class StripTile(PanelTile):
         return [{**judged, "tile": [rows], "vectors": [v]} for rows, v in [*tiles, *([(1, line)] if one else [])]]
 
     def cost(self) -> float:
-        panels = self.columns // self.width
-        cycles = panels * self.panel_cycles() * (1 + (40 if reads_in_place(self.p) else 10) / self.columns)
-        crowded = 1.1 if self.block_bytes > BLOCK_BYTES // 3 else 1.0  # what is read of b is there too
-        return cycles * crowded * self.makespan()
+        p, wide, tiles = self.p, self.columns, -(-self.high // self.tile)
+        panels, pieces = -(-wide // self.width), -(-p.k // self.depth)
+        cycles = panels * self.panel_cycles() * p.k * (1 + 10 / wide)
+        cycles += pieces * panels * (SUMS_PASS * self.high * self.vectors + TILE_START * tiles)
+        if self.block_bytes > BLOCK_BYTES // 3:  # what is read of b is there too
+            cycles *= 1.1
+        cycles += SUMS_PASS * self.high * wide / p.vector_lanes
+        if self.pack == "panel":
+            cycles += self.packing * wide
+        return max(cycles, self.fetching) * self.makespan() + self.ahead
+
+    @property
+    def fetching(self) -> float:
+        """Cycles in which a block's part of b comes from far away, where it is read in place in runs of lines."""
+        p, run = self.p, self.width * self.p.sum_bytes
+        if p.n * p.k * p.sum_bytes <= FAR_BYTES:
+            return 0.0
+        return p.k * self.columns * p.sum_bytes / 64 * (FAR_LINE + (FAR_RUN / run if self.pack == "none" else 0.0))
 
 
 class DotTile(RegisterTile):
@@ -381,7 +409,8 @@ class DotTile(RegisterTile):
     def cost(self) -> float:
         steps = -(-self.p.k // self.p.vector_lanes)
         each = panel_cycles(self.p, self.high, self.tile, self.outputs)
-        return (-(-self.columns // self.outputs) * each * steps + 100.0) * self.makespan()
+        cycles = -(-self.columns // self.outputs) * (each * steps + ACROSS * self.high * self.outputs)
+        return (cycles + 100.0) * self.makespan()
 
 
 class RowsTile(CpuTile[Gemm]):
@@ -444,27 +473,6 @@ def register_tile(s: Schedule, of: Product, stage: str, p: Gemm, unroll: int) ->
     s.reorder(*of.loops(stage, "ki"), half, lane)
     s.unroll(f"{stage}.i").unroll(half).vectorize(lane)
     unroll_by(s, f"{stage}.k", unroll)
-
-
-def reads_in_place(p: Gemm) -> bool:
-    """Whether reading b in place costs less than packing it."""
-    return p.m <= FEW and not p.tb and p.n >= p.vector_lanes and not p.prepack
-
-
-def panel_cycles(shape: Gemm, rows: int, tile: int, vectors: int) -> float:
-    """Cycles per step of the reduction for all rows of a panel of so many vectors, in balanced tiles.
-
-    A core multiplies and adds 64 bytes a cycle, each sum ready after four cycles and a bit, and loads two operands a
-    cycle; vectors cost more than elements to bring near.
-    """
-    rate = 64 / shape.vector_bytes
-    pitch = 0 if shape.ta else shape.k * shape.sum_bytes
-
-    def step(high: int) -> float:
-        busy = max(high * vectors / rate, (high + vectors) / 2, LATENCY) * crowding(high, pitch)
-        return float(busy + 0.03 * high + 0.08 * vectors)
-
-    return in_balanced_tiles(rows, tile, step)
 
 
 def _tiles(shape: Gemm) -> list[tuple[int, int]]:

@@ -1,4 +1,5 @@
-"""A small model of a CPU core, which gives the configurations that templates start from; measuring decides.
+"""A small model of a CPU core, which gives the configurations that templates start from, and leads the
+search; measuring decides.
 
 A core multiplies and adds two vectors of 32 bytes or one of 64 a cycle, each sum ready after four cycles, and loads two
 operands a cycle (Fog, "The microarchitecture of Intel, AMD and VIA CPUs", chapters on Zen and on Haswell and later).
@@ -29,6 +30,12 @@ SUMS = 8
 """Sums that a core adds to, one after another: two a cycle, each ready after four."""
 SPARE = 4
 """Vector registers that hold no sums: what is loaded of both operands."""
+CYCLES_S = 3e9
+"""Cycles a second."""
+CORES = 2
+"""That share the work."""
+LAUNCH = 20_000.0
+"""Cycles of one more kernel."""
 
 
 class CpuTile(Tile[P]):
@@ -43,6 +50,11 @@ class CpuTile(Tile[P]):
     def cost(self) -> float:
         """Cycles that are expected, for comparison with others of the same problem."""
         return 0.0
+
+    @classmethod
+    def expected(cls, p: P, target: Target) -> Callable[[Config], float] | None:
+        """``cost`` in seconds; None where there is none."""
+        return None if cls.cost is CpuTile.cost else seconds_of(lambda c: cls(c, p, target).cost())
 
     @classmethod
     def tried(cls, p: P, knobs: Knobs) -> Iterable[Knobs]:
@@ -109,7 +121,7 @@ def tile_sizes(shape: Problem, extent: int) -> list[int]:
     return [v for v in (14, 12, 8, 10, 7, 20, 28, 6, 5, 4, 3, 2) if v <= most][:8] or [1]
 
 
-def balance(blocks: int, cores: int = 2) -> float:
+def balance(blocks: int, cores: int = CORES) -> float:
     """Share of the cores' time that equal blocks fill; few blocks leave the last ones waiting."""
     return blocks / (-(-blocks // cores) * cores)
 
@@ -119,10 +131,15 @@ def priced(cycles: float, blocks: int) -> float:
     return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
 
 
+def seconds_of(cost: Cost) -> Cost:
+    """Seconds, where ``cost`` gives the cycles of all cores together."""
+    return lambda c: cost(c) / (CORES * CYCLES_S)
+
+
 def space_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost, free: Iterable[str]) -> Space:
     """The space whose default is cheapest; ``free`` knobs, which the model cannot judge, start at their first value."""
     fixed = {k: (v[:1] if k in set(free) else v) for k, v in knobs.items()}
-    return space_with(where, cheapest(fixed, where, cost), knobs)
+    return space_with(where, cheapest(fixed, where, cost), knobs).expecting(seconds_of(cost))
 
 
 def counts(n: int, most: int) -> list[int]:

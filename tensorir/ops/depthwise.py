@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensorir.engines.model import BLOCK_BYTES, PANEL, SPARE, SUMS
+from tensorir.engines.model import BLOCK_BYTES, CORES, LAUNCH, PANEL, SPARE, SUMS, priced, seconds_of
 from tensorir.engines.problems import Conv, accumulator
 from tensorir.engines.steps import divisors_near, out_stage
 from tensorir.ops.direct import strip_bytes, strip_columns
@@ -204,7 +204,29 @@ def space(shape: Conv) -> Space:
         where["fits"] = lambda c: strip_bytes(shape, c["rows"], c["lanes"]) <= BLOCK_BYTES
     from tensorir.tune.space import Space
 
-    return Space(where=where, default=_default(knobs, shape, most), **knobs)
+    default = _default(knobs, shape, most)
+    return Space(where=where, default=default, **knobs).expecting(seconds_of(lambda c: cost(shape, c)))
+
+
+def cost(shape: Conv, c: Mapping[str, Any]) -> float:
+    """Cycles that are expected: tiles by what multiplies, what loads or the chain of a sum's taps, and how they start.
+
+    Inputs of a tile are loaded once for all taps that need them, vectors that are not aligned in two parts.
+    """
+    tall, lanes, deep, nhwc, taps = c["tile_rows"], c["lanes"], c.get("tile_k", 1), not shape.nchw, shape.taps
+    high = (tall - 1) * shape.stride + shape.r
+    if nhwc:
+        sums, loads = tall * c["tile"], high * ((c["tile"] - 1) * shape.stride + shape.s) + taps
+        tiles = -(-shape.q // c["tile"]) * -(-shape.k // lanes)
+    else:
+        sums, loads = tall * deep, 2 * shape.stride * high * shape.s
+        tiles = -(-shape.q // lanes) * shape.k // deep
+    vectors = max(1.0, lanes * shape.sum_bytes / shape.vector_bytes)
+    each = shape.cg * max(vectors * sums * taps, vectors * loads / 2, 2.0 * taps) + 2.0 * sums + 12.0
+    groups = -(-shape.k // c["channels"])
+    blocks = shape.n * groups * (-(-shape.p // tall) if nhwc and "rows" not in c else 1)
+    cycles = shape.n * tiles * -(-shape.p // tall) * each
+    return priced(cycles / blocks + 200.0, blocks) + (LAUNCH * CORES if c["pack"] == "kernel" else 0.0)
 
 
 def _channels(k: int, n: int, lanes: int) -> list[int]:

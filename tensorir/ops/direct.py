@@ -44,6 +44,7 @@ from tensorir.ops.images import (
     fetches,
     pack_ahead,
     pack_at,
+    packed_ahead,
     packing,
     packs,
     strip,
@@ -183,9 +184,10 @@ def strip_space(shape: Conv) -> Space:
         if v["stage_x"]:
             cycles += strip_cells(v) * (1.4 if shape.nchw else 0.2)
         cycles += v["panels"] * (weights / 24 if weights > 128 * 1024 else weights / 48)
-        cycles += v["panels"] * weights * packing(shape)
+        cycles += v["panels"] * weights * packing(shape, v["pack"])
         cycles += v["rows"] * q * v["panels"] * PANEL * (0.5 if shape.nchw else 0.15)
-        return priced(cycles, shape.n * -(-p // v["rows"]) * -(-panels // v["panels"]))
+        blocks = shape.n * -(-p // v["rows"]) * -(-panels // v["panels"])
+        return priced(cycles, blocks) + packed_ahead(shape, v["pack"])
 
     return space_of(
         knobs,
@@ -274,7 +276,8 @@ def grouped_space(shape: Conv) -> Space:
         cycles += v["stage_x"] * strip_bytes(shape, v["rows"], cg * v["several"]) / size * (1.4 if shape.nchw else 0.2)
         cycles += v["rows"] * q * v["several"] * kg * (1.0 if shape.nchw else 0.15)
         cycles += panels * (20.0 + v["panel"] * cg * taps * size * (0.3 if v["pack"] == "block" else 1 / 48))
-        return priced(cycles + 400.0, shape.n * -(-p // v["rows"]) * (groups // v["several"]))
+        blocks = shape.n * -(-p // v["rows"]) * (groups // v["several"])
+        return priced(cycles + 400.0, blocks) + packed_ahead(shape, v["pack"])
 
     return space_of(
         knobs,
@@ -384,16 +387,17 @@ def pixel_space(shape: Conv) -> Space:
             cycles = -(-block // PANEL) * v["panels"] * in_balanced_tiles(PANEL, tile, sets) * c
             cycles += 400.0  # to start a block
             cycles += v["stage_x"] * block * c * (1.2 if strided else 0.3) + block * channels * 0.15
-            cycles += channels * c * (4 / 40 + (0.0 if none else 4 * packing(shape)))
+            cycles += channels * c * (4 / 40 + (0.0 if none else 4 * packing(shape, v["pack"])))
         else:
             cycles = v["panels"] * in_balanced_tiles(block, tile, panel_step(shape, 4 * (c + v["pad_c"]))) * c
-            cycles += channels * c * (4 / 32 + 4 * packing(shape))
+            cycles += channels * c * (4 / 32 + 4 * packing(shape, v["pack"]))
             if nchw or strided:
                 cycles += block * c * (1.4 if nchw else 0.2)
             elif block * c > 65536:  # the pixels come from the second level for each panel
                 cycles += v["panels"] * block * c / 10
             cycles += block * channels * (0.5 if nchw else 0.15)
-        return priced(cycles, shape.n * -(-pixels // block) * -(-panels // v["panels"]))
+        blocks = shape.n * -(-pixels // block) * -(-panels // v["panels"])
+        return priced(cycles, blocks) + packed_ahead(shape, v["pack"])
 
     return space_of(
         knobs,

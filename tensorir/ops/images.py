@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensorir.engines.model import channel_lanes
+from tensorir.engines.model import CORES, LAUNCH, channel_lanes
 from tensorir.engines.problems import Conv
 from tensorir.engines.tiles import Config
 from tensorir.ir.words import SIDES
@@ -111,9 +111,14 @@ def packs(shape: Conv) -> list[str]:
     return ["once"] if shape.prepack else ["block", "kernel"]
 
 
-def packing(shape: Conv) -> float:
+def packing(shape: Conv, pack: str = "block") -> float:
     """Cycles a byte that a block spends on packing weights."""
-    return 0.0 if shape.prepack else 0.3
+    return 0.3 if pack == "block" and not shape.prepack else 0.0
+
+
+def packed_ahead(shape: Conv, pack: str) -> float:
+    """Cycles of the kernel that packs weights in each call, if there is one."""
+    return LAUNCH * CORES + 0.3 * shape.k * shape.cg * shape.taps * shape.sum_bytes if pack == "kernel" else 0.0
 
 
 def fetches(shape: Conv, taps: int) -> list[int]:

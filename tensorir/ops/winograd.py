@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tensorir.algorithms.winograd import SIZES, error_bound
+from tensorir.algorithms.winograd import SIZES, error_bound, matrices
 from tensorir.engines.model import (
     BLOCK_BYTES,
     PANEL,
@@ -109,6 +110,22 @@ def _products(s: Schedule, panel: Any, width: int, tile: int, unroll_c: int, fet
     return s.prefetch("U", at="M.c", ahead="M.v") if fetch else s
 
 
+@cache
+def transforms(m: int, r: int) -> tuple[float, float, float]:
+    """How long an element takes of the transforms there, of filters, and back, by their operations: filters in cycles,
+    the others over those of tiles of four outputs by filters of three, for which what they take was measured.
+    """
+
+    def each(m: int, r: int) -> tuple[float, float, float]:
+        a = m + r - 1
+        back, filters, there = (sum(1 for row in x for v in row if v) for x in matrices(m, r))
+        return 2 * there / a, filters * (r + a) / a**2, back * (a + m) / a**2
+
+    there, filters, back = each(m, r)
+    usual = each(4, 3)
+    return there / usual[0], 4 * filters, back / usual[2]
+
+
 def space(shape: Conv) -> Space:
     """Tiles of outputs, blocks and register tiles that are worth a try."""
     p, q, c, r = shape.p, shape.q, shape.c, shape.r
@@ -140,10 +157,11 @@ def space(shape: Conv) -> Space:
             slow = 8 if kept(v) <= 64 * 1024 else 16
         products = v["panels"] * a2 * in_balanced_tiles(v["tb"] * wide, v["tile"], panel_step(shape, 4 * c)) * c
         products += v["panels"] * weights / rate
-        back = v["panels"] * v["tb"] * wide * a2 * slow
-        inputs = shape.n * high * wide * c * a2 * (0.6 if not shape.nchw else 1.6)
-        seconds: float = priced(products + back, blocks) + inputs / balance(shape.n * high * -(-c // v["cb"]))
-        return seconds
+        there, filters, ways = transforms(v["m"], r)
+        back = v["panels"] * v["tb"] * wide * a2 * slow * ways
+        inputs = shape.n * high * wide * c * a2 * (0.6 if not shape.nchw else 1.6) * there
+        cycles: float = priced(products + back, blocks) + inputs / balance(shape.n * high * -(-c // v["cb"]))
+        return cycles + (0.0 if shape.prepack else c * shape.k * a2 * filters)
 
     return space_of(
         knobs,

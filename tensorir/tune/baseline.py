@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorir.tune.guide import Guide
 from tensorir.tune.pool import HasRows, Ints, Pool
 
 
@@ -17,7 +18,7 @@ class PoolSearch:
 
     budget: how many rows will be asked for in all, as far as that is known
     priors: seconds (None: failed) by row, as measured on other devices or for other shapes, one mapping for each
-    guided: rows that the space's model takes for hopeless come after all others
+    guided: rows that the space's model takes for hopeless come after all others, while it agrees with what is measured
     """
 
     name = "search"
@@ -36,6 +37,7 @@ class PoolSearch:
         self.priors = tuple(priors)
         self.results: dict[int, float | None] = {}  # in order of telling; None: failed
         self._rng = np.random.default_rng(seed)
+        self._guide = Guide(self.pool) if self.guided and self.pool.expected_s is not None else None
         self._seen = np.zeros(len(self.pool), dtype=bool)
         self._left = len(self.pool)
         self._shuffled: Ints | None = None
@@ -59,6 +61,8 @@ class PoolSearch:
         self._mark(row)
         good = seconds is not None and math.isfinite(seconds) and seconds > 0
         self.results[row] = seconds if good else None
+        if self._guide is not None:
+            self._guide.judge(self.results)
 
     def _catch_up(self) -> None:
         """Take account of rows that the pool has got meanwhile."""
@@ -102,7 +106,7 @@ class PoolSearch:
     def _random_unseen(self) -> int:
         if self._shuffled is None:
             self._shuffled = self._rng.permutation(len(self.pool))
-            if self.guided:
+            if self._guide is not None and self._guide.agrees:
                 self._shuffled = self._shuffled[np.argsort(self.pool.hopeless[self._shuffled], kind="stable")]
         while self._seen[self._shuffled[self._cursor]]:
             self._cursor += 1
@@ -115,7 +119,7 @@ class PoolSearch:
 
     def _hopeful(self, rows: Ints) -> Ints:
         """Those of ``rows`` that are not hopeless; all while no other row is left."""
-        if not self.guided or not self.pool.hopeless.any() or not np.any(~self._seen & ~self.pool.hopeless):
+        if self._guide is None or not self._guide.agrees or not np.any(~self._seen & ~self.pool.hopeless):
             return rows
         return rows[~self.pool.hopeless[rows]]
 

@@ -12,8 +12,8 @@ import numpy as np
 from tensorir.errors import DeclarationError, refuse
 from tensorir.tune.baseline import PoolSearch
 from tensorir.tune.gp import SURROGATE, absent, missing, one_thread
-from tensorir.tune.model import Hyper, Model, Points, Results
-from tensorir.tune.pool import PROMISING, Config, Features, HasRows, Ints, Pool
+from tensorir.tune.model import Guided, Hyper, Model, Points, Results, Trend
+from tensorir.tune.pool import Config, Features, HasRows, Ints, Pool
 from tensorir.tune.prior import Priors
 
 LEAST_GAIN = 1e-3
@@ -26,6 +26,8 @@ rarely good; so it chooses among some that are drawn."""
 WORK = 3_000_000
 """Candidates times results that a model is made for, at most: a tenth of a second."""
 LEAST_CANDIDATES = 2000
+HEDGED_FROM = 16
+"""Results from which a search that a space's model leads fits every other surrogate without it."""
 AROUND = 100
 """Changes of two knobs that are looked at around each of the fastest rows at each fit, of a space that is sampled."""
 
@@ -40,9 +42,10 @@ class Bayes(PoolSearch):
     features:  optional numbers for each configuration (threads, bytes of shared memory, …) as further inputs
                of the model, those of the space (``Space.features``) when None; every second fit goes without
                them, because they help early and can mislead late
-    A space with a model of its own (``Space.expecting``) is searched in its order: the start takes the best that it
-    expects and every other row among the promising ones, its seconds are a feature where no others are given, and what
-    it takes for hopeless comes last.
+    A space with a model of its own (``Space.expecting``) is led by it while what is measured agrees (``Guide``): the
+    first rows are the fastest that differ in modelled time, its seconds are the trend of the process, and what it takes
+    for hopeless comes last. Rows from anywhere, ever rarer, show whether it agrees. Once contradicted it is a feature
+    where no others are given.
     counts:    how many rows came from the start, the model, the local moves and from anywhere
     """
 
@@ -50,6 +53,8 @@ class Bayes(PoolSearch):
     guided = True
     surrogate = SURROGATE
     INITIAL = 7
+    LED = 3  # first rows in the order of a model, before its process chooses: more of the same say little
+    TESTED = 5  # results after which a row from anywhere first shows whether the model agrees
     LOCAL_EVERY = 4
     LOCAL_AROUND = 3  # best rows that have their neighbours tried, in order
     REFIT_EVERY = 8
@@ -80,6 +85,7 @@ class Bayes(PoolSearch):
         self._pending: list[int] = []
         self._steps = 0
         self._model: Model | None = None
+        self._was_led = False
         features = features or self.pool.features
         if features is None and self.pool.expected_s is not None:
             features = self._expected
@@ -87,8 +93,10 @@ class Bayes(PoolSearch):
         # alternate between using and ignoring what may mislead: features, and what is known from elsewhere
         known = (True, False) if len(self._elsewhere) else (False,)
         self._views = [(p, with_trend) for with_trend in known for p in points]
-        self._hyper: list[Hyper | None] = [None for _ in self._views]
-        self._fits = self._doubts = 0
+        self._hyper: dict[tuple[bool, int], Hyper] = {}
+        self._unaided = [Points(self.pool, self.pool.features), Points(self.pool)][self.pool.features is None :]
+        self._fits = self._doubts = self._followed = 0
+        self._test_at = self.TESTED  # results with which the space's model is tested next
         self._gains: deque[float] = deque(maxlen=self.VIEWS)
         self._missing: str | None = None  # why there is no model; None until somebody has looked
 
@@ -137,16 +145,35 @@ class Bayes(PoolSearch):
         if known < min(self.ELSEWHERE, self._initial) and len(self._elsewhere) and self.load():
             turn = self.counts["elsewhere"]
             return self._elsewhere.start(turn, np.flatnonzero(self._seen), self._some_unseen()), "elsewhere"
-        if known < self._initial:
+        led = self._led()
+        if led and (row := self._ordered(known)) is not None:
+            return row, "initial"
+        if not led and known - self._followed < self._initial:
             return self._spread(), "initial"
-        if ok < 2 or (ok < min(5, self._initial // 2) and known < 2 * self._initial):
-            # most of the spread-out start failed: its extremes are what fails, so look elsewhere
+        few = 1 if led else max(2, min(5, self._initial // 2) if known < 2 * self._initial else 2)
+        if ok < few:  # most of the spread-out start failed: its extremes are what fails, so look elsewhere
             return self._random_unseen(), "initial"
         self._steps += 1
         modelled = self.load()
         if (self._steps % self.LOCAL_EVERY == 0 or not modelled) and (row := self._local()) is not None:
             return row, "local"
         return self._improving() if modelled else (self._random_unseen(), "initial")
+
+    def _led(self) -> bool:
+        """Whether the space's model leads: it tells rows apart and nothing measured has contradicted it."""
+        return self._guide is not None and self._guide.agrees and not self._guide.blind
+
+    def _ordered(self, known: int) -> int | None:
+        """A row in the order of the model at first, and one from anywhere where the model has to be tested again."""
+        assert self._guide is not None
+        if known < self.LED:
+            row = self._guide.distinct(self._seen, self._rng)
+            self._followed += row is not None
+            return row
+        if known < self._test_at:
+            return None
+        self._test_at = 2 * known
+        return int(self._rng.choice(self._hopeful(np.flatnonzero(~self._seen))))
 
     def _spread(self) -> int:
         """The unseen row farthest from all seen ones (maximin; Johnson, Moore, Ylvisaker 1990).
@@ -156,14 +183,7 @@ class Bayes(PoolSearch):
         by 26 searches, and by 16 after such a start).
         """
         unseen = self._hopeful(np.flatnonzero(~self._seen))
-        if self.pool.expected_s is not None:
-            best = int(np.argmin(self.pool.slowness))
-            if not self._seen[best]:
-                return best
-            promising = unseen[self.pool.slowness[unseen] <= PROMISING]
-            if len(promising) and (len(self.results) + len(self._pending)) % 2 == 0:
-                unseen = promising
-        elif self._left == len(self.pool) or self.pool.conditional:
+        if self._left == len(self.pool) or self.pool.conditional:
             return int(self._rng.choice(unseen))
         if len(unseen) > self.SPREAD_AMONG:
             unseen = self._rng.choice(unseen, self.SPREAD_AMONG, replace=False)
@@ -211,18 +231,30 @@ class Bayes(PoolSearch):
         return int(self._rng.choice(rows, p=chance / chance.sum()))
 
     def _current(self) -> Model:
-        model = self._model
+        model, led = self._model, self._led()
         # fits cost the cube of the number of results; from 50 on they become rarer
-        current = model is not None and len(self.results) < model.fitted + max(self.REFIT_EVERY, model.fitted // 10)
+        more = max(self.REFIT_EVERY, model.fitted // 10) if model is not None else 0
+        if led and len(self.results) <= self.REFIT_EVERY:
+            more = 1
+        current = model is not None and self._was_led == led and len(self.results) < model.fitted + more
         if model is not None and current and not self._seen[model.candidates].all():
             return model
-        turn = self._fits % len(self._views)
+        # also a model that agrees may mislead in the end: every other fit of many results goes without it
+        lead = led and (len(self.results) <= HEDGED_FROM or self._fits % 2 == 0)
+        turn = self._fits // (2 if led else 1) % (len(self._unaided) if lead else len(self._views))
         self._fits += 1
-        points, with_trend = self._views[turn]
-        trend = self._elsewhere.trend(self.results) if with_trend else None
-        hyper = self._hyper[turn] or Hyper(points([self._fastest(1)[0]]).shape[1])
-        self._hyper[turn] = hyper
-        self._model = Model(self.pool, points, self._candidates(), hyper, self.results, trend)
+        trend: Trend | None
+        if lead:
+            assert self._guide is not None
+            points, trend = self._unaided[turn], self._guide.trend(self.results)
+        else:
+            points, with_trend = self._views[turn]
+            trend = self._elsewhere.trend(self.results) if with_trend else None
+        if (lead, turn) not in self._hyper:
+            self._hyper[lead, turn] = Hyper(points([self._fastest(1)[0]]).shape[1])
+        hyper = self._hyper[lead, turn]
+        kind = Guided if lead else Model
+        self._model, self._was_led = kind(self.pool, points, self._candidates(), hyper, self.results, trend), led
         return self._model
 
     def _candidates(self) -> Ints:

@@ -84,6 +84,11 @@ class Hyperparameters:
         self._theta[1:-1] = self._center
         self._evaluations = self.EVALUATIONS
 
+    def current(self) -> tuple[Any, float]:
+        """The kernel without its noise term, and the noise variance, as last fitted or as they are a priori."""
+        kernel = self._kernel.clone_with_theta(self._theta)
+        return kernel.k1, float(kernel.k2.noise_level)
+
     def fit(self, x: Floats, y: Floats) -> tuple[Any, float]:
         """The fitted kernel without its noise term, and the noise variance; ``y`` has mean 0 and deviation 1."""
         from skopt.learning import GaussianProcessRegressor
@@ -153,14 +158,14 @@ class Posterior:
         self._seen[n : n + m] = points
         self._n = n + m
 
-    def condition(self, y: Floats) -> Conditioned:
-        """The posterior given values ``y`` of the first ``len(y)`` points.
+    def condition(self, y: Floats, scale: float = 0.0) -> Conditioned:
+        """The posterior given values ``y`` of the first ``len(y)`` points, whose deviation is ``scale``; 0: as it is.
 
         Points beyond them are measurements in flight: they shrink the deviation and leave the mean, which is
         what telling them their own mean would do (Ginsbourger et al. 2010, "kriging believer").
         """
         m = len(y)
-        center, scale = float(y.mean()), float(y.std()) or 1.0
+        center, scale = float(y.mean()), scale or float(y.std()) or 1.0
         weights = _forward(self._chol[:m, :m], (y - center) / scale)
         mean = center + scale * (weights @ self._half[:m])
         return Conditioned(mean, scale * np.sqrt(np.maximum(self._variance, 0.0)))

@@ -70,14 +70,13 @@ class Model:
         trend: Trend | None = None,
     ) -> None:
         self.pool, self.points, self.candidates, self.trend = pool, points, candidates, trend
-        self.fitted = len(results)
+        self.fitted, self._hyper = len(results), hyper
         self._at_candidates = None if trend is None else trend(candidates)
         self._at = points(candidates)
         timed = measured(results)
         rows, y = for_fitting(list(timed), self._beyond_trend(timed))
-        self._times = _Process(points, self._at, hyper.times.fit(points(rows), standard(y)), 2 * len(results))
+        self._times = _Process(points, self._at, self._fitted(points(rows), y), 2 * len(results))
         self._works: _Process | None = None
-        self._hyper = hyper
         self._place = {int(row): n for n, row in enumerate(candidates)}
 
     def improvement(self, results: Results, pending: Sequence[int], free: Ints) -> tuple[Floats, Floats]:
@@ -93,7 +92,7 @@ class Model:
         y = self._beyond_trend(timed)
         failed = [row for row in results if row not in timed]  # they shrink the deviation, as what is being measured
         posterior = self._times.observing([*timed, *failed, *pending])
-        belief, known = posterior.condition(y), posterior.smoothed(y, NOISE)
+        belief, known = posterior.condition(y, self._scale(y)), posterior.smoothed(y, NOISE)
         if self.trend is not None and self._at_candidates is not None:
             belief, known = Conditioned(belief.mean + self._at_candidates, belief.std), known + self.trend(list(timed))
         gain: Floats = gaussian_ei(free, belief, y_opt=float(known.min()), xi=0.0)
@@ -102,6 +101,14 @@ class Model:
     def _beyond_trend(self, timed: Mapping[int, float]) -> Floats:
         y = response(list(timed.values()))
         return y if self.trend is None else y - self.trend(list(timed))
+
+    def _fitted(self, at: Floats, y: Floats) -> tuple[Any, float]:
+        """The kernel and the noise of the process of times."""
+        return self._hyper.times.fit(at, standard(y))
+
+    def _scale(self, y: Floats) -> float:
+        """The deviation of what the process of times models; 0 for that of ``y``."""
+        return 0.0
 
     def chances(self, results: Results, rows: Ints) -> Floats:
         """The chance of each of ``rows`` to compile and run."""
@@ -124,6 +131,24 @@ class Model:
             fitted = self._hyper.works.fit(self.points(rows), standard(y))
             self._works = _Process(self.points, self._at, fitted, 2 * len(results))
         return np.clip(self._works.observing(list(results)).condition(worked).mean, LEAST_CHANCE, 1.0)
+
+
+class Guided(Model):
+    """A model whose trend is of logarithms of seconds (``Guide.trend``).
+
+    What differs from the trend is about ``MODEL_ERROR``, as far as few results do not say otherwise.
+    """
+
+    def _beyond_trend(self, timed: Mapping[int, float]) -> Floats:
+        assert self.trend is not None
+        return squashed(np.log(np.array(list(timed.values()))) - self.trend(list(timed)))
+
+    def _fitted(self, at: Floats, y: Floats) -> tuple[Any, float]:
+        return self._hyper.times.current() if len(at) < FEW_TO_FIT else super()._fitted(at, y)
+
+    def _scale(self, y: Floats) -> float:
+        off = float(((y - y.mean()) ** 2).sum())
+        return float(np.sqrt((off + FEW_TO_FIT * MODEL_ERROR**2) / (len(y) + FEW_TO_FIT)))
 
 
 class Hyper:
@@ -166,7 +191,11 @@ def response(times: Sequence[float | None]) -> Floats:
     Times span two orders of magnitude and only the fast end matters; without the squashing the model spends
     its length scales on how bad the bad ones are.
     """
-    y = np.array([np.nan if t is None else np.log(t) for t in times], dtype=np.float64)
+    return squashed(np.array([np.nan if t is None else np.log(t) for t in times], dtype=np.float64))
+
+
+def squashed(y: Floats) -> Floats:
+    """``y`` with its larger half squashed, and its largest value for what is not a number."""
     middle, best = float(np.nanmedian(y)), float(np.nanmin(y))
     span = middle - best
     if span > 0:
@@ -174,6 +203,8 @@ def response(times: Sequence[float | None]) -> Floats:
     return np.where(np.isnan(y), np.nanmax(y), y)
 
 
+FEW_TO_FIT = 8  # results from which length scales are fitted to what differs from a model's times
+MODEL_ERROR = 0.15  # relative deviation of the times of a model that is right
 NOISE = 0.05  # relative deviation of a time that is measured next to other programs
 LEAST_CHANCE = 0.001  # nothing is ruled out for good
 FIT_ROWS = 120  # the likelihood costs the cube of this; more rows hardly move the length scales

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 import tensorir as tir
@@ -191,7 +192,7 @@ def test_what_is_hopeless_comes_last(strategy):
     order = []
     for _ in range(60):
         (row,) = search.ask()
-        search.tell(row, 2e-3 + 1e-4 * (row % 17))  # nothing like the model
+        search.tell(row, 2 * space.expected_s(space.config(row)) + 1e-6 * (row % 17))  # much like the model
         order.append(row)
     hopeful = int((~pool.hopeless).sum())
     assert 10 < hopeful < 60
@@ -208,6 +209,7 @@ def test_the_search_starts_with_the_best_expected():
     first = search.ask(5)
     assert pool.slowness[first[0]] == 1.0
     assert sum(pool.slowness[first] <= PROMISING) >= 3
+    assert (np.diff(pool.slowness[first[:2]]) > 0).all(), "in its order, and no two of one time"
 
 
 def test_random_search_is_not_guided():

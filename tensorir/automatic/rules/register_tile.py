@@ -17,7 +17,7 @@ from tensorir.automatic.rules.product_view import product_view
 from tensorir.automatic.rules.register_counts import Group, Reads, groups, reduced
 from tensorir.automatic.rules.register_walk import Walk
 from tensorir.automatic.rules.stream import windows
-from tensorir.automatic.rules.tile_cpu import CORES, CYCLES_S
+from tensorir.engines.model import CORES, CYCLES_S
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Iter, Var

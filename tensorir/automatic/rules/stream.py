@@ -6,11 +6,13 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.facts import Graph, Nest, bytes_of
 from tensorir.automatic.part import Config, Part
+from tensorir.engines.model import CYCLES_S, balance, crowding
+from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Iter, Load, Var
-from tensorir.ir.visit import uses
+from tensorir.ir.tree import Iter, Load, Select, Var
+from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
@@ -21,6 +23,10 @@ BYTES_S = {"cpu": 10e9, "gpu": 1e12}
 """Bytes that a device moves in a second, roughly: the model compares configurations of one device."""
 BLOCK_S = 2e-7
 """Seconds that one more block takes on a CPU, roughly."""
+CORES_OF_MANY = 16
+"""Cores of a CPU of which nobody knows how many it has."""
+ADDED, STEP, CALL = 4.0, 1.0, 12.0
+"""Cycles until a sum can be added to again, of a step of a loop, and of a vector's exp or the like."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -122,21 +128,37 @@ class VectorPart(Part):
         return self._seconds
 
     def _seconds(self, c: Config) -> float:
-        """Bytes over bandwidth, and steps: vectors that start, the last of a row only partly used."""
-        lanes, vectors, block = int(c["lanes"]), int(c["vectors"]), int(c["block"])
-        steps = self.anchor.cells / self.length * math.ceil(self.length / (lanes * vectors)) * vectors
-        terms = max((n.size(n.reduced) for n in self._reduces), default=1)
-        operations = sum(self.graph.nests[n].operations for n in self.names)
+        """Seconds that a configuration is expected to take, for comparison with others."""
         moved = sum(self.graph.nests[n].moved for n in self.names)
-        split = 0.2e-9 / vectors if self._reduces else 0.0  # sums wait for each other, vectors side by side do not
-        width = max(1.0, lanes * self.bits / (8 * self.target.vector_bytes))
-        rate = BYTES_S[self.target.kind]
         if self.target.kind == "gpu":
-            return moved / rate * (1.0 if lanes > 1 else 1.1) + abs(block - 256) * 1e-12
-        blocks = max(1.0, self.anchor.cells / block)
-        idle = 16 / min(16, blocks)  # cores without a block
-        computed = steps * terms * (operations * width * 0.3e-9 + split)
-        return (moved / rate + computed) * idle + blocks * BLOCK_S
+            return moved / BYTES_S["gpu"] * (1.0 if c["lanes"] > 1 else 1.1) + abs(int(c["block"]) - 256) * 1e-12
+        blocks = math.ceil(self.anchor.cells / int(c["block"]))
+        cores = self.target.units or CORES_OF_MANY
+        computed = self._cycles(int(c["lanes"]), int(c["vectors"])) / (cores * CYCLES_S)
+        return (moved / BYTES_S["cpu"] + computed) / balance(blocks, cores) + blocks * BLOCK_S
+
+    def _cycles(self, lanes: int, vectors: int) -> float:
+        """Cycles of all steps: what computes, or what waits for the step before it, and reads of a lane at a time.
+
+        Where a row has not as many cells as a step, each lane asks whether it has one, unless it asks anyhow.
+        """
+        step, wide = lanes * vectors, max(1.0, lanes * self.bits / (8 * self.target.vector_bytes))
+        groups = self.anchor.cells / self.length * math.ceil(self.length / step)
+        cycles = 0.0
+        for n in (self.graph.nests[name] for name in self.names):
+            terms, asks = n.size(n.reduced), step > self.length and not find(n.stage.body, Select)
+            each = vectors * wide * (n.operations + CALL * n.calls) * (lanes / 2 if asks else 1.0)
+            each += sum(step * crowding(step, pitch) for pitch in self._pitches(n))
+            cycles += groups * terms * (max(each, ADDED) + STEP if n.reduced else each)
+        return cycles
+
+    def _pitches(self, n: Nest) -> Iterator[int]:
+        """Bytes between neighbouring lanes of what a stage reads across its rows."""
+        last = {n.spatial[-1].var} if n.spatial else set()
+        for x in n.loads:
+            at = next((d for d, i in enumerate(x.index[:-1]) if uses(i, last)), None)
+            if at is not None:
+                yield bytes_of(x.buffer) // max(1, math.prod(most(e) for e in x.buffer.shape[: at + 1]))
 
     # -- the steps
 

@@ -18,11 +18,6 @@ from tensorir.engines.gemm_cpu import RegisterTile, cpu_engines
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
-CYCLES_S = 3e9
-"""Cycles a second."""
-CORES = 2
-"""That share the work in the engines' model."""
-
 VALUES = {
     "columns": 4, "panels": 5, "depth": 3, "rows": 3, "tile": 4, "vectors": 4, "outputs": 4, "pack_a": 2, "unroll_k": 2,
     "pack": 2,
@@ -62,7 +57,7 @@ class RegisterPart(ProductPart[RegisterTile]):
         return self.engine.start(self.p, self.target) or (tile.config if tile else {})
 
     def expected(self) -> Callable[[Config], float] | None:
-        return lambda c: self.engine(c, self.p, self.target).cost() / (CORES * CYCLES_S)
+        return self.engine.expected(self.p, self.target)
 
     def schedule(self, s: Schedule, config: Config) -> None:
         tile = self.engine(config, self.p, self.target)

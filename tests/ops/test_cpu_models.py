@@ -1,0 +1,72 @@
+"""What models of CPU kernels say of a space: a time for every configuration, that follows what a kernel has to do."""
+
+import math
+
+import pytest
+
+import tensorir as tir
+from tensorir.automatic.plan import plans
+from tensorir.target import Target
+
+CPU = Target.parse("opencl -vector_bytes=64 -registers=32 -units=2")
+
+WORKS = {
+    "matmul": tir.ops.matmul(64, 128, 256),
+    "matmul tb": tir.ops.matmul(8, 128, 256, tb=True),
+    "conv2d": tir.ops.conv2d(1, 16, 14, 14, 32, 3, 3, pad=1),
+    "1x1": tir.ops.conv2d(1, 32, 14, 14, 32, 1, 1),
+    "depthwise": tir.ops.conv2d(1, 32, 14, 14, 32, 3, 3, pad=1, groups=32),
+    "depthwise NHWC": tir.ops.conv2d(1, 32, 14, 14, 32, 3, 3, pad=1, groups=32, layout="NHWC"),
+}
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_every_configuration_has_a_time(name):
+    work = WORKS[name]
+    for template in (t for t in work.templates if t.startswith("cpu_")):
+        space = work.templates[template].space_for(CPU)
+        assert space.expected_s is not None, template
+        every = range(0, len(space.legal), max(1, len(space.legal) // 50))
+        times = [space.expected_s(space.config(row)) for row in every]
+        assert all(0 < t < 1 and math.isfinite(t) for t in times), template
+        assert len(set(times)) > 1, template
+
+
+def expected(work, template, **changed):
+    space = work.templates[template].space_for(CPU)
+    return space.expected_s(space.accept({**space.default, **changed}))
+
+
+def test_a_strip_takes_as_long_as_its_sum_is():
+    short, long = (tir.ops.matmul(128, 256, k) for k in (256, 1024))
+    alike = dict(columns=64, rows=0, depth=256, tile=6, vectors=2, pack="panel", unroll_k=4)
+    ratio = expected(long, "cpu_strip", **alike) / expected(short, "cpu_strip", **alike)
+    assert 3 < ratio < 5
+
+
+def test_short_pieces_of_the_sum_pass_over_the_results_again_and_again():
+    work = tir.ops.matmul(128, 256, 256)
+    alike = dict(columns=64, rows=0, tile=6, vectors=2, pack="panel", unroll_k=4)
+    assert expected(work, "cpu_strip", depth=8, **alike) > 1.1 * expected(work, "cpu_strip", depth=256, **alike)
+
+
+def test_one_more_kernel_takes_its_time():
+    work = WORKS["conv2d"]
+    assert expected(work, "cpu_direct", pack="kernel") > expected(work, "cpu_direct", pack="block")
+
+
+def streamed(y):
+    plan = next(p for p in plans((y,), CPU).values() if p.main.name == "stream")
+    return plan.spaces[plan.main].expected_s
+
+
+def test_reading_across_rows_is_slower_with_more_rows_side_by_side():
+    x, k = tir.placeholder((64, 8192), name="x"), tir.reduce_axis(8192, name="k")
+    time = streamed(tir.compute((64,), lambda i: tir.sum(x[i, k], axis=k), name="y"))
+    assert time(dict(block=1024, lanes=16, vectors=4)) > 2 * time(dict(block=1024, lanes=8, vectors=1))
+
+
+def test_a_step_that_is_longer_than_a_row_asks_for_each_lane():
+    x, k = tir.placeholder((64, 28, 28), name="x"), tir.reduce_axis(64, name="k")
+    time = streamed(tir.compute((28, 28), lambda i, j: tir.sum(x[k, i, j], axis=k), name="y"))
+    assert time(dict(block=256, lanes=16, vectors=4)) > 1.2 * time(dict(block=256, lanes=16, vectors=1))
