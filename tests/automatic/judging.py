@@ -18,11 +18,17 @@ TARGETS = ("opencl", "cuda -arch=sm_80", "cuda -arch=sm_90a")
 def judged(seed: int, target: str, build: bool = False, emulate: bool = False) -> dict[str, Any]:
     """What became of a drawn definition: "right", "refused" (by an error of ours), "wrong" or "crashed", and why."""
     d = drawn(seed)
-    row: dict[str, Any] = {"seed": seed, "target": target, "stages": d.told}
+    row = {"seed": seed, "target": target, "stages": d.told}
+    return row | judged_of(d.outputs, target, build, emulate, seed)
+
+
+def judged_of(outputs: Any, target: str, build: bool = False, emulate: bool = False, seed: int = 0) -> dict[str, Any]:
+    """Likewise of any definition; a seed draws what it is built and run with."""
+    row: dict[str, Any] = {}
     start = time.perf_counter()
     try:
-        name, template = next(iter(tir.auto(d.outputs, target).items()))
-        s = tir.auto_schedule(d.outputs, target)
+        name, template = next(iter(tir.auto(outputs, target).items()))
+        s = tir.auto_schedule(outputs, target)
     except TensorIRError as e:
         return row | {"found": "refused", "why": str(e)}
     except Exception as e:

@@ -182,3 +182,36 @@ def test_what_runs_is_the_convolution():
         for t in range(3):
             y += around[:, :, r : r + 14, t : t + 30] * w[None, :, 0, r, t, None, None]
     assert np.array_equal(tir.auto_schedule(conv(1, 5, 14, 30, 5, 3, groups=5, pad=1)).build()(x, w), y)
+
+
+def test_stencils_of_stencils_do_not_grow_without_end():
+    y = tir.placeholder((20, 64), name="A")
+    for n in range(4):
+        y = tir.compute(
+            y.shape, lambda i, j, y=y: y.get(i - 1, j, fill=0) + y[i, j] * 2 + y.get(i + 1, j, fill=0), name=f"s{n}"
+        )
+    s = tir.auto_schedule(y, CPUS[0])
+    assert s.check() and len(s.stages()) >= 3
+    A = tir.placeholder((20, 66), name="A")
+    x = tir.compute((20, 64), lambda i, j: A[i, j] + A[i, j + 1] + A[i, j + 2], name="x")
+    z = tir.compute((18, 64), lambda i, j: x[i, j] + x[i + 1, j] + x[i + 2, j], name="z")
+    assert len(tir.auto_schedule(z, CPUS[0]).stages()) == 1, "a few cheap operations are repeated"
+
+
+def test_steps_between_taps_may_be_data():
+    X, D = tir.placeholder((26, 54), name="X"), tir.placeholder((20,), "int32", name="D")
+    f, r, t = tir.placeholder((3, 3), name="f"), tir.reduce_axis(3, name="r"), tir.reduce_axis(3, name="t")
+
+    def cell(i, j):
+        step = tir.minimum(tir.maximum(D[i], 1), 3)
+        return tir.sum(X[i + r * step, j + t * step] * f[r, t], axis=(r, t))
+
+    y = tir.compute((20, 48), cell, name="Y")
+    s = tir.auto_schedule(y)
+    assert next(iter(tir.auto(y))) == NAME and s.check()
+    rng = np.random.default_rng(0)
+    x, w, d = rng.integers(-3, 4, (26, 54)), rng.integers(-3, 4, (3, 3)), rng.integers(1, 4, 20)
+    i, j = np.arange(20)[:, None], np.arange(48)
+    want = sum(x[i + a * d[:, None], j + b * d[:, None]] * w[a, b] for a in range(3) for b in range(3))
+    given = {"X": x.astype("float32"), "f": w.astype("float32"), "D": d.astype("int32")}
+    assert np.array_equal(s.build()(**given), want)

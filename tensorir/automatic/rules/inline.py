@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from tensorir.arith.affine import structure
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.errors import TensorIRError
+from tensorir.ir.tree import Binary, Call, Expr, Unary
+from tensorir.ir.visit import find
 from tensorir.schedule.schedule import Schedule
 
 CHEAP = 8
 """Operations that may be repeated for each reader."""
+REPEATED = 32
+"""Operations of what a cell reads at several places: stencils of stencils would grow without end."""
 
 
 def inlined(s: Schedule, kept: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -33,10 +38,19 @@ def worth(graph: Graph, nest: Nest) -> str:
         return ""
     if any(r.reuses or r.kind in ("scan", "scatter") for r in readers):
         return ""  # the rules for those copy what they read again
-    cheap = not nest.calls and nest.operations <= CHEAP
-    times = max(r.again(x) for r in readers for x in r.loads if x.buffer in nest.writes)
+    places = {r: len({structure(x) for x in r.loads if x.buffer in nest.writes}) for r in readers}
+    cheap = not nest.calls and nest.operations <= CHEAP and nest.operations * max(places.values()) <= REPEATED
+    times = max(n * r.size(r.stage.iters) for r, n in places.items()) / max(1, nest.cells)
+    if not values(nest):
+        return "it only moves what it reads"
     if cheap:
         return f"{nest.operations} operations cost less than a store and a load"
-    if len(readers) == 1 and times == 1:
+    if len(readers) == 1 and times <= 1:
         return f"{readers[0].name} alone reads it, each cell once"
     return ""
+
+
+def values(nest: Nest) -> int:
+    """Operations of a cell on what it reads: those on places, and the conditions of padding, are none."""
+    found = find(nest.stage.body, Expr)
+    return sum(isinstance(x, Binary | Unary | Call) and x.dtype not in ("index", "bool") for x in found)

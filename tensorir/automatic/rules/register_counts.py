@@ -11,7 +11,7 @@ from tensorir.automatic.facts import Nest
 from tensorir.ir.build import as_int, binary
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Axis, Binary, Call, Const, Expr, Iter, Load, Select, Unary, Var
+from tensorir.ir.tree import Axis, Binary, Call, Cast, Const, Expr, Iter, Load, Select, Unary, Var
 from tensorir.ir.visit import Rewriter, find, uses
 
 PORT_BYTES = 32
@@ -91,11 +91,11 @@ class Group:
     def step(self, var: Var) -> int | None:
         """By how many elements they move with an axis; None where not by equal steps."""
         pitch, total = 1, 0
-        for form, extent in zip(reversed(self.forms), reversed(self.load.buffer.shape), strict=True):
-            found = form.along(var)
+        for index, extent in zip(reversed(self.load.index), reversed(self.load.buffer.shape), strict=True):
+            found = slope(_Unclamped()(index), var)
             if found is None:
                 return None
-            total, pitch = total + found[0] * pitch, pitch * most(extent)
+            total, pitch = total + found * pitch, pitch * most(extent)
         return total
 
     def cycles(self, lane: Var, lanes: int, vectors: int) -> float:
@@ -104,6 +104,27 @@ class Group:
         known = {0: 0.5, 1: 0.5 * width * vectors, 2: 1.5 * width * vectors}
         step = self.step(lane)
         return known.get(step, 0.75 * lanes * vectors) if step is not None else 0.75 * lanes * vectors
+
+
+def slope(e: Expr, var: Var) -> int | None:
+    """By how much an index grows with an axis; None where not by equal steps. What wraps around is read nowhere."""
+    if not uses(e, {var}):
+        return 0
+    match e:
+        case Var():
+            return 1
+        case Cast():
+            return slope(e.a, var)
+        case Binary(op="+" | "-"):
+            a, b = slope(e.a, var), slope(e.b, var)
+            return None if a is None or b is None else a + (b if e.op == "+" else -b)
+        case Binary(op="*") if isinstance(e.b, Const):
+            a = slope(e.a, var)
+            return None if a is None else a * as_int(e.b)
+        case Binary(op="*") if isinstance(e.a, Const):
+            b = slope(e.b, var)
+            return None if b is None else b * as_int(e.a)
+    return None
 
 
 def _values(form: Linear, constants: Iterable[int], sizes: Mapping[Var, int]) -> int:

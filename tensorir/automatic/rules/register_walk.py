@@ -104,7 +104,9 @@ class Walk:
         high = each * size
         block, loop = s.split(loop, [None, high], tail="shift")
         self.blocks.append(block)
+        noted = len(self.cuts)
         self._tiled(s, axis, loop, high, self.inside)
+        del self.cuts[noted:]
         spans = shifted(extent, high)
         ends = [self._borders(axis, [(a + x, b + x) for a, b in shifted(high, size)])
                 for x in (spans[0][0], spans[-1][0])]  # fmt: skip
