@@ -97,6 +97,11 @@ class Ranges(dict[Var, Interval]):
         super().__setitem__(v, interval)
 
 
+def _multiples(form: Linear, fact: Linear) -> set[int]:
+    """How often a fact may help with a form: once, and as often as one of its terms is in the form."""
+    return {1} | {form.terms[t] // c for t, c in fact.terms.items() if form.terms.get(t, 0) // c > 0}
+
+
 class Arith:
     """What is known in one place of a program: ranges of variables and conditions that hold.
 
@@ -434,7 +439,7 @@ class Arith:
     def _at_most(self, form: Linear) -> bool:
         if self.range_of(form)[1] <= 0:
             return True
-        if any(self.range_of(form.plus(f, -1))[1] <= 0 for f in self.facts):
+        if any(self.range_of(form.plus(f, -k))[1] <= 0 for f in self.facts for k in _multiples(form, f)):
             return True
         for atom, k in form.terms.items():  # min(a, n - 1) is at most either, which ranges of dims do not say
             held = isinstance(atom, Binary) and (atom.op, k > 0) in (("min", True), ("max", False))

@@ -26,6 +26,8 @@ S = TypeVar("S", bound=Schedule)
 
 WORTH = 1.15
 """The modelled gain from which on a fusion is recommended: of pairs that gain less by the model, some have lost."""
+LEAST_S = 3e-6
+"""The modelled seconds that a recommended fusion saves at least: of less the scatter of a launch decides."""
 MEASURED = 1.02
 """The measured gain from which on a fusion is recommended, where it was measured."""
 
@@ -101,7 +103,7 @@ class Fusion(Shown, Generic[S]):
         """Whether it is worth doing: by what was measured, else by the model."""
         if self.measured is not None:
             return self.measured.seconds >= MEASURED and self.measured.low_s >= 1.0
-        return self.gain >= WORTH
+        return self.gain >= WORTH and self.saved_s >= LEAST_S
 
     @property
     def verdict(self) -> str:
@@ -111,7 +113,7 @@ class Fusion(Shown, Generic[S]):
         if not self.legal:
             return "no way is known"
         if not self.recommended:
-            return "leave them apart"
+            return "saves a launch: measure it" if self.launch_bound else "leave them apart"
         return f"{self.way}: gains a launch, at this size" if self.launch_bound else self.way
 
     def json(self) -> dict[str, Any]:

@@ -104,3 +104,15 @@ def test_forms_follow_what_is_known():
     arith.assume(binary("<", const(8), x))
     assert arith.linear(binary("//", x, const(9))).constant == 1
     assert child.linear(binary("//", x, const(9))).terms
+
+
+def test_a_fact_helps_as_often_as_a_term_of_it_is_asked():
+    """Whole vectors of a last block that is not whole: 625 of 16 lanes are 10,000 cells in rows of 100."""
+    b, t, lane = (Var(name, "index") for name in "btl")
+    arith = Arith({b: (0, 9), t: (0, 63), lane: (0, 15)})
+    known = arith.child(assume=[binary("<", b * 64 + t, const(625))])
+    cell = (b * 64 + t) * 16 + lane
+    assert known.proves(binary("<", cell, const(10000)))
+    assert known.proves(binary("<", cell // 100, const(100)))
+    assert not known.proves(binary("<", cell, const(9999)))
+    assert not arith.proves(binary("<", cell, const(10000)))

@@ -116,6 +116,7 @@ def test_kernels_of_nothing_in_common_gain_a_launch_and_no_byte():
     assert r.launch_bound
     assert "a launch" in r.verdict
     assert r.saved_s == pytest.approx(CPU.launch_s, rel=0.2)
+    assert not r.recommended, "less than a launch's scatter"
     large = row(tir.fusions(chain(2048)), "P", "Y")
     assert not large.launch_bound
 

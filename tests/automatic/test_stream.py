@@ -129,3 +129,11 @@ def test_more_lanes_are_expected_to_take_less_time():
     assert seconds is not None
     start = plan.space().default
     assert seconds(start) <= min(seconds(c) for c in (plan.space().config(k) for k in range(len(plan.space().legal))))
+
+
+def test_cells_that_lanes_divide_are_in_vectors_whatever_the_blocks():
+    """10,000 cells in blocks of 1,024: that the last block is not whole concerns vectors, not lanes."""
+    A = tir.placeholder((100, 100), name="A")
+    s = tir.auto_schedule(tir.compute((100, 100), lambda i, j: tir.exp(A[i, j]) * 2, name="Y"), "c")
+    assert "not in vectors" not in s.source()
+    assert s.check()
