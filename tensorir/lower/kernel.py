@@ -61,6 +61,12 @@ class Kernel:
     def shared_bytes(self) -> int:
         return sum(bytes_of(b) for b in self.shared)
 
+    @property
+    def private(self) -> list[Buffer]:
+        """Buffers that each thread has for itself, the largest first."""
+        found = [a.buffer for a in find(self.body, Alloc) if a.buffer.scope is Scope.REGISTER]
+        return sorted(found, key=bytes_of, reverse=True)
+
 
 @dataclass(frozen=True, eq=False)
 class Module:

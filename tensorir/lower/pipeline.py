@@ -23,7 +23,7 @@ from tensorir.lower.form import Pass, fail
 from tensorir.lower.form_instructions import form_instructions
 from tensorir.lower.insert_barriers import insert_barriers
 from tensorir.lower.interleave_vthreads import interleave_vthreads
-from tensorir.lower.kernel import Module, module_of
+from tensorir.lower.kernel import Module, bytes_of, module_of
 from tensorir.lower.name_indices import name_indices
 from tensorir.lower.order_products import order_products
 from tensorir.lower.partition_loops import partition_loops
@@ -69,6 +69,10 @@ PASSES: list[Pass] = [
 _STANDARD = tuple(PASSES)
 
 
+PRIVATE = {"cpu": 4 << 20, "gpu": 512 << 10}
+"""Bytes that a thread has for itself: half of the usual stack; CUDA C++ Programming Guide, local memory of a thread."""
+
+
 def standard() -> bool:
     """Whether the passes are those of this package, in their order."""
     return tuple(PASSES) == _STANDARD
@@ -96,11 +100,26 @@ def lower(program: Program, target: Target) -> Module:
         for p in PASSES:
             program = p(program, target)
         verify(program)
-        return module_of(program)
+        return _with_room(module_of(program), target)
     except DeclarationError as e:
         if e.code == "dim.constant":  # an instruction, or a layout, that no expression of dims has
             raise LoweringError(e.problems) from None
         raise
+
+
+def _with_room(module: Module, target: Target) -> Module:
+    """The module, whose threads have room for what they keep."""
+    most = PRIVATE[target.kind]
+    for k in module.kernels:
+        if (total := sum(bytes_of(b) for b in k.private)) > most:
+            largest = k.private[0]
+            raise fail(
+                "lower.private-memory",
+                f"each thread of {k.name} keeps {total} bytes, {bytes_of(largest)} of them in {largest.name}; "
+                f"{target.text} has {most} for one",
+                f"compute_at a loop further in keeps a smaller part of {largest.name}; or leave it in global memory",
+            )
+    return module
 
 
 def verify(program: Program) -> None:
