@@ -14,25 +14,30 @@ from functools import cache, cached_property
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.product_view import product_view
-from tensorir.automatic.rules.register_counts import Group, Reads, groups, reduced
+from tensorir.automatic.rules.register_counts import Group, Reads, decisions, groups, reduced
 from tensorir.automatic.rules.register_walk import Walk
 from tensorir.automatic.rules.stream import windows
 from tensorir.engines.model import CORES, CYCLES_S
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Iter, Var
+from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
 TAPS = 32
 """Terms that are written out; longer sums keep loops over their outer axes."""
+SHORT = 48
+"""Products of a tile that are written out without running short of registers and instruction caches."""
 SPARE = 4
 """Vector registers that hold no sums."""
-BLOCK_CYCLES = 1200.0
+BLOCK_CYCLES = 5000.0
 """Cycles of one more block."""
 TILE_CYCLES = 6.0
 """Cycles of a tile besides its terms."""
+AT_ROWS, AT_LANES = 0.5, 1.5
+"""Share by which a tile at a border takes longer, for conditions of rows and of lanes."""
 CHAIN = 4.0
 """Cycles after which a sum can take its next term."""
 LANES_BYTES = 64
@@ -209,11 +214,28 @@ class RegisterPart(Part):
         tiles *= -(-most(self.cells[self.lane].extent) // (c["lanes"] * c["vectors"]))
         tiles *= math.prod(most(it.extent) for n, it in enumerate(self.cells) if n != self.lane and n not in dict(tile))
         blocks = max(1.0, self.anchor.cells / int(c["block"]))
-        cycles = float(tiles * self._tile_cycles(c["lanes"], c["vectors"], tile))
+        cycles = float(tiles * self._tile_cycles(c["lanes"], c["vectors"], tile)) * self._at_borders(c)
         moved = sum(self.graph.nests[n].moved for n in self.names) / BYTES_CYCLE
         uneven = math.ceil(blocks / CORES) * CORES / blocks * (1.05 if blocks < 8 else 1.0)
         busy = max(cycles, moved) + 0.3 * min(cycles, moved) + blocks * BLOCK_CYCLES
         return float(busy * uneven / (CORES * CYCLES_S))
+
+    def _at_borders(self, c: Config) -> float:
+        """How much longer tiles take in all, for those at borders, which have conditions."""
+        longer = 1.0
+        for axis, size in {**self._tile(c), self.lane: c["lanes"] * c["vectors"]}.items():
+            if axis in self._bordered:
+                tiles = -(-most(self.cells[axis].extent) // size)
+                longer *= 1.0 + min(2, tiles) / tiles * (AT_LANES if axis == self.lane else AT_ROWS)
+        return longer
+
+    @cached_property
+    def _bordered(self) -> set[int]:
+        """The axes of cells that conditions ask about."""
+        asked = [(n, d) for n in self.readers for d in decisions(n)]
+        return {
+            axis for axis in range(len(self.cells)) if any(uses(c, {n.spatial[axis].var}) for n, d in asked for c in d)
+        }
 
     @cached_property
     def _tile_cycles(self) -> Callable[[int, int, tuple[tuple[int, int], ...]], float]:
@@ -227,7 +249,8 @@ class RegisterPart(Part):
                 computed = height * width * r.operations * terms
                 waiting = CHAIN * terms if terms > TAPS else 0.5 * CHAIN * terms
                 total += max(computed, waiting, self._loads(r, lanes, vectors, dict(tile))) + 0.1 * computed
-            return total
+            written = height * min(TAPS, self.terms)
+            return total * (1.0 + max(0, written - SHORT) / 100)
 
         return cycles
 

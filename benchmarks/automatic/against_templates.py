@@ -1,0 +1,109 @@
+"""Automatic schedules against hand-written templates on the CPU: defaults, and the best after some trials of each.
+
+    python benchmarks/automatic/against_templates.py                          # defaults of all, interleaved
+    python benchmarks/automatic/against_templates.py --only depthwise --trials 100
+
+Products (squares and BERT's), ResNet-50's 23 convolutions in NCHW and NHWC, and depthwise ones of MobileNet. A ratio
+is the template's seconds over those of the automatic schedule: samples of both alternate, the median of each counts.
+Workloads that are in the results already are left out. Writes benchmarks/results/automatic_templates.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tensorir as tir
+from tensorir.ops.shapes import RESNET50
+
+RESULT = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "automatic_templates.json"
+BERT = ((128, 768, 768), (128, 3072, 768), (128, 768, 3072), (512, 768, 768))
+ROUNDS = 7
+"""Times that both are timed in turn."""
+
+
+def workloads() -> dict[str, Any]:
+    """All of them, by names that begin with their family."""
+    found: dict[str, Any] = {}
+    for m, n, k in [*((v, v, v) for v in (256, 384, 512, 768, 1024)), *BERT]:
+        found[f"matmul {m}x{n}x{k}"] = tir.ops.matmul(m=m, n=n, k=k)
+    for c, size, step in ((32, 112, 1), (64, 112, 2), (128, 56, 1), (256, 28, 1), (512, 14, 1), (1024, 7, 1)):
+        for layout in ("NCHW", "NHWC"):
+            how = dict(n=1, c=c, h=size, w=size, k=c, r=3, s=3, pad=1, stride=step, groups=c, layout=layout)
+            found[f"depthwise {layout} {c}x{size} step {step}"] = tir.ops.conv2d(**how)
+    return found | {f"conv2d {layout} {name}": w for layout in ("NCHW", "NHWC") for name, w in resnet(layout)}
+
+
+def resnet(layout: str) -> list[tuple[str, Any]]:
+    """The convolutions of ResNet-50."""
+    return [(f"layer {n}", tir.ops.conv2d(**{**s, "layout": layout})) for n, s in enumerate(RESNET50, 1)]
+
+
+def defaults(work: Any) -> dict[str, Any]:
+    """Both defaults, with how they compare."""
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(a.shape).astype(a.dtype) for a in work.inputs]
+    s = tir.auto_schedule(work.outputs)
+    automatic, template = s.build(), work.schedule().build()
+    np.testing.assert_allclose(automatic(*given), template(*given), rtol=1e-3, atol=1e-2)
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(ROUNDS):
+        for f, found in zip((automatic, template), times, strict=True):
+            found += f.time(*given, repeat=6).samples
+    mine, hand = (statistics.median(t) for t in times)
+    least = min(times[1]) / min(times[0])
+    return {"automatic_s": mine, "template_s": hand, "ratio": hand / mine, "ratio_of_least": least}
+
+
+def tuned(work: Any, trials: int) -> dict[str, Any]:
+    """The best of as many trials of each."""
+    own = tir.Workload("automatic", work.outputs)
+    best = []
+    for w in (own, work):
+        with tempfile.TemporaryDirectory() as log:
+            best.append(w.tune(trials=trials, log=log).best.time_s)
+    return {"trials": trials, "tuned_ratio": best[1] / best[0]}
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """By family: how many, and geometric means."""
+    out: dict[str, Any] = {}
+    for family in dict.fromkeys(" ".join(r["workload"].split()[: 2 if "conv" in r["workload"] else 1]) for r in rows):
+        mine = [r for r in rows if r["workload"].startswith(family)]
+        row: dict[str, Any] = {"workloads": len(mine)}
+        for key in ("ratio", "ratio_of_least", "tuned_ratio"):
+            if found := [r[key] for r in mine if key in r]:
+                row[key] = {"geomean": math.exp(statistics.fmean(map(math.log, found))), "least": min(found)}
+        out[family] = row
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="workloads whose name has this")
+    parser.add_argument("--trials", type=int, default=0)
+    options = parser.parse_args()
+    rows = json.loads(RESULT.read_text(encoding="utf-8"))["rows"] if RESULT.exists() else []
+    known = {r["workload"]: r for r in rows}
+    for name, work in workloads().items():
+        row = known.get(name) or {"workload": name}
+        if options.only not in name or (name in known and (not options.trials or "tuned_ratio" in row)):
+            continue
+        row |= {} if name in known else defaults(work)
+        row |= tuned(work, options.trials) if options.trials else {}
+        rows += [] if name in known else [row]
+        print(json.dumps(row), flush=True)
+        document = {"schema": 1, "summary": summary(rows), "rows": rows}
+        RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(summary(rows), indent=1))
+
+
+if __name__ == "__main__":
+    main()
