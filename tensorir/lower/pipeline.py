@@ -69,8 +69,8 @@ PASSES: list[Pass] = [
 _STANDARD = tuple(PASSES)
 
 
-PRIVATE = {"cpu": 4 << 20, "gpu": 512 << 10}
-"""Bytes that a thread has for itself: half of the usual stack; CUDA C++ Programming Guide, local memory of a thread."""
+ON_STACK = 4 << 20
+"""Bytes that a processor's thread may keep: half of the usual stack. Compilers for GPUs refuse what is too large there."""
 
 
 def standard() -> bool:
@@ -108,15 +108,14 @@ def lower(program: Program, target: Target) -> Module:
 
 
 def _with_room(module: Module, target: Target) -> Module:
-    """The module, whose threads have room for what they keep."""
-    most = PRIVATE[target.kind]
-    for k in module.kernels:
-        if (total := sum(bytes_of(b) for b in k.private)) > most:
+    """The module, whose threads have room for what they keep on their stacks."""
+    for k in module.kernels if target.kind == "cpu" else ():
+        if (total := sum(bytes_of(b) for b in k.private)) > ON_STACK:
             largest = k.private[0]
             raise fail(
                 "lower.private-memory",
                 f"each thread of {k.name} keeps {total} bytes, {bytes_of(largest)} of them in {largest.name}; "
-                f"{target.text} has {most} for one",
+                f"{target.text} has {ON_STACK} for one",
                 f"compute_at a loop further in keeps a smaller part of {largest.name}; or leave it in global memory",
             )
     return module
