@@ -70,7 +70,7 @@ _STANDARD = tuple(PASSES)
 
 
 ON_STACK = 4 << 20
-"""Bytes that a processor's thread may keep: half of the usual stack. Compilers for GPUs refuse what is too large there."""
+"""Bytes that a processor's thread may keep: half of the usual stack. GPUs' compilers refuse what is too large there."""
 
 
 def standard() -> bool:
