@@ -15,6 +15,8 @@ import pytest
 import tensorir as tir
 from tensorir.api.shape_outcome import Portfolio, Served, SetOutcome
 from tensorir.api.workload import Origin
+from tensorir.automatic.counts import Counts
+from tensorir.automatic.fusions import Fusion
 from tensorir.cli.chosen import Chosen
 from tensorir.codec import CodecError, decode, encode, travelling, travels
 from tensorir.codegen.source import (
@@ -29,6 +31,7 @@ from tensorir.codegen.source import (
     UniquePlaces,
 )
 from tensorir.export.folder import export
+from tensorir.runtime.estimate import Estimate
 from tensorir.runtime.machine import Load
 from tensorir.target import Target
 from tensorir.tune.dispatch import Dispatch, Kernel, Leaf
@@ -249,6 +252,7 @@ def test_dataclasses_are_not_put_into_json_or_taken_from_it_by_hand():
 # --- documents for people and records, which have words of their own for some fields
 
 NAMED = ("json", "fields", "to_json", "document")
+COUNTS = Counts(1, 2, 3.0, 4.0)
 SPAN = Span(1.0, 0.5, 2.0)
 LOAD = Load(8.0, 4.0, 2.0, 2, 1.5)
 TIMED = Timed("id", "t", {"a": 1}, "ok", 1.0, 0.5, 2.0, 3.0, True, False, {"id": "id"}, SPAN)
@@ -264,6 +268,10 @@ DOCUMENTS = {
     Timed: (TIMED, ("status", "confirmed", "record", "taken")),  # ``default`` has the status; the log has the record
     Chosen: (Chosen("t", {"a": 1}, Target.parse("opencl"), {"id": "1"}), ("target",)),
     Portfolio: (PORTFOLIO, ("records",)),
+    Fusion: (
+        Fusion("vertical", "a", "b", {"inline": 1.0}, {}, COUNTS, COUNTS, Estimate(1.0, 0.5, 2.0, ())),
+        ("refused", "_made"),
+    ),  # what a legal one was refused for before says nothing
     SetOutcome: (SetOutcome((), "budget", 1.0, PORTFOLIO), ()),
     TuneOutcome: (
         TuneOutcome("ok", "budget", ME, 1, 2, {"ok": 1}, {"name": "s"}, {"legal": 1}, TIMED,
