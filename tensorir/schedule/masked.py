@@ -21,7 +21,18 @@ Known = dict[float, Expr]
 """Values that an expression is known to have, each with the condition that holds wherever it may have another one."""
 
 NEVER, ALWAYS = const(False, "bool"), const(True, "bool")
+_FINITE = frozenset({"abs", "ceil", "cos", "erf", "exp", "exp2", "floor", "mulhi", "power", "round", "sin", "tanh"})
+"""Functions of what is finite that are finite, where nothing overflows."""
 _POWERS: dict[str, Callable[[float], float]] = {"exp": math.exp, "exp2": lambda x: 2.0**x}
+_LARGEST = {
+    "float64": 1.7976931348623157e308,
+    "float32": 3.4028234663852886e38,
+    "bfloat16": 3.3895e38,
+    "float16": 65504,
+}
+"""The largest finite float of each type, rounded down; of 8 bits 448 and more."""
+SMALL = 16
+"""Whole numbers up to this one are in all types of floats, those of 8 bits too."""
 _ABSORBING = {"min": -math.inf, "max": math.inf, "and": 0, "or": 1}
 
 
@@ -34,7 +45,7 @@ class Masked:
     def known(self, e: Expr) -> Known:
         """The values of ``e``."""
         if isinstance(e, Const):
-            return {_number(e.value): NEVER}
+            return {v: NEVER} if _holds(e.dtype, v := _number(e.value)) else {}
         if isinstance(e, Cast):
             return {v: c for v, c in self.known(e.a).items() if _holds(e.dtype, v)}
         if isinstance(e, Unary) and e.op == "-" and is_float(e.dtype):
@@ -72,15 +83,24 @@ class Masked:
     def may_be_infinite(self, e: Expr) -> bool:
         """Whether ``e`` may be infinite where no input is and nothing overflows."""
         if isinstance(e, Const):
-            return isinstance(e.value, float) and not math.isfinite(e.value)
+            return is_float(e.dtype) and abs(_number(e.value)) > _LARGEST.get(e.dtype, 448)
         if isinstance(e, Load):
             return self.unbounded(e.buffer)
         if isinstance(e, Call) and e.fn in _POWERS:
             return False
+        if (isinstance(e, Call) and e.fn not in _FINITE) or _divides(e):
+            return True  # log(0), 1 / 0, sqrt(-1): no infinity of the inputs, but one of the program's own
         if isinstance(e, Select):
             left_out = _excluded(e)
             return any(self.may_be_infinite(x) for x in (e.a, e.b) if x is not left_out)
         return any(self.may_be_infinite(x) for x in e.children() if isinstance(x, Expr))
+
+
+def _divides(e: Expr) -> bool:
+    """Whether ``e`` divides floats by what may be 0."""
+    if not isinstance(e, Binary) or e.op not in ("/", "%") or not is_float(e.dtype):
+        return False
+    return not isinstance(e.b, Const) or e.b.value == 0
 
 
 def settled(e: Expr, held: dict[Hashable, bool] | None = None) -> Expr:
@@ -167,10 +187,11 @@ def _number(value: object) -> float:
 
 
 def _holds(dtype: str, value: float) -> bool:
-    """Whether a type has exactly this value: 0, 1 and infinities of floats are in all of them."""
+    """Whether a type has exactly this value: floats of all types have infinities and small whole numbers."""
     if is_float(dtype):
-        return value in (0, 1) or math.isinf(value) or dtype == "float64"
-    return dtype != "bool" and not math.isinf(value) and DTYPES[dtype].low <= value <= DTYPES[dtype].high
+        return math.isinf(value) or dtype == "float64" or (value == int(value) and abs(value) <= SMALL)
+    whole = dtype != "bool" and math.isfinite(value) and value == int(value)
+    return whole and DTYPES[dtype].low <= value <= DTYPES[dtype].high
 
 
 def _folded(op: str, v: float, w: float) -> float | None:

@@ -44,6 +44,7 @@ from tensorir.show.pieces import (
     size,
     source,
     table,
+    wide,
     words,
 )  # fmt: skip
 from tensorir.show.tree import schedule_tree, tree
@@ -319,7 +320,7 @@ def _(x: Target) -> Html:
 def _(x: Fusions) -> Html:  # type: ignore[type-arg]
     worth = sum(r.recommended for r in x)
     rows = [[*map(code, line[:2]), *line[2:-1], _advice(r)] for r, line in ((r, cells(r)) for r in x)]
-    return card("Fusions", f"{len(x)} pairs on {x.target.text}, {worth} recommended", grid(HEADER, rows))
+    return card("Fusions", f"{len(x)} pairs on {x.target.text}, {worth} recommended", wide(grid(HEADER, rows)))
 
 
 @card_of.register

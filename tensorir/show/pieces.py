@@ -79,6 +79,11 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
     return Html(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else "")
 
 
+def wide(body: Html) -> Html:
+    """What may be wider than the page, to scroll along."""
+    return Html(f'<div class="tir-table">{body}</div>' if body else "")
+
+
 def fold(title: object, body: object) -> Html:
     """What is read on demand."""
     return Html(f'<details class="tir-fold"><summary>{html(title)}</summary>{html(body)}</details>' if body else "")

@@ -149,3 +149,11 @@ def test_other_gpus_have_tiles(target):
     s = tir.Schedule(y, target)
     template.function(s, template.space_for(s.target).default)
     assert name.startswith("gpu_tile") and s.check()
+
+
+def test_a_batch_of_one_is_a_product():
+    a, b = (tir.placeholder((1, m, n), name=x) for x, m, n in (("a", 128, 64), ("b", 64, 96)))
+    k = tir.reduce_axis(64, name="k")
+    c = tir.compute((1, 128, 96), lambda z, i, j: tir.sum(a[z, i, k] * b[z, k, j], axis=k), name="c")
+    assert next(iter(tir.auto(c, "cuda -arch=sm_80"))).startswith("gpu_tile")
+    assert tir.auto_schedule(c, "cuda -arch=sm_80").check()

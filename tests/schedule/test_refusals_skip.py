@@ -106,3 +106,29 @@ once("skip.lost", "the mark of C.k", lambda s: s.split("C.k", [None, 4]), causal
 @pytest.mark.parametrize(("code", "key", "act"), REFUSALS)
 def test_skip_refuses(code, key, act):
     assert_refused(code, key, act)
+
+
+W = tir.where
+CHANGED_BY_A_MASK = {
+    "a fraction as an integer": (lambda a, i, k: tir.cast(W(k <= i, a, 0.5), "int32") * 2 - 1, tir.sum),
+    "a constant between two floats": (lambda a, i, k: W(k <= i, a, 16777217.0) - 16777216.0, tir.prod),
+    "a constant beyond its type": (lambda a, i, k: W(k <= i, a, 0) * 1e39, tir.sum),
+    "a division by 0": (lambda a, i, k: W(k <= i, a, 0) * (1.0 / (a - a)), tir.sum),
+    "a logarithm of 0": (lambda a, i, k: W(k <= i, a, 0) * tir.log(a - a), tir.sum),
+    "a root of less than 0": (lambda a, i, k: W(k <= i, a, 0) * tir.sqrt(-1.0 - a * a), tir.sum),
+}
+"""Terms that are no identity where their mask fails, though they look so."""
+
+
+@pytest.mark.parametrize("kind", CHANGED_BY_A_MASK)
+def test_terms_that_a_mask_does_not_make_the_identity(kind):
+    term, combined = CHANGED_BY_A_MASK[kind]
+    a, k = tir.placeholder((17, 17), name="a"), tir.reduce_axis(17, name="k")
+    s = tir.Schedule(tir.compute((17,), lambda i: combined(term(a[i, k], i, k), axis=k), name="y"), "opencl")
+    block, _ = s.split("y.i", [None, 4])
+    piece, _ = s.split("y.k", [None, 4])
+    s.reorder(block, piece, "y.i.1")
+    s.decompose_reduction("y", piece)
+    with pytest.raises(tir.ScheduleError) as caught:
+        s.skip(piece)
+    assert caught.value.code == "skip.identity"

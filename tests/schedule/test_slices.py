@@ -160,3 +160,31 @@ def test_a_row_that_is_read_again_is_no_row_of_a_stack():
     p = tir.compute((7,), lambda j: x[j] * 2, name="p")
     c = tir.compute((2, 7), lambda i, j: p[j] + i, name="c")
     refused(tir.Schedule(c), "c", "reverse-inline.elementwise", "again along its axis i")
+
+
+def with_dims(kind):
+    n, m = (tir.dim(x, low=5, high=64) for x in "nm")
+    x, y = tir.placeholder((n, 4), name="x"), tir.placeholder((64,), name="y")
+    if kind == "another dim":
+        p = tir.compute((n, m), lambda i, j: x[i, 0] + j, name="p")
+        return tir.compute((m, n), lambda j, i: p.get(j, i, fill=7), name="v")
+    if kind == "shorter":
+        p = tir.compute((64,), lambda i: y[i] * 2, name="p")
+        return tir.compute((n,), lambda i: p[i] + x[i, 0], name="v")
+    p = tir.compute((n,), lambda i: x[i, 0] * 2, name="p")
+    return tir.compute((64,), lambda i: p.get(i, fill=7), name="v")
+
+
+@pytest.mark.parametrize("kind", ["another dim", "shorter", "longer"])
+def test_dims_that_are_alike_in_their_range_only(kind):
+    refused(tir.Schedule(with_dims(kind)), "v", "reverse-inline.elementwise", "only a part")
+
+
+def test_the_same_dim_turned():
+    n = tir.dim("n", low=1, high=64)
+    x = tir.placeholder((n, 4), name="x")
+    p = tir.compute((n, 4), lambda i, j: x[i, j] * 2, name="p")
+    s = tir.Schedule(tir.compute((4, n), lambda j, i: p[i, j] + 1, name="v"))
+    s.reverse_compute_inline("v")
+    assert stages(s) == ["p"]
+    assert s.check()

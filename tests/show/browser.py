@@ -38,7 +38,7 @@ function contrasts() {
 function wide() {
   const out = [];
   for (const e of document.querySelectorAll(".tir, .tir *")) {
-    const inside = e.closest("pre, .tir-tree, .tir-rows, .tir-failures, .tir-wide-figure");
+    const inside = e.closest("pre, .tir-tree, .tir-table, .tir-rows, .tir-failures, .tir-wide-figure");
     if (!inside && e.getClientRects().length && e.getBoundingClientRect().right > innerWidth + 1)
       out.push(e.outerHTML.slice(0, 200));
   }

@@ -40,6 +40,7 @@ from tensorir.schedule.analysis import (
     caret,
     commutes,
     constant_extent,
+    context,
     driven_by,
     has_axis,
     in_loops,
@@ -292,6 +293,8 @@ class _Reindex:
         wanted = [self.axes[n] for n in dims.names]
         known = self._beyond_the_end(index.above(stage), wanted)
         given = [known.linear(in_loops(i, stage)).expr() for i in load.index]
+        if any(v not in wanted for i in given for v in find(i, Var)):  # of axes of one iteration nothing moves
+            given = [context(index, stage).simplify(i) for i in given]
         if loose := [v for i in given for v in find(i, Var) if v not in wanted]:
             axis = loose[0].name
             more = f"{said}, {axis.split('.', 1)[-1]}" if said else axis.split(".", 1)[-1]

@@ -95,8 +95,9 @@ def _maker(program: Program, index: Index, stage: Stage, buffer: Buffer, writers
         ):
             raise _refuse("reverse-inline.other-readers", f"{buffer.name} is used elsewhere as well", stage)
     makes = [w for w in writers if _meet(_box(index, w, written_index(w), buffer), read)]
-    within = _inside(read, tuple((0, n) for n in most_of(buffer)))
-    if len(makes) == 1 and within and (_covers(stage, buffer, read) or _makes_only(index, makes[0], buffer, read)):
+    whole = tuple((0, n) for n in most_of(buffer))
+    within = _inside(read, whole) and _in_step(stage, buffer)
+    if len(makes) == 1 and within and (read == whole or _makes_only(index, makes[0], buffer, read)):
         return makes[0]
     if len(makes) > 1:
         names = " and ".join(w.name for w in makes)
@@ -112,11 +113,15 @@ def _makes_only(index: Index, stage: Stage, buffer: Buffer, read: Box) -> bool:
     return _inside(tuple((max(0, a), min(b, n)) for (a, b), n in zip(made, most_of(buffer), strict=True)), read)
 
 
-def _covers(stage: Stage, buffer: Buffer, read: Box) -> bool:
-    """Whether a consumer reads all of an array; its dims too."""
+def _in_step(stage: Stage, buffer: Buffer) -> bool:
+    """Whether an axis of a consumer has the dims of the dimension that it walks: extents that launches decide apart may
+    be alike in their range, and differ.
+    """
     walked = [it for it, _ in _places(stage, buffer)]
-    whole = all(not dims_in(n) or (it and same(it.extent, n)) for it, n in zip(walked, buffer.shape, strict=True))
-    return whole and read == tuple((0, n) for n in most_of(buffer))
+    return all(
+        same(it.extent, n) if it and dims_in(n, it.extent) else not dims_in(n)
+        for it, n in zip(walked, buffer.shape, strict=True)
+    )
 
 
 def _box(index: Index, stage: Stage, at: tuple[Expr, ...], buffer: Buffer) -> Box:
