@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from tensorir.automatic.counts import CPU
 from tensorir.automatic.facts import Graph, Nest, bytes_of
 from tensorir.automatic.part import Config, Part
 from tensorir.engines.model import CYCLES_S, balance, crowding
@@ -135,7 +136,7 @@ class VectorPart(Part):
         blocks = math.ceil(self.anchor.cells / int(c["block"]))
         cores = self.target.units or CORES_OF_MANY
         computed = self._cycles(int(c["lanes"]), int(c["vectors"])) / (cores * CYCLES_S)
-        return (moved / BYTES_S["cpu"] + computed) / balance(blocks, cores) + blocks * BLOCK_S
+        return (moved / CPU.rate(moved) + computed) / balance(blocks, cores) + blocks * BLOCK_S
 
     def _cycles(self, lanes: int, vectors: int) -> float:
         """Cycles of all steps: what computes, or what waits for the step before it, and reads of a lane at a time.
