@@ -6,11 +6,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
+from tensorir.automatic.counts import CPU, ISSUE
 from tensorir.automatic.facts import Nest, bytes_of
 from tensorir.automatic.part import Config, configurations
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes
-from tensorir.automatic.rules.stream import BLOCK_S, BYTES_S, WINDOW, along_last, fused
+from tensorir.automatic.rules.stream import BLOCK_S, BYTES_S, CALL, CORES_OF_MANY, WINDOW, along_last, fused
+from tensorir.engines.model import CYCLES_S, balance
 from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import Schedule
 
@@ -18,8 +20,6 @@ LEAST = 16
 """Rows next to each other from which on they are taken together."""
 TERMS = 8
 """Terms of each of a vector's cells that are combined at a time, or threads that share out the terms of a cell."""
-CORES = 16
-"""Blocks of a CPU that run at a time, at most."""
 CACHE = 1 << 18
 """Bytes of a block's own arrays that a core's cache keeps."""
 
@@ -113,9 +113,11 @@ class LanesPart(AcrossPart):
         again = 4 * pieces * bytes_of(self.anchor.writes[0]) if pieces > 1 else 0
         moved = sum(bytes_of(b) for b in self.outside) + again
         uneven = 8.0 if columns < self.width and self.width % columns else 1.0
-        steps = sum(n.size(self.chain.within(n)) * n.operations * (1 + 8 * n.calls) for n in self.nests)
-        time = moved * (1 + 128 / columns) / BYTES_S["cpu"] + uneven * self.rows * steps / self.lanes * 1e-9
-        return time * CORES / min(CORES, blocks) + blocks * BLOCK_S
+        cycles = sum(n.size(self.chain.within(n)) * (n.operations / ISSUE + CALL * n.calls) for n in self.nests)
+        cores = self.target.units or CORES_OF_MANY
+        computed = uneven * self.rows * cycles / self.lanes / (cores * CYCLES_S)
+        time = moved * (1 + 128 / columns) / CPU.rate(moved) + computed
+        return time / balance(blocks, cores) + blocks * BLOCK_S
 
     def schedule(self, s: Schedule, config: Config) -> None:
         anchor, pieces = self.anchor, int(config["pieces"])

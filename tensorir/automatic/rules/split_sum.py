@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from tensorir.automatic.counts import CPU
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.stream import BYTES_S, fused
+from tensorir.automatic.rules.stream import BYTES_S, CORES_OF_MANY, fused
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.visit import writes
 from tensorir.schedule.schedule import Schedule
@@ -56,8 +57,9 @@ class SplitPart(Part):
         return {"whole": lambda c: self.terms % (c["parts"] * c["lanes"] * c["vectors"]) == 0 or c["lanes"] == 1}
 
     def expected(self) -> Callable[[Config], float] | None:
-        moved, cpu = self.anchor.moved / BYTES_S[self.target.kind], self.target.kind == "cpu"
-        at_once, block = (16, 2e-7) if cpu else (128, 1e-9)
+        cpu, nbytes = self.target.kind == "cpu", self.anchor.moved
+        moved = nbytes / (CPU.rate(nbytes) if cpu else BYTES_S["gpu"])
+        at_once, block = (self.target.units or CORES_OF_MANY, 2e-7) if cpu else (128, 1e-9)
         return lambda c: (
             moved * max(1.0, at_once / (c["parts"] * self.anchor.cells))
             + c["parts"] * self.anchor.cells * block
