@@ -120,6 +120,21 @@ def test_several_dimensions_of_a_row_are_one():
     assert tir.auto_schedule(y).check()
 
 
+@pytest.mark.parametrize("shape, groups", [((4, 12, 5, 9), 3), ((2, 30, 7, 7), 5), ((3, 7, 5), 7), ((1, 8, 1, 3), 1)])
+def test_a_group_of_channels_is_a_row(shape, groups):
+    x, w = tir.placeholder(shape, name="x"), tir.placeholder(shape[1:2], name="w")
+    y = tir.nn.group_norm(x, groups, w, name="Y")
+    s = tir.auto_schedule(y, CPU)
+    assert way(y) == "cpu_rows" and len(s.emitted().kernels) == 1 and s.check()
+    s = tir.auto_schedule(y, GPU)
+    assert way(y, GPU) == "gpu_rows" and len(s.emitted().kernels) == 1 and s.check("emulate")
+
+
+def test_windows_with_nothing_in_common_are_no_rows():
+    y = tir.nn.avg_pool2d(tir.placeholder((2, 8, 32, 32), name="x"), 2, name="Y")
+    assert way(y) != "cpu_rows" and tir.auto_schedule(y).check()
+
+
 def test_what_is_a_result_is_written_and_read_again():
     x, k, q = tir.placeholder((9, 65), name="x"), tir.reduce_axis(65, name="k"), tir.reduce_axis(65, name="q")
     m = tir.compute((9,), lambda i: tir.max(x[i, k], axis=k), name="m")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tensorir.arith.affine import Arith
 from tensorir.automatic.facts import Graph, Nest
-from tensorir.ir.tree import Expr, Iter, Store, Update, Var
+from tensorir.ir.dims import most
+from tensorir.ir.tree import Binary, Const, Expr, Iter, Store, Update, Var
 from tensorir.ir.visit import find, uses
+from tensorir.schedule.schedule import Schedule
 
-Places = tuple[Var | None, ...]
+Place = tuple[Var, int]
+"""An axis of the anchor, over so many: neighbours of which so many are of the same group; 1 for the axis itself."""
+Places = tuple[Place | None, ...]
 """For each axis of a stage's cells, the axis of the anchor that it is; None for one within a row."""
 
 
@@ -18,11 +24,13 @@ class Chain:
     """Stages that go through rows, the anchor last.
 
     rows:   the anchor's axes that tell rows from each other, in its order
+    groups: of each of them, how many neighbours are of the same row: 1, or the channels of a group
     stages: the others, in their order;  places: of each of them and the anchor
     """
 
     anchor: Nest
     rows: tuple[Iter, ...]
+    groups: tuple[int, ...]
     stages: tuple[Nest, ...]
     places: dict[Nest, Places]
 
@@ -35,7 +43,29 @@ class Chain:
         """The axes of a stage within a row: of its cells, then of its terms."""
         own = zip(nest.spatial, self.places[nest], strict=True)
         known = {it.var for it in self.rows}
-        return (*(it for it, place in own if place not in known), *nest.reduced)
+        return (*(it for it, place in own if place is None or place[0] not in known), *nest.reduced)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether a row has several neighbours along an axis that tells rows from each other."""
+        return any(n > 1 for n in self.groups)
+
+    @property
+    def count(self) -> int:
+        """How many rows there are; of a dim, the most."""
+        return self.anchor.size(self.rows) // math.prod(self.groups)
+
+    def length(self, nest: Nest) -> int:
+        """Elements of a row that a stage goes through; of a dim, the most."""
+        return nest.size(self.within(nest)) * (math.prod(self.groups) if nest is self.anchor else 1)
+
+    def loops(self, s: Schedule) -> list[str]:
+        """The anchor's loops over rows, outermost; those within one follow."""
+        own = [str(x) for x in s.loops(self.anchor.name)]
+        rows = [own[self.anchor.spatial.index(it)] for it in self.rows]
+        parts = [s.split(x, [None, n])[0] if n > 1 else x for x, n in zip(rows, self.groups, strict=True)]
+        s.reorder(*parts, *(x for x in map(str, s.loops(self.anchor.name)) if x not in parts))
+        return parts
 
 
 def chain_of(graph: Graph, anchor: Nest, arrays: bool = True) -> Chain | None:
@@ -45,9 +75,9 @@ def chain_of(graph: Graph, anchor: Nest, arrays: bool = True) -> Chain | None:
     """
     if anchor.kind not in ("map", "reduce") or not plain(anchor):
         return None
-    places: dict[Nest, Places] = {anchor: tuple(it.var for it in anchor.spatial)}
+    places: dict[Nest, Places] = {anchor: tuple((it.var, 1) for it in anchor.spatial)}
     if anchor.kind == "reduce":
-        rows = set(places[anchor]) if _goes_through(anchor) else None
+        rows: set[Place | None] | None = set(places[anchor]) if _goes_through(anchor) else None
     else:
         rows = _nearest(graph, anchor, dict(places))
     if rows is None:
@@ -58,8 +88,11 @@ def chain_of(graph: Graph, anchor: Nest, arrays: bool = True) -> Chain | None:
             stages.append(n)
         else:
             del places[n]
-    own = tuple(it for it in anchor.spatial if it.var in rows)
-    return Chain(anchor, own, tuple(reversed(stages)), places)
+    groups = dict(p for p in rows if p is not None)
+    if len(groups) != len(rows):
+        return None
+    own = tuple(it for it in anchor.spatial if it.var in groups)
+    return Chain(anchor, own, tuple(groups[it.var] for it in own), tuple(reversed(stages)), places)
 
 
 def plain(nest: Nest) -> bool:
@@ -72,11 +105,30 @@ def plain(nest: Nest) -> bool:
 def _goes_through(nest: Nest) -> bool:
     """Whether a stage reduces rows that have no element in common: neither windows nor products."""
     spatial, reduced = {it.var for it in nest.spatial}, {it.var for it in nest.reduced}
-    mixed = any(uses(i, spatial) and uses(i, reduced) for x in nest.loads for i in x.index)
-    return nest.kind == "reduce" and not nest.reuses and not mixed
+    if nest.kind != "reduce" or nest.reuses:
+        return False
+    simple = _simplified(nest)
+    places = [[simple(i) for i in x.index] for x in nest.loads]
+    mixed = [(at, i) for at in places for i in at if uses(i, spatial) and uses(i, reduced)]
+    return all(i is not at[-1] and _in_groups(i, nest) for at, i in mixed)
 
 
-def _nearest(graph: Graph, anchor: Nest, places: dict[Nest, Places]) -> set[Var | None] | None:
+def _simplified(nest: Nest) -> Callable[[Expr], Expr]:
+    return Arith({it.var: (0, most(it.extent) - 1) for it in nest.stage.iters}).simplify
+
+
+def _in_groups(index: Expr, nest: Nest) -> bool:
+    """Whether an index goes through groups of neighbours, one after another: group * 8 + each of 8."""
+    inner = {it.var for it in nest.reduced if uses(index, {it.var})}
+    sizes = [it.extent for it in nest.reduced if it.var in inner]
+    if len(sizes) != 1 or not isinstance(sizes[0], Const) or not isinstance(index, Binary) or index.op != "+":
+        return False
+    whole, each = index.a, index.b
+    by = whole.b if isinstance(whole, Binary) and whole.op == "*" else None
+    return each in inner and isinstance(by, Const) and by.value == sizes[0].value
+
+
+def _nearest(graph: Graph, anchor: Nest, places: dict[Nest, Places]) -> set[Place | None] | None:
     """The axes that tell rows from each other in the last reduction that an anchor reads, through maps."""
     for nest in _upstream(graph, places):
         if nest.kind == "reduce":
@@ -102,11 +154,15 @@ def _places(nest: Nest, readers: list[Nest], places: dict[Nest, Places]) -> Plac
     found: list[Places] = []
     for r in readers:
         known = dict(zip((it.var for it in r.spatial), places[r], strict=True))
-        found += [tuple(_place(i, known) for i in x.index) for x in r.loads if x.buffer in made]
+        simple = _simplified(r)
+        found += [tuple(_place(simple(i), known) for i in x.index) for x in r.loads if x.buffer in made]
     if any(len(p) != len(nest.spatial) for p in found):
         return None
     return tuple(p[0] if len(set(p)) == 1 else None for p in zip(*found, strict=True))
 
 
-def _place(index: Expr, known: dict[Var, Var | None]) -> Var | None:
+def _place(index: Expr, known: dict[Var, Place | None]) -> Place | None:
+    if isinstance(index, Binary) and index.op == "//" and isinstance(index.a, Var) and isinstance(index.b, Const):
+        axis = known.get(index.a)
+        return (axis[0], axis[1] * int(index.b.value)) if axis else None
     return known.get(index) if isinstance(index, Var) else None

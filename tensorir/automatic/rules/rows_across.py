@@ -27,7 +27,7 @@ CACHE = 1 << 18
 def suits(chain: Chain) -> bool:
     """Whether elements next to each other are of different rows, and enough of them."""
     last = chain.anchor.spatial[-1]
-    if last not in chain.rows or not chain.anchor.constant or chain.anchor.size([last]) < LEAST:
+    if last not in chain.rows or chain.grouped or not chain.anchor.constant or chain.anchor.size([last]) < LEAST:
         return False
     if not chain.stages and chain.anchor.size(chain.anchor.reduced) <= WINDOW:
         return False
@@ -36,7 +36,7 @@ def suits(chain: Chain) -> bool:
 
 def _across(n: Nest, chain: Chain) -> bool:
     """Whether what a reduction reads is stored along rows, or is the same for all of them."""
-    var = n.spatial[chain.places[n].index(chain.anchor.spatial[-1].var)].var
+    var = n.spatial[chain.places[n].index((chain.anchor.spatial[-1].var, 1))].var
     loads = [x for x in n.loads if any(uses(i, {var}) for i in x.index)]
     return bool(loads) and all(along_last(x, var) for x in loads)
 
@@ -71,7 +71,7 @@ class AcrossPart(RowsPart):
 
     def _column(self, n: Nest) -> str:
         """The loop of a stage over rows next to each other."""
-        return n.loops[n.spatial[self.chain.places[n].index(self.anchor.spatial[-1].var)].var]
+        return n.loops[n.spatial[self.chain.places[n].index((self.anchor.spatial[-1].var, 1))].var]
 
     def _blocks(self, s: Schedule, columns: int) -> tuple[str, str]:
         """The loops over blocks of rows, and over those of a block."""

@@ -69,7 +69,7 @@ class AlongPart(RowsPart):
 
     def _cycles(self, n: Nest, lanes: int, vectors: int) -> float:
         """Cycles of a stage for one row: what computes, or sums that wait for the ones before, and their joins."""
-        length = n.size(self.chain.within(n))
+        length = self.chain.length(n)
         whole, rest = divmod(length, lanes)  # the tail of a reduction goes lane by lane
         steps = whole + (2 * rest if n.reduced else min(rest, 1))
         along = {it.var for it in self.chain.within(n)}
@@ -98,10 +98,7 @@ class AlongPart(RowsPart):
 
     def _row(self, s: Schedule, config: Config) -> str:
         """The loop over the rows of a block."""
-        own = [str(x) for x in s.loops(self.anchor.name)]
-        rows = [own[self.anchor.spatial.index(it)] for it in self.chain.rows]
-        s.reorder(*rows, *(x for x in own if x not in rows))
-        block, row = s.split(fused(s, rows), [None, config["rows"]])
+        block, row = s.split(fused(s, self.chain.loops(s)), [None, config["rows"]])
         s.bind(block, "block.x")
         return row
 

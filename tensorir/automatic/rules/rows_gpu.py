@@ -55,7 +55,7 @@ class BlockPart(RowsPart):
         """Bytes over bandwidth, more of them where a row is read again, and barriers and steps of the blocks."""
         threads, lanes = int(c["threads"]), int(c["lanes"])
         moved = sum(bytes_of(b) for b in self.outside) * (1.0 if lanes > 1 else 1.05)
-        steps = sum(-(-n.size(self.chain.within(n)) // threads) * (n.operations + 4 * n.calls) for n in self.nests)
+        steps = sum(-(-self.chain.length(n) // threads) * (n.operations + 4 * n.calls) for n in self.nests)
         waves = self.rows * threads / (RESIDENT * 256)
         waits = (len(self.nests) + 2 * len(self.chain.reduced)) * BARRIER_S
         return moved / BYTES_S["gpu"] + max(1.0, waves) * (steps * 1e-9 + waits * (1 + threads / 1024))
@@ -64,9 +64,7 @@ class BlockPart(RowsPart):
 
     def schedule(self, s: Schedule, config: Config) -> None:
         anchor, threads = self.anchor, int(config["threads"])
-        rows = [anchor.loops[it.var] for it in self.chain.rows]
-        s.reorder(*rows, *(x for x in anchor.axes if x not in rows))
-        row = fused(s, rows)
+        row = fused(s, self.chain.loops(s))
         threads_of = {anchor: self._in_threads(s, anchor, config)} if anchor.kind == "map" else {}
         s.bind(row, "block.x")
         if anchor.kind == "reduce":

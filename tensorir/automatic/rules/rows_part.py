@@ -23,7 +23,7 @@ class RowsPart(Part):
 
     def __init__(self, graph: Graph, target: Target, chain: Chain) -> None:
         self.chain = chain
-        rows, passes = chain.anchor.size(chain.rows), ", ".join(n.name for n in (*chain.stages, chain.anchor))
+        rows, passes = chain.count, ", ".join(n.name for n in (*chain.stages, chain.anchor))
         reason = f"{passes} of {rows} rows, {length_of(chain)} elements each, go through a row while it is near"
         super().__init__(graph, chain.anchor, target, [n.name for n in chain.stages], reason)
 
@@ -35,7 +35,7 @@ class RowsPart(Part):
     @cached_property
     def rows(self) -> int:
         """How many rows there are."""
-        return self.anchor.size(self.chain.rows)
+        return self.chain.count
 
     @cached_property
     def length(self) -> int:
@@ -60,12 +60,12 @@ class RowsPart(Part):
 
 def kept_bytes(chain: Chain) -> int:
     """Bytes of what stages make for a row; of a dim, the most."""
-    return sum(bytes_of(b) for n in chain.stages for b in n.writes) // max(1, chain.anchor.size(chain.rows))
+    return sum(bytes_of(b) for n in chain.stages for b in n.writes) // max(1, chain.count)
 
 
 def length_of(chain: Chain) -> int:
     """Elements of a row; of a dim, the most."""
-    return max(n.size(chain.within(n)) for n in (*chain.stages, chain.anchor))
+    return max(chain.length(n) for n in (*chain.stages, chain.anchor))
 
 
 def trailing(n: Nest, axes: Sequence[Iter]) -> tuple[Iter, ...]:
