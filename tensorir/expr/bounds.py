@@ -92,7 +92,7 @@ def _check_places(op: Compute, part: Placed, arith: Arith, ranges: dict[Var, Int
 
 def is_gather(e: Expr) -> bool:
     """Whether an index depends on data, so that its range is known at launch only."""
-    return any(isinstance(n, Load) for n in walk(e))
+    return bool(find(e, Load))
 
 
 def gathered(i: Expr) -> Load | None:

@@ -1,4 +1,4 @@
-"""The node decorator: slotted classes that know their children, compared by identity."""
+"""The node decorator: slotted classes that know their children and what occurs under them, compared by identity."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ _MANY = {"tuple[Expr, ...]", "tuple[Stmt, ...]", "tuple[Region, ...]", "tuple[Ro
 _STATEMENTS = {"Stmt", "Stmt | None", "tuple[Stmt, ...]", "tuple[Role, ...]"}
 
 NODES: dict[str, type[Node]] = {}
+NAMES = 64
+"""Bits of a node's ``holds`` that its variables share, the lowest ones; each class of nodes has one of its own."""
+EVERYTHING = -1
+"""Bits with which any node is met."""
 
 
 def fields_of(n: Node) -> str:
@@ -35,9 +39,15 @@ class Node(Shown):
     FIELDS: ClassVar[tuple[str, ...]] = ()
     CHILDREN: ClassVar[tuple[tuple[str, bool], ...]] = ()  # (field, is it a tuple of nodes)
     BODIES: ClassVar[tuple[tuple[str, bool], ...]] = ()  # those of them that are statements
+    BIT: ClassVar[int] = 0  # of this class
+    holds: int  # ``held``, once it has been asked for
 
     def __repr__(self) -> str:
         return few_lines(f"<{type(self).__name__} {brief_of(self)}>")
+
+    def own_bits(self) -> int:
+        """What ``held`` says of the node alone."""
+        return self.BIT
 
     def children(self) -> tuple[Any, ...]:
         """Direct child nodes, in field order."""
@@ -64,14 +74,31 @@ class Node(Shown):
         return type(self)(*[changes[n] if n in changes else getattr(self, n) for n in self.FIELDS])
 
 
+def held(n: Node) -> int:
+    """Bits of what occurs under ``n``, itself included: of each class of nodes, and of the names of variables, of which
+    several share one. Where bits are missing nothing that they stand for is there, so that no walk needs to look.
+    """
+    found = n.holds
+    if not found:
+        found = n.own_bits()
+        for c in n.children():
+            found |= c.holds or held(c)
+        _set(n, "holds", found)
+    return found
+
+
+_set = object.__setattr__  # nodes may be frozen, and this changes none
 T = TypeVar("T", bound=type[Node])
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def node(cls: T) -> T:
     """Make ``cls`` an IR node: a slotted dataclass that knows which of its fields are child nodes."""
+    cls.__annotations__ = {**cls.__annotations__, "holds": "int"}
+    cls.holds = dataclasses.field(default=0, init=False, repr=False)
     out = dataclasses.dataclass(frozen=_FREEZE, slots=True, eq=False, repr=False)(cls)
-    fields = dataclasses.fields(out)  # type: ignore[arg-type]
+    fields = [f for f in dataclasses.fields(out) if f.init]  # type: ignore[arg-type]
+    out.BIT = 1 << NAMES + len(NODES)
     out.FIELDS = tuple(f.name for f in fields)
     out.CHILDREN = tuple((f.name, f.type in _MANY) for f in fields if f.type in _ONE | _MANY)
     out.BODIES = tuple((f.name, f.type in _MANY) for f in fields if f.type in _STATEMENTS)

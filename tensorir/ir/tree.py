@@ -10,10 +10,11 @@ import sys
 from collections.abc import Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from tensorir.errors import ours
 from tensorir.errors.habits import unknown
-from tensorir.ir.node import Node, node
+from tensorir.ir.node import NAMES, Node, node
 from tensorir.ir.operators import Operators, no_item, no_iteration, no_number, no_truth
 from tensorir.ir.words import BLOCKS as BLOCKS
 from tensorir.ir.words import THREADS as THREADS
@@ -93,6 +94,9 @@ class Var(Expr):
     extent: Any = None
     order: int = 0
     bounds: tuple[int, int] | None = None
+
+    def own_bits(self) -> int:
+        return self.BIT | 1 << crc32(self.name.encode()) % NAMES
 
 
 @node

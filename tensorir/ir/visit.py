@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar, overload
 
 from tensorir.ir.build import binary, cast, select
-from tensorir.ir.node import NODES, Node
+from tensorir.ir.node import EVERYTHING, NODES, Node, held
 from tensorir.ir.tree import (
     Binary,
     Broadcast,
@@ -56,11 +57,13 @@ def find(root: Node, cls: type[N], where: Callable[[N], bool] | None = None) -> 
 def find(root: Node, cls: tuple[type[Node], ...], where: Callable[[Node], bool] | None = None) -> list[Node]: ...
 def find(root: Node, cls: object, where: Any = None) -> list[Any]:
     """The nodes of one class, or of several, under ``root``."""
-    wanted, statements = _kinds(cls)
+    wanted, bits, statements = _kinds(cls)
     out = []
     stack = [root]
     while stack:  # walk(), written out: half of all walks are these
         n = stack.pop()
+        if not (n.holds or held(n)) & bits:
+            continue
         if type(n) in wanted and (where is None or where(n)):
             out.append(n)
         stack += n.bodies_backwards() if statements else n.backwards()
@@ -68,21 +71,38 @@ def find(root: Node, cls: object, where: Any = None) -> list[Any]:
 
 
 @functools.cache
-def _kinds(cls: type[Node] | tuple[type[Node], ...]) -> tuple[frozenset[type[Node]], bool]:
-    """The nodes that are instances of ``cls``, and whether all of them are statements."""
+def _kinds(cls: type[Node] | tuple[type[Node], ...]) -> tuple[frozenset[type[Node]], int, bool]:
+    """The nodes that are instances of ``cls``, their bits, and whether all of them are statements."""
     kinds = cls if isinstance(cls, tuple) else (cls,)
-    return frozenset(c for c in NODES.values() if issubclass(c, kinds)), all(issubclass(c, Stmt) for c in kinds)
+    found = frozenset(c for c in NODES.values() if issubclass(c, kinds))
+    return found, bits_of(found), all(issubclass(c, Stmt) for c in kinds)
+
+
+def bits_of(kinds: Iterable[type[Node]]) -> int:
+    """What ``held`` has of classes of nodes."""
+    return functools.reduce(operator.or_, (c.BIT for c in kinds), 0)
 
 
 def uses(root: Node, names: Mapping[Var, object] | set[Var]) -> bool:
     """Whether any of the variables occurs under ``root``."""
+    bits = _names(names)
     stack = [root]
     while stack:
         n = stack.pop()
+        if not (n.holds or held(n)) & bits:
+            continue
         if type(n) is Var and n in names:
             return True
         stack += n.backwards()
     return False
+
+
+def _names(names: Iterable[Var]) -> int:
+    """What ``held`` has of variables' names."""
+    bits = 0
+    for v in names:
+        bits |= v.holds or held(v)
+    return bits & ~Var.BIT
 
 
 def is_empty(s: Node) -> bool:
@@ -97,6 +117,7 @@ class Rewriter:
     the same objects. A handler for a node that does not exist is an error at class creation, not a silent no-op.
     """
 
+    meets: int  # ``held`` has some of these bits wherever there is anything to do
     _handlers: ClassVar[dict[type, Callable[..., Any]]] = {}
     _table: ClassVar[_Table]  # of every class of nodes that was met: its handler, or what is done without one
 
@@ -108,7 +129,9 @@ class Rewriter:
                     raise TypeError(f"{cls.__name__}.{name}: there is no node {name[3:]}")
                 handlers[NODES[name[3:]]] = method
         cls._handlers = handlers
-        cls._table = _Table(handlers, asks_all=cls.__call__ is not Rewriter.__call__)
+        asks_all = cls.__call__ is not Rewriter.__call__
+        cls.meets = EVERYTHING if asks_all else bits_of(handlers)
+        cls._table = _Table(handlers, asks_all)
 
     def __call__(self, n: object) -> Any:
         return self._table[type(n)](self, n)
@@ -141,11 +164,11 @@ def _as_it_is(rewriter: Rewriter, n: Any) -> Any:
 
 
 def _below(rewriter: Rewriter, n: Node) -> Node:
-    return n.map(rewriter)
+    return n.map(rewriter) if (n.holds or held(n)) & rewriter.meets else n
 
 
 def _below_bodies(rewriter: Rewriter, n: Node) -> Node:
-    return n.map_bodies(rewriter)
+    return n.map_bodies(rewriter) if (n.holds or held(n)) & rewriter.meets else n
 
 
 class Pruner(Rewriter):
@@ -172,11 +195,14 @@ class Pruner(Rewriter):
 class _Substitute(Rewriter):
     def __init__(self, values: Mapping[Var, Expr]) -> None:
         self.values = values
+        self.meets = _names(values)
 
     def on_Var(self, n: Var) -> Expr:
         return self.values.get(n, n)
 
     def on_Binary(self, n: Binary) -> Expr:
+        if not (n.holds or held(n)) & self.meets:
+            return n
         a, b = self(n.a), self(n.b)
         return n if a is n.a and b is n.b else binary(n.op, a, b)
 
@@ -288,12 +314,17 @@ def writes(n: Node) -> list[Buffer]:
     return list(found)
 
 
+_READING = Load.BIT | IntrinCall.BIT
+
+
 def reads(n: Node) -> list[Buffer]:
     """Buffers loaded from under ``n`` (not those only updated), each once, in order."""
     found: dict[Buffer, None] = {}
     stack = [n]
     while stack:
         s = stack.pop()
+        if not (s.holds or held(s)) & _READING:
+            continue
         if type(s) is Stage:
             found.update(dict.fromkeys(_by_stage(s, False)))
             continue

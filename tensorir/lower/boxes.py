@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tensorir.arith.affine import Arith
 from tensorir.arith.box import Side, side_of
 from tensorir.ir.tree import Buffer, Expr, If, IntrinCall, Load, Loop, Scope, Seq, Stage, Stmt, Store, Update, Var
-from tensorir.ir.visit import reads, walk, writes
+from tensorir.ir.visit import find, reads, writes
 from tensorir.lower.form import kernel_arith, loop_ranges
 from tensorir.schedule.analysis import in_loops
 
@@ -35,7 +35,7 @@ def local_accesses(body: Stmt) -> dict[Buffer, list[Access]]:
 
 def _collect(s: Stmt, path: tuple[Stmt, ...], out: dict[Buffer, list[Access]]) -> None:
     if isinstance(s, Stage):
-        for n in (n for root in (*s.binds, *s.guards, s.body) for n in walk(root)):
+        for n in (n for root in (*s.binds, *s.guards, s.body) for n in find(root, (Load, Store, Update, IntrinCall))):
             for b, index, write, extents in _touched(n):
                 if b.scope in LOCAL:
                     out.setdefault(b, []).append(Access(s, path, index, write, extents or (1,) * len(index)))

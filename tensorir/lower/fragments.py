@@ -10,7 +10,7 @@ from tensorir.arith.affine import Arith
 from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.layout import lane_place, written
 from tensorir.ir.tree import Buffer, Expr, IntrinCall, Layout, Load, Loop, Scope, Stage, Stmt, Store
-from tensorir.ir.visit import find, walk
+from tensorir.ir.visit import find
 from tensorir.lower.form import fail
 from tensorir.schedule.analysis import in_loops
 
@@ -124,7 +124,7 @@ def _copied(body: Stmt, found: Mapping[Buffer, Layout]) -> dict[Buffer, Layout]:
 
 def elements(stage: Stage) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
     """The single elements of warps' buffers that a stage touches, in terms of the loops around it."""
-    for n in walk(stage.body):
+    for n in find(stage.body, (Load, Store)):
         if isinstance(n, Load | Store) and n.buffer.scope is Scope.WARP:
             yield n.buffer, tuple(in_loops(i, stage) for i in n.index)
 

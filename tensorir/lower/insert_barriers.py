@@ -30,7 +30,7 @@ from tensorir.ir.tree import (
     Var,
     WaitGroup,
 )  # fmt: skip
-from tensorir.ir.visit import find, reads, sequence, uses, walk, writes
+from tensorir.ir.visit import find, reads, sequence, uses, writes
 from tensorir.lower.form import bound_loops, each_nest, fail, lowering, rewrap, thread_count
 from tensorir.lower.order_products import STORES
 from tensorir.lower.tiles import read_whole
@@ -262,7 +262,7 @@ def _before_writes(s: Stmt, buffers: set[Buffer], meet: Stmt, threads: set[Var])
 def _slot_of(b: Buffer, s: Stage) -> _Slot | None:
     """The slot in which all accesses of ``b`` in a stage are, if ``b`` is a ring and there is one."""
     found: set[_Slot | None] = set()
-    for n in walk(s.body):
+    for n in find(s.body, (Load, Store, Region)):
         if isinstance(n, Load | Store | Region) and n.buffer is b:
             index = n.first if isinstance(n, Region) else n.index
             first, slot = index[0] if index else None, None

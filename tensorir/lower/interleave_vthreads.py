@@ -33,7 +33,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, reads, replace, sequence, substitute, uses, walk, writes
+from tensorir.ir.visit import Rewriter, find, reads, replace, sequence, substitute, uses, writes
 from tensorir.lower.form import each_nest, fail, kernel_arith, lowering
 from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target
@@ -155,7 +155,7 @@ def _offsets(loop: Loop, b: Buffer, arith: Arith, still: set[Var]) -> list[Linea
 
 
 def _indices(s: Stage, b: Buffer) -> Iterator[tuple[Expr, ...]]:
-    for n in walk(s):
+    for n in find(s, (Load, Store, Update)):
         if (isinstance(n, Load | Store) and n.buffer is b) or (isinstance(n, Update) and b in n.buffers):
             yield n.index
 

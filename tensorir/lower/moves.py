@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensorir.ir.dtypes import WIDENED
 from tensorir.ir.tree import Broadcast, Buffer, Const, Expr, Load, Scope, Select, Stmt, Store
-from tensorir.ir.visit import find, walk
+from tensorir.ir.visit import find
 
 
 def moves(s: Store) -> bool:
@@ -39,4 +39,4 @@ def carriers(body: Stmt) -> set[Buffer]:
             moved |= {id(x) for x in _sources(s.value)}
         else:
             out.discard(s.buffer)
-    return out - {x.buffer for x in walk(body) if isinstance(x, Load) and id(x) not in moved}
+    return out - {x.buffer for x in find(body, Load) if id(x) not in moved}

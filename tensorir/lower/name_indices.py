@@ -61,8 +61,8 @@ def _named(body: Stmt, loop: str) -> Stmt:
     """``body`` inside the lets of the sums that it divides more than once."""
     found: Counter[object] = Counter()
     first: dict[object, Expr] = {}
-    for n in walk(body):
-        if not isinstance(n, Binary) or n.op not in ("//", "%") or n.dtype != "index" or isinstance(n.a, Var):
+    for n in find(body, Binary):
+        if n.op not in ("//", "%") or n.dtype != "index" or isinstance(n.a, Var):
             continue
         if not find(n.a, Load):  # an element may be there where its condition holds alone
             key = structure(n.a)

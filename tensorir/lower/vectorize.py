@@ -87,7 +87,7 @@ class _Vectorize(Rewriter):
             return self.children(n)
         lanes = as_int(n.extent)
         if self.target.family == "cuda":
-            moving = [x for x in walk(n) if isinstance(x, Load | Store) and uses(x, {n.var})]
+            moving = [x for x in find(n, (Load, Store)) if isinstance(x, Load | Store) and uses(x, {n.var})]
             widest = 16 // max([DTYPES[x.buffer.dtype].bits // 8 for x in moving], default=4)
             if lanes > widest > 1:
                 return self._in_parts(n, lanes, widest)
@@ -437,7 +437,7 @@ def _as_it_is(e: Expr) -> bool:
 def _vector_tiles(body: Stmt, arith: Arith) -> Stmt:
     """Register arrays touched only in whole aligned vectors of one width become arrays of vectors."""
     widths: dict[Buffer, set[int]] = {}
-    for n in walk(body):
+    for n in find(body, (Load, Store, Region)):
         if isinstance(n, Load | Store) and n.buffer.scope is Scope.REGISTER:
             i = n.index[0]
             aligned = isinstance(i, Ramp) and arith.is_multiple(i.base, i.lanes)

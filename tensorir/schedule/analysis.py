@@ -34,7 +34,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import find, reads, substitute, uses, walk, writes
+from tensorir.ir.visit import find, reads, substitute, uses, writes
 
 T = TypeVar("T")
 
@@ -103,9 +103,12 @@ def index_of(program: Program) -> Index:
 
 def driven_by(loop: Loop) -> list[tuple[Stage, Iter]]:
     """The (stage, axis) pairs under ``loop`` whose binding mentions it."""
-    return [
-        (s, it) for s in find(loop, Stage) for it, bind in zip(s.iters, s.binds, strict=True) if uses(bind, {loop.var})
-    ]
+    return [(s, it) for s in find(loop, Stage) for it in driven_axes(loop, s)]
+
+
+def driven_axes(loop: Loop, stage: Stage) -> list[Iter]:
+    """The axes of ``stage`` (under ``loop``) whose binding mentions the loop."""
+    return [it for it, bind in zip(stage.iters, stage.binds, strict=True) if uses(bind, {loop.var})]
 
 
 def drives(loop: Loop, stage: Stage) -> bool:
@@ -218,7 +221,7 @@ def is_scan(stage: Stage) -> bool:
 
 def accumulates(loop: Loop, stage: Stage) -> bool:
     """Whether iterations of ``loop`` continue the cells of ``stage`` that others have begun."""
-    return any(it.axis is not Axis.SPATIAL and s is stage for s, it in driven_by(loop))
+    return any(it.axis is not Axis.SPATIAL for it in driven_axes(loop, stage))
 
 
 def across(loop: Loop, stage: Stage) -> bool:
@@ -227,7 +230,7 @@ def across(loop: Loop, stage: Stage) -> bool:
         loop.kind in THREADS
         and not adds_atomically(stage)
         and isinstance(stage.body, Update)
-        and any(it.axis is Axis.REDUCE and uses(b, {loop.var}) for it, b in zip(stage.iters, stage.binds, strict=True))
+        and any(it.axis is Axis.REDUCE for it in driven_axes(loop, stage))
     )
 
 
@@ -281,7 +284,7 @@ def unique(name: str, taken: Iterable[str]) -> str:
 
 def stages_reading(n: Node, buffer: Buffer) -> list[Stage]:
     """Stages under ``n`` that read ``buffer``."""
-    return [s for s in find(n, Stage) if any(isinstance(x, Load) and x.buffer is buffer for x in walk(s))]
+    return [s for s in find(n, Stage) if any(x.buffer is buffer for x in find(s, Load))]
 
 
 def stages_writing(n: Node, buffer: Buffer) -> list[Stage]:

@@ -12,7 +12,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.dims import dims_in, most
 from tensorir.ir.tree import Axis, Buffer, Expr, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Store, Update, Var
-from tensorir.ir.visit import find, reads, replace, sequence, substitute, uses, walk, writes
+from tensorir.ir.visit import find, reads, replace, sequence, substitute, uses, writes
 from tensorir.schedule.analysis import Index, in_loops, index_of, ranges, shares, statements
 
 
@@ -124,7 +124,7 @@ def place_before(loop: Loop, nest_: Stmt, readers: Iterable[Stage]) -> Loop:
     wanted = set(readers)
     stmts = list(statements(loop.body))
     for n, s in enumerate(stmts):
-        if any(x in wanted for x in walk(s) if isinstance(x, Stage)):
+        if any(x in wanted for x in find(s, Stage)):
             return loop.replace(body=sequence([*stmts[:n], nest_, *stmts[n:]]))
     raise AssertionError("no reader inside the loop")
 
@@ -133,7 +133,7 @@ def place_after(loop: Loop, nest_: Stmt, writers: Iterable[Stage]) -> Loop:
     """``loop`` with ``nest_`` put after the last statement that holds one of ``writers``."""
     wanted = set(writers)
     stmts = list(statements(loop.body))
-    last = max(n for n, s in enumerate(stmts) if any(x in wanted for x in walk(s) if isinstance(x, Stage)))
+    last = max(n for n, s in enumerate(stmts) if any(x in wanted for x in find(s, Stage)))
     return loop.replace(body=sequence([*stmts[: last + 1], nest_, *stmts[last + 1 :]]))
 
 
@@ -267,4 +267,4 @@ def results_of(stage: Stage) -> list[Buffer]:
 
 def accesses_to(root: Stmt, buffer: Buffer) -> list[tuple[Stage, tuple[Expr, ...]]]:
     """Every read of ``buffer`` under ``root``, with its stage."""
-    return [(s, n.index) for s in find(root, Stage) for n in walk(s) if isinstance(n, Load) and n.buffer is buffer]
+    return [(s, n.index) for s in find(root, Stage) for n in find(s, Load) if n.buffer is buffer]

@@ -10,10 +10,10 @@ import tensorir as tir
 from tensorir.interp.numbers import numpy_dtype
 from tensorir.ir.build import as_expr, binary, cast, const, select
 from tensorir.ir.dtypes import DTYPES, dtype_of, from_numpy, promote
-from tensorir.ir.node import NODES
+from tensorir.ir.node import NODES, held
 from tensorir.ir.text import show, text
 from tensorir.ir.tree import Binary, Buffer, Const, Load, Loop, Scope, Seq, Store, Var
-from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, walk
+from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, uses, walk
 
 NAMES = [n for n in DTYPES if n not in ("index", "bfloat16", "float8_e4m3", "float8_e5m2")]
 
@@ -92,6 +92,22 @@ def test_rewriting_keeps_what_does_not_change():
     assert len(find(tree, Load)) == 1
     assert sequence([None, tree]) is tree
     assert text(tree) == "for i in 8:\n  A[i] = A[i] + 1.0"
+
+
+def test_what_occurs_under_a_node_is_what_a_walk_finds():
+    root = tir.ops.matmul(m=5, n=7, k=3, bias=True, act="relu").schedule(target="opencl").program.body
+    names = {v for n in walk(root) for v in find(n, Var)}
+    assert len(names) > 8 and len({type(n) for n in walk(root)}) > 8
+    for n in walk(root):
+        inside = list(walk(n))
+        assert {k for k in NODES.values() if held(n) & k.BIT} == {type(x) for x in inside}
+        assert [v for v in names if uses(n, {v})] == [v for v in names if any(x is v for x in inside)]
+
+
+def test_another_variable_of_the_same_name_is_not_used():
+    i, other = Var("i", "index"), Var("i", "index")
+    assert uses(i + 1, {i}) and not uses(i + 1, {other})
+    assert substitute(i + 1, {other: const(0)}).a is i
 
 
 def test_a_handler_for_no_node_is_an_error():

@@ -6,7 +6,16 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.habits import meant
 from tensorir.errors.needs import need_text
 from tensorir.ir.tree import THREADS, Axis, Loop, Program, Stage
-from tensorir.schedule.analysis import across, adds_atomically, caret, driven_by, has_axis, index_of, need_serial
+from tensorir.schedule.analysis import (
+    across,
+    adds_atomically,
+    caret,
+    driven_axes,
+    driven_by,
+    has_axis,
+    index_of,
+    need_serial,
+)
 from tensorir.schedule.history import Name, S
 from tensorir.schedule.primitives.binding import bound
 from tensorir.schedule.registry import primitive
@@ -69,7 +78,7 @@ def _need_alone(program: Program, stage: Stage, loop: Loop, to: str) -> None:
     """Refuse a loop that another one runs again for the same cell, and terms that other threads share already."""
     index = index_of(program)
     for x in index.above(stage):
-        axes = {it.axis for s, it in driven_by(x) if s is stage}
+        axes = {it.axis for it in driven_axes(x, stage)}
         if x is loop or Axis.REDUCE not in axes:
             continue
         if across(x, stage):

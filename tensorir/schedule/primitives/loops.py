@@ -30,6 +30,7 @@ from tensorir.schedule.analysis import (  # fmt: skip
     adds_atomically,
     caret,
     constant_extent,
+    driven_axes,
     driven_by,
     drives,
     has_axis,
@@ -282,7 +283,7 @@ def _fuse(program: Program, *loops: Loop, name: str | None = None) -> Rewrite:
                 hint="reorder so that the loops are adjacent, outermost first",
             )
     for stage in find(loops[-1], Stage):
-        kinds = {it.axis for x in loops for s, it in driven_by(x) if s is stage}
+        kinds = {it.axis for x in loops for it in driven_axes(x, stage)}
         if len(kinds) > 1 and not adds_atomically(stage):
             named = " and ".join(sorted(k.value for k in kinds))
             raise _refuse(

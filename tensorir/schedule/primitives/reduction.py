@@ -27,7 +27,7 @@ from tensorir.ir.tree import (
     Var,
 )
 from tensorir.ir.visit import find, sequence, substitute, uses, writes
-from tensorir.schedule.analysis import Index, accumulates, caret, commutes, driven_by, drives, index_of, unique
+from tensorir.schedule.analysis import Index, accumulates, caret, commutes, driven_axes, drives, index_of, unique
 from tensorir.schedule.history import H, Name, Scheduled
 from tensorir.schedule.ownership import disjoint
 from tensorir.schedule.registry import primitive
@@ -80,7 +80,7 @@ def _decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
 
 def has_axis_of(loop: Loop, stage: Stage, axis: Axis) -> bool:
     """Whether ``loop`` drives an axis of the given sort of this stage."""
-    return any(it.axis is axis and s is stage for s, it in driven_by(loop))
+    return any(it.axis is axis for it in driven_axes(loop, stage))
 
 
 def init_nest(index: Index, stage: Stage, inner: Sequence[Loop], name: str, init: Stmt,
@@ -150,7 +150,7 @@ def _rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     if others:
         raise _refuse("rfactor.one-update", f"{others[0]} makes a part of what {stage.name} makes", stage,
                       hint="rfactor before cut")  # fmt: skip
-    drive = [it for s, it in driven_by(loop) if s is stage]
+    drive = driven_axes(loop, stage)
     if not drive or any(it.axis is not Axis.REDUCE for it in drive) or loop not in index.above(stage):
         raise _refuse("rfactor.reduce-loop", f"{loop.var.name} does not drive a reduction axis of {stage.name}", stage,
                       hint="split the reduction axis and give one of its parts")  # fmt: skip

@@ -41,7 +41,7 @@ from tensorir.schedule.analysis import (
     commutes,
     constant_extent,
     context,
-    driven_by,
+    driven_axes,
     has_axis,
     in_loops,
     index_of,
@@ -183,7 +183,7 @@ class _Reindex:
                 raise self._refuse(
                     "reindex.axes", f"{x.var.name} counts pieces of a reduction, in each of which {pieces[0][0].name} "
                     "opens or closes a copy: their order is fixed", "reindex before that stage_out")  # fmt: skip
-            kinds = {it.axis for s, it in driven_by(x) if s is self.stage}
+            kinds = {it.axis for it in driven_axes(x, self.stage)}
             wanted = Axis.SPATIAL if n < len(self.view.spatial) else Axis.REDUCE
             if kinds - {wanted} and not adds_atomically(self.stage):
                 is_ = " and ".join(sorted(k.value for k in kinds))
@@ -392,7 +392,7 @@ class _Reindex:
             return
         for cond, about in self.tails:
             axes = set(find(cond, Var))
-            reduces = all(it.axis is Axis.REDUCE for x in about for s, it in driven_by(x) if s is self.stage)
+            reduces = all(it.axis is Axis.REDUCE for x in about for it in driven_axes(x, self.stage))
             for value, identity in zip(stage.body.values, stage.body.combiner.identity, strict=True):
                 term = in_loops(value, stage)
                 moved, zeros = {x.buffer for x in find(term, Load) if uses(x, axes)}, zeroed(term, axes, copies)
