@@ -375,11 +375,11 @@ def test_the_defaults_are_good(calls):
             call(*([tir.Schedule(D)] if calls is SCHEDULE else []))
 
 
-@pytest.mark.parametrize("what", SAMPLES)
 @pytest.mark.parametrize(("call", "name"), cases(DECLARE))
-def test_declarations(call, name, what):
-    made = ours(lambda: call(**{name: SAMPLES[what]}))
-    use(made if isinstance(made, list) else [made])
+def test_declarations(call, name):
+    for given in SAMPLES.values():
+        made = ours(lambda given=given: call(**{name: given}))
+        use(made if isinstance(made, list) else [made])
 
 
 @pytest.mark.parametrize(("call", "name"), cases(SCHEDULE | REFUSED))

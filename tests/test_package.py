@@ -118,8 +118,13 @@ def calls(tree: ast.AST) -> list[ast.Call]:
     return [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
 
 
-@pytest.mark.parametrize("file", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_data_is_never_code(file):
+def test_data_is_never_code():
+    found = {str(file.relative_to(PACKAGE)): bad for file in SOURCES if (bad := unsafe(file))}
+    assert not found
+
+
+def unsafe(file: Path) -> list[str]:
+    """Where a file runs what may be data."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     bad = [
         f"line {c.lineno}: {c.func.id}"
@@ -136,9 +141,10 @@ def test_data_is_never_code(file):
         bad += [f"line {node.lineno}: import {n}" for n in names if n.split(".")[0] in UNSAFE]
         if isinstance(node, ast.keyword) and node.arg in ("shell", "allow_pickle") and not is_false(node.value):
             bad.append(f"line {node.value.lineno}: {node.arg}=")
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.system", "os.popen"):
+        shell = isinstance(node, ast.Attribute) and node.attr in ("system", "popen")
+        if shell and ast.unparse(node) in ("os.system", "os.popen"):
             bad.append(f"line {node.lineno}: os.{node.attr}")
-    assert not bad
+    return bad
 
 
 TRACKED = [
