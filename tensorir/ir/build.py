@@ -313,10 +313,8 @@ def binary(op: str, a: object, b: object) -> Expr:
         return _compared(op, x, y)
     if op == "/" and not is_float(kind):
         kind = "float64" if DTYPES[kind].bits >= 32 and kind != "index" else "float32"
-    if op in ("+", "-", "*") and kind == "bool":
-        kind = "int32"
-    if op in ("//", "%") and kind == "bool":
-        kind = "int8"
+    if kind == "bool":
+        kind = _OF_BOOLS.get(op, kind)
     if op in SHIFTS and isinstance(y, _t.Const) and not 0 <= y.value < DTYPES[kind].bits:
         if op == "<<" or DTYPES[kind].kind == "u":
             return _t.Const(0, kind)
@@ -324,7 +322,13 @@ def binary(op: str, a: object, b: object) -> Expr:
     folded = _fold(op, x, y, kind)
     if folded is not None:
         return folded
-    return _t.Binary(op, cast(x, kind), cast(y, kind), "bool" if op in COMPARE else kind)
+    if x.dtype != kind or y.dtype != kind:
+        x, y = cast(x, kind), cast(y, kind)
+    return _t.Binary(op, x, y, "bool" if op in COMPARE else kind)
+
+
+_OF_BOOLS = {"+": "int32", "-": "int32", "*": "int32", "//": "int8", "%": "int8"}
+"""Operators of conditions that are numbers, and of which type."""
 
 
 def _compared(op: str, x: Expr, y: Expr) -> Expr:
