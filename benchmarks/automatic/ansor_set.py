@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "automatic")]
+sys.path[:0] = [str(ROOT / "tests" / "automatic"), str(ROOT / "benchmarks" / "tuner")]
 
 import ansor_set as operators  # noqa: E402
 from judging import TARGETS, judged_of  # noqa: E402
+from run import environment  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.interp.reference import arguments_of  # noqa: E402
@@ -80,7 +81,7 @@ def main() -> None:
         if (name, target) not in done:
             rows.append(row_of(name, target))
             print(json.dumps(rows[-1]), flush=True)
-            document = {"schema": 1, "summary": summary(rows), "rows": rows}
+            document = {"schema": 1, "environment": environment(), "summary": summary(rows), "rows": rows}
             RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(summary(rows), indent=1))
 

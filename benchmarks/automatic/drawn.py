@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "automatic")]
+sys.path[:0] = [str(ROOT / "tests" / "automatic"), str(ROOT / "benchmarks" / "tuner")]
 
 from judging import TARGETS, judged  # noqa: E402
+from run import environment  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "automatic_drawn.json"
 SAVED = 25
@@ -48,7 +49,8 @@ def written(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write the rows, those that are right in short."""
     of = {t: [r for r in rows if r["target"] == t] for t in TARGETS}
     kept = [{k: v for k, v in r.items() if r["found"] != "right" or k != "stages"} for r in rows]
-    document = {"schema": 1, "summary": {t: summary(found) for t, found in of.items() if found}, "rows": kept}
+    found_of = {t: summary(found) for t, found in of.items() if found}
+    document = {"schema": 1, "environment": environment(), "summary": found_of, "rows": kept}
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "examples"))
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks" / "tuner")]
 
 from rows import gpus, libraries  # noqa: E402
+from run import environment  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.check.emulate import emulate  # noqa: E402
@@ -77,7 +78,8 @@ def main() -> None:
     options = parser.parse_args()
     shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes]
     rows = [row(operator, *shape) for operator in gpus.OPERATORS for shape in shapes]
-    options.out.write_text(json.dumps({"schema": 1, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    about = {"schema": 1, "device": "not yet run on a GPU", "environment": environment()}
+    options.out.write_text(json.dumps(about | {"rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

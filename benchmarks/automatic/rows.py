@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks" / "tuner")]
 
 from gallery import attention  # noqa: E402
 from rows import libraries, processors  # noqa: E402
-from run import seconds  # noqa: E402
+from run import environment, seconds  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.runtime.estimate import Rounds  # noqa: E402
@@ -84,7 +84,7 @@ def main() -> None:
         row = compared(name, shape, hand, given, options.rounds)
         print(json.dumps(row), flush=True)
         rows = [r for r in rows if (r["operator"], r["shape"]) != (name, shape)] + [row]
-        text = json.dumps({"schema": 1, "device": "opencl", "rows": rows}, indent=1)
+        text = json.dumps({"schema": 1, "device": "opencl", "environment": environment(), "rows": rows}, indent=1)
         options.out.write_text(text + "\n", encoding="utf-8")
 
 

@@ -329,7 +329,7 @@ class Runner:
 def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
     """A small shape with as many tails as there are, on which the trace replays: its label, outputs and source."""
     shapes = awkward_shapes(s)
-    for extents in (*shapes[1:], *shapes[:1]):
+    for extents in sorted((*shapes[1:], *shapes[:1]), key=lambda w: -len(set(w.values()))):  # one dim is no other
         try:
             dims, constant = dim_values(s.began_with, extents), constant_extents(extents, axes_of(s.began_with))
             outputs = resize(s.began_with, constant) if constant else s.began_with

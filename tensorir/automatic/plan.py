@@ -13,7 +13,7 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules import RULES, WHOLE, Rule
 from tensorir.automatic.rules.inline import inlined
-from tensorir.errors import ScheduleError, TensorIRError, refuse
+from tensorir.errors import Problem, ScheduleError, TensorIRError, refuse
 from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
 from tensorir.lower.pipeline import lower
@@ -32,15 +32,35 @@ EVERYTHING = {"cpu": "opencl", "gpu": "cuda -arch=sm_90a"}
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """A part that was not taken, and why."""
+
+    part: Part
+    problem: Problem
+
+    @classmethod
+    def of(cls, part: Part, error: TensorIRError) -> Refusal:
+        """The refusal of a part whose start raised an error."""
+        return cls(part, error.problems[0] if error.problems else Problem(error.code, str(error)))
+
+    def __str__(self) -> str:
+        said = " ".join(self.problem.message.split())
+        template = f"{self.part.target.kind}_{self.part.name}"
+        return f"{template} was not taken for {self.part.anchor.name}: [{self.problem.code}] {said}"
+
+
+@dataclass(frozen=True)
 class Plan:
     """How a definition is scheduled: what is inlined, and the parts that schedule what is left.
 
-    main: the part that counts most, whose knobs have names of their own
+    main:    the part that counts most, whose knobs have names of their own
+    refused: the parts that rules offered as well, and what a primitive or lowering has against the start of each
     """
 
     inlined: tuple[tuple[str, str], ...]
     parts: tuple[Part, ...]
     main: Part
+    refused: tuple[Refusal, ...] = ()
 
     @property
     def needs(self) -> str:
@@ -118,45 +138,59 @@ class _Named(dict[str, Any]):
 
 def default_plan(outputs: Sequence[Tensor], target: Target) -> Plan:
     """The first of ``plans``, without the others."""
-    return next(plan for rules in dict.fromkeys((WHOLE, ())) for plan in _plans(outputs, target, rules))
+    return next(_plans(outputs, target))
 
 
 def plans(outputs: Sequence[Tensor], target: Target) -> dict[str, Plan]:
     """The ways to schedule a definition, by names that say the rule of what counts most; the default first."""
     found: dict[str, Plan] = {}
-    for rules in dict.fromkeys((WHOLE, ())):
-        for plan in _plans(outputs, target, rules):
-            found.setdefault(f"{target.kind}_{plan.main.name}", plan)
+    for plan in _plans(outputs, target):
+        found.setdefault(f"{target.kind}_{plan.main.name}", plan)
     return found
 
 
-def _plans(outputs: Sequence[Tensor], target: Target, whole: Sequence[Rule]) -> Iterator[Plan]:
+def _plans(outputs: Sequence[Tensor], target: Target) -> Iterator[Plan]:
+    refused: list[Refusal] = []
+    for rules in dict.fromkeys((WHOLE, ())):
+        yield from _plans_by(rules, outputs, target, refused)
+
+
+def _plans_by(
+    whole: Sequence[Rule], outputs: Sequence[Tensor], target: Target, refused: list[Refusal]
+) -> Iterator[Plan]:
+    """Plans that begin with parts of the rules ``whole``; what is ``refused`` on the way is added there."""
     s = Schedule(outputs, target)
-    claims = _Claims(outputs, target, (), Graph(s.program))
+    claims = _Claims(outputs, target, (), Graph(s.program), refused)
     first = claims.claimed(whole, ())
     if whole and not first:
         return
     kept = frozenset().union(*(p.names for p in first))
     done = tuple(inlined(s, kept))
-    claims = _Claims(outputs, target, done, Graph(s.program))
+    claims = _Claims(outputs, target, done, Graph(s.program), refused)
     parts = claims.claimed(RULES, first)
+    if not parts:
+        why = "".join(f"; {r}" for r in refused[-1:])
+        message = f"no rule schedules {outputs[0].name} on {target.text}{why}"
+        raise refuse(ScheduleError, "automatic.no-rule", message, hint="a schedule by hand, or smaller extents")
     main = max(parts, key=lambda p: p.work)
-    yield Plan(done, parts, main)
+    yield Plan(done, parts, main, tuple(refused))
     for other in claims.offered(RULES, main.anchor, first, main.name):
-        yield Plan(done, claims.claimed(RULES, (*first, other)), other)
+        yield Plan(done, claims.claimed(RULES, (*first, other)), other, tuple(refused))
 
 
 @dataclass(frozen=True)
 class _Claims:
     """Which rules claim which stages of a program in which some stages are inlined.
 
-    made: the parts that a rule offers for a stage;  tried: whether parts work
+    refused: what does not work is added here
+    made:    the parts that a rule offers for a stage;  tried: whether parts work
     """
 
     outputs: Sequence[Tensor]
     target: Target
     inlined: tuple[tuple[str, str], ...]
     graph: Graph
+    refused: list[Refusal]
     made: dict[tuple[Rule, str], list[Part]] = field(default_factory=dict)
     tried: dict[Part, bool] = field(default_factory=dict)
 
@@ -203,7 +237,8 @@ class _Claims:
         try:
             s = plan.schedule(Schedule(self.outputs, self.target), plan.spaces[part].default)
             lower(s.program, self.target)
-        except TensorIRError:
+        except TensorIRError as e:
+            self.refused.append(Refusal.of(part, e))
             return False
         return True
 
@@ -212,9 +247,9 @@ def auto(outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl") ->
     """Templates that schedule ``outputs`` on a target, made from the declaration alone, the default first.
 
     Each is an ordinary template: a function of a schedule and a configuration, and a space with named knobs.
-    Without a schedule written by hand, rules claim stages (``auto/rules``): what is cheap is inlined, sums with reuse
-    are tiled, rows are reduced across lanes and threads, and what is left is streamed. Results are reproducible: no
-    rule adds floats atomically.
+    Without a schedule written by hand, rules claim stages (``tensorir/automatic/rules``): what is cheap is inlined,
+    sums with reuse are tiled, rows are reduced across lanes and threads, and what is left is streamed. Results are
+    reproducible: no rule adds floats atomically.
     """
     made, wanted = as_outputs(outputs), Target.parse(target)
     known = functools.lru_cache(maxsize=8)(lambda t, name: plans(made, t))  # targets of other names are equal

@@ -9,8 +9,9 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.pair_parts import NearPart, OwnPart, TogetherPart, started
 from tensorir.automatic.pairs import Apart, Pair, needed_elsewhere
 from tensorir.automatic.part import Part
+from tensorir.automatic.plan import Refusal
 from tensorir.automatic.rules import RULES
-from tensorir.errors import TensorIRError
+from tensorir.errors import ScheduleError, TensorIRError, refuse
 from tensorir.ir.tree import Binary, Const, Select, Store, Var
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
@@ -73,13 +74,16 @@ def finished(s: Schedule, given: Sequence[Part]) -> Schedule:
 
 def alone(begun: Schedule, graph: Graph, nest: Nest) -> Part:
     """The part of the first rule that schedules a stage alone."""
+    refused = ""
     for part in (part for rule in RULES for part in rule(graph, nest, begun.target)):
         try:
             lower(started(begun.fork(), (part,)).program, begun.target)
-        except TensorIRError:
+        except TensorIRError as e:
+            refused = f"; {Refusal.of(part, e)}"
             continue
         return part
-    raise AssertionError(f"no rule takes {nest.name}")
+    message = f"no rule schedules {nest.name} on {begun.target.text}{refused}"
+    raise refuse(ScheduleError, "automatic.no-rule", message, hint="a schedule by hand, or smaller extents")
 
 
 def ways(s: Schedule, pair: Pair) -> Iterator[Way]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tensorir.check.different import PRIMES, reaching, values_apart
 from tensorir.expr.program import computes_of, dims_of
 from tensorir.expr.reread import with_dims
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_expr
+from tensorir.ir.dims import dims_in
 from tensorir.ir.tree import Buffer, Expr, Program, Reduce, Var
 from tensorir.ir.visit import reads, substitute, swap_buffers, writes
 from tensorir.lower.kernel import Kernel, Module
@@ -28,21 +30,19 @@ class AtDims:
 
 
 def dim_values(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> dict[Var, int]:
-    """Return a value for each dim from wanted extents of axes: those of an axis that the dim ends, clipped to the range
-    of the dim; others are small primes.
+    """Return a value for each dim from wanted extents of axes: what makes an axis that ends with it as long, in the
+    range of the dim; of dims that end no axis small primes that change from shape to shape. Dims of which different
+    values are wanted have different ones, if their ranges allow it.
     """
     wanted: dict[Var, int] = {}
     for op in computes_of(outputs):
         axes = [*zip(op.axes, op.extents, strict=True)]
         axes += [(v, v.extent) for b in op.bodies if isinstance(b, Reduce) for v in b.axes]
-        for v, n in axes:
-            if isinstance(n, Var) and v in extents:
-                wanted.setdefault(n, extents[v])
-    out = {}
-    for k, d in enumerate(dims_of(outputs)):
-        low, high = d.bounds or (1, 1)
-        out[d] = min(max(wanted.get(d, (7, 5, 3)[k % 3]), low), high)
-    return out
+        for v, n in sorted(axes, key=lambda a: not isinstance(a[1], Var)):  # an axis as long as the dim says it best
+            if v in extents and len(found := dims_in(n)) == 1:
+                wanted.setdefault(found[0], extents[v] if n is found[0] else reaching(n, found[0], extents[v]))
+    dims, turn = dims_of(outputs), sum(extents.values())
+    return values_apart(dims, {d: wanted.get(d, PRIMES[(k + turn) % len(PRIMES)]) for k, d in enumerate(dims)})
 
 
 def constant_extents(extents: Mapping[Var, int], axes: Mapping[str, tuple[Var, object]]) -> dict[Var, int]:

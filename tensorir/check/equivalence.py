@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 import numpy as np
 
+from tensorir.check.different import ascending, independent, kept_apart
 from tensorir.check.dims import constant_extents, dim_values, module_at
 from tensorir.errors import LoweringError, Problem, TensorIRError
 from tensorir.expr.program import computes_of, dims_of
@@ -77,12 +78,12 @@ def tiles_of(s: Schedule) -> dict[str, set[int]]:
 def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     """Extents to try per axis: around each period of its tails (exact, +1, -1), 1, a prime; small enough to interpret.
 
-    Axes are varied together, so that a few shapes cover every class of tail.
+    Axes are varied together, so that a few shapes cover every class of tail; the first two tell them apart.
     """
     least = _least_extents(s)
     axes = {name: (v, most(as_expr(n))) for name, (v, n) in axes_of(s.began_with).items() if v in least}
     periods = {name: _periods(s, name, n) for name, (_, n) in axes.items()}
-    wanted = []
+    wanted: list[dict[Var, int]] = []
     plan = ((_exact, -1), (_more, -1), (_more, 0), (_less, -1), (_one, 0), (_prime, 0), (_twice, 0), (_double, -1))
     for pick, level in plan:
         wanted.append(
@@ -91,6 +92,7 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
                 for name, (v, _) in axes.items()
             }
         )
+    wanted[:0] = _different(s, {v: periods[name][-1] for name, (v, _) in axes.items()}, least)
     # a reduction over several tiles; pipeline stages, once around and into the second: one element is enough
     depth = max((dict(x.options).get("depth", 2) for x in s.trace if x.primitive == "pipeline"), default=0)
     deep = {
@@ -109,6 +111,14 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     ties = _ties(s.began_with)
     small = [_shrunk(w, WORK, least, ties) for w in wanted]
     return [w for n, w in enumerate(small) if w not in small[:n]]
+
+
+def _different(s: Schedule, periods: Mapping[Var, int], least: Mapping[Var, int]) -> list[dict[Var, int]]:
+    """Extents that are all different, in two orders; none where all axes are one."""
+    groups = independent(s.began_with, periods)
+    back = sorted(groups, key=lambda g: (g[0].extent is not None, -groups.index(g)))  # what is reduced is last again
+    found = [ascending(g, periods, WORK) for g in (groups, back)] if len(groups) > 1 else []
+    return [{v: least[v] - 1 + w[v] for v in periods} for w in found]
 
 
 def _compared(outputs: Sequence[Tensor]) -> set[int]:
@@ -219,7 +229,7 @@ def _shrunk(w: dict[Var, int], work: int, least: dict[Var, int], ties: Mapping[V
             half = out[longest] // 2
             for v in [v for v in out if tied[v] == tied[longest]]:
                 out[v] = max(few, least.get(v, 1), min(out[v], half))
-    return out
+    return kept_apart(w, out)
 
 
 def _double(p: int) -> int:

@@ -29,7 +29,7 @@ from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import evaluate, random_arguments, results_of
 from tensorir.interp.rounding import rounding_of
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Expr, Loop, Reduce
+from tensorir.ir.tree import Expr, Loop, Reduce, Var
 from tensorir.ir.visit import find
 from tensorir.runtime.limits import check_source
 from tensorir.schedule.schedule import Schedule
@@ -290,12 +290,15 @@ def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
                 return
     if not made:
         source = s.emitted(language)
-        if dims_of(s.outputs):
-            dims = dim_values(s.outputs, {})
-            text = source if s.edited is None else replace(source, text=s.source("cuda"))
-            yield schedule_at(s, dims), text.at({v.name: n for v, n in dims.items()})
-            return
-        yield s, source if s.edited is None else replace(source, text=s.source("cuda"))
+        text = source if s.edited is None else replace(source, text=s.source("cuda"))
+        for dims in _values(s, shapes):
+            yield (schedule_at(s, dims), text.at({v.name: n for v, n in dims.items()})) if dims else (s, text)
+
+
+def _values(s: Any, shapes: object) -> list[dict[Var, int]]:
+    """Values of dims at which text that fits no other constant extents is run; one that is empty without dims."""
+    found = [dim_values(s.began_with, extents) for extents in (_shapes(s, shapes) if dims_of(s.outputs) else [{}])]
+    return [dims for n, dims in enumerate(found) if dims not in found[:n]][:EMULATED]
 
 
 def compare_results(

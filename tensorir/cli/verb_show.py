@@ -11,6 +11,7 @@ import click
 from tensorir.api.fusions import fusions
 from tensorir.api.schedule import Schedule
 from tensorir.api.workload import Workload
+from tensorir.automatic.plan import plans
 from tensorir.cli import common
 from tensorir.cli.chosen import Chosen, offline
 from tensorir.cli.common import plainly, put, put_code, put_json, say
@@ -54,7 +55,7 @@ def run(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int:
         "sass_opcodes": opcodes,
     }
     if "why" in given["parts"]:
-        document["others"] = _others(work, chosen)
+        document |= {"others": _others(work, chosen), "refused": _refused(work, chosen, s)}
     table = fusions(work.outputs, chosen.target) if "fusions" in given["parts"] else None
     if table is not None:
         document["fusions"] = [r.json() for r in table]
@@ -71,11 +72,20 @@ def _others(work: Workload, chosen: Chosen) -> dict[str, int]:
     return {n: len(t.space_for(chosen.target).legal) for n, t in fitting.items()}
 
 
+def _refused(work: Workload, chosen: Chosen, s: Schedule) -> list[str]:
+    """The parts that rules offered for an automatic schedule and that were not taken, each with the reason."""
+    if not any(step.why for step in s.trace):
+        return []
+    plan = plans(work.outputs, chosen.target).get(chosen.template)
+    return list(dict.fromkeys(map(str, plan.refused))) if plan else []
+
+
 def _why(document: dict[str, Any]) -> str:
     """The steps of a schedule with their reasons, and which other templates there are."""
     others = [f"{name}: {count} legal configurations" for name, count in document.get("others", {}).items()]
     steps = document["trace"] or "# no steps: as it was declared"
-    return "\n".join([steps, *(f"# other template {o}" for o in others)])
+    refused = [f"# {r}" for r in document.get("refused", ())]
+    return "\n".join([steps, *(f"# other template {o}" for o in others), *refused])
 
 
 def _target(given: dict[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tensorir.arith.affine import Arith, Linear
-from tensorir.ir.build import as_int
+from tensorir.ir.dims import span
 from tensorir.ir.tree import Buffer, Const, Expr, Load, Pack, Scope
 
 MOST = 4
@@ -65,7 +65,7 @@ def _zero(e: Expr) -> bool:
 def _one(first: Linear, n: int, width: int, b: Buffer, arith: Arith) -> list[Part]:
     """Of one vector that begins with the first element or ends with the last: both exist, the rest has to be proved."""
     start = None
-    if arith.range_of(first)[1] + width <= math.prod(map(as_int, b.shape)):
+    if arith.range_of(first)[1] + width <= math.prod(span(e)[0] for e in b.shape):  # of dims the least
         start = 0
     elif arith.range_of(first)[0] + n - width >= 0:
         start = n - width

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from tensorir.check.different import values_apart
 from tensorir.codegen.source import Source
 from tensorir.expr.program import computes_of, dims_of, inputs_of
 from tensorir.expr.tensor import Tensor
@@ -21,21 +22,20 @@ PRIMES = (7, 13, 5, 11)
 
 def points(outputs: Sequence[Tensor], sources: Sequence[Source]) -> list[dict[str, int]]:
     """Return values of dims that are awkward for the kernels: the least ones, primes, multiples of tiles and their
-    neighbours, and the largest ones, or what of them a reference does in a moment; one empty point without dims.
+    neighbours, and the largest ones, or what of them a reference does in a moment; one empty point without dims. Dims
+    are different in both orders where their ranges allow it.
     """
     dims = dims_of(outputs)
     most = largest(outputs)
     made = []
     for n in range(5):
-        point = {}
+        wanted = {}
         for k, v in enumerate(dims):
             low, high = v.bounds or (1, 1)
             tile = tile_of(v.name, sources)
-            wanted = (low, PRIMES[k % len(PRIMES)], tile - 1 if (n + k) % 2 else tile + 1, tile * 2 + 1 - k % 3, high)[
-                n
-            ]
-            point[v.name] = min(max(wanted, low), most[v])
-        made.append(point)
+            around = tile - 1 if (n + k) % 2 else tile + 1
+            wanted[v] = (low, PRIMES[k % len(PRIMES)], around, tile * 2 + 1 - k % 3, high)[n]
+        made.append({v.name: min(x, most[v]) for v, x in values_apart(dims, wanted).items()})
     return [dict(p) for p in dict.fromkeys(tuple(point.items()) for point in made)]
 
 

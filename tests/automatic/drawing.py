@@ -8,13 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tensorir as tir
+from tensorir.errors import TensorIRError
+from tensorir.ir.build import as_expr
+from tensorir.ir.dims import most
 
 EXTENTS = (1, 2, 3, 5, 7, 8, 13, 16, 17, 24, 31, 32, 33, 64, 67)
-DTYPES = ("float32", "float32", "float32", "int32", "float16")
+DTYPES = ("float32", "float32", "float32", "int32", "float16", "bfloat16", "int8")
 MOST = 1 << 14
 """Elements of the largest tensor."""
 WORK = 1 << 19
 """Terms of the largest sum of all cells."""
+
+
+def size(shape: Any) -> int:
+    """How many elements a shape has at most."""
+    return math.prod(most(as_expr(n)) for n in shape)
 
 
 @dataclass
@@ -38,6 +46,8 @@ class _Draw:
         self.used: set[int] = set()
         self.count = 0
         self.told: list[str] = []
+        high = self.rng.choice((5, 17, 40))
+        self.dim = tir.dim("n", low=self.rng.choice((1, 2, high)), high=high) if self.rng.random() < 0.2 else None
 
     def name(self, letter: str) -> str:
         self.count += 1
@@ -45,9 +55,11 @@ class _Draw:
 
     def shape(self, rank: int) -> tuple[int, ...]:
         while True:
-            found = tuple(self.rng.choice(EXTENTS) for _ in range(rank))
-            if math.prod(found) <= MOST:
-                return found
+            found: list[Any] = [self.rng.choice(EXTENTS) for _ in range(rank)]
+            if self.dim is not None and found:
+                found[self.rng.randrange(rank)] = self.dim
+            if size(found) <= MOST:
+                return tuple(found)
 
     def input(self, shape: tuple[int, ...], dtype: str) -> Any:
         return tir.placeholder(shape, dtype, name=self.name("A"))
@@ -110,7 +122,7 @@ class _Draw:
         """One more axis."""
         x = self.tensor()
         extent = self.rng.choice(EXTENTS)
-        if x.ndim > 3 or math.prod(x.shape) * extent > MOST:
+        if x.ndim > 3 or size(x.shape) * extent > MOST:
             return self.map()
         return self.computed((extent, *x.shape), lambda *i: x[i[1:]] * 2, "spread")
 
@@ -131,7 +143,7 @@ class _Draw:
         x = self.tensor(2)
         *rows, m, k = x.shape
         n = self.rng.choice(EXTENTS)
-        if math.prod(rows) * m * n > MOST or math.prod(rows) * m * n * k > WORK:
+        if size((*rows, m, n)) > MOST or size((*rows, m, n, k)) > WORK:
             return self.map()
         w = self.input((k, n), x.dtype)
         r = tir.reduce_axis(k, name="r")
@@ -150,7 +162,7 @@ class _Draw:
         """Of a padded tensor, or of the places where it is whole."""
         x = self.tensor()
         axis = self.rng.randrange(x.ndim)
-        r = tir.reduce_axis(min(3, x.shape[axis]), name="r")
+        r = tir.reduce_axis(min(3, most(as_expr(x.shape[axis]))), name="r")
         op = self.rng.choice((tir.sum, tir.max))
         step = self.rng.choice((1, 2))
         shape = list(x.shape)
@@ -180,10 +192,21 @@ class _Draw:
         total = self.computed(x.shape[:-1], lambda *i: tir.sum(e[(*i, q)], axis=q), "sum of rows")
         return self.computed(x.shape, lambda *i: e[i] / total[i[:-1]], "softmax")
 
+    def scatter(self) -> Any:
+        """Rows added where a table of indices says."""
+        x = self.tensor(2)
+        if x.ndim != 2 or not all(isinstance(n, int) for n in x.shape):
+            return self.map()
+        rows = self.rng.choice(EXTENTS)
+        where = self.input((x.shape[0],), "int32")
+        self.told.append(f"scatter of {tuple(x.shape)} to {rows} rows")
+        op, name = self.rng.choice(("sum", "max")), self.name("T")
+        return tir.scatter((rows, x.shape[1]), x.shape, lambda i, j: (where[i], j), lambda i, j: x[i, j], op, 0, name)
+
 
 SORTS = (
     "map", "map", "cast", "transpose", "broadcast", "spread", "reduction", "reduction", "product", "product", "scan",
-    "window", "pad", "softmax",
+    "window", "pad", "softmax", "scatter",
 )  # fmt: skip
 
 
@@ -192,7 +215,12 @@ def drawn(seed: int) -> Drawn:
     d = _Draw(seed)
     for _ in range(d.rng.randint(1, 5)):
         fitting = [s for s in SORTS if not d.tensors or d.tensors[-1].ndim > 0 or s in ("product", "reduction")]
-        d.tensors.append(getattr(d, d.rng.choice(fitting))())
+        try:
+            d.tensors.append(getattr(d, d.rng.choice(fitting))())
+        except (TensorIRError, TypeError):  # a sort that needs a constant extent
+            if d.dim is None:
+                raise
+            d.tensors.append(d.map())
     last = d.tensors[-1]
     ends = [t for t in d.tensors if id(t) not in d.used or t is last]
     if d.rng.random() < 0.2:

@@ -4,6 +4,18 @@ import ansor_set
 import pytest
 from judging import TARGETS, judged_of
 
+from tensorir.automatic.plan import default_plan
+from tensorir.expr.program import as_outputs
+from tensorir.target import Target
+
+TAKEN = dict.fromkeys(ansor_set.SMALL, ("cpu_tile_", "gpu_tile_warp")) | {
+    "GRP": ("cpu_", "gpu_tile"),  # few channels a group
+    "DEP": ("cpu_tile_registers", "gpu_stream"),
+    "NRM": ("cpu_rows", "gpu_rows"),
+    "SFM": ("cpu_rows", "gpu_rows"),
+}
+"""How the default of each operator begins, on CPUs and on GPUs: the rule that schedules what counts most."""
+
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ansor_set.SMALL)
@@ -15,3 +27,13 @@ def test_an_operator_is_right_without_a_schedule(name, target):
 
 def test_all_are_there_in_both_sizes():
     assert list(ansor_set.SMALL) == list(ansor_set.REAL) and len(ansor_set.REAL) == 13
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ansor_set.SMALL)
+def test_an_operator_is_taken_by_the_rule_that_is_for_it(name, target):
+    for sizes in (ansor_set.SMALL, ansor_set.REAL):
+        plan = default_plan(as_outputs(sizes[name]()), Target.parse(target))
+        kind = Target.parse(target).kind
+        assert f"{kind}_{plan.main.name}".startswith(TAKEN[name][kind == "gpu"]), plan.main
+        assert not plan.refused, "\n".join(map(str, plan.refused))

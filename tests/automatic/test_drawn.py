@@ -4,6 +4,8 @@ import pytest
 from drawing import drawn
 from judging import TARGETS, judged
 
+from tensorir.expr.program import dims_of
+
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("seed", range(20))
@@ -34,6 +36,10 @@ def test_all_sorts_of_stages_are_drawn():
         "window",
         "pad",
         "softmax",
+        "scatter",
+        "bfloat16",
+        "int8",
     ):
         assert word in told, word
+    assert any(dims_of(drawn(k).outputs) for k in range(50))
     assert any(len(drawn(k).outputs) > 1 for k in range(50))

@@ -5,8 +5,12 @@ import pytest
 
 import tensorir as tir
 from tensorir.api.origin import from_file
+from tensorir.automatic import plan, ways
 from tensorir.automatic.facts import Graph
+from tensorir.automatic.part import Part
+from tensorir.cli import main
 from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
 
 TARGETS = ("opencl", "c", "opencl -kind=gpu", "cuda -arch=sm_80", "cuda -arch=sm_90a")
 
@@ -101,3 +105,54 @@ def test_a_function_of_a_file_may_return_tensors(tmp_path):
     for name, outputs in (("one", 1), ("two", 2)):
         work = from_file(str(tmp_path / "mine.py"), name, {})
         assert (work.name, len(work.outputs), next(iter(work.templates))[:4]) == (name, outputs, "cpu_")
+
+
+class _Unfit(Part):
+    """A part whose start is refused."""
+
+    rule = "unfit"
+
+    def schedule(self, s, config):
+        s.split(s.loops(self.anchor.name)[0], [None, 7], tail="exact")
+
+
+def _doubled(n=16):
+    X = tir.placeholder((n,), name="X")
+    return tir.compute((n,), lambda i: X[i] * 2.0, name="Y")
+
+
+def test_what_was_not_taken_is_told_with_its_reason(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(plan, "RULES", (lambda g, a, t: iter((_Unfit(g, a, t),)), *plan.RULES))
+    (refusal,) = plan.default_plan((_doubled(),), Target.parse("opencl")).refused
+    assert refusal.part.name == "unfit" and refusal.problem.code.startswith("split.")
+    assert str(refusal).startswith(f"cpu_unfit was not taken for Y: [{refusal.problem.code}] ")
+    mine = tmp_path / "doubled.py"
+    mine.write_text(
+        "import tensorir as tir\n\n\ndef doubled():\n    X = tir.placeholder((16,), name='X')\n"
+        "    return tir.compute((16,), lambda i: X[i] * 2.0, name='Y')\n"
+    )
+    for extra in ((), ("--json",)):
+        main.run(["show", f"{mine}:doubled", "--target", "opencl", "--why-schedule", *extra])
+        said = capsys.readouterr().out
+        assert f"cpu_unfit was not taken for Y: [{refusal.problem.code}]" in said
+    monkeypatch.undo()
+    assert not plan.default_plan((_doubled(),), Target.parse("opencl")).refused
+
+
+def test_where_no_rule_schedules_a_stage_the_error_says_why():
+    huge = (1 << 20, 1 << 13)
+    X = tir.placeholder(huge, name="X")
+    for target in ("opencl", "cuda -arch=sm_80"):
+        for make in (tir.auto, tir.auto_schedule):
+            with pytest.raises(tir.ScheduleError) as caught:
+                make(tir.compute(huge, lambda i, j: X[i, j] + 1.0, name="Y"), target)
+            assert caught.value.code == "automatic.no-rule" and "_stream was not taken for Y: [" in str(caught.value)
+
+
+def test_a_stage_that_no_rule_takes_alone_is_refused_by_a_code(monkeypatch):
+    s = tir.Schedule(_doubled(), "opencl")
+    graph = ways.Graph(s.program)
+    monkeypatch.setattr(ways, "RULES", ())
+    with pytest.raises(tir.ScheduleError) as caught:
+        ways.alone(s, graph, graph.nests["Y"])
+    assert caught.value.code == "automatic.no-rule"

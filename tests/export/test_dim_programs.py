@@ -299,3 +299,11 @@ def test_expressions_in_c_have_pythons_values(tmp_path):
     for n, m in zip(rng.integers(1, 91, 200).tolist(), rng.integers(2, 51, 200).tolist(), strict=True):
         f(n, m, out)
         assert list(out) == [value(text, {"n": n, "m": m}) for text in texts], (n, m)
+
+
+def test_self_tests_tell_dims_of_the_same_range_apart_in_both_orders():
+    n, m = tir.dim("n", low=16, high=4096), tir.dim("m", low=16, high=4096)
+    X = tir.placeholder((n, m), name="X")
+    s = tir.Schedule(tir.compute((n, m), lambda i, j: X[i, j] * 2.0, name="Y"))
+    orders = {(p["n"] > p["m"]) - (p["n"] < p["m"]) for p in points(s.outputs, [s.emitted()])}
+    assert orders == {-1, 0, 1}
