@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 SMALL = 96
 """Rows up to which the sums of a strip of columns fit next to what the block reads of b."""
+SIDE = 8
+"""Steps of the reduction of a panel that are turned at once."""
 STEP = 16
 """Rows that no kernel shares out to two groups: those of one product of tensor cores."""
 
@@ -176,7 +178,7 @@ class PanelTile(RegisterTile):
     @property
     def packing(self) -> float:
         """Cycles to pack a column of b."""
-        return self.p.k * (1.2 if self.p.tb else 0.35)
+        return self.p.k * (0.5 if self.turns else 1.2 if self.p.tb else 0.35)
 
     @property
     def ahead(self) -> float:
@@ -200,16 +202,33 @@ class PanelTile(RegisterTile):
 
     def panels_packed(self, s: Schedule, of: Product, block: str) -> None:
         """Panels of b in the memory of each block, by a kernel of their own, or by one that runs once."""
-        packed = f"{of.b}_packed"
-        if self.pack in ("block", "panel"):
+        packed, near = f"{of.b}_packed", self.pack in ("block", "panel")
+        if near:
             s.set_scope(packed, "shared").compute_at(packed, block)
-        else:
-            s.bind(f"{packed}.jo", "block.x")
-            bind_outer(s, [f"{packed}.{v}" for v in of.b_outer])
+        written = s.stage_out(packed, block if near else "root", "register").name if self.turns else packed
+        if not near:
+            s.bind(f"{written}.jo", "block.x")
+            bind_outer(s, [f"{written}.{v}" for v in of.b_outer])
             if self.p.prepack:
-                s.run_once(packed)
-        half, lane = s.split(f"{packed}.ji", [None, self.p.vector_lanes])
-        s.unroll(half).vectorize(lane)
+                s.run_once(written)
+        half, lane = s.split(f"{written}.ji", [None, self.p.vector_lanes])
+        if self.turns:  # vectors are read along k and written along columns, turned in registers
+            group, step = s.split(f"{written}.k", [None, SIDE], tail="shift")
+            s.reorder(group, half, step, lane).compute_at(packed, half)
+            s.reorder(f"{packed}.ji", f"{packed}.k").unroll(f"{packed}.ji").vectorize(f"{packed}.k").unroll(step)
+        else:
+            s.unroll(half)
+        s.vectorize(lane)
+
+    @property
+    def turns(self) -> bool:
+        """Whether panels of b are turned in registers: what is a column of a panel is contiguous in memory."""
+        return self.p.tb and self.p.dtype == "float32" and self.length >= SIDE <= self.p.vector_lanes
+
+    @property
+    def length(self) -> int:
+        """Steps of the reduction of a panel."""
+        return self.p.k
 
 
 class ColumnTile(PanelTile):
@@ -294,6 +313,10 @@ class StripTile(PanelTile):
         if packs:
             self.panels_packed(s, of, jt)
         return self.rows_packed(s, of)
+
+    @property
+    def length(self) -> int:
+        return self.depth
 
     @property
     def block_bytes(self) -> int:
