@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
-from tensorir.engines.blocks import joint
 from tensorir.engines.gemm_cycles import (
     ACROSS,
     CACHE_WAY,
@@ -35,7 +34,8 @@ from tensorir.engines.gemm_cycles import (
 )
 from tensorir.engines.model import BLOCK_BYTES, CORES, LAUNCH, CpuTile, balance
 from tensorir.engines.problems import Gemm
-from tensorir.engines.steps import out_stage, unroll_by, written_by
+from tensorir.engines.product import Product, bind_outer, register_tile
+from tensorir.engines.steps import out_stage, unroll_by
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule
 from tensorir.target import Target
 from tensorir.tune.template import Template
@@ -49,35 +49,6 @@ SIDE = 8
 """Steps of the reduction of a panel that are turned at once."""
 STEP = 16
 """Rows that no kernel shares out to two groups: those of one product of tensor cores."""
-
-
-class Product(NamedTuple):
-    """What an engine schedules: ``stage`` adds up, over rows i, columns j and terms k, what ``a`` and ``b`` hold.
-
-    out: the stage that takes the sums from there, over the same rows and columns; "" for what ``out_stage`` finds
-    outer: axes of the sums before rows and columns;  a_outer, b_outer: those of them on which an operand depends
-    wide: the type that packed operands are converted to, as the stage does
-    """
-
-    stage: str
-    a: str
-    b: str
-    outer: Sequence[str] = ()
-    a_outer: Sequence[str] = ()
-    b_outer: Sequence[str] = ()
-    wide: str | None = None
-    out: str = ""
-
-    def written(self, s: Schedule, scope: str = "register") -> str:
-        """The stage that takes the sums from where they are made."""
-        out = self.out or out_stage(s, self.stage, scope)
-        if scope == "shared" and (self.out or out != f"{self.stage}.out"):  # an epilogue
-            s.set_scope(written_by(s, self.stage), scope)
-        return out
-
-    def loops(self, stage: str, axes: str) -> list[str]:
-        """The loops of ``stage`` over axes of these one-letter names, those before rows and columns in front."""
-        return [f"{stage}.{x}" for x in (*self.outer, *axes)]
 
 
 class RegisterTile(CpuTile[Gemm]):
@@ -209,8 +180,6 @@ class PanelTile(RegisterTile):
         if not near:
             s.bind(f"{written}.jo", "block.x")
             bind_outer(s, [f"{written}.{v}" for v in of.b_outer])
-            if self.p.prepack:
-                s.run_once(written)
         half, lane = s.split(f"{written}.ji", [None, self.p.vector_lanes])
         if self.turns:  # vectors are read along k and written along columns, turned in registers
             group, step = s.split(f"{written}.k", [None, SIDE], tail="shift")
@@ -219,6 +188,8 @@ class PanelTile(RegisterTile):
         else:
             s.unroll(half)
         s.vectorize(lane)
+        if self.p.prepack and not near:
+            s.run_once(packed)
 
     @property
     def turns(self) -> bool:
@@ -483,19 +454,6 @@ def cpu_engines(p: Gemm) -> dict[str, type[RegisterTile]]:
 def cpu_templates(p: Gemm) -> dict[str, Template]:
     """The templates of the algorithms."""
     return {f"cpu_{name}": engine.template(p) for name, engine in cpu_engines(p).items()}
-
-
-def bind_outer(s: Schedule, loops: Sequence[str]) -> Schedule:
-    """Give the loops before rows and columns, if there are any, to an axis of the grid."""
-    return s.bind(joint(s, loops), "block.z") if loops else s
-
-
-def register_tile(s: Schedule, of: Product, stage: str, p: Gemm, unroll: int) -> None:
-    """A register tile with the reduction outside, rows and vectors written out."""
-    half, lane = s.split(f"{stage}.j", [None, p.vector_lanes])
-    s.reorder(*of.loops(stage, "ki"), half, lane)
-    s.unroll(f"{stage}.i").unroll(half).vectorize(lane)
-    unroll_by(s, f"{stage}.k", unroll)
 
 
 def _tiles(shape: Gemm) -> list[tuple[int, int]]:
