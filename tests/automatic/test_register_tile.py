@@ -161,7 +161,7 @@ def test_blocks_are_whole_tiles_and_do_not_overlap():
     assert [(x.blocks, x.each) for x in shares] == [(1, 1), (32, 8), (1, 7), (1, 4)], "25 would not divide 256"
     lines = conv(1, 32, 112, 112, 32, 3, groups=32, pad=1, layout="NHWC")
     shares = walk_of(lines, rows=2, several=4, block=32768).shares
-    assert shares[1] == (56, 1), "each knows whether it is at a border"
+    assert shares[1] == (28, 1), "each knows whether it is at a border"
     assert [parted(256, 25), parted(23, 4), parted(7, 7)] == [8, 6, 1]
 
 
