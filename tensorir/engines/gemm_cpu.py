@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
-from tensorir.engines.blocks import joint
 from tensorir.engines.gemm_cycles import (
     ACROSS,
     CACHE_WAY,
@@ -35,7 +34,8 @@ from tensorir.engines.gemm_cycles import (
 )
 from tensorir.engines.model import BLOCK_BYTES, CORES, LAUNCH, CpuTile, balance
 from tensorir.engines.problems import Gemm
-from tensorir.engines.steps import out_stage, unroll_by, written_by
+from tensorir.engines.product import Product, bind_outer, register_tile
+from tensorir.engines.steps import out_stage, unroll_by
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule
 from tensorir.target import Target
 from tensorir.tune.template import Template
@@ -45,37 +45,10 @@ if TYPE_CHECKING:
 
 SMALL = 96
 """Rows up to which the sums of a strip of columns fit next to what the block reads of b."""
+SIDE = 8
+"""Steps of the reduction of a panel that are turned at once."""
 STEP = 16
 """Rows that no kernel shares out to two groups: those of one product of tensor cores."""
-
-
-class Product(NamedTuple):
-    """What an engine schedules: ``stage`` adds up, over rows i, columns j and terms k, what ``a`` and ``b`` hold.
-
-    out: the stage that takes the sums from there, over the same rows and columns; "" for what ``out_stage`` finds
-    outer: axes of the sums before rows and columns;  a_outer, b_outer: those of them on which an operand depends
-    wide: the type that packed operands are converted to, as the stage does
-    """
-
-    stage: str
-    a: str
-    b: str
-    outer: Sequence[str] = ()
-    a_outer: Sequence[str] = ()
-    b_outer: Sequence[str] = ()
-    wide: str | None = None
-    out: str = ""
-
-    def written(self, s: Schedule, scope: str = "register") -> str:
-        """The stage that takes the sums from where they are made."""
-        out = self.out or out_stage(s, self.stage, scope)
-        if scope == "shared" and (self.out or out != f"{self.stage}.out"):  # an epilogue
-            s.set_scope(written_by(s, self.stage), scope)
-        return out
-
-    def loops(self, stage: str, axes: str) -> list[str]:
-        """The loops of ``stage`` over axes of these one-letter names, those before rows and columns in front."""
-        return [f"{stage}.{x}" for x in (*self.outer, *axes)]
 
 
 class RegisterTile(CpuTile[Gemm]):
@@ -176,7 +149,7 @@ class PanelTile(RegisterTile):
     @property
     def packing(self) -> float:
         """Cycles to pack a column of b."""
-        return self.p.k * (1.2 if self.p.tb else 0.35)
+        return self.p.k * (0.5 if self.turns else 1.2 if self.p.tb else 0.35)
 
     @property
     def ahead(self) -> float:
@@ -200,16 +173,33 @@ class PanelTile(RegisterTile):
 
     def panels_packed(self, s: Schedule, of: Product, block: str) -> None:
         """Panels of b in the memory of each block, by a kernel of their own, or by one that runs once."""
-        packed = f"{of.b}_packed"
-        if self.pack in ("block", "panel"):
+        packed, near = f"{of.b}_packed", self.pack in ("block", "panel")
+        if near:
             s.set_scope(packed, "shared").compute_at(packed, block)
+        written = s.stage_out(packed, block if near else "root", "register").name if self.turns else packed
+        if not near:
+            s.bind(f"{written}.jo", "block.x")
+            bind_outer(s, [f"{written}.{v}" for v in of.b_outer])
+        half, lane = s.split(f"{written}.ji", [None, self.p.vector_lanes])
+        if self.turns:  # vectors are read along k and written along columns, turned in registers
+            group, step = s.split(f"{written}.k", [None, SIDE], tail="shift")
+            s.reorder(group, half, step, lane).compute_at(packed, half)
+            s.reorder(f"{packed}.ji", f"{packed}.k").unroll(f"{packed}.ji").vectorize(f"{packed}.k").unroll(step)
         else:
-            s.bind(f"{packed}.jo", "block.x")
-            bind_outer(s, [f"{packed}.{v}" for v in of.b_outer])
-            if self.p.prepack:
-                s.run_once(packed)
-        half, lane = s.split(f"{packed}.ji", [None, self.p.vector_lanes])
-        s.unroll(half).vectorize(lane)
+            s.unroll(half)
+        s.vectorize(lane)
+        if self.p.prepack and not near:
+            s.run_once(packed)
+
+    @property
+    def turns(self) -> bool:
+        """Whether panels of b are turned in registers: what is a column of a panel is contiguous in memory."""
+        return self.p.tb and self.p.dtype == "float32" and self.length >= SIDE <= self.p.vector_lanes
+
+    @property
+    def length(self) -> int:
+        """Steps of the reduction of a panel."""
+        return self.p.k
 
 
 class ColumnTile(PanelTile):
@@ -294,6 +284,10 @@ class StripTile(PanelTile):
         if packs:
             self.panels_packed(s, of, jt)
         return self.rows_packed(s, of)
+
+    @property
+    def length(self) -> int:
+        return self.depth
 
     @property
     def block_bytes(self) -> int:
@@ -460,19 +454,6 @@ def cpu_engines(p: Gemm) -> dict[str, type[RegisterTile]]:
 def cpu_templates(p: Gemm) -> dict[str, Template]:
     """The templates of the algorithms."""
     return {f"cpu_{name}": engine.template(p) for name, engine in cpu_engines(p).items()}
-
-
-def bind_outer(s: Schedule, loops: Sequence[str]) -> Schedule:
-    """Give the loops before rows and columns, if there are any, to an axis of the grid."""
-    return s.bind(joint(s, loops), "block.z") if loops else s
-
-
-def register_tile(s: Schedule, of: Product, stage: str, p: Gemm, unroll: int) -> None:
-    """A register tile with the reduction outside, rows and vectors written out."""
-    half, lane = s.split(f"{stage}.j", [None, p.vector_lanes])
-    s.reorder(*of.loops(stage, "ki"), half, lane)
-    s.unroll(f"{stage}.i").unroll(half).vectorize(lane)
-    unroll_by(s, f"{stage}.k", unroll)
 
 
 def _tiles(shape: Gemm) -> list[tuple[int, int]]:

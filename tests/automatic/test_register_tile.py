@@ -8,7 +8,7 @@ from tensorir.automatic.facts import Graph
 from tensorir.automatic.plan import plans
 from tensorir.automatic.rules.register_counts import Reads, borders
 from tensorir.automatic.rules.register_counts import groups as alike
-from tensorir.automatic.rules.register_walk import balanced, shifted
+from tensorir.automatic.rules.register_walk import balanced, parted, shifted
 
 CPUS = ("opencl -registers=16 -vector_bytes=32", "c -registers=32 -vector_bytes=64")
 NAME = "cpu_tile_registers"
@@ -148,6 +148,26 @@ def test_tiles_at_borders_are_those_whose_conditions_are_open():
     assert borders([(y, q)], shifted(64, 32)) == (2, 2), "both are at a border"
     assert borders([(y, y.spatial[1])], [(0, 1), (1, 2)]) is None, "channels have no conditions"
     assert (balanced(10, 4), shifted(10, 4)) == ([(0, 4), (4, 7), (7, 10)], [(0, 4), (4, 8), (6, 10)])
+
+
+def walk_of(y, **sizes):
+    (plan, *_) = plans((y,), tir.Target.parse(CPUS[0])).values()
+    return plan.main._walk({**plan.space().default, **sizes})
+
+
+def test_blocks_are_whole_tiles_and_do_not_overlap():
+    planes = conv(1, 256, 28, 28, 256, 3, groups=256, pad=1)
+    shares = walk_of(planes, rows=4, lanes=8, block=8192).shares
+    assert [(x.blocks, x.each) for x in shares] == [(1, 1), (32, 8), (1, 7), (1, 4)], "25 would not divide 256"
+    lines = conv(1, 32, 112, 112, 32, 3, groups=32, pad=1, layout="NHWC")
+    shares = walk_of(lines, rows=2, several=4, block=32768).shares
+    assert shares[1] == (28, 1), "each knows whether it is at a border"
+    assert [parted(256, 25), parted(23, 4), parted(7, 7)] == [8, 6, 1]
+
+
+def test_short_rows_have_the_longest_vectors_that_fit():
+    (plan, *_) = plans((conv(1, 64, 7, 7, 64, 3, groups=64, pad=1),), tir.Target.parse(CPUS[0])).values()
+    assert plan.space().default["lanes"] == 4
 
 
 def test_iterations_of_a_group_stay_together():

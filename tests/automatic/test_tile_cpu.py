@@ -33,6 +33,18 @@ def distances(m, n, k):
     return tir.compute((m, n), lambda i, j: tir.max(tir.abs(A[i, c] - B[c, j]), axis=c), name="D")
 
 
+def apart(m, n, k, tb=False):
+    """Squared distances, and the same with weights: both operands are read twice at each place."""
+    A, B = tir.placeholder((m, k), name="A"), tir.placeholder((n, k) if tb else (k, n), name="B")
+    c = tir.reduce_axis(k, name="c")
+
+    def term(i, j):
+        a, b = A[i, c], B[j, c] if tb else B[c, j]
+        return (a - b) * (a - b) + 1.0
+
+    return tir.compute((m, n), lambda i, j: tir.sum(term(i, j), axis=c), name="D")
+
+
 def with_epilogue(m, n, k):
     P = product(m, n, k)
     v, R = tir.placeholder((n,), name="v"), tir.placeholder((m, n), name="R")
@@ -77,11 +89,15 @@ DEFINITIONS = {
     "of 16 bits in 16": product(9, 17, 11, "float16"),
     "of 8 bits": product(9, 17, 11, "int8", "int32"),
     "distances": distances(9, 18, 7),
+    "squared distances": apart(9, 18, 7),
+    "squared distances of rows": apart(9, 35, 19, tb=True),
+    "long columns": product(9, 37, 21, tb=True),
     "epilogue": with_epilogue(13, 19, 6),
     "pixels": image(2, 5, 5, 7, 6, 1),
     "taps": image(1, 5, 9, 11, 7, 3, pad=1),
     "strided taps": image(2, 3, 11, 9, 4, 3, pad=1, stride=2),
     "channels last": pixels_last(2, 5, 6, 7, 3),
+    "many channels last": pixels_last(1, 17, 5, 9, 3),
     "a line": line(2, 3, 37, 5, 4),
 }
 
@@ -152,6 +168,28 @@ def test_no_product_is_offered_where_there_is_none():
     assert tir.auto_schedule(square, CPUS[0]).check()
     graph = Graph(tir.Schedule(product(4, 4, 4), "cuda").program)
     assert not list(offers(graph, graph.nests["P"], tir.Target.parse("cuda")))
+
+
+def test_an_operand_that_is_read_at_two_places_makes_no_product():
+    A, B = tir.placeholder((9, 8), name="A"), tir.placeholder((8, 7), name="B")
+    c = tir.reduce_axis(8, name="c")
+    y = tir.compute((8, 7), lambda i, j: tir.sum((A[i, c] - A[i + 1, c]) * B[c, j], axis=c), name="Y")
+    assert product_view(Graph(tir.Schedule(y, CPUS[0]).program).nests["Y"]) is None
+    assert tir.auto_schedule(y, CPUS[0]).check()
+
+
+def test_panels_of_long_columns_are_read_in_vectors_along_them():
+    s = tir.auto_schedule(product(40, 64, 96, tb=True), CPUS[0])
+    assert s.check() and "s.vectorize('B_packed.k')" in str(s.trace) and "(B + " in s.source()
+    assert "B_packed.out" not in str(tir.auto_schedule(product(40, 64, 96), CPUS[0])), "rows are vectors as they are"
+
+
+def test_terms_of_a_tap_have_a_loop_of_their_own():
+    def steps(y):
+        return "s.split('y.k', [None, 64])" in str(tir.auto_schedule(y, CPUS[0]).trace)
+
+    assert steps(pixels_last(1, 64, 8, 32, 3))
+    assert not steps(pixels_last(1, 64, 8, 32, 1)), "all terms are"
 
 
 def test_few_values_are_spread_over_all():

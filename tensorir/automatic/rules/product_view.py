@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tensorir.arith.affine import structure
 from tensorir.automatic.facts import Nest
-from tensorir.engines.gemm_cpu import Product
 from tensorir.engines.problems import Gemm, accumulator
+from tensorir.engines.product import Product
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Axis, Iter, Load, Update
 from tensorir.ir.visit import find, uses
@@ -15,6 +16,9 @@ from tensorir.schedule.schedule import Schedule
 
 FEW = 32
 """Neighbours that are joined with others to columns, wherever they are stored: they do not fill panels."""
+
+RUN = 16
+"""Terms that are worth a loop of their own."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ def product_view(total: Nest) -> ProductView | None:
     if not total.constant or len(updates) != 1 or len(total.writes) != 1 or len(buffers) != 2:
         return None
     first, second = ([x for x in total.loads if x.buffer is b] for b in buffers)
-    if len(first) > 1 or len(second) > 1 or any(it.axis not in (Axis.SPATIAL, Axis.REDUCE) for it in total.stage.iters):
+    places = {structure(x) for x in (*first, *second)}
+    if len(places) > 2 or any(it.axis not in (Axis.SPATIAL, Axis.REDUCE) for it in total.stage.iters):
         return None
     for a, b in ((first[0], second[0]), (second[0], first[0])):
         if view := _of(total, a, b):
@@ -87,9 +92,19 @@ def _of(total: Nest, a: Load, b: Load) -> ProductView | None:
     outer = [f"z{n}" for n in range(len(apart))]
     of_a, of_b = ([z for z, it in zip(outer, apart, strict=True) if it in on] for on in (on_a, on_b))
     gemm, wide_type = _problem(total, a, b, rows, columns)
-    product = Product(total.name, a.buffer.name, b.buffer.name, outer, of_a, of_b, wide_type)
+    product = Product(total.name, a.buffer.name, b.buffer.name, outer, of_a, of_b, wide_type, run=_run(total))
     names = [tuple(short(total, it) for it in group) for group in (apart, rows, columns, total.reduced)]
     return ProductView(replace(gemm, batch=total.size(apart)), product, *names)
+
+
+def _run(total: Nest) -> int:
+    """Terms along the last axes of them, long enough to be a loop; 0 where these are all."""
+    run = 1
+    for it in reversed(total.reduced):
+        run *= _extent(it)
+        if run >= RUN:
+            return run if run < total.size(total.reduced) else 0
+    return 0
 
 
 def _problem(total: Nest, a: Load, b: Load, rows: Sequence[Iter], columns: Sequence[Iter]) -> tuple[Gemm, str | None]:

@@ -14,14 +14,13 @@ from functools import cache, cached_property
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.product_view import product_view
-from tensorir.automatic.rules.register_counts import Group, Reads, decisions, groups, reduced
+from tensorir.automatic.rules.register_counts import Group, Reads, groups, reduced
 from tensorir.automatic.rules.register_walk import Walk
 from tensorir.automatic.rules.stream import windows
 from tensorir.engines.model import CORES, CYCLES_S
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Iter, Var
-from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
@@ -32,12 +31,12 @@ SHORT = 48
 """Products of a tile that are written out without running short of registers and instruction caches."""
 SPARE = 4
 """Vector registers that hold no sums."""
-BLOCK_CYCLES = 5000.0
+BLOCK_CYCLES = 400.0
 """Cycles of one more block."""
 TILE_CYCLES = 6.0
 """Cycles of a tile besides its terms."""
-AT_ROWS, AT_LANES = 0.5, 1.5
-"""Share by which a tile at a border takes longer, for conditions of rows and of lanes."""
+PACK_CYCLES = 1.0
+"""Cycles of a cell that a block packs."""
 CHAIN = 4.0
 """Cycles after which a sum can take its next term."""
 LANES_BYTES = 64
@@ -170,7 +169,8 @@ class RegisterPart(Part):
     def knobs(self) -> Mapping[str, Sequence[object]]:
         length = most(self.cells[self.lane].extent)
         widest = 8 * max(16, self.target.vector_bytes) // self.bits
-        lanes = [n for n in (2 * widest, widest, widest // 2) if 1 < n <= min(16, length)] or [2]
+        longest = next(n for n in (16, 8, 4, 2) if n <= length)
+        lanes = [n for n in (2 * widest, widest, widest // 2) if 1 < n <= longest] or [longest]
         knobs: dict[str, Sequence[object]] = {"lanes": lanes, "vectors": [1, 2, 3, 4]}
         for name, axis in zip(("rows", "several"), self.shared, strict=False):
             knobs[name] = self._sizes(axis)
@@ -209,33 +209,20 @@ class RegisterPart(Part):
 
     def _seconds(self, c: Config) -> float:
         """Cycles of tiles, by what they load and multiply; bytes from memory; blocks, and cores without one."""
-        tile = tuple(self._tile(c).items())
-        tiles = math.prod(-(-most(self.cells[n].extent) // size) for n, size in tile)
-        tiles *= -(-most(self.cells[self.lane].extent) // (c["lanes"] * c["vectors"]))
-        tiles *= math.prod(most(it.extent) for n, it in enumerate(self.cells) if n != self.lane and n not in dict(tile))
-        blocks = max(1.0, self.anchor.cells / int(c["block"]))
-        cycles = float(tiles * self._tile_cycles(c["lanes"], c["vectors"], tile)) * self._at_borders(c)
+        walk = self._walk(c)
+        tiles = math.prod(share.blocks * share.each for share in walk.shares)
+        cycles = tiles * self._tile_cycles(c["lanes"], c["vectors"], tuple(self._tile(c).items())) * walk.at_borders
+        blocks = math.prod(share.blocks for share in walk.shares)
+        cycles += blocks * (BLOCK_CYCLES + PACK_CYCLES * self._packed_cells)
         moved = sum(self.graph.nests[n].moved for n in self.names) / BYTES_CYCLE
         uneven = math.ceil(blocks / CORES) * CORES / blocks * (1.05 if blocks < 8 else 1.0)
-        busy = max(cycles, moved) + 0.3 * min(cycles, moved) + blocks * BLOCK_CYCLES
+        busy = max(cycles, moved) + 0.3 * min(cycles, moved)
         return float(busy * uneven / (CORES * CYCLES_S))
 
-    def _at_borders(self, c: Config) -> float:
-        """How much longer tiles take in all, for those at borders, which have conditions."""
-        longer = 1.0
-        for axis, size in {**self._tile(c), self.lane: c["lanes"] * c["vectors"]}.items():
-            if axis in self._bordered:
-                tiles = -(-most(self.cells[axis].extent) // size)
-                longer *= 1.0 + min(2, tiles) / tiles * (AT_LANES if axis == self.lane else AT_ROWS)
-        return longer
-
     @cached_property
-    def _bordered(self) -> set[int]:
-        """The axes of cells that conditions ask about."""
-        asked = [(n, d) for n in self.readers for d in decisions(n)]
-        return {
-            axis for axis in range(len(self.cells)) if any(uses(c, {n.spatial[axis].var}) for n, d in asked for c in d)
-        }
+    def _packed_cells(self) -> int:
+        """Cells of packed operands."""
+        return sum(math.prod(most(n) for n in g.load.buffer.shape) for g in self.packed)
 
     @cached_property
     def _tile_cycles(self) -> Callable[[int, int, tuple[tuple[int, int], ...]], float]:

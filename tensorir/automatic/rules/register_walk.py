@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from tensorir.automatic.facts import Nest
-from tensorir.automatic.rules.register_counts import NEAR, borders
+from tensorir.automatic.rules.register_counts import NEAR, borders, decisions
 from tensorir.automatic.rules.stream import fused
 from tensorir.ir.dims import most
+from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import Schedule
 
 BODIES = 12
 """Copies of a tile's text that cuts at borders may make."""
 SEVERAL = 4
 """Tiles of a block of which the first and the last may have conditions."""
+MORE = 8
+"""Times as many blocks as wanted, where each is one tile and knows its borders."""
+AT_ROWS, AT_LANES = 0.5, 1.5
+"""Share by which a tile at a border takes longer, for conditions of rows and of lanes."""
 Spans = list[tuple[int, int]]
+
+
+class Share(NamedTuple):
+    """An axis in ``blocks`` (1: not shared out) of ``each`` tiles."""
+
+    blocks: int
+    each: int
 
 
 @dataclass
@@ -45,17 +60,12 @@ class Walk:
 
     def walk(self, s: Schedule, own: Sequence[str], order: Sequence[int]) -> None:
         """Split and order the loops ``own`` of what writes the cells; ``order``: the axes of rows, outer ones first."""
-        made = 1
-        for axis, loop in enumerate(own):
-            count = self._count(axis)
-            need = -(-self.wanted // made)
-            if need == 1 and self.blocks:
-                self._tiled(s, axis, loop, self._extent(axis), self.inside)
-            elif count <= need * 1.5 or count < 4:
-                self._tiled(s, axis, loop, self._extent(axis), self.blocks)
-                made *= count
+        for axis, (loop, share) in enumerate(zip(own, self.shares, strict=True)):
+            if share.blocks > 1 < share.each:
+                self._shared_out(s, axis, loop, share.each)
             else:
-                made *= self._shared_out(s, axis, loop, -(-count // need))
+                apart = share.blocks > 1 or not self.blocks
+                self._tiled(s, axis, loop, self._extent(axis), self.blocks if apart else self.inside)
         rows = [self.rows[axis] for axis in order if axis in self.rows]
         vectors = [self.rows[self.lane]]
         if self.vectors > 1:
@@ -64,6 +74,38 @@ class Walk:
         for loop in (*rows, *vectors[:-1]):
             s.unroll(loop)
         s.vectorize(vectors[-1])
+
+    @cached_property
+    def shares(self) -> list[Share]:
+        """How each axis is shared out: outer ones first, until there are as many blocks as wanted."""
+        shares, made = list[Share](), 1
+        for axis in range(len(self.nests[0].spatial)):
+            count, need = self._count(axis), max(1, round(self.wanted / made))
+            few = need * (MORE if axis in self.bordered and axis != self.lane else 1.5)
+            if need == 1 and shares:
+                shares.append(Share(1, count))
+            elif count <= few or count < 4:
+                shares.append(Share(count, 1))
+            else:
+                each = parted(count, need)
+                shares.append(Share(-(-count // each), each))
+            made *= shares[-1].blocks
+        return shares
+
+    @property
+    def bordered(self) -> frozenset[int]:
+        """The axes that conditions ask about."""
+        return _bordered(tuple(self.nests))
+
+    @property
+    def at_borders(self) -> float:
+        """How much longer tiles take in all, for those at borders, which have conditions."""
+        longer = 1.0
+        for axis in self.bordered:
+            share = self.shares[axis]
+            tiles = share.each if share.blocks > 1 < share.each else self._count(axis)  # of others, all blocks ask
+            longer *= 1.0 + min(2, tiles) / tiles * (AT_LANES if axis == self.lane else AT_ROWS)
+        return longer
 
     def finish(self, s: Schedule) -> None:
         """Cut the loops where borders end, as far as that makes few copies, and give blocks to cores."""
@@ -98,8 +140,8 @@ class Walk:
             spans = shifted(extent, size) if axis == self.lane else balanced(extent, size)
             self._cut(tiles, axis, self._borders(axis, spans), len(spans))
 
-    def _shared_out(self, s: Schedule, axis: int, loop: str, each: int) -> int:
-        """Blocks of so many tiles along an axis; gives how many there are."""
+    def _shared_out(self, s: Schedule, axis: int, loop: str, each: int) -> None:
+        """Blocks of so many tiles along an axis."""
         extent, size = self._extent(axis), self.sizes.get(axis, 1)
         high = each * size
         block, loop = s.split(loop, [None, high], tail="shift")
@@ -116,7 +158,6 @@ class Walk:
             self._cut(self.inside[-1], axis, (first, last), each)
         if not within or axis == self.lane:
             self._cut(block, -1, self._borders(axis, spans), len(spans))
-        return len(spans)
 
     def _borders(self, axis: int, spans: Spans) -> tuple[int, int] | None:
         return borders([(n, n.spatial[axis]) for n in self.nests], spans)
@@ -130,6 +171,23 @@ class Walk:
         if axis == self.lane or first == last == count:
             points = [*range(1, min(first, NEAR) + 1), *range(max(last, count - NEAR), count)]
         self.cuts.append((loop, sorted({p for p in points if 0 < p < count}), axis == self.lane))
+
+
+@lru_cache(maxsize=8)  # every configuration of a part asks for the same
+def _bordered(nests: tuple[Nest, ...]) -> frozenset[int]:
+    asked = [(n, d) for n in nests for d in decisions(n)]
+    return frozenset(
+        axis
+        for axis in range(len(nests[0].spatial))
+        if any(uses(c, {n.spatial[axis].var}) for n, d in asked for c in d)
+    )
+
+
+def parted(count: int, parts: int) -> int:
+    """The size of about so many equal parts; of those near by one without a rest."""
+    wanted = count / parts
+    near = [n for n in range(math.ceil(wanted * 2 / 3), int(wanted * 3 / 2) + 1) if count % n == 0]
+    return min(near, key=lambda n: abs(n - wanted)) if near else math.ceil(wanted)
 
 
 def balanced(extent: int, size: int) -> Spans:

@@ -209,8 +209,13 @@ class VectorPart(Part):
             s.reorder(*rows, upper, block, tile, row)
             s.bind(fused(s, [*rows, upper, block]), "block.x")
             return row, lane
+        inside: list[str] = []  # whole rows of rows, whose places need no division
+        extents = {self.anchor.loops[it.var]: most(it.extent) for it in self.anchor.spatial}
+        while len(rows) > 1 and extents[rows[-1]] <= high:
+            high //= extents[rows[-1]]
+            inside.insert(0, rows.pop())
         upper, row = s.split(fused(s, rows), [None, high])
-        s.reorder(upper, block, row, tile)
+        s.reorder(upper, block, row, *inside, tile)
         s.bind(fused(s, [upper, block]), "block.x")
         return tile, lane
 

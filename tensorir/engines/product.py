@@ -1,0 +1,60 @@
+"""A product as the CPU engines schedule it: where its operands are, and its register tile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tensorir.engines.blocks import joint
+from tensorir.engines.problems import Gemm
+from tensorir.engines.steps import out_stage, unroll_by, written_by
+
+if TYPE_CHECKING:
+    from tensorir.schedule.schedule import Schedule
+
+
+class Product(NamedTuple):
+    """What an engine schedules: ``stage`` adds up, over rows i, columns j and terms k, what ``a`` and ``b`` hold.
+
+    out: the stage that takes the sums from there, over the same rows and columns; "" for what ``out_stage`` finds
+    outer: axes of the sums before rows and columns;  a_outer, b_outer: those of them on which an operand depends
+    wide: the type that packed operands are converted to, as the stage does
+    run: steps of the reduction after which places of an operand need to be computed anew; 0 where none do
+    """
+
+    stage: str
+    a: str
+    b: str
+    outer: Sequence[str] = ()
+    a_outer: Sequence[str] = ()
+    b_outer: Sequence[str] = ()
+    wide: str | None = None
+    out: str = ""
+    run: int = 0
+
+    def written(self, s: Schedule, scope: str = "register") -> str:
+        """The stage that takes the sums from where they are made."""
+        out = self.out or out_stage(s, self.stage, scope)
+        if scope == "shared" and (self.out or out != f"{self.stage}.out"):  # an epilogue
+            s.set_scope(written_by(s, self.stage), scope)
+        return out
+
+    def loops(self, stage: str, axes: str) -> list[str]:
+        """The loops of ``stage`` over axes of these one-letter names, those before rows and columns in front."""
+        return [f"{stage}.{x}" for x in (*self.outer, *axes)]
+
+
+def bind_outer(s: Schedule, loops: Sequence[str]) -> Schedule:
+    """Give the loops before rows and columns, if there are any, to an axis of the grid."""
+    return s.bind(joint(s, loops), "block.z") if loops else s
+
+
+def register_tile(s: Schedule, of: Product, stage: str, p: Gemm, unroll: int) -> None:
+    """A register tile with the reduction outside, rows and vectors written out."""
+    half, lane = s.split(f"{stage}.j", [None, p.vector_lanes])
+    steps: Sequence[str] = [f"{stage}.k"]
+    if of.run and stage == of.stage:
+        steps = s.split(steps[0], [None, of.run])
+    s.reorder(*of.loops(stage, ""), *steps, f"{stage}.i", half, lane)
+    s.unroll(f"{stage}.i").unroll(half).vectorize(lane)
+    unroll_by(s, steps[-1], unroll)
