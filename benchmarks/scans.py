@@ -8,7 +8,9 @@ cores. Both are checked, compared with NumPy's double-precision result, and time
 same device and one by NumPy, in rounds of one slot each. The bandwidth of a scan is that of the arrays that it has to
 read and write, and the copies' is that of two arrays; ratios are medians of the rounds' ratios with their 95 %
 intervals: at 1 a scan is as fast as a copy of its arrays. ``lanes`` runs on one core and copies of a device on all: the
-machine should have nothing else to do, and the load is written with the results. Writes benchmarks/results/scans.json.
+machine should have nothing else to do, and the load is written with the results. The least processor times are what
+other work changes least: by them ``cores`` is the bandwidth over the copy's where a scan's cores (one, or all for
+``tiles``) run at once. Writes benchmarks/results/scans.json.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +37,7 @@ from tensorir.runtime.device import open_device  # noqa: E402
 from tensorir.runtime.estimate import Rounds, middle  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "scans.json"
+CORES = os.cpu_count() or 1
 DECAY = 0.75
 
 
@@ -76,6 +80,17 @@ def copy(n: int, target: Any, device: str) -> Any:
     return s.bind(o, "block.x").vectorize(i).build(device)
 
 
+def processor_ms(call: Any, times: int = 5) -> float:
+    """The least processor time of a call, of all threads."""
+    found = []
+    for _ in range(times):
+        began = time.process_time()
+        call()
+        getattr(call, "finish", lambda: None)()
+        found.append(time.process_time() - began)
+    return 1e3 * min(found)
+
+
 def timed(name: str, device: str, n: int, rounds: int) -> dict[str, Any]:
     """One row: bandwidth of each schedule over that of the copies."""
     target = open_device(device).target  # with the vector registers of this processor
@@ -86,7 +101,8 @@ def timed(name: str, device: str, n: int, rounds: int) -> dict[str, Any]:
     want, calls = by_numpy(name, a, b), {}
     for form in ("lanes", "tiles"):
         ordered = {"ordered": name in ("affine", "ema")} if form == "tiles" else {}
-        made = partial(cumsum.FORMS[form], inline=inline, **ordered)
+        lanes = 8 if name == "maximum" else 16  # a step of which is several instructions
+        made = partial(cumsum.FORMS[form], inline=inline, lanes=lanes, **ordered)
         assert made(tir.Schedule(declared(name, 1 << 15)[0], target=target)).check()
         outputs, arrays = declared(name, n)
         f = made(tir.Schedule(outputs, target=target)).build(device)
@@ -102,6 +118,9 @@ def timed(name: str, device: str, n: int, rounds: int) -> dict[str, Any]:
         turns.run()
     samples = dict(zip(calls, turns.samples, strict=True))
     row: dict[str, Any] = {"scan": name, "device": device, "elements": n, "ms": {}, "bandwidth over": {}}
+    row["processor ms"] = {form: processor_ms(c) for form, c in calls.items()}
+    copied, cores = row["processor ms"]["copy"] / CORES, {"lanes": 1, "tiles": CORES}
+    row["cores"] = {f: arrays / 2 * copied / (row["processor ms"][f] / n) for f, n in cores.items()}
     for form, slots in samples.items():
         row["ms"][form] = 1e3 * middle(slots)[0]
     for form in ("lanes", "tiles"):
@@ -111,7 +130,10 @@ def timed(name: str, device: str, n: int, rounds: int) -> dict[str, Any]:
             over[peer] = dict(zip(("ratio", "low", "high"), middle(ratios), strict=True))
         row["bandwidth over"][form] = over
         told = ", ".join(f"{p} {r['ratio']:.2f} [{r['low']:.2f}, {r['high']:.2f}]" for p, r in over.items())
-        print(f"{name:8} {device:7} {form:6} {row['ms'][form]:6.2f} ms, over {told}", flush=True)
+        print(
+            f"{name:8} {device:7} {form:6} {row['ms'][form]:6.2f} ms, over {told}, cores {row['cores'][form]:.2f}",
+            flush=True,
+        )
     return row
 
 

@@ -15,7 +15,7 @@ from tensorir.errors import LoweringError, Problem, TensorIRError
 from tensorir.expr.program import computes_of, dims_of
 from tensorir.expr.reread import with_dims
 from tensorir.expr.resize import resize
-from tensorir.expr.tensor import Tensor
+from tensorir.expr.tensor import Compute, Tensor
 from tensorir.interp.doubles import HALF, Doubles, apart, opaque_combiners
 from tensorir.interp.exponentials import field_of
 from tensorir.interp.memory import Fault
@@ -24,7 +24,7 @@ from tensorir.interp.reference import arguments_of, evaluate, random_arguments
 from tensorir.interp.run import iterations, run
 from tensorir.ir.build import COMPARE, as_expr
 from tensorir.ir.dims import most
-from tensorir.ir.tree import Binary, Expr, If, Prefix, Reduce, Select, Var
+from tensorir.ir.tree import Binary, Const, Expr, If, Prefix, Reduce, Select, Var
 from tensorir.ir.visit import find
 from tensorir.lower.kernel import Module
 from tensorir.lower.pipeline import lower
@@ -72,7 +72,22 @@ def tiles_of(s: Schedule) -> dict[str, set[int]]:
                 periods[root].add(span * math.prod(factors))
         elif step.primitive == "fuse":  # tails of the fused loop show when its last part is about as long
             home[step.out[0]] = home.get(step.args[-1], (step.args[-1], 1))
+    return _with_tiles_of_scans(s, periods)
+
+
+def _with_tiles_of_scans(s: Schedule, periods: dict[str, set[int]]) -> dict[str, set[int]]:
+    """``periods``, and for the axes of scans that were declared again in tiles the tile and the vectors in it."""
+    tiles = {t for x in s.trace if x.primitive == "redeclare" and isinstance(t := dict(x.options).get("tile"), int)}
+    for op in computes_of(s.began_with) if tiles else ():
+        for v in _scanned(op):
+            inner = periods.get(f"{op.name}_local.u", set())
+            periods.setdefault(f"{op.name}.{v.name}", set()).update(tiles | inner)
     return periods
+
+
+def _scanned(op: Compute) -> set[Var]:
+    """The axis along which ``op`` scans, if it does."""
+    return {b.part.at for b in op.bodies if isinstance(b, Reduce) and isinstance(b.part, Prefix)}
 
 
 def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
@@ -93,22 +108,22 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
             }
         )
     wanted[:0] = _different(s, {v: periods[name][-1] for name, (v, _) in axes.items()}, least)
-    # a reduction over several tiles; pipeline stages, once around and into the second: one element is enough
+    # a reduction or a scan over several tiles; pipeline stages, once around and into the second: one element is enough
     depth = max((dict(x.options).get("depth", 2) for x in s.trace if x.primitive == "pipeline"), default=0)
+    several = {v for op in computes_of(s.began_with) for v in _scanned(op)} | {v for v in least if v.extent is not None}
     deep = {
-        v: least[v] if v.extent is None else periods[name][-1] * (depth + 1) if depth else periods[name][-1] * 2 + 1
+        v: periods[name][-1] * (depth + 1 if depth else 2) + (not depth) if v in several else least[v]
         for name, (v, _) in axes.items()
     }
     if depth or any(n > 3 for n in deep.values()):
         wanted.insert(2, deep)  # among the few that are run as text, too
-    if compared := _compared(s.began_with):
-        # rows late enough for conditions such as j <= i to leave out whole tiles, and to keep terms of several
-        long = 2 * max(p[-1] for p in periods.values()) + 1
-        wanted.insert(0, {v: min(n, long) if n in compared else 1 for v, n in axes.values()})
+    ties = _ties(s.began_with)
+    tile = max((p[-1] for p in periods.values()), default=1)
+    late = list(_late(s, dict(axes.values()), tile))
+    wanted[:0] = [w for w in late if w is late[-1] or w == _shrunk(w, WORK, least, ties)]
     whole = dict(axes.values())
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)
-    ties = _ties(s.began_with)
     small = [_shrunk(w, WORK, least, ties) for w in wanted]
     return [w for n, w in enumerate(small) if w not in small[:n]]
 
@@ -121,16 +136,31 @@ def _different(s: Schedule, periods: Mapping[Var, int], least: Mapping[Var, int]
     return [{v: least[v] - 1 + w[v] for v in periods} for w in found]
 
 
-def _compared(outputs: Sequence[Tensor]) -> set[int]:
-    """The extents of axes that conditions of declarations compare with one another, as j <= i does."""
-    found: set[int] = set()
+def _late(s: Schedule, axes: Mapping[Var, int], tile: int) -> Iterator[dict[Var, int]]:
+    """Extents with rows late enough for conditions such as i - j < 100 to leave out whole tiles of the first terms,
+    then for such as j <= i to leave out whole tiles of the last ones; both keep terms of several.
+    """
+    compared, away = _compared(s.began_with)
+    for long in (2 * tile + 1 + away, 2 * tile + 1) if away else (2 * tile + 1,):
+        if compared:
+            yield {v: min(n, long) if n in compared else 1 for v, n in axes.items()}
+
+
+def _compared(outputs: Sequence[Tensor]) -> tuple[set[int], int]:
+    """The extents of axes that conditions of declarations compare with one another, as j <= i does, and the largest
+    number in such comparisons: how far apart the axes may be.
+    """
+    found, away = set[int](), 0
     for op in computes_of(outputs):
         axes = {v: most(as_expr(n)) for v, n in zip(op.axes, op.extents, strict=True)}
         axes |= {v: most(as_expr(v.extent)) for b in op.bodies if isinstance(b, Reduce) for v in b.axes}
         for x in (x for b in op.bodies for x in find(b, Select)):
-            sides = [{v for v in find(c, Var) if v in axes} for c in find(x.cond, Binary) if c.op in COMPARE]
-            found |= {axes[v] for both in sides if len(both) > 1 for v in both}
-    return found
+            for c in find(x.cond, Binary, lambda c: c.op in COMPARE):
+                both = {v for v in find(c, Var) if v in axes}
+                if len(both) > 1:
+                    found |= {axes[v] for v in both}
+                    away = max([away, *(abs(n.value) for n in find(c, Const) if isinstance(n.value, int))])
+    return found, away
 
 
 def _ties(outputs: Sequence[Tensor]) -> dict[Var, object]:

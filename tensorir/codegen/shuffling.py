@@ -1,4 +1,4 @@
-"""Lanes of vectors by their numbers: swizzles in OpenCL C, shuffles in C."""
+"""Lanes of vectors by their numbers: swizzles and choices in OpenCL C, shuffles in C."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tensorir.codegen.c_text import shuffle
+from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Load, Shuffle
 from tensorir.ir.visit import lanes_of
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from tensorir.codegen.expressions import Expressions
 
 _DIGITS = "0123456789abcdef"
+_WHOLE = {8: "char", 16: "short", 32: "int", 64: "long"}
 
 
 def shuffled(to: Expressions, e: Shuffle) -> str:
@@ -24,8 +26,17 @@ def shuffled(to: Expressions, e: Shuffle) -> str:
             return f"{texts[e.picks[0] // width]}[{e.picks[0] % width}]"
         to.vector_type(e.dtype, count)
         return shuffle(texts, e.picks)
+    if width == count > 1 and all(k % width == n for n, k in enumerate(e.picks)) and max(e.picks) >= width:
+        return _blend(texts, e)
     parts = [f"{texts[n]}.s{''.join(_DIGITS[k] for k in ks)}" for n, ks in _runs(e.picks, width)]
     return parts[0] if len(parts) == 1 else to.pack(e.dtype, count, parts)
+
+
+def _blend(texts: Sequence[str], e: Shuffle) -> str:
+    """Each lane from the same lane of one of two vectors: one choice, where swizzles would insert run by run."""
+    count = len(e.picks)
+    second = ", ".join("-1" if k >= count else "0" for k in e.picks)
+    return f"({_WHOLE[DTYPES[e.dtype].bits]}{count})({second}) ? {texts[1]} : {texts[0]}"
 
 
 def _runs(picks: Sequence[int], width: int) -> Iterator[tuple[int, Sequence[int]]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tensorir.arith.affine import Arith, conjunction
+from tensorir.arith.affine import Arith, conjunction, same
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
 from tensorir.expr.bounds import arith_of, gathered, is_gather, places
@@ -209,15 +209,14 @@ def _stage(op: Compute, name: str, buffers: dict[Buffer, Buffer], names: _Names)
     index = op.axes
     writes: list[Stmt] = []
     inits: list[Stmt] = []
-    groups: dict[tuple[int, ...], None] = {}
+    groups: list[Reduce] = []
     for t, b in zip(op.outputs, op.bodies, strict=True):
         if not isinstance(b, Reduce):
             writes.append(Store(buffers[t.buffer], index, swap_buffers(expand(b), buffers)))
             continue
-        key = (id(b.combiner), *map(id, b.values))
-        if key in groups:
+        if any(_alike(b, g) for g in groups):
             continue
-        groups[key] = None
+        groups.append(b)
         states = _states(op, b, buffers, names)
         values = tuple(swap_buffers(expand(v), buffers) for v in b.values)
         writes.append(Update(states, index, values, b.combiner))
@@ -301,6 +300,13 @@ def _axis_labels(iters: Sequence[Iter]) -> list[str]:
     return [names.unique(it.var.name) for it in iters]
 
 
+def _alike(a: Reduce, b: Reduce) -> bool:
+    """Whether two reductions have the same state, of which they are different values: the same terms, which
+    declarations that were made again for other extents have as copies.
+    """
+    return a.combiner is b.combiner and all(same(x, y) for x, y in zip(a.values, b.values, strict=True))
+
+
 def _states(op: Compute, b: Reduce, buffers: dict[Buffer, Buffer], names: _Names) -> tuple[Buffer, ...]:
     """One buffer per value of the combiner's state; values that the user does not take get a hidden one."""
     shape = tuple(as_expr(n) for n in op.extents)
@@ -308,8 +314,7 @@ def _states(op: Compute, b: Reduce, buffers: dict[Buffer, Buffer], names: _Names
     for n, identity in enumerate(b.combiner.identity):
         taken = [
             t for t, other in zip(op.outputs, op.bodies, strict=True)
-            if isinstance(other, Reduce) and other.which == n and other.combiner is b.combiner
-            and all(x is y for x, y in zip(other.values, b.values, strict=True))
+            if isinstance(other, Reduce) and other.which == n and _alike(other, b)
         ]  # fmt: skip
         if taken:
             out.append(buffers[taken[0].buffer])

@@ -47,10 +47,9 @@ def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tenso
         for t in op.outputs:
             sizes[t] = out
         for b in op.bodies:
-            if isinstance(b, Reduce) and isinstance(b.part, Prefix):  # it has as many terms as elements
-                new_reduce[b.axes[0]] = new_reduce.get(b.axes[0]) or b.axes[0].replace(
-                    extent=out[op.axes.index(b.part.at)]
-                )
+            if isinstance(b, Reduce) and isinstance(b.part, Prefix) and b.axes[0] not in new_reduce:
+                # it has as many terms as elements, of each of its values
+                new_reduce[b.axes[0]] = b.axes[0].replace(extent=out[op.axes.index(b.part.at)])
         ranges = ranges_of(op)
         ranges.update({a: (0, most(as_expr(n)) - 1) for a, n in zip(op.axes, out, strict=True)})
         ranges.update({v: (0, most(as_expr(n.extent)) - 1) for v, n in new_reduce.items() if v in ranges})

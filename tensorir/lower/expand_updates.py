@@ -21,7 +21,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, sequence, substitute, uses
 from tensorir.lower.form import lowering
-from tensorir.schedule.analysis import scans
+from tensorir.schedule.analysis import reduces_in_order, scans
 from tensorir.target import Target
 
 
@@ -43,7 +43,7 @@ class _Expand(Rewriter):
     def on_Loop(self, n: Loop) -> Stmt:
         lanes = [n.var] if n.kind is Kind.VECTOR else []
         self.lanes += lanes
-        self.named = n.kind is Kind.VECTOR and scans(n)
+        self.named = n.kind is Kind.VECTOR and (scans(n) or reduces_in_order(n))
         n, self.named = self.children(n), False
         del self.lanes[len(self.lanes) - len(lanes) :]
         return n

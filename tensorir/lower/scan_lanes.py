@@ -1,4 +1,5 @@
-"""Scans in vector lanes: each lane is combined with the lanes before it in log2(lanes) steps.
+"""Scans in vector lanes, and reductions that do not commute: each lane is combined with the lanes before it in
+log2(lanes) steps.
 
 Hillis and Steele, "Data parallel algorithms", Communications of the ACM 29, 1986. The order of the terms is kept, so
 that any associative combiner will do.
@@ -20,7 +21,8 @@ class LaneScan:
     """The body of a loop over the axis of a scan, as ``expand_updates`` leaves it.
 
     olds, news: what the states and the next terms are called;  carries, values: where the states are, and the terms
-    updates: the states, stored anew;  stores: of results, which read the states, of before the term if ``exclusive``
+    updates: the states, stored anew;  stores: of results, which read the states, of before the term if ``exclusive``;
+             a reduction has none
     """
 
     olds: tuple[Var, ...]
@@ -43,7 +45,7 @@ def scan_of(body: Stmt, var: Var) -> LaneScan | None:
     """
     while isinstance(body, Alloc) and not find(body.body, Load, _of([Load(body.buffer, (), body.buffer.dtype)])):
         body = _Without(body.buffer)(body.body)
-    parts = body.stmts if isinstance(body, Seq) else ()
+    parts = body.stmts if isinstance(body, Seq) else (body,)
     lets = [n for n, s in enumerate(parts) if isinstance(s, Let)]
     if len(lets) != 1 or lets[0] not in (0, len(parts) - 1):
         return None
@@ -148,6 +150,9 @@ class InLanes:
         moved = [self._kept(b, self._shuffle(x, x, up)) for b, x in zip(self.before, self.terms, strict=True)]
         joined = [self._kept(b, self.wide(substitute(r, both)))
                   for b, r in zip(self.after, self.scan.joined, strict=True)]  # fmt: skip
+        if not self.scan.stores:  # of a total: the last lane reads no lane that has none so far before it
+            ended = [self._kept(x, self._whole(b)) for x, b in zip(self.terms, self.after, strict=True)]
+            return [*moved, *joined, *ended]
         ended = [self._kept(x, self._shuffle(x, b, own)) for x, b in zip(self.terms, self.after, strict=True)]
         return [*moved, *joined, *ended]
 

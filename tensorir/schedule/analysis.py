@@ -213,6 +213,12 @@ def scans(loop: Loop) -> bool:
     return bool(found) and all(it.axis is Axis.ORDERED and is_scan(s) for s, it in found)
 
 
+def reduces_in_order(loop: Loop) -> bool:
+    """Whether a loop goes through terms of reductions alone that do not commute: lanes are combined as a scan's are."""
+    found = driven_by(loop)
+    return bool(found) and all(it.axis is Axis.REDUCE for _, it in found) and len(in_order(loop)) == len(found)
+
+
 def is_scan(stage: Stage) -> bool:
     """Whether a stage stores what it has combined so far, in each step."""
     body = stage.body.then if isinstance(stage.body, If) else stage.body

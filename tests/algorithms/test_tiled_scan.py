@@ -94,3 +94,30 @@ def test_offsets_that_are_combined_on_the_wrong_side_are_seen(monkeypatch):
     assert tiled(S, 8).check()
     monkeypatch.setattr(tiled_scan._Tiled, "result", turned)
     assert not tiled(S, 8).check()
+
+
+@pytest.mark.parametrize("planted", [None, "offset", "order"])
+def test_long_scans_are_checked_over_several_tiles(planted, monkeypatch):
+    """Of more elements than are interpreted: some of three tiles, so that what comes before has an order too."""
+    P, Q = (tir.placeholder((1 << 20,), "uint32", name=x) for x in "PQ")
+    s = tiled(tir.scan((P, Q), op=AFTER), 256)
+    s.vectorize(s.split("S_local.u", [None, 8])[1])
+    made = s.trace
+    find_algorithm("tiled_scan")
+    from tensorir.algorithms import tiled_scan
+
+    if planted:
+        offset = tiled_scan._Tiled._offset
+
+        def wrong(self, tiles, totals):
+            if planted == "offset":  # of the first tile alone
+                return offset(self, min(tiles, 2), totals) if tiles < 3 else totals
+            c = self.op.bodies[0].combiner
+            body = self.body.replace(combiner=c.replace(old=c.new, new=c.old))
+            self.__dict__["body"] = body
+            return offset(self, tiles, totals)
+
+        monkeypatch.setattr(tiled_scan._Tiled, "_offset", wrong)
+    told = tir.replay(s.definition, made).check()
+    assert bool(told) is (planted is None), str(told)
+    assert "513" in str(told) or planted

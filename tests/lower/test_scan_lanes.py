@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorir as tir
+from tensorir.ir.visit import substitute
 from tensorir.lower import scan_lanes
 
 WAYS = list(itertools.product((False, True), (False, True)))
@@ -113,6 +114,56 @@ def test_what_has_no_lanes_is_combined_one_by_one():
     assert "not in vectors: lanes of a scan" in s.build().source
     s = in_lanes(affine(), 4, target="cuda -arch=sm_80")
     assert s.check("emulate"), str(s.check("emulate"))
+
+
+def total(n=64, lanes=8, target="opencl"):
+    """The last of ``affine``'s states, reduced in lanes."""
+    P, Q = (tir.placeholder((3, n), "uint32", name=x) for x in "PQ")
+    k = tir.reduce_axis(n, name="k")
+    s = tir.Schedule(tir.compute((3,), lambda i: AFTER((P[i, k], Q[i, k]), axis=k), name="T"), target=target)
+    s.vectorize(s.split("T.k", [None, lanes])[1])
+    return s
+
+
+@pytest.mark.parametrize("target", ["opencl", "c"])
+@pytest.mark.parametrize(("n", "lanes"), [(64, 16), (64, 2), (37, 8), (5, 8)])
+def test_a_reduction_that_does_not_commute(n, lanes, target):
+    s = total(n, lanes, target)
+    assert s.check(), str(s.check())
+    p, q = np.random.default_rng(n).integers(0, 2**32, (2, 3, n), dtype=np.uint64).astype("uint32")
+    want = [composed(x, y, False, False)[-1] for x, y in zip(p, q, strict=True)]
+    np.testing.assert_array_equal(np.stack(s.build()(p, q), 1), want)
+    assert n < lanes or "T_0_lanes" in s.build().source
+    told = total(n, lanes, "cuda -arch=sm_80").check("emulate")
+    assert told, str(told)
+
+
+@pytest.mark.parametrize("planted", ["step", "last", "order"])
+def test_a_wrong_step_of_a_reduction_is_seen(planted, monkeypatch):
+    step, shuffle = scan_lanes.InLanes._step, scan_lanes.InLanes._shuffle
+
+    def turned(self):
+        both = dict(zip((*self.olds, *self.news), (*self.news, *self.olds), strict=True))
+        return tuple(substitute(s.value, both) for s in self.updates)
+
+    assert total().check()
+    if planted == "step":
+        monkeypatch.setattr(scan_lanes.InLanes, "_step", lambda self, n: step(self, n) if n != 2 else [])
+    elif planted == "last":
+        monkeypatch.setattr(scan_lanes.InLanes, "_shuffle", lambda self, a, b, picks:
+                            shuffle(self, a, b, (0,) if len(picks) == 1 else picks))  # fmt: skip
+    else:
+        monkeypatch.setattr(scan_lanes.LaneScan, "joined", property(turned))
+    assert not total().check()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int64", "float64"])
+def test_lanes_of_two_vectors_are_chosen_by_integers_of_their_width(dtype):
+    s = in_lanes(tir.scan(tir.placeholder((48,), dtype, name="A"), op="max"), 16)
+    a = np.random.default_rng(4).integers(-99, 99, 48).astype(dtype)
+    np.testing.assert_array_equal(s.build()(a), np.maximum.accumulate(a))
+    whole = {"int8": "char", "int16": "short"}.get(dtype, "long")
+    assert f"({whole}16)(0, -1, -1" in s.build().source
 
 
 @pytest.mark.parametrize("planted", ["step", "last", "turned"])

@@ -18,6 +18,12 @@ def attention(variant="window", rows=3):
     return lambda: online.rolled(online.attention(40, 4, online.VARIANTS[variant]), 4, rows).skip("O.j.0")
 
 
+def wide(n=200, window=22):
+    """Of a window that is wider than several tiles, in extents that are not interpreted whole."""
+    score = lambda s, b, i, j: tir.where(tir.all_(j <= i, i - j < window), s, -online.INF)  # noqa: E731
+    return online.rolled(online.attention(n, 4, score), 4, 4).skip("O.j.0")
+
+
 def off_by_one(n):
     return binary("<", binary("+", n.a, 1), n.b)
 
@@ -117,6 +123,8 @@ FAULTS = {
     "< in place of <=": (compared(strict), attention()),
     "the first comparison is off by one": (compared(off_by_one, "O.j.0"), attention()),
     "the second comparison is off by one": (compared(off_by_one, "O.i.0"), attention(rows=4)),
+    "a wide window is off by one": (compared(off_by_one, "O.i.0"), wide),
+    "a wide window is turned": (compared(turned, "O.i.0"), wide),
     "the wrong direction": (compared(turned), attention("causal")),
     "the wrong direction of a window": (compared(turned), attention()),
     "the contrary": (condition(contrary), attention("causal")),
@@ -149,6 +157,11 @@ def test_the_fault_is_seen_and_blamed(fault, monkeypatch):
         assert not verdict, str(s)
         assert verdict.problems[0].code in ("check.not-equal", "memory.unwritten"), str(verdict)
         assert s.blame().primitive == "skip"
+
+
+def test_tiles_before_a_wide_window_are_skipped_in_the_check():
+    assert "O.j=31 " in str(wide().check())  # two tiles, one place, and the window
+    assert "O.j=31 " not in str(wide(window=2000).check())  # as far apart as that cannot be interpreted
 
 
 @pytest.mark.parametrize("make", {id(m): m for _, m in FAULTS.values()}.values())

@@ -9,7 +9,7 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.stream import BYTES_S, fused
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Axis, Iter, Store, Update
+from tensorir.ir.tree import Axis, Binary, Combiner, Iter, Store, Update
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -91,12 +91,30 @@ class LanesPart(Part):
 
 
 class TiledPart(Part):
-    """One long scan and what it reads: totals of tiles, the scan of these, and scans of tiles. Knob: ``tile``."""
+    """One long scan and what it reads: totals of tiles, the scan of these, and scans of tiles.
+
+    Knobs: ``tile``, and on CPUs the ``lanes`` in which a tile is scanned: half as many take one step less for twice as
+    many vectors, which pays where a step is several instructions.
+    """
 
     rule = "tiled_scan"
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        return {"tile": [4096, 1024, 16384] if self.target.kind == "cpu" else [256, 128, 512]}
+        if self.target.kind == "gpu":
+            return {"tile": [256, 128, 512]}
+        lanes = widest(self.anchor, self.target)
+        steps = [lanes // 2, lanes] if self.chooses and lanes > 2 else [lanes, lanes // 2]
+        return {"tile": [4096, 1024, 2048], "lanes": steps}
+
+    @functools.cached_property
+    def combiners(self) -> list[Combiner]:
+        """How terms are combined."""
+        return [u.combiner for u in find(self.anchor.stage.body, Update)]
+
+    @functools.cached_property
+    def chooses(self) -> bool:
+        """Whether the larger or the smaller one is taken, with a look at what is no number."""
+        return any(find(r, Binary, lambda x: x.op in ("max", "min")) for c in self.combiners for r in c.result)
 
     def schedule(self, s: Schedule, config: Config) -> None:
         name = self.anchor.name
@@ -112,14 +130,13 @@ class TiledPart(Part):
                 s.bind(block, "block.x").bind(thread, "thread.x")
             return
         lanes = widest(self.anchor, self.target)
-        commutes = all(u.combiner.commutative for u in find(self.anchor.stage.body, Update))
-        outer, inner = s.split(f"{total}.u", [None, 4 * lanes] if commutes else [lanes, None])
-        part = s.rfactor(total, inner if commutes else outer)
-        s.compute_at(part, total, f"{total}.t").bind(f"{total}.t", "block.x")
-        sums = f"{total}.rf.rf"
-        if commutes:
-            group, lane = s.split(sums, [None, lanes])
+        if all(c.commutative for c in self.combiners):
+            part = s.rfactor(total, s.split(f"{total}.u", [None, 4 * lanes])[1])
+            s.compute_at(part, total, f"{total}.t").bind(f"{total}.t", "block.x")
+            group, lane = s.split(f"{total}.rf.rf", [None, lanes])
             s.reorder(f"{total}.rf.u.0", group, lane).unroll(group).vectorize(lane)
-        else:  # partial totals are those of contiguous parts
-            s.reorder(f"{total}.rf.u.1", sums).vectorize(sums)
-        s.bind(f"{local}.t", "block.x").vectorize(s.split(f"{local}.u", [None, lanes])[1])
+        else:
+            s.bind(f"{total}.t", "block.x").vectorize(s.split(f"{total}.u", [None, lanes])[1])
+        s.bind(f"{local}.t", "block.x")
+        if config["lanes"] > 1:
+            s.vectorize(s.split(f"{local}.u", [None, config["lanes"]])[1])

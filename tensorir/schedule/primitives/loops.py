@@ -37,6 +37,7 @@ from tensorir.schedule.analysis import (  # fmt: skip
     in_order,
     index_of,
     need_serial,
+    reduces_in_order,
     reopens,
     scans,
     unique,
@@ -400,7 +401,8 @@ def _keeps_order(old: Sequence[Loop], new: Sequence[Loop]) -> None:
 def vectorize(self: S, axis: Name) -> S:
     """Run an innermost loop in vector lanes (emitted as vector loads, stores and arithmetic where legal).
 
-    Lanes of a scan's own axis are combined with those 1, 2, 4 … before them, by shuffles where a processor has them.
+    Lanes of a scan's own axis, and of a reduction that does not commute, are combined with those 1, 2, 4 … before them,
+    by shuffles where a processor has them.
     """
     loop = self._loop(axis)
     self._history._apply("vectorize", (loop,), {}, lambda p: _vectorize(p, loop))
@@ -417,7 +419,7 @@ def _vectorize(program: Program, loop: Loop) -> Rewrite:
             hint="reorder it innermost, or split it and vectorize the inner part after reordering",
         )
     found = has_axis(loop, Axis.REDUCE) + has_axis(loop, Axis.ORDERED)
-    if found and not scans(loop):
+    if found and not scans(loop) and not reduces_in_order(loop):
         raise _refuse(
             "vectorize.reduction",
             f"{loop.var.name} drives the reduction axis {found[0][1].var.name}: its lanes would update one element",
