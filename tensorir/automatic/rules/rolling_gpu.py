@@ -199,7 +199,7 @@ class WarpRollingPart(RollingPart):
         s.bind(s.split(self._own(s, self.anchor.name, self.rows - 1), [None, QUERIES])[0], "warp.y")
         self._kept(s)
         with s.because(f"rolling: a warp multiplies the scores of its {QUERIES} queries, rows of one instruction"):
-            own, d16, tile = self._scores(s, scores)
+            d16, tile = self._scores(s, scores)
         self._operands(s, block, piece, d16, step)
         kind = KINDS[self.weights.writes[0].dtype]
         s.tensorize(tile, f"mma.m16n8k16.{kind}.nt").tensorize(i, f"mma.m16n8k16.{kind}.nn")
@@ -221,13 +221,13 @@ class WarpRollingPart(RollingPart):
         for tensor in (*exchanged, f"{m}_old", f"{m}_ref", f"{m}_scale"):
             s.set_scope(tensor, "shared")
 
-    def _scores(self, s: Schedule, scores: str) -> tuple[str, str, str]:
+    def _scores(self, s: Schedule, scores: str) -> tuple[str, str]:
         own, i = s.split(self._own(s, scores, self.rows - 1), [None, QUERIES])
         j8, j = s.split(self._own(s, scores, self.rows + 1), [None, 8])
         d16, d = s.split(self._own(s, scores, -1), [None, 16])
         s.reorder(own, d16, j8, i, j, d).bind(own, "warp.y")
         s.stage_out(scores, at=own, scope="warp")
-        return own, d16, i
+        return d16, i
 
     def _operands(self, s: Schedule, block: str, piece: str, d16: str, step: str) -> None:
         """Copies of operands in shared memory, and of these in fragments."""
@@ -251,10 +251,12 @@ class WarpRollingPart(RollingPart):
 
     def _queries(self, s: Schedule) -> None:
         """A thread each for the maximum and the sum of a query, all of them for its weights."""
-        m, l = self.largest.name, self.total.name
-        for name in (f"{m}.init", f"{l}.init", f"{m}.old", m, f"{m}.ref", f"{m}.scale", f"{l}.rescale", l):
+        m, l, p = self.largest.name, self.total.name, self.weights.name
+        for name in (f"{m}.init", f"{l}.init", f"{m}.old", f"{m}.ref", f"{m}.scale", f"{l}.rescale"):
             s.bind(self._own(s, name, self.rows - 1), "threads")
-        p = self.weights.name
+        for name in (m, l):
+            s.bind(self._own(s, name, self.rows - 1), "threads")
+            s.unroll(s.split(self._own(s, name, -1), [None, 8])[1])
         s.bind(s.fuse(self._own(s, p, self.rows - 1), self._own(s, p, self.rows)), "threads")
 
     def _leave(self, s: Schedule, block: str) -> None:
