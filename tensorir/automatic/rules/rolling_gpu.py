@@ -29,6 +29,9 @@ QUERIES = 16
 """Queries of a warp: rows of one instruction."""
 WIDEST = 256
 """Columns of a result, at most: their sums are registers of a warp."""
+SOFTMAX_BYTES, SOFTMAX_SLOTS = 36, 22
+"""What a score takes of shared memory, and its instructions: it is written, read for the maximum and its weight, which is
+written and read for the sum, in halves of which four lanes are in one bank."""
 SPARE = 1024
 """Bytes of shared memory for what each query has: maximum, sum, scale."""
 
@@ -150,7 +153,7 @@ class WarpRollingPart(RollingPart):
 
     def registers(self) -> int:
         """Registers of a thread: the sums of its part of 16 queries, operands, addresses."""
-        return min(255, self.columns // 2 + 96)
+        return min(255, self.columns // 2 + 128)
 
     def expected(self) -> Callable[[Config], float] | None:
         gpu = gpu_of(self.target)
@@ -165,9 +168,9 @@ class WarpRollingPart(RollingPart):
         held = min(gpu.blocks, gpu.threads // threads, gpu.shared_bytes // (self.shared(c) + SPARE))
         held = max(1, min(held, gpu.registers // (self.registers() * threads)))
         multiply = 2.0 * queries * keys * (d + e) / gpu.mma["f16"]
-        read = 2.0 * c["warps"] * keys * (d + e) + 2.0 * queries * (d + keys) + 4.0 * 4 * queries * keys
+        read = 2.0 * c["warps"] * keys * (d + e) + 2.0 * queries * (d + keys) + SOFTMAX_BYTES * queries * keys
         shared = (read + 2.0 * keys * (d + e)) / gpu.shared_rate
-        issue = (queries * keys / 32 * 30 + c["warps"] * keys / 16 * (d + e) / 8 * 2) / gpu.issue
+        issue = (queries * keys / 32 * SOFTMAX_SLOTS + c["warps"] * keys / 16 * (d + e) / 8 * 2) / gpu.issue
         port = 2.0 * keys * (d + e) / gpu.l2_port
         rows = 2 * keys * 8.0  # a thread goes through its query's scores and weights, each after the last one
         copies = gpu.dram_latency if c["stages"] == 1 else 0.0
@@ -205,7 +208,7 @@ class WarpRollingPart(RollingPart):
         s.tensorize(tile, f"mma.m16n8k16.{kind}.nt").tensorize(i, f"mma.m16n8k16.{kind}.nn")
         self._queries(s)
         self._leave(s, block)
-        if self.masked:
+        if self.masked and keys < self.length:
             skip_masked(s, piece)
         elif config["stages"] > 1:
             s.pipeline(piece, int(config["stages"]), async_=True)
