@@ -1,7 +1,7 @@
 """Automatic schedules of attention for CUDA, judged without a GPU, next to the schedule by hand.
 
     python benchmarks/automatic/gpu_attention.py             # prints a table
-    python benchmarks/automatic/gpu_attention.py --save      # and writes benchmarks/results/automatic_gpu_attention.json
+    python benchmarks/automatic/gpu_attention.py --save      # and writes results/automatic_gpu_attention.json
 
 Each row is the default of the first template of ``tir.auto`` for ``tir.nn.attention``, and the schedule of
 examples/gallery/attention_cuda.py next to it: compiled by NVRTC at 16 heads of 4096 places and disassembled (registers,

@@ -30,8 +30,8 @@ QUERIES = 16
 WIDEST = 256
 """Columns of a result, at most: their sums are registers of a warp."""
 SOFTMAX_BYTES, SOFTMAX_SLOTS = 36, 22
-"""What a score takes of shared memory, and its instructions: it is written, read for the maximum and its weight, which is
-written and read for the sum, in halves of which four lanes are in one bank."""
+"""Bytes of shared memory that pass for a score, and its instructions: it is written, read for the maximum and for its
+weight, which is written and read for the sum, by halves of which those of four lanes are in one bank."""
 SPARE = 1024
 """Bytes of shared memory for what each query has: maximum, sum, scale."""
 
