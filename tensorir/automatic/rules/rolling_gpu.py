@@ -131,7 +131,7 @@ class WarpRollingPart(RollingPart):
     def knobs(self) -> Mapping[str, Sequence[object]]:
         return {"warps": [4, 2, 8, 1], "keys": [64, 32, 128, 16], "stages": [1] if self.masked else [1, 2]}
 
-    def where(self) -> Mapping[str, Predicate]:
+    def _limits(self) -> Mapping[str, Predicate]:
         gpu = gpu_of(self.target)
         most = min(gpu.shared_bytes, 227 * 1024) - SPARE if gpu else 96 * 1024
         return {
