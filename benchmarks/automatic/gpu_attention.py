@@ -4,11 +4,12 @@
     python benchmarks/automatic/gpu_attention.py --save      # and writes results/automatic_gpu_attention.json
 
 Each row is the default of the first template of ``tir.auto`` for ``tir.nn.attention``, and the schedule of
-examples/gallery/attention_cuda.py next to it: compiled by NVRTC at 16 heads of 4096 places and disassembled (registers,
-spills, shared memory of a block, which instructions multiply, all instructions), and one head of 128 places emulated
-with the same configuration (exact; what the first block's accesses to memory cost, over the least that their bytes
-need). Where float16 is read element by element, for the sum of a row, the emulator does not count; of bfloat16 it does,
-and four lanes are in one bank. The time is that of the rule's model; for the schedule by hand, with its warps and keys and without what it writes again and again.
+examples/gallery/attention_cuda.py next to it: compiled by NVRTC at 16 heads of 4096 places and disassembled
+(registers, spills, shared memory of a block, which instructions multiply, all instructions), and one head of 128
+places emulated with the same configuration (exact; what the first block's accesses to memory cost, over the least
+that their bytes need). Where float16 is read element by element, for the sum of a row, the emulator does not count;
+of bfloat16 it does, and four lanes are in one bank. The time is that of the rule's model; for the schedule by hand,
+with its warps and keys and without what it writes again and again.
 Needs the extra "cuda" and a C++ compiler. Not yet run on a GPU.
 """
 

@@ -68,7 +68,7 @@ def test_a_mask_of_one_piece_has_nothing_to_skip():
 
 @emulated
 def test_no_bank_conflict_and_whole_sectors():
-    """Of accesses that the emulator counts: single weights in float16, which are read for the sum, are not among them."""
+    """Of accesses that the emulator counts: weights in float16, read one by one for the sum, are not among them."""
     s = scheduled(of(64, 128, 64))
     run = emulate(s.emitted(), random_arguments(s.outputs, 0))
     assert not run.problems and run.traffic
