@@ -32,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     scatter.offers,
     split_sum.offers,
     rows.offers,
+    split_sum.others,
     tile_cpu.offers,
     tile_gpu.offers,
     register_tile.offers,
