@@ -61,13 +61,21 @@ def emit_guards(program: Program, target: Target) -> Program:
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
         made = {b for b in writes(body) if b.scope not in LOCAL}
-        sums = [s for s in find(body, Stage) if s.intrin is not None and isinstance(s.body, Update)]
-        fed = {b for s in sums for b in reads(s.body) if b not in writes(s.body)}
+        fed = _fed(body)
         whole = kernel_arith(axes, body) if any(v.bounds for v in program.scalars) else None
         accesses = local_accesses(body) if whole is not None else {}
         return rewrap(axes, _Guards(loop_ranges(axes), makers(body, axes), made, fed, whole, accesses)(body))
 
     return each_nest(program, kernel)
+
+
+def _fed(body: Stmt) -> set[Buffer]:
+    """What instructions multiply, and the shared arrays that it is loaded from."""
+    stages = find(body, Stage)
+    sums = [s for s in stages if s.intrin is not None and isinstance(s.body, Update)]
+    fed = {b for s in sums for b in reads(s.body) if b not in writes(s.body)}
+    loads = [s.body for s in stages if s.intrin is not None and isinstance(s.body, Store) and s.body.buffer in fed]
+    return fed | {b for x in loads for b in reads(x) if b.scope is Scope.SHARED}
 
 
 class _Guards(Rewriter):

@@ -21,6 +21,7 @@ from tensorir.lower.flatten import flatten
 from tensorir.lower.fold_constants import fold_constants
 from tensorir.lower.form import Pass, fail
 from tensorir.lower.form_instructions import form_instructions
+from tensorir.lower.hold_cells import hold_cells
 from tensorir.lower.insert_barriers import insert_barriers
 from tensorir.lower.interleave_vthreads import interleave_vthreads
 from tensorir.lower.kernel import Module, bytes_of, module_of
@@ -60,6 +61,7 @@ PASSES: list[Pass] = [
     end_loops,
     flatten,
     vectorize,
+    hold_cells,
     fold_constants,
     finish,
     name_indices,

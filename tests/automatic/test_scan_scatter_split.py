@@ -130,3 +130,11 @@ def test_bins_that_bytes_count_are_dealt_no_index_that_a_byte_cannot_hold():
     s = tir.Schedule(made, CPU)
     s.bind(s.split("Y.init.i", [None, 256])[0], "block.x")  # checked with 257 bins
     assert s.check()
+
+
+@pytest.mark.parametrize(("shape", "way"), [((64, 8192), "gpu_rows"), ((2, 1 << 18), "gpu_split_sum")])
+def test_a_gpu_starts_another_kernel_only_for_terms_that_keep_a_multiprocessor_longer(shape, way):
+    x, k = tir.placeholder(shape, name="x"), tir.reduce_axis(shape[1], "k")
+    y = tir.compute(shape[:1], lambda i: tir.sum(x[i, k], axis=k), name="y")
+    assert next(iter(tir.auto(y, GPU))) == way
+    assert len(tir.auto_schedule(y, GPU).emitted().kernels) == (1 if way == "gpu_rows" else 2)

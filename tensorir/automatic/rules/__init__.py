@@ -10,6 +10,7 @@ from tensorir.automatic.rules import (
     register_tile,
     rolling,
     rolling_cpu,
+    rolling_gpu,
     rows,
     scan,
     scatter,
@@ -24,13 +25,14 @@ from tensorir.target import Target
 Rule = Callable[[Graph, Nest, Target], Iterator[Part]]
 """The parts that a rule offers with a stage as the last of theirs, the one that promises most first."""
 
-WHOLE: tuple[Rule, ...] = (rolling_cpu.offers, rolling.offers)
+WHOLE: tuple[Rule, ...] = (rolling_cpu.offers, rolling_gpu.offers, rolling.offers)
 """Rules that look at a declaration before anything is inlined."""
 RULES: tuple[Rule, ...] = (
     scan.offers,
     scatter.offers,
     split_sum.offers,
     rows.offers,
+    split_sum.others,
     tile_cpu.offers,
     tile_gpu.offers,
     register_tile.offers,

@@ -11,6 +11,7 @@ from tensorir.ir.tree import Update
 from tensorir.ir.visit import find
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
+from tensorir.tune.legal import Predicate
 
 ROWS = 32
 """Queries of a block of a GPU, one a thread."""
@@ -71,6 +72,13 @@ class RollingPart(Part):
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         return {"keys": [32, 16, 64, 128]}
+
+    def where(self) -> Mapping[str, Predicate]:
+        return self._limits()
+
+    def _limits(self) -> Mapping[str, Predicate]:
+        """What legal configurations of this kind of part keep."""
+        return {}
 
     def schedule(self, s: Schedule, config: Config) -> None:
         sums, rows = self.sums, len(self.largest.spatial)

@@ -75,7 +75,7 @@ class TiledRollingPart(RollingPart):
             "lanes": list(dict.fromkeys((widest, max(2, widest // 2)))), "vectors": [2, 1, 4],
         }  # fmt: skip
 
-    def where(self) -> Mapping[str, Predicate]:
+    def _limits(self) -> Mapping[str, Predicate]:
         registers = self.target.registers
         return {
             "whole vectors": lambda c: c["queries"] % (c["lanes"] * c["vectors"]) == 0,

@@ -12,16 +12,34 @@ from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.visit import writes
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
+from tensorir.tune.gpu_model import LAUNCH_S
 from tensorir.tune.legal import Predicate
 
 CELLS = {"cpu": 8, "gpu": 256}
 """Cells below which cores, or multiprocessors, have too few to share."""
 TERMS = {"cpu": 1 << 13, "gpu": 1 << 12}
 """Terms of a cell from which on they are shared."""
+UNIT_BYTES_S = 9e10
+"""Bytes a second that one multiprocessor reads: 64 a cycle."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """A reduction of few cells, whose terms are shared out."""
+    """A reduction of few cells, whose terms are shared out, where a second kernel pays."""
+    return (p for p in _split(graph, anchor, target) if _pays(anchor, target))
+
+
+def others(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """Those where one kernel that goes through rows would be as fast, for what no such kernel takes."""
+    return (p for p in _split(graph, anchor, target) if not _pays(anchor, target))
+
+
+def _pays(anchor: Nest, target: Target) -> bool:
+    """Whether the terms of a cell keep a multiprocessor for longer than it takes to start another kernel."""
+    terms = anchor.size(anchor.reduced) * sum(DTYPES[b.dtype].bits // 8 for b in anchor.reads)
+    return target.kind == "cpu" or terms / UNIT_BYTES_S > LAUNCH_S
+
+
+def _split(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     if anchor.kind != "reduce" or not anchor.constant or anchor.reuses:
         return
     terms = anchor.size(anchor.reduced)
@@ -61,7 +79,8 @@ class SplitPart(Part):
         moved = nbytes / (CPU.rate(nbytes) if cpu else BYTES_S["gpu"])
         at_once, block = (self.target.units or CORES_OF_MANY, 2e-7) if cpu else (128, 1e-9)
         return lambda c: (
-            moved * max(1.0, at_once / (c["parts"] * self.anchor.cells))
+            (0.0 if cpu else LAUNCH_S)
+            + moved * max(1.0, at_once / (c["parts"] * self.anchor.cells))
             + c["parts"] * self.anchor.cells * block
             + (self.terms * self.anchor.cells * 1e-10 / c["vectors"] if cpu else 0.0)
         )

@@ -1,0 +1,280 @@
+"""Rolling on GPUs: a warp keeps the sums of 16 queries in registers, and tensor cores multiply both products.
+
+Scores and weights of a piece pass through shared memory, where a thread each has the maximum and the sum of a query.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.matrix_view import multiplies
+from tensorir.automatic.rules.rolling import RollingPart, skip_masked
+from tensorir.automatic.rules.rolling import offers as rolling
+from tensorir.automatic.rules.stream import fused
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Buffer, Const, Var
+from tensorir.ir.visit import find
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+from tensorir.tune.gpu_devices import Gpu, gpu_of
+from tensorir.tune.legal import Predicate
+
+KINDS = {"float16": "f16", "bfloat16": "bf16"}
+"""What tensor cores multiply here: type to the instructions' name for it."""
+QUERIES = 16
+"""Queries of a warp: rows of one instruction."""
+WIDEST = 256
+"""Columns of a result, at most: their sums are registers of a warp."""
+SOFTMAX_BYTES, SOFTMAX_SLOTS = 36, 22
+"""Bytes of shared memory that pass for a score, and its instructions: it is written, read for the maximum and for its
+weight, which is written and read for the sum, by halves of which those of four lanes are in one bank."""
+SPARE = 1024
+"""Bytes of shared memory for what each query has: maximum, sum, scale."""
+
+
+def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """The stages of ``rolling``, in tiles of tensor cores, where these multiply the operands."""
+    if target.kind != "gpu" or not target.has("sm_80"):
+        return
+    for p in rolling(graph, anchor, target):
+        if isinstance(p, RollingPart):
+            tiled = WarpRollingPart(graph, anchor, target, p.sums, p.weights, p.largest, p.total, p.scores)
+            if tiled.suits():
+                yield tiled
+
+
+class WarpRollingPart(RollingPart):
+    """Blocks of ``warps`` with 16 queries each go through pieces of ``keys``, whose copies are ``stages`` deep."""
+
+    rule = "rolling"
+    needs = "sm_80"
+
+    @property
+    def name(self) -> str:
+        return "rolling_mma"
+
+    # -- what is multiplied
+
+    def suits(self) -> bool:
+        """Whether stages have the axes of attention, and both products those of instructions."""
+        rows = self.rows
+        counts = [(self.largest, rows), (self.total, rows)]
+        counts += [(n, rows + 1) for n in (self.sums, self.anchor, self.weights, *self.scores)]
+        if not rows or any(len(n.spatial) != count or len(n.writes) != 1 for n, count in counts):
+            return False
+        if not self.anchor.constant or not all(map(multiplies, (self.sums, self.product))):
+            return False
+        return self.operands is not None and self.columns <= WIDEST and self.terms <= WIDEST and self._typed()
+
+    def _typed(self) -> bool:
+        """Whether operands have one type that tensor cores multiply, and their sums are float32."""
+        of = {b.dtype for b in (*(self.operands or ()), self.weights.writes[0])}
+        sums = {n.writes[0].dtype for n in (self.product, self.sums, self.total, self.largest)}
+        return len(of) == 1 and of <= set(KINDS) and sums == {"float32"}
+
+    @property
+    def rows(self) -> int:
+        """The axes that say which query."""
+        return len(self.largest.spatial)
+
+    @property
+    def product(self) -> Nest:
+        """The stage of the scores that is a sum."""
+        return self.scores[-1]
+
+    @cached_property
+    def operands(self) -> tuple[Buffer, Buffer, Buffer] | None:
+        """The arrays of queries, keys and values, each with rows of what is added up or of columns; None where one
+        is read in another way.
+        """
+        scores, sums = self.product, self.sums
+        query, key = (it.var for it in scores.spatial[-2:])
+        term = scores.reduced[-1].var
+        found = [_read(scores, (query, term)), _read(scores, (key, term))]
+        found += [_read(sums, (sums.reduced[-1].var, sums.spatial[-1].var))]
+        weights = _read(sums, (sums.spatial[-2].var, sums.reduced[-1].var))
+        q, k, v = found
+        return (q, k, v) if q and k and v and weights is self.weights.writes[0] else None
+
+    @cached_property
+    def count(self) -> int:
+        """Queries of a head."""
+        return self.largest.size(self.largest.spatial[-1:])
+
+    @cached_property
+    def length(self) -> int:
+        """Keys of a head."""
+        return self.sums.size(self.sums.reduced)
+
+    @cached_property
+    def terms(self) -> int:
+        """Terms of a score."""
+        return self.product.size(self.product.reduced)
+
+    @cached_property
+    def columns(self) -> int:
+        """Columns of the result."""
+        return self.sums.size(self.sums.spatial[-1:])
+
+    @cached_property
+    def masked(self) -> bool:
+        """Whether scores are minus infinity somewhere: pieces are skipped then, and no copy runs ahead."""
+        values = [x.value for n in self.scores for x in find(n.stage.body, Const)]
+        return any(isinstance(x, float) and x == -math.inf for x in values)
+
+    # -- the space
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        return {"warps": [4, 2, 8, 1], "keys": [64, 32, 128, 16], "stages": [1] if self.masked else [1, 2]}
+
+    def _limits(self) -> Mapping[str, Predicate]:
+        gpu = gpu_of(self.target)
+        most = min(gpu.shared_bytes, 227 * 1024) - SPARE if gpu else 96 * 1024
+        return {
+            "queries": lambda c: c["warps"] * QUERIES < 2 * self.count or c["warps"] == 1,
+            "keys": lambda c: c["keys"] < 2 * self.length or c["keys"] == 16,
+            "stages": lambda c: c["stages"] == 1 or c["keys"] < self.length,
+            "shared": lambda c: self.shared(c) <= most,
+        }
+
+    def start(self) -> Config | None:
+        return self.fastest()
+
+    def shared(self, c: Config) -> int:
+        """Bytes of shared memory of a block: queries, keys, values, scores and weights."""
+        queries, keys = c["warps"] * QUERIES, c["keys"]
+        d, e = (-(-n // 16) * 16 for n in (self.terms, self.columns))
+        copies = 2 * keys * (d + e) * c["stages"]
+        return 2 * queries * d + copies + queries * (4 * keys + 2 * keys + 20) + 2 * queries * e
+
+    def registers(self) -> int:
+        """Registers of a thread: the sums of its part of 16 queries, operands, addresses."""
+        return min(255, self.columns // 2 + 128)
+
+    def expected(self) -> Callable[[Config], float] | None:
+        gpu = gpu_of(self.target)
+        return (lambda c: self._seconds(c, gpu)) if gpu else None
+
+    def _seconds(self, c: Config, gpu: Gpu) -> float:
+        """Blocks in waves, those of a multiprocessor concurrently; a piece takes what its busiest part takes, and
+        alone all that waits for each other.
+        """
+        queries, keys, threads = c["warps"] * QUERIES, c["keys"], c["warps"] * 32
+        d, e = (-(-n // 16) * 16 for n in (self.terms, self.columns))
+        held = min(gpu.blocks, gpu.threads // threads, gpu.shared_bytes // (self.shared(c) + SPARE))
+        held = max(1, min(held, gpu.registers // (self.registers() * threads)))
+        multiply = 2.0 * queries * keys * (d + e) / gpu.mma["f16"]
+        read = 2.0 * c["warps"] * keys * (d + e) + 2.0 * queries * (d + keys) + SOFTMAX_BYTES * queries * keys
+        shared = (read + 2.0 * keys * (d + e)) / gpu.shared_rate
+        issue = (queries * keys / 32 * SOFTMAX_SLOTS + c["warps"] * keys / 16 * (d + e) / 8 * 2) / gpu.issue
+        port = 2.0 * keys * (d + e) / gpu.l2_port
+        rows = 2 * keys * 8.0  # a thread goes through its query's scores and weights, each after the last one
+        copies = gpu.dram_latency if c["stages"] == 1 else 0.0
+        alone = multiply + shared + issue + port + rows + copies + 6 * 30.0
+        busy = max(multiply, shared, issue, port)
+        pieces, heads = -(-self.length // keys), self.largest.cells // self.count
+        blocks = -(-self.count // queries) * heads
+        each = -(-blocks // gpu.units)
+        wave = pieces * max(alone, held * busy) + gpu.dram_latency + 1000.0
+        return float(-(-each // held) * wave / gpu.clock + 2.5e-6)
+
+    # -- the schedule
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        sums, scores, o = self.sums, self.product.name, self.sums.name
+        heads, (query, column, key) = sums.axes[: self.rows - 1], sums.axes[self.rows - 1 :]
+        warps, keys = int(config["warps"]), int(config["keys"])
+        block, warp, i = s.split(query, [None, warps, QUERIES])
+        piece, step, j = s.split(key, [None, keys // 16, 16])
+        columns, column = s.split(column, [None, 8])
+        s.reorder(*heads, block, piece, warp, step, columns, i, column, j).bind(warp, "warp.y")
+        s.rolling(self.largest.name, into=(self.total.name, o), at=piece)
+        for nest in self.scores[:-1]:
+            s.compute_inline(nest.name)
+        s.compute_at(scores, piece).reverse_compute_at(self.anchor.name, block)
+        s.bind(block, "block.x")
+        if heads:
+            s.bind(fused(s, heads), "block.y")
+        s.bind(s.split(self._own(s, self.anchor.name, self.rows - 1), [None, QUERIES])[0], "warp.y")
+        self._kept(s)
+        with s.because(f"rolling: a warp multiplies the scores of its {QUERIES} queries, rows of one instruction"):
+            d16, tile = self._scores(s, scores)
+        self._operands(s, block, piece, d16, step)
+        kind = KINDS[self.weights.writes[0].dtype]
+        s.tensorize(tile, f"mma.m16n8k16.{kind}.nt").tensorize(i, f"mma.m16n8k16.{kind}.nn")
+        self._queries(s)
+        self._leave(s, block)
+        if self.masked and keys < self.length:
+            skip_masked(s, piece)
+        elif config["stages"] > 1:
+            s.pipeline(piece, int(config["stages"]), async_=True)
+
+    def _own(self, s: Schedule, stage: str, at: int) -> str:
+        return [str(x) for x in s.loops(stage) if str(x).startswith(f"{stage}.")][at]
+
+    def _kept(self, s: Schedule) -> None:
+        """Sums stay in the registers of warps, all that threads exchange is in shared memory."""
+        m = self.largest.writes[0].name
+        s.set_scope(self.sums.writes[0].name, "warp")
+        exchanged = [n.writes[0].name for n in (self.product, self.weights, self.largest, self.total)]
+        for tensor in (*exchanged, f"{m}_old", f"{m}_ref", f"{m}_scale"):
+            s.set_scope(tensor, "shared")
+
+    def _scores(self, s: Schedule, scores: str) -> tuple[str, str]:
+        own, i = s.split(self._own(s, scores, self.rows - 1), [None, QUERIES])
+        j8, j = s.split(self._own(s, scores, self.rows + 1), [None, 8])
+        d16, d = s.split(self._own(s, scores, -1), [None, 16])
+        s.reorder(own, d16, j8, i, j, d).bind(own, "warp.y")
+        s.stage_out(scores, at=own, scope="warp")
+        return d16, i
+
+    def _operands(self, s: Schedule, block: str, piece: str, d16: str, step: str) -> None:
+        """Copies of operands in shared memory, and of these in fragments."""
+        assert self.operands is not None
+        q, k, v = self.operands
+        weights, tensor = self.weights.writes[0], self.product.writes[0]
+        with s.because("scores: no two lanes of a warp are in one bank, by rows or by fragments"):
+            s.layout(tensor.name, _map(tensor, "x/32, x/8%4 ^ r/2%4, x/2%4 ^ r/8%4, x%2 ^ r%2"))
+        rows, found = "x/8 ^ r%8, x%8", []
+        for b, at in ((q, block), (k, piece), (v, piece)):
+            vector = next(n for n in (8, 4, 2, 1) if (self.columns if b is v else self.terms) % n == 0)
+            found.append(s.stage_in(b.name, at=at, scope="shared", vector=vector, layout=_map(b, rows)).name)
+        s.layout(weights.name, _map(weights, rows))
+        kind, tiles = KINDS[weights.dtype], ("a.n", "b.t", "b.n", "a.n")
+        copied = ((found[0], q, d16), (found[1], k, d16), (found[2], v, step), (weights.name, weights, step))
+        for (name, b, at), tile in zip(copied, tiles, strict=True):
+            copy, rank = s.stage_in(name, at=at, scope="warp").name, len(b.shape)
+            r, r16 = s.split(f"{copy}.ax{rank - 2}", [None, 16])
+            x, x16 = s.split(f"{copy}.ax{rank - 1}", [None, 16])
+            s.reorder(r, x, r16, x16).tensorize(r16, f"ldmatrix.{kind}.{tile}")
+
+    def _queries(self, s: Schedule) -> None:
+        """A thread each for the maximum and the sum of a query, all of them for its weights."""
+        m, l, p = self.largest.name, self.total.name, self.weights.name
+        for name in (f"{m}.init", f"{l}.init", f"{m}.old", f"{m}.ref", f"{m}.scale", f"{l}.rescale"):
+            s.bind(self._own(s, name, self.rows - 1), "threads")
+        for name in (m, l):
+            s.bind(self._own(s, name, self.rows - 1), "threads")
+            s.unroll(s.split(self._own(s, name, -1), [None, 8])[1])
+        s.bind(s.fuse(self._own(s, p, self.rows - 1), self._own(s, p, self.rows)), "threads")
+
+    def _leave(self, s: Schedule, block: str) -> None:
+        """Results leave by way of shared memory, in whole sectors, where rows are whole vectors."""
+        anchor, made = self.anchor.name, self.anchor.writes[0]
+        if self.columns % 8 == 0 and DTYPES[made.dtype].bits == 16:
+            s.stage_out(anchor, at=block, scope="shared", vector=8, layout=_map(made, "x/8 ^ r%8, x%8"))
+
+
+def _read(nest: Nest, ends: tuple[Var, Var]) -> Buffer | None:
+    """The array that a product reads with these last two indices."""
+    return next((x.buffer for x in nest.loads if x.index[-2:] == ends), None)
+
+
+def _map(b: Buffer, row: str) -> str:
+    """The layout of an array whose row r has x at ``row``."""
+    lead = "".join(f"a{n}, " for n in range(len(b.shape) - 2))
+    return f"{lead}r, x -> {lead}r, {row}"

@@ -1,0 +1,93 @@
+"""Attention on GPUs without a schedule: both products on tensor cores, exact in every shape."""
+
+import shutil
+
+import pytest
+
+import tensorir as tir
+from tensorir.check.emulate import emulate
+from tensorir.interp.reference import random_arguments
+
+emulated = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+VARIANTS = {
+    "causal": {"causal": True},
+    "ALiBi": {"score": lambda s, b, h, i, j: s - tir.cast(i - j, "float32") * 2.0 ** -(h + 1.0)},
+    "window": {"mask": lambda b, h, i, j: tir.all_(j <= i, i - j < 20)},
+    "soft-cap": {"score": lambda s, b, h, i, j: 30 * tir.tanh(s / 30)},
+    "documents": {"mask": lambda b, h, i, j: tir.equal(i // 9, j // 9)},
+}
+
+
+def of(queries, keys, width=16, columns=None, heads=(1, 1, 1), dtype="float16", **options):
+    """heads: batch, heads of queries, heads of keys."""
+    batch, h, g = heads
+    q = tir.placeholder((batch, h, queries, width), dtype, name="q")
+    k = tir.placeholder((batch, g, keys, width), dtype, name="k")
+    v = tir.placeholder((batch, g, keys, columns or width), dtype, name="v")
+    return tir.nn.attention(q, k, v, name="y", **options)
+
+
+def scheduled(y, target="cuda -arch=sm_80"):
+    assert next(iter(tir.auto(y, target))) == "gpu_rolling_mma"
+    s = tir.auto_schedule(y, target)
+    assert len(s.emitted().kernels) == 1
+    return s
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((1, 1), "float16"), ((17, 67), "float16"), ((33, 31), "bfloat16")])
+@emulated
+def test_the_text_is_exact_in_every_shape(shape, dtype):
+    s = scheduled(of(*shape, dtype=dtype))
+    assert "mma.sync" in s.source() and "ldmatrix" in s.source()
+    assert s.check() and s.check("emulate")
+
+
+@pytest.mark.parametrize("widths", [(17, 33), (24, 40)])
+@emulated
+def test_terms_and_columns_need_not_be_whole_tiles(widths):
+    assert scheduled(of(31, 37, *widths), "cuda -arch=sm_90a").check("emulate")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_variant_is_a_lambda_and_masked_pieces_are_skipped(variant):
+    s = scheduled(of(37, 150, heads=(2, 2, 1), **VARIANTS[variant]))
+    skips = any(step.primitive == "skip" for step in s.trace)
+    assert skips == (variant in ("causal", "window", "documents")) == ("skipped unless" in s.tree())
+    assert s.check()
+
+
+@pytest.mark.parametrize("variant", ["causal", "documents"])
+@emulated
+def test_the_text_of_a_mask_is_exact(variant):
+    assert scheduled(of(37, 70, **VARIANTS[variant])).check("emulate")
+
+
+def test_a_mask_of_one_piece_has_nothing_to_skip():
+    assert scheduled(of(33, 31, causal=True)).check()
+
+
+@emulated
+def test_no_bank_conflict_and_whole_sectors():
+    """Of accesses that the emulator counts: weights in float16, read one by one for the sum, are not among them."""
+    s = scheduled(of(64, 128, 64))
+    run = emulate(s.emitted(), random_arguments(s.outputs, 0))
+    assert not run.problems and run.traffic
+    assert all(t.units == t.ideal for t in run.traffic)
+
+
+def test_what_tensor_cores_do_not_multiply_goes_by_threads():
+    for y, target in ((of(33, 40, dtype="float32"), "cuda -arch=sm_80"), (of(33, 40), "cuda -arch=sm_70")):
+        assert next(iter(tir.auto(y, target))) == "gpu_rolling"
+        assert tir.auto_schedule(y, target).check()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_configurations_are_right(masked):
+    y = of(70, 90, 16, causal=masked)
+    template, s = tir.auto(y, "cuda -arch=sm_80")["gpu_rolling_mma"], tir.Schedule(y, "cuda -arch=sm_80")
+    space = template.space_for(s.target)
+    assert space.names == ("warps", "keys", "stages") and space.expected_s is not None
+    for row in range(0, len(space.legal), max(1, len(space.legal) // 4)):
+        s = tir.Schedule(y, "cuda -arch=sm_80")
+        template.function(s, space.config(row))
+        assert s.check(), space.config(row)

@@ -1,0 +1,44 @@
+"""A shared cell that a loop builds up is in a register meanwhile."""
+
+import shutil
+
+import pytest
+
+import tensorir as tir
+
+
+def sums(target="cuda -arch=sm_80", scope="shared", extent=40):
+    x = tir.placeholder((3, 64, extent), name="x")
+    k = tir.reduce_axis(extent, name="k")
+    total = tir.compute((3, 64), lambda b, i: tir.sum(x[b, i, k], axis=k), name="t")
+    y = tir.compute((3, 64), lambda b, i: total[b, 63 - i] * 2, name="y")
+    s = tir.Schedule(y, target)
+    s.bind("y.b", "block.x").bind("y.i", "thread.x").compute_at("t", "y.b")
+    s.set_scope("t", scope).bind("t.i", "threads")
+    return s
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+def test_the_loop_adds_up_in_a_register():
+    s = sums()
+    loop = next(line for line in s.source().split("\n") if "+=" in line)
+    assert "t_held[0] += x[" in loop
+    assert s.check("emulate")
+
+
+def test_the_cell_is_read_and_written_once():
+    lines = [line.strip() for line in sums().source().split("\n")]
+    assert sum(line.startswith("t_held[0] = t[") for line in lines) == 1
+    assert sum(line.endswith("= t_held[0];") for line in lines) == 1
+
+
+def test_a_single_term_needs_no_register():
+    assert "_held" not in sums(extent=1).source()
+
+
+def test_a_cell_for_each_term_stays_in_memory():
+    x = tir.placeholder((4, 64), name="x")
+    y = tir.compute((4, 64), lambda b, i: x[b, i] * 2, name="y")
+    s = tir.Schedule(y, "cuda -arch=sm_80")
+    s.bind("y.b", "block.x").stage_in("x", at="y.b", scope="shared")
+    assert "_held" not in s.source()
