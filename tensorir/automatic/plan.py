@@ -118,7 +118,10 @@ class _Named(dict[str, Any]):
 
 def default_plan(outputs: Sequence[Tensor], target: Target) -> Plan:
     """The first of ``plans``, without the others."""
-    return next(plan for rules in dict.fromkeys((WHOLE, ())) for plan in _plans(outputs, target, rules))
+    for plan in (plan for rules in dict.fromkeys((WHOLE, ())) for plan in _plans(outputs, target, rules)):
+        return plan
+    message = f"no rule schedules {outputs[0].name} on {target.text}: it has more cells than an index counts"
+    raise refuse(ScheduleError, "template.target", message, hint="fewer, or a schedule of your own")
 
 
 def plans(outputs: Sequence[Tensor], target: Target) -> dict[str, Plan]:
@@ -140,6 +143,8 @@ def _plans(outputs: Sequence[Tensor], target: Target, whole: Sequence[Rule]) -> 
     done = tuple(inlined(s, kept))
     claims = _Claims(outputs, target, done, Graph(s.program))
     parts = claims.claimed(RULES, first)
+    if not parts:  # more cells than an index counts
+        return
     main = max(parts, key=lambda p: p.work)
     yield Plan(done, parts, main)
     for other in claims.offered(RULES, main.anchor, first, main.name):
