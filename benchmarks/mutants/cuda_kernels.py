@@ -108,7 +108,7 @@ KERNELS = {
         ], "gpu_warp", _WARP),
         _template("fp32 convolution, warp tiles", [
             tir.ops.conv2d(n=n, c=12, h=h, w=7, k=24, pad=1, layout="NHWC") for n, h in ((1, 11), (2, 5))
-        ], "gpu_warp", {**_WARP, "packed": 0}),
+        ], "gpu_tile_warp", _WARP),
         _template("fp32 Winograd in one kernel", [
             tir.ops.conv2d(n=n, c=20, h=h, w=11, k=40, pad=1, layout="NHWC") for n, h in ((1, 13), (1, 17))
         ], "gpu_winograd_fused", dict(bk=32, depth=2, bc=8, places=2)),

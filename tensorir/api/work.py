@@ -171,8 +171,8 @@ class Work(Shown):
         """Whether any configuration of a template is legal; filters of 11 x 11 may be too large for shared memory."""
         try:
             return bool(self.templates[template].space_for(target).default is not None)
-        except DeclarationError as error:
-            if error.code != "space.empty":
+        except (DeclarationError, ScheduleError) as error:
+            if error.code not in ("space.empty", "template.target", "automatic.no-rule"):
                 raise
             return False
 

@@ -150,9 +150,15 @@ def plans(outputs: Sequence[Tensor], target: Target) -> dict[str, Plan]:
 
 
 def _plans(outputs: Sequence[Tensor], target: Target) -> Iterator[Plan]:
-    refused: list[Refusal] = []
+    refused, found = list[Refusal](), False
     for rules in dict.fromkeys((WHOLE, ())):
-        yield from _plans_by(rules, outputs, target, refused)
+        for plan in _plans_by(rules, outputs, target, refused):
+            yield plan
+            found = True
+    if not found:
+        why = "".join(f"; {r}" for r in refused[-1:])
+        message = f"no rule schedules {outputs[0].name} on {target.text}{why}"
+        raise refuse(ScheduleError, "automatic.no-rule", message, hint="a schedule by hand, or smaller extents")
 
 
 def _plans_by(
@@ -169,9 +175,7 @@ def _plans_by(
     claims = _Claims(outputs, target, done, Graph(s.program), refused)
     parts = claims.claimed(RULES, first)
     if not parts:
-        why = "".join(f"; {r}" for r in refused[-1:])
-        message = f"no rule schedules {outputs[0].name} on {target.text}{why}"
-        raise refuse(ScheduleError, "automatic.no-rule", message, hint="a schedule by hand, or smaller extents")
+        return
     main = max(parts, key=lambda p: p.work)
     yield Plan(done, parts, main, tuple(refused))
     for other in claims.offered(RULES, main.anchor, first, main.name):

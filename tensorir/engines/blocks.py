@@ -1,17 +1,13 @@
-"""What templates for GPUs share: how many blocks a grid has room for, and what a block stages."""
+"""What templates for GPUs share: how many blocks a grid has room for, and where a space starts."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tensorir.arith.affine import Arith
-from tensorir.arith.box import side_of
 from tensorir.engines.tiles import Config, Knobs, cheapest
 from tensorir.ir.build import as_int
-from tensorir.ir.tree import Expr, Var
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -19,8 +15,6 @@ if TYPE_CHECKING:
 
 ROOMY = 48 * 1024
 """Bytes of shared memory with which several blocks run on a multiprocessor: what a default does with, if it can."""
-ALIGNED = 128
-"""Bytes that the starts of arrays in shared memory may take."""
 
 
 def bind_grid(s: Schedule, z: Sequence[str], y: Sequence[str], x: Sequence[str]) -> str:
@@ -62,28 +56,6 @@ def joint(s: Schedule, loops: Sequence[str]) -> str:
     for loop in loops[1:]:
         one = s.fuse(one, loop)
     return one
-
-
-def groups_met(channels: int, part: int, tile: int) -> int:
-    """Groups of ``part`` channels each of which a copy has room, that ``tile`` neighbours out of ``channels`` meet."""
-    return _box(channels, part, tile)[0]
-
-
-def within_group(channels: int, part: int, tile: int) -> int:
-    """Channels of a group of ``part``, counted from its start, of which a copy for ``tile`` neighbours has room."""
-    return _box(channels, part, tile)[1]
-
-
-@functools.lru_cache(maxsize=4096)
-def _box(channels: int, part: int, tile: int) -> tuple[int, int]:
-    """The box of ``(i // part, i % part)`` for tiles of ``i``, by the arithmetic that ``stage_in`` asks."""
-    outer, inner = Var("outer", "index"), Var("inner", "index")
-    moving = {inner: (0, tile - 1)}
-    arith = Arith({outer: (0, -(-channels // tile) - 1), **moving})
-    at: Expr = outer * tile + inner
-    sides = [side_of(e, arith, moving) for e in (at // part, at % part)]
-    first, second = (s.extent if s is not None else n for s, n in zip(sides, (-(-channels // part), part), strict=True))
-    return first, second
 
 
 def start(knobs: Knobs, where: Mapping[str, Callable[[Config], object]], shared_bytes: Callable[[Config], int],

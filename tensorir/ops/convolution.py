@@ -121,7 +121,7 @@ def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], mad
     def on_gpus() -> Mapping[str, Template]:
         from tensorir.ops.conv_gpu import gpu_templates  # a half of what an operator costs to import
 
-        return gpu_templates(shape, made)
+        return gpu_templates(shape, made, out)
 
     return Workload(
         name,

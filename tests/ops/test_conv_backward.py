@@ -80,7 +80,7 @@ def test_every_type_is_exact_on_the_device(op, dtype):
 @pytest.mark.parametrize("op", OPERATORS)
 def test_text_for_gpus_is_right(op, layout):
     work = getattr(tir.ops, op)(layout=layout, **SHAPES[2])
-    s = work.schedule(template="gpu_tile", target=TARGETS["gpu"])
+    s = work.schedule(target=TARGETS["gpu"])
     arrays = random_arguments(s.outputs, 0)
     got = emulate(s.emitted(), arrays)
     assert not got.problems
@@ -91,8 +91,9 @@ def test_text_for_gpus_is_right(op, layout):
 @given(st.integers(0, 10**6), st.sampled_from(OPERATORS), st.sampled_from(SHAPES), st.sampled_from(["NCHW", "NHWC"]))
 def test_any_configuration(seed, op, shape, layout):
     work = getattr(tir.ops, op)(layout=layout, **shape)
-    for name in ("cpu_rows", "gpu_tile"):
-        target = TARGETS[name[:3]]
+    for kind, target in TARGETS.items():
+        name = work.template_for(target)
+        assert name.startswith(kind)
         space = work.templates[name].space_for(tir.Target.parse(target))
         config = space.config(seed % len(space.legal))
         assert compare(work.schedule(config, name, target), Field(), seed) is None, (name, config)
@@ -211,7 +212,7 @@ def test_any_configuration_on_tensor_cores(seed, op, shape, layout):
 
 def test_types_that_cannot_be_turned_take_another_template():
     work = tir.ops.conv2d_backward_weight(c=32, k=32, layout="NHWC", dtype="int8")
-    assert work.template_for(TARGETS["gpu"]) == "gpu_tile"
+    assert work.template_for(TARGETS["gpu"]) == "gpu_tile_mma"
 
 
 def exact_on_tensor_cores(op, **options):
@@ -243,4 +244,4 @@ def test_the_default_spills_nothing(op, stride, layout):
 
 def test_strides_of_dilated_taps_take_another_template():
     work = tir.ops.conv2d_backward_data(c=32, k=32, stride=2, dilation=2, dtype="float16")
-    assert work.template_for(TARGETS["gpu"]) == "gpu_tile"
+    assert work.template_for(TARGETS["gpu"]) == "gpu_tile_mma"

@@ -24,10 +24,10 @@ def work(**changed):
 
 def test_is_the_default_in_threads():
     for fits in ({}, dict(stride=2), dict(dilation=2), dict(layout="NHWC"), dict(groups=2), dict(dtype="int32")):
-        assert work(**fits).template_for("cuda -arch=sm_70") == "gpu_warp"
+        assert work(**fits).template_for("cuda -arch=sm_70") == "gpu_tile_warp"
     assert work(precision="tf32").template_for(TARGET) == "gpu_tensor"
     for other in (dict(groups=16), dict(dtype="float64")):
-        assert "gpu_warp" not in work(**other).templates
+        assert "gpu_tile_warp" not in work(**other).templates
 
 
 SHAPES = (
@@ -46,7 +46,7 @@ SHAPES = (
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_text_is_right(shape, layout):
     w = work(layout=layout, **shape)
-    assert emulated_rightly(w, w.schedule(template="gpu_warp", target=TARGET))
+    assert emulated_rightly(w, w.schedule(template="gpu_tile_warp", target=TARGET))
 
 
 @emulated
@@ -55,13 +55,12 @@ def test_in_parts(layout):
     """The reduction in parts, of which the last is shorter; channels that are no whole steps."""
     w = work(n=2, c=44, h=5, w=6, layout=layout, bias=True)
     config = {
-        **w.templates["gpu_warp"].space_for(tir.Target.parse(TARGET)).default,
+        **w.templates["gpu_tile_warp"].space_for(tir.Target.parse(TARGET)).default,
         "splits": 3,
         "bk": 8,
-        "packed": int(layout == "NCHW"),
     }
-    s = w.schedule(config, template="gpu_warp", target=TARGET)
-    assert s.emitted().text.count("__global__") == (3 if layout == "NCHW" else 2)
+    s = w.schedule(config, template="gpu_tile_warp", target=TARGET)
+    assert s.emitted().text.count("__global__") == 2
     assert emulated_rightly(w, s)
 
 
@@ -71,27 +70,28 @@ def test_in_parts(layout):
 def test_any_configuration(data):
     shape = data.draw(st.sampled_from(SHAPES))
     w = work(layout=data.draw(st.sampled_from(["NCHW", "NHWC"])), **shape)
-    assert any_configuration_is_right(data, w, "gpu_warp", TARGET)
+    assert any_configuration_is_right(data, w, "gpu_tile_warp", TARGET)
 
 
 @emulated
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_no_access_costs_more_than_it_must(layout):
     w = work(n=2, c=32, h=16, w=16, k=64, layout=layout)
-    config = dict(
-        li=8, ri=8, rj=8, wi=1, wj=2, bk=8, depth=2, in_flight=0, raster=1, splits=1, packed=int(layout == "NCHW")
-    )
-    source = w.schedule(config, template="gpu_warp", target="cuda -arch=sm_90").emitted()
+    source = w.schedule(template="gpu_tile_warp", target="cuda -arch=sm_90").emitted()
     got = emulate(source, small_integers(source))
     assert not got.problems
-    main = next(n for n, line in enumerate(source.text.splitlines()) if line.startswith("y_kernel"))
-    counted = [t for t in got.traffic if t.line > main]  # not of the kernel that turns filters, once
-    assert {t.what for t in counted} == {"shared read", "shared write", "global read", "global write"}
-    for t in counted:
-        beside = t.what == "global read" and t.width == 4  # pixels beside their own: a row begins within a sector
-        assert t.units <= t.ideal * (1.5 if beside else 1), t
+    assert {t.what for t in got.traffic} == {"shared read", "shared write", "global read", "global write"}
+    for t in got.traffic:
+        beside = t.what == "global read" and t.width == 4  # of neighbours: rows begin within sectors
+        assert t.units <= t.ideal * (1.6 if beside else 1), t
 
 
 def test_check_skips_extents_that_the_declaration_divides_by():
     """Its columns divide by the result's extents; on others that the check would try, its tiles do not fit."""
-    assert work(n=2, c=8, h=5, w=5, k=16).schedule(template="gpu_warp", target=TARGET).check()
+    assert work(n=2, c=8, h=5, w=5, k=16).schedule(template="gpu_tile_warp", target=TARGET).check()
+
+
+@pytest.mark.parametrize("shape", [dict(c=1, k=1), dict(c=5, k=1), dict(c=1, k=1, h=1, w=1, r=1, s=1, pad=0)], ids=str)
+def test_sums_that_are_no_products_of_matrices_are_streamed(shape):
+    w = work(**shape)
+    assert w.schedule(template=w.template_for(TARGET), target=TARGET).check()

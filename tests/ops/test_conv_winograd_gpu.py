@@ -141,7 +141,7 @@ def test_accesses_cost_what_their_bytes_need(layout, template):
 
 
 def test_never_the_default():
-    assert work().template_for(AMPERE) == "gpu_warp"
+    assert work().template_for(AMPERE) == "gpu_tile_warp"
     assert work(precision="3xtf32").template_for(AMPERE) == "gpu_tensor"
 
 

@@ -61,12 +61,6 @@ _HOPPER_SMALL = (
     (1, 1, 64, 8, 1, 1, 1), (2, 1, 64, 6, 1, 1, 1), (1, 1, 128, 6, 1, 1, 1), (2, 1, 128, 5, 1, 1, 0),
     (1, 1, 64, 6, 1, 1, 0), (2, 1, 128, 5, 2, 1, 1), (1, 2, 64, 5, 1, 1, 1), (1, 1, 256, 4, 1, 1, 1),
 )  # fmt: skip
-_CONV = ("tk", "rk", "tp", "rp", "tq", "rq", "bc")
-_CONV_DENSE = (
-    (8, 8, 2, 2, 8, 2, 4), (16, 4, 2, 2, 8, 2, 4), (8, 8, 4, 1, 8, 2, 8), (16, 4, 1, 1, 16, 4, 8),
-    (8, 4, 4, 1, 8, 2, 8), (16, 4, 4, 1, 4, 7, 4), (16, 8, 2, 1, 8, 4, 2), (8, 8, 4, 2, 4, 2, 16),
-    (8, 8, 4, 1, 8, 2, 1), (16, 4, 2, 2, 8, 2, 1), (16, 4, 1, 1, 16, 2, 1),
-)  # fmt: skip
 _FUSED = ((64, 2, 8, 2), (64, 2, 4, 2), (32, 2, 8, 1), (32, 2, 4, 2), (64, 1, 8, 2))
 SEED = 0
 
@@ -100,11 +94,11 @@ def curated(problem: Problem, template: str) -> Iterator[Config]:
             yield from (dict(zip(_TILE, row, strict=True)) for row in (_TILE_LARGE if large else _TILE_SMALL))
     elif template == "gpu_winograd_fused":
         yield from (dict(zip(("bk", "depth", "bc", "places"), row, strict=True)) for row in _FUSED)
-    elif template == "gpu_warp":
+    elif template == "gpu_tile_warp":
         whole = dict(raster=1, splits=1, atomic=0, rest=0)
         yield from (dict(zip(_WARP, row, strict=True)) | whole for row in (*_WARP_LARGE[:4], *_WARP_SMALL[:4]))
     elif template == "gpu_tile":
-        yield from (dict(zip(_CONV, row, strict=True)) for row in _CONV_DENSE)
+        yield from (dict(zip(_TILE, row, strict=True)) for row in (*_TILE_LARGE, *_TILE_SMALL))
 
 
 def _winograd_starts(space: Space) -> Iterator[Config]:

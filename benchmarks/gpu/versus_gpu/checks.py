@@ -122,10 +122,11 @@ def convolutions() -> Iterator[Problem]:
     group, odd, pieces = f"{CHECK} convolution", shapes.ODD_CONVOLUTIONS, shapes.CONVOLUTIONS_OF_PIECES
     added = dict(bias=True, residual=True, act="relu")
     for p in odd:
-        yield convolution(group, **p, template="gpu_tile")
+        if p.get("groups", 1) < p["c"]:  # else there is nothing to share, and no tile
+            yield convolution(group, **p, template="gpu_tile")
     for p in (odd[0], odd[3], odd[6]):
-        yield convolution(group, **p, template="gpu_warp")
-    yield convolution(group, **odd[0], **added, template="gpu_warp")
+        yield convolution(group, **p, template="gpu_tile_warp")
+    yield convolution(group, **odd[0], **added, template="gpu_tile_warp")
     for kind, layout in (("fp32", "NCHW"), ("fp32", "NHWC"), ("fp16", "NHWC")):
         yield convolution(f"{CHECK} depthwise", kind, **{**odd[4], "layout": layout}, template="gpu_depthwise")
     for layout in ("NHWC", "NCHW"):
@@ -152,7 +153,8 @@ def gradients() -> Iterator[Problem]:
     for op, name in (("conv2d_backward_data", "data"), ("conv2d_backward_weight", "weight")):
         group = f"{CHECK} gradient of {name}"
         for at in (0, 1, 3, 5, 6):
-            yield convolution(group, "fp32", op, **odd[at], template="gpu_tile")
+            if (name, at) != ("data", 5):  # groups of three channels are streamed
+                yield convolution(group, "fp32", op, **odd[at], template="gpu_tile")
         for kind, layout in (("bf16", "NHWC"), ("fp16", "NCHW"), ("tf32", "NCHW" if name == "weight" else "NHWC")):
             yield convolution(group, kind, op, **{**odd[0], "layout": layout}, template="gpu_tensor")
         yield from (convolution(group, "bf16", op, **p, template="gpu_tensor") for p in pieces)

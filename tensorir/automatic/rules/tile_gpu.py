@@ -8,6 +8,7 @@ tile to shared memory from where they are (implicit GEMM). Cheap maps, such as a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -137,8 +138,8 @@ class BlockPart(ProductPart[Engine]):
 
     def where(self) -> Mapping[str, Predicate]:
         where = dict(super().where())
-        if self.view.grouped and self.engine is not SharedTile:
-            where["groups"] = self._of_one_group
+        if self.view.grouped:
+            where["groups"] = self._room_for_groups if self.engine is SharedTile else self._of_one_group
         if len(self.view.terms) > 1 and self.engine in ON_TENSOR_CORES:
             where["whole parts"] = self._in_whole_parts
         return where
@@ -150,9 +151,18 @@ class BlockPart(ProductPart[Engine]):
 
     def _of_one_group(self, c: Config) -> bool:
         """Whether all cells of a tile, of which lanes hold fragments, are those of one group."""
+        return all(each % side == 0 for each, side in self._grouped_sides(self.engine(c, self.p, self.target)))
+
+    def _room_for_groups(self, c: Config) -> bool:
+        """Whether a tile is part of one group, or of whole groups whose operands shared memory has room for."""
         tile = self.engine(c, self.p, self.target)
+        met = [(each % side) * (side % each) == 0 and -(-side // each) for each, side in self._grouped_sides(tile)]
+        return all(met) and math.prod(met) * tile.operand_bytes <= self.target.shared_optin_bytes
+
+    def _grouped_sides(self, tile: Engine) -> list[tuple[int, int]]:
+        """Rows, and columns, of a group and of a tile, where these are those of groups."""
         sides = ((self.view.rows, tile.high), (self.view.columns, tile.wide))
-        return all(self.view.size(of) % side == 0 for of, side in sides if any(d.said for d in of))
+        return [(self.view.size(of), side) for of, side in sides if any(d.said for d in of)]
 
     def expected(self) -> Callable[[Config], float] | None:
         return self.engine.expected(self.p, self.target)
