@@ -36,7 +36,7 @@ class BlockPart(RowsPart):
         return lies_along(chain) and kept_bytes(chain) <= target.shared_bytes - 2048
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        useful = [n for n in THREADS if n < 2 * self.length] or [32]
+        useful = [n for n in THREADS if n < 2 * self.length and n <= self.target.max_threads] or [32]
         most = 8 * min(16, self.target.vector_bytes) // self.bits
         whole = all(n.size(trailing(n, self.chain.within(n))) % 4 == 0 for n in self._maps) and self.anchor.constant
         return {"threads": useful, "lanes": [n for n in (4, 2) if n <= most and whole] + [1]}

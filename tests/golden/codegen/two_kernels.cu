@@ -22,8 +22,11 @@ C_kernel1(const float *__restrict__ A, float *__restrict__ C, const float *__res
   const int i = blockIdx.x;
   const int j = threadIdx.x;
   C_shared[j] = 0.0f;
+  float C_shared_held[1];
+  C_shared_held[0] = C_shared[j];
   for (int k = 0; k < 5; ++k)
-    C_shared[j] += A[i * 5 + k] * B_global[j * 7 + k];
+    C_shared_held[0] += A[i * 5 + k] * B_global[j * 7 + k];
+  C_shared[j] = C_shared_held[0];
   __syncthreads();
   C[i * 9 + j] = C_shared[j];
 }
