@@ -107,7 +107,7 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
                 for name, (v, _) in axes.items()
             }
         )
-    wanted[:0] = _different(s, {v: periods[name][-1] for name, (v, _) in axes.items()}, least)
+    wanted[:0] = _different(s, {v: periods[name][-1] for name, (v, _) in axes.items()}, least, dict(axes.values()))
     # a reduction or a scan over several tiles; pipeline stages, once around and into the second: one element is enough
     depth = max((dict(x.options).get("depth", 2) for x in s.trace if x.primitive == "pipeline"), default=0)
     several = {v for op in computes_of(s.began_with) for v in _scanned(op)} | {v for v in least if v.extent is not None}
@@ -120,7 +120,8 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     ties = _ties(s.began_with)
     tile = max((p[-1] for p in periods.values()), default=1)
     late = list(_late(s, dict(axes.values()), tile))
-    wanted[:0] = [w for w in late if w is late[-1] or w == _shrunk(w, WORK, least, ties)]
+    wanted[:0] = late[-1:]
+    wanted += [w for w in late[:-1] if w == _shrunk(w, WORK, least, ties)]
     whole = dict(axes.values())
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)
@@ -128,9 +129,21 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     return [w for n, w in enumerate(small) if w not in small[:n]]
 
 
-def _different(s: Schedule, periods: Mapping[Var, int], least: Mapping[Var, int]) -> list[dict[Var, int]]:
-    """Extents that are all different, in two orders; none where all axes are one."""
-    groups = independent(s.began_with, periods)
+def _different(
+    s: Schedule, periods: Mapping[Var, int], least: Mapping[Var, int], whole: Mapping[Var, int]
+) -> list[dict[Var, int]]:
+    """Extents that are all different, in two orders; none where all axes are one.
+
+    Those that a condition such as i - j < 3 compares stay equal where they are: a mask leaves longer rows nothing.
+    """
+    compared, _ = _compared(s.began_with)
+    groups = list[list[Var]]()
+    for group in independent(s.began_with, periods):
+        masked = {whole[v] for v in group} & compared
+        known = next((g for g in groups if masked & {whole[v] for v in g}), None)
+        groups += [[*group]] if known is None else []
+        if known is not None:
+            known += group
     back = sorted(groups, key=lambda g: (g[0].extent is not None, -groups.index(g)))  # what is reduced is last again
     found = [ascending(g, periods, WORK) for g in (groups, back)] if len(groups) > 1 else []
     return [{v: least[v] - 1 + w[v] for v in periods} for w in found]

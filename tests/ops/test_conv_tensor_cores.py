@@ -27,7 +27,7 @@ def work(**changed):
 
 def test_is_the_default_where_it_fits():
     assert work().template_for(AMPERE) == "gpu_tensor"
-    assert work().template_for("cuda -arch=sm_75") == "gpu_tile"
+    assert work().template_for("cuda -arch=sm_75") == "gpu_tile_mma"
     for fits in (dict(stride=2), dict(groups=2), dict(dilation=3), dict(layout="NCHW")):
         assert work(**fits).template_for(AMPERE) == "gpu_tensor"
     for other in (dict(groups=32), dict(k=24, groups=2), dict(dtype="float32")):

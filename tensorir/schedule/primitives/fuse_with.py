@@ -11,7 +11,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.expr.point import NotExactError, evaluate
 from tensorir.ir.text import show
 from tensorir.ir.tree import Buffer, Expr, Load, Loop, Prefetch, Program, Stage, Stmt, Store, Update, Var
-from tensorir.ir.visit import find, sequence, substitute
+from tensorir.ir.visit import find, sequence, substitute, walk
 from tensorir.schedule.analysis import Index, caret, in_loops, index_of, ranges, statements
 from tensorir.schedule.history import H, Name, Scheduled
 from tensorir.schedule.registry import primitive
@@ -123,7 +123,7 @@ def _said(x: Loop) -> tuple[object, ...]:
 def _accesses(root: Stmt) -> Iterator[_Access]:
     for s in find(root, Stage):
         parts = [s.body, *([s.init] if s.init is not None else []), *s.guards]
-        for n in (n for part in parts for n in find(part, (Load, Store, Update))):
+        for n in (n for part in parts for n in walk(part)):  # of what reads in another way it is refused
             if isinstance(n, Load | Store):
                 yield _Access(s, n.buffer, _where(s, n.index), isinstance(n, Store))
             elif isinstance(n, Update):
