@@ -9,7 +9,7 @@ from tensorir.expr.program import as_outputs
 from tensorir.target import Target
 
 TAKEN = dict.fromkeys(ansor_set.SMALL, ("cpu_tile_", "gpu_tile_warp")) | {
-    "GRP": ("cpu_", "gpu_tile"),  # few channels a group
+    "GRP": ("cpu_", "gpu_"),  # few channels a group, which may divide no tile
     "DEP": ("cpu_tile_registers", "gpu_stream"),
     "NRM": ("cpu_rows", "gpu_rows"),
     "SFM": ("cpu_rows", "gpu_rows"),

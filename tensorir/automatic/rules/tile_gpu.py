@@ -154,13 +154,10 @@ class BlockPart(ProductPart[Engine]):
         return all(each % side == 0 for each, side in self._grouped_sides(self.engine(c, self.p, self.target)))
 
     def _room_for_groups(self, c: Config) -> bool:
-        """Whether shared memory has room for the operands of all groups of which a tile has cells."""
+        """Whether a tile is part of one group, or of whole groups whose operands shared memory has room for."""
         tile = self.engine(c, self.p, self.target)
-        met = [
-            max(1, side // each) if (each % side) * (side % each) == 0 else side // each + 2
-            for each, side in self._grouped_sides(tile)
-        ]
-        return math.prod(met) * tile.operand_bytes <= self.target.shared_optin_bytes
+        met = [(each % side) * (side % each) == 0 and -(-side // each) for each, side in self._grouped_sides(tile)]
+        return all(met) and math.prod(met) * tile.operand_bytes <= self.target.shared_optin_bytes
 
     def _grouped_sides(self, tile: Engine) -> list[tuple[int, int]]:
         """Rows, and columns, of a group and of a tile, where these are those of groups."""
