@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
@@ -70,6 +71,29 @@ class RollingPart(Part):
         )
         super().__init__(graph, anchor, target, names, reason)
 
+    @classmethod
+    def tiled(cls, graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+        """The same stages as parts of this class, where it suits them."""
+        for p in offers(graph, anchor, target):
+            if isinstance(p, RollingPart):
+                part = cls(graph, anchor, target, p.sums, p.weights, p.largest, p.total, p.scores)
+                if part.suits():
+                    yield part
+
+    def suits(self) -> bool:
+        """Whether this class schedules such stages."""
+        return True
+
+    @cached_property
+    def count(self) -> int:
+        """Queries of a head."""
+        return self.largest.size(self.largest.spatial[-1:])
+
+    @cached_property
+    def length(self) -> int:
+        """Keys of a head."""
+        return self.sums.size(self.sums.reduced)
+
     def knobs(self) -> Mapping[str, Sequence[object]]:
         return {"keys": [32, 16, 64, 128]}
 
@@ -100,6 +124,11 @@ class RollingPart(Part):
                 outer = s.fuse(outer, loop)
             s.bind(outer, "block.y")
         skip_masked(s, piece)
+
+
+def own_loops(s: Schedule, stage: str) -> list[str]:
+    """The loops of a stage that are not those of the stage it is computed at."""
+    return [str(x) for x in s.loops(stage) if str(x).startswith(f"{stage}.")]
 
 
 def skip_masked(s: Schedule, piece: str) -> None:

@@ -10,8 +10,7 @@ from functools import cached_property
 
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.rolling import RollingPart, skip_masked
-from tensorir.automatic.rules.rolling import offers as rolling
+from tensorir.automatic.rules.rolling import RollingPart, own_loops, skip_masked
 from tensorir.automatic.rules.stream import fused
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Buffer
@@ -27,13 +26,8 @@ CORES = 16
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """The stages of ``rolling``, in tiles, where a CPU has vectors of queries to fill."""
-    if target.kind != "cpu":
-        return
-    for p in rolling(graph, anchor, target):
-        if isinstance(p, RollingPart):
-            tiled = TiledRollingPart(graph, anchor, target, p.sums, p.weights, p.largest, p.total, p.scores)
-            if tiled.suits():
-                yield tiled
+    if target.kind == "cpu":
+        yield from TiledRollingPart.tiled(graph, anchor, target)
 
 
 class TiledRollingPart(RollingPart):
@@ -54,16 +48,6 @@ class TiledRollingPart(RollingPart):
         counts += [(n, rows + 1) for n in (self.weights, *self.scores)]
         plain = all(len(n.spatial) == count for n, count in counts) and len(self.sums.reduced) == 1
         return plain and self.scores[-1].kind == "reduce" and self.anchor.constant and self.count >= 8
-
-    @cached_property
-    def count(self) -> int:
-        """Queries of a head."""
-        return self.largest.size(self.largest.spatial[-1:])
-
-    @cached_property
-    def length(self) -> int:
-        """Keys of a head."""
-        return self.sums.size(self.sums.reduced)
 
     # -- the space
 
@@ -127,7 +111,7 @@ class TiledRollingPart(RollingPart):
         self._across(s, block)
         with s.because("rolling: both products in tiles of vectors that stay in registers"):
             scores = self.scores[-1]
-            queried, keyed, term = (self._loop(s, scores.name, at) for at in (rows - 1, rows, -1))
+            queried, keyed, term = (own_loops(s, scores.name)[at] for at in (rows - 1, rows, -1))
             self._tile(s, scores, queried, keyed, term, config)
             self._tile(s, sums, query, column, key, config)
         self._lanes(s, rows, query, int(config["lanes"]))
@@ -138,11 +122,6 @@ class TiledRollingPart(RollingPart):
         """A copy of its own for the last, shorter part."""
         if length % step and length > step:
             s.partition(loop, [length // step])
-
-    @staticmethod
-    def _loop(s: Schedule, stage: str, at: int) -> str:
-        own = [str(x) for x in s.loops(stage) if str(x).startswith(f"{stage}.")]
-        return own[at]
 
     def _across(self, s: Schedule, block: str) -> None:
         """Keep arrays of a block with queries next to each other."""
@@ -166,7 +145,7 @@ class TiledRollingPart(RollingPart):
         s.reorder(outer, group, term, several, vector, lane)
         s.unroll(several).unroll(vector).vectorize(lane)
         out = str(s.stage_out(n.name, at=group, scope="register").name)
-        own = [str(x) for x in s.loops(out) if str(x).startswith(f"{out}.")]
+        own = own_loops(s, out)
         vector, lane = s.split(own[-2], [None, lanes])
         s.reorder(own[-1], vector, lane)
         s.unroll(own[-1]).unroll(vector).vectorize(lane)
@@ -175,19 +154,19 @@ class TiledRollingPart(RollingPart):
         """Queries in lanes in all that is not a product."""
         m, l, o = self.largest.name, self.total.name, self.sums.name
         for name in (m, l, self.weights.name, *(n.name for n in self.scores[:-1])):
-            vector, lane = s.split(self._loop(s, name, rows - 1), [None, lanes])
-            s.reorder(vector, self._loop(s, name, -1), lane)
+            vector, lane = s.split(own_loops(s, name)[rows - 1], [None, lanes])
+            s.reorder(vector, own_loops(s, name)[-1], lane)
             s.vectorize(lane)
         for name in (f"{m}.init", f"{l}.init", f"{m}.old", f"{m}.ref", f"{m}.scale", f"{l}.rescale"):
-            s.vectorize(s.split(self._loop(s, name, rows - 1), [None, lanes])[1])
+            s.vectorize(s.split(own_loops(s, name)[rows - 1], [None, lanes])[1])
         for name in (f"{o}.init", f"{o}.rescale"):
-            own = [str(x) for x in s.loops(name) if str(x).startswith(f"{name}.")]
+            own = own_loops(s, name)
             mine = f"{name}.{query.removeprefix(o + '.')}"
             vector, lane = s.split(mine, [None, lanes])
             s.reorder(*(x for x in own if x != mine), vector, lane)
             s.vectorize(lane)
-        vector, lane = s.split(self._loop(s, self.anchor.name, rows - 1), [None, lanes])
-        s.reorder(self._loop(s, self.anchor.name, -1), vector, lane)
+        vector, lane = s.split(own_loops(s, self.anchor.name)[rows - 1], [None, lanes])
+        s.reorder(own_loops(s, self.anchor.name)[-1], vector, lane)
 
 
 def _turned(rank: int) -> str:

@@ -12,8 +12,7 @@ from functools import cached_property
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.matrix_view import multiplies
-from tensorir.automatic.rules.rolling import RollingPart, skip_masked
-from tensorir.automatic.rules.rolling import offers as rolling
+from tensorir.automatic.rules.rolling import RollingPart, own_loops, skip_masked
 from tensorir.automatic.rules.stream import fused
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Buffer, Const, Var
@@ -38,13 +37,8 @@ SPARE = 1024
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """The stages of ``rolling``, in tiles of tensor cores, where these multiply the operands."""
-    if target.kind != "gpu" or not target.has("sm_80"):
-        return
-    for p in rolling(graph, anchor, target):
-        if isinstance(p, RollingPart):
-            tiled = WarpRollingPart(graph, anchor, target, p.sums, p.weights, p.largest, p.total, p.scores)
-            if tiled.suits():
-                yield tiled
+    if target.kind == "gpu" and target.has("sm_80"):
+        yield from WarpRollingPart.tiled(graph, anchor, target)
 
 
 class WarpRollingPart(RollingPart):
@@ -99,16 +93,6 @@ class WarpRollingPart(RollingPart):
         weights = _read(sums, (sums.spatial[-2].var, sums.reduced[-1].var))
         q, k, v = found
         return (q, k, v) if q and k and v and weights is self.weights.writes[0] else None
-
-    @cached_property
-    def count(self) -> int:
-        """Queries of a head."""
-        return self.largest.size(self.largest.spatial[-1:])
-
-    @cached_property
-    def length(self) -> int:
-        """Keys of a head."""
-        return self.sums.size(self.sums.reduced)
 
     @cached_property
     def terms(self) -> int:
@@ -199,7 +183,7 @@ class WarpRollingPart(RollingPart):
         s.bind(block, "block.x")
         if heads:
             s.bind(fused(s, heads), "block.y")
-        s.bind(s.split(self._own(s, self.anchor.name, self.rows - 1), [None, QUERIES])[0], "warp.y")
+        s.bind(s.split(own_loops(s, self.anchor.name)[self.rows - 1], [None, QUERIES])[0], "warp.y")
         self._kept(s)
         with s.because(f"rolling: a warp multiplies the scores of its {QUERIES} queries, rows of one instruction"):
             d16, tile = self._scores(s, scores)
@@ -213,9 +197,6 @@ class WarpRollingPart(RollingPart):
         elif config["stages"] > 1:
             s.pipeline(piece, int(config["stages"]), async_=True)
 
-    def _own(self, s: Schedule, stage: str, at: int) -> str:
-        return [str(x) for x in s.loops(stage) if str(x).startswith(f"{stage}.")][at]
-
     def _kept(self, s: Schedule) -> None:
         """Sums stay in the registers of warps, all that threads exchange is in shared memory."""
         m = self.largest.writes[0].name
@@ -225,9 +206,9 @@ class WarpRollingPart(RollingPart):
             s.set_scope(tensor, "shared")
 
     def _scores(self, s: Schedule, scores: str) -> tuple[str, str]:
-        own, i = s.split(self._own(s, scores, self.rows - 1), [None, QUERIES])
-        j8, j = s.split(self._own(s, scores, self.rows + 1), [None, 8])
-        d16, d = s.split(self._own(s, scores, -1), [None, 16])
+        own, i = s.split(own_loops(s, scores)[self.rows - 1], [None, QUERIES])
+        j8, j = s.split(own_loops(s, scores)[self.rows + 1], [None, 8])
+        d16, d = s.split(own_loops(s, scores)[-1], [None, 16])
         s.reorder(own, d16, j8, i, j, d).bind(own, "warp.y")
         s.stage_out(scores, at=own, scope="warp")
         return d16, i
@@ -256,11 +237,11 @@ class WarpRollingPart(RollingPart):
         """A thread each for the maximum and the sum of a query, all of them for its weights."""
         m, l, p = self.largest.name, self.total.name, self.weights.name
         for name in (f"{m}.init", f"{l}.init", f"{m}.old", f"{m}.ref", f"{m}.scale", f"{l}.rescale"):
-            s.bind(self._own(s, name, self.rows - 1), "threads")
+            s.bind(own_loops(s, name)[self.rows - 1], "threads")
         for name in (m, l):
-            s.bind(self._own(s, name, self.rows - 1), "threads")
-            s.unroll(s.split(self._own(s, name, -1), [None, 8])[1])
-        s.bind(s.fuse(self._own(s, p, self.rows - 1), self._own(s, p, self.rows)), "threads")
+            s.bind(own_loops(s, name)[self.rows - 1], "threads")
+            s.unroll(s.split(own_loops(s, name)[-1], [None, 8])[1])
+        s.bind(s.fuse(own_loops(s, p)[self.rows - 1], own_loops(s, p)[self.rows]), "threads")
 
     def _leave(self, s: Schedule, block: str) -> None:
         """Results leave by way of shared memory, in whole sectors, where rows are whole vectors."""

@@ -45,6 +45,10 @@ class Chain:
         known = {it.var for it in self.rows}
         return (*(it for it, place in own if place is None or place[0] not in known), *nest.reduced)
 
+    def axis(self, nest: Nest, it: Iter) -> Iter:
+        """The axis of a stage that is one of the anchor's over rows."""
+        return nest.spatial[self.places[nest].index((it.var, 1))]
+
     @property
     def grouped(self) -> bool:
         """Whether a row has several neighbours along an axis that tells rows from each other."""

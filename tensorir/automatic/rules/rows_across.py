@@ -36,7 +36,7 @@ def suits(chain: Chain) -> bool:
 
 def _across(n: Nest, chain: Chain) -> bool:
     """Whether what a reduction reads is stored along rows, or is the same for all of them."""
-    var = n.spatial[chain.places[n].index((chain.anchor.spatial[-1].var, 1))].var
+    var = chain.axis(n, chain.anchor.spatial[-1]).var
     loads = [x for x in n.loads if any(uses(i, {var}) for i in x.index)]
     return bool(loads) and all(along_last(x, var) for x in loads)
 
@@ -71,7 +71,7 @@ class AcrossPart(RowsPart):
 
     def _column(self, n: Nest) -> str:
         """The loop of a stage over rows next to each other."""
-        return n.loops[n.spatial[self.chain.places[n].index((self.anchor.spatial[-1].var, 1))].var]
+        return n.loops[self.chain.axis(n, self.anchor.spatial[-1]).var]
 
     def _blocks(self, s: Schedule, columns: int) -> tuple[str, str]:
         """The loops over blocks of rows, and over those of a block."""
@@ -113,7 +113,7 @@ class LanesPart(AcrossPart):
         again = 4 * pieces * bytes_of(self.anchor.writes[0]) if pieces > 1 else 0
         moved = sum(bytes_of(b) for b in self.outside) + again
         uneven = 8.0 if columns < self.width and self.width % columns else 1.0
-        cycles = sum(n.size(self.chain.within(n)) * (n.operations / ISSUE + CALL * n.calls) for n in self.nests)
+        cycles = sum(self.chain.length(n) * (n.operations / ISSUE + CALL * n.calls) for n in self.nests)
         cores = self.target.units or CORES_OF_MANY
         computed = uneven * self.rows * cycles / self.lanes / (cores * CYCLES_S)
         time = moved * (1 + 128 / columns) / CPU.rate(moved) + computed
@@ -182,7 +182,7 @@ class WarpsPart(AcrossPart):
         blocks = self.rows // self.width * -(-self.width // columns)
         idle = max(1.0, 132 * 1024 / (blocks * columns * share))
         waste = -(-self.width // columns) * columns / self.width
-        steps = sum(-(-n.size(self.chain.within(n)) // share) * n.operations for n in self.nests)
+        steps = sum(-(-self.chain.length(n) // share) * n.operations for n in self.nests)
         moved = sum(bytes_of(b) for b in self.outside) / BYTES_S["gpu"]
         return moved * waste * idle + (steps + 4 * share) * 1e-9
 

@@ -25,12 +25,14 @@ UNIT_BYTES_S = 9e10
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """A reduction of few cells, whose terms are shared out, where a second kernel pays."""
-    return (p for p in _split(graph, anchor, target) if _pays(anchor, target))
+    if _pays(anchor, target):
+        yield from _split(graph, anchor, target)
 
 
 def others(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """Those where one kernel that goes through rows would be as fast, for what no such kernel takes."""
-    return (p for p in _split(graph, anchor, target) if not _pays(anchor, target))
+    if not _pays(anchor, target):
+        yield from _split(graph, anchor, target)
 
 
 def _pays(anchor: Nest, target: Target) -> bool:
