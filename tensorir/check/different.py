@@ -17,7 +17,7 @@ from tensorir.ir.tree import Expr, Load, PadLoad, Var
 from tensorir.ir.visit import find
 
 PRIMES = (7, 5, 3, 11, 13, 17)
-"""Values of dims that end no axis, several of them in turn."""
+"""Values of dims that end no axis: the first one's, the second one's, and so on."""
 
 
 def independent(outputs: Sequence[Tensor], axes: Iterable[Var]) -> list[list[Var]]:

@@ -107,7 +107,9 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
                 for name, (v, _) in axes.items()
             }
         )
-    wanted[:0] = _different(s, {v: periods[name][-1] for name, (v, _) in axes.items()}, least, dict(axes.values()))
+    whole, (compared, away) = dict(axes.values()), _compared(s.began_with)
+    largest = {v: periods[name][-1] for name, (v, _) in axes.items()}
+    wanted[:0] = _different(s, largest, least, {v: n for v, n in whole.items() if n in compared})
     # a reduction or a scan over several tiles; pipeline stages, once around and into the second: one element is enough
     depth = max((dict(x.options).get("depth", 2) for x in s.trace if x.primitive == "pipeline"), default=0)
     several = {v for op in computes_of(s.began_with) for v in _scanned(op)} | {v for v in least if v.extent is not None}
@@ -119,10 +121,9 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
         wanted.insert(2, deep)  # among the few that are run as text, too
     ties = _ties(s.began_with)
     tile = max((p[-1] for p in periods.values()), default=1)
-    late = list(_late(s, dict(axes.values()), tile))
+    late = list(_late(whole, compared, away, tile)) if compared else []
     wanted[:0] = late[-1:]
     wanted += [w for w in late[:-1] if w == _shrunk(w, WORK, least, ties)]
-    whole = dict(axes.values())
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)
     small = [_shrunk(w, WORK, least, ties) for w in wanted]
@@ -130,33 +131,31 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
 
 
 def _different(
-    s: Schedule, periods: Mapping[Var, int], least: Mapping[Var, int], whole: Mapping[Var, int]
+    s: Schedule, periods: Mapping[Var, int], least: Mapping[Var, int], compared: Mapping[Var, int]
 ) -> list[dict[Var, int]]:
     """Extents that are all different, in two orders; none where all axes are one.
 
     Those that a condition such as i - j < 3 compares stay equal where they are: a mask leaves longer rows nothing.
     """
-    compared, _ = _compared(s.began_with)
     groups = list[list[Var]]()
     for group in independent(s.began_with, periods):
-        masked = {whole[v] for v in group} & compared
-        known = next((g for g in groups if masked & {whole[v] for v in g}), None)
-        groups += [[*group]] if known is None else []
-        if known is not None:
+        masked = {compared[v] for v in group if v in compared}
+        known = next((g for g in groups if masked & {compared.get(v) for v in g}), None)
+        if known is None:
+            groups.append([*group])
+        else:
             known += group
     back = sorted(groups, key=lambda g: (g[0].extent is not None, -groups.index(g)))  # what is reduced is last again
     found = [ascending(g, periods, WORK) for g in (groups, back)] if len(groups) > 1 else []
     return [{v: least[v] - 1 + w[v] for v in periods} for w in found]
 
 
-def _late(s: Schedule, axes: Mapping[Var, int], tile: int) -> Iterator[dict[Var, int]]:
+def _late(axes: Mapping[Var, int], compared: Container[int], away: int, tile: int) -> Iterator[dict[Var, int]]:
     """Extents with rows late enough for conditions such as i - j < 100 to leave out whole tiles of the first terms,
     then for such as j <= i to leave out whole tiles of the last ones; both keep terms of several.
     """
-    compared, away = _compared(s.began_with)
     for long in (2 * tile + 1 + away, 2 * tile + 1) if away else (2 * tile + 1,):
-        if compared:
-            yield {v: min(n, long) if n in compared else 1 for v, n in axes.items()}
+        yield {v: min(n, long) if n in compared else 1 for v, n in axes.items()}
 
 
 def _compared(outputs: Sequence[Tensor]) -> tuple[set[int], int]:
