@@ -16,6 +16,8 @@ from tvm import te, topi
 from tvm.s_tir import meta_schedule as ms
 
 CORES = 2
+NEVER = 1e9
+"""Seconds that MetaSchedule notes of a candidate that did not run."""
 
 
 def declare(problem):
@@ -38,7 +40,7 @@ def declare(problem):
 
 
 def tuned(problem, trials, folder):
-    """The compiled best of so many trials, of those that the folder has already."""
+    """The compiled best of so many trials, of those that the folder has already; None where no candidate ran."""
     args = declare(problem)
     module = tvm.IRModule({"main": te.create_prim_func(args)})
     cpu = {"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu(), "num-cores": CORES}
@@ -46,6 +48,8 @@ def tuned(problem, trials, folder):
     database = ms.database.JSONDatabase(work_dir=folder)
     if len(database) < trials // 2:  # some candidates are no programs, and are not kept
         database = ms.tune_tir(module, target, folder, max_trials_global=trials, num_trials_per_iter=min(32, trials))
+    if not any(float(t) < NEVER for r in database.get_all_tuning_records() for t in r.run_secs or ()):
+        return None, []
     schedule = ms.tir_integration.compile_tir(database, module, target)
     return tvm.compile(schedule.mod, target), [tuple(int(n) for n in t.shape) for t in args]
 
@@ -55,7 +59,8 @@ def main():
     answers, sys.stdout = sys.stdout, sys.stderr  # what MetaSchedule prints is no answer
     started = time.time()
     run, shapes = tuned(problem, trials, folder)
-    print(json.dumps({"tuned_s": time.time() - started, "version": tvm.__version__}), file=answers, flush=True)
+    told = {"tuned_s": time.time() - started, "version": tvm.__version__, "ran": run is not None}
+    print(json.dumps(told), file=answers, flush=True)
     device, given = tvm.cpu(), None
     for line in sys.stdin:
         word, _, rest = line.strip().partition(" ")
