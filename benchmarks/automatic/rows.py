@@ -1,6 +1,6 @@
-"""Rows and attention without a schedule against the schedules made by hand (examples/rows, examples/gallery).
+"""Rows, scans, pooling and attention without a schedule, against schedules made by hand (examples/rows and gallery).
 
-    python benchmarks/automatic/rows.py                                        # all, two shapes, on PoCL
+    python benchmarks/automatic/rows.py                                        # all, two shapes of rows, on PoCL
     python benchmarks/automatic/rows.py --only softmax,attention --shapes 1024x1024 --rounds 15
 
 Both are built from the same declaration and called in turn; a ratio is the median of the rounds' ratios of the
@@ -11,6 +11,7 @@ Writes benchmarks/results/automatic_rows.json, keeping what was measured of othe
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import statistics
 import sys
@@ -34,6 +35,8 @@ from tensorir.runtime.host import as_here  # noqa: E402
 from tensorir.target import Target  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "automatic_rows.json"
+OTHERS = ("cumsum", "prefix_sum_2d", "segment_sum", "histogram", "max_pool", "max_unpool", "argmax")
+"""Schedules of the gallery: scans, scatters and pooling."""
 
 
 def tasks(shapes: list[str]) -> Iterator[tuple[str, str, Any, tuple[Any, ...]]]:
@@ -45,6 +48,10 @@ def tasks(shapes: list[str]) -> Iterator[tuple[str, str, Any, tuple[Any, ...]]]:
             name = operator.__name__
             yield name, shape, operator(rows, columns, here), libraries.inputs(name, rows, columns)
     yield "attention", "8x256x64", attention.schedule(target=here), attention.inputs()
+    for name in OTHERS:
+        module = importlib.import_module(f"gallery.{name}")
+        given = module.inputs()
+        yield name, "x".join(map(str, given[-1].shape)), module.schedule(), given
 
 
 def compared(name: str, shape: str, hand: Any, given: tuple[Any, ...], rounds: int) -> dict[str, Any]:
