@@ -68,6 +68,53 @@ def test_a_scatter_of_few_terms_has_none(target):
     assert s.check()
 
 
+def rows_to_columns(width, dtype="float32", op="sum", images=1, rows=7, terms=19, apart=False):
+    """Rows of terms that go to rows of cells, of each image; ``apart``: each column to a row of its own."""
+    V = tir.placeholder((images, terms, width), dtype, name="V")
+    R = tir.placeholder((images, terms, width) if apart else (images, terms), "int32", name="R")
+
+    def place(n, e, c):
+        return n, tir.minimum(tir.maximum(R[(n, e, c) if apart else (n, e)], 0), rows - 1), c
+
+    return tir.scatter((images, rows, width), over=V.shape, index=place, value=lambda n, e, c: V[n, e, c], op=op,
+                       name="Y")  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [{}, {"images": 3}, {"dtype": "uint8", "op": "max"}, {"apart": True}])
+@pytest.mark.parametrize("width", [2, 5, 64, 67])
+def test_terms_go_to_whole_columns_in_order(width, more):
+    y = rows_to_columns(width, **more)
+    template = tir.auto(y, CPU)["cpu_scatter"]
+    space = template.space_for(Target.parse(CPU))
+    for config in map(space.config, range(len(space.legal))):
+        s = tir.Schedule(y, CPU)
+        template.function(s, config)
+        assert s.check(), config
+        assert ("vectorize('Y.c" in str(s.trace)) == (config["lanes"] > 1)
+    assert more.get("apart") is None or not any(space.config(row)["lanes"] > 1 for row in range(len(space.legal)))
+
+
+def test_wide_rows_of_a_scatter_are_shared_out():
+    template = tir.auto(rows_to_columns(2000, terms=8), CPU)["cpu_scatter"]
+    space = template.space_for(Target.parse(CPU))
+    assert len(space.values[space.names.index("block")]) > 2
+    for config in map(space.config, range(len(space.legal))):
+        s = tir.Schedule(rows_to_columns(2000, terms=8), CPU)
+        template.function(s, config)
+        assert ("s.bind('Y.n&c.0'" in str(s.trace)) == (config["block"] < 2000)
+        assert s.check(), config
+
+
+def test_columns_of_a_scatter_may_be_a_dim():
+    n, m = tir.dim("n", 1, 50), tir.dim("m", 1, 40)
+    V, R = tir.placeholder((m, n), name="V"), tir.placeholder((m,), "int32", name="R")
+    y = tir.scatter((9, n), over=(m, n), index=lambda e, c: (tir.minimum(tir.maximum(R[e], 0), 8), c),
+                    value=lambda e, c: V[e, c], name="Y")  # fmt: skip
+    s = tir.auto_schedule(y, CPU)
+    assert "scatter" in str(s.trace)
+    assert s.check()
+
+
 def test_every_count_of_parts_is_right():
     for target in (CPU, GPU):
         template = tir.auto(histogram(20, 1 << 14), target)[f"{Target.parse(target).kind}_private_scatter"]
