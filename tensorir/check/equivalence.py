@@ -122,8 +122,7 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     ties = _ties(s.began_with)
     tile = max((p[-1] for p in periods.values()), default=1)
     late = list(_late(whole, compared, away, tile)) if compared else []
-    wanted[:0] = late[-1:]
-    wanted += [w for w in late[:-1] if w == _shrunk(w, WORK, least, ties)]
+    wanted[:0] = [w for w in late if w is late[-1] or w == _shrunk(w, WORK, least, ties)]
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)
     small = [_shrunk(w, WORK, least, ties) for w in wanted]
