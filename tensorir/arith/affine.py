@@ -441,6 +441,12 @@ class Arith:
             return True
         if any(self.range_of(form.plus(f, -k))[1] <= 0 for f in self.facts for k in _multiples(form, f)):
             return True
+        if len(dims := [v for v in form.terms if isinstance(v, Var) and v.bounds]) > 1:  # i + k < n + t - 1: one by one
+            for f in self.facts:
+                for v in dims:
+                    less = form.plus(f, -form.terms[v] // f.terms[v]) if v in f.terms else form
+                    if v not in less.terms and form.terms[v] * f.terms[v] > 0 and self._at_most(less):
+                        return True
         for atom, k in form.terms.items():  # min(a, n - 1) is at most either, which ranges of dims do not say
             held = isinstance(atom, Binary) and (atom.op, k > 0) in (("min", True), ("max", False))
             if held and isinstance(atom, Binary) and any(v.bounds for v in find(atom, Var)):

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, overload
 from tensorir.automatic.counts import Counts, counts_of
 from tensorir.automatic.facts import Graph
 from tensorir.automatic.pairs import Pair, cut_out, pairs_of
+from tensorir.automatic.plan import Refusal
 from tensorir.automatic.ways import Way, finished, ways
 from tensorir.errors import Problem, ScheduleError, TensorIRError
 from tensorir.errors.needs import need_choice
@@ -39,6 +40,7 @@ class Fusion(Shown, Generic[S]):
     kind, first, second: "vertical" (the second stage reads what the first one makes) or "horizontal", and the stages
     ways:     modelled seconds of each legal way, by the name of the primitive or of the rule that makes it
     refused:  what each other way was refused for
+    untaken:  what rules offered for the legal ways as well, and why each was not taken
     before, after: counts of the kernels of the pair, with modelled ``seconds``
     measured: seconds before over seconds after, on a device, with their interval; None where nothing was measured
     """
@@ -51,6 +53,7 @@ class Fusion(Shown, Generic[S]):
     before: Counts
     after: Counts | None
     measured: Estimate | None = None
+    untaken: tuple[str, ...] = ()
     _made: Callable[[str, str], S] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -129,7 +132,7 @@ class Fusion(Shown, Generic[S]):
         told |= {"saved_bytes": self.saved_bytes, "before_s": self.before.seconds, "gain": self.gain}
         told |= {"after_s": self.after.seconds if self.after else None, "launch_bound": self.launch_bound}
         measured = self.measured and [self.measured.low_s, self.measured.seconds, self.measured.high_s]
-        return told | {"measured": measured, "recommended": self.recommended}
+        return told | {"measured": measured, "recommended": self.recommended, "untaken": list(self.untaken)}
 
     def schedule(self, way: str = "") -> S:
         """A schedule of all outputs with this fusion, and every other stage in a kernel of its own, to continue from.
@@ -222,16 +225,19 @@ def _fusion(whole: Schedule, pair: Pair, make: Callable[[Sequence[Tensor], Targe
     before = counts_of(finished(Schedule(alone, target), ()).program, target)
     refused: dict[str, Problem] = {}
     legal: list[tuple[Counts, Way]] = []
+    untaken: list[Refusal] = []
     for way in ways(whole, pair):
+        offered: list[Refusal] = []
         try:
             way.begun(whole.fork())
             s = Schedule(alone, target)
-            program = finished(s, way.begun(s)).program
+            program = finished(s, way.begun(s, offered), offered).program
             lower(program, target)
         except TensorIRError as e:
             refused[way.name] = e.problems[0]
         else:
             legal.append((counts_of(program, target), way))
+            untaken += offered
     legal.sort(key=lambda found: found[0].seconds)
 
     def made(which: str, name: str) -> S:
@@ -243,4 +249,5 @@ def _fusion(whole: Schedule, pair: Pair, make: Callable[[Sequence[Tensor], Targe
     named = {way.name: counts.seconds for counts, way in reversed(legal)}
     after = legal[0][0] if legal else None
     refused = {name: problem for name, problem in refused.items() if name not in named}
-    return Fusion(*(pair.kind, pair.first, pair.second), named, refused, before, after, _made=made)
+    told = tuple(dict.fromkeys(map(str, untaken)))
+    return Fusion(*(pair.kind, pair.first, pair.second), named, refused, before, after, untaken=told, _made=made)

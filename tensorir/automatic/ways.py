@@ -40,49 +40,58 @@ class Way:
     begin: Callable[[Schedule], None] = field(default=_nothing, repr=False)
     parts: Callable[[Schedule], Iterator[Part]] = field(default=_no_parts, repr=False)
 
-    def begun(self, s: Schedule) -> tuple[Part, ...]:
+    def begun(self, s: Schedule, untaken: list[Refusal] | None = None) -> tuple[Part, ...]:
         """Make the first steps, and return the part that has both stages, if any; raises what a primitive refuses.
 
         What is left to do is ``finished``; the part's own steps are tried on a fork.
+
+        untaken: parts that were refused before another one was taken are added to it
         """
         with s.because(f"{self.name}: {self.reason}"):
             self.begin(s)
-        refused: Exception | None = None
+        refused: list[tuple[Part, TensorIRError]] = []
         for part in self.parts(s):
             try:
                 started(s.fork(), (part,))
             except TensorIRError as e:
-                refused = refused or e
+                refused.append((part, e))
             else:
+                if untaken is not None:
+                    untaken += [Refusal.of(*r) for r in refused]
                 return (part,)
-        if refused is not None:
-            raise refused
+        if refused:
+            raise refused[0][1]
         return ()
 
 
-def finished(s: Schedule, given: Sequence[Part]) -> Schedule:
-    """Schedule the parts that are given, and every other stage by a part of its own."""
+def finished(s: Schedule, given: Sequence[Part], untaken: list[Refusal] | None = None) -> Schedule:
+    """Schedule the parts that are given, and every other stage by a part of its own; ``untaken``: see ``alone``."""
     taken, begun = frozenset().union(*(p.names for p in given)), s.fork()
     graph = Apart(s.program)
     own = []
     for nest in reversed(graph.nests.values()):
         if nest.name not in taken:
-            own.append(alone(begun, graph, nest))
+            own.append(alone(begun, graph, nest, untaken))
             taken |= own[-1].names
     return started(s, [*given, *own])
 
 
-def alone(begun: Schedule, graph: Graph, nest: Nest) -> Part:
-    """The part of the first rule that schedules a stage alone."""
-    refused = ""
+def alone(begun: Schedule, graph: Graph, nest: Nest, untaken: list[Refusal] | None = None) -> Part:
+    """The part of the first rule that schedules a stage alone; those that were refused before are added to
+    ``untaken``.
+    """
+    refused: list[Refusal] = []
     for part in (part for rule in RULES for part in rule(graph, nest, begun.target)):
         try:
             lower(started(begun.fork(), (part,)).program, begun.target)
         except TensorIRError as e:
-            refused = f"; {Refusal.of(part, e)}"
+            refused.append(Refusal.of(part, e))
             continue
+        if untaken is not None:
+            untaken += refused
         return part
-    message = f"no rule schedules {nest.name} on {begun.target.text}{refused}"
+    why = "".join(f"; {r}" for r in refused[-1:])
+    message = f"no rule schedules {nest.name} on {begun.target.text}{why}"
     raise refuse(ScheduleError, "automatic.no-rule", message, hint="a schedule by hand, or smaller extents")
 
 

@@ -28,6 +28,7 @@ from tensorir.ir.tree import Binary, Const, Expr, If, Prefix, Reduce, Select, Va
 from tensorir.ir.visit import find
 from tensorir.lower.kernel import Module
 from tensorir.lower.pipeline import lower
+from tensorir.schedule.repair import EXTREMES
 from tensorir.schedule.schedule import Schedule
 from tensorir.schedule.trace import Trace
 
@@ -122,8 +123,7 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     ties = _ties(s.began_with)
     tile = max((p[-1] for p in periods.values()), default=1)
     late = list(_late(whole, compared, away, tile)) if compared else []
-    wanted[:0] = late[-1:]
-    wanted += [w for w in late[:-1] if w == _shrunk(w, WORK, least, ties)]
+    wanted[:0] = [w for w in late if w is late[-1] or w == _shrunk(w, WORK, least, ties)]
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)
     small = [_shrunk(w, WORK, least, ties) for w in wanted]
@@ -331,17 +331,33 @@ def compare_module(
     return None
 
 
+def rolled_extremes(s: Schedule) -> tuple[str, ...]:
+    """The maxima and minima that a step updates by running values (``s.rolling``): they are multiplied by what is above
+    0, or added to, which keeps the order of numbers, and not that of the field.
+    """
+    rolled = {x for step in s.trace if step.primitive == "rolling" for x in _names(dict(step.options)["into"])}
+    bodies = {op.name: op.bodies for op in computes_of(s.began_with) if op.name in rolled}
+    return tuple(n for n, bs in bodies.items() for b in bs if isinstance(b, Reduce) and b.combiner.name in EXTREMES)
+
+
+def _names(into: object) -> Sequence[str]:
+    return [into] if isinstance(into, str) else [str(x) for x in into]  # type: ignore[attr-defined]
+
+
 def compare_in_turn(
-    module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int, most: float | None = None
-) -> tuple[Problem | None, Numbers]:
+    module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int, most: float | None = None,
+    ordered: bool = False,
+) -> tuple[Problem | None, Numbers]:  # fmt: skip
     """``compare_module``, once more in doubles where a difference may be the field's own, or an approximation of an
     algorithm; the last numbers.
+
+    ordered: steps rely on an order that adding and multiplying keep (``rolled_extremes``)
     """
     problem = compare_module(module, outputs, numbers, seed, most)
     if problem is None or problem.code != "check.not-equal" or isinstance(numbers, Doubles):
         return problem, numbers
     calls = {fn for fns in opaque_combiners(outputs).values() for fn in fns} & numbers.opaque
-    if not calls and most is None:
+    if not calls and most is None and not ordered:
         return problem, numbers
     problem = compare_module(module, outputs, Doubles(), seed, most)
     if problem is None and calls & HALF:
@@ -360,10 +376,10 @@ def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tup
     first problem. The numbers are those in which equality was shown.
     """
     numbers: Numbers = field_of(s.began_with)
-    shown: list[str] = []
+    shown, ordered = list[str](), bool(rolled_extremes(s))
     for module, outputs in _modules(s, shapes):
         name = label(outputs)
-        problem, numbers = compare_in_turn(module, outputs, numbers, seed, _approximation(s))
+        problem, numbers = compare_in_turn(module, outputs, numbers, seed, _approximation(s), ordered)
         shown.append(name)
         if problem is not None:
             return [Problem(problem.code, f"{problem.message}, for {name}", problem.at, problem.hint)], shown, numbers

@@ -67,6 +67,26 @@ def infinities_spread(
     return None
 
 
+def where_skipped(
+    outputs: tuple[Tensor, ...], got: Sequence[np.ndarray], want: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """What is wanted of a kernel that runs no iteration without a term (``s.skip``): where the NaNs in ``arrays`` that
+    the declaration reads are multiplied by 0 alone, so that any numbers in their place make the same result, that
+    number if the kernel has one there, which has not read them.
+    """
+    far = far_inputs(outputs, arrays)
+    if not any(f and np.isnan(np.asarray(x, np.float64)).any() for x, f in zip(arrays, far, strict=True)):
+        return list(want)
+    with np.errstate(all="ignore"):
+        tried = [evaluate(outputs, _instead(x, far, arrays)) for x in (0.0, 256.0, -256.0)]
+    out = []
+    for n, (g, w) in enumerate(zip(got, want, strict=True)):
+        same = np.all([np.equal(tried[0][n], other[n]) for other in tried[1:]], axis=0)
+        kept = same & np.isnan(np.asarray(w, np.float64)) & ~np.isnan(np.asarray(g, np.float64))
+        out.append(np.where(kept, tried[0][n], w))
+    return out
+
+
 def reads_all_as_is(outputs: Sequence[Tensor]) -> bool | None:
     """Whether 0 times an infinity is NaN wherever it is declared: nothing is padded or chosen, which lets kernels skip
     what is multiplied by 0. None where states are joined by the user's combiner, or elements are picked by their size.

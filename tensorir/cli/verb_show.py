@@ -59,6 +59,8 @@ def run(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int:
     table = fusions(work.outputs, chosen.target) if "fusions" in given["parts"] else None
     if table is not None:
         document["fusions"] = [r.json() for r in table]
+    if table is not None and "why" in given["parts"]:
+        document["refused"] += [f"{r.first} and {r.second}: {said}" for r in table for said in r.untaken]
     if as_json:
         put_json(document)
     else:

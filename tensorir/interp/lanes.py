@@ -209,19 +209,19 @@ class Lanes(ABC):
                 a = self.expr(e.value)
                 return lambda f: _column(a(f))
             case Pack():
-                items = [self.expr(i) for i in e.items]
-                return lambda f: np.stack([np.broadcast_to(i(f), f.lane.shape) for i in items], axis=-1)
+                items, kept = [self.expr(i) for i in e.items], n.storage(e.dtype)
+                return lambda f: np.stack([np.broadcast_to(_of(kept, i(f)), f.lane.shape) for i in items], axis=-1)
             case Shuffle():
                 return self._shuffled(e)
         raise Fault(Problem("interp.not-lowered", f"{type(e).__name__} has no meaning in a lowered kernel"))
 
     def _shuffled(self, e: Shuffle) -> Value:
         """Lanes of two vectors by their numbers; equal lanes may be one column."""
-        a, b, width = self.expr(e.a), self.expr(e.b), lanes_of(e.a)
+        a, b, width, kind = self.expr(e.a), self.expr(e.b), lanes_of(e.a), self.n.storage(e.dtype)
         picks = np.array(e.picks) if len(e.picks) > 1 else e.picks[0]
 
         def run(f: Frame) -> Any:
-            both = [np.broadcast_to(x, (len(f.lane), width)) for x in (a(f), b(f))]
+            both = [np.broadcast_to(_of(kind, x), (len(f.lane), width)) for x in (a(f), b(f))]
             return np.concatenate(both, axis=1)[:, picks]
 
         return run
@@ -268,7 +268,7 @@ class Lanes(ABC):
             c = cond(f)
             if each:  # both sides are computed in all lanes
                 c = np.broadcast_to(c, (len(f.lane), lanes))
-                return np.asarray(np.where(c, a(f.wanting(c)), b(f.wanting(~c))), kind)
+                return np.where(c, _of(kind, a(f.wanting(c))), _of(kind, b(f.wanting(~c))))
             if not isinstance(c, np.ndarray) or c.ndim == 0:
                 return a(f) if c else b(f)
             if c.all():
@@ -282,6 +282,11 @@ class Lanes(ABC):
             return out
 
         return run
+
+
+def _of(kind: np.dtype, x: Any) -> np.ndarray:
+    """A value as an array of its type: of whole numbers and 64 bits without a sign together NumPy makes doubles."""
+    return np.asarray(x, kind)
 
 
 def _bounds(x: np.ndarray) -> tuple[int, int]:

@@ -2,10 +2,12 @@
 
 A sum of terms B(k) exp(x(k) - m), of which ``m`` is the running maximum of x, needs the factor exp(old - new): all that
 has been added up is multiplied by it (online softmax: Milakov and Gimelshein, arXiv 1805.02867; FlashAttention: Dao et
-al., arXiv 2205.14135; rolling update in general: Neptune, arXiv 2510.08726). It is derived from the expression, by the
-rules below; what they do not cover is refused. They are narrow on purpose. The field in which checks are exact knows
-neither overflow nor a zero that is lost by multiplication, and no order that adding keeps: whether a factor is finite
-and not 0 at each running value has to follow from the form of the terms.
+al., arXiv 2205.14135; rolling update in general: Neptune, arXiv 2510.08726). So does a maximum or a minimum of such
+terms, for a factor above 0 keeps their order; one of x(k) - m + y(k) needs old - new added. It is derived from the
+expression, by the rules below; what they do not cover is refused. They are narrow on purpose. The field in which checks
+are exact knows neither overflow nor a zero that is lost by multiplication, and no order that adding keeps: whether a
+factor is finite and not 0 at each running value, and whether y keeps its digits next to a difference that may be larger
+than the last one, has to follow from the form of the terms.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ from tensorir.ir.build import binary, call, cast, unary
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.text import show
 from tensorir.ir.tree import Binary, Call, Cast, Const, Expr, Select, Unary, Var
-from tensorir.ir.visit import substitute, uses
+from tensorir.ir.visit import find, substitute, uses
 
+EXTREMES = ("max", "min")
+"""Reductions that keep one of their terms: what keeps the order of numbers may be done to it afterwards."""
 POWERS = ("exp", "exp2")
 """Functions of which a difference of arguments makes a quotient of values."""
 
@@ -33,18 +37,22 @@ class NoRepairError(Exception):
 
 @dataclass(frozen=True, repr=False)
 class Repair(Shown):
-    """A factor that takes a partial sum from old values to new ones.
+    """What takes a partial result from old values to new ones: a factor, or a summand.
 
-    old, new: what ``factor`` reads, and all that it reads
+    old, new: what ``value`` reads, and all that it reads
+    op:       "*" or "+"
+    start:    the value as long as ``m`` has none: terms are exp(-inf) then, of which a sum is 0, and x - m is -inf
     """
 
-    factor: Expr
+    value: Expr
     old: Var
     new: Var
+    op: str = "*"
+    start: int = 0
 
     def of(self, old: Expr, new: Expr) -> Expr:
         """The repair of given values."""
-        return substitute(self.factor, {self.old: old, self.new: new})
+        return substitute(self.value, {self.old: old, self.new: new})
 
 
 def repair_of(body: Expr, m: Var, axes: Collection[Var], combiner: str, term: Expr | None = None) -> Repair:
@@ -55,13 +63,15 @@ def repair_of(body: Expr, m: Var, axes: Collection[Var], combiner: str, term: Ex
 
     Terms that have a repair are 0 where ``term`` is minus infinity. Raises NoRepairError.
     """
-    if combiner != "sum":
-        raise NoRepairError(f"it is a reduction by {combiner}, and sums alone take a factor")
+    if combiner not in ("sum", *EXTREMES):
+        raise NoRepairError(f"it is a reduction by {combiner}, and sums, maxima and minima alone have a repair")
     old, new = Var(f"{m.name}_old", m.dtype), Var(f"{m.name}_new", m.dtype)
-    factor = _Rules(body, m, frozenset(axes), term, old, new).factor(body)
-    if factor is None:
+    rules = _Rules(body, m, frozenset(axes), term, old, new)
+    adds = combiner in EXTREMES and not any(uses(e, {m}) for e in find(body, Call, lambda e: e.fn in POWERS))
+    value = rules.summand(body) if adds else rules.factor(body)
+    if value is None:
         raise NoRepairError(f"{show(body)} does not read {m.name}")
-    return Repair(factor, old, new)
+    return Repair(value, old, new, "+") if adds else Repair(value, old, new, start=int(combiner in EXTREMES))
 
 
 @dataclass(frozen=True)
@@ -117,11 +127,31 @@ class _Rules:
             "are 0, infinite or undefined at a running value, what has been added up is lost"
         )
 
+    def summand(self, e: Expr) -> Expr | None:
+        """What is added to ``e``; None where it does not read ``m``."""
+        if not uses(e, {self.m}):
+            return None
+        if isinstance(e, Cast) and _widens(e):
+            return None if (a := self.summand(e.a)) is None else cast(a, e.dtype)
+        if isinstance(e, Binary) and (e.op == "+" or (e.op == "-" and not uses(e.b, {self.m}))):
+            a, b = self.summand(e.a), self.summand(e.b)
+            if a is None or b is None:
+                return b if a is None else a
+        if isinstance(e, Select) and not uses(e.cond, {self.m}):
+            parts = [self.summand(x) for x in (e.a, e.b) if not math.isinf(_value(x) or 0)]
+            if len({None if p is None else structure(p) for p in parts}) == 1:
+                return parts[0]
+        return self._difference(e, e)
+
     def _exponent(self, power: Call) -> Expr:
         """The exponent of the factor of a power, which no running value makes larger than 0."""
+        return self._difference(power, power.args[0])
+
+    def _difference(self, power: Expr, e: Expr) -> Expr:
+        """``e`` at an old value in place of the term and at a new one, where it is c (term - m), c > 0."""
         if self.term is None:
             raise self._far(power, f"{self.m.name} is not known to be the maximum of what it is taken from")
-        form, name = self._form(power, power.args[0]), self.m.name
+        form, name = self._form(power, e), self.m.name
         if form.moved is None or form.x <= 0 or form.x != -form.m:
             raise self._far(
                 power,
@@ -132,7 +162,7 @@ class _Rules:
             raise self._far(power, f"{show(self.large[0])} may overflow, where a multiple of the difference does not")
         return form.moved
 
-    def _form(self, power: Call, e: Expr) -> _Form:
+    def _form(self, power: Expr, e: Expr) -> _Form:
         """The linear form of a part of an exponent."""
         form = self._form_of(power, e)
         # what has term and m with one sign is as large as their sum, else as the larger, unless it is far below 0
@@ -141,7 +171,7 @@ class _Rules:
             self.large.append(e)
         return form
 
-    def _form_of(self, power: Call, e: Expr) -> _Form:
+    def _form_of(self, power: Expr, e: Expr) -> _Form:
         one = Fraction(1)
         if self.term is not None and same(e, self.term):
             return _Form(one, moved=self.old)
@@ -169,7 +199,7 @@ class _Rules:
             raise self._far(power, f"{show(e)} is no sum of multiples of {self.m.name} and what it is the maximum of")
         raise self._far(power, f"{self.m.name} is not known to be the maximum of {show(e)}")
 
-    def _joined(self, power: Call, e: Unary | Binary, a: _Form, b: _Form) -> _Form:
+    def _joined(self, power: Expr, e: Unary | Binary, a: _Form, b: _Form) -> _Form:
         """The form of ``a + b`` or ``a - b``."""
         sign = 1 if e.op == "+" else -1
         if sign < 0 and b.lowest:
@@ -180,7 +210,7 @@ class _Rules:
             moved = alone if moved is None else binary(e.op, moved, b.moved)
         return _Form(a.x + sign * b.x, a.m + sign * b.m, moved, a.lowest or b.lowest)
 
-    def _times(self, power: Call, e: Binary, part: Expr, by: Fraction) -> _Form:
+    def _times(self, power: Expr, e: Binary, part: Expr, by: Fraction) -> _Form:
         """The form of a part times a number."""
         a = self._form(power, part)
         if by < 0 and a.lowest:
@@ -190,7 +220,7 @@ class _Rules:
             moved = binary(e.op, a.moved, e.b) if part is e.a else binary(e.op, e.a, a.moved)
         return _Form(a.x * by, a.m * by, moved, a.lowest)
 
-    def _far(self, power: Call, why: str) -> NoRepairError:
+    def _far(self, power: Expr, why: str) -> NoRepairError:
         return NoRepairError(
             f"{show(power)} may be too large or small for its type while {self.m.name} is not yet final: {why}"
         )

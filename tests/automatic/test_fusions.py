@@ -7,6 +7,7 @@ import pytest
 
 import tensorir as tir
 from tensorir.automatic.counts import CPU, counts_of
+from tensorir.cli import main
 from tensorir.errors import ScheduleError
 
 TARGETS = ("opencl", "cuda -arch=sm_80")
@@ -256,3 +257,19 @@ def test_scatters_scans_and_dims_have_rows(target):
     for r in table:
         for way in r.ways:
             assert r.schedule(way).check(), (r, way)
+
+
+def test_parts_that_another_one_was_taken_for_are_told(capsys, tmp_path):
+    X = placeholder(18, 67)
+    r = row(tir.fusions(tir.nn.layer_norm(X, (67,)), TARGETS[1]), "layer_norm_sum", "layer_norm_squares")
+    (said,) = r.untaken
+    assert "fuse_with" in r.ways and said.startswith("gpu_fuse_with was not taken for layer_norm_squares: [fuse-with.")
+    mine = tmp_path / "norm.py"
+    mine.write_text(
+        "import tensorir as tir\n\n\ndef norm():\n    A = tir.placeholder((18, 67), name='A')\n"
+        "    return tir.nn.layer_norm(A, (67,))\n"
+    )
+    asked = ["show", f"{mine}:norm", "--target", TARGETS[1], "--why-schedule"]
+    for more, told in (((), False), (("--fusions",), True)):
+        main.run([*asked, *more])
+        assert (f"# layer_norm_sum and layer_norm_squares: {said}" in capsys.readouterr().out) == told

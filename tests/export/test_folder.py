@@ -368,6 +368,12 @@ def test_wrong_destinations(tmp_path, to, code):
         assert "pyopencl" in str(caught.value) and "cupy" in str(caught.value)
 
 
+def test_without_declarations_there_is_nothing_to_test_against(tmp_path):
+    with pytest.raises(ExportError, match="nothing to test against: pass the declared outputs") as caught:
+        export(zoo.product(13).schedule().emitted(), tmp_path / "out", ["source"])
+    assert caught.value.code == "export.no-reference" and not (tmp_path / "out").exists()
+
+
 def test_foreign_folders_are_left_alone(tmp_path):
     (tmp_path / "precious.txt").write_text("mine")
     with pytest.raises(ExportError) as caught:

@@ -1,5 +1,7 @@
 """Dims in declarations: what is proved for all of their values, and what is refused with a witness."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -85,6 +87,24 @@ def test_what_is_proved_for_every_value(n):
     k = tir.reduce_axis(n - 1, name="k")
     tir.compute((n,), lambda i: tir.sum(X[n - 1 - i, k + 1] + X[tir.minimum(i + 3, n - 1), k], axis=k))
     tir.compute((n + 2,), lambda i: tir.where(i < n, X.get(i, 0), 0.0))
+
+
+@pytest.mark.parametrize("step", [(1, 1), (2, 1), (3, 2)])
+def test_a_sum_of_axes_that_end_at_dims_is_proved_exactly(step):
+    """Of a convolution that is valid: what is read is as long as the sum of both dims, and no element shorter."""
+    ranges = {"n": (1, 1 << 20), "t": (2, 1 << 10)}  # too many values to try each
+    n, t = (tir.dim(name, low=low, high=high) for name, (low, high) in ranges.items())
+    (a, b), k = step, tir.reduce_axis(t, name="k")
+    for first, less in itertools.product((-1, 0, 2), (-1, 0, 1, 2)):
+        for c, d in itertools.product((a - 1, a, a + 1), (b, b + 1)):
+            ends = itertools.product(*ranges.values())
+            fits = first >= 0 and all(a * (x - 1) + b * (y - 1) + first < c * x + d * y - less for x, y in ends)
+            X = tir.placeholder((c * n + d * t - less,), name="X") if c + d * 2 > less else None
+            declare = lambda: tir.compute((n,), lambda i: tir.sum(X[a * i + b * k + first], k))  # noqa: E731
+            if X is not None and fits:
+                declare()
+            elif X is not None:
+                assert code_of(declare).code == "declare.out-of-range"
 
 
 def test_the_definition_where_dims_have_values(n):

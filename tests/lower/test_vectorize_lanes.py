@@ -180,3 +180,14 @@ def test_what_is_no_sum_ends_lane_by_lane():
     s = dot(21, 8, tir.max)
     assert s.check()
     assert s.check(level="device")
+
+
+@pytest.mark.parametrize("op", [tir.sum, tir.max])
+def test_64_bits_without_sign_in_lanes_with_a_tail(op):
+    """The check has integers of all their bits, of which 53 are left in doubles."""
+    A, k = tir.placeholder((1, 27), "uint64", name="A"), tir.reduce_axis(27, name="k")
+    s = tir.Schedule(tir.compute((1,), lambda i: op(A[i, k], axis=k), name="R"))
+    _, lane = s.split("R.k", [None, 8])
+    partial = s.rfactor("R", lane)
+    s.reorder(f"{partial.name}.k.0", f"{partial.name}.k.1").vectorize(f"{partial.name}.k.1")
+    assert all(s.check(seed=seed) for seed in range(3))

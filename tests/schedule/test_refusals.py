@@ -56,6 +56,7 @@ def test_refused(code, key, act):
 # --- no code without a test ------------------------------------------------------------------------------------------
 
 CODE = re.compile(r"[a-z][a-z0-9]+(?:-[a-z]+)*\.[a-z]+(?:-[a-z0-9]+)*")
+RAISES = re.compile(r"(Problem|refuse|fail|constant_extent)$")
 ELSEWHERE = {"tensorize.last", "lower.intrinsic", "codegen.intrinsic"}
 """tests/intrin"""
 
@@ -71,7 +72,7 @@ def raised():
     ]
     for file in files:
         for n in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if not isinstance(n, ast.Call) or not re.search(r"(Problem|refuse|fail)$", ast.unparse(n.func)):
+            if not isinstance(n, ast.Call) or not RAISES.search(ast.unparse(n.func)):
                 continue
             for a in (
                 x for arg in n.args[:2] for x in ([arg.body, arg.orelse] if isinstance(arg, ast.IfExp) else [arg])

@@ -1,7 +1,7 @@
 """What stage_in, stage_out, layout and set_scope refuse, and copies that their readers cannot see."""
 
 import pytest
-from refusal_cases import Refusals, assert_refused, plain, relu, written_backwards
+from refusal_cases import Refusals, assert_refused, plain, relu, triangular, written_backwards
 
 import tensorir as tir
 
@@ -112,6 +112,12 @@ on_gpu = {"make": lambda: plain("opencl -kind=gpu")}
 once("pipeline.cpu", "cannot overlap", lambda s: s.pipeline("C.k"), before=lambda s: s.stage_in("A", "C.k"))
 once("pipeline.depth", "depth=3", lambda s: s.pipeline("C.k", 3), **on_gpu)
 once("pipeline.no-copies", "no iteration of C.k", lambda s: s.pipeline("C.k"), **on_gpu)
+once(
+    "pipeline.symbolic-extent",
+    "C.j has the symbolic extent of an outer loop or of data",
+    lambda s: s.pipeline("C.j"),
+    lambda: triangular(on_gpu["make"]),
+)
 once("pipeline.serial", "unrolled", lambda s: s.pipeline("C.k"), before=lambda s: s.unroll("C.k"), **on_gpu)
 once(
     "pipeline.parts",

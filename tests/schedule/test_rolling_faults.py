@@ -13,6 +13,12 @@ from tensorir.schedule.primitives import rolling
 from tensorir.schedule.rewrite import swap, with_body
 
 
+def _pieces(program):
+    """The loop over the pieces."""
+    loops = Index(program).loops
+    return loops.get("O.j.0") or loops["O.k.0"]
+
+
 def with_stage(name, act):
     """A fault of one stage."""
 
@@ -50,7 +56,7 @@ def moved(name, where, other):
     """The nest of a stage put ``where``, "after" or "before", the nest of another one in the loop over the pieces."""
 
     def fault(program):
-        ko = Index(program).loops["O.j.0"]
+        ko = _pieces(program)
         parts = list(ko.body.stmts)
         mine, its = (next(p for p in parts if any(s.name == n for s in find(p, Stage))) for n in (name, other))
         parts.remove(mine)
@@ -65,7 +71,7 @@ def started_again(name):
 
     def fault(program):
         index = Index(program)
-        ko, init = index.loops["O.j.0"], index.stages[f"{name}.init"]
+        ko, init = _pieces(program), index.stages[f"{name}.init"]
         top = next(x for x in index.above(init) if x.var.name.startswith(init.name))
         return with_body(program, replace(program.body, {top: None, ko: ko.replace(body=sequence([top, ko.body]))}))
 
@@ -74,7 +80,7 @@ def started_again(name):
 
 def skips(name, piece):
     def fault(program):
-        ko = Index(program).loops["O.j.0"]
+        ko = _pieces(program)
         kept = binary("!=", ko.var, piece)
         stage = Index(program).stages[name]
         return swap(program, stage, stage.replace(guards=(*stage.guards, kept)))

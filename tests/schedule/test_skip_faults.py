@@ -1,5 +1,8 @@
 """Faults planted in the condition under which a tile is run: the exact check sees each and blames skip."""
 
+import re
+import shutil
+
 import online
 import pytest
 from test_skip import triangle
@@ -172,3 +175,17 @@ def test_it_is_right_or_refused_without_a_fault(make):
         assert e.code.startswith("skip.")
     else:
         assert s.check()
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="needs a C++ compiler")
+def test_nans_that_skipped_tiles_alone_would_read():
+    """0 times a NaN is declared of values that a mask leaves out, and not read; what is read shows still."""
+    assert (found := wide().check("emulate")), found
+    assert "O.j=31 " in found.shapes[0]  # tiles are left out on either side; NaNs are among its values
+    text = (s := attention()()).source("cuda")
+    s = tir.Schedule(s.began_with, "cuda").replay(s.trace)
+    assert s.with_source(text).check("emulate")
+    for value in (r"(V\[[^;]*\]);", r"\? (S\[[^:]*\]) :"):
+        lost = re.sub(value, lambda m: m[0].replace(m[1], f"(isnan({m[1]}) ? 0.0f : {m[1]})"), text)
+        verdict = s.with_source(lost).check("emulate")
+        assert {p.code for p in verdict.problems} == {"check.wrong-result"} and "NaNs" in verdict.kind

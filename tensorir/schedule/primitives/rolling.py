@@ -38,8 +38,9 @@ def rolling(self: Scheduled[H], stage: Name, into: Name | Sequence[Name], at: Na
     the piece. Serial loops around ``at`` that have nothing to do with ``m`` move inside. What ``m`` reads stays where
     it is: ``compute_at`` places it at ``at`` as well, so that pieces alone are stored.
 
-    The repair is derived, for sums of terms that read ``m`` in exp(c (x - m)) or exp2 alone, c > 0, where ``m`` is the
-    maximum of x. Where no term is finite, and a declaration gives exp(-inf - -inf), which is NaN, a sum is 0.
+    The repair is derived, for sums, maxima and minima of terms that read ``m`` in exp(c (x - m)) or exp2 alone, c > 0,
+    where ``m`` is the maximum of x, and for maxima and minima of c (x - m) + y. Where no x is finite, and a declaration
+    gives -inf - -inf, which is NaN, exp of it counts as 0, and the difference as -inf.
 
     Raises ScheduleError: ``rolling.repair`` for other terms, and the other codes of ``rolling``.
     """
@@ -135,7 +136,7 @@ class _Online:
         """
         old = Load(self.old, self.index, self.old.dtype)
         value = target.repair.of(old, Load(self.ref, self.index, self.ref.dtype))
-        value = select(binary("==", old, self.start), const(0, value.dtype), value)
+        value = select(binary("==", old, self.start), const(target.repair.start, value.dtype), value)
         key = structure(value)
         if key not in self.scales:
             self.scales[key] = self._kept("scale", value.dtype)
@@ -145,7 +146,7 @@ class _Online:
     def _rescale(self, target: Target, scale: Expr) -> Stmt:
         """The nest that repairs the partial results of a target."""
         so_far = _result(target.stage)
-        return self._on_cells(target, "rescale", binary("*", so_far, cast(scale, so_far.dtype)))
+        return self._on_cells(target, "rescale", binary(target.repair.op, so_far, cast(scale, so_far.dtype)))
 
     def _on_cells(self, target: Target, what: str, value: Expr) -> Stmt:
         """The nest ``<stage>.<what>`` that stores ``value`` in each cell of a target, in a piece."""

@@ -41,7 +41,7 @@ from tensorir.schedule.analysis import (
     stages_writing,
 )
 from tensorir.schedule.primitives.reduction import has_axis_of
-from tensorir.schedule.repair import NoRepairError, Repair, repair_of
+from tensorir.schedule.repair import EXTREMES, NoRepairError, Repair, repair_of
 from tensorir.schedule.rewrite import footprint, own_nest
 
 
@@ -224,12 +224,22 @@ def _target(m: Stage, stage: Stage, into: Sequence[Stage], found: _Through) -> T
     axes = [it.var for it in reduced(stage)]
     terms = _Value(buffer, value)(body)
     try:
-        repair = repair_of(terms, value, axes, stage.body.combiner.name, _maximum(m, stage, at))
+        repair = repair_of(terms, value, axes, _combiner(stage), _maximum(m, stage, at))
     except NoRepairError as e:
         message = f"{stage.name} cannot continue with another {m.name}: {e}"
         hint = f"sums of exp(x - {m.name}), times what does not read {m.name}, where {m.name} is the maximum of x"
+        if _combiner(stage) in EXTREMES:
+            hint = f"exp(x - {m.name}) times, or x - {m.name} plus, what does not read {m.name}, the maximum of x"
         raise refuse("rolling.repair", message, stage, hint) from None
     return Target(stage, repair, tuple(spatial[i] for i in at if isinstance(i, Var)))
+
+
+def _combiner(stage: Stage) -> str:
+    """What a target combines its terms by; a maximum or a minimum begins with none of its terms."""
+    assert isinstance(stage.body, Update)
+    combiner, start = stage.body.combiner, identity_of(stage).value
+    infinite = isinstance(start, float) and math.isinf(start)
+    return f"{combiner.name} from {start}" if combiner.name in EXTREMES and not infinite else combiner.name
 
 
 class _Value(Rewriter):

@@ -218,8 +218,9 @@ class _Tile:
             return
         value, cell = settled(value), Load(buffer, store.index, buffer.dtype)
         kept = same(value, cell) or (
-            isinstance(value, Binary) and value.op == "*"
-            and any(same(x, cell) and self._is_one(f) for x, f in ((value.a, value.b), (value.b, value.a)))
+            isinstance(value, Binary) and value.op in ("*", "+")
+            and any(same(x, cell) and (self._is_one(f) if value.op == "*" else _is_zero(f))
+                    for x, f in ((value.a, value.b), (value.b, value.a)))
         )  # fmt: skip
         if store.adds or not kept:
             raise self._left(stage, f"{stage.name} stores {show(store.value)}")
@@ -265,6 +266,13 @@ class _Tile:
         return _refuse("skip.identity", f"the term {show(v)} of {stage.name} is nowhere known to be {i.value}, the "
                        f"identity of {name}: {why}", self.loop,
                        f"a term declared as tir.where(cond, …, {i.value})")  # fmt: skip
+
+
+def _is_zero(e: Expr) -> bool:
+    """Whether adding ``e`` changes nothing: a repair of ``s.rolling`` of a maximum of differences."""
+    while isinstance(e, Cast):
+        e = e.a
+    return isinstance(e, Const) and e.value == 0
 
 
 class _Forward(Rewriter):
