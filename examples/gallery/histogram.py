@@ -5,19 +5,25 @@ import numpy as np
 import tensorir as tir
 
 LENGTH, BINS, PARTS = 1 << 20, 256, 8
-X = tir.placeholder((LENGTH,), "uint8", name="X")
-OUTPUT = tir.scatter((BINS,), over=(LENGTH,), index=lambda t: (X[t],), value=lambda t: 1, name="Y")
 
 
-def schedule(target="opencl"):
-    s = tir.Schedule(OUTPUT, target=target).redeclare("private_scatter", parts=PARTS)
+def declare(length=LENGTH):
+    X = tir.placeholder((length,), "uint8", name="X")
+    return tir.scatter((BINS,), over=(length,), index=lambda t: (X[t],), value=lambda t: 1, name="Y")
+
+
+OUTPUT = declare()
+
+
+def schedule(output=OUTPUT, target="opencl"):
+    s = tir.Schedule(output, target=target).redeclare("private_scatter", parts=PARTS)
     s.bind("Y_part.part", "block.x")
     b, lane = s.split("Y.i", [None, 16])
     return s.reorder(b, "Y.part", lane).bind(b, "block.x").vectorize(lane)
 
 
-def inputs(seed=0):
-    return (np.random.default_rng(seed).integers(0, BINS, LENGTH).astype(np.uint8),)
+def inputs(seed=0, length=LENGTH):
+    return (np.random.default_rng(seed).integers(0, BINS, length).astype(np.uint8),)
 
 
 def by_numpy(x):

@@ -7,7 +7,7 @@ only, computed once, and a part in loop variables, which is a Python integer.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,25 +47,27 @@ class Lanes(ABC):
     """Some blocks of a kernel: one lane a thread, each kind of expression a method that compiles it."""
 
     def __init__(self, k: KernelLike, memory: Mapping[Buffer, Cells], scalars: Mapping[Var, Any], numbers: Numbers,
-                 blocks: range, block_of: np.ndarray) -> None:  # fmt: skip
+                 blocks: Sequence[int] | np.ndarray, block_of: np.ndarray) -> None:  # fmt: skip
         self.k, self.n, self.block_of = k, numbers, block_of
         self.memory = dict(memory)
         bx, by, bz = k.block
         gx, gy, _ = k.grid
         self.cluster = next((as_int(x.extent) for x in k.axes if x.kind is Kind.CLUSTER), 1)
         self.threads, self.blocks = bx * by * bz, len(blocks)
-        t, b = np.arange(self.threads), np.arange(blocks.start, blocks.stop)
-        thread, block = np.tile(t, self.blocks), np.repeat(b, self.threads)
-        hardware = {
-            Kind.THREAD_X: thread % bx, Kind.THREAD_Y: thread // bx % by, Kind.THREAD_Z: thread // (bx * by),
-            Kind.BLOCK_X: block % gx // self.cluster, Kind.BLOCK_Y: block // gx % gy, Kind.BLOCK_Z: block // (gx * gy),
-            Kind.CLUSTER: block % gx % self.cluster,
+        t, b = np.arange(self.threads), np.asarray(blocks)
+        thread, at = np.tile(t, self.blocks), np.repeat(np.arange(self.blocks), self.threads)
+        each = {
+            Kind.THREAD_X: t % bx, Kind.THREAD_Y: t // bx % by, Kind.THREAD_Z: t // (bx * by),
+            Kind.BLOCK_X: b % gx // self.cluster, Kind.BLOCK_Y: b // gx % gy, Kind.BLOCK_Z: b // (gx * gy),
+            Kind.CLUSTER: b % gx % self.cluster,
         }  # fmt: skip
-        env: dict[Var, Any] = {x.var: hardware[x.kind] for x in k.axes}
+        env: dict[Var, Any] = {
+            x.var: np.tile(each[x.kind], self.blocks) if x.kind.level == "thread" else each[x.kind][at] for x in k.axes
+        }
         self.hardware = set(env)
         env.update(scalars)
         self.epoch = np.zeros(self.blocks, np.int32)
-        self.frame = Frame(env, np.arange(len(thread)), block - blocks.start, block * self.threads + thread)
+        self.frame = Frame(env, np.arange(len(thread)), at, b[at] * self.threads + thread)
         self.arith = Arith()
         self.lanes, self.copies = len(thread), [len(thread)]  # in the loops that are compiled, and of own memory there
         self.depth: dict[Buffer, int] = {}

@@ -6,7 +6,7 @@ costs a few NumPy operations on all lanes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ class Machine(Lanes):
     """Some blocks of a kernel that run: each kind of statement is a method that compiles it."""
 
     def __init__(self, k: KernelLike, memory: Mapping[Buffer, Cells], scalars: Mapping[Var, Any], numbers: Numbers,
-                 blocks: range, block_of: np.ndarray) -> None:  # fmt: skip
+                 blocks: Sequence[int] | np.ndarray, block_of: np.ndarray) -> None:  # fmt: skip
         super().__init__(k, memory, scalars, numbers, blocks, block_of)
         self.lifts = Lifts(k, numbers.exact)
         self.barriers = Barriers(self)

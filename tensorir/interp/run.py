@@ -10,6 +10,7 @@ import numpy as np
 
 from tensorir.errors import Problem
 from tensorir.interp.frame import KernelLike
+from tensorir.interp.idle import worth_running
 from tensorir.interp.lift import Lifts
 from tensorir.interp.machine import Machine
 from tensorir.interp.memory import Cells, Fault
@@ -20,6 +21,8 @@ from tensorir.ir.tree import Buffer, Const, IntrinCall, Kind, Loop, Stmt, Store,
 from tensorir.ir.visit import writes
 
 LANES = 4096  # threads run at once
+MANY = 1 << 16
+"""Threads of grids of which eight times as many run at once, and no block without need."""
 
 
 class ModuleLike(Protocol):
@@ -79,9 +82,15 @@ def _run_kernel(k: KernelLike, memory: dict[Buffer, Cells], scalars: Mapping[Var
     if threads * blocks == 0:
         return  # nothing is launched
     cluster = next((as_int(x.extent) for x in k.axes if x.kind is Kind.CLUSTER), 1)
-    step = max(1, LANES // threads // cluster) * cluster  # the blocks of a cluster run at the same time
-    for first in range(0, blocks, step):
-        Machine(k, memory, scalars, numbers, range(first, min(blocks, first + step)), block_of).go()
+    many = threads * blocks > MANY
+    step = max(1, LANES * (8 if many else 1) // threads // cluster) * cluster  # blocks of a cluster run together
+
+    def machine(these: Sequence[int] | np.ndarray) -> Machine:
+        return Machine(k, memory, scalars, numbers, these, block_of)
+
+    todo = worth_running(k, set(scalars), machine, blocks) if many and cluster == 1 else np.arange(blocks)
+    for first in range(0, len(todo), step):
+        machine(todo[first : first + step]).go()
 
 
 def iterations(module: ModuleLike) -> int:

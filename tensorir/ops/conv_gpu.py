@@ -18,16 +18,21 @@ def gpu_templates(shape: Conv, made: str, outputs: Tensor) -> dict[str, Template
     """The templates for GPUs by name, the one that a search begins with first; of the convolution ("y"), or of its
     gradient with respect to the image ("x") or the filter ("w").
     """
-    ruled = by_rules(shape, outputs)
+    before, after = written(shape, made)
+    return before | by_rules(shape, outputs) | after
+
+
+def written(shape: Conv, made: str) -> tuple[dict[str, Template], dict[str, Template]]:
+    """Those of them that no rule makes: what a search begins with rather than with those of rules, and other ones."""
     if made == "x":
         f = forward_shape(shape)
-        return (_fitting(f, gpu_hopper=PanelTile, gpu_tensor=ImageTile) if f else {}) | ruled
+        return _fitting(f, gpu_hopper=PanelTile, gpu_tensor=ImageTile) if f else {}, {}
     if made == "w":
         first, second = _fitting(shape, gpu_hopper=FilterHopperTile), _fitting(shape, gpu_tensor=FilterTile)
-        return (second | first if is_narrow(shape) else first | second) | ruled
+        return second | first if is_narrow(shape) else first | second, {}
     fitting = _fitting(shape, gpu_hopper=PixelTile, gpu_tensor=ImageTile, gpu_depthwise=ChannelTile)
     # Winograd's algorithm is never what a search starts with
-    return fitting | ruled | _fitting(shape, gpu_winograd=WinogradTile, gpu_winograd_fused=FusedTile)
+    return fitting, _fitting(shape, gpu_winograd=WinogradTile, gpu_winograd_fused=FusedTile)
 
 
 def by_rules(shape: Conv, outputs: Tensor) -> dict[str, Template]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -118,21 +119,27 @@ def _operand(name: str, shape: Conv) -> Tensor:
 
 
 def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], made: str, **more: Any) -> Workload:
-    def on_gpus() -> Mapping[str, Template]:
-        from tensorir.ops.conv_gpu import gpu_templates  # a half of what an operator costs to import
+    def alone() -> Mapping[str, Template]:
+        found: tuple[dict[str, Template], dict[str, Template]] = _conv_gpu().written(shape, made)
+        return found[0] | found[1]
 
-        return gpu_templates(shape, made, out)
-
+    first = cpu_templates(shape) if made == "y" else row_templates(shape, made)
     return Workload(
         name,
         out,
-        templates=Templates(cpu_templates(shape) if made == "y" else row_templates(shape, made), on_gpus),
+        templates=Templates(first, lambda: _conv_gpu().gpu_templates(shape, made, out), alone),
         reference=lambda *arrays: reference(shape, made, *arrays),
         flops=shape.flops,
         origin=("ops", name, {v: x for v, x in given.items() if v not in DEFAULTS or x != DEFAULTS[v]}),
         operator=OPERATORS[name],
         **more,
     )
+
+
+def _conv_gpu() -> ModuleType:
+    from tensorir.ops import conv_gpu  # a half of what an operator costs to import
+
+    return conv_gpu
 
 
 def reference(shape: Conv, made: str, *arrays: np.ndarray) -> np.ndarray:

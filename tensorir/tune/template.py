@@ -99,20 +99,36 @@ class Templates(MutableMapping[str, Template]):
     """Templates by name, of which the later ones are made when one of them, or all of them, are asked for.
 
     Loading a tuned kernel asks for one. The first ones are all that a processor needs
+
+    alone: those of the later ones that take no time to make, by name, for who asks for one of them
     """
 
-    def __init__(self, first: Mapping[str, Template], later: Callable[[], Mapping[str, Template]] | None) -> None:
-        self._made, self._later = dict(first), later
+    def __init__(
+        self,
+        first: Mapping[str, Template],
+        later: Callable[[], Mapping[str, Template]] | None,
+        alone: Callable[[], Mapping[str, Template]] | None = None,
+    ) -> None:
+        self._made, self._later, self._alone = dict(first), later, alone
+        self._known: Mapping[str, Template] | None = None
 
     def _all(self) -> dict[str, Template]:
         later = self._later
         if later is not None:
-            self._made.update(later())
+            known = self._known or {}
+            self._made.update({name: known.get(name, t) for name, t in later().items()})
             self._later = None
         return self._made
 
     def __getitem__(self, name: str) -> Template:
-        return self._made[name] if name in self._made else self._all()[name]
+        if name in self._made:
+            return self._made[name]
+        if self._later is not None and self._alone is not None:
+            if self._known is None:
+                self._known = self._alone()
+            if name in self._known:
+                return self._known[name]
+        return self._all()[name]
 
     def __setitem__(self, name: str, template: Template) -> None:
         self._all()[name] = template
@@ -131,6 +147,6 @@ class Templates(MutableMapping[str, Template]):
 
     def copy(self) -> Templates:
         """The same templates, to be changed apart."""
-        return Templates(self._made, self._later)
+        return Templates(self._made, self._later, self._alone)
 
     __copy__ = copy

@@ -78,6 +78,25 @@ def test_templates_that_are_made_late_are_a_mapping_like_others():
     assert "b" in t
 
 
+def test_a_late_template_that_takes_no_time_is_made_alone():
+    one, two, three = (Template(lambda s, c: None, tir.Space(n=[n])) for n in (1, 2, 3))
+    made = []
+
+    def later():
+        made.append(1)
+        return {"b": two, "c": three}
+
+    t = Templates({"a": one}, later, lambda: {"c": one})
+    assert "c" in t and t["c"] is one and made == []
+    assert list(t) == ["a", "b", "c"] and t["c"] is one and made == [1], "in its place, and the same one"
+
+
+def test_templates_of_convolutions_that_no_rule_makes_are_those_among_all():
+    work = tir.ops.conv2d(c=64, k=64, h=8, w=8, pad=1, layout="NHWC", dtype="bfloat16")
+    alone = {n: work.templates[n] for n in ("gpu_hopper", "gpu_tensor")}
+    assert dict(work.templates) | alone == dict(work.templates)
+
+
 def test_a_change_before_the_late_templates_are_made_lasts():
     one, two = (Template(lambda s, c: None, tir.Space(n=[n])) for n in (1, 2))
     for change in (lambda t: t.update(b=one), lambda t: t.setdefault("a", one), lambda t: t.pop("b")):

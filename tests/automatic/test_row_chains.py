@@ -145,7 +145,7 @@ def test_what_is_a_result_is_written_and_read_again():
 
 
 def test_dims():
-    n = tir.dim("n", 4096)
+    n = tir.dim("n", high=4096)
     for shape in ((n, 33), (33, n), (n,)):
         x = tir.placeholder(shape, name="x")
         assert tir.auto_schedule(tir.nn.softmax(x, -1)).check(), shape

@@ -109,7 +109,7 @@ def test_no_cell_and_no_axis_is_needed():
 
 
 def test_dims_are_streamed_with_guards():
-    n = tir.dim("n", 4096)
+    n = tir.dim("n", high=4096)
     A = tir.placeholder((n, 7), name="A")
     for target in (CPU, GPU):
         assert tir.auto_schedule(tir.compute((n, 7), lambda i, j: A[i, j] + 1, name="Y"), target).check()

@@ -23,6 +23,8 @@ from .problems import (
 )
 
 TIERS = ("check", "quick", "full", "tune")
+WINOGRAD = dict(r=3, s=3, stride=1)
+"""Of the convolutions to which Winograd's algorithm applies."""
 
 
 def _orders(group: str, kind: str, m: int, n: int, k: int) -> list[Problem]:
@@ -41,7 +43,7 @@ def vgg16(batch: int) -> list[Problem]:
 
 def winograd(layers: Iterable[Problem]) -> Iterator[Problem]:
     """Those layers to which Winograd's algorithm applies, by each of its templates."""
-    for p in layers:
+    for p in (p for p in layers if all(p.parameters.get(v, 1) == n for v, n in WINOGRAD.items())):
         yield from (replace(p, template=name) for name in WHOLE if name in p.workload().templates)
 
 

@@ -1,0 +1,73 @@
+"""Of large grids the blocks that write nothing are left out, but for some: results and faults are the same."""
+
+import numpy as np
+import pytest
+from test_planted_faults import FAULTS, HERE, I, R, T, X, Y, kernel, load, store
+
+import tensorir as tir
+from tensorir.check.dims import module_at
+from tensorir.check.equivalence import compare_module
+from tensorir.expr.program import dims_of
+from tensorir.expr.reread import with_dims
+from tensorir.interp import run as runs
+from tensorir.interp.memory import Fault
+from tensorir.interp.numbers import Field, Numbers
+from tensorir.ir.build import binary
+from tensorir.ir.tree import Alloc, If, Program, Seq
+from tensorir.lower.kernel import module_of
+from tensorir.lower.pipeline import lower
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """All grids are large; gives the numbers of the blocks that ran."""
+    monkeypatch.setattr(runs, "MANY", 0)
+    seen = []
+
+    class Machine(runs.Machine):
+        def go(self):
+            seen.extend(self.frame.me[:: self.threads] // self.threads)
+            super().go()
+
+    monkeypatch.setattr(runs, "Machine", Machine)
+    return seen
+
+
+@pytest.mark.parametrize("target", ["cuda -arch=sm_80", "opencl", "opencl -kind=gpu"])
+def test_dims_leave_most_blocks_idle(ran, target):
+    m, n, k = (tir.dim(name, high=1024) for name in "mnk")
+    s = tir.auto_schedule(tir.nn.matmul(tir.placeholder((m, k), name="A"), tir.placeholder((k, n), name="B")), target)
+    module, values = lower(s.program, s.target), dict(zip(dims_of(s.outputs), (5, 300, 3), strict=True))
+    module, outputs = module_at(module, values), with_dims(s.outputs, values)
+    assert compare_module(module, outputs, Field(), 0) is None
+    assert len(set(ran)) == len(ran)
+    assert len(ran) <= 300 or len(ran) * 4 < np.prod(module.kernels[0].grid)
+
+
+def outcome(body, size=8):
+    module = module_of(Program("p", (X,), (Y,), body))
+    try:
+        return list(runs.run(module, {"X": np.arange(size, dtype="float32")}, Numbers())["Y"])
+    except Fault as f:
+        return f.problem.code, f.problem.message
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_told_as_of_small_grids(name, ran):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "MANY", 1 << 60)
+        want = outcome(FAULTS[name][2])
+    assert outcome(FAULTS[name][2]) == want
+
+
+@pytest.mark.parametrize("where", [I * 4 + T, T + binary("//", I, 999) * 8])
+def test_reads_of_blocks_that_write_nothing_are_seen(where, ran):
+    """The first one after those that write reads what is not there, or the last of all."""
+
+    def program(at):
+        both = Seq((store(R, 0, load(X, at)), If(binary("<", I, 2), store(Y, HERE, load(R, 0)))))
+        return kernel(Alloc(R, both), blocks=1000)
+
+    assert outcome(program(T))[4:] == [0, 1, 2, 3]
+    assert len(ran) < 100
+    assert outcome(program(where))[0] == "memory.out-of-bounds"
