@@ -11,7 +11,10 @@ from tensorir.ir.tree import Kind, Scope
 CUDA_PROBE = 'extern "C" __global__ void f(float *x) { x[0] = 1.0f; }\n'
 """The smallest kernel: whether a compiler works at all."""
 
-_AVX512 = f'target("{",".join(AVX512)}")'
+_AVX512 = f'target("{",".join(AVX512)}"), min_vector_width(512)'
+"""Attributes of functions with such registers: for many processors of Intel the compiler takes halves of them if not
+told how wide vectors are at least (LLVM's ``prefer-256-bit``).
+"""
 
 
 def wide_preamble(inlined: bool) -> str:
