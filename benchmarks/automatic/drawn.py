@@ -31,7 +31,7 @@ SAVED = 25
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What became of the definitions of one target; seconds to make both the templates and a schedule."""
+    """What became of the definitions of one target; processor seconds to make a schedule."""
     seconds = [r["seconds"] for r in rows if "seconds" in r]
     spaces = [r["space"] for r in rows if "space" in r]
     return {
