@@ -27,8 +27,8 @@ def of(queries, keys, width=16, columns=None, heads=(1, 1, 1), dtype="float16", 
     return tir.nn.attention(q, k, v, name="y", **options)
 
 
-def scheduled(y, target="cuda -arch=sm_80"):
-    assert next(iter(tir.auto(y, target))) == "gpu_rolling_mma"
+def scheduled(y, target="cuda -arch=sm_80", by="gpu_rolling_mma"):
+    assert next(iter(tir.auto(y, target))) == by
     s = tir.auto_schedule(y, target)
     assert len(s.emitted().kernels) == 1
     return s
@@ -75,19 +75,37 @@ def test_no_bank_conflict_and_whole_sectors():
     assert all(t.units == t.ideal for t in run.traffic)
 
 
-def test_what_tensor_cores_do_not_multiply_goes_by_threads():
-    for y, target in ((of(33, 40, dtype="float32"), "cuda -arch=sm_80"), (of(33, 40), "cuda -arch=sm_70")):
-        assert next(iter(tir.auto(y, target))) == "gpu_rolling"
-        assert tir.auto_schedule(y, target).check()
+def test_what_neither_tensor_cores_nor_tiles_multiply_goes_by_threads():
+    assert scheduled(of(33, 40), "cuda -arch=sm_70", "gpu_rolling").check()
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_configurations_are_right(masked):
-    y = of(70, 90, 16, causal=masked)
-    template, s = tir.auto(y, "cuda -arch=sm_80")["gpu_rolling_mma"], tir.Schedule(y, "cuda -arch=sm_80")
+@emulated
+def test_float32_goes_by_tiles_of_threads():
+    """Terms and columns that are no whole vectors, heads that share keys, and a mask."""
+    s = scheduled(of(35, 69, 17, 33, heads=(1, 2, 1), dtype="float32", causal=True), by="gpu_rolling_tile")
+    assert "skipped unless" in s.tree() and s.check("emulate")
+    assert scheduled(of(40, 33, dtype="float32"), "opencl -kind=gpu", "gpu_rolling_tile").check()
+
+
+@pytest.mark.parametrize("keys", [32, 64])
+@emulated
+def test_tiles_of_threads_meet_no_bank_conflict(keys):
+    y = of(64, 128, 64, dtype="float32")
+    s = tir.Schedule(y, "cuda -arch=sm_80")
+    tir.auto(y, s.target)["gpu_rolling_tile"].function(s, {"warps": 1, "keys": keys, "stages": 1})
+    run = emulate(s.emitted(), random_arguments(s.outputs, 0))
+    assert not run.problems
+    shared = [t for t in run.traffic if t.what.startswith("shared")]
+    assert len(shared) > 4 and all(t.units == t.ideal for t in shared)
+
+
+@pytest.mark.parametrize(("masked", "name"), [(False, "mma"), (True, "mma"), (False, "tile")])
+def test_configurations_are_right(masked, name):
+    y = of(70, 90, 16, causal=masked, dtype="float32" if name == "tile" else "float16")
+    template, s = tir.auto(y, "cuda -arch=sm_80")[f"gpu_rolling_{name}"], tir.Schedule(y, "cuda -arch=sm_80")
     space = template.space_for(s.target)
     assert space.names == ("warps", "keys", "stages") and space.expected_s is not None
-    for row in range(0, len(space.legal), max(1, len(space.legal) // 4)):
+    for row in range(0, len(space.legal), max(1, len(space.legal) // 3)):
         s = tir.Schedule(y, "cuda -arch=sm_80")
         template.function(s, space.config(row))
         assert s.check(), space.config(row)

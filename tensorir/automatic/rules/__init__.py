@@ -11,6 +11,7 @@ from tensorir.automatic.rules import (
     rolling,
     rolling_cpu,
     rolling_gpu,
+    rolling_threads,
     rows,
     scan,
     scatter,
@@ -25,7 +26,7 @@ from tensorir.target import Target
 Rule = Callable[[Graph, Nest, Target], Iterator[Part]]
 """The parts that a rule offers with a stage as the last of theirs, the one that promises most first."""
 
-WHOLE: tuple[Rule, ...] = (rolling_cpu.offers, rolling_gpu.offers, rolling.offers)
+WHOLE: tuple[Rule, ...] = (rolling_cpu.offers, rolling_gpu.offers, rolling_threads.offers, rolling.offers)
 """Rules that look at a declaration before anything is inlined."""
 RULES: tuple[Rule, ...] = (
     scan.offers,

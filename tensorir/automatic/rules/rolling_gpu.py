@@ -46,6 +46,8 @@ class WarpRollingPart(RollingPart):
 
     rule = "rolling"
     needs = "sm_80"
+    queries = QUERIES
+    widest = WIDEST
 
     @property
     def name(self) -> str:
@@ -62,7 +64,7 @@ class WarpRollingPart(RollingPart):
             return False
         if not self.anchor.constant or not all(map(multiplies, (self.sums, self.product))):
             return False
-        return self.operands is not None and self.columns <= WIDEST and self.terms <= WIDEST and self._typed()
+        return self.operands is not None and max(self.columns, self.terms) <= self.widest and self._typed()
 
     def _typed(self) -> bool:
         """Whether operands have one type that tensor cores multiply, and their sums are float32."""
@@ -117,9 +119,9 @@ class WarpRollingPart(RollingPart):
 
     def _limits(self) -> Mapping[str, Predicate]:
         gpu = gpu_of(self.target)
-        most = min(gpu.shared_bytes, 227 * 1024) - SPARE if gpu else 96 * 1024
+        most = min(gpu.shared_bytes, 227 * 1024) - SPARE if gpu else min(96 * 1024, self.target.shared_optin_bytes)
         return {
-            "queries": lambda c: c["warps"] * QUERIES < 2 * self.count or c["warps"] == 1,
+            "queries": lambda c: c["warps"] * self.queries < 2 * self.count or c["warps"] == 1,
             "keys": lambda c: c["keys"] < 2 * self.length or c["keys"] == 16,
             "stages": lambda c: c["stages"] == 1 or c["keys"] < self.length,
             "shared": lambda c: self.shared(c) <= most,
@@ -147,24 +149,32 @@ class WarpRollingPart(RollingPart):
         """Blocks in waves, those of a multiprocessor concurrently; a piece takes what its busiest part takes, and
         alone all that waits for each other.
         """
-        queries, keys, threads = c["warps"] * QUERIES, c["keys"], c["warps"] * 32
-        d, e = (-(-n // 16) * 16 for n in (self.terms, self.columns))
+        queries, keys, threads = c["warps"] * self.queries, c["keys"], c["warps"] * 32
         held = min(gpu.blocks, gpu.threads // threads, gpu.shared_bytes // (self.shared(c) + SPARE))
         held = max(1, min(held, gpu.registers // (self.registers() * threads)))
-        multiply = 2.0 * queries * keys * (d + e) / gpu.mma["f16"]
-        read = 2.0 * c["warps"] * keys * (d + e) + 2.0 * queries * (d + keys) + SOFTMAX_BYTES * queries * keys
-        shared = (read + 2.0 * keys * (d + e)) / gpu.shared_rate
-        issue = (queries * keys / 32 * SOFTMAX_SLOTS + c["warps"] * keys / 16 * (d + e) / 8 * 2) / gpu.issue
-        port = 2.0 * keys * (d + e) / gpu.l2_port
+        parts = self._busy(c, gpu)
         rows = 2 * keys * 8.0  # a thread goes through its query's scores and weights, each after the last one
         copies = gpu.dram_latency if c["stages"] == 1 else 0.0
-        alone = multiply + shared + issue + port + rows + copies + 6 * 30.0
-        busy = max(multiply, shared, issue, port)
+        alone, busy = sum(parts) * self._spread(c) + rows + copies + 6 * 30.0, max(parts)
         pieces, heads = -(-self.length // keys), self.largest.cells // self.count
         blocks = -(-self.count // queries) * heads
         each = -(-blocks // gpu.units)
         wave = pieces * max(alone, held * busy) + gpu.dram_latency + 1000.0
         return float(-(-each // held) * wave / gpu.clock + 2.5e-6)
+
+    def _spread(self, c: Config) -> float:
+        """How many times as long a multiprocessor's parts take for a block alone."""
+        return 1.0
+
+    def _busy(self, c: Config, gpu: Gpu) -> tuple[float, ...]:
+        """Cycles of a multiprocessor's parts for a piece of a block: products, shared memory, issue, the L2 cache."""
+        queries, keys = c["warps"] * QUERIES, c["keys"]
+        d, e = (-(-n // 16) * 16 for n in (self.terms, self.columns))
+        multiply = 2.0 * queries * keys * (d + e) / gpu.mma["f16"]
+        read = 2.0 * c["warps"] * keys * (d + e) + 2.0 * queries * (d + keys) + SOFTMAX_BYTES * queries * keys
+        shared = (read + 2.0 * keys * (d + e)) / gpu.shared_rate
+        issue = (queries * keys / 32 * SOFTMAX_SLOTS + c["warps"] * keys / 16 * (d + e) / 8 * 2) / gpu.issue
+        return multiply, shared, issue, 2.0 * keys * (d + e) / gpu.l2_port
 
     # -- the schedule
 
@@ -184,7 +194,7 @@ class WarpRollingPart(RollingPart):
         if heads:
             s.bind(fused(s, heads), "block.y")
         s.bind(s.split(own_loops(s, self.anchor.name)[self.rows - 1], [None, QUERIES])[0], "warp.y")
-        self._kept(s)
+        self._kept(s, "warp")
         with s.because(f"rolling: a warp multiplies the scores of its {QUERIES} queries, rows of one instruction"):
             d16, tile = self._scores(s, scores)
         self._operands(s, block, piece, d16, step)
@@ -192,15 +202,19 @@ class WarpRollingPart(RollingPart):
         s.tensorize(tile, f"mma.m16n8k16.{kind}.nt").tensorize(i, f"mma.m16n8k16.{kind}.nn")
         self._queries(s)
         self._leave(s, block)
-        if self.masked and keys < self.length:
+        self._pieces(s, piece, config)
+
+    def _pieces(self, s: Schedule, piece: str, config: Config) -> None:
+        """Skip pieces that a mask leaves out, or let their copies run ahead."""
+        if self.masked and config["keys"] < self.length:
             skip_masked(s, piece)
         elif config["stages"] > 1:
             s.pipeline(piece, int(config["stages"]), async_=True)
 
-    def _kept(self, s: Schedule) -> None:
-        """Sums stay in the registers of warps, all that threads exchange is in shared memory."""
+    def _kept(self, s: Schedule, scope: str) -> None:
+        """Sums stay in registers, all that threads exchange is in shared memory."""
         m = self.largest.writes[0].name
-        s.set_scope(self.sums.writes[0].name, "warp")
+        s.set_scope(self.sums.writes[0].name, scope)
         exchanged = [n.writes[0].name for n in (self.product, self.weights, self.largest, self.total)]
         for tensor in (*exchanged, f"{m}_old", f"{m}_ref", f"{m}_scale"):
             s.set_scope(tensor, "shared")
@@ -219,12 +233,12 @@ class WarpRollingPart(RollingPart):
         q, k, v = self.operands
         weights, tensor = self.weights.writes[0], self.product.writes[0]
         with s.because("scores: no two lanes of a warp are in one bank, by rows or by fragments"):
-            s.layout(tensor.name, _map(tensor, "x/32, x/8%4 ^ r/2%4, x/2%4 ^ r/8%4, x%2 ^ r%2"))
+            s.layout(tensor.name, mapped(tensor, "x/32, x/8%4 ^ r/2%4, x/2%4 ^ r/8%4, x%2 ^ r%2"))
         rows, found = "x/8 ^ r%8, x%8", []
         for b, at in ((q, block), (k, piece), (v, piece)):
             vector = next(n for n in (8, 4, 2, 1) if (self.columns if b is v else self.terms) % n == 0)
-            found.append(s.stage_in(b.name, at=at, scope="shared", vector=vector, layout=_map(b, rows)).name)
-        s.layout(weights.name, _map(weights, rows))
+            found.append(s.stage_in(b.name, at=at, scope="shared", vector=vector, layout=mapped(b, rows)).name)
+        s.layout(weights.name, mapped(weights, rows))
         kind, tiles = KINDS[weights.dtype], ("a.n", "b.t", "b.n", "a.n")
         copied = ((found[0], q, d16), (found[1], k, d16), (found[2], v, step), (weights.name, weights, step))
         for (name, b, at), tile in zip(copied, tiles, strict=True):
@@ -247,7 +261,7 @@ class WarpRollingPart(RollingPart):
         """Results leave by way of shared memory, in whole sectors, where rows are whole vectors."""
         anchor, made = self.anchor.name, self.anchor.writes[0]
         if self.columns % 8 == 0 and DTYPES[made.dtype].bits == 16:
-            s.stage_out(anchor, at=block, scope="shared", vector=8, layout=_map(made, "x/8 ^ r%8, x%8"))
+            s.stage_out(anchor, at=block, scope="shared", vector=8, layout=mapped(made, "x/8 ^ r%8, x%8"))
 
 
 def _read(nest: Nest, ends: tuple[Var, Var]) -> Buffer | None:
@@ -255,7 +269,7 @@ def _read(nest: Nest, ends: tuple[Var, Var]) -> Buffer | None:
     return next((x.buffer for x in nest.loads if x.index[-2:] == ends), None)
 
 
-def _map(b: Buffer, row: str) -> str:
+def mapped(b: Buffer, row: str) -> str:
     """The layout of an array whose row r has x at ``row``."""
     lead = "".join(f"a{n}, " for n in range(len(b.shape) - 2))
     return f"{lead}r, x -> {lead}r, {row}"
