@@ -42,7 +42,7 @@ class Frame:
         self.wanted: np.ndarray | None = None
 
     def only(self, mask: np.ndarray) -> Frame:
-        env = {v: x[mask] if isinstance(x, np.ndarray) and x.ndim else x for v, x in self.env.items()}
+        env = _Some(self.env, mask)
         lane, *deeper = [x[mask] for x in self.own]
         some = Frame(env, lane, self.block[mask], self.me[mask], (lane, *deeper))
         some.wanted = None if self.wanted is None else self.wanted[mask]
@@ -72,6 +72,24 @@ class Frame:
         if private:
             deeper.append((self.own[-1][:, None] * times + np.arange(times)).ravel())
         return Frame(env, lane, np.repeat(self.block, times), np.repeat(self.me, times), (lane, *deeper))
+
+
+class _Some(dict[Var, Any]):
+    """The values of some lanes: most of what is known of all is not asked for."""
+
+    def __init__(self, every: Mapping[Var, Any], mask: np.ndarray) -> None:
+        super().__init__()
+        self.every, self.mask = every, mask
+
+    def __missing__(self, v: Var) -> Any:
+        x = self.every[v]
+        self[v] = x = x[self.mask] if isinstance(x, np.ndarray) and x.ndim else x
+        return x
+
+    def items(self) -> Any:
+        for v in dict(self.every.items()):
+            self[v]
+        return super().items()
 
 
 Value = Callable[[Frame], Any]

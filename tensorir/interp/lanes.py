@@ -69,6 +69,7 @@ class Lanes(ABC):
         self.epoch = np.zeros(self.blocks, np.int32)
         self.frame = Frame(env, np.arange(len(thread)), at, b[at] * self.threads + thread)
         self.arith = Arith()
+        self._steady = False  # whether what is compiled is a part of what is kept
         self.lanes, self.copies = len(thread), [len(thread)]  # in the loops that are compiled, and of own memory there
         self.depth: dict[Buffer, int] = {}
         self.later = Later()
@@ -181,7 +182,27 @@ class Lanes(ABC):
     # --- expressions
 
     def expr(self, e: Expr) -> Value:
-        """A closure that evaluates ``e``."""
+        """A closure that evaluates ``e``; once for each frame where it is the same in every iteration."""
+        if self._steady or type(e) is not Binary or not self._stays(e):
+            return self._compiled(e)
+        self._steady = True
+        value, key = self._compiled(e), object()
+        self._steady = False
+
+        def run(f: Frame) -> Any:
+            found = f.cache.get(key)
+            if found is None:
+                found = f.cache[key] = value(f)
+            return found
+
+        return run
+
+    def _stays(self, e: Expr) -> bool:
+        """Whether threads and blocks alone decide an expression."""
+        names = find(e, Var)
+        return bool(names) and not find(e, Load) and all(v in self.hardware for v in names)
+
+    def _compiled(self, e: Expr) -> Value:
         n = self.n
         match e:
             case Const():
@@ -194,8 +215,11 @@ class Lanes(ABC):
             case Binary():
                 if e.op in ("and", "or") and lanes_of(e) == 1 and find(e.b, Load):
                     return self._lazily(e)
-                a, b, op, kind = self.expr(e.a), self.expr(e.b), e.op, e.a.dtype
-                return lambda f: n.binary(op, a(f), b(f), kind)
+                a, b, done = self.expr(e.a), self.expr(e.b), n.operation(e.op, e.a.dtype)
+                if isinstance(e.b, Const):
+                    number = n.const(e.b.value, e.b.dtype)
+                    return lambda f: done(a(f), number)
+                return lambda f: done(a(f), b(f))
             case Select():
                 return self._select(e)
             case Cast():
@@ -263,7 +287,7 @@ class Lanes(ABC):
     def _select(self, e: Select) -> Value:
         """Only the chosen side is evaluated, lane by lane."""
         cond, a, b, kind = self.expr(e.cond), self.expr(e.a), self.expr(e.b), self.n.storage(e.dtype)
-        lanes = lanes_of(e)
+        lanes, fill = lanes_of(e), isinstance(e.b, Const)
         vector, each = lanes > 1, lanes_of(e.cond) > 1
 
         def run(f: Frame) -> Any:
@@ -277,7 +301,7 @@ class Lanes(ABC):
                 return a(f)
             if not c.any():
                 return b(f)
-            yes, no = a(f.only(c)), b(f.only(~c))
+            yes, no = a(f.only(c)), (b(f) if fill else b(f.only(~c)))
             wide = [np.asarray(x).shape[-1] for x in (yes, no) if np.asarray(x).ndim == 2]
             out = np.zeros((len(c), max(wide, default=1)) if vector else len(c), kind)  # equal lanes may be one column
             out[c], out[~c] = yes, no

@@ -9,7 +9,8 @@ comparisons order the representatives. Integers and booleans keep their own arit
 from __future__ import annotations
 
 import math
-from collections.abc import MutableSet, Set
+import operator
+from collections.abc import Callable, MutableSet, Set
 from fractions import Fraction
 from typing import Any
 
@@ -48,6 +49,14 @@ class Numbers:
         if DTYPES[dtype].kind in "iu":
             return self.wrap(_INTEGER[op](a, b), dtype)
         return self.float_binary(op, a, b, dtype)
+
+    def operation(self, op: str, dtype: str) -> Callable[[Any, Any], Any]:
+        """``binary`` of one operation; of indices, which are most of what kernels compute, without asking again."""
+        if dtype == "index" and op in _INTEGER:
+            return _INTEGER[op]  # type: ignore[no-any-return]
+        if dtype in ("index", "bool") and op in _COMPARE:
+            return _COMPARE[op]
+        return lambda a, b: self.binary(op, a, b, dtype)
 
     def wrap(self, x: Any, dtype: str) -> Any:
         """Integer overflow as the type does it."""
@@ -310,17 +319,21 @@ def _erf(x: Any) -> Any:
     return np.vectorize(math.erf, otypes=[np.float64])(x)
 
 
-@np.errstate(divide="ignore", over="ignore")
 def _quotient(a: Any, b: Any) -> Any:
     """By 0 it is 0, the least one by -1 is itself, and neither is news: the reference computes both sides of a select,
     of which one may divide by 0.
     """
-    return a // b if type(b) is not int or b else a * 0
+    if type(b) is int and b > 0:
+        return a // b
+    with np.errstate(divide="ignore", over="ignore"):
+        return a // b if type(b) is not int or b else a * 0
 
 
-@np.errstate(divide="ignore")
 def _remainder(a: Any, b: Any) -> Any:
-    return a % b if type(b) is not int or b else a * 0
+    if type(b) is int and b > 0:
+        return a % b
+    with np.errstate(divide="ignore"):
+        return a % b if type(b) is not int or b else a * 0
 
 
 _COMPARE = {
@@ -335,7 +348,7 @@ _BITS: dict[str, Any] = {
     "&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor, "<<": np.left_shift, ">>": np.right_shift,
 }  # fmt: skip
 _INTEGER: dict[str, Any] = {
-    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": _quotient,
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": _quotient,
     "%": _remainder, "min": np.minimum, "max": np.maximum,
 }  # fmt: skip
 _FLOAT: dict[str, Any] = {
