@@ -35,6 +35,9 @@ from tensorir.schedule.trace import Trace
 WORK = 60_000
 """Iterations of the unscheduled program above which a shape is too large to interpret in a moment."""
 
+APART = 8
+"""Times the work that a shape may have so that all its extents are different."""
+
 OURS = ("lower.unexpanded", "lower.form", "lower.pass-missing")
 """What is told of lowering itself, whatever the extents."""
 
@@ -271,7 +274,13 @@ def _shrunk(w: dict[Var, int], work: int, least: dict[Var, int], ties: Mapping[V
             half = out[longest] // 2
             for v in [v for v in out if tied[v] == tied[longest]]:
                 out[v] = max(few, least.get(v, 1), min(out[v], half))
-    return kept_apart(w, out)
+    found = kept_apart(w, out)
+    if math.prod(found.values()) <= APART * work:
+        return found
+    sums = {v for v in w if v.extent is not None}  # too many to be all different: those of results, those of sums
+    some = [{v: n for v, n in w.items() if (v in sums) == summed} for summed in (False, True)]
+    least_of = {v: min(n, max(2, least.get(v, 1))) for v, n in out.items()}
+    return {v: n for part in some for v, n in kept_apart(part, {v: least_of[v] for v in part}).items()}
 
 
 def _double(p: int) -> int:
