@@ -14,11 +14,12 @@ from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import random_arguments
 from tensorir.runtime.arguments import empty
 from tensorir.runtime.device import Device, open_device
-from tensorir.runtime.estimate import Estimate, Rounds
+from tensorir.runtime.estimate import Rounds, middle
 from tensorir.runtime.host import target_here
 from tensorir.runtime.launch import BoundLaunch
 from tensorir.runtime.timing import slots
 from tensorir.target import Target
+from tensorir.tune.ratio import Ratio
 
 ROUGH_S = 1e-3
 """Seconds of one call, before anything is known of it."""
@@ -45,7 +46,7 @@ def fusions(
     return Fusions([replace(r, measured=gained(r, device, rounds)) if r.legal else r for r in found], found.target)
 
 
-def gained(row: Fusion[Schedule], device: Device, rounds: int) -> Estimate:
+def gained(row: Fusion[Schedule], device: Device, rounds: int) -> Ratio:
     """Seconds of the two stages apart over their seconds in one kernel, from rounds in which both have a turn."""
     before, after, kept = list[float](), list[float](), []
     for _ in range(PLACES):
@@ -56,7 +57,7 @@ def gained(row: Fusion[Schedule], device: Device, rounds: int) -> Estimate:
             turns.run()
         before += turns.samples[0]
         after += turns.samples[1]
-    return Estimate.of(before, after, 1.0)
+    return Ratio(*middle([a / b for a, b in zip(before, after, strict=True)]))
 
 
 def launched(s: Schedule, device: Device) -> BoundLaunch:

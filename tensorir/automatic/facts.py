@@ -128,6 +128,11 @@ def told(load: Load, it: Iter) -> int:
     return int(sizes.pop()) if len(sizes) == 1 and len(whole) == len(seen) else min(1, len(seen))
 
 
+def widest_bits(nests: Iterable[Nest]) -> int:
+    """Bits of the widest element that stages read or make; 8 at least."""
+    return max(8, *(DTYPES[b.dtype].bits for n in nests for b in (*n.writes, *n.reads)))
+
+
 def bytes_of(b: Buffer) -> int:
     """Bytes of an array; of a dim, the most."""
     return math.prod(most(n) for n in b.shape) * max(1, DTYPES[b.dtype].bits // 8)

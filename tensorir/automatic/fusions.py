@@ -19,9 +19,9 @@ from tensorir.errors.shown import Shown
 from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
 from tensorir.lower.pipeline import lower
-from tensorir.runtime.estimate import Estimate
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
+from tensorir.tune.ratio import Ratio
 
 S = TypeVar("S", bound=Schedule)
 
@@ -52,7 +52,7 @@ class Fusion(Shown, Generic[S]):
     refused: Mapping[str, Problem]
     before: Counts
     after: Counts | None
-    measured: Estimate | None = None
+    measured: Ratio | None = None
     untaken: tuple[str, ...] = ()
     _made: Callable[[str, str], S] | None = field(default=None, compare=False)
 
@@ -105,7 +105,7 @@ class Fusion(Shown, Generic[S]):
     def recommended(self) -> bool:
         """Whether it is worth doing: by what was measured, else by the model."""
         if self.measured is not None:
-            return self.measured.seconds >= MEASURED and self.measured.low_s >= 1.0
+            return self.measured.value >= MEASURED and self.measured.low >= 1.0
         return self.gain >= WORTH and self.saved_s >= LEAST_S
 
     @property
@@ -131,7 +131,7 @@ class Fusion(Shown, Generic[S]):
         told |= {"code": self.code, "reason": self.problem.message if self.problem else "", "ways": dict(self.ways)}
         told |= {"saved_bytes": self.saved_bytes, "before_s": self.before.seconds, "gain": self.gain}
         told |= {"after_s": self.after.seconds if self.after else None, "launch_bound": self.launch_bound}
-        measured = self.measured and [self.measured.low_s, self.measured.seconds, self.measured.high_s]
+        measured = self.measured and [self.measured.low, self.measured.value, self.measured.high]
         return told | {"measured": measured, "recommended": self.recommended, "untaken": list(self.untaken)}
 
     def schedule(self, way: str = "") -> S:
@@ -195,7 +195,7 @@ def cells(r: Fusion[S]) -> tuple[str, ...]:
     """A row of the table as text."""
     if r.after is None:
         return r.first, r.second, r.kind, "", microseconds(r.before.seconds), "", "", "", r.verdict
-    measured = f"{r.measured.seconds:.2f} [{r.measured.low_s:.2f}, {r.measured.high_s:.2f}]" if r.measured else ""
+    measured = f"{r.measured.value:.2f} [{r.measured.low:.2f}, {r.measured.high:.2f}]" if r.measured else ""
     times = microseconds(r.before.seconds), microseconds(r.after.seconds)
     return r.first, r.second, r.kind, kibibytes(r.saved_bytes), *times, f"{r.gain:.2f}", measured, r.verdict
 

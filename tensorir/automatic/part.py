@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import ClassVar, cast
 
-from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.facts import Graph, Nest, widest_bits
 from tensorir.errors.shown import Shown
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -72,6 +73,11 @@ class Part(ABC, Shown):
         if seconds is None:
             return None
         return min((c for c in configurations(self.knobs()) if all(t(c) for t in tests)), key=seconds, default=None)
+
+    @cached_property
+    def bits(self) -> int:
+        """Bits of the widest element that is read or made."""
+        return widest_bits(self.graph.nests[name] for name in self.names)
 
     @property
     def work(self) -> float:

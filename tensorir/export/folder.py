@@ -99,16 +99,12 @@ def export_part(
     def content() -> dict[str, bytes]:
         images = compiled(carried[0], asked) if asked else None
         parts = {language: replace(p, images=images or p.images) if p.hosted else p for language, p in needed.items()}
-        first, *rest = parts
-        evidence = _Evidence(parts[first], sources=[p.source for p in parts.values()])
-        manifest, files = _program(parts[first], called.name, evidence)
+        first = next(iter(parts.values()))
+        evidence = _Evidence(first, sources=[p.source for p in parts.values()])
+        manifest, files = _program(first, called.name, evidence)
         manifest = {**_head(part.source.name, to, called), **manifest}
-        bodies = {}
-        for language in rest:
-            about, own = _program(parts[language], called.name, evidence, constants=f"{language}_")
-            bodies[language] = {key: value for key, value in about.items() if key in _OWN or value != manifest.get(key)}
-            files |= own
-        manifest |= {"bodies": bodies} if bodies else {}
+        bodies, own = _bodies(parts, manifest, called.name, evidence)
+        manifest, files = manifest | bodies, files | own
         if images is not None:
             manifest["cuda"], own = _images(replace(carried[0], hosted=False), images, called.name, evidence)
             files |= own
@@ -128,6 +124,18 @@ def export_part(
         if old.name not in inner:
             remove(old)
     return written
+
+
+def _bodies(
+    parts: Mapping[str, Part], manifest: Mapping[str, Any], called: str, evidence: _Evidence
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What the manifest says of programs in other languages than the first one, and the files of these."""
+    bodies, files = {}, dict[str, bytes]()
+    for language, p in list(parts.items())[1:]:
+        about, own = _program(p, called, evidence, constants=f"{language}_")
+        bodies[language] = {key: value for key, value in about.items() if key in _OWN or value != manifest.get(key)}
+        files |= own
+    return {"bodies": bodies} if bodies else {}, files
 
 
 def _inside(made: Mapping[str, Part], place: Path, to: Sequence[str], name: str, asked: Sequence[str]) -> None:

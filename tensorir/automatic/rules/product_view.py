@@ -78,7 +78,7 @@ def product_view(total: Nest) -> ProductView | None:
 def _of(total: Nest, a: Load, b: Load) -> ProductView | None:
     """The view whose columns are the last axes of the result, which ``b`` alone has."""
     on_a, on_b = total.along(a), total.along(b)
-    cells = [it for it in total.spatial if _extent(it) > 1]
+    cells = [it for it in total.spatial if most(it.extent) > 1]
     rows = [it for it in cells if it in on_a and it not in on_b]
     columns: list[Iter] = []
     for it in reversed(cells):
@@ -101,7 +101,7 @@ def _run(total: Nest) -> int:
     """Terms along the last axes of them, long enough to be a loop; 0 where these are all."""
     run = 1
     for it in reversed(total.reduced):
-        run *= _extent(it)
+        run *= most(it.extent)
         if run >= RUN:
             return run if run < total.size(total.reduced) else 0
     return 0
@@ -120,7 +120,7 @@ def _problem(total: Nest, a: Load, b: Load, rows: Sequence[Iter], columns: Seque
 def innermost(load: Load, group: Sequence[Iter], total: Nest) -> bool:
     """Whether neighbours in memory of an operand are neighbours along an axis of ``group``."""
     for index in reversed(load.index):
-        on = [it for it in total.stage.iters if _extent(it) > 1 and uses(index, {it.var})]
+        on = [it for it in total.stage.iters if most(it.extent) > 1 and uses(index, {it.var})]
         if on:
             return any(it in group for it in on)
     return False
@@ -128,14 +128,10 @@ def innermost(load: Load, group: Sequence[Iter], total: Nest) -> bool:
 
 def _together(total: Nest, load: Load, outer: Iter, inner: Iter) -> bool:
     """Whether an operand holds all of ``inner`` for one iteration of ``outer``, and then for the next."""
-    longer = [it for it in total.stage.iters if _extent(it) > 1]
+    longer = [it for it in total.stage.iters if most(it.extent) > 1]
     on = [tuple(it for it in longer if uses(index, {it.var})) for index in load.index]
     places = zip(on, on[1:], load.buffer.shape[1:], strict=False)
-    return any((x, y) == ((outer,), (inner,)) and most(n) == _extent(inner) for x, y, n in places)
-
-
-def _extent(it: Iter) -> int:
-    return most(it.extent)
+    return any((x, y) == ((outer,), (inner,)) and most(n) == most(inner.extent) for x, y, n in places)
 
 
 def short(nest: Nest, it: Iter) -> str:

@@ -19,7 +19,6 @@ from tensorir.automatic.rules.register_walk import Walk
 from tensorir.automatic.rules.stream import windows
 from tensorir.engines.model import CORES, CYCLES_S
 from tensorir.ir.dims import most
-from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Iter, Var
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -157,12 +156,6 @@ class RegisterPart(Part):
         reads = self.reads[0]
         var = reads.nest.spatial[self.lane].var
         return [g for g in reads.groups if g.step(var) not in (0, 1, 2, -1) and self._packable(reads, g)]
-
-    @cached_property
-    def bits(self) -> int:
-        """Bits of the widest element that is read or made."""
-        nests = [self.graph.nests[n] for n in self.names]
-        return max(8, *(DTYPES[b.dtype].bits for n in nests for b in (*n.writes, *n.reads)))
 
     # -- the space
 

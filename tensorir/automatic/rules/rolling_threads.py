@@ -16,6 +16,7 @@ from tensorir.automatic.rules.stream import fused
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import Gpu
+from tensorir.tune.legal import Predicate
 
 TILE = 8
 """Queries of a thread, and threads next to each other along keys and along columns: a thread each for a query, too."""
@@ -27,6 +28,8 @@ SPECIAL = 16
 """Exponentials of a multiprocessor in a cycle."""
 
 
+HELD = 160
+"""Sums and scores of a thread, at most: registers next to which operands have room."""
 SCHEDULERS = 4
 """Parts of a multiprocessor, each of which runs its own warps."""
 
@@ -69,6 +72,10 @@ class ThreadRollingPart(WarpRollingPart):
         d, e = (-(-n // 32) * 32 for n in (self.terms, self.columns))
         return 4 * (queries * d + keys * (d + e) * c["stages"] + queries * (2 * keys + 5))
 
+    def _limits(self) -> Mapping[str, Predicate]:
+        sums = -(-self.columns // 32) * 32
+        return {**super()._limits(), "registers": lambda c: sums + c["keys"] <= HELD}
+
     def registers(self) -> int:
         """Registers of a thread: its sums, its scores or operands, addresses."""
         return min(255, self.columns + 140)
@@ -79,12 +86,12 @@ class ThreadRollingPart(WarpRollingPart):
     def _busy(self, c: Config, gpu: Gpu) -> tuple[float, ...]:
         warps, keys = c["warps"], c["keys"]
         queries, d, e = warps * self.queries, -(-self.terms // 4) * 4, -(-self.columns // 32) * 32
-        multiply = 2.0 * queries * keys * (d + e) / gpu.threads_rate
         loads = warps * (d / VECTOR * (TILE + keys / TILE) + keys / VECTOR * (TILE + e / TILE))
         passed = SOFTMAX_BYTES * queries * keys + 4.0 * keys * (d + e)
         shared = loads * 128 / gpu.shared_rate + passed / gpu.shared_rate
+        multiply = 2.0 * queries * keys * (d + e) / gpu.threads_rate
         issue = (queries * keys / 32 * (d + e + SOFTMAX_SLOTS) + loads) / gpu.issue
-        return multiply, shared, issue, 4.0 * keys * (d + e) / gpu.l2_port, queries * keys / SPECIAL
+        return max(multiply, issue), shared, 4.0 * keys * (d + e) / gpu.l2_port, queries * keys / SPECIAL
 
     # -- the schedule
 

@@ -11,9 +11,8 @@ from tensorir.automatic.facts import Nest, bytes_of
 from tensorir.automatic.part import Config, configurations
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes
-from tensorir.automatic.rules.stream import BLOCK_S, BYTES_S, CALL, CORES_OF_MANY, WINDOW, along_last, fused
+from tensorir.automatic.rules.stream import BLOCK_S, BYTES_S, CALL, CORES_OF_MANY, WINDOW, all_along, fused
 from tensorir.engines.model import CYCLES_S, balance
-from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import Schedule
 
 LEAST = 16
@@ -36,9 +35,7 @@ def suits(chain: Chain) -> bool:
 
 def _across(n: Nest, chain: Chain) -> bool:
     """Whether what a reduction reads is stored along rows, or is the same for all of them."""
-    var = chain.axis(n, chain.anchor.spatial[-1]).var
-    loads = [x for x in n.loads if any(uses(i, {var}) for i in x.index)]
-    return bool(loads) and all(along_last(x, var) for x in loads)
+    return all_along(n, chain.axis(n, chain.anchor.spatial[-1]).var)
 
 
 class AcrossPart(RowsPart):

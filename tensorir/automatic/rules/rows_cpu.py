@@ -16,7 +16,6 @@ from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
 from tensorir.automatic.rules.stream import ADDED, BLOCK_S, CALL, CORES_OF_MANY, fused
 from tensorir.engines.model import CYCLES_S, balance
-from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Call
 from tensorir.ir.visit import find, uses, writes
 from tensorir.schedule.schedule import Schedule
@@ -43,8 +42,7 @@ class AlongPart(RowsPart):
     # -- the space
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        bits = max(8, *(DTYPES[b.dtype].bits for n in self.nests for b in (*n.writes, *n.reads)))
-        widest = min(16, 16 * max(16, self.target.vector_bytes) // bits)
+        widest = min(16, 16 * max(16, self.target.vector_bytes) // self.bits)
         lanes = [n for n in (widest, widest // 2, widest // 4) if 1 < n <= self.length] or [1]
         rows = [max(1, min(n // self.length, -(-self.rows // 4))) for n in (BLOCK, BLOCK // 4, BLOCK * 4)]
         return {"rows": list(dict.fromkeys(rows)), "lanes": lanes, "vectors": [4, 2, 1, 8]}

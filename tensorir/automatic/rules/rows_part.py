@@ -8,8 +8,7 @@ from functools import cached_property
 from tensorir.automatic.facts import Graph, Nest, bytes_of
 from tensorir.automatic.part import Part
 from tensorir.automatic.rules.row_chain import Chain
-from tensorir.automatic.rules.stream import fused
-from tensorir.ir.dtypes import DTYPES
+from tensorir.automatic.rules.stream import all_along, fused
 from tensorir.ir.tree import Buffer, Expr, Iter
 from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import Schedule
@@ -41,11 +40,6 @@ class RowsPart(Part):
     def length(self) -> int:
         """Elements of a row."""
         return length_of(self.chain)
-
-    @cached_property
-    def bits(self) -> int:
-        """Bits of the widest element that is read or made."""
-        return max(8, *(DTYPES[b.dtype].bits for n in self.nests for b in (*n.writes, *n.reads)))
 
     @cached_property
     def outside(self) -> list[Buffer]:
@@ -83,10 +77,4 @@ def _ends_with(index: Sequence[Expr], axes: tuple[Iter, ...]) -> bool:
 
 def lies_along(chain: Chain) -> bool:
     """Whether elements next to each other are of the same row, in all that its reductions read."""
-    return all(map(_along_last, chain.reduced))
-
-
-def _along_last(n: Nest) -> bool:
-    last = {n.reduced[-1].var}
-    loads = [x for x in n.loads if any(uses(i, last) for i in x.index)]
-    return bool(loads) and all(uses(x.index[-1], last) and not any(uses(i, last) for i in x.index[:-1]) for x in loads)
+    return all(all_along(n, n.reduced[-1].var) for n in chain.reduced)

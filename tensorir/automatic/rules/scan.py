@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.facts import Graph, Nest, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.stream import BYTES_S, fused
-from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Axis, Binary, Combiner, Iter, Store, Update
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import Schedule
@@ -39,8 +38,7 @@ def along(anchor: Nest) -> Iter:
 
 def widest(anchor: Nest, target: Target) -> int:
     """Lanes of two vectors of the widest element, which is as many as a language has."""
-    bits = max(DTYPES[b.dtype].bits for b in (*anchor.writes, *anchor.reads))
-    return max(2, min(16, 16 * max(16, target.vector_bytes) // bits))
+    return max(2, min(16, 16 * max(16, target.vector_bytes) // widest_bits([anchor])))
 
 
 class LanesPart(Part):

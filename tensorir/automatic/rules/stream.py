@@ -11,7 +11,6 @@ from tensorir.automatic.facts import Graph, Nest, bytes_of
 from tensorir.automatic.part import Config, Part
 from tensorir.engines.model import CYCLES_S, balance, crowding
 from tensorir.ir.dims import most
-from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Iter, Load, Select, Var
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import Schedule
@@ -91,12 +90,6 @@ class VectorPart(Part):
     def length(self) -> int:
         """Cells along the axis of vectors; of a dim, the most."""
         return self.anchor.cells if self.flat else self.anchor.size(self.anchor.spatial[-1:])
-
-    @functools.cached_property
-    def bits(self) -> int:
-        """Bits of the widest element that is read or made."""
-        nests = [self.graph.nests[n] for n in self.names]
-        return max(8, *(DTYPES[b.dtype].bits for n in nests for b in (*n.writes, *n.reads)))
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         if self.target.kind == "gpu":
@@ -266,6 +259,12 @@ class VectorPart(Part):
 def along_last(x: Load, var: Var) -> bool:
     """Whether a read moves by one element as an axis does."""
     return uses(x.index[-1], {var}) and not any(uses(i, {var}) for i in x.index[:-1])
+
+
+def all_along(n: Nest, var: Var) -> bool:
+    """Whether some reads of a stage depend on an axis, and each of these moves by one element as it does."""
+    loads = [x for x in n.loads if any(uses(i, {var}) for i in x.index)]
+    return bool(loads) and all(along_last(x, var) for x in loads)
 
 
 def fused(s: Schedule, loops: Sequence[str]) -> str:

@@ -33,10 +33,10 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     view = product_view(total) if total else None
     if total and view:
         for name, engine in cpu_engines(view.gemm.on(target)).items():
-            yield RegisterPart(graph, anchor, target, total, view, name, engine)
+            yield RegisterProductPart(graph, anchor, target, total, view, name, engine)
 
 
-class RegisterPart(ProductPart[RegisterTile]):
+class RegisterProductPart(ProductPart[RegisterTile]):
     """A product of matrices by register tiles, of panels or strips that are packed."""
 
     values = VALUES

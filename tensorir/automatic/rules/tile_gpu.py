@@ -78,12 +78,12 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
         suits = engine not in ON_TENSOR_CORES or (multiplies(total) and of.gemm.wide == total.writes[0].dtype)
         if needs is None or not suits or wasted or (needs and not target.has(needs)):
             continue
-        part = BlockPart(graph, anchor, target, total, of, p, name, engine)
+        part = BlockProductPart(graph, anchor, target, total, of, p, name, engine)
         if part.first:
             yield part
 
 
-class BlockPart(ProductPart[Engine]):
+class BlockProductPart(ProductPart[Engine]):
     """A product of matrices by blocks that copy tiles of both to shared memory."""
 
     def __init__(self, graph: Graph, anchor: Nest, target: Target, total: Nest, view: MatrixView, p: Gemm,
