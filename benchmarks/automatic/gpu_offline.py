@@ -34,7 +34,6 @@ import tensorir as tir  # noqa: E402
 from tensorir.check.emulate import emulate  # noqa: E402
 from tensorir.engines.problems import Conv  # noqa: E402
 from tensorir.interp.reference import evaluate, random_arguments  # noqa: E402
-from tensorir.ops.conv_hopper import PixelTile  # noqa: E402
 from tensorir.ops.conv_tensor import ImageTile  # noqa: E402
 from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass, sass_opcodes  # noqa: E402
 from tensorir.tune.gpu_devices import gpu_of  # noqa: E402
@@ -162,14 +161,12 @@ def emulated(case: Case, name: str, config: Mapping[str, Any], target: tir.Targe
 def hand_seconds(work: tir.Workload, target: tir.Target) -> float | None:
     """What the model of kernels expects of the hand-written template's default."""
     name = work.template_for(target, None)
+    name = "gpu_tensor" if name.startswith("gpu_tile_") and "gpu_tensor" in work.templates else name
     space = work.templates[name].space_for(target)
     if space.expected_s:
         return float(space.expected_s(space.default))
     gpu, shape = gpu_of(target), _conv_shape(work)
-    if gpu is None or shape is None:
-        return None
-    product, tiles = (_of_boxes if name == "gpu_hopper" else _of_images)(shape, space.default, target)
-    return seconds(product, tiles, gpu)
+    return None if gpu is None or shape is None else seconds(*_of_images(shape, space.default, target), gpu)
 
 
 def _conv_shape(work: tir.Workload) -> Conv | None:
@@ -179,14 +176,6 @@ def _conv_shape(work: tir.Workload) -> Conv | None:
     out = [(p[x] + 2 * p["pad"] - p[f]) // p["stride"] + 1 for x, f in (("h", "r"), ("w", "s"))]
     names = ("n", "c", "h", "w", "k", "r", "s", "stride", "pad", "layout", "dtype")
     return Conv(p=out[0], q=out[1], **{x: p[x] for x in names})
-
-
-def _of_boxes(shape: Conv, c: Mapping[str, Any], target: tir.Target) -> tuple[Product, Tiles]:
-    tile = PixelTile(c, shape, target)
-    pixels = shape.pixels if tile.in_line else round(tile.wasted * shape.pixels)
-    high, step = c["groups"] * 64, 128 // shape.element_bytes
-    product = Product(pixels, shape.k, shape.taps * -(-shape.c // step) * step, out_bytes=2)
-    return product, Tiles("wgmma", high, c["bk"], step, 64, c["bk"], c["depth"], persistent=bool(c["resident"]))
 
 
 def _of_images(shape: Conv, c: Mapping[str, Any], target: tir.Target) -> tuple[Product, Tiles]:

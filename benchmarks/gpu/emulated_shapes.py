@@ -21,7 +21,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +32,14 @@ from tensorir.algorithms.winograd import matrices
 from tensorir.check.emulate import emulate
 from tensorir.check.infinities import infinities_spread, with_infinities
 from tensorir.codegen.source import Source
-from tensorir.engines.problems import Conv
 from tensorir.errors import CompileError, DeviceError
 from tensorir.interp.reference import random_arguments
-from tensorir.ops.conv_hopper import PixelTile
-from tensorir.ops.conv_weight import product as filter_product
 from tensorir.runtime.cuda import compile_cubin
 
 RESULT = Path(__file__).parents[1] / "results" / "cuda_shapes.json"
 EDGES = (1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 100, 127, 128, 129, 136)
 ROW_EDGES = (1, 7, 16, 63, 64, 65, 100, 127, 128, 129, 192, 200, 257)
+WGMMA = "gpu_tile_wgmma"
 WIDE_EDGES = (8, 16, 24, 56, 64, 72, 120, 128, 136, 160, 200)
 """Of a stored row, in the 2 bytes of a 16-bit float."""
 
@@ -164,10 +162,10 @@ def image_of_pieces(rng: random.Random, size: int, **options: Any) -> dict[str, 
     piece = 16 // size
     drawn = {
         "n": rng.choice((1, 2, 3)),
-        "c": piece * rng.choice((1, 3, 8, 9, 17)),
+        "c": piece * rng.choice((4, 5, 8, 9, 17)),
         "h": rng.randint(5, 20),
         "w": rng.randint(5, 40),
-        "k": piece * rng.choice((1, 4, 9, 16)),
+        "k": piece * rng.choice((4, 5, 9, 16)),
         "pad": rng.choice((0, 1, 2)),
         "bias": rng.random() < 0.5,
         "act": rng.choice((None, "relu")),
@@ -219,7 +217,7 @@ def filter_of_pieces(rng: random.Random, size: int, **options: Any) -> dict[str,
     while True:
         drawn = {k: v for k, v in image_in_line(rng, size, **options).items() if k not in ("bias", "act")}
         drawn |= rng.choice(({}, {"n": rng.randint(6, 12)}, {"n": rng.randint(12, 20)}))
-        if "gpu_hopper" in tir.ops.conv2d_backward_weight(**drawn).templates:
+        if WGMMA in tir.ops.conv2d_backward_weight(**drawn).templates:
             return drawn
 
 
@@ -282,20 +280,6 @@ def rest_in_parts(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
     return rng.choice(small if small and n % 4 else rests or every)
 
 
-def small_boxes(rng: random.Random, space: Any, n: int, pixels: str = "box") -> dict[str, Any]:
-    """Configurations of many boxes of pixels and short rings in three of four tries, then any."""
-    every = [c for c in map(space.config, range(len(space.legal))) if c["pixels"] == pixels]
-    if n % 4 == 3:
-        return rng.choice(every)
-    small = [c for c in every if c["bk"] <= 96 and c["depth"] <= 3 and c["resident"]]
-    return rng.choice([c for c in small if c["groups"] == 1 + n % 3] or small or every)
-
-
-def small_lines(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
-    """Those of pixels in one line."""
-    return small_boxes(rng, space, n, "im2col")
-
-
 def small_parts(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
     """Configurations of many tiles and short rings in three of four tries, whose sums are in parts in every second."""
     every = [space.config(row) for row in range(len(space.legal))]
@@ -315,18 +299,13 @@ def _warpgroups(size: int, orders: tuple[str, ...], **given: Any) -> Class:
     return Class(tir.ops.matmul, rows_of_pieces, given, small_tiles, "sm_90a", (2, 3), runs)
 
 
-def _boxes(size: int, draw: Callable[..., dict[str, Any]] = image_of_pieces, **given: Any) -> Class:
+def _pixels(size: int, draw: Callable[..., dict[str, Any]] = image_that_is_read, **given: Any) -> Class:
     runs = ((0, False), (1, True), (2, False))
-    return Class(tir.ops.conv2d, draw, {"size": size, **given}, small_boxes, "sm_90a", (2, 3), runs)
-
-
-def _lines(size: int, draw: Callable[..., dict[str, Any]] = image_that_is_read, **given: Any) -> Class:
-    return replace(_boxes(size, draw, **given), configure=small_lines)
+    return Class(tir.ops.conv2d, draw, {"size": size, **given}, small_parts, "sm_90a", (2, 3), runs, WGMMA)
 
 
 def _filters(draw: Callable[..., dict[str, Any]], **given: Any) -> Class:
-    return replace(_boxes(2, draw, **given), make=tir.ops.conv2d_backward_weight, configure=small_parts,
-                   template="gpu_hopper")  # fmt: skip
+    return replace(_pixels(2, draw, **given), make=tir.ops.conv2d_backward_weight)
 
 
 def _in_groups(**given: Any) -> Class:
@@ -383,18 +362,13 @@ CLASSES: dict[str, Class] = {
     "bf16 wgmma, whole epilogue": replace(
         _warpgroups(2, ("nt", "nn", "tn", "tt"), draw=rows_of_pieces, dtype="bfloat16"), draw=whole_epilogue
     ),
-    "bf16 wgmma convolution": _boxes(2, dtype="bfloat16"),
-    "int8 wgmma convolution": _boxes(1, dtype="int8"),
-    "e4m3 wgmma convolution": _boxes(1, dtype="float8_e4m3"),
-    "bf16 wgmma convolution with a stride": _boxes(2, image_in_steps, dtype="bfloat16"),
-    "bf16 wgmma convolution in groups": _boxes(2, image_in_groups, dtype="bfloat16"),
-    "bf16 wgmma convolution, im2col": _lines(2, dtype="bfloat16"),
-    "int8 wgmma convolution, im2col": _lines(1, dtype="int8"),
-    "e4m3 wgmma convolution, im2col": _lines(1, dtype="float8_e4m3"),
-    "tf32 wgmma convolution, im2col": _lines(4, precision="tf32"),
-    "bf16 wgmma convolution in groups, im2col": _lines(2, image_in_groups, dtype="bfloat16"),
+    "bf16 wgmma convolution, im2col": _pixels(2, dtype="bfloat16"),
+    "int8 wgmma convolution, im2col": _pixels(1, dtype="int8"),
+    "e4m3 wgmma convolution, im2col": _pixels(1, dtype="float8_e4m3"),
+    "tf32 wgmma convolution, im2col": _pixels(4, precision="tf32"),
+    "bf16 wgmma convolution in groups, im2col": _pixels(2, image_in_groups, dtype="bfloat16"),
     "bf16 wgmma gradient of images, im2col": replace(
-        _lines(2, gradient_of_pieces, dtype="bfloat16"), make=tir.ops.conv2d_backward_data
+        _pixels(2, gradient_of_pieces, dtype="bfloat16"), make=tir.ops.conv2d_backward_data
     ),
     "bf16 wgmma gradient of filters, im2col": _filters(filter_of_pieces, dtype="bfloat16"),
     "fp16 wgmma gradient of filters in groups, im2col": _filters(filter_in_groups, dtype="float16"),
@@ -425,20 +399,24 @@ class Case:
         c, p = self.config, {"groups": 1, **self.shape}
         kernel = next(k for k in self.source().kernels if k.maps)
         size = {"float16": 2, "bfloat16": 2, "float32": 4}.get(p.get("dtype", "float32"), 1)
-        if self.work.name == "conv2d_backward_weight":
-            _, high, wide, _ = self.work.inputs[1].shape
-            p = asdict(filter_product(Conv(**{**p, "p": high, "q": wide})))
         if "r" in p:
-            out = self.work.outputs[0].shape
-            if self.work.name == "conv2d_backward_data":
-                p = {**p, "c": p["k"], "k": p["c"]}
-            conv = Conv(**{**p, "p": out[1], "q": out[2]})
-            each = -(-PixelTile(c, conv, tir.Target.parse(self.target)).tiles // kernel.grid[0])
-            return each, each * p["r"] * p["s"] * -(-p["c"] // p["groups"] * size // 128)
+            p = _product(self.work, p)
         rows = 64 * c["rows"] * (1 if c["pingpong"] else c["groups"])
         many = -(-p["m"] // rows) * -(-p["n"] // c["bn"]) * p.get("batch", 1) * c["splits"]
         each = -(-many // kernel.grid[0])
         return each, each * -(-p["k"] * size // (128 * c["splits"]))
+
+
+def _product(work: tir.Workload, p: dict[str, Any]) -> dict[str, Any]:
+    """The product that a convolution or a gradient of it is, in whole tiles of 128 bytes."""
+    image, first = (work.inputs[0].shape, work.outputs[0].shape), p.get("groups", 1)
+    size = {"float16": 2, "bfloat16": 2, "float32": 4}.get(p.get("dtype", "float32"), 1)
+    c, k = (-(-p[v] // first * size // 128) * 128 // size for v in "ck")
+    if work.name == "conv2d_backward_weight":
+        pixels = math.prod(work.inputs[1].shape[:3])
+        return dict(m=p["k"] // first, n=p["r"] * p["s"] * c, k=pixels, batch=first)
+    made, summed = ("c", k) if work.name == "conv2d_backward_data" else ("k", c)
+    return dict(m=math.prod(image[1][:3]), n=p[made] // first, k=p["r"] * p["s"] * summed, batch=first)
 
 
 def cases(c: Class, count: int, seed: int = 0) -> Iterator[Case]:
@@ -500,7 +478,7 @@ def row(name: str, c: Class, count: int, seed: int = 0) -> dict[str, Any]:
             failed.append({"shape": case.shape, "config": case.config, "target": case.target, "wrong": told})
             print(name, case.shape, case.config, case.target, told, flush=True)
         refusals.append(refused(source, c.arch))
-        if case.template == "gpu_hopper":
+        if case.template in ("gpu_hopper", WGMMA):
             boxes, turns = case.turns()
             several += boxes > 1
             around += turns > case.config["depth"]

@@ -31,7 +31,6 @@ from main_loops import counted, loop_around
 import tensorir as tir
 from tensorir.check.emulate import Traffic, emulate
 from tensorir.interp.reference import random_arguments
-from tensorir.ops.conv_hopper import NO_WIDTH
 from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass, sass_opcodes
 
 RESULTS = Path(__file__).parents[1] / "results" / "gpu_offline"
@@ -143,18 +142,10 @@ HOPPER = (
     KernelClass(
         "bf16 wgmma 3x3 convolution, NHWC",
         tir.ops.conv2d,
-        dict(n=16, c=128, h=56, w=56, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
-        dict(n=1, c=64, h=16, w=16, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
-        ("sm_90a",),
-        dict(pixels="box"),
-    ),
-    KernelClass(
-        "bf16 wgmma 3x3 convolution, NHWC, im2col",
-        tir.ops.conv2d,
         dict(n=64, c=256, h=14, w=14, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
         dict(n=3, c=64, h=14, w=14, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
         ("sm_90a",),
-        dict(pixels="im2col", wide=NO_WIDTH),
+        template="gpu_tile_wgmma",
     ),
     *(
         KernelClass(
@@ -164,6 +155,7 @@ HOPPER = (
             dict(n=10, c=64, h=14, w=14, k=256, pad=1, layout="NHWC", dtype="bfloat16"),
             ("sm_90a",),
             config,
+            template="gpu_tile_wgmma",
         )
         for parts, config in ((", pixels in parts", {}), ("", dict(splits=1, depth=3)))
     ),
@@ -236,8 +228,9 @@ def specialised(c: KernelClass) -> dict[str, Any]:
     """Resources and instructions of a kernel of warpgroups; of the loops that multiply and that load, by themselves."""
     (arch,) = c.arches
     work, target = c.make(**c.large), tir.Target.parse(f"cuda -arch={arch}")
-    config = {**work.templates["gpu_hopper"].space_for(target).default, **c.config}
-    source = work.schedule(config, "gpu_hopper", target).emitted()
+    s, template = tir.Schedule(work.outputs, target), work.templates[c.template or "gpu_hopper"]
+    config = {**template.space_for(target).default, **c.config}
+    source = (template.function(s, config) or s).emitted()
     cubin, kernel = compile_cubin(source.text, arch), next(k for k in source.kernels if k.maps)
     use, text = cubin.kernels[kernel.name], of_kernel(sass(cubin), kernel.name)
     products = ("HGMMA", "IGMMA", "QGMMA")

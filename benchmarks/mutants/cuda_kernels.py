@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from cuda_boxes import in_boxes
+
 import tensorir as tir
 from tensorir.engines.gemm_blocks import Engine
 from tensorir.engines.gemm_gpu import SharedTile
 from tensorir.engines.gemm_hopper import HopperTile
 from tensorir.engines.gemm_tensor import TensorTile
 from tensorir.engines.problems import Gemm
-from tensorir.ops.conv_hopper import NO_WIDTH
+from tensorir.intrin.cuda import MULTIPLICATIONS
 from tensorir.schedule.schedule import Schedule
 
 TARGET = "cuda -arch=sm_80"
@@ -75,16 +77,23 @@ def _template(
     """A template as it is, in a configuration that differs from its default so far."""
 
     def schedule(w: tir.Workload) -> Schedule:
-        space = w.templates[template].space_for(tir.Target.parse(target))
-        return w.schedule({**space.default, **config}, template, target)
+        s = tir.Schedule(w.outputs, target)
+        chosen = w.templates[template]
+        return chosen.function(s, {**chosen.space_for(s.target).default, **config}) or s
 
     return Kernel(name, lambda: [schedule(w) for w in works], slots)
 
 
+def _boxes(name: str, works: list[tir.Workload]) -> Kernel:
+    """The convolution in boxes of rows of sixteen pixels."""
+    m, target = MULTIPLICATIONS["bf16"], HOPPER.format(2)
+    return Kernel(name, lambda: [in_boxes(w, m, target, wide=16, depth=3) for w in works], 3)
+
+
 _WARP = dict(li=8, ri=8, rj=8, wi=1, wj=2, bk=8, depth=2, in_flight=0, raster=1, splits=1, atomic=0, rest=0)
 _TURNS = dict(groups=2, rows=1, bn=64, depth=3, cluster=1, raster=1, resident=1, splits=1, atomic=0, rest=0, pingpong=1)
-_LINE = dict(groups=1, wide=NO_WIDTH, bk=64, depth=3, resident=1, pixels="im2col")
-_FILTER = {**_TURNS, "groups": 1, "bn": 128, "pingpong": 0}
+_LINE = {**_TURNS, "groups": 1, "pingpong": 0}
+_FILTER = {**_LINE, "bn": 128}
 
 KERNELS = {
     k.name: k
@@ -118,19 +127,19 @@ KERNELS = {
         _template("fp8 nt, warpgroups", [
             tir.ops.matmul(m=m, n=n, k=k, tb=True, dtype="float8_e4m3") for m, n, k in ((300, 56, 400), (600, 48, 784))
         ], "gpu_hopper", {**_TURNS, "pingpong": 0}, HOPPER.format(2), 3),
-        _template("bf16 convolution with a stride, warpgroups", [
+        _boxes("bf16 convolution with a stride, warpgroups", [
             tir.ops.conv2d(n=n, h=h, w=w, c=72, k=64, r=1, s=3, pad=1, stride=2, dtype="bfloat16", layout="NHWC")
             for n, h, w in ((1, 13, 37), (2, 13, 45))
-        ], "gpu_hopper", dict(groups=1, wide=16, bk=64, depth=3, resident=1, pixels="box"), HOPPER.format(2), 3),
+        ]),
         _template("bf16 convolution, im2col, warpgroups", [
             tir.ops.conv2d(n=n, h=h, w=w, c=72, k=64, r=3, s=2, pad=1, stride=2, dtype="bfloat16", layout="NHWC")
             for n, h, w in ((4, 9, 12), (6, 10, 16))
-        ], "gpu_hopper", _LINE, HOPPER.format(2), 3),
+        ], "gpu_tile_wgmma", _LINE, HOPPER.format(2), 3),
         _template("bf16 gradient of filters, im2col, warpgroups", [
             tir.ops.conv2d_backward_weight(n=n, h=h, w=w, c=120, k=72, r=3, s=2, pad=1, stride=2, dtype="bfloat16",
                                            layout="NHWC")
             for n, h, w in ((7, 9, 12), (6, 9, 16))
-        ], "gpu_hopper", _FILTER, HOPPER.format(2), 3),
+        ], "gpu_tile_wgmma", _FILTER, HOPPER.format(2), 3),
         _template("bf16 grouped, mma.sync", [
             tir.ops.grouped_matmul(m=m, n=n, k=k, groups=3, align=32, dtype="bfloat16")
             for m, n, k in ((100, 40, 120), (140, 56, 152))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cuda_boxes import COLUMNS, in_boxes
 from cuda_judge import Trial, trial
 from cuda_kernels import HOPPER
 
@@ -24,8 +25,6 @@ from tensorir.interp.numbers import Field
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
 from tensorir.intrin.hopper import KINDS
 from tensorir.runtime import tensor_maps
-
-COLUMNS = 64
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,12 @@ def convolution(name: str, order: str) -> Schedule:
         given |= dict(n=5, h=13, w=10, r=3, pad=1)
     if m.name == "tf32":
         given["precision"] = "tf32"
-    config = dict(groups=1, wide=8, bk=COLUMNS, depth=2, resident=1, pixels="im2col" if order == LINED else "box")
-    w = tir.ops.conv2d(**given, layout="NHWC")
-    return w.schedule(config, "gpu_hopper", HOPPER.format(3))
+    w, target = tir.ops.conv2d(**given, layout="NHWC"), HOPPER.format(3)
+    if order == STRIDED:
+        return in_boxes(w, m, target)
+    config = dict(groups=1, rows=1, bn=COLUMNS, depth=2, cluster=1, raster=1, resident=1, splits=1, atomic=0, rest=0,
+                  pingpong=0)  # fmt: skip
+    return w.templates["gpu_tile_wgmma"].function(tir.Schedule(w.outputs, target), config)
 
 
 def mutants(name: str, order: str) -> Iterator[Sided]:

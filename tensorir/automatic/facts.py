@@ -139,11 +139,14 @@ def bytes_of(b: Buffer) -> int:
 
 
 class Graph(Shown):
-    """The stages of a program that nothing has scheduled yet, or only inlined, and who reads whom."""
+    """The stages of a program that nothing has scheduled yet, or only inlined, and who reads whom.
 
-    def __init__(self, program: Program) -> None:
+    precision: of products of float32 on GPUs, as workloads ask for it
+    """
+
+    def __init__(self, program: Program, precision: str = "fp32") -> None:
         index = index_of(program)
-        self.program = program
+        self.program, self.precision = program, precision
         self.nests = {
             name: Nest(stage, [x.var.name for x in index.above(stage)]) for name, stage in index.stages.items()
         }

@@ -141,18 +141,18 @@ def default_plan(outputs: Sequence[Tensor], target: Target) -> Plan:
     return next(_plans(outputs, target))
 
 
-def plans(outputs: Sequence[Tensor], target: Target) -> dict[str, Plan]:
+def plans(outputs: Sequence[Tensor], target: Target, precision: str = "fp32") -> dict[str, Plan]:
     """The ways to schedule a definition, by names that say the rule of what counts most; the default first."""
     found: dict[str, Plan] = {}
-    for plan in _plans(outputs, target):
+    for plan in _plans(outputs, target, precision):
         found.setdefault(f"{target.kind}_{plan.main.name}", plan)
     return found
 
 
-def _plans(outputs: Sequence[Tensor], target: Target) -> Iterator[Plan]:
+def _plans(outputs: Sequence[Tensor], target: Target, precision: str = "fp32") -> Iterator[Plan]:
     refused, found = list[Refusal](), False
     for rules in dict.fromkeys((WHOLE, ())):
-        for plan in _plans_by(rules, outputs, target, refused):
+        for plan in _plans_by(rules, outputs, target, precision, refused):
             yield plan
             found = True
     if not found:
@@ -162,17 +162,17 @@ def _plans(outputs: Sequence[Tensor], target: Target) -> Iterator[Plan]:
 
 
 def _plans_by(
-    whole: Sequence[Rule], outputs: Sequence[Tensor], target: Target, refused: list[Refusal]
+    whole: Sequence[Rule], outputs: Sequence[Tensor], target: Target, precision: str, refused: list[Refusal]
 ) -> Iterator[Plan]:
     """Plans that begin with parts of the rules ``whole``; what is ``refused`` on the way is added there."""
     s = Schedule(outputs, target)
-    claims = _Claims(outputs, target, (), Graph(s.program), refused)
+    claims = _Claims(outputs, target, (), Graph(s.program, precision), refused)
     first = claims.claimed(whole, ())
     if whole and not first:
         return
     kept = frozenset().union(*(p.names for p in first))
     done = tuple(inlined(s, kept))
-    claims = _Claims(outputs, target, done, Graph(s.program), refused)
+    claims = _Claims(outputs, target, done, Graph(s.program, precision), refused)
     parts = claims.claimed(RULES, first)
     if not parts:
         return
@@ -247,8 +247,12 @@ class _Claims:
         return True
 
 
-def auto(outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl") -> dict[str, Template]:
+def auto(
+    outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl", precision: str = "fp32"
+) -> dict[str, Template]:
     """Templates that schedule ``outputs`` on a target, made from the declaration alone, the default first.
+
+    precision: of products of float32 on GPUs, as in ``tir.ops.matmul``: "fp32", "tf32" or "3xtf32"
 
     Each is an ordinary template: a function of a schedule and a configuration, and a space with named knobs.
     Without a schedule written by hand, rules claim stages (``tensorir/automatic/rules``): what is cheap is inlined,
@@ -256,7 +260,7 @@ def auto(outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl") ->
     reproducible: no rule adds floats atomically.
     """
     made, wanted = as_outputs(outputs), Target.parse(target)
-    known = functools.lru_cache(maxsize=8)(lambda t, name: plans(made, t))  # targets of other names are equal
+    known = functools.lru_cache(maxsize=8)(lambda t, _: plans(made, t, precision))  # those of other names are equal
 
     def template(name: str, needs: str) -> Template:
         def plan(on: Target) -> Plan:

@@ -7,37 +7,42 @@ from tensorir.automatic.plan import EVERYTHING, auto
 from tensorir.engines.problems import Conv
 from tensorir.engines.tiles import Tile
 from tensorir.expr.tensor import Tensor
-from tensorir.ops.conv_hopper import PanelTile, PixelTile
 from tensorir.ops.conv_tensor import ImageTile, forward_shape
-from tensorir.ops.conv_weight import FilterHopperTile, FilterTile, is_narrow
+from tensorir.ops.conv_weight import FilterTile
 from tensorir.ops.depthwise_gpu import ChannelTile
 from tensorir.ops.winograd_gpu import FusedTile, WinogradTile
+
+WARPGROUPS = "gpu_tile_wgmma"
+"""The template of products by warpgroups, which comes before those that are written by hand."""
 
 
 def gpu_templates(shape: Conv, made: str, outputs: Tensor) -> dict[str, Template]:
     """The templates for GPUs by name, the one that a search begins with first; of the convolution ("y"), or of its
     gradient with respect to the image ("x") or the filter ("w").
     """
-    before, after = written(shape, made)
-    return before | by_rules(shape, outputs) | after
+    (before, after), ruled = written(shape, made), by_rules(shape, outputs)
+    zeros = made == "x" and shape.stride > 1  # that rules multiply
+    first = {name: t for name, t in ruled.items() if name == WARPGROUPS and not zeros}
+    return first | before | ruled | after
 
 
 def written(shape: Conv, made: str) -> tuple[dict[str, Template], dict[str, Template]]:
-    """Those of them that no rule makes: what a search begins with rather than with those of rules, and other ones."""
+    """Those of them that no rule makes: what a search begins with rather than with those of rules in threads or by
+    warps, and other ones.
+    """
     if made == "x":
         f = forward_shape(shape)
-        return _fitting(f, gpu_hopper=PanelTile, gpu_tensor=ImageTile) if f else {}, {}
+        return _fitting(f, gpu_tensor=ImageTile) if f else {}, {}
     if made == "w":
-        first, second = _fitting(shape, gpu_hopper=FilterHopperTile), _fitting(shape, gpu_tensor=FilterTile)
-        return second | first if is_narrow(shape) else first | second, {}
-    fitting = _fitting(shape, gpu_hopper=PixelTile, gpu_tensor=ImageTile, gpu_depthwise=ChannelTile)
+        return _fitting(shape, gpu_tensor=FilterTile), {}
+    fitting = _fitting(shape, gpu_tensor=ImageTile, gpu_depthwise=ChannelTile)
     # Winograd's algorithm is never what a search starts with
     return fitting, _fitting(shape, gpu_winograd=WinogradTile, gpu_winograd_fused=FusedTile)
 
 
 def by_rules(shape: Conv, outputs: Tensor) -> dict[str, Template]:
     """The templates of ``tir.auto``: for products of matrices, and for streams where groups may be too narrow."""
-    found = auto(outputs, EVERYTHING["gpu"])
+    found = auto(outputs, EVERYTHING["gpu"], shape.precision)
     return {name: t for name, t in found.items() if name.startswith("gpu_tile") or shape.groups > 1} or found
 
 

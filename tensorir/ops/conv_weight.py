@@ -3,31 +3,20 @@
 On tensor cores (``mma.sync``) a block multiplies what one tap meets. The pixels of an image under a tap are never
 stored as a matrix: a block copies those of its tile to shared memory from the image. Few filters keep few blocks busy,
 so the pixels are cut into parts, which a second kernel adds up.
-
-Warpgroups multiply one product: its rows are filters and its columns the channels of one tap after the other, so that
-one tile of dy meets several taps. Neither operand is stored along what is summed, which products of warpgroups read as
-well (MN-major tiles). The im2col mode of tensor maps goes through the image (``conv_hopper``), and 64 channels, a row
-of 128 bytes, are always under one tap. Few filters make few tiles, so that the pixels are cut into parts as well
-(``gemm_blocks``).
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tensorir.engines.blocks import bind_grid, joint
-from tensorir.engines.gemm_blocks import Operand, Sums, part_length
-from tensorir.engines.gemm_hopper import STORED, HopperTile, leave_in_tiles, warpgroups
+from tensorir.engines.gemm_blocks import part_length
 from tensorir.engines.gemm_tensor import KINDS, instructions, load_rows, swizzled, vector_of
-from tensorir.engines.problems import Conv, Gemm, result_type
+from tensorir.engines.problems import Conv
 from tensorir.engines.steps import out_stage
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
-from tensorir.intrin.hopper import ROWS
-from tensorir.ops.conv_hopper import gone_through
-from tensorir.ops.conv_products import ProductTile
 from tensorir.ops.conv_tensor import LEAST
 from tensorir.ops.views import image_of, weight_axes
 from tensorir.schedule.schedule import Schedule
@@ -37,22 +26,6 @@ PARTS = (1, 2, 4, 8, 16, 32, 64)
 """That the pixels may be cut into."""
 MANY = 512
 """Blocks that keep the largest devices busy."""
-STEP = 64
-"""Pixels that warpgroups multiply at a time."""
-WHOLE_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 22, 26, 33, 44, 66, 88, 132)
-"""That these are cut into, near which there are as many of whole steps: they fill 132 multiprocessors."""
-TILES = (
-    (2, 1, 256),
-    (2, 1, 192),
-    (2, 1, 128),
-    (2, 1, 64),
-    (2, 2, 64),
-    (1, 1, 256),
-    (1, 1, 192),
-    (1, 1, 128),
-    (1, 1, 64),
-)
-"""groups, rows and bn of configurations to start with, each with the longest ring that there is room for."""
 
 
 def _orders(shape: Conv) -> tuple[str, str]:
@@ -216,112 +189,3 @@ def _add_up(s: Schedule) -> None:
     final = out_stage(s, "dw")
     block, thread = s.split(joint(s, list(s.loops(final))), [None, 128])
     s.bind(block, "block.x").bind(thread, "thread.x").compute_at("dw", thread)
-
-
-# --- by warpgroups
-
-
-def is_narrow(shape: Conv) -> bool:
-    """Whether most of what tiles of whole rows have under a tap is beyond the last channel."""
-    return 2 * shape.cg <= STORED and shape.taps > 1
-
-
-def product(shape: Conv) -> Gemm:
-    """The product as one matmul is described; the same pixels are under several taps."""
-    apart = min(1.0, shape.h * shape.w / (shape.p * shape.q * shape.taps))
-    columns = shape.taps * -(-shape.cg // STORED) * STORED
-    return Gemm(m=shape.kg, n=columns, k=shape.pixels, batch=shape.groups, ta=True, dtype=shape.dtype,
-                precision=shape.precision, apart=apart)  # fmt: skip
-
-
-def as_product(s: Schedule, shape: Conv) -> None:
-    """Walk the sums as a product over the pixels k of all results, with filters i and what is under their taps j.
-
-    z, the group, is in front of all where there are several: dy_packed (k, i), x_pad_packed (k, j), sums (i, j)
-    """
-    z, image = "z, " if shape.groups > 1 else "", image_of(shape)
-    s.reindex("dw", f"{weight_axes(shape)} -> k, t = (r, s), c, n, p, q", writes="k, t, c")
-    axes = f"k, t, c | n, p, q -> {_rows_and_columns(shape)}, k = (n, p, q)"
-    s.reindex("dw", axes, {"c": STORED}, {"dy": f"{z}k, i", image: f"{z}k, j"}, writes=f"{z}i, j")
-
-
-def _rows_and_columns(shape: Conv) -> str:
-    """Filters, of a group where there are several, and the channels under one tap after the other."""
-    kg, several = shape.kg, shape.taps > 1
-    rows = f"z = k/{kg}, i = k%{kg}" if shape.groups > 1 else "i = k"
-    return f"{rows}, j = {'(t, c)' if several else '(c, t)'}"  # of one tap: that the channel is all there is
-
-
-class FilterHopperTile(ProductTile):
-    """A product by warpgroups, whose tiles of ``bn`` are 64 channels under each of several taps, or more under one."""
-
-    less = ("panels",)
-
-    @classmethod
-    def engine(cls, p: Conv) -> type[HopperTile]:
-        return HopperTile
-
-    @property
-    def product(self) -> Gemm:
-        return product(self.p)
-
-    @classmethod
-    def needs(cls, p: Conv) -> str | None:
-        """16 bits, channels last, and images that a copy goes through. The channels of a group are whole tiles, since
-        the next group's follow them.
-        """
-        whole = p.groups == 1 or (p.kg % ROWS == 0 and p.cg % STORED == 0)
-        last = not p.nchw and p.c % 8 == 0 and p.element_bytes == 2
-        return "sm_90a" if whole and last and warpgroups(product(p)) and gone_through(p) else None
-
-    def schedule(self, s: Schedule) -> Schedule:
-        shape, image, tile = self.p, image_of(self.p), HopperTile(self.config, product(self.p), self.target)
-        as_product(s, shape)
-        rows = out_stage(s, "dw") if tile.leaves_whole else ""
-        if rows:
-            s.reindex(rows, "k, r, s, c -> i = k, j = (r, s, c)", {"c": STORED}, name="rows", writes="i, j")
-            _as_matrix(s, f"{rows}.out", shape)
-            sums = Sums.over("dw", f"{rows}.out", tile.p.axes)
-        else:
-            sums = tile.sums(s, "dw", lambda out: _as_matrix(s, out, shape))
-        z = "z, " if shape.groups > 1 else ""
-        given = {"a": Operand("dy_packed", z, inlined=True), "b": Operand(f"{image}_packed", z, inlined=True)}
-        leave = lambda wi, i, j: leave_in_tiles(s, rows, wi, i, j, result_type(shape.dtype))  # noqa: E731
-        tile.product(s, sums._replace(leave=leave), given)
-        return s.compute_inline(image) if shape.pad else s
-
-    rules: ClassVar[Mapping[str, Rule]] = {"groups": lambda t: t.p.groups == 1 or t.p.kg % t.inner.high == 0}
-
-    @classmethod
-    def knobs(cls, p: Conv, target: Target) -> Knobs:
-        """Those of the product, with as many parts as there are of whole steps; parts do not meet in a result of 16
-        bits.
-        """
-        own, steps = HopperTile.knobs(product(p), target), -(-p.pixels // STEP)
-        parts = sorted({-(-p.pixels // part_length(p.pixels, n, STEP)) for n in WHOLE_PARTS if n <= steps})
-        return {
-            **own,
-            "splits": parts,
-            "atomic": [0],
-            "rest": [0],
-            "bn": [n for n in HopperTile.bn.values if n % STORED == 0],
-        }
-
-    @classmethod
-    def start(cls, p: Conv, target: Target) -> Config | None:
-        """What is expected to take least of ``TILES``, with any number of parts; the first legal one of a device of
-        which nothing is known.
-        """
-        knobs, where, expected, legal = cls.knobs(p, target), cls.where(p, target), cls.expected(p, target), []
-        usual = {**{name: values[0] for name, values in knobs.items()}, "pingpong": 0, "raster": 1, "resident": 1}
-        for (groups, rows, bn), cluster, splits in itertools.product(TILES, knobs["cluster"], knobs["splits"]):
-            c = {**usual, "groups": groups, "rows": rows, "bn": bn, "cluster": cluster, "splits": splits}
-            rings = ({**c, "depth": depth} for depth in sorted(HopperTile.depth.values, reverse=True))
-            legal += list(itertools.islice((ring for ring in rings if all(test(ring) for test in where.values())), 1))
-        return min(legal, key=expected) if legal and expected else next(iter(legal), None)
-
-
-def _as_matrix(s: Schedule, out: str, shape: Conv) -> None:
-    """Walk a filter by the rows and columns of the product."""
-    s.reindex(out, "r, s -> t = (r, s)")
-    s.reindex(out, f"k, t, c -> {_rows_and_columns(shape)}", {"c": STORED})

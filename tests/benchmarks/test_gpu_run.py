@@ -324,11 +324,12 @@ def test_every_template_for_cuda_is_compared():
     """Of each operator, with each type that it multiplies by its own instructions; the simple ones first."""
     found = list(checks.checks())
     threads, cores = ("gpu_tile", "gpu_warp"), ("gpu_tensor", "gpu_hopper")
-    assert {p.template for p in found} == {*threads, *cores, "gpu_tile_warp", "gpu_depthwise", *problems.WHOLE}
+    ruled = ("gpu_tile_warp", "gpu_tile_wgmma")
+    assert {p.template for p in found} == {*threads, *cores, *ruled, "gpu_depthwise", *problems.WHOLE}
     assert {(p.op, p.template) for p in found} >= {
         *((op, t) for op in ("matmul", "grouped_matmul") for t in (*threads, *cores)),
-        *(("conv2d", t) for t in ("gpu_tile", "gpu_tile_warp", *cores)),
-        *((f"conv2d_backward_{of}", t) for of in ("data", "weight") for t in ("gpu_tile", *cores)),
+        *(("conv2d", t) for t in ("gpu_tile", "gpu_tensor", *ruled)),
+        *((f"conv2d_backward_{of}", t) for of in ("data", "weight") for t in ("gpu_tile", "gpu_tensor", ruled[-1])),
     }
     plain = {(p.kind, p.template) for p in found if p.op == "matmul"}
     assert plain >= {(kind, "gpu_tensor") for kind in problems.KINDS if kind != "fp32"}

@@ -38,4 +38,4 @@ def test_what_else_a_value_may_be(e):
 def test_a_padded_image_under_padded_channels_is_copied_by_tiles():
     """Zero beyond the border by its own stage, and beyond the last channel by the view."""
     w = tir.ops.conv2d_backward_weight(n=1, c=40, h=9, w=7, k=64, r=3, s=3, pad=1, layout="NHWC", dtype="float16")
-    assert "tir_tma_im2col(" in w.schedule(template="gpu_hopper", target="cuda -arch=sm_90a").source()
+    assert "tir_tma_im2col(" in w.schedule(template="gpu_tile_wgmma", target="cuda -arch=sm_90a").source()

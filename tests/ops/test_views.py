@@ -8,7 +8,7 @@ import tensorir as tir
 from tensorir.schedule.primitives import reindex, reindex_writes
 from tensorir.schedule.primitives.reindex_view import Bijection
 
-SM80, SM90 = "cuda -arch=sm_80", "cuda -arch=sm_90a"
+WGMMA, SM80, SM90 = "gpu_tile_wgmma", "cuda -arch=sm_80", "cuda -arch=sm_90a"
 PLAIN, GROUPED = dict(c=8, h=6, w=7, k=12), dict(n=2, c=32, h=7, w=6, k=64, groups=2, stride=2)
 CASES = [
     ("conv2d", "gpu_tile_warp", SM80, dict(**PLAIN, pad=1, bias=True)),
@@ -16,23 +16,33 @@ CASES = [
     ("conv2d", "gpu_tile_warp", SM80, dict(n=2, c=13, h=5, w=6, k=20, pad=2, dilation=2, prepack=True)),
     ("conv2d", "gpu_depthwise", SM80, dict(c=9, h=6, w=7, k=9, pad=1, groups=9, stride=2, bias=True)),
     ("conv2d", "gpu_depthwise", SM80, dict(c=16, h=6, w=5, k=16, groups=16, layout="NHWC", dtype="float16")),
-    ("conv2d_backward_weight", "gpu_hopper", SM90, dict(c=8, h=5, w=6, k=8, pad=1, layout="NHWC", dtype="float16")),
     (
         "conv2d_backward_weight",
-        "gpu_hopper",
+        WGMMA,
+        SM90,
+        dict(c=40, h=5, w=6, k=8, pad=1, layout="NHWC", dtype="float16"),
+    ),
+    (
+        "conv2d_backward_weight",
+        WGMMA,
         SM90,
         dict(n=2, c=128, h=4, w=5, k=128, r=1, s=2, groups=2, layout="NHWC", dtype="bfloat16"),
     ),
     (
         "conv2d",
-        "gpu_hopper",
+        WGMMA,
         SM90,
         dict(n=2, c=64, h=9, w=7, k=64, pad=1, layout="NHWC", dtype="float16", act="relu", bias=True, residual=True),
     ),
-    ("conv2d", "gpu_hopper", SM90, dict(n=2, c=32, h=5, w=7, k=64, pad=1, stride=2, layout="NHWC", precision="tf32")),
+    (
+        "conv2d",
+        WGMMA,
+        SM90,
+        dict(n=2, c=32, h=5, w=7, k=64, pad=1, stride=2, layout="NHWC", precision="tf32"),
+    ),
     (
         "conv2d_backward_data",
-        "gpu_hopper",
+        WGMMA,
         SM90,
         dict(n=2, c=128, h=5, w=7, k=128, r=2, groups=2, pad=1, layout="NHWC", dtype="bfloat16"),
     ),
@@ -45,11 +55,8 @@ CASES = [
     ),
     ("conv2d_backward_weight", "gpu_tensor", SM80, dict(c=8, h=33, w=32, k=16, r=2, s=2, stride=2, dtype="bfloat16")),
 ]
-CHANGED = {
-    ("conv2d", "gpu_hopper"): dict(groups=2, wide=8, bk=64, depth=3, resident=1, pixels="im2col"),
-    ("conv2d_backward_weight", "gpu_tensor"): dict(parts=2),
-}
-"""Of a template's default configuration: pixels in one line instead of boxes, and in parts."""
+CHANGED = {("conv2d_backward_weight", "gpu_tensor"): dict(parts=2)}
+"""Of a template's default configuration."""
 
 
 MADE = {}

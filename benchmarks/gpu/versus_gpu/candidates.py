@@ -94,6 +94,8 @@ def curated(problem: Problem, template: str) -> Iterator[Config]:
             yield from (dict(zip(_TILE, row, strict=True)) for row in (_TILE_LARGE if large else _TILE_SMALL))
     elif template == "gpu_winograd_fused":
         yield from (dict(zip(("bk", "depth", "bc", "places"), row, strict=True)) for row in _FUSED)
+    elif template == "gpu_tile_wgmma":
+        yield from (dict(zip(_HOPPER, row, strict=True)) for row in (*_HOPPER_LARGE, *_HOPPER_SMALL))
     elif template == "gpu_tile_warp":
         whole = dict(raster=1, splits=1, atomic=0, rest=0)
         yield from (dict(zip(_WARP, row, strict=True)) | whole for row in (*_WARP_LARGE[:4], *_WARP_SMALL[:4]))

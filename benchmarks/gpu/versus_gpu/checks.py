@@ -143,9 +143,9 @@ def convolutions() -> Iterator[Problem]:
     yield convolution(group, "bf16", **pieces[0], **added, template="gpu_tensor")
     group = f"{CHECK} convolution wgmma"
     for p in pieces:
-        yield convolution(group, "bf16", **p, template="gpu_hopper")
-    yield from (convolution(group, kind, **pieces[0], template="gpu_hopper") for kind in ("int8", "e4m3", "tf32"))
-    yield convolution(group, "bf16", **pieces[0], **added, template="gpu_hopper")
+        yield convolution(group, "bf16", **p, template="gpu_tile_wgmma")
+    yield from (convolution(group, kind, **pieces[0], template="gpu_tile_wgmma") for kind in ("int8", "e4m3", "tf32"))
+    yield convolution(group, "bf16", **pieces[0], **added, template="gpu_tile_wgmma")
 
 
 def gradients() -> Iterator[Problem]:
@@ -159,8 +159,8 @@ def gradients() -> Iterator[Problem]:
             yield convolution(group, kind, op, **{**odd[0], "layout": layout}, template="gpu_tensor")
         yield from (convolution(group, "bf16", op, **p, template="gpu_tensor") for p in pieces)
         alike = [p for p in pieces if name == "weight" or "stride" not in p]
-        yield from (convolution(f"{group} wgmma", "bf16", op, **p, template="gpu_hopper") for p in alike)
+        yield from (convolution(f"{group} wgmma", "bf16", op, **p, template="gpu_tile_wgmma") for p in alike)
     many, group = shapes.MANY_PIXELS, f"{CHECK} gradient of weight"
-    for what, template, knobs in (("", "gpu_tensor", dict(parts=4)), (" wgmma", "gpu_hopper", dict(splits=4))):
+    for what, template, knobs in (("", "gpu_tensor", dict(parts=4)), (" wgmma", "gpu_tile_wgmma", dict(splits=4))):
         how = dict(template=template, knobs=knobs)
         yield convolution(group + what, "bf16", "conv2d_backward_weight", **many, **how)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 import tensorir as tir
-from tensorir.ops.conv_hopper import NO_WIDTH
 
 from .probes import Made, Probe
 from .problems import Problem, convolution, product
@@ -25,8 +24,8 @@ _MANY = 64 * 134
 def _made(problem: Problem, config: Mapping[str, Any]) -> Made:
     work, target = problem.workload(), tir.Target.parse(TARGET)
     template = problem.template or work.template_for(TARGET)
-    wanted = {**work.templates[template].space_for(target).default, **config}
-    source = work.schedule(wanted, template, TARGET).emitted()
+    chosen, s = work.templates[template], tir.Schedule(work.outputs, target)
+    source = (chosen.function(s, {**chosen.space_for(target).default, **config}) or s).emitted()
     wide = _wide(problem)
     numbers = wide.drawn(whole=True)
     want = np.asarray(wide.workload().reference(*numbers))
@@ -58,7 +57,7 @@ def _tile(kind: str = "bf16", m: int = 64, n: int = 64, k: int = 64, **more: Any
 
 def _image(kind: str = "bf16", **more: Any) -> Problem:
     shape = {**dict(n=1, c=64, h=18, w=18, k=64, r=3, s=3, pad=1, layout="NHWC"), **more}
-    return replace(convolution("contact", kind, **shape), template="gpu_hopper")
+    return replace(convolution("contact", kind, **shape), template="gpu_tile_wgmma")
 
 
 def _steps() -> Iterator[Probe]:
@@ -94,18 +93,15 @@ def _steps() -> Iterator[Probe]:
     for atomic in (0, 1):
         yield _rung(f"wgmma split {'atomic' if atomic else 'sums'}", "parts of a reduction, two kernels",
                     _tile("tf32", k=1024), **{**_ONE, "splits": 4, "atomic": atomic})  # fmt: skip
-    yield _rung("conv wgmma", "boxes of pixels that stick out of the image", _image())
-    yield _rung("conv wgmma stride 2", "boxes with steps", _image(stride=2))
     small = dict(n=3, h=7, w=7)
-    line = dict(pixels="im2col", wide=NO_WIDTH)
-    yield _rung("conv wgmma im2col", "pixels of several images in one tile", _image(**small), **line)
-    yield _rung(
-        "conv wgmma im2col 3x1", "a filter with rows alone, a stride", _image(r=3, s=1, stride=2, **small), **line
-    )
-    yield _rung(
-        "conv wgmma 1x1 in one line", "pixels that are rows of a matrix", _image(r=1, s=1, pad=0, **small), **line
-    )
-    filters = dict(groups=1, rows=1, bn=128, depth=2, cluster=1, splits=1)
+    yield _rung("conv wgmma", "pixels of an image in line, and its border", _image(), **_ONE)
+    yield _rung("conv wgmma stride 2", "every second pixel", _image(stride=2), **_ONE)
+    yield _rung("conv wgmma im2col", "pixels of several images in one tile", _image(**small), **_ONE)
+    yield _rung("conv wgmma im2col 3x1", "a filter with rows alone, a stride", _image(r=3, s=1, stride=2, **small),
+                **_ONE)  # fmt: skip
+    yield _rung("conv wgmma 1x1 in one line", "pixels that are rows of a matrix", _image(r=1, s=1, pad=0, **small),
+                **_ONE)  # fmt: skip
+    filters = {**_ONE, "bn": 128, "resident": 1}
     yield _rung("conv wgmma filter", "a filter's gradient: sums over pixels, each of whose tiles is under two taps",
                 _image(op="conv2d_backward_weight", n=2, h=9, w=7), **filters)  # fmt: skip
     yield _rung("conv wgmma filter in parts", "parts of its pixels, a stride, a cluster that gets them by multicast",

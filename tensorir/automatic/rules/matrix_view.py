@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tensorir.automatic.facts import Nest, told
@@ -19,6 +19,9 @@ from tensorir.ir.dims import most
 from tensorir.ir.tree import Axis, Binary, Cast, Const, Expr, Iter, Load, Update, Var
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import Schedule
+
+NEW = ("z", "i", "j", "k")
+"""The axes of products."""
 
 
 class Digit(NamedTuple):
@@ -34,7 +37,7 @@ class MatrixView:
     """A sum as products of matrices ``a`` and ``b``: which axes are ``rows``, ``columns`` and ``terms``, and those
     ``apart``, each of whose iterations is a product of its own.
 
-    step: the last axis of the terms is made up to whole steps of so many
+    made_up: axes whose iterations are made up to multiples, by their names
     """
 
     total: Nest
@@ -45,7 +48,7 @@ class MatrixView:
     columns: tuple[Digit, ...]
     terms: tuple[Digit, ...]
     gemm: Gemm
-    step: int = 1
+    made_up: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def grouped(self) -> bool:
@@ -58,12 +61,25 @@ class MatrixView:
         return math.prod(d.size for d in digits)
 
     def stepped(self, step: int) -> MatrixView:
-        """The same with terms in whole steps under each iteration of all but their last axis."""
-        last = self.terms[-1].size
-        if len(self.terms) == 1 or last % step == 0:
-            return self
-        k = self.gemm.k // last * -(-last // step) * step
-        return replace(self, gemm=replace(self.gemm, k=k), step=step)
+        """The same for copies of ``step`` neighbours in memory, which stay under one iteration of all axes but the last
+        one: where operands are stored along terms there are whole steps of them, else of rows or of columns.
+        """
+        p, made_up, sizes = self.gemm, dict[str, int](), []
+        for group in (self.rows, self.columns, self.terms):
+            along, last, outer = self._along(group), group[-1], self.size(group[:-1])
+            whole = not along or outer == 1 or last.size % step == 0
+            if not whole:
+                made_up[short(self.total, last.it)] = step
+            sizes.append(outer * (last.size if whole else -(-last.size // step) * step))
+        m, n, k = sizes
+        return replace(self, gemm=replace(p, m=m, n=n, k=k), made_up=made_up)
+
+    def _along(self, group: Sequence[Digit]) -> bool:
+        """Whether an operand is stored along the rows, the columns or the terms."""
+        p = self.gemm
+        if group is self.rows:
+            return p.ta
+        return not p.tb if group is self.columns else group is self.terms and (p.tb or not p.ta)
 
     @property
     def spatial(self) -> list[str]:
@@ -89,40 +105,58 @@ class MatrixView:
             given[operand] = Operand(name, lead, run, packed or name in made)
         axes = [short(self.total, it) for it in self.total.stage.iters if it.axis is Axis.REDUCE]
         left = f"{', '.join(self.spatial)} | {', '.join(axes)}"
-        view = f"{left} -> {self._cells(self.spatial)}, k = {self._joined(self.terms)}"
-        pad = {short(self.total, self.terms[-1].it): self.step} if self.step > 1 else None
-        s.reindex(self.total.name, view, pad, reads, writes=f"{self.gemm.lead}i, j")
+        own = {x: f"{x}_own" if x in self.made_up and x in NEW else x for x in (*self.spatial, *axes)}
+        if any(x != y for x, y in own.items()):  # else what is made up would be the new axis of that name
+            s.reindex(self.total.name, f"{left} -> {', '.join(f'{y} = {x}' for x, y in own.items())}")
+        left = f"{', '.join(own[x] for x in self.spatial)} | {', '.join(own[x] for x in axes)}"
+        view = f"{left} -> {self._cells(own)}, k = {self._joined(self.terms, own)}"
+        pad = {own[x]: n for x, n in self.made_up.items()}
+        s.reindex(self.total.name, view, pad or None, reads, writes=f"{self.gemm.lead}i, j")
         return given
 
     def as_matrix(self, s: Schedule, out: str) -> None:
         """Walk what takes the sums, one to one, by their rows and columns."""
         own = [str(x).removeprefix(f"{out}.") for x in s.loops(out)]
         if own != [*self.gemm.axes, "i", "j"]:
-            s.reindex(out, f"{', '.join(own)} -> {self._cells(own)}")
+            self._by_cells(s, out, own)
 
-    @property
-    def rows_follow(self) -> bool:
-        """Whether results are rows of a matrix, though its rows are counted by several axes."""
+    def rows_follow(self, step: int) -> bool:
+        """Whether results are rows of a matrix, though several axes count its rows or columns, or those of groups:
+        ``step`` neighbours along a row are so in memory.
+        """
         in_order = [d.it for d in (*self.rows, *self.columns)] == [*self.total.spatial]
-        return in_order and not self.apart and len(self.columns) == 1
+        last = self.columns[-1]
+        alone = self.size(self.columns[:-1]) == 1
+        together = alone or self.made_up.get(short(self.total, last.it), last.size) % step == 0
+        return in_order and together and all(d.said for d in self.apart)
 
     def as_rows(self, s: Schedule, out: str) -> str:
-        """Let ``out`` write rows and columns, which the stage that is returned takes to where results are stored."""
+        """Let ``out`` write rows and columns, those of all groups, which the stage that is returned takes to where
+        results are stored.
+        """
         own = [str(x).removeprefix(f"{out}.") for x in s.loops(out)]
-        s.reindex(out, f"{', '.join(own)} -> {self._cells(own)}", name=f"{out}_rows", writes="i, j")
+        whole = replace(self, gemm=replace(self.gemm, batch=1), rows=_whole(self.rows), columns=_whole(self.columns))
+        whole._by_cells(s, out, own, f"{out}_rows", "i, j")
         self.as_matrix(s, f"{out}.out")
         return f"{out}.out"
 
-    def _cells(self, own: Sequence[str]) -> str:
-        """The right side of a view of the cells, by the names that their axes have."""
+    def _by_cells(self, s: Schedule, out: str, own: Sequence[str], name: str | None = None, writes: str | None = None
+                  ) -> None:  # fmt: skip
+        """Walk what takes the sums, whose axes are called ``own``, by rows and columns."""
         called = dict(zip(self.spatial, own, strict=True))
+        pad = {called[x]: n for x, n in self.made_up.items() if x in called}
+        s.reindex(out, f"{', '.join(own)} -> {self._cells(called)}", pad or None, name=name, writes=writes)
+
+    def _cells(self, called: Mapping[str, str]) -> str:
+        """The right side of a view of the cells, by the names that their axes have."""
         new = [("z", self.apart)] if self.gemm.batch > 1 else []
         new += [("i", self.rows), ("j", self.columns)]
         return ", ".join(f"{axis} = {self._joined(of, called)}" for axis, of in new)
 
-    def _joined(self, digits: Sequence[Digit], called: dict[str, str] | None = None) -> str:
-        names = [short(self.total, d.it) for d in digits]
-        return joined([(called[x] if called else x) + d.said for x, d in zip(names, digits, strict=True)])
+    def _joined(self, digits: Sequence[Digit], called: Mapping[str, str]) -> str:
+        if self._along(digits):  # an axis that neighbours are of is all there is, if it is
+            digits = sorted(digits, key=lambda d: d.size == 1)
+        return joined([called[short(self.total, d.it)] + d.said for d in digits])
 
     def _is_matrix(self, load: Load, lead: str, outer: Sequence[Digit], inner: Sequence[Digit]) -> bool:
         """Whether an operand is stored as the matrices are."""
@@ -131,10 +165,10 @@ class MatrixView:
         return whole and tuple(load.index) == tuple(g[0].it.var for g in groups)
 
 
-def matrix_view(total: Nest, made: str = "") -> MatrixView | None:
+def matrix_view(total: Nest, made: str = "", precision: str = "fp32") -> MatrixView | None:
     """The view of a sum of what two operands give, or None: it has other operands, or no rows or columns.
 
-    made: the type of what is written in the end, where that is not the sums'
+    made: the type of what is written in the end, where that is not the sums';  precision: of products of float32
     """
     updates = find(total.stage.body, Update)
     loads = [x for x in total.loads if x.buffer not in total.writes]
@@ -145,7 +179,7 @@ def matrix_view(total: Nest, made: str = "") -> MatrixView | None:
         return None
     for a, b in ((first, second), (second, first)):
         if view := _of(total, a, b, made):
-            return view
+            return replace(view, gemm=replace(view.gemm, precision=precision))
     return None
 
 
@@ -169,16 +203,23 @@ def _of(total: Nest, a: Load, b: Load, made: str) -> MatrixView | None:
             last.append(Digit(it, f"%{each}", each))
     if last is not columns or not any(d.size > 1 for d in rows) or not any(d.size > 1 for d in columns):
         return None
-    ordered = sorted(total.reduced, key=lambda it: (_dimension(b if _plain(b, total) else a, it), it.var.name))
-    terms = [Digit(it, "", most(it.extent)) for it in ordered]
     ta = innermost(a, [d.it for d in rows], total)
     tb = not innermost(b, [d.it for d in columns], total)
+    first = b if _plain(b, total) and (ta or tb) else a  # in the order in which an operand is stored along them
+    ordered = sorted(total.reduced, key=lambda it: (_dimension(first, it), it.var.name))
+    terms = [Digit(it, "", most(it.extent)) for it in ordered]
     in_rows = [d.it for d in (*apart, *rows, *columns)] == [*total.spatial] and len(rows) == len(columns) == 1
     in_rows = in_rows and len(apart) <= 1 and not any(d.said for d in (*rows, *columns))
     m, n, k, batch = map(MatrixView.size, (rows, columns, terms, apart))
+    apart_share = min(1.0, math.prod(map(most, b.buffer.shape)) / (n * k * batch))
     problem = Gemm(m=m, n=n, k=k, batch=batch, ta=ta, tb=tb, in_rows=in_rows, dtype=_operand_type(total, a, b),
-                   result=made or total.writes[0].dtype)  # fmt: skip
+                   result=made or total.writes[0].dtype, apart=apart_share)  # fmt: skip
     return MatrixView(total, a, b, tuple(apart), tuple(rows), tuple(columns), tuple(terms), problem)
+
+
+def _whole(digits: Sequence[Digit]) -> tuple[Digit, ...]:
+    """The axes that digits are of."""
+    return tuple(Digit(d.it, "", most(d.it.extent)) for d in digits)
 
 
 def _operand_type(total: Nest, a: Load, b: Load) -> str:

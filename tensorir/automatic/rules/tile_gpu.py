@@ -18,9 +18,9 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.matrix_view import MatrixView, matrix_view, multiplies
 from tensorir.automatic.rules.products import ProductPart, summed
-from tensorir.engines.gemm_blocks import Blocks, Engine, Sums
+from tensorir.engines.gemm_blocks import Blocks, Engine, Sums, part_length
 from tensorir.engines.gemm_gpu import SharedTile, WarpTile
-from tensorir.engines.gemm_hopper import ROW_BYTES, HopperTile, leave_in_tiles
+from tensorir.engines.gemm_hopper import ROW_BYTES, STORED, HopperTile, leave_in_tiles
 from tensorir.engines.gemm_tensor import TensorTile
 from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import out_stage
@@ -48,6 +48,8 @@ VALUES: Mapping[type[Engine], Mapping[str, int]] = {
     SharedTile: dict(ti=4, tj=3, ri=4, rj=4, bk=2, vector=2, fragments=2, depth=2),
 }  # fmt: skip
 """How many values of each knob of the engines are searched."""
+WHOLE_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 22, 26, 33, 44, 66, 88, 132)
+"""That long sums are cut into: they fill 132 multiprocessors."""
 CHEAP = 16
 """Operations that may be repeated for each copy of an element, those of a border on all sides among them."""
 MOST_WASTED = 2
@@ -56,9 +58,9 @@ KEPT = ("splits", "depth", "in_flight", "cluster", "resident", "pingpong", "stag
 """Knobs of which the model is not asked: how tiles arrive, leave and are shared out stays as the engine starts."""
 UNROLLED = 1024
 """Multiply-adds that a thread of a start writes out: more and their operands leave too few registers for addresses."""
-TRIED = 200
+TRIED = 400
 """Configurations that the model compares for a start."""
-NEAR = 1.15
+NEAR = 1.1
 """Where the engine starts is kept where it is expected to take at most this much longer than the best."""
 
 
@@ -67,15 +69,15 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     that suits the product.
     """
     total = summed(graph, anchor) if target.kind == "gpu" else None
-    view = matrix_view(total, anchor.writes[0].dtype) if total else None
+    view = matrix_view(total, anchor.writes[0].dtype, graph.precision) if total else None
     if not total or not view:
         return
     for name, engine in ENGINES.items():
         # copies of warpgroups stay under one tap
         of = view.stepped(ROW_BYTES // view.gemm.element_bytes) if engine is HopperTile else view
-        p = replace(of.gemm, in_rows=of.gemm.in_rows or (engine is HopperTile and of.rows_follow))
-        needs, wasted = engine.needs(of.gemm), of.gemm.k > MOST_WASTED * view.gemm.k
-        suits = engine not in ON_TENSOR_CORES or (multiplies(total) and of.gemm.wide == total.writes[0].dtype)
+        p = replace(of.gemm, in_rows=of.gemm.in_rows or (engine is HopperTile and of.rows_follow(STORED)))
+        needs, wasted = engine.needs(p), p.n * p.k > MOST_WASTED * view.gemm.n * view.gemm.k
+        suits = engine not in ON_TENSOR_CORES or (multiplies(total) and (p.wide or p.dtype) == total.writes[0].dtype)
         if needs is None or not suits or wasted or (needs and not target.has(needs)):
             continue
         part = BlockProductPart(graph, anchor, target, total, of, p, name, engine)
@@ -99,9 +101,19 @@ class BlockProductPart(ProductPart[Engine]):
 
     @cached_property
     def every(self) -> Mapping[str, Sequence[object]]:
-        """The engine's knobs with all their values; parts do not meet in any order, and the rest is not cut off."""
-        own = self.engine.knobs(self.p, self.target)
+        """The engine's knobs with all their values; parts do not meet in any order, and the rest is not cut off. Long
+        sums of warpgroups, which end anywhere, have as many parts as fill multiprocessors.
+        """
+        own: dict[str, Sequence[object]] = {**self.engine.knobs(self.p, self.target)}
+        if self._ends_anywhere:
+            k, step = self.p.k, ROW_BYTES // self.p.element_bytes
+            own["splits"] = sorted({-(-k // part_length(k, n, step)) for n in WHOLE_PARTS if n * step <= k}) or [1]
         return {name: [0] if name in ("atomic", "rest") else list(values) for name, values in own.items()}
+
+    @property
+    def _ends_anywhere(self) -> bool:
+        """Whether parts of sums of warpgroups need not end where steps do: neither operand is stored along terms."""
+        return self.engine is HopperTile and self.p.ta and not self.p.tb
 
     @cached_property
     def first(self) -> Config:
@@ -111,7 +123,13 @@ class BlockProductPart(ProductPart[Engine]):
         usual = {name: x if x in self.every[name] else self.every[name][0] for name, x in usual.items()}
         where, expected = self.where(), self.expected()
         legal: list[Config] = [usual] if all(test(usual) for test in where.values()) else []
-        kept = {name: [usual[name]] for name in KEPT if name in usual} | ({"raster": [1]} if "raster" in usual else {})
+        kept = {name: [usual[name]] for name in KEPT if name in usual}
+        if "splits" in usual:  # other tiles may need none, and leave room for fewer copies
+            kept |= {"splits": sorted({1, usual["splits"]}), "raster": [1]}
+        if self.engine is HopperTile:
+            kept["depth"] = sorted({3, usual["depth"]})
+        if self._ends_anywhere:
+            del kept["splits"]
         for knobs in ({**self.every, **kept}, self.every):
             if not legal or (expected and knobs is not self.every):
                 legal += self._drawn(knobs, where)
@@ -119,7 +137,8 @@ class BlockProductPart(ProductPart[Engine]):
             return legal[0] if legal else {}
         through_shared = self.engine(usual, self.p, self.target).result_bytes > 0  # and in whole sectors then
         tiles = [self.engine(c, self.p, self.target) for c in legal]
-        fine = [t for t in tiles if t.unrolled <= UNROLLED and (t.result_bytes or not through_shared)]
+        whole = [t for t in tiles if not through_shared or t.result_bytes or t.config.get("splits", 1) > 1]
+        fine = [t for t in whole if t.unrolled <= UNROLLED]
         legal = [t.config for t in fine] or legal
         times = [expected(c) for c in legal]
         least = min(times)
@@ -140,7 +159,7 @@ class BlockProductPart(ProductPart[Engine]):
         where = dict(super().where())
         if self.view.grouped:
             where["groups"] = self._room_for_groups if self.engine is SharedTile else self._of_one_group
-        if len(self.view.terms) > 1 and self.engine in ON_TENSOR_CORES:
+        if self.engine is HopperTile and not self._ends_anywhere and len(self.view.terms) > 1:
             where["whole parts"] = self._in_whole_parts
         return where
 
