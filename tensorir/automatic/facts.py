@@ -46,12 +46,12 @@ class Nest(Shown):
         """The axes of these sorts, in order."""
         return tuple(it for it in self.stage.iters if it.axis in kinds)
 
-    @property
+    @cached_property
     def spatial(self) -> tuple[Iter, ...]:
         """The axes whose iterations have cells of their own."""
         return self.sort(Axis.SPATIAL)
 
-    @property
+    @cached_property
     def reduced(self) -> tuple[Iter, ...]:
         """The axes whose terms are combined."""
         return self.sort(Axis.REDUCE)

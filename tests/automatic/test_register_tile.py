@@ -91,6 +91,11 @@ DEFINITIONS = {
     "groups": conv(1, 8, 9, 17, 12, 3, groups=4, pad=1),
     "groups of prime width": conv(1, 10, 6, 19, 15, 3, groups=5),
     "16 bits": conv(1, 3, 9, 17, 3, 3, dtype="float16", groups=3, pad=1),
+    "16 bits, channels last": conv(2, 18, 8, 9, 18, 3, dtype="float16", groups=18, pad=1, stride=2, layout="NHWC"),
+    "16 bits without padding": conv(1, 4, 9, 19, 8, 3, dtype="float16", groups=4, dilation=2),
+    "several of a channel, channels last": conv(1, 6, 7, 9, 18, 3, groups=6, pad=1, layout="NHWC"),
+    "groups, channels last": conv(1, 6, 7, 9, 16, 3, groups=2, pad=1, layout="NHWC"),
+    "groups of 16 bits": conv(1, 8, 6, 9, 12, 3, dtype="float16", groups=4, pad=2),
     "blur": blur(37, 50),
     "smoothed": smoothed(19, 45),
     "smoothed by 5": smoothed(8, 16, 5),
@@ -182,6 +187,31 @@ def test_inner_tiles_have_no_conditions():
     assert "partition" in str(s.trace)
     loops = [x[: x.index("*(__global float")] for x in s.source().split("for (long out_q_0")[1:]]
     assert loops and sum("?" not in x for x in loops) == 1, "of the parts at the top, in the middle and at the bottom"
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_narrow_floats_are_padded_and_widened_once(layout):
+    """In block memory: the sums read what has their type, without conditions."""
+    y = conv(1, 32, 14, 30, 32, 3, dtype="float16", groups=32, pad=1, layout=layout)
+    s = tir.auto_schedule(y, CPUS[0])
+    assert "reindex('x_pad'" in str(s.trace) and "dtype='float32'" in str(s.trace)
+    made = s.source().split("x_pad[")
+    assert len(s.emitted().kernels) == 1 and "?" not in made[-1]
+    assert "x_pad" not in str(tir.auto_schedule(conv(1, 32, 14, 30, 32, 3, groups=32, layout=layout), CPUS[0]).trace)
+
+
+def test_blocks_widen_nothing_twice_where_channels_are_enough():
+    for layout, channels in (("NCHW", 1), ("NHWC", 3)):
+        shares = walk_of(conv(1, 128, 28, 28, 128, 3, dtype="float16", groups=128, pad=1, layout=layout)).shares
+        assert shares[channels].blocks > 1 and sum(x.blocks for x in shares) == shares[channels].blocks + 3
+
+
+def test_operands_may_be_packed_by_a_kernel():
+    y = conv(1, 18, 9, 11, 18, 3, groups=18, pad=1, layout="NHWC")
+    template = tir.auto(y, CPUS[0])[NAME]
+    s = tir.Schedule(y, CPUS[0])
+    template.function(s, {**template.space_for(s.target).default, "pack": 1})
+    assert s.check() and len(s.emitted().kernels) == 2
 
 
 def test_products_and_cells_that_share_nothing_are_left_to_other_rules():

@@ -20,6 +20,7 @@ from tensorir.automatic.rules import (
     tile_cpu,
     tile_gpu,
     transpose,
+    window_gpu,
 )
 from tensorir.target import Target
 
@@ -37,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     tile_cpu.offers,
     tile_gpu.offers,
     register_tile.offers,
+    window_gpu.offers,
     transpose.offers,
     stream.offers,
 )

@@ -6,10 +6,13 @@ from collections.abc import Collection, Iterator
 
 from tensorir.arith.affine import structure
 from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.rules import register_tile, window_gpu
+from tensorir.automatic.rules.product_view import product_view
 from tensorir.errors import TensorIRError
 from tensorir.ir.tree import Binary, Call, Expr, Unary
 from tensorir.ir.visit import find
 from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
 
 CHEAP = 8
 """Operations that may be repeated for each reader."""
@@ -22,7 +25,7 @@ def inlined(s: Schedule, kept: Collection[str]) -> Iterator[tuple[str, str]]:
     for name in list(s.index.stages):
         graph = Graph(s.program)
         nest = graph.nests[name]
-        if name in kept or not (why := worth(graph, nest)):
+        if name in kept or not (why := worth(graph, nest, s.target)):
             continue
         try:
             s.compute_inline(name)
@@ -31,12 +34,12 @@ def inlined(s: Schedule, kept: Collection[str]) -> Iterator[tuple[str, str]]:
         yield name, why
 
 
-def worth(graph: Graph, nest: Nest) -> str:
+def worth(graph: Graph, nest: Nest, target: Target) -> str:
     """Why a stage is computed where it is read; "" where it is not."""
     readers = graph.readers(nest)
     if nest.kind != "map" or graph.is_output(nest) or not readers or len(nest.writes) > 1:
         return ""
-    if any(r.reuses or r.kind in ("scan", "scatter") for r in readers):
+    if any(r.kind in ("scan", "scatter") or _copies(graph, nest, r, target) for r in readers):
         return ""  # the rules for those copy what they read again
     places = {r: len({structure(x) for x in r.loads if x.buffer in nest.writes}) for r in readers}
     cheap = not nest.calls and nest.operations <= CHEAP and nest.operations * max(places.values()) <= REPEATED
@@ -48,6 +51,14 @@ def worth(graph: Graph, nest: Nest) -> str:
     if len(readers) == 1 and times <= 1:
         return f"{readers[0].name} alone reads it, each cell once"
     return ""
+
+
+def _copies(graph: Graph, nest: Nest, reader: Nest, target: Target) -> bool:
+    """Whether the rule that takes a reader copies what a stage makes: for products of matrices, or as an image."""
+    if reader.reuses and (target.kind != "cpu" or product_view(reader)):
+        return True
+    found = [*register_tile.offers(graph, reader, target), *window_gpu.offers(graph, reader, target)]
+    return any(nest.name in p.names for p in found)
 
 
 def values(nest: Nest) -> int:

@@ -53,8 +53,7 @@ class Reads:
 
     def shares(self, var: Var) -> bool:
         """Whether neighbours along an axis have something in common, in windows or because both read it."""
-        alone = reduced(self.nest)
-        return any(g.places({**alone, var: 2}) < 2 * g.places(alone) for g in self.groups)
+        return any(g.shared(reduced(self.nest), var) for g in self.groups)
 
     def cycles(self, lane: Var, lanes: int, vectors: int, sizes: Mapping[Var, int]) -> float:
         """Cycles of the loads of a tile, over the iterations ``sizes`` of its other axes and of unrolled terms."""
@@ -88,6 +87,15 @@ class Group:
         """How many places they read, over so many iterations of some axes."""
         return math.prod(_values(f, c, sizes) for f, c in zip(self.forms, self.constants, strict=True))
 
+    def shared(self, terms: Mapping[Var, int], var: Var, count: int = 2) -> bool:
+        """Whether so many neighbours along an axis read some of the same places, over so many terms."""
+        return self.places({**terms, var: count}) < count * self.places(terms)
+
+    def box(self, sizes: Mapping[Var, int]) -> int:
+        """The places between the first and the last that they read along each axis, over so many iterations."""
+        spans = ((f, max(c) - min(c)) for f, c in zip(self.forms, self.constants, strict=True))
+        return math.prod(1 + more + sum(_span(x, k, sizes) for x, k in f.terms.items()) for f, more in spans)
+
     def step(self, var: Var) -> int | None:
         """By how many elements they move with an axis; None where not by equal steps."""
         pitch, total = 1, 0
@@ -102,8 +110,14 @@ class Group:
         """Cycles of what a place is for all lanes: one element, vectors, every second element, or one by one."""
         width = max(1.0, lanes * DTYPES[self.load.buffer.dtype].bits / (8 * PORT_BYTES))
         known = {0: 0.5, 1: 0.5 * width * vectors, 2: 1.5 * width * vectors}
-        step = self.step(lane)
-        return known.get(step, 0.75 * lanes * vectors) if step is not None else 0.75 * lanes * vectors
+        step, apart = self.step(lane), 0.75 * lanes * vectors
+        if step is None and self.alike(lane) % (lanes * vectors) == 0:
+            return known[0]
+        return known.get(step, apart) if step is not None else apart
+
+    def alike(self, var: Var) -> int:
+        """How many neighbours along an axis read the same place, where a quotient says so; 1 where none does."""
+        return _quotients([self.load], var)
 
 
 def slope(e: Expr, var: Var) -> int | None:
@@ -146,9 +160,18 @@ def _parts(atom: Expr, sizes: Mapping[Var, int]) -> int:
     return n
 
 
+def _span(atom: Expr, factor: int, sizes: Mapping[Var, int]) -> int:
+    """How far apart the first and the last place are that an index leads to."""
+    return abs(factor) * ((sizes.get(atom, 1) if isinstance(atom, Var) else _parts(atom, sizes)) - 1)
+
+
 def groups(nest: Nest, var: Var) -> int:
     """The iterations of an axis that read alike, where a load says so by a quotient; 1 where none does."""
-    found = (x for load in nest.loads for i in load.index for x in find(i, Binary))
+    return _quotients(nest.loads, var)
+
+
+def _quotients(loads: Iterable[Load], var: Var) -> int:
+    found = (x for load in loads for i in load.index for x in find(i, Binary))
     sizes = {as_int(x.b) for x in found if x.op == "//" and x.a is var and isinstance(x.b, Const)}
     return sizes.pop() if len(sizes) == 1 else 1
 

@@ -12,22 +12,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 
 from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.part import Config, Part
+from tensorir.automatic.part import Config, Part, configurations
+from tensorir.automatic.rules.packed import pack, packable
 from tensorir.automatic.rules.product_view import product_view
 from tensorir.automatic.rules.register_counts import Group, Reads, groups, reduced
+from tensorir.automatic.rules.register_image import image_of, widened
 from tensorir.automatic.rules.register_walk import Walk
 from tensorir.automatic.rules.stream import windows
-from tensorir.engines.model import CORES, CYCLES_S
+from tensorir.engines.model import BLOCK_BYTES, CORES, CYCLES_S, LAUNCH, SUMS
 from tensorir.ir.dims import most
-from tensorir.ir.tree import Iter, Var
+from tensorir.ir.tree import Iter
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
 TAPS = 32
 """Terms that are written out; longer sums keep loops over their outer axes."""
-SHORT = 48
-"""Products of a tile that are written out without running short of registers and instruction caches."""
+SHORT = 256
+"""Products of a tile that are written out without running short of instruction caches."""
+CROWDED = 12.0
+"""Sums of a tile beyond ``SUMS`` with which it takes twice as long: what they read leaves the registers."""
+WIDE = 0.05
+"""Share by which a tile of rows and columns takes longer for each of its columns but the first."""
 SPARE = 4
 """Vector registers that hold no sums."""
 BLOCK_CYCLES = 400.0
@@ -36,6 +42,8 @@ TILE_CYCLES = 6.0
 """Cycles of a tile besides its terms."""
 PACK_CYCLES = 1.0
 """Cycles of a cell that a block packs."""
+STAGE_CYCLES = 8.0
+"""Cycles of an element of an image that a block widens."""
 CHAIN = 4.0
 """Cycles after which a sum can take its next term."""
 LANES_BYTES = 64
@@ -65,7 +73,8 @@ def _sums(graph: Graph, anchor: Nest) -> tuple[str, ...]:
 
 
 class RegisterPart(Part):
-    """Tiles of ``rows`` x ``several`` x ``vectors`` of ``lanes`` cells in registers; ``block``: cells of a block.
+    """Tiles of ``rows`` x ``several`` x ``vectors`` of ``lanes`` cells in registers; ``block``: cells of a block;
+    ``pack``: operands in another order by blocks (0), or by kernels of their own (1).
 
     rows, several: along the two axes whose neighbours share most of what they read
     """
@@ -77,6 +86,11 @@ class RegisterPart(Part):
         self.sums = tuple(sums)
         self.readers = self.sums or (anchor,)
         self.reads = [Reads(n) for n in self.readers]
+        self.image = image_of(graph, self.reads[0]) if len(self.sums) == 1 else None
+        if self.image and not any(all(t(c) for t in self.where().values()) for c in configurations(self.knobs())):
+            self.image = None
+        if self.image and self.image.made:
+            self.names |= {self.image.made.name}
         self.reason = f"{anchor.cells} cells that share what they read, {self.terms} terms each"
 
     @property
@@ -137,16 +151,14 @@ class RegisterPart(Part):
 
     def _scattered(self, reads: Reads, g: Group) -> bool:
         """Whether lanes read far apart, by an operand that is not packed."""
-        step = g.step(reads.nest.spatial[self.lane].var)
-        return (step is None or abs(step) > 4) and not self._packable(reads, g)
+        lane = reads.nest.spatial[self.lane].var
+        step = g.step(lane)
+        near = g.alike(lane) > 1 if step is None else abs(step) <= 4
+        return not near and not self._packable(reads, g)
 
     def _packable(self, reads: Reads, g: Group) -> bool:
         """Whether an operand of a sum is read at its axes as they are: it can be kept in another order."""
-        loads = [x for x in reads.nest.loads if x.buffer is g.load.buffer]
-        plain = [i for i in g.load.index if reads.arith.linear(i).terms]
-        own = {it.var for it in reads.nest.stage.iters}
-        alone = len({id(i) for i in plain}) == len(plain) and all(i in own for i in plain)
-        return bool(self.sums) and len(loads) == 1 and alone and reads.nest is self.sums[0] and len(self.sums) == 1
+        return len(self.sums) == 1 and reads.nest is self.sums[0] and packable(reads, g)
 
     @cached_property
     def packed(self) -> list[Group]:
@@ -167,7 +179,8 @@ class RegisterPart(Part):
         knobs: dict[str, Sequence[object]] = {"lanes": lanes, "vectors": [1, 2, 3, 4]}
         for name, axis in zip(("rows", "several"), self.shared, strict=False):
             knobs[name] = self._sizes(axis)
-        return {**knobs, "block": [1 << n for n in (15, 13, 17, 11)]}
+        pack = {"pack": [0, 1]} if self.packed else {}
+        return {**knobs, "block": [1 << n for n in (15, 13, 17, 11)], **pack}
 
     def _sizes(self, axis: int) -> list[int]:
         extent, alike = most(self.cells[axis].extent), self._alike(axis)
@@ -183,7 +196,16 @@ class RegisterPart(Part):
             "registers": lambda c: self._height(c) * c["vectors"] * self._vector_registers(c["lanes"]) <= room,
             "length": lambda c: c["lanes"] * c["vectors"] <= length,
             "block": lambda c: c["block"] >= min(self.anchor.cells, self._height(c) * c["lanes"] * c["vectors"]),
+            **({"fits": self._fits} if self.image else {}),
         }
+
+    def _fits(self, c: Config) -> bool:
+        return 4 * self._staged(self._walked(c)) <= BLOCK_BYTES
+
+    def _staged(self, walk: Walk) -> int:
+        """Elements of the image of a block."""
+        nest = self.readers[0]
+        return self.image.elements(nest, walk.cells(nest)) if self.image else 0
 
     def _height(self, c: Config) -> int:
         return math.prod(self._tile(c).values()) * max(1, len(self.sums))
@@ -194,28 +216,35 @@ class RegisterPart(Part):
     def _tile(self, c: Config) -> dict[int, int]:
         return {axis: c[name] for name, axis in zip(("rows", "several"), self.shared, strict=False)}
 
+    @cached_property
+    def _first(self) -> Config | None:
+        knobs = {name: [0] if name == "pack" else values for name, values in self.knobs().items()}
+        legal = (c for c in configurations(knobs) if all(test(c) for test in self.where().values()))
+        return min(legal, key=self._seconds, default=None)
+
     def start(self) -> Config | None:
-        return self.fastest()
+        return self._first
 
     def expected(self) -> Callable[[Config], float] | None:
         return self._seconds
 
     def _seconds(self, c: Config) -> float:
         """Cycles of tiles, by what they load and multiply; bytes from memory; blocks, and cores without one."""
-        walk = self._walk(c)
+        walk = self._walked(c)
         tiles = math.prod(share.blocks * share.each for share in walk.shares)
         cycles = tiles * self._tile_cycles(c["lanes"], c["vectors"], tuple(self._tile(c).items())) * walk.at_borders
         blocks = math.prod(share.blocks for share in walk.shares)
-        cycles += blocks * (BLOCK_CYCLES + PACK_CYCLES * self._packed_cells)
-        moved = sum(self.graph.nests[n].moved for n in self.names) / BYTES_CYCLE
+        cycles += blocks * (BLOCK_CYCLES + STAGE_CYCLES * self._staged(walk))
+        cycles += LAUNCH * CORES if c.get("pack") else blocks * PACK_CYCLES * self._packed_cells(walk)
+        moved = sum(n.moved for n in dict.fromkeys((*self.readers, self.anchor))) / BYTES_CYCLE
         uneven = math.ceil(blocks / CORES) * CORES / blocks * (1.05 if blocks < 8 else 1.0)
         busy = max(cycles, moved) + 0.3 * min(cycles, moved)
         return float(busy * uneven / (CORES * CYCLES_S))
 
-    @cached_property
-    def _packed_cells(self) -> int:
-        """Cells of packed operands."""
-        return sum(math.prod(most(n) for n in g.load.buffer.shape) for g in self.packed)
+    def _packed_cells(self, walk: Walk) -> int:
+        """Cells of packed operands of a block."""
+        nest = self.readers[0]
+        return sum(g.box({**reduced(nest), **walk.cells(nest)}) for g in self.packed)
 
     @cached_property
     def _tile_cycles(self) -> Callable[[int, int, tuple[tuple[int, int], ...]], float]:
@@ -230,16 +259,21 @@ class RegisterPart(Part):
                 waiting = CHAIN * terms if terms > TAPS else 0.5 * CHAIN * terms
                 total += max(computed, waiting, self._loads(r, lanes, vectors, dict(tile))) + 0.1 * computed
             written = height * min(TAPS, self.terms)
-            return total * (1.0 + max(0, written - SHORT) / 100)
+            total *= 1.0 + max(0, height - SUMS) / CROWDED + max(0, written - SHORT) / SHORT
+            return total * (1.0 + WIDE * (max(tile)[1] - 1) if len(tile) > 1 else 1.0)
 
         return cycles
 
     # -- the steps
 
     def schedule(self, s: Schedule, config: Config) -> None:
-        anchor, out = self.anchor, self.anchor.name
+        anchor, out, image = self.anchor, self.anchor.name, ""
+        if self.image:
+            with s.because("tile: windows read what is widened once"):
+                image = self.image.stage(s)
         for g in self.packed:
-            self._pack(s, g)
+            with s.because(f"tile: {g.load.buffer.name} is packed, so that lanes read vectors of it"):
+                pack(s, self.reads[0], g, self.sums[0].spatial[self.lane].var, widened(self.sums[0], g.load))
         if anchor.kind == "reduce":
             out = s.stage_out(anchor.name, at="root", scope="register").name
         walk = self._walk(config)
@@ -250,13 +284,34 @@ class RegisterPart(Part):
                 s.set_scope(n.name, "register")
             self._summed(s, n, config)
         for g in self.packed:
-            self._pack_at(s, g, walk.blocks[-1], config["lanes"])
+            self._pack_at(s, g, "" if config["pack"] else walk.blocks[-1], config["lanes"])
+        if self.image:
+            self.image.keep(s, image, walk.blocks[-1], config["lanes"])
         walk.finish(s)
+
+    @cached_property
+    def _walks(self) -> dict[tuple[object, ...], Walk]:
+        return {}
+
+    def _walked(self, c: Config) -> Walk:
+        """The walk of a configuration, as the model asks about it."""
+        key = (*self._tile(c).values(), c["lanes"], c["vectors"], c["block"])
+        if key not in self._walks:
+            self._walks[key] = self._walk(c)
+        return self._walks[key]
 
     def _walk(self, c: Config) -> Walk:
         nests = dict.fromkeys((*self.readers, self.anchor))
         sizes = {**self._tile(c), self.lane: c["lanes"] * c["vectors"]}
-        return Walk(tuple(nests), sizes, self.lane, c["lanes"], c["vectors"], -(-self.anchor.cells // c["block"]))
+        return Walk(
+            tuple(nests), sizes, self.lane, c["lanes"], c["vectors"], -(-self.anchor.cells // c["block"]), self._apart
+        )
+
+    @cached_property
+    def _apart(self) -> list[int]:
+        """The axes that no windows of an image move along: blocks that share them out widen nothing twice."""
+        moved = {v for f in self.image.group.forms if len(f.terms) > 1 for v in f.terms} if self.image else set()
+        return [n for n, it in enumerate(self.readers[0].spatial) if self.image and it.var not in moved]
 
     def _slides(self, n: Nest, term: Iter, axis: int | None = None) -> bool:
         """Whether an axis of terms moves as one of cells does, so that neighbours along that read the same."""
@@ -264,23 +319,14 @@ class RegisterPart(Part):
         reads = self.reads[self.sums.index(n)]
         return any(term.var in f.terms and cells & set(f.terms) for g in reads.groups for f in g.forms)
 
-    def _pack(self, s: Schedule, g: Group) -> None:
-        """Keep an operand in another order, the axis of lanes last."""
-        n = self.sums[0]
-        short = {it.var: n.loops[it.var].removeprefix(f"{n.name}.") for it in n.stage.iters}
-        lane = n.spatial[self.lane].var
-        read = [v for form in g.forms for v in form.terms if isinstance(v, Var) and v is not lane]
-        cells, terms = (", ".join(short[it.var] for it in group) for group in (n.spatial, n.reduced))
-        order = ", ".join(short[v] for v in (*read, lane))
-        with s.because(f"tile: {g.load.buffer.name} is packed, so that lanes read vectors of it"):
-            s.reindex(n.name, f"{cells} | {terms} -> {cells}, {terms}", reads={g.load.buffer.name: order})
-
     def _pack_at(self, s: Schedule, g: Group, block: str, lanes: int) -> None:
-        n = self.sums[0]
-        packed = f"{g.load.buffer.name}_packed"
-        lane = n.loops[n.spatial[self.lane].var].removeprefix(f"{n.name}.")
-        s.set_scope(packed, "shared").compute_at(packed, block)
-        s.vectorize(s.split(f"{packed}.{lane}", [None, lanes], tail="shift")[1])
+        packed, lane = f"{g.load.buffer.name}_packed", self.sums[0].spatial[self.lane].var
+        if block:
+            s.set_scope(packed, "shared").compute_at(packed, block)
+        else:
+            s.bind(s.loops(packed)[0], "block.x")
+        last = f"{packed}.{self.sums[0].loops[lane].removeprefix(f'{self.sums[0].name}.')}"
+        s.vectorize(s.split(last, [None, lanes], tail="shift")[1])
 
     def _summed(self, s: Schedule, n: Nest, c: Config) -> None:
         """A register tile of sums: terms outside, the rows and vectors of the tile written out."""

@@ -13,6 +13,7 @@ from tensorir.automatic.facts import Nest
 from tensorir.automatic.rules.register_counts import NEAR, borders, decisions
 from tensorir.automatic.rules.stream import fused
 from tensorir.ir.dims import most
+from tensorir.ir.tree import Var
 from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import Schedule
 
@@ -22,7 +23,7 @@ SEVERAL = 4
 """Tiles of a block of which the first and the last may have conditions."""
 MORE = 8
 """Times as many blocks as wanted, where each is one tile and knows its borders."""
-AT_ROWS, AT_LANES = 0.5, 1.5
+AT_ROWS, AT_LANES = 0.5, 2.5
 """Share by which a tile at a border takes longer, for conditions of rows and of lanes."""
 Spans = list[tuple[int, int]]
 
@@ -39,7 +40,7 @@ class Walk:
     """The loops over cells: ``blocks`` outside, ``inside`` a block, the innermost of them over register tiles.
 
     nests: the stages that read, and the one that writes;  sizes: cells of a tile along each axis;  lane: the axis of
-    lanes;  lanes, vectors: its two factors;  wanted: blocks
+    lanes;  lanes, vectors: its two factors;  wanted: blocks;  first: axes that are shared out before others
     """
 
     nests: Sequence[Nest]
@@ -48,6 +49,7 @@ class Walk:
     lanes: int
     vectors: int
     wanted: int
+    first: Sequence[int] = ()
     blocks: list[str] = field(default_factory=list)
     inside: list[str] = field(default_factory=list)
     rows: dict[int, str] = field(default_factory=dict)
@@ -78,19 +80,26 @@ class Walk:
     @cached_property
     def shares(self) -> list[Share]:
         """How each axis is shared out: outer ones first, until there are as many blocks as wanted."""
-        shares, made = list[Share](), 1
-        for axis in range(len(self.nests[0].spatial)):
+        shares, made = dict[int, Share](), 1
+        for axis in sorted(range(len(self.nests[0].spatial)), key=lambda axis: axis not in self.first):
             count, need = self._count(axis), max(1, round(self.wanted / made))
             few = need * (MORE if axis in self.bordered and axis != self.lane else 1.5)
             if need == 1 and shares:
-                shares.append(Share(1, count))
+                shares[axis] = Share(1, count)
             elif count <= few or count < 4:
-                shares.append(Share(count, 1))
+                shares[axis] = Share(count, 1)
             else:
                 each = parted(count, need)
-                shares.append(Share(-(-count // each), each))
-            made *= shares[-1].blocks
-        return shares
+                shares[axis] = Share(-(-count // each), each)
+            made *= shares[axis].blocks
+        return [shares[axis] for axis in sorted(shares)]
+
+    def cells(self, nest: Nest) -> dict[Var, int]:
+        """The cells of a block along the axes of one of the stages."""
+        whole = [most(it.extent) for it in nest.spatial]
+        sizes = [min(n, x.each * self.sizes.get(a, 1)) if x.blocks > 1 else n
+                 for a, (n, x) in enumerate(zip(whole, self.shares, strict=True))]  # fmt: skip
+        return {it.var: n for it, n in zip(nest.spatial, sizes, strict=True)}
 
     @property
     def bordered(self) -> frozenset[int]:

@@ -1,0 +1,104 @@
+"""What windows of narrow floats read: an image that is padded and widened once, in block memory.
+
+To convert an element takes longer than what is done with it, and windows read each one many times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.rules.register_counts import Group, Reads, decisions, reduced
+from tensorir.engines.problems import accumulator
+from tensorir.expr.point import evaluate
+from tensorir.ir.build import as_int
+from tensorir.ir.dims import most
+from tensorir.ir.dtypes import is_float
+from tensorir.ir.tree import Cast, Const, Expr, Load, Var
+from tensorir.ir.visit import find
+from tensorir.schedule.schedule import Schedule
+
+NEIGHBOURS = 8
+"""Cells that are looked at for what they read in common: taps and windows may be some steps apart."""
+MOST_CUTS = 4
+"""Parts of a row of an image that conditions tell apart."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """The loads of an array that are staged, in the type ``wide``; ``made``: the map that only they read, if any."""
+
+    group: Group
+    wide: str | None
+    made: Nest | None
+
+    def stage(self, s: Schedule) -> str:
+        """Keep it in the type of the sums; the stage that makes it."""
+        name = self.made.name if self.made else s.stage_in(self.group.load.buffer.name, "root", "global").name
+        own = [str(x).removeprefix(f"{name}.") for x in s.loops(name)]
+        axes = ", ".join(own)
+        s.reindex(name, f"{axes} -> {', '.join(f'{x} = {x}' for x in own)}", writes=axes, dtype=self.wide)
+        return name
+
+    def keep(self, s: Schedule, name: str, block: str, lanes: int) -> None:
+        """Make what a block reads of it there: in vectors, or cut where conditions change along a row."""
+        s.set_scope(name, "shared").compute_at(name, block)
+        loops = [x for x in s.index.above(s.index.stages[name]) if x.var.name.startswith(f"{name}.")]
+        asked = [self._changes(axis) for axis in range(len(loops))]
+        row = max((n for n, points in enumerate(asked) if points), default=None)
+        if row is not None and self._whole(row, loops[row].extent) and len(asked[row]) < MOST_CUTS:
+            s.partition(loops[row].var.name, asked[row])
+        if row != len(loops) - 1:
+            s.vectorize(s.split(loops[-1].var.name, [None, lanes], tail="shift")[1])
+
+    def _whole(self, axis: int, extent: Expr) -> bool:
+        """Whether a block reads all along an axis."""
+        return isinstance(extent, Const) and as_int(extent) == self._extent(axis)
+
+    def _extent(self, axis: int) -> int:
+        return most(self.group.load.buffer.shape[axis])
+
+    def _changes(self, axis: int) -> list[int]:
+        """The places along an axis where a condition of the map changes."""
+        if self.made is None:
+            return []
+        it = self.made.spatial[axis]
+        asked = [c for d in decisions(self.made) for c in d if {*find(c, (Var, Load))} == {it.var}]
+        known = [tuple(bool(evaluate(c, {it.var: x})) for c in asked) for x in range(self._extent(axis))]
+        return [x for x in range(1, len(known)) if known[x] != known[x - 1]]
+
+    def elements(self, nest: Nest, cells: Mapping[Var, int]) -> int:
+        """Elements of it that so many cells along each axis read."""
+        return self.group.box({**reduced(nest), **cells})
+
+
+def image_of(graph: Graph, reads: Reads, narrow: bool = True) -> Image | None:
+    """The one array that windows of a sum read again for neighbours, and convert element by element where it is
+    ``narrow``; None where there is none, or others read it.
+    """
+    nest = reads.nest
+    found = [g for g in reads.groups if _slides(nest, g) and (widened(nest, g.load) or not narrow)]
+    if len(found) != 1 or not nest.constant:
+        return None
+    (group,), buffer = found, found[0].load.buffer
+    makers = graph.writers.get(buffer, [])
+    alone = [n for n in graph.nests.values() if buffer in n.reads] == [nest]
+    if not alone or any(m.kind != "map" or len(m.writes) > 1 or m.calls or graph.is_output(m) for m in makers):
+        return None
+    return Image(group, widened(nest, group.load), makers[0] if makers else None)
+
+
+def _slides(nest: Nest, g: Group) -> bool:
+    """Whether an index moves with an axis of cells and one of terms, so that neighbours read the same."""
+    cells, terms = ({it.var for it in axes if most(it.extent) > 1} for axes in (nest.spatial, nest.reduced))
+    moves = any(cells & set(f.terms) and terms & set(f.terms) for f in g.forms)
+    return moves and any(g.shared(reduced(nest), var, NEIGHBOURS) for var in cells)
+
+
+def widened(nest: Nest, load: Load) -> str | None:
+    """The type to which a sum converts all that it reads of an array of narrow floats; None where it does not."""
+    kind = load.buffer.dtype
+    wide = accumulator(kind) if is_float(kind) else None
+    casts = [x.a for x in find(nest.stage.body, Cast) if x.dtype == wide]
+    return wide if all(any(x is a for a in casts) for x in nest.loads if x.buffer is load.buffer) else None

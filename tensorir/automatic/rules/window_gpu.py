@@ -1,0 +1,259 @@
+"""Window tile, on GPUs: sums over windows, by channel or by pixel. What counts is that every element is read about
+once, in whole sectors.
+
+A thread makes a small tile of cells, of as many neighbours as 16 bytes hold where no window is along them. What it
+reads, it reads into registers first. Where windows are along the last axis, neighbouring threads share most of what
+they read: a block copies what its tile reads to shared memory. So it does with narrow types, of which a thread has
+what a word of shared memory holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.part import Config, Part, configurations
+from tensorir.automatic.rules.packed import pack, packable
+from tensorir.automatic.rules.products import summed
+from tensorir.automatic.rules.register_counts import Group, Reads, reduced
+from tensorir.automatic.rules.register_image import Image, image_of
+from tensorir.automatic.rules.stream import windows
+from tensorir.ir.dims import most
+from tensorir.ir.dtypes import DTYPES
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+
+TERMS = 49
+"""Terms that are written out."""
+THREADS = (64, 128, 256)
+"""Threads of a block."""
+FEW = 1024
+"""Cells of one iteration of the outer axes that may be left to smaller blocks."""
+REGISTERS = 96
+"""Registers of a thread for what it reads and what it makes."""
+ROOM = 48 * 1024
+"""Bytes of shared memory of a block that any device has."""
+TILED = 3
+"""Inner axes that blocks have several cells of."""
+PACKED = 128
+"""Elements of an operand that a block packs."""
+
+
+def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """A sum over windows of one array, and the map that reads its cells one to one."""
+    if target.kind != "gpu" or not anchor.constant or len(anchor.writes) != 1:
+        return
+    sums = (anchor.name,) if anchor.kind == "reduce" else windows(graph, anchor, again=True)
+    if len(sums) != 1 or summed(graph, anchor):
+        return
+    total = graph.nests[sums[0]]
+    image = image_of(graph, Reads(total), narrow=False)
+    shapes = {tuple(most(it.extent) for it in n.spatial) for n in (anchor, total)}
+    if image and len(shapes) == 1 and total.size(total.reduced) <= TERMS:
+        part = WindowPart(graph, anchor, target, total, image)
+        if part.tiled and part.start():
+            yield part
+
+
+class WindowPart(Part):
+    """Blocks of ``t0`` x ``t1`` x ``t2`` threads along the last axes, each of which makes ``c0`` x ``c1`` x ``c2``
+    cells.
+    """
+
+    rule = "tile"
+
+    def __init__(self, graph: Graph, anchor: Nest, target: Target, total: Nest, image: Image) -> None:
+        made = [image.made.name] if image.made else []
+        why = f"{anchor.cells} cells, windows of {total.size(total.reduced)} terms each"
+        super().__init__(graph, anchor, target, [total.name, *made], why)
+        self.total, self.image, self.reads = total, image, Reads(total)
+
+    @property
+    def name(self) -> str:
+        return "tile_windows"
+
+    # -- what the cells are like
+
+    @cached_property
+    def extents(self) -> list[int]:
+        """Cells along each axis."""
+        return [most(it.extent) for it in self.total.spatial]
+
+    @cached_property
+    def tiled(self) -> list[int]:
+        """The axes of which blocks have several cells."""
+        return [n for n, extent in enumerate(self.extents) if extent > 1][-TILED:]
+
+    @cached_property
+    def _windowed(self) -> set[int]:
+        """The axes that windows move along."""
+        own = {it.var: n for n, it in enumerate(self.total.spatial)}
+        terms = {it.var for it in self.total.reduced}
+        return {n for f in self.image.group.forms for v, n in own.items() if v in f.terms and terms & set(f.terms)}
+
+    @cached_property
+    def _stride(self) -> int:
+        """Elements from one window to the next, all together."""
+        steps = ((f, self.total.spatial[n].var) for f in self.image.group.forms for n in self._windowed)
+        return math.prod(abs(f.terms[v]) for f, v in steps if v in f.terms)
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of an element that windows read."""
+        return max(1, DTYPES[self.image.group.load.buffer.dtype].bits // 8)
+
+    @cached_property
+    def across(self) -> bool:
+        """Whether windows are along the last axis, or lanes read apart."""
+        last = self.tiled[-1]
+        return last in self._windowed or self.image.group.step(self.total.spatial[last].var) != 1
+
+    @cached_property
+    def shared(self) -> bool:
+        """Whether a block copies what its tile reads to shared memory."""
+        return self.across or self.size < 4
+
+    # -- the space
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        most_threads = ((1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8, 16), (1, 2, 4, 8, 16, 32))
+        order = most_threads if self.across else (most_threads[1], most_threads[2], most_threads[0])
+        knobs: dict[str, Sequence[object]] = {f"t{n}": order[n - len(self.tiled)] for n in range(len(self.tiled))}
+        return knobs | {f"c{n}": self._cells_of(n) for n in range(len(self.tiled))}
+
+    def _cells_of(self, n: int) -> list[int]:
+        axis, last = self.tiled[n], n == len(self.tiled) - 1
+        if axis in self._windowed:
+            return [1, 2, 4] if self.across or n == 0 else [1, 2]
+        if not last or self.across:
+            return [1]
+        widest = (4 if self.shared else 16) // self.size
+        return [v for v in (4, 2, 1) if v <= widest and self.extents[axis] % v == 0]
+
+    def _sides(self, c: Config) -> list[tuple[int, int, int]]:
+        """Threads, cells of each, and the extent along each axis that is tiled."""
+        return [(c[f"t{n}"], c[f"c{n}"], self.extents[axis]) for n, axis in enumerate(self.tiled)]
+
+    def _read(self, sizes: Sequence[int]) -> int:
+        """Elements that so many cells along the axes that are tiled read."""
+        tile = {self.total.spatial[axis].var: n for axis, n in zip(self.tiled, sizes, strict=True)}
+        return self.image.group.box({**reduced(self.total), **tile})
+
+    def where(self) -> Mapping[str, Callable[[Config], bool]]:
+        few = math.prod(self.extents[axis] for axis in self.tiled) <= FEW
+        return {
+            "threads": lambda c: self._threads(c) in THREADS or (few and self._threads(c) < min(THREADS)),
+            "sensible": lambda c: all(t * n == 1 or t * n < 2 * extent for t, n, extent in self._sides(c)),
+            "registers": lambda c: self._held(c) <= REGISTERS,
+            "shared": lambda c: not self.shared or self._block_bytes(c) <= min(ROOM, self.target.shared_bytes),
+        }
+
+    def _threads(self, c: Config) -> int:
+        return math.prod(t for t, _, _ in self._sides(c))
+
+    def _held(self, c: Config) -> int:
+        """Registers of a thread for what it reads and what it makes."""
+        own = [n for _, n, _ in self._sides(c)]
+        return math.prod(own) + (0 if self.shared else self._read(own))
+
+    def _block_bytes(self, c: Config) -> int:
+        return self.size * self._read([t * n for t, n, _ in self._sides(c)])
+
+    @cached_property
+    def _first(self) -> Config | None:
+        legal = (c for c in configurations(self.knobs()) if all(test(c) for test in self.where().values()))
+        return min(legal, key=self._waste, default=None)
+
+    def start(self) -> Config | None:
+        return self._first
+
+    def _waste(self, c: Config) -> tuple[float, ...]:
+        """What is bad about a tile: neighbours of a warp that are not contiguous, elements that are read again or cells
+        that are made for nothing, narrow vectors, blocks of few or many threads.
+        """
+        sides = self._sides(c)
+        (threads, each, extent), tile = sides[-1], [t * n for t, n, _ in sides]
+        apart = 32 / threads if self.across else max(1.0, min(128, extent * self.size) / (threads * each * self.size))
+        made = math.prod(-(-extent // (t * n)) * t * n / extent for t, n, extent in sides)
+        read = self._read(tile) / math.prod(tile) / self._stride
+        narrow = max(self._cells_of(len(sides) - 1)) / each if not self.across else 1.0
+        idle = made * (read + 1) * (1 + math.log2(apart) / 4) * (1 + math.log2(narrow) / 4)
+        return idle, abs(self._threads(c) - 128), -math.prod(n for _, n, _ in sides)
+
+    # -- the steps
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        y, image = self.total.name, self.image.group.load.buffer.name
+        last = self.total.spatial[self.tiled[-1]].var
+        packs = [pack(s, self.reads, g, last) for g in self._packed]
+        out = self.anchor.name if self.anchor is not self.total else s.stage_out(y, "root", "register").name
+        along, block, inner = self._walk(s, [str(x) for x in s.loops(out)], config)
+        s.compute_at(y, along)
+        if self.anchor is not self.total:
+            s.set_scope(y, "register")
+        self._sums(s)
+        vector = config[f"c{len(self.tiled) - 1}"]
+        lanes = vector if vector > 1 and not self.across else None
+        if self.shared:
+            s.stage_in(image, at=block, scope="shared", vector=self._copied(config))
+        else:
+            s.stage_in(image, at=along, scope="register", vector=lanes)
+        for name in packs:
+            s.stage_in(name, at=self._terms[-1], scope="register", vector=lanes)
+            self._in_turn(s, name)
+        if lanes:
+            s.vectorize(inner)
+        if self.image.made:
+            s.compute_inline(self.image.made.name)
+
+    @cached_property
+    def _packed(self) -> list[Group]:
+        """The operands that are packed first, so that lanes read vectors of them."""
+        var = self.total.spatial[self.tiled[-1]].var
+        others = [g for g in self.reads.groups if g.load.buffer is not self.image.group.load.buffer]
+        return [g for g in others if not self.across and g.step(var) not in (0, 1) and packable(self.reads, g)]
+
+    @cached_property
+    def _terms(self) -> list[str]:
+        return [self.total.loops[it.var] for it in self.total.reduced]
+
+    def _walk(self, s: Schedule, own: Sequence[str], c: Config) -> tuple[str, str, str]:
+        """Blocks, threads and cells; the loop of threads along the last axis, that of blocks, and the innermost one."""
+        blocks, threads, inner = list(own), list[str](), list[str]()
+        for n, axis in enumerate(self.tiled):
+            blocks[axis], t, cells = s.split(own[axis], [None, c[f"t{n}"], c[f"c{n}"]])
+            threads.append(t)
+            inner.append(cells)
+        s.reorder(*blocks, *threads, *inner)
+        block = s.fuse(*blocks, name="block") if len(blocks) > 1 else blocks[0]
+        s.bind(block, "block.x").bind(threads[-1], "thread.x")
+        if len(threads) > 1:
+            rows = s.fuse(*threads[:-1], name="across") if len(threads) > 2 else threads[0]
+            s.bind(rows, "thread.y")
+        for n, axis in enumerate(self.tiled):
+            if axis in self._windowed:
+                s.unroll(inner[n])
+        return threads[-1], block, inner[-1]
+
+    def _sums(self, s: Schedule) -> None:
+        """Terms outside of the cells of a thread, all written out."""
+        cells = [self.total.loops[it.var] for it in self.total.spatial]
+        tiled = [cells[axis] for axis in self.tiled]
+        s.reorder(*(x for x in cells if x not in tiled), *self._terms, *tiled)
+        for loop in (*self._terms, *tiled):
+            s.unroll(loop)
+
+    def _copied(self, c: Config) -> int | None:
+        """Elements that a thread copies at once: 16 bytes of whole rows, where there are such."""
+        t, n, extent = self._sides(c)[-1]
+        sizes = (16 // self.size >> k for k in range(4))
+        return None if self.across else next((v for v in sizes if v > 1 and t * n % v == 0 and extent % v == 0), None)
+
+    def _in_turn(self, s: Schedule, name: str) -> None:
+        """Pack an operand by a kernel of its own: every block would gather it again."""
+        *outer, lane = s.loops(name)
+        rows, lane = s.split(lane, [None, PACKED])
+        s.reorder(rows, lane, *outer)
+        s.bind(rows, "block.x").bind(lane, "thread.x")
