@@ -343,8 +343,8 @@ CLASSES: dict[str, Class] = {
     "tf32 in groups, mma.sync": _in_groups(precision="tf32"),
     "fp32 convolution in threads, NHWC": Class(tir.ops.conv2d, convolution, {}, any_legal),
     "fp32 convolution in threads, NCHW": Class(tir.ops.conv2d, convolution, {"layout": "NCHW"}, any_legal),
-    "fp32 depthwise": Class(tir.ops.conv2d, depthwise, {}, any_legal, template="gpu_depthwise"),
-    "fp16 depthwise": Class(tir.ops.conv2d, depthwise, {"dtype": "float16"}, any_legal, template="gpu_depthwise"),
+    "fp32 depthwise": Class(tir.ops.conv2d, depthwise, {}, any_legal, template="gpu_tile_windows"),
+    "fp16 depthwise": Class(tir.ops.conv2d, depthwise, {"dtype": "float16"}, any_legal, template="gpu_tile_windows"),
     "fp32 Winograd": Class(tir.ops.conv2d, image_of_tiles, {}, any_legal, template="gpu_winograd"),
     "fp32 Winograd, one kernel": Class(tir.ops.conv2d, image_of_tiles, {}, any_legal, template="gpu_winograd_fused"),
     "3xTF32 Winograd": Class(

@@ -107,7 +107,7 @@ MORE = {
         _template("fp32 gradient of filters", [
             tir.ops.conv2d_backward_weight(n=2, c=16, h=10, w=9, k=24, pad=1, layout="NHWC")], "gpu_tile", {}),
         _template("fp32 depthwise", [tir.ops.conv2d(n=1, c=20, k=20, h=13, w=11, pad=1, groups=20)],
-                  "gpu_depthwise", {}),
+                  "gpu_tile_windows", {}),
         _template("fp32 grouped, threads", [tir.ops.grouped_matmul(m=96, n=40, k=40, groups=5, align=16)], "gpu_tile",
                   dict(ti=16, ri=1)),
         Kernel("rows by a table", lambda: [_gathered(TARGET)]),

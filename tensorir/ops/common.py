@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +15,14 @@ from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
-from tensorir.ir.tree import Expr
+from tensorir.ir.tree import Expr, Scope
+from tensorir.ir.visit import writes
+from tensorir.target import Target
+from tensorir.tune.template import Template
 
 if TYPE_CHECKING:
-    pass
+    from tensorir.schedule.schedule import Schedule
+    from tensorir.tune.space import Space
 
 Config = Mapping[str, Any]
 
@@ -58,6 +63,25 @@ def out_dtype(dtype: str, act: str | None = None) -> Any:
 
     kind = result_type(dtype)
     return numpy_dtype(kind if act in (None, "relu") or is_float(kind) else "float64")
+
+
+def packed_once(p: Problem, templates: Mapping[str, Template]) -> dict[str, Template]:
+    """The same templates, which pack filters once for all launches where these are constants."""
+    return {name: _once(t) for name, t in templates.items()} if p.prepack else dict(templates)
+
+
+def _once(template: Template) -> Template:
+    def function(s: Schedule, config: dict[str, Any]) -> None:
+        template.function(s, config)
+        packed = s.index.stages.get("w_packed")
+        if packed and writes(packed.body)[0].scope is Scope.GLOBAL:
+            s.run_once("w_packed")
+
+    def given(target: Target) -> Space:
+        space = template.space_for(target)
+        return space.pin(pack=1) if "pack" in space.names else space
+
+    return replace(template, function=function, given=given)
 
 
 def flags(params: Mapping[str, Any], names: Sequence[str]) -> None:

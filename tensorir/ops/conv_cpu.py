@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import tensorir.ops.depthwise as depthwise  # "from tensorir.ops import" asks the package for a name like it: 2 ms
-import tensorir.ops.direct as direct
+import tensorir.ops.direct as direct  # "from tensorir.ops import" asks the package for a name like it: 2 ms
 import tensorir.ops.winograd as winograd
 from tensorir.api.workload import Template
 from tensorir.engines.problems import Conv
+from tensorir.expr.tensor import Tensor
+from tensorir.ops.common import packed_once
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -20,14 +21,9 @@ if TYPE_CHECKING:
 
 
 def cpu_templates(shape: Conv) -> dict[str, Template]:
-    """The algorithms that are legal for this convolution, the one that promises most first."""
-    if depthwise.applies(shape):
-        return {"cpu_depthwise": _template(shape, depthwise.space, depthwise.cpu_depthwise)}
-    if shape.groups > 1:
-        found = {"cpu_direct": _template(shape, direct.grouped_space, direct.cpu_direct)}
-        if depthwise.takes_groups(shape):
-            found["cpu_grouped"] = _template(shape, depthwise.space, depthwise.cpu_depthwise)
-        return dict(reversed(found.items())) if direct.fills_pixels(shape) or not direct.fits(shape) else found
+    """The algorithms that are legal for this convolution, the one that promises most first; none of one in groups."""
+    if in_groups(shape):
+        return {}
     found = {"cpu_direct": _template(shape, direct.strip_space, direct.cpu_direct)}
     if shape.r == shape.s == 1 and not shape.pad:
         found = {"cpu_pixels": _template(shape, direct.pixel_space, direct.cpu_pixels), **found}
@@ -36,6 +32,27 @@ def cpu_templates(shape: Conv) -> dict[str, Template]:
         # it takes several kernels: not what a call without further wishes starts with
         return {**fast, **found} if shape.prepack else {**found, **fast}
     return found
+
+
+def in_groups(shape: Conv) -> bool:
+    """Whether a convolution is one in groups, or of a single channel to a single one, which is as if it were."""
+    return shape.groups > 1 or shape.c == shape.k == 1
+
+
+def grouped_templates(shape: Conv, outputs: Tensor) -> dict[str, Template]:
+    """The templates of a convolution in groups: those of rules, and that which is written for several channels."""
+    from tensorir.automatic.plan import EVERYTHING, auto  # all rules, which loading a kernel has no use for
+
+    every, found = auto(outputs, EVERYTHING["cpu"]), written_in_groups(shape)
+    ruled = packed_once(shape, {name: t for name, t in every.items() if name.startswith("cpu_tile")} or every)
+    return found | ruled if direct.fits(shape) and not direct.fills_pixels(shape) else ruled | found
+
+
+def written_in_groups(shape: Conv) -> dict[str, Template]:
+    """Those of them that no rule makes."""
+    if shape.groups == shape.c:
+        return {}
+    return {"cpu_direct": _template(shape, direct.grouped_space, direct.cpu_direct)}
 
 
 def _template(shape: Conv, space: Callable[[Conv], Space], schedule: Callable[..., Schedule], rounds: bool = False

@@ -7,9 +7,9 @@ from tensorir.automatic.plan import EVERYTHING, auto
 from tensorir.engines.problems import Conv
 from tensorir.engines.tiles import Tile
 from tensorir.expr.tensor import Tensor
+from tensorir.ops.common import packed_once
 from tensorir.ops.conv_tensor import ImageTile, forward_shape
 from tensorir.ops.conv_weight import FilterTile
-from tensorir.ops.depthwise_gpu import ChannelTile
 from tensorir.ops.winograd_gpu import FusedTile, WinogradTile
 
 WARPGROUPS = "gpu_tile_wgmma"
@@ -35,15 +35,18 @@ def written(shape: Conv, made: str) -> tuple[dict[str, Template], dict[str, Temp
         return _fitting(f, gpu_tensor=ImageTile) if f else {}, {}
     if made == "w":
         return _fitting(shape, gpu_tensor=FilterTile), {}
-    fitting = _fitting(shape, gpu_tensor=ImageTile, gpu_depthwise=ChannelTile)
+    fitting = _fitting(shape, gpu_tensor=ImageTile)
     # Winograd's algorithm is never what a search starts with
     return fitting, _fitting(shape, gpu_winograd=WinogradTile, gpu_winograd_fused=FusedTile)
 
 
 def by_rules(shape: Conv, outputs: Tensor) -> dict[str, Template]:
-    """The templates of ``tir.auto``: for products of matrices, and for streams where groups may be too narrow."""
+    """The templates of ``tir.auto``: for products of matrices and windows, and for streams where groups may be too
+    narrow.
+    """
     found = auto(outputs, EVERYTHING["gpu"], shape.precision)
-    return {name: t for name, t in found.items() if name.startswith("gpu_tile") or shape.groups > 1} or found
+    of_tiles = {name: t for name, t in found.items() if name.startswith("gpu_tile") or 1 < shape.groups < shape.c}
+    return packed_once(shape, of_tiles or found)
 
 
 def _fitting(shape: Conv, **tiles: type[Tile[Conv]]) -> dict[str, Template]:

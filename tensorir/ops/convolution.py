@@ -19,7 +19,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.baselines import conv2d_baselines
 from tensorir.ops.common import activate, added_type, epilogue, flags, need_precision, out_dtype, positive
-from tensorir.ops.conv_cpu import cpu_templates
+from tensorir.ops.conv_cpu import cpu_templates, grouped_templates, in_groups, written_in_groups
 from tensorir.ops.conv_nest import row_templates
 from tensorir.ops.operators import OPERATORS
 
@@ -121,13 +121,18 @@ def _operand(name: str, shape: Conv) -> Tensor:
 def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], made: str, **more: Any) -> Workload:
     def alone() -> Mapping[str, Template]:
         found: tuple[dict[str, Template], dict[str, Template]] = _conv_gpu().written(shape, made)
-        return found[0] | found[1]
+        return (written_in_groups(shape) if grouped else {}) | found[0] | found[1]
 
+    def later() -> Mapping[str, Template]:
+        for_gpus: Mapping[str, Template] = _conv_gpu().gpu_templates(shape, made, out)
+        return {**(grouped_templates(shape, out) if grouped else {}), **for_gpus}
+
+    grouped = made == "y" and in_groups(shape)
     first = cpu_templates(shape) if made == "y" else row_templates(shape, made)
     return Workload(
         name,
         out,
-        templates=Templates(first, lambda: _conv_gpu().gpu_templates(shape, made, out), alone),
+        templates=Templates(first, later, alone),
         reference=lambda *arrays: reference(shape, made, *arrays),
         flops=shape.flops,
         origin=("ops", name, {v: x for v, x in given.items() if v not in DEFAULTS or x != DEFAULTS[v]}),

@@ -242,7 +242,7 @@ def flat_bodies(pixels: int, q: int, tile: int) -> tuple[int, int]:
 def fills_pixels(shape: Conv) -> bool:
     """Whether pixels fill vectors better than the output channels of a group, where both can be in the lanes."""
     adjacent = shape.stride == 1 or shape.dtype == "float32"  # others are gathered one by one
-    return shape.kg < PANEL and shape.q >= 8 and adjacent
+    return bool(shape.nchw and shape.wide != "float32" and shape.kg < PANEL and shape.q >= 8 and adjacent)
 
 
 def fits(shape: Conv) -> bool:

@@ -56,7 +56,7 @@ def test_dry_run_from_end_to_end(script, tmp_path, capsys):
     found = document(out)
     assert {r["op"] for r in found["rows"]} == SCHEDULED
     assert [r["status"] for r in found["rows"]] == ["exact"] * 8
-    assert {r["template"] for r in found["rows"]} == {"gpu_hopper", "gpu_tensor", "gpu_depthwise"}
+    assert {r["template"] for r in found["rows"]} == {"gpu_hopper", "gpu_tensor", "gpu_tile_windows"}
     compared = [t for r in found["rows"] if not r["timed"] for t in r["tried"]]
     assert 0 < compared[0]["of_bound"] < 1, "normal numbers are compared as well"
     assert all(r["tried"] and r["wrong"] == 0 for r in found["rows"])
@@ -325,7 +325,7 @@ def test_every_template_for_cuda_is_compared():
     found = list(checks.checks())
     threads, cores = ("gpu_tile", "gpu_warp"), ("gpu_tensor", "gpu_hopper")
     ruled = ("gpu_tile_warp", "gpu_tile_wgmma")
-    assert {p.template for p in found} == {*threads, *cores, *ruled, "gpu_depthwise", *problems.WHOLE}
+    assert {p.template for p in found} == {*threads, *cores, *ruled, "gpu_tile_windows", *problems.WHOLE}
     assert {(p.op, p.template) for p in found} >= {
         *((op, t) for op in ("matmul", "grouped_matmul") for t in (*threads, *cores)),
         *(("conv2d", t) for t in ("gpu_tile", "gpu_tensor", *ruled)),

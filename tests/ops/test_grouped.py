@@ -66,12 +66,12 @@ def test_narrow_groups_of_planes_start_with_pixels_in_the_lanes():
     def first(**options):
         return next(iter(tir.ops.conv2d(h=28, w=28, pad=1, **options).templates))
 
-    assert first(c=32, k=32, groups=8) == "cpu_grouped"
+    assert first(c=32, k=32, groups=8) == "cpu_tile_registers"
     assert first(c=32, k=32, groups=8, layout="NHWC") == "cpu_direct"
     assert first(c=32, k=32, groups=2) == "cpu_direct"
     assert first(c=32, k=32, groups=8, dtype="int8", stride=2) == "cpu_direct"
     assert first(c=32, k=32, groups=8, dtype="float16") == "cpu_direct"
-    assert first(c=32, k=64, groups=32) == "cpu_depthwise"
+    assert first(c=32, k=64, groups=32) == "cpu_tile_registers"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

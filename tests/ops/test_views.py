@@ -14,8 +14,8 @@ CASES = [
     ("conv2d", "gpu_tile_warp", SM80, dict(**PLAIN, pad=1, bias=True)),
     ("conv2d", "gpu_tile_warp", SM80, dict(**GROUPED, layout="NHWC", act="relu", residual=True)),
     ("conv2d", "gpu_tile_warp", SM80, dict(n=2, c=13, h=5, w=6, k=20, pad=2, dilation=2, prepack=True)),
-    ("conv2d", "gpu_depthwise", SM80, dict(c=9, h=6, w=7, k=9, pad=1, groups=9, stride=2, bias=True)),
-    ("conv2d", "gpu_depthwise", SM80, dict(c=16, h=6, w=5, k=16, groups=16, layout="NHWC", dtype="float16")),
+    ("conv2d", "gpu_tile_windows", SM80, dict(c=9, h=6, w=7, k=9, pad=1, groups=9, stride=2, bias=True)),
+    ("conv2d", "gpu_tile_windows", SM80, dict(c=16, h=6, w=5, k=16, groups=16, layout="NHWC", dtype="float16")),
     (
         "conv2d_backward_weight",
         WGMMA,

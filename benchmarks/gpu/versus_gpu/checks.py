@@ -128,7 +128,7 @@ def convolutions() -> Iterator[Problem]:
         yield convolution(group, **p, template="gpu_tile_warp")
     yield convolution(group, **odd[0], **added, template="gpu_tile_warp")
     for kind, layout in (("fp32", "NCHW"), ("fp32", "NHWC"), ("fp16", "NHWC")):
-        yield convolution(f"{CHECK} depthwise", kind, **{**odd[4], "layout": layout}, template="gpu_depthwise")
+        yield convolution(f"{CHECK} depthwise", kind, **{**odd[4], "layout": layout}, template="gpu_tile_windows")
     for layout in ("NHWC", "NCHW"):
         for template in ("gpu_winograd", "gpu_winograd_fused"):
             more = added if template == "gpu_winograd" else {}
