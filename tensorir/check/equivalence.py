@@ -35,7 +35,7 @@ from tensorir.schedule.trace import Trace
 WORK = 60_000
 """Iterations of the unscheduled program above which a shape is too large to interpret in a moment."""
 
-APART = 8
+APART = 4
 """Times the work that a shape may have so that all its extents are different."""
 
 OURS = ("lower.unexpanded", "lower.form", "lower.pass-missing")

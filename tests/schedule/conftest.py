@@ -1,0 +1,8 @@
+"""What is built is run to see what it computes."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _only_run(only_run):
+    """PoCL takes up to 20 s to optimise a kernel whose loops are unrolled."""
