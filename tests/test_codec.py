@@ -31,7 +31,6 @@ from tensorir.codegen.source import (
     UniquePlaces,
 )
 from tensorir.export.folder import export
-from tensorir.runtime.estimate import Estimate
 from tensorir.runtime.machine import Load
 from tensorir.target import Target
 from tensorir.tune.dispatch import Dispatch, Kernel, Leaf
@@ -269,7 +268,7 @@ DOCUMENTS = {
     Chosen: (Chosen("t", {"a": 1}, Target.parse("opencl"), {"id": "1"}), ("target",)),
     Portfolio: (PORTFOLIO, ("records",)),
     Fusion: (
-        Fusion("vertical", "a", "b", {"inline": 1.0}, {}, COUNTS, COUNTS, Estimate(1.0, 0.5, 2.0, ())),
+        Fusion("vertical", "a", "b", {"inline": 1.0}, {}, COUNTS, COUNTS, Ratio(1.0, 0.5, 2.0)),
         ("refused", "_made"),
     ),  # what a legal one was refused for before says nothing
     SetOutcome: (SetOutcome((), "budget", 1.0, PORTFOLIO), ()),
