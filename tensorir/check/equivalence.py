@@ -260,22 +260,22 @@ def _shrunk(w: dict[Var, int], work: int, least: dict[Var, int], ties: Mapping[V
     """
     out, tied = dict(w), {v: ties.get(v, v) for v in w}
 
-    def cost() -> int:
-        return math.prod({tied[v]: max(n for u, n in out.items() if tied[u] == tied[v]) for v in out}.values())
+    def cost(of: Mapping[Var, int]) -> int:
+        return math.prod({tied[v]: max(n for u, n in of.items() if tied[u] == tied[v]) for v in of}.values())
 
     for axes, few in (
         ([v for v in out if v.extent is not None], 2),
         ([v for v in out if v.extent is None], 3),
         (list(out), 1),
     ):
-        while cost() > work and (longest := max(axes, key=lambda v: out[v], default=None)) is not None:
+        while cost(out) > work and (longest := max(axes, key=lambda v: out[v], default=None)) is not None:
             if out[longest] <= max(few, least.get(longest, 1)):
                 break
             half = out[longest] // 2
             for v in [v for v in out if tied[v] == tied[longest]]:
                 out[v] = max(few, least.get(v, 1), min(out[v], half))
     found = kept_apart(w, out)
-    if math.prod(found.values()) <= APART * work:
+    if cost(found) <= APART * work:
         return found
     sums = {v for v in w if v.extent is not None}  # too many to be all different: those of results, those of sums
     some = [{v: n for v, n in w.items() if (v in sums) == summed} for summed in (False, True)]
