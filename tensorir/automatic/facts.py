@@ -12,6 +12,7 @@ from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Axis, Binary, Buffer, Call, Const, Iter, Load, Program, Select, Stage, Unary, Update, Var
 from tensorir.ir.visit import find, reads, uses, writes
 from tensorir.schedule.analysis import index_of, is_scan
+from tensorir.target import Target
 
 
 class Nest(Shown):
@@ -131,6 +132,11 @@ def told(load: Load, it: Iter) -> int:
 def widest_bits(nests: Iterable[Nest]) -> int:
     """Bits of the widest element that stages read or make; 8 at least."""
     return max(8, *(DTYPES[b.dtype].bits for n in nests for b in (*n.writes, *n.reads)))
+
+
+def vector_lanes(target: Target, bits: int) -> int:
+    """Lanes of elements of so many bits that a vector register of a CPU has, as a power of two."""
+    return 1 << ((8 * max(16, target.vector_bytes) // bits).bit_length() - 1)
 
 
 def bytes_of(b: Buffer) -> int:

@@ -10,7 +10,7 @@ from tensorir.target import Target
 
 TAKEN = dict.fromkeys(ansor_set.SMALL, ("cpu_tile_", "gpu_tile_warp")) | {
     "GRP": ("cpu_", "gpu_"),  # few channels a group, which may divide no tile
-    "DEP": ("cpu_tile_registers", "gpu_stream"),
+    "DEP": ("cpu_tile_registers", "gpu_tile_windows"),
     "NRM": ("cpu_rows", "gpu_rows"),
     "SFM": ("cpu_rows", "gpu_rows"),
 }

@@ -156,3 +156,11 @@ def test_a_stage_that_no_rule_takes_alone_is_refused_by_a_code(monkeypatch):
     with pytest.raises(tir.ScheduleError) as caught:
         ways.alone(s, graph, graph.nests["Y"])
     assert caught.value.code == "automatic.no-rule"
+
+
+def test_lanes_of_any_core_are_a_power_of_two():
+    x, on = tir.placeholder((12, 129), name="x"), Target.parse("opencl -vector_bytes=48")
+    for y in (tir.nn.softmax(x, 1), tir.nn.cumsum(x, 1), tir.nn.relu(x)):
+        values = next(iter(tir.auto(y, on).values())).space_for(on)
+        lanes = dict(zip(values.names, values.values, strict=True))["lanes"]
+        assert all(n & (n - 1) == 0 for n in lanes)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 
-from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.facts import Graph, Nest, vector_lanes
 from tensorir.automatic.part import Config, Part, configurations
 from tensorir.automatic.rules.packed import pack, packable
 from tensorir.automatic.rules.product_view import product_view
@@ -173,7 +173,7 @@ class RegisterPart(Part):
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         length = most(self.cells[self.lane].extent)
-        widest = 8 * max(16, self.target.vector_bytes) // self.bits
+        widest = vector_lanes(self.target, self.bits)
         longest = next(n for n in (16, 8, 4, 2) if n <= length)
         lanes = [n for n in (2 * widest, widest, widest // 2) if 1 < n <= longest] or [longest]
         knobs: dict[str, Sequence[object]] = {"lanes": lanes, "vectors": [1, 2, 3, 4]}

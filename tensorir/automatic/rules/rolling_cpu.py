@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.facts import Graph, Nest, vector_lanes
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.rolling import RollingPart, own_loops, skip_masked
 from tensorir.automatic.rules.stream import fused
@@ -53,7 +53,7 @@ class TiledRollingPart(RollingPart):
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         bits = max(DTYPES[b.dtype].bits for n in (self.sums, self.weights, *self.scores) for b in n.writes)
-        widest = min(16, 8 * max(16, self.target.vector_bytes) // bits)
+        widest = min(16, vector_lanes(self.target, bits))
         return {
             "queries": [64, 32, 128, 16, 8], "keys": [64, 32, 128, 16, 256], "tile": [8, 6, 4, 2],
             "lanes": list(dict.fromkeys((widest, max(2, widest // 2)))), "vectors": [2, 1, 4],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.automatic.counts import CPU, ISSUE
-from tensorir.automatic.facts import Nest, bytes_of
+from tensorir.automatic.facts import Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config, configurations
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes
@@ -101,7 +101,7 @@ class LanesPart(AcrossPart):
     @cached_property
     def lanes(self) -> int:
         """Lanes of two vectors of the widest element, which is as many as a language has."""
-        return min(16, 16 * max(16, self.target.vector_bytes) // self.bits)
+        return min(16, 2 * vector_lanes(self.target, self.bits))
 
     def _seconds(self, c: Config) -> float:
         """Bytes over bandwidth, short pieces of memory's rows slower, the partial results once more."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from tensorir.automatic.counts import CPU, ISSUE
-from tensorir.automatic.facts import Nest, bytes_of
+from tensorir.automatic.facts import Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
@@ -42,7 +42,7 @@ class AlongPart(RowsPart):
     # -- the space
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        widest = min(16, 16 * max(16, self.target.vector_bytes) // self.bits)
+        widest = min(16, 2 * vector_lanes(self.target, self.bits))
         lanes = [n for n in (widest, widest // 2, widest // 4) if 1 < n <= self.length] or [1]
         rows = [max(1, min(n // self.length, -(-self.rows // 4))) for n in (BLOCK, BLOCK // 4, BLOCK * 4)]
         return {"rows": list(dict.fromkeys(rows)), "lanes": lanes, "vectors": [4, 2, 1, 8]}

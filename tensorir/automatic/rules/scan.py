@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tensorir.automatic.facts import Graph, Nest, widest_bits
+from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.stream import BYTES_S, fused
 from tensorir.ir.tree import Axis, Binary, Combiner, Iter, Store, Update
@@ -38,7 +38,7 @@ def along(anchor: Nest) -> Iter:
 
 def widest(anchor: Nest, target: Target) -> int:
     """Lanes of two vectors of the widest element, which is as many as a language has."""
-    return max(2, min(16, 16 * max(16, target.vector_bytes) // widest_bits([anchor])))
+    return min(16, 2 * vector_lanes(target, widest_bits([anchor])))
 
 
 class LanesPart(Part):

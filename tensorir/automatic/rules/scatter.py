@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tensorir.automatic.facts import Graph, Nest, bytes_of
+from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.stream import BLOCK_S, BYTES_S, CORES_OF_MANY, fused
 from tensorir.engines.model import balance
@@ -125,7 +125,7 @@ class ColumnsPart(Part):
         return max(8, *(DTYPES[b.dtype].bits for b in (*made, *read)))
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        most = max(2, min(16, 16 * max(16, self.target.vector_bytes) // self.bits))
+        most = min(16, 2 * vector_lanes(self.target, self.bits))
         lanes = [n for n in (most, most // 2) if 1 < n <= self.width] if self.in_row else []
         step = lanes[0] if lanes else 1
         blocks = {-(-self.width // parts // step) * step for parts in (2, 4, 8)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.automatic.counts import CPU
-from tensorir.automatic.facts import Graph, Nest, widest_bits
+from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.stream import BYTES_S, CORES_OF_MANY, fused
 from tensorir.ir.dtypes import DTYPES
@@ -66,7 +66,7 @@ class SplitPart(Part):
         if self.target.kind == "gpu":
             parts = [n for n in (128, 64, 256, 32, 16, 512) if n * 1024 <= self.terms] or [4]
             return {"parts": parts, "threads": [256, 128]}
-        widest = max(2, min(16, 8 * max(16, self.target.vector_bytes) // widest_bits([self.anchor])))
+        widest = min(16, vector_lanes(self.target, widest_bits([self.anchor])))
         parts = [n for n in (16, 8, 32, 64, 4) if n * 1024 <= self.terms] or [4]
         return {"parts": parts, "lanes": [widest, widest // 2, 1], "vectors": [4, 2, 8, 1]}
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.automatic.counts import CPU
-from tensorir.automatic.facts import Graph, Nest, bytes_of
+from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config, Part
 from tensorir.engines.model import CYCLES_S, balance, crowding
 from tensorir.ir.dims import most
@@ -94,7 +94,7 @@ class VectorPart(Part):
     def knobs(self) -> Mapping[str, Sequence[object]]:
         if self.target.kind == "gpu":
             return {"block": [256, 128, 512], "lanes": self._gpu_lanes(), "vectors": [1]}
-        widest = 8 * max(16, self.target.vector_bytes) // self.bits
+        widest = vector_lanes(self.target, self.bits)
         lanes = [n for n in (widest, 2 * widest, widest // 2) if 1 < n <= 16 and n <= self.length] or [1]
         vectors = [1, 2, 4] if self._reduces else [1]
         return {"block": [1 << n for n in (14, 12, 16, 10)], "lanes": lanes, "vectors": vectors}
