@@ -280,9 +280,14 @@ def rest_in_parts(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
     return rng.choice(small if small and n % 4 else rests or every)
 
 
-def small_parts(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
+def few_parts(rng: random.Random, space: Any, n: int) -> dict[str, Any]:
+    """The same in at most four parts: rings wrap around in them."""
+    return small_parts(rng, space, n, 4)
+
+
+def small_parts(rng: random.Random, space: Any, n: int, most: float = math.inf) -> dict[str, Any]:
     """Configurations of many tiles and short rings in three of four tries, whose sums are in parts in every second."""
-    every = [space.config(row) for row in range(len(space.legal))]
+    every = [c for row in range(len(space.legal)) if (c := space.config(row))["splits"] <= most]
     every = [c for c in every if (c["splits"] > 1) == bool(n % 2)] or every
     small = [c for c in every if c["bn"] <= 128 and c["depth"] <= 3 and c["raster"] <= 2 and n % 4]
     narrow = [c for c in small if c["groups"] * c["rows"] == 1 + n % 3]
@@ -305,7 +310,7 @@ def _pixels(size: int, draw: Callable[..., dict[str, Any]] = image_that_is_read,
 
 
 def _filters(draw: Callable[..., dict[str, Any]], **given: Any) -> Class:
-    return replace(_pixels(2, draw, **given), make=tir.ops.conv2d_backward_weight)
+    return replace(_pixels(2, draw, **given), make=tir.ops.conv2d_backward_weight, configure=few_parts)
 
 
 def _in_groups(**given: Any) -> Class:
