@@ -50,7 +50,7 @@ class Numbers:
             return self.wrap(_INTEGER[op](a, b), dtype)
         return self.float_binary(op, a, b, dtype)
 
-    def operation(self, op: str, dtype: str) -> Callable[[Any, Any], Any]:
+    def operation(self, op: str, dtype: str) -> Callable[..., object]:
         """``binary`` of one operation; of indices, which are most of what kernels compute, without asking again."""
         if dtype == "index" and op in _INTEGER:
             return _INTEGER[op]  # type: ignore[no-any-return]
