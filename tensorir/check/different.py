@@ -81,6 +81,15 @@ def kept_apart(wanted: Mapping[Var, int], cut: Mapping[Var, int]) -> dict[Var, i
     return {v: out[v] for v in cut}
 
 
+def kept_in_order(wanted: Mapping[Var, int], cut: Mapping[Var, int]) -> dict[Var, int]:
+    """Return extents that were ``cut``, longer where they would not be in the order that is wanted of them."""
+    out, last = dict[Var, int](), (0, 0)
+    for v in sorted(wanted, key=lambda v: wanted[v]):
+        last = wanted[v], max(cut[v], last[1] + (wanted[v] != last[0]))
+        out[v] = last[1]
+    return out
+
+
 def values_apart(dims: Sequence[Var], wanted: Mapping[Var, int]) -> dict[Var, int]:
     """Return the values of dims that are nearest to what is wanted of them and in their ranges, different where other
     values are wanted and their ranges allow it.

@@ -9,8 +9,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 import numpy as np
 
-from tensorir.check.different import ascending, independent, kept_apart
+from tensorir.check.different import ascending, independent, kept_apart, kept_in_order
 from tensorir.check.dims import constant_extents, dim_values, module_at
+from tensorir.check.views import several_blocks
 from tensorir.errors import LoweringError, Problem, TensorIRError
 from tensorir.expr.program import computes_of, dims_of
 from tensorir.expr.reread import with_dims
@@ -37,6 +38,9 @@ WORK = 60_000
 
 APART = 4
 """Times the work that a shape may have so that all its extents are different."""
+
+SHORT = 8
+"""Extents that may be shorter still where shapes have too many axes; longer ones are those of tiles."""
 
 OURS = ("lower.unexpanded", "lower.form", "lower.pass-missing")
 """What is told of lowering itself, whatever the extents."""
@@ -111,7 +115,7 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
                 for name, (v, _) in axes.items()
             }
         )
-    whole, (compared, away) = dict(axes.values()), _compared(s.began_with)
+    (compared, away), whole = _compared(s.began_with), dict(axes.values())
     largest = {v: periods[name][-1] for name, (v, _) in axes.items()}
     wanted[:0] = _different(s, largest, least, {v: n for v, n in whole.items() if n in compared})
     # a reduction or a scan over several tiles; pipeline stages, once around and into the second: one element is enough
@@ -130,6 +134,8 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     if math.prod(whole.values()) <= WORK // 8:
         wanted.insert(0, whole)
     small = [_shrunk(w, WORK, least, ties) for w in wanted]
+    kinds = [b.dtype for b in s.program.params]
+    small[:0] = several_blocks(s.trace, tiles_of(s), axes, kinds, small, 2 * APART * WORK)
     return [w for n, w in enumerate(small) if w not in small[:n]]
 
 
@@ -278,9 +284,13 @@ def _shrunk(w: dict[Var, int], work: int, least: dict[Var, int], ties: Mapping[V
     if cost(found) <= APART * work:
         return found
     sums = {v for v in w if v.extent is not None}  # too many to be all different: those of results, those of sums
-    some = [{v: n for v, n in w.items() if (v in sums) == summed} for summed in (False, True)]
-    least_of = {v: min(n, max(2, least.get(v, 1))) for v, n in out.items()}
-    return {v: n for part in some for v, n in kept_apart(part, {v: least_of[v] for v in part}).items()}
+    for least_of in (out, {v: n if n > SHORT else min(n, max(2, least.get(v, 1))) for v, n in out.items()}):
+        found = {}
+        for summed in (False, True):
+            found |= kept_in_order({v: n for v, n in w.items() if (v in sums) == summed}, least_of)
+        if cost(found) <= APART * work:
+            break
+    return {v: found[v] for v in w}
 
 
 def _double(p: int) -> int:

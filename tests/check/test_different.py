@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.check import equivalence
+from tensorir.check import equivalence, views
 from tensorir.check.different import ascending, independent, kept_apart, reaching, values_apart
 from tensorir.check.dims import dim_values
 from tensorir.check.equivalence import awkward_shapes, axes_of
-from tensorir.ir.tree import If, Load, Store
+from tensorir.expr.resize import resize
+from tensorir.ir.build import const
+from tensorir.ir.tree import If, Kind, Load, Store
 from tensorir.ir.visit import find, replace, substitute
 from tensorir.lower.pipeline import lower
 
@@ -130,6 +132,44 @@ def test_many_axes_are_apart_in_pairs_and_little_work():
             assert {np.sign(x[one] - x[other]) for x in found[:3]} >= {-1, 1}, "among the few that are run as text"
     for one, other in itertools.product("abcde", "uvwx"):
         assert any(x[one] != x[other] for x in found[:3]), (one, other)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_rows_of_joined_axes_have_several_blocks(dtype, monkeypatch):
+    """Pixels are rows of a matrix: that all blocks do what the first one does is seen, at shapes of little work."""
+    s = tir.ops.conv2d(n=4, c=64, k=128, h=28, w=28, pad=1, dtype=dtype).schedule(target="cuda -arch=sm_80")
+    assert s.check()
+    for level in (Kind.BLOCK_X, Kind.BLOCK_Y):
+
+        def first_alone(*given, level=level):
+            m = lower(*given)
+            still = [{a.var: const(0, "index") for a in k.axes if a.kind is level} for k in m.kernels]
+            return dataclasses.replace(m, kernels=tuple(dataclasses.replace(k, body=substitute(k.body, x))
+                                            for k, x in zip(m.kernels, still, strict=True)))  # fmt: skip
+
+        several = any(a.kind is level for k in lower(s.program, s.target).kernels for a in k.axes)
+        with monkeypatch.context() as planted:
+            planted.setattr(equivalence, "lower", first_alone)
+            assert bool(s.check()) != several
+
+
+@pytest.mark.parametrize("extents", [[4, 28, 28], [64, 7, 7], [1, 1, 300], [300, 1, 1], [80, 9], [400], [3, 5, 7, 11]])
+def test_joined_axes_have_a_little_more_than_a_tile(extents):
+    for tile in (2, 3, 16, 64, 96, 128, 200):
+        found = views._shared(tile, extents, 4)
+        assert all(1 <= n <= most for n, most in zip(found, extents, strict=True))
+        assert tile < math.prod(found) <= 4 * tile or math.prod(found) == math.prod(extents), (tile, found)
+
+
+def test_text_that_is_run_has_several_blocks():
+    s = tir.ops.conv2d(n=4, c=64, k=64, h=28, w=28, pad=1, layout="NHWC", dtype="bfloat16").schedule(
+        template="gpu_tensor", target="cuda -arch=sm_80")  # fmt: skip
+    grids = []
+    for extents in awkward_shapes(s)[:2]:
+        at = tir.Schedule(resize(s.began_with, extents), s.target).replay(s.trace)
+        grids.append(at.emitted().kernels[-1].grid)
+    assert all(max(axis) > 1 for axis in zip(*grids, strict=True) if axis != (1, 1))
+    assert any(x > 1 and z > 1 for x, _, z in grids)
 
 
 def test_axes_along_the_same_dimension_are_one_group():

@@ -1,0 +1,87 @@
+"""Extents at which a product of matrices that a view makes of other axes has several blocks.
+
+``s.reindex`` joins axes to the rows and columns of a matrix, whose loops are split. The extents of the joined axes are
+chosen so that there are a little more rows, and columns, than a tile has: else no shape tells one block from another.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Var
+from tensorir.schedule.trace import Trace
+
+ROW_BYTES = 16
+"""Bytes of which rows are multiples where copies or stores go by vectors."""
+
+
+def several_blocks(
+    steps: Trace, tiles: Mapping[str, Iterable[int]], axes: Mapping[str, tuple[Var, int]], dtypes: Iterable[str],
+    shapes: Sequence[Mapping[Var, int]], work: int,
+) -> list[dict[Var, int]]:  # fmt: skip
+    """Return extents with more than one tile along those axes of results of which no shape has several.
+
+    tiles: for each loop the sizes of its tiles;  axes: by name, with the extents that are declared
+    dtypes: of what is read and made, of which rows have whole vectors;  work: the most iterations of one shape
+    """
+    named = {name.rsplit(".", 1)[-1]: (v, n) for name, (v, n) in axes.items()}
+    more = max(1, *(8 * ROW_BYTES // max(8, DTYPES[t].bits) for t in dtypes))
+    groups, terms, seen = list[tuple[int, dict[Var, int]]](), 1, set[Var]()
+    plain = [("", axis, [axis]) for axis in named]
+    for stage, axis, parts in (*_joined(steps), *plain):
+        inside = [named[p] for p in parts if p in named]
+        size = max(itertools.chain((1,), *(t for at, t in tiles.items() if _is_of(at, stage, axis))))
+        if len(inside) < len(parts) or (not stage and inside[0][0] in seen):
+            continue
+        if any(v.extent is not None for v, _ in inside):
+            terms = max(terms, size) if stage else terms
+            continue
+        seen |= {v for v, _ in inside}
+        extents = _shared(size, [n for _, n in inside], more)
+        if 1 < size < math.prod(extents):
+            groups.append((size, dict(zip((v for v, _ in inside), extents, strict=True))))
+    new = [g for size, g in groups if not any(math.prod(x[v] for v in g) > size for x in shapes)]
+    sums = sorted(((n, k) for k, (v, n) in enumerate(named.values()) if v.extent is not None), reverse=True)
+    order = [[*named.values()][k][0] for _, k in sums]  # the longest sum has a whole tile, of the others a few terms
+    for few in (len(order) + 1, 2, 1):
+        least = {v: min(n, max(terms, more)) if v in order[:1] else 1 for v, n in named.values()}
+        least |= {v: min(dict(named.values())[v], few, k) for k, v in enumerate(reversed(order[1:]), 2)}
+        together = least | {v: n for g in new for v, n in g.items()}
+        if math.prod(together.values()) <= work:
+            return [together] if new else []
+    return [x for g in new if math.prod((x := least | g).values()) <= work]
+
+
+def _is_of(loop: str, stage: str, axis: str) -> bool:
+    """Whether a loop is one of an axis, of a stage where one is named."""
+    return loop.rsplit(".", 1)[-1] == axis and loop.startswith(f"{stage}." if stage else "")
+
+
+def _joined(steps: Trace) -> Iterable[tuple[str, str, Sequence[str]]]:
+    """The stages of views, their axes, and what each of these is made of."""
+    for step in steps:
+        if step.primitive == "reindex" and "->" in str(step.args[1]):
+            for axis, made in re.findall(r"(\w+) = (\([^)]*\)|\w+)(?=,|$|\s*$)", str(step.args[1]).split("->")[1]):
+                yield str(step.args[0]).split(".")[0], axis, re.findall(r"\w+", made)
+
+
+def _shared(tile: int, extents: Sequence[int], more: int) -> list[int]:
+    """Extents whose product is a little more than a tile, about as long along the last two, none beyond its own."""
+    if len(extents) == 1:
+        return [min(extents[0], tile + more)]
+    left, out = tile, list[int]()
+    for n in reversed(extents):
+        most = min(n, max(2, math.isqrt(2 * left))) if len(out) < len(extents) - 1 else n
+        out.insert(0, max(d for d in range(1, most + 1) if left % d == 0))
+        left //= out[0]
+    for x in reversed(range(len(out))):
+        room = max(1, min(left, extents[x] // out[x]))
+        out[x], left = out[x] * room, -(-left // room)
+    longer = next((x for x in reversed(range(len(out))) if out[x] < extents[x]), None)
+    if longer is not None:
+        out[longer] += 1
+    return out
