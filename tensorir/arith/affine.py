@@ -21,6 +21,9 @@ from tensorir.ir.visit import Rewriter, find, uses
 
 N = TypeVar("N", bound=Node)
 
+CHAIN = 3
+"""Facts about dims that a proof uses one after another."""
+
 UNKNOWN: Interval = (-math.inf, math.inf)
 
 
@@ -436,17 +439,17 @@ class Arith:
         negated = negate(cond)
         return negated is not None and self.proves(negated)
 
-    def _at_most(self, form: Linear) -> bool:
+    def _at_most(self, form: Linear, used: tuple[int, ...] = ()) -> bool:
         if self.range_of(form)[1] <= 0:
             return True
         if any(self.range_of(form.plus(f, -k))[1] <= 0 for f in self.facts for k in _multiples(form, f)):
             return True
-        if len(dims := [v for v in form.terms if isinstance(v, Var) and v.bounds]) > 1:  # i + k < n + t - 1: one by one
-            for f in self.facts:
-                for v in dims:
-                    less = form.plus(f, -form.terms[v] // f.terms[v]) if v in f.terms else form
-                    if v not in less.terms and form.terms[v] * f.terms[v] > 0 and self._at_most(less):
-                        return True
+        dims = [v for v in form.terms if isinstance(v, Var) and v.bounds]
+        for n, f in enumerate(self.facts if len(dims) > 1 and len(used) < CHAIN else ()):  # i + k < n + t - 1
+            for v in dims if n not in used else ():  # each once: a <= b <= a would have no end
+                less = form.plus(f, -form.terms[v] // f.terms[v]) if v in f.terms else form
+                if v not in less.terms and form.terms[v] * f.terms[v] > 0 and self._at_most(less, (*used, n)):
+                    return True
         for atom, k in form.terms.items():  # min(a, n - 1) is at most either, which ranges of dims do not say
             held = isinstance(atom, Binary) and (atom.op, k > 0) in (("min", True), ("max", False))
             if held and isinstance(atom, Binary) and any(v.bounds for v in find(atom, Var)):

@@ -116,3 +116,10 @@ def test_a_fact_helps_as_often_as_a_term_of_it_is_asked():
     assert known.proves(binary("<", cell // 100, const(100)))
     assert not known.proves(binary("<", cell, const(9999)))
     assert not arith.proves(binary("<", cell, const(10000)))
+
+
+def test_facts_that_bound_each_other_end_a_proof():
+    a, b, c = (Var(x, "index", bounds=(1, 1000)) for x in "abc")
+    for k in (1, 2):
+        facts = [binary("<=", a, binary("*", b, const(k, "index"))), binary("<=", b, binary("*", a, const(k, "index")))]
+        assert not Arith(assume=facts).proves(binary("<=", binary("+", a, c), const(5, "index")))
