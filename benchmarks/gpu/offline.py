@@ -228,7 +228,7 @@ def specialised(c: KernelClass) -> dict[str, Any]:
     """Resources and instructions of a kernel of warpgroups; of the loops that multiply and that load, by themselves."""
     (arch,) = c.arches
     work, target = c.make(**c.large), tir.Target.parse(f"cuda -arch={arch}")
-    s, template = tir.Schedule(work.outputs, target), work.templates[c.template or "gpu_hopper"]
+    s, template = tir.Schedule(work.outputs, target), work.templates[work.template_for(target, c.template)]
     config = {**template.space_for(target).default, **c.config}
     source = (template.function(s, config) or s).emitted()
     cubin, kernel = compile_cubin(source.text, arch), next(k for k in source.kernels if k.maps)

@@ -21,7 +21,7 @@ from tensorir.tune.legal import Predicate
 TILE = 8
 """Queries of a thread, and threads next to each other along keys and along columns: a thread each for a query, too."""
 VECTOR = 4
-SOFTMAX_BYTES, SOFTMAX_SLOTS = 20, 16
+PASSED_BYTES, PASSED_SLOTS = 20, 16
 """Bytes of shared memory that pass for a score, and its instructions: it is written, read for the maximum and for its
 weight, which is written and read for the sum."""
 SPECIAL = 16
@@ -87,10 +87,10 @@ class ThreadRollingPart(WarpRollingPart):
         warps, keys = c["warps"], c["keys"]
         queries, d, e = warps * self.queries, -(-self.terms // 4) * 4, -(-self.columns // 32) * 32
         loads = warps * (d / VECTOR * (TILE + keys / TILE) + keys / VECTOR * (TILE + e / TILE))
-        passed = SOFTMAX_BYTES * queries * keys + 4.0 * keys * (d + e)
+        passed = PASSED_BYTES * queries * keys + 4.0 * keys * (d + e)
         shared = loads * 128 / gpu.shared_rate + passed / gpu.shared_rate
         multiply = 2.0 * queries * keys * (d + e) / gpu.threads_rate
-        issue = (queries * keys / 32 * (d + e + SOFTMAX_SLOTS) + loads) / gpu.issue
+        issue = (queries * keys / 32 * (d + e + PASSED_SLOTS) + loads) / gpu.issue
         return max(multiply, issue), shared, 4.0 * keys * (d + e) / gpu.l2_port, queries * keys / SPECIAL
 
     # -- the schedule

@@ -49,7 +49,7 @@ VALUES: Mapping[type[Engine], Mapping[str, int]] = {
 }  # fmt: skip
 """How many values of each knob of the engines are searched."""
 WHOLE_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 22, 26, 33, 44, 66, 88, 132)
-"""That long sums are cut into: they fill 132 multiprocessors."""
+"""Parts of long sums, which fill 132 multiprocessors."""
 CHEAP = 16
 """Operations that may be repeated for each copy of an element, those of a border on all sides among them."""
 MOST_WASTED = 2
@@ -76,7 +76,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
         # copies of warpgroups stay under one tap
         of = view.stepped(ROW_BYTES // view.gemm.element_bytes) if engine is HopperTile else view
         p = replace(of.gemm, in_rows=of.gemm.in_rows or (engine is HopperTile and of.rows_follow(STORED)))
-        needs, wasted = engine.needs(p), p.n * p.k > MOST_WASTED * view.gemm.n * view.gemm.k
+        needs, wasted = engine.needs(p), p.m * p.n * p.k > MOST_WASTED * view.gemm.m * view.gemm.n * view.gemm.k
         suits = engine not in ON_TENSOR_CORES or (multiplies(total) and (p.wide or p.dtype) == total.writes[0].dtype)
         if needs is None or not suits or wasted or (needs and not target.has(needs)):
             continue
