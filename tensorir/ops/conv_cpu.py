@@ -44,7 +44,7 @@ def grouped_templates(shape: Conv, outputs: Tensor) -> dict[str, Template]:
     from tensorir.automatic.plan import EVERYTHING, auto  # all rules, which loading a kernel has no use for
 
     every, found = auto(outputs, EVERYTHING["cpu"]), written_in_groups(shape)
-    ruled = packed_once(shape, {name: t for name, t in every.items() if name.startswith("cpu_tile")} or every)
+    ruled = packed_once(shape, {name: t for name, t in every.items() if "_tile" in name} or every)
     return found | ruled if direct.fits(shape) and not direct.fills_pixels(shape) else ruled | found
 
 
