@@ -76,7 +76,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
         # copies of warpgroups stay under one tap
         of = view.stepped(ROW_BYTES // view.gemm.element_bytes) if engine is HopperTile else view
         p = replace(of.gemm, in_rows=of.gemm.in_rows or (engine is HopperTile and of.rows_follow(STORED)))
-        needs, wasted = engine.needs(p), p.m * p.n * p.k > MOST_WASTED * view.gemm.m * view.gemm.n * view.gemm.k
+        needs, wasted = engine.needs(p), p.n * p.k > MOST_WASTED * view.gemm.n * view.gemm.k
         suits = engine not in ON_TENSOR_CORES or (multiplies(total) and (p.wide or p.dtype) == total.writes[0].dtype)
         if needs is None or not suits or wasted or (needs and not target.has(needs)):
             continue
