@@ -225,7 +225,8 @@ def filter_in_groups(rng: random.Random, size: int, **options: Any) -> dict[str,
     """Such a gradient in groups, whose channels are whole tiles."""
     groups = rng.choice((2, 3))
     channels = {v: groups * 128 // size * rng.choice((1, 2)) for v in "ck"}
-    return {**filter_of_pieces(rng, size, **options), **channels, "groups": groups}
+    drawn = filter_of_pieces(rng, size, **options)
+    return {**drawn, **channels, "groups": groups, "n": 4 * drawn["n"]}  # else rings hold all that is summed
 
 
 def image_in_groups(rng: random.Random, size: int, **options: Any) -> dict[str, Any]:
