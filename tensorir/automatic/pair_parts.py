@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tensorir.automatic.facts import Graph, Nest, bytes_of, widest_bits
+from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes, widest_bits
 from tensorir.automatic.pairs import Apart, Pair
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.row_chain import chain_of
@@ -67,7 +67,7 @@ class PairPart(Part):
 
     def _lanes(self, *nests: Nest) -> int:
         """Lanes of a vector of the widest element that stages read or make."""
-        return max(1, min(16, 8 * max(16, self.target.vector_bytes) // widest_bits(nests)))
+        return min(16, vector_lanes(self.target, widest_bits(nests)))
 
     def _reduced(self, s: Schedule, n: Nest) -> Rows | None:
         """What combines the terms of a stage that reduces rows; its loops of cells are made anew."""

@@ -67,12 +67,16 @@ class Part(ABC, Shown):
         """The seconds that a configuration is expected to take; None where nobody can tell."""
         return None
 
+    def legal(self, **fixed: object) -> Iterator[Config]:
+        """The legal configurations, with some knobs fixed."""
+        tests = self.where().values()
+        knobs = {name: [fixed[name]] if name in fixed else values for name, values in self.knobs().items()}
+        return (c for c in configurations(knobs) if all(t(c) for t in tests))
+
     def fastest(self) -> Config | None:
         """The legal configuration that is expected to be fastest; None where none is legal, or nobody can tell."""
-        seconds, tests = self.expected(), self.where().values()
-        if seconds is None:
-            return None
-        return min((c for c in configurations(self.knobs()) if all(t(c) for t in tests)), key=seconds, default=None)
+        seconds = self.expected()
+        return None if seconds is None else min(self.legal(), key=seconds, default=None)
 
     @cached_property
     def bits(self) -> int:

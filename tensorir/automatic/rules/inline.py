@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from tensorir.arith.affine import structure
 from tensorir.automatic.facts import Graph, Nest
@@ -39,8 +39,14 @@ def worth(graph: Graph, nest: Nest, target: Target) -> str:
     readers = graph.readers(nest)
     if nest.kind != "map" or graph.is_output(nest) or not readers or len(nest.writes) > 1:
         return ""
-    if any(r.kind in ("scan", "scatter") or _copies(graph, nest, r, target) for r in readers):
+    why = _reason(nest, readers)
+    if why and any(r.kind in ("scan", "scatter") or _copies(graph, nest, r, target) for r in readers):
         return ""  # the rules for those copy what they read again
+    return why
+
+
+def _reason(nest: Nest, readers: Sequence[Nest]) -> str:
+    """Why it costs less to compute a map where it is read; "" where it does not."""
     places = {r: len({structure(x) for x in r.loads if x.buffer in nest.writes}) for r in readers}
     cheap = not nest.calls and nest.operations <= CHEAP and nest.operations * max(places.values()) <= REPEATED
     times = max(n * r.size(r.stage.iters) for r, n in places.items()) / max(1, nest.cells)

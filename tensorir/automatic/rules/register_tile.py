@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 
 from tensorir.automatic.facts import Graph, Nest, vector_lanes
-from tensorir.automatic.part import Config, Part, configurations
+from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.packed import pack, packable
 from tensorir.automatic.rules.product_view import product_view
 from tensorir.automatic.rules.register_counts import Group, Reads, groups, reduced
@@ -87,7 +87,7 @@ class RegisterPart(Part):
         self.readers = self.sums or (anchor,)
         self.reads = [Reads(n) for n in self.readers]
         self.image = image_of(graph, self.reads[0]) if len(self.sums) == 1 else None
-        if self.image and not any(all(t(c) for t in self.where().values()) for c in configurations(self.knobs())):
+        if self.image and next(self.legal(), None) is None:
             self.image = None
         if self.image and self.image.made:
             self.names |= {self.image.made.name}
@@ -218,9 +218,7 @@ class RegisterPart(Part):
 
     @cached_property
     def _first(self) -> Config | None:
-        knobs = {name: [0] if name == "pack" else values for name, values in self.knobs().items()}
-        legal = (c for c in configurations(knobs) if all(test(c) for test in self.where().values()))
-        return min(legal, key=self._seconds, default=None)
+        return min(self.legal(pack=0), key=self._seconds, default=None)
 
     def start(self) -> Config | None:
         return self._first

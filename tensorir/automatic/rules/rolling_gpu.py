@@ -179,20 +179,14 @@ class WarpRollingPart(RollingPart):
     # -- the schedule
 
     def schedule(self, s: Schedule, config: Config) -> None:
-        sums, scores, o = self.sums, self.product.name, self.sums.name
+        sums, scores = self.sums, self.product.name
         heads, (query, column, key) = sums.axes[: self.rows - 1], sums.axes[self.rows - 1 :]
         warps, keys = int(config["warps"]), int(config["keys"])
         block, warp, i = s.split(query, [None, warps, QUERIES])
         piece, step, j = s.split(key, [None, keys // 16, 16])
         columns, column = s.split(column, [None, 8])
         s.reorder(*heads, block, piece, warp, step, columns, i, column, j).bind(warp, "warp.y")
-        s.rolling(self.largest.name, into=(self.total.name, o), at=piece)
-        for nest in self.scores[:-1]:
-            s.compute_inline(nest.name)
-        s.compute_at(scores, piece).reverse_compute_at(self.anchor.name, block)
-        s.bind(block, "block.x")
-        if heads:
-            s.bind(fused(s, heads), "block.y")
+        self._rolled(s, heads, block, piece)
         s.bind(s.split(own_loops(s, self.anchor.name)[self.rows - 1], [None, QUERIES])[0], "warp.y")
         self._kept(s, "warp")
         with s.because(f"rolling: a warp multiplies the scores of its {QUERIES} queries, rows of one instruction"):
@@ -203,6 +197,16 @@ class WarpRollingPart(RollingPart):
         self._queries(s)
         self._leave(s, block)
         self._pieces(s, piece, config)
+
+    def _rolled(self, s: Schedule, heads: Sequence[str], block: str, piece: str) -> None:
+        """Roll the maximum into both sums from piece to piece, and compute the scores of each; bind blocks."""
+        s.rolling(self.largest.name, into=(self.total.name, self.sums.name), at=piece)
+        for nest in self.scores[:-1]:
+            s.compute_inline(nest.name)
+        s.compute_at(self.product.name, piece).reverse_compute_at(self.anchor.name, block)
+        s.bind(block, "block.x")
+        if heads:
+            s.bind(fused(s, heads), "block.y")
 
     def _pieces(self, s: Schedule, piece: str, config: Config) -> None:
         """Skip pieces that a mask leaves out, or let their copies run ahead."""

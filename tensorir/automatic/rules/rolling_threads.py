@@ -12,7 +12,6 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.rolling import own_loops
 from tensorir.automatic.rules.rolling_gpu import WarpRollingPart, mapped
-from tensorir.automatic.rules.stream import fused
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import Gpu
@@ -26,8 +25,6 @@ PASSED_BYTES, PASSED_SLOTS = 20, 16
 weight, which is written and read for the sum."""
 SPECIAL = 16
 """Exponentials of a multiprocessor in a cycle."""
-
-
 HELD = 160
 """Sums and scores of a thread, at most: registers next to which operands have room."""
 SCHEDULERS = 4
@@ -96,7 +93,7 @@ class ThreadRollingPart(WarpRollingPart):
     # -- the schedule
 
     def schedule(self, s: Schedule, config: Config) -> None:
-        sums, scores, o = self.sums, self.product.name, self.sums.name
+        sums, scores = self.sums, self.product.name
         heads, (query, column, key) = sums.axes[: self.rows - 1], sums.axes[self.rows - 1 :]
         across, keys = 4 * int(config["warps"]), int(config["keys"])
         block, ty, i = s.split(query, [None, across, TILE])
@@ -104,13 +101,7 @@ class ThreadRollingPart(WarpRollingPart):
         tx, columns, column = s.split(column, [TILE, None, VECTOR])
         s.reorder(*heads, block, piece, ty, tx, step, j, i, columns, column)
         s.bind(ty, "thread.y").bind(tx, "thread.x")
-        s.rolling(self.largest.name, into=(self.total.name, o), at=piece)
-        for nest in self.scores[:-1]:
-            s.compute_inline(nest.name)
-        s.compute_at(scores, piece).reverse_compute_at(self.anchor.name, block)
-        s.bind(block, "block.x")
-        if heads:
-            s.bind(fused(s, heads), "block.y")
+        self._rolled(s, heads, block, piece)
         self._results(s)
         self._kept(s, "register")
         with s.because(f"rolling: a thread multiplies the scores of {TILE} queries and {keys // TILE} keys"):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.part import Config, Part, configurations
+from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.packed import pack, packable
 from tensorir.automatic.rules.products import summed
 from tensorir.automatic.rules.register_counts import Group, Reads, reduced
@@ -163,8 +163,7 @@ class WindowPart(Part):
 
     @cached_property
     def _first(self) -> Config | None:
-        legal = (c for c in configurations(self.knobs()) if all(test(c) for test in self.where().values()))
-        return min(legal, key=self._waste, default=None)
+        return min(self.legal(), key=self._waste, default=None)
 
     def start(self) -> Config | None:
         return self._first
