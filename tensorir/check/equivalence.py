@@ -115,7 +115,7 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
                 for name, (v, _) in axes.items()
             }
         )
-    (compared, away), whole = _compared(s.began_with), dict(axes.values())
+    whole, (compared, away) = dict(axes.values()), _compared(s.began_with)
     largest = {v: periods[name][-1] for name, (v, _) in axes.items()}
     wanted[:0] = _different(s, largest, least, {v: n for v, n in whole.items() if n in compared})
     # a reduction or a scan over several tiles; pipeline stages, once around and into the second: one element is enough

@@ -28,11 +28,33 @@ def several_blocks(
     tiles: for each loop the sizes of its tiles;  axes: by name, with the extents that are declared
     dtypes: of what is read and made, of which rows have whole vectors;  work: the most iterations of one shape
     """
-    named = {name.rsplit(".", 1)[-1]: (v, n) for name, (v, n) in axes.items()}
     more = max(1, *(8 * ROW_BYTES // max(8, DTYPES[t].bits) for t in dtypes))
+    named = {_last(name): axis for name, axis in axes.items()}
+    groups, terms = _tiled(steps, tiles, named, more)
+    new = [g for size, g in groups if not any(math.prod(x[v] for v in g) > size for x in shapes)]
+    if not new:
+        return []
+    extents = dict(named.values())
+    sums = sorted((v for v in reversed(extents) if v.extent is not None), key=extents.__getitem__, reverse=True)
+    for few in (len(sums) + 1, 2, 1):  # the longest sum has a whole tile, of the others there are a few terms
+        least = {v: min(n, max(terms, more)) if v in sums[:1] else 1 for v, n in extents.items()}
+        least |= {v: min(extents[v], few, k) for k, v in enumerate(reversed(sums[1:]), 2)}
+        found = [least | {v: n for g in new for v, n in g.items()}]
+        if math.prod(found[0].values()) <= work:
+            break
+    else:
+        found = [x for g in new if math.prod((x := least | g).values()) <= work]
+    return [{v: min(n, x[named[_last(name)][0]]) for name, (v, n) in axes.items()} for x in found]
+
+
+def _tiled(
+    steps: Trace, tiles: Mapping[str, Iterable[int]], named: Mapping[str, tuple[Var, int]], more: int
+) -> tuple[list[tuple[int, dict[Var, int]]], int]:
+    """The axes of results that tiles are of, joined ones together: the size of a tile, and extents that are a little
+    more; and the terms of a tile.
+    """
     groups, terms, seen = list[tuple[int, dict[Var, int]]](), 1, set[Var]()
-    plain = [("", axis, [axis]) for axis in named]
-    for stage, axis, parts in (*_joined(steps), *plain):
+    for stage, axis, parts in (*_joined(steps), *(("", name, [name]) for name in named)):
         inside = [named[p] for p in parts if p in named]
         size = max(itertools.chain((1,), *(t for at, t in tiles.items() if _is_of(at, stage, axis))))
         if len(inside) < len(parts) or (not stage and inside[0][0] in seen):
@@ -44,21 +66,16 @@ def several_blocks(
         extents = _shared(size, [n for _, n in inside], more)
         if 1 < size < math.prod(extents):
             groups.append((size, dict(zip((v for v, _ in inside), extents, strict=True))))
-    new = [g for size, g in groups if not any(math.prod(x[v] for v in g) > size for x in shapes)]
-    sums = sorted(((n, k) for k, (v, n) in enumerate(named.values()) if v.extent is not None), reverse=True)
-    order = [[*named.values()][k][0] for _, k in sums]  # the longest sum has a whole tile, of the others a few terms
-    for few in (len(order) + 1, 2, 1):
-        least = {v: min(n, max(terms, more)) if v in order[:1] else 1 for v, n in named.values()}
-        least |= {v: min(dict(named.values())[v], few, k) for k, v in enumerate(reversed(order[1:]), 2)}
-        together = least | {v: n for g in new for v, n in g.items()}
-        if math.prod(together.values()) <= work:
-            return [together] if new else []
-    return [x for g in new if math.prod((x := least | g).values()) <= work]
+    return groups, terms
 
 
 def _is_of(loop: str, stage: str, axis: str) -> bool:
     """Whether a loop is one of an axis, of a stage where one is named."""
-    return loop.rsplit(".", 1)[-1] == axis and loop.startswith(f"{stage}." if stage else "")
+    return _last(loop) == axis and loop.startswith(f"{stage}." if stage else "")
+
+
+def _last(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
 
 
 def _joined(steps: Trace) -> Iterable[tuple[str, str, Sequence[str]]]:
