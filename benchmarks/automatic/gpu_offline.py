@@ -6,9 +6,7 @@
 Each row is the default of the first template of ``tir.auto``: compiled by NVRTC at a large shape and disassembled
 (registers, spills, which instructions multiply), emulated at a small shape, with the same configuration where it is
 legal there (exact; what its accesses to memory cost, over the least that their bytes need), and the time that the model
-of kernels expects, over what it expects of the hand-written template's default. Convolutions on tensor cores have
-hand-written templates without a model of their own: theirs is that of a product with the same tiles, of pixels in the
-boxes that they use.
+of kernels expects, over what it expects of the hand-written template's default.
 Needs the extra "cuda" and a C++ compiler. Not yet run on a GPU.
 """
 
@@ -32,12 +30,8 @@ from offline import of_kernel  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.check.emulate import emulate  # noqa: E402
-from tensorir.engines.problems import Conv  # noqa: E402
 from tensorir.interp.reference import evaluate, random_arguments  # noqa: E402
-from tensorir.ops.conv_tensor import ImageTile  # noqa: E402
 from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass, sass_opcodes  # noqa: E402
-from tensorir.tune.gpu_devices import gpu_of  # noqa: E402
-from tensorir.tune.gpu_model import Product, Tiles, seconds  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "automatic_gpu.json"
 ARCHES = ("sm_80", "sm_90a")
@@ -163,27 +157,7 @@ def hand_seconds(work: tir.Workload, target: tir.Target) -> float | None:
     name = work.template_for(target, None)
     name = "gpu_tensor" if name.startswith("gpu_tile_") and "gpu_tensor" in work.templates else name
     space = work.templates[name].space_for(target)
-    if space.expected_s:
-        return float(space.expected_s(space.default))
-    gpu, shape = gpu_of(target), _conv_shape(work)
-    return None if gpu is None or shape is None else seconds(*_of_images(shape, space.default, target), gpu)
-
-
-def _conv_shape(work: tir.Workload) -> Conv | None:
-    if work.name != "conv2d" or work.origin is None:
-        return None
-    p = {"r": 3, "s": 3, "stride": 1, "pad": 0, "layout": "NCHW", "dtype": "float32", **work.origin.options}
-    out = [(p[x] + 2 * p["pad"] - p[f]) // p["stride"] + 1 for x, f in (("h", "r"), ("w", "s"))]
-    names = ("n", "c", "h", "w", "k", "r", "s", "stride", "pad", "layout", "dtype")
-    return Conv(p=out[0], q=out[1], **{x: p[x] for x in names})
-
-
-def _of_images(shape: Conv, c: Mapping[str, Any], target: tir.Target) -> tuple[Product, Tiles]:
-    tile = ImageTile(c, shape, target)
-    pixels = shape.n * -(-shape.p // tile.tall) * tile.tall * -(-shape.q // 16) * 16
-    product = Product(pixels, shape.k, shape.taps * shape.c, out_bytes=2)
-    return product, Tiles("mma", tile.tall * 16, tile.channels, 32, c["rp"] * 16, c["rk"], max(2, c["depth"]),
-                          not shape.nchw)  # fmt: skip
+    return float(space.expected_s(space.default)) if space.expected_s else None
 
 
 def line(r: Mapping[str, Any]) -> str:

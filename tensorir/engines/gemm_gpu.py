@@ -190,7 +190,7 @@ class WarpTile(Blocks):
 
     @staticmethod
     def modelled(p: Gemm) -> Product:
-        return Product(*each_product(p), "f32", 4, 4, adds=p.beta)
+        return Product(*each_product(p), "f32", 4, 4, adds=p.beta, apart=p.apart)
 
     @property
     def model(self) -> Tiles:
