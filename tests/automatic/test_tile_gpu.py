@@ -42,12 +42,28 @@ def image(n, c, h, w, k, r, dtype="float32", layout="NCHW", **options):
     return tir.compute(y.shape, lambda *at: tir.maximum(y[at], 0).astype(dtype), name="out")
 
 
+def gram(n, k, dtype="float32", ta=False, value=lambda a, b: a * b):
+    """Sums over pairs of rows, or columns, of one matrix."""
+    A, c = tir.placeholder((n, k), dtype, name="A"), tir.reduce_axis(n if ta else k, name="c")
+    at = (lambda i: A[c, i]) if ta else (lambda i: A[i, c])
+    wide = dtype if dtype == "float32" else "int32"
+    many = k if ta else n
+    return tir.compute(
+        (many, many), lambda i, j: tir.sum(value(at(i).astype(wide), at(j).astype(wide)), axis=c), name="G"
+    )
+
+
 DEFINITIONS = {
     "primes": ("_warp", product(7, 13, 5)),
     "a tile and one more, turned": ("_warp", product(33, 65, 17, ta=True, tb=True)),
     "many": ("_warp", product(15, 31, 9, apart=3)),
     "finished": ("_warp", finished(13, 19, 6, "float32")),
     "distances": ("_warp", distances(9, 18, 7)),
+    "of one matrix with itself": ("_warp", tir.nn.matmul(*[tir.placeholder((17, 17), name="A")] * 2, name="P")),
+    "rows of one matrix": ("_warp", gram(19, 7)),
+    "columns of one matrix": ("_warp", gram(6, 21, ta=True)),
+    "distances of rows": ("_warp", gram(9, 11, value=lambda a, b: (a - b) * (a - b))),
+    "of 8 bits, of one matrix": ("_mma", gram(33, 64, "int8")),
     "of 16 bits": ("_mma", finished(31, 40, 33, "float16")),
     "of 16 bits, turned": ("_mma", product(40, 48, 64, "bfloat16", ta=True)),
     "of 8 bits": ("_mma", product(17, 64, 64, "int8", tb=True)),
@@ -132,11 +148,11 @@ def test_axes_are_rows_columns_terms_or_apart():
 def test_no_product_is_offered_where_there_is_none():
     A = tir.placeholder((8, 8), name="A")
     c = tir.reduce_axis(8, name="c")
-    square = tir.compute((8, 8), lambda i, j: tir.sum(A[i, c] * A[c, j], axis=c), name="Y")
-    s = tir.Schedule(square, AMPERE)
+    cube = tir.compute((8, 8), lambda i, j: tir.sum(A[i, c] * A[c, j] * A[j, c], axis=c), name="Y")
+    s = tir.Schedule(cube, AMPERE)
     graph = Graph(s.program)
-    assert not list(offers(graph, graph.nests["Y"], s.target)), "one array is packed in one way only"
-    assert tir.auto_schedule(square, AMPERE).check("emulate")
+    assert not list(offers(graph, graph.nests["Y"], s.target)), "of three operands"
+    assert tir.auto_schedule(cube, AMPERE).check("emulate")
     assert set(tir.auto(product(1, 40, 30), AMPERE)) == {"gpu_stream"}, "one row has no reuse"
     depthwise = tir.auto(image(1, 8, 6, 6, 8, 3, pad=1, groups=8), AMPERE)
     assert not any(name.removeprefix("gpu_") in ENGINES for name in depthwise)

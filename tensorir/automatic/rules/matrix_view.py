@@ -11,13 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from tensorir.arith.affine import structure
 from tensorir.automatic.facts import Nest, told
 from tensorir.automatic.rules.product_view import innermost, joined, short
 from tensorir.engines.gemm_blocks import Operand
 from tensorir.engines.problems import Gemm, accumulator
 from tensorir.ir.dims import most
+from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Binary, Cast, Const, Expr, Iter, Load, Update, Var
 from tensorir.ir.visit import find, uses
+from tensorir.schedule.analysis import packed_name
 from tensorir.schedule.schedule import Schedule
 
 NEW = ("z", "i", "j", "k")
@@ -82,6 +85,11 @@ class MatrixView:
         return not p.tb if group is self.columns else group is self.terms and (p.tb or not p.ta)
 
     @property
+    def alone(self) -> bool:
+        """Whether both operands are of one array."""
+        return self.a.buffer is self.b.buffer
+
+    @property
     def spatial(self) -> list[str]:
         """The names of the axes of cells."""
         return [short(self.total, it) for it in self.total.spatial]
@@ -97,10 +105,11 @@ class MatrixView:
             outer, inner = ("k", row) if turned else (row, "k")
             lead = "z, " if self.gemm.batch > 1 and any(d.it in self.total.along(load) for d in self.apart) else ""
             parts = {"i": self.rows, "j": self.columns, "k": self.terms}
-            name, packed = load.buffer.name, not self._is_matrix(load, lead, parts[outer], parts[inner])
+            name = load.buffer.name
+            packed = not self._is_matrix(load, lead, parts[outer], parts[inner]) or (operand == "b" and self.alone)
             if packed:
-                reads[name] = f"{lead}{outer}, {inner}"
-                name = f"{name}_packed"
+                read = show(load) if self.alone else name
+                reads[read], name = f"{lead}{outer}, {inner}", packed_name(read)
             run = _together(load, parts[inner], made.get(load.buffer.name, len(load.index)))
             given[operand] = Operand(name, lead, run, packed or name in made)
         axes = [short(self.total, it) for it in self.total.stage.iters if it.axis is Axis.REDUCE]
@@ -171,11 +180,11 @@ def matrix_view(total: Nest, made: str = "", precision: str = "fp32") -> MatrixV
     made: the type of what is written in the end, where that is not the sums';  precision: of products of float32
     """
     updates = find(total.stage.body, Update)
-    loads = [x for x in total.loads if x.buffer not in total.writes]
-    if not total.constant or len(updates) != 1 or len(total.writes) != 1 or len({*loads}) != 2 or not total.reduced:
+    loads = {structure(x): x for x in total.loads if x.buffer not in total.writes}
+    if not total.constant or len(updates) != 1 or len(total.writes) != 1 or len(loads) != 2 or not total.reduced:
         return None
-    first, second = dict.fromkeys(loads)
-    if first.buffer is second.buffer or any(it.axis not in (Axis.SPATIAL, Axis.REDUCE) for it in total.stage.iters):
+    first, second = loads.values()
+    if any(it.axis not in (Axis.SPATIAL, Axis.REDUCE) for it in total.stage.iters):
         return None
     for a, b in ((first, second), (second, first)):
         if view := _of(total, a, b, made):
