@@ -108,6 +108,7 @@ class Gemm(Problem):
     align: each so many rows of a have a matrix of b of their own (``grouped_matmul``); 0: all have the same
     apart: share of b's elements that are not read several times over: 1.0 for matrices that are stored as such
     in_rows: results are stored as rows of a matrix
+    run: columns that are next to each other in b, where those are not all; else 0
     """
 
     m: int
@@ -122,6 +123,7 @@ class Gemm(Problem):
     align: int = 0
     apart: float = 1.0
     in_rows: bool = True
+    run: int = 0
 
     @property
     def axes(self) -> list[str]:

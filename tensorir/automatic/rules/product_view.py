@@ -92,9 +92,18 @@ def _of(total: Nest, a: Load, b: Load) -> ProductView | None:
     outer = [f"z{n}" for n in range(len(apart))]
     of_a, of_b = ([z for z, it in zip(outer, apart, strict=True) if it in on] for on in (on_a, on_b))
     gemm, wide_type = _problem(total, a, b, rows, columns)
+    run = _joint(total, b, columns)
     product = Product(total.name, a.buffer.name, b.buffer.name, outer, of_a, of_b, wide_type, run=_run(total))
     names = [tuple(short(total, it) for it in group) for group in (apart, rows, columns, total.reduced)]
-    return ProductView(replace(gemm, batch=total.size(apart)), product, *names)
+    return ProductView(replace(gemm, batch=total.size(apart), run=run % gemm.n), product, *names)
+
+
+def _joint(total: Nest, load: Load, columns: Sequence[Iter]) -> int:
+    """Columns that are next to each other in an operand."""
+    first = len(columns) - 1
+    while first > 0 and _together(total, load, columns[first - 1], columns[first]):
+        first -= 1
+    return total.size(columns[first:])
 
 
 def _run(total: Nest) -> int:
