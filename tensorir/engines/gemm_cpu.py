@@ -18,21 +18,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tensorir.engines.gemm_cycles import (
-    ACROSS,
     CACHE_WAY,
-    FAR_BYTES,
-    FAR_LINE,
-    FAR_RUN,
+    CLOCK,
     FEW,
-    L3_PART,
-    LOOP,
-    STREAM,
-    SUMS_PASS,
-    TILE_START,
+    PACKED,
+    RAGGED,
+    SUM,
+    dot_cycles,
+    element_cycles,
+    is_scattered,
+    launch_cycles,
+    packing_cycles,
     panel_cycles,
     reads_in_place,
 )
-from tensorir.engines.model import BLOCK_BYTES, CORES, LAUNCH, CpuTile, balance, priced
+from tensorir.engines.model import BLOCK_BYTES, CpuTile, balance, in_balanced_tiles, priced
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product, bind_outer, register_tile
 from tensorir.engines.steps import out_stage, unroll_by
@@ -56,6 +56,7 @@ class RegisterTile(CpuTile[Gemm]):
     type of the sums; ``unroll_k``: steps of the reduction that are written out.
     """
 
+    clock = CLOCK
     rows, tile, pack_a, unroll_k = Knob[int](), Knob[int](), Knob[int](), Knob[int]()
 
     @property
@@ -142,21 +143,29 @@ class PanelTile(RegisterTile):
         return self.vectors * self.p.vector_lanes
 
     def panel_cycles(self) -> float:
-        """Cycles per step of the reduction for all rows of a panel of a block."""
-        steps = LOOP / self.unroll_k * -(-self.high // self.tile)
-        return panel_cycles(self.p, self.high, self.tile, self.vectors) + steps
+        """Cycles of all rows of a panel of a block, with what a block packs of it."""
+        p, elements, tiles = self.p, self.width * self.p.k, -(-self.high // self.tile)
+        cycles = panel_cycles(p, self.high, self.tile, self.vectors) * p.k
+        cycles += element_cycles(p, self.length, self.width, self.pack == "none") * elements * tiles
+        return cycles + (self.packing * elements if self.pack in ("block", "panel") else 0.0)
 
     @property
     def packing(self) -> float:
-        """Cycles to pack a column of b."""
-        return self.p.k * (0.5 if self.turns else 1.2 if self.p.tb else 0.35)
+        """Cycles to pack an element of b."""
+        return packing_cycles(self.p, self.vectors, self.turns)
 
     @property
-    def ahead(self) -> float:
-        """Cycles of the kernel that packs b, if there is one."""
-        if self.pack != "kernel" or self.p.prepack:
-            return 0.0
-        return (2 * self.packing + 0.35 * self.p.k) * self.p.n * self.p.batch + LAUNCH * CORES
+    def ragged(self) -> float:
+        """Cycles in which a block writes results lane by lane."""
+        return RAGGED * self.high * self.wide if self.pack != "none" and self.p.n % self.p.vector_lanes else 0.0
+
+    @property
+    def around(self) -> float:
+        """Cycles beyond those of blocks: of a launch, of first reads, and of a kernel that packs b if there is one."""
+        p = self.p
+        ahead = (self.packing + PACKED * p.sum_bytes / 64) * p.k * p.n * p.batch
+        runs = 0 if p.tb or p.prepack or is_scattered(p) else self.width
+        return launch_cycles(p, self.high, runs) + (ahead if self.pack == "kernel" and not p.prepack else 0.0)
 
     @property
     def chains(self) -> int:
@@ -241,13 +250,7 @@ class ColumnTile(PanelTile):
         return [{**judged, "tile": [tile], "vectors": [vectors]} for tile, vectors in _tiles(p)]
 
     def cost(self) -> float:
-        p, wide = self.p, self.wide
-        cycles = self.panels * self.panel_cycles() * p.k + p.sum_bytes * wide * p.k / STREAM + 20.0
-        if self.high * p.k * p.sum_bytes > L3_PART:
-            cycles *= 1.05
-        if self.pack == "block":
-            cycles += self.packing * wide
-        return cycles * self.makespan() + self.ahead
+        return (self.panels * self.panel_cycles() + self.ragged) * self.makespan() + self.around
 
 
 class StripTile(PanelTile):
@@ -331,24 +334,9 @@ class StripTile(PanelTile):
         return [{**judged, "tile": [rows], "vectors": [v]} for rows, v in [*tiles, *([(1, line)] if one else [])]]
 
     def cost(self) -> float:
-        p, wide, tiles = self.p, self.columns, -(-self.high // self.tile)
-        panels, pieces = -(-wide // self.width), -(-p.k // self.depth)
-        cycles = panels * self.panel_cycles() * p.k * (1 + 10 / wide)
-        cycles += pieces * panels * (SUMS_PASS * self.high * self.vectors + TILE_START * tiles)
-        if self.block_bytes > BLOCK_BYTES // 3:  # what is read of b is there too
-            cycles *= 1.1
-        cycles += SUMS_PASS * self.high * wide / p.vector_lanes
-        if self.pack == "panel":
-            cycles += self.packing * wide
-        return max(cycles, self.fetching) * self.makespan() + self.ahead
-
-    @property
-    def fetching(self) -> float:
-        """Cycles in which a block's part of b comes from far away, where it is read in place in runs of lines."""
-        p, run = self.p, self.width * self.p.sum_bytes
-        if p.n * p.k * p.sum_bytes <= FAR_BYTES:
-            return 0.0
-        return p.k * self.columns * p.sum_bytes / 64 * (FAR_LINE + (FAR_RUN / run if self.pack == "none" else 0.0))
+        p, panels, pieces = self.p, -(-self.columns // self.width), -(-self.p.k // self.depth)
+        sums = self.high * (pieces * panels * self.vectors + 2 * self.columns / p.vector_lanes)
+        return (panels * self.panel_cycles() + SUM * sums + self.ragged) * self.makespan() + self.around
 
 
 class DotTile(RegisterTile):
@@ -401,10 +389,11 @@ class DotTile(RegisterTile):
         return [{**judged, "tile": [rows], "outputs": [outputs]} for rows, outputs in pairs]
 
     def cost(self) -> float:
-        steps = -(-self.p.k // self.p.vector_lanes)
-        each = panel_cycles(self.p, self.high, self.tile, self.outputs)
-        cycles = -(-self.columns // self.outputs) * (each * steps + ACROSS * self.high * self.outputs)
-        return (cycles + 100.0) * self.makespan()
+        def of_rows(rows: int) -> float:
+            return in_balanced_tiles(self.columns, self.outputs, lambda outputs: dot_cycles(self.p, rows, outputs))
+
+        cycles = in_balanced_tiles(self.high, self.tile, of_rows)
+        return cycles * self.makespan() + launch_cycles(self.p, self.high, 0)
 
 
 class RowsTile(CpuTile[Gemm]):
@@ -435,10 +424,10 @@ class RowsTile(CpuTile[Gemm]):
 
     def cost(self) -> float:
         p, width = self.p, self.vectors * self.p.vector_lanes
-        each = panel_cycles(p, self.rows, self.tile, self.vectors) * p.k + TILE_START * self.rows / self.tile
-        run = width * p.sum_bytes
-        far = p.k * run / 64 * (FAR_LINE + FAR_RUN / run) if p.n * p.k * p.sum_bytes > FAR_BYTES else 0.0
-        return priced(-(-p.n // width) * max(each, far), -(-p.m // self.rows))
+        tiles, elements = self.rows // self.tile, width * p.k
+        panel = panel_cycles(p, self.rows, self.tile, self.vectors) * p.k
+        panel += element_cycles(p, p.k, width, in_place=True) * elements * tiles
+        return priced(-(-p.n // width) * panel, -(-p.m // self.rows)) + launch_cycles(p, self.rows, width)
 
 
 TEMPLATES: Mapping[str, type[RegisterTile]] = {"column": ColumnTile, "strip": StripTile, "dot": DotTile}

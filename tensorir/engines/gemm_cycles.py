@@ -1,29 +1,47 @@
-"""What the parts of a matrix product take on a CPU, in cycles of a core."""
+"""What the parts of a matrix product take on a CPU, in cycles of a core of ``CLOCK``.
+
+Each part has a price for a vector, a line or an element, and prices add up. All prices are fitted together over what
+``benchmarks/tuner/judge_cpu_model.py`` measured of products and of convolutions as products, on a server's core with
+vectors of 64 bytes; each is the least that explains something in several tasks.
+"""
 
 from __future__ import annotations
 
-from tensorir.engines.model import crowding, in_balanced_tiles
+import math
+
+from tensorir.engines.model import CORES, crowding, in_balanced_tiles
 from tensorir.engines.problems import Gemm
 
-LATENCY = 5.5
-"""Cycles between dependent multiply-adds, with what a compiler's order adds."""
+CLOCK = 4e9
+"""Cycles a second of the core that prices were measured on."""
+MULTIPLY, LOAD = 0.42, 0.38
+"""Of a multiply-add of vectors, and of a load of a vector or of an element for all lanes: two a cycle at best."""
+LATENCY = 4.0
+"""Cycles between dependent multiply-adds."""
+NEAR = 0.8
+"""More of 64 bytes of b that come from the second-level cache, or cross lines."""
+L1_BYTES = 32 * 1024
+"""What a panel of b may have to stay in the first-level cache while rows of a pass by."""
+SUM = 2.6
+"""Of a vector of sums that is brought to block memory or from there."""
+COPY, TURN, STRIDED, GATHER = 0.28, 0.5, 1.6, 0.47
+"""Of an element of b that is packed: of vectors, turned in registers, one by one, from runs shorter than vectors."""
+SCATTERED = 1.2
+"""Of an element of b that is read in place from such runs."""
+RAGGED = 1.1
+"""Of an element of vectors that are written lane by lane, as the last of them is not whole."""
+FAR, RUN = 13.0, 8.0
+"""Of 64 bytes that a core reads for the first time, and more of each run of them."""
+PACKED = 38.0
+"""Of 64 bytes that a kernel packs and another one reads."""
+START = 60_000.0
+"""Of a launch."""
+ACROSS, FOUR, SPILLED = 20.0, 0.88, 0.25
+"""Of lanes of a vector to add up; the share of that where four results are written next to each other; and more of a
+multiply-add where vectors of both operands do not fit in registers.
+"""
 CACHE_WAY = 16 * 1024
 """A pitch of a multiple of this many bytes leads to the same few sets of the second-level cache."""
-STREAM = 16.0
-"""Bytes a cycle that come from far away."""
-L3_PART = 8 << 20
-"""Bytes that one block after another can read again from the last cache."""
-SUMS_PASS, TILE_START = 1.0, 12.0
-"""Cycles to bring a vector of sums from block memory and back, and those in which a register tile starts and ends."""
-LOOP = 2.0
-"""Cycles of a step of a loop, which others may be written out next to."""
-FAR_BYTES = 1 << 20
-"""Of an operand that does not stay in the second-level cache."""
-FAR_LINE, FAR_RUN = 8.0, 1024.0
-"""Cycles of a cache line from beyond there; and of one where runs of lines end, times the bytes of a run."""
-ACROSS = 18.0
-"""Cycles to add up the lanes of a vector."""
-
 FEW = 12
 """Rows up to which reading b in place costs less than packing it."""
 
@@ -33,17 +51,52 @@ def reads_in_place(p: Gemm) -> bool:
     return p.m <= FEW and not p.tb and p.n >= p.vector_lanes and not p.prepack
 
 
-def panel_cycles(shape: Gemm, rows: int, tile: int, vectors: int) -> float:
-    """Cycles per step of the reduction for all rows of a panel of so many vectors, in balanced tiles.
+def is_scattered(p: Gemm) -> bool:
+    """Whether what a vector of b holds may be in several places."""
+    return 0 < p.run < p.n and p.run % p.vector_lanes > 0
 
-    A core multiplies and adds 64 bytes a cycle, each sum ready after four cycles and a bit, and loads two operands a
-    cycle; vectors cost more than elements to bring near.
+
+def step_cycles(p: Gemm, rows: int, vectors: int) -> float:
+    """Cycles of a step of the reduction of a register tile."""
+    pitch = 0 if p.ta else p.k * p.sum_bytes
+    return (MULTIPLY * rows * vectors + LOAD * (rows + vectors)) * crowding(rows, pitch)
+
+
+def panel_cycles(p: Gemm, rows: int, tile: int, vectors: int) -> float:
+    """Cycles per step of the reduction for all rows of a panel of so many vectors, in balanced tiles."""
+    return in_balanced_tiles(rows, tile, lambda high: max(LATENCY, step_cycles(p, high, vectors)))
+
+
+def dot_cycles(p: Gemm, rows: int, outputs: int) -> float:
+    """Cycles of dot products of so many rows of both operands, which begin before those of other rows have ended."""
+    sums = rows * outputs
+    step = step_cycles(p, rows, outputs) + (SPILLED * sums if rows * (outputs + 1) >= p.registers else 0.0)
+    return -(-p.k // p.vector_lanes) * step + ACROSS * sums * (1.0 if outputs % 4 else FOUR)
+
+
+def element_cycles(p: Gemm, depth: int, width: int, in_place: bool) -> float:
+    """Cycles of an element of a panel of b in a register tile, beyond those of a load."""
+    kept, pitch = L1_BYTES, p.n * p.sum_bytes
+    if in_place and is_scattered(p):
+        return SCATTERED
+    if in_place:  # rows whose pitch divides by a large power of two fall into the same few sets of 8 lines
+        kept = min(kept, 8 * 4096 // math.gcd(pitch, 4096) * width * p.sum_bytes) if pitch % 64 == 0 else 0
+    return NEAR * p.sum_bytes / 64 if depth * width * p.sum_bytes > kept else 0.0
+
+
+def packing_cycles(p: Gemm, vectors: int, turned: bool) -> float:
+    """Cycles to pack an element of b in a panel of so many vectors; one of them may have columns beyond the last."""
+    way = GATHER if is_scattered(p) else TURN if turned else STRIDED if p.tb else COPY
+    return way + (RAGGED / vectors if p.n % p.vector_lanes else 0.0)
+
+
+def launch_cycles(p: Gemm, rows: int, run: int) -> float:
+    """Cycles of a launch in which cores read a and b for the first time, in blocks of ``rows`` rows.
+
+    Blocks are dealt along rows of the result: with several blocks a column each core reads all of b, else all of a.
+    run: columns after which b is read elsewhere; 0 for none
     """
-    rate = 64 / shape.vector_bytes
-    pitch = 0 if shape.ta else shape.k * shape.sum_bytes
-
-    def step(high: int) -> float:
-        busy = max(high * vectors / rate, (high + vectors) / 2, LATENCY) * crowding(high, pitch)
-        return float(busy + 0.03 * high + 0.08 * vectors)
-
-    return in_balanced_tiles(rows, tile, step)
+    several = rows < p.m and p.batch == 1
+    b, a = p.k * p.n * (1.0 if several else 0.5), p.k * p.m * (0.5 if several or p.batch > 1 else 1.0)
+    far = FAR * (a + b) * p.sum_bytes / 64 + (RUN * b / run if run else 0.0)
+    return CORES * (START + p.batch * far)

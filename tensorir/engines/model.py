@@ -42,9 +42,11 @@ class CpuTile(Tile[P]):
     """A configuration for a CPU, of which a model says how long it takes.
 
     free: knobs that the model cannot judge: they start at their first value
+    clock: cycles a second of the core that costs are of
     """
 
     kinds = ("cpu",)
+    clock: ClassVar[float] = CYCLES_S
     free: ClassVar[Sequence[str]] = ()
 
     def cost(self) -> float:
@@ -54,7 +56,7 @@ class CpuTile(Tile[P]):
     @classmethod
     def expected(cls, p: P, target: Target) -> Callable[[Config], float] | None:
         """``cost`` in seconds; None where there is none."""
-        return None if cls.cost is CpuTile.cost else seconds_of(lambda c: cls(c, p, target).cost())
+        return None if cls.cost is CpuTile.cost else seconds_of(lambda c: cls(c, p, target).cost(), cls.clock)
 
     @classmethod
     def tried(cls, p: P, knobs: Knobs) -> Iterable[Knobs]:
@@ -131,9 +133,9 @@ def priced(cycles: float, blocks: int) -> float:
     return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
 
 
-def seconds_of(cost: Cost) -> Cost:
+def seconds_of(cost: Cost, clock: float = CYCLES_S) -> Cost:
     """Seconds, where ``cost`` gives the cycles of all cores together."""
-    return lambda c: cost(c) / (CORES * CYCLES_S)
+    return lambda c: cost(c) / (CORES * clock)
 
 
 def space_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost, free: Iterable[str]) -> Space:

@@ -109,6 +109,7 @@ class Gemm(Problem):
     apart: shares of a's and of b's elements that are places of their own in memory: 1.0 for matrices that are stored as
            such (pixels under several taps of a filter are not)
     in_rows: results are stored as rows of a matrix
+    run: columns that are next to each other in b, where those are not all; else 0
     """
 
     m: int
@@ -123,6 +124,7 @@ class Gemm(Problem):
     align: int = 0
     apart: tuple[float, ...] = (1.0, 1.0)
     in_rows: bool = True
+    run: int = 0
 
     @property
     def axes(self) -> list[str]:

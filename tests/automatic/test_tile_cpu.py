@@ -174,6 +174,15 @@ def test_axes_are_rows_columns_terms_or_apart():
     assert (v.columns, v.gemm.tb, v.gemm.ta) == (("j",), True, False)
 
 
+def test_columns_next_to_each_other_are_counted():
+    def run(y):
+        nests = Graph(tir.Schedule(y, CPUS[0]).program).nests.values()
+        return next(v.gemm.run for n in nests if n.reuses and (v := product_view(n)))
+
+    assert run(image(1, 5, 28, 28, 6, 3)) == 26, "taps: a row of pixels"
+    assert run(image(1, 5, 14, 14, 6, 1)) == run(product(4, 8, 9)) == 0, "all"
+
+
 def test_no_product_is_offered_where_there_is_none():
     A = tir.placeholder((8, 8), name="A")
     c = tir.reduce_axis(8, name="c")

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.check.equivalence import compare
-from tensorir.engines.gemm_cpu import panel_cycles
+from tensorir.engines.gemm_cycles import (
+    LATENCY,
+    LOAD,
+    MULTIPLY,
+    element_cycles,
+    launch_cycles,
+    packing_cycles,
+    panel_cycles,
+)
 from tensorir.engines.problems import Gemm
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import evaluate, random_arguments
@@ -174,9 +182,23 @@ def test_no_guard_in_the_loops_and_named_accumulators(parameters):
 
 def test_the_model_of_a_tile():
     narrow, wide = (Gemm(m=14, n=32, k=100, vector_bytes=n) for n in (32, 64))
-    assert panel_cycles(narrow, 6, 6, 2) == pytest.approx(6 + 0.34)
-    assert panel_cycles(wide, 14, 14, 2) == pytest.approx(28 + 0.58)
-    assert panel_cycles(narrow, 1, 6, 1) > 5  # the latency of one chain
+    assert panel_cycles(narrow, 6, 6, 2) == pytest.approx(12 * MULTIPLY + 8 * LOAD)
+    assert panel_cycles(wide, 14, 14, 2) == pytest.approx(28 * MULTIPLY + 16 * LOAD)
+    assert panel_cycles(narrow, 1, 6, 1) == LATENCY  # of one chain
     one_set = replace(wide, k=1024)  # of the first-level cache: 14 rows do not fit
     assert panel_cycles(one_set, 14, 14, 2) / 2 > panel_cycles(one_set, 14, 6, 4) / 4
     assert panel_cycles(narrow, 7, 6, 2) == pytest.approx(panel_cycles(narrow, 4, 4, 2) + panel_cycles(narrow, 3, 3, 2))
+
+
+def test_the_model_of_what_is_read():
+    p = Gemm(m=64, n=256, k=256, vector_bytes=64)
+    small, large = (element_cycles(p, depth, 32, False) for depth in (128, 512))
+    assert 0 == small < large  # a panel that leaves the first-level cache
+    pitch = replace(p, n=1024)  # 4 KiB: rows of b fall into one set
+    assert element_cycles(pitch, 128, 32, True) > element_cycles(pitch, 128, 32, False)
+    assert element_cycles(replace(p, n=1016), 16, 32, True) > 0  # vectors that cross lines
+    runs = replace(p, n=784, run=28)
+    assert element_cycles(runs, 16, 32, True) > packing_cycles(runs, 2, False) > packing_cycles(p, 2, False)
+    assert packing_cycles(replace(p, n=1000), 2, False) > packing_cycles(p, 2, False)  # half a vector at the end
+    assert launch_cycles(p, 32, 0) > launch_cycles(p, 64, 0)  # each core reads all of b
+    assert launch_cycles(p, 64, 16) > launch_cycles(p, 64, 128) > launch_cycles(p, 64, 0)  # in runs

@@ -60,8 +60,10 @@ def test_short_pieces_of_the_sum_pass_over_the_results_again_and_again():
 
 
 def test_one_more_kernel_takes_its_time():
-    work = WORKS["conv2d"]
-    assert expected(work, "cpu_direct", pack="kernel") > expected(work, "cpu_direct", pack="block")
+    for name, template, near in (
+        ("conv2d", "cpu_direct", "block"), ("matmul", "cpu_column", "block"), ("matmul", "cpu_strip", "panel"),
+    ):  # fmt: skip
+        assert expected(WORKS[name], template, pack="kernel") > expected(WORKS[name], template, pack=near)
 
 
 def streamed(y):

@@ -105,7 +105,16 @@ def _of(total: Nest, a: Load, b: Load) -> ProductView | None:
     product = Product(total.name, a.buffer.name, own, outer, of_a, of_b, wide_type, run=_run(total))
     groups = (apart, rows, columns, total.reduced)
     z, i, j, k = (tuple(short(total, it) for it in group) for group in groups)
-    return ProductView(replace(gemm, batch=total.size(apart)), product, z, i, j, k, again)
+    run = _joint(total, b, columns) % gemm.n
+    return ProductView(replace(gemm, batch=total.size(apart), run=run), product, z, i, j, k, again)
+
+
+def _joint(total: Nest, load: Load, columns: Sequence[Iter]) -> int:
+    """Columns that are next to each other in an operand."""
+    first = len(columns) - 1
+    while first > 0 and _together(total, load, columns[first - 1], columns[first]):
+        first -= 1
+    return total.size(columns[first:])
 
 
 def _run(total: Nest) -> int:
