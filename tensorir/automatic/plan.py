@@ -104,7 +104,7 @@ class Plan:
         return {k: config[self._called(part, k)] for k in self.spaces[part].names}
 
     def space(self) -> Space:
-        """The configurations of all parts together; expected to take what the parts are."""
+        """The configurations of all parts together; expected to take what the parts are, one after another."""
         knobs, where, start = dict[str, Sequence[object]](), dict[str, Predicate](), dict[str, object]()
         for part in self.searched:
             own = self.spaces[part]
@@ -122,7 +122,9 @@ class Plan:
         times = [(p, t) for p in self.searched if (t := self.spaces[p].expected_s) is not None]
         if not times or times[0][0] is not self.main:
             return None
-        return lambda c: sum(t(self._own(p, c)) for p, t in times)
+        others = (self.spaces[p] for p in self.parts if p not in self.searched)
+        rest = sum(space.expected_s(space.default) for space in others if space.expected_s is not None)
+        return lambda c: rest + sum(t(self._own(p, c)) for p, t in times)
 
 
 class _Named(dict[str, Any]):

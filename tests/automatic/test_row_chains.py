@@ -237,6 +237,20 @@ def test_every_configuration_across_is_right(target):
 
 
 def test_few_long_columns_are_summed_in_pieces():
+    for rows, pieces in ((1024, False), (16384, True)):  # one core has summed the shorter ones before others begin
+        x, k = tir.placeholder((rows, 64), name="x"), tir.reduce_axis(rows, name="k")
+        s = tir.auto_schedule(tir.compute((64,), lambda j, x=x, k=k: tir.sum(x[k, j], axis=k), name="Y"))
+        assert ("rfactor" in str(s.trace)) == pieces and s.check()
+
+
+def test_parts_of_the_terms_go_whole_rows_wide():
+    """Columns of a block would make no difference to them."""
     x, k = tir.placeholder((1024, 64), name="x"), tir.reduce_axis(1024, name="k")
-    s = tir.auto_schedule(tir.compute((64,), lambda j: tir.sum(x[k, j], axis=k), name="Y"))
-    assert "rfactor" in str(s.trace) and s.check()
+    (plan, *_) = plans((tir.compute((64,), lambda j: tir.sum(x[k, j], axis=k), name="Y"),), Target.parse(CPU)).values()
+    space = plan.space()
+    found = [space.config(row) for row in range(len(space.legal))]
+    assert len({c["columns"] for c in found}) > 1 == len({c["columns"] for c in found if c["pieces"] > 1})
+
+
+def test_columns_too_long_for_shared_memory_go_another_way():
+    assert tir.auto(tir.nn.softmax(tir.placeholder((2048, 64), name="x"), 0, name="Y"), GPU)

@@ -6,13 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from tensorir.automatic.counts import CPU, ISSUE
+from tensorir.automatic.counts import ISSUE, called
 from tensorir.automatic.facts import Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config, configurations
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes
-from tensorir.automatic.rules.stream import BLOCK_S, BYTES_S, CALL, CORES_OF_MANY, WINDOW, all_along, fused
-from tensorir.engines.model import CYCLES_S, balance
+from tensorir.automatic.rules.stream import BYTES_S, RUNS, WINDOW, all_along, fused, on_cores
 from tensorir.schedule.schedule import Schedule
 
 LEAST = 16
@@ -58,7 +57,7 @@ class AcrossPart(RowsPart):
 
     def start(self) -> Config | None:
         legal = [c for c in self._all() if all(test(c) for test in self.where().values())]
-        return min(legal, key=self._seconds)
+        return min(legal, key=self._seconds, default=None)
 
     def expected(self) -> Callable[[Config], float] | None:
         return self._seconds
@@ -93,6 +92,10 @@ class LanesPart(AcrossPart):
         pieces = [n for n in (16, 8, 32) if alone and self.rows * 8 <= terms * self.width and n * 8 <= terms]
         return {"columns": columns, "pieces": [1, *pieces]}
 
+    def where(self) -> Mapping[str, Callable[[Config], bool]]:
+        first = self.knobs()["columns"][0]
+        return {"whole rows in pieces": lambda c: c["pieces"] == 1 or c["columns"] == first}
+
     @cached_property
     def _kept(self) -> int:
         """Bytes of what stages make for a row."""
@@ -105,16 +108,15 @@ class LanesPart(AcrossPart):
 
     def _seconds(self, c: Config) -> float:
         """Bytes over bandwidth, short pieces of memory's rows slower, the partial results once more."""
-        columns, pieces = min(int(c["columns"]), self.width), int(c["pieces"])
+        pieces = int(c["pieces"])
+        columns = min(int(c["columns"]), self.width) if pieces == 1 else self.width
         blocks = self.rows // self.width * -(-self.width // columns) * pieces
         again = 4 * pieces * bytes_of(self.anchor.writes[0]) if pieces > 1 else 0
         moved = sum(bytes_of(b) for b in self.outside) + again
         uneven = 8.0 if columns < self.width and self.width % columns else 1.0
-        cycles = sum(self.chain.length(n) * (n.operations / ISSUE + CALL * n.calls) for n in self.nests)
-        cores = self.target.units or CORES_OF_MANY
-        computed = uneven * self.rows * cycles / self.lanes / (cores * CYCLES_S)
-        time = moved * (1 + 128 / columns) / CPU.rate(moved) + computed
-        return time / balance(blocks, cores) + blocks * BLOCK_S
+        cycles = sum(self.chain.length(n) * (n.operations / ISSUE + called(n)) for n in self.nests)
+        computed = uneven * self.rows * cycles / self.lanes
+        return on_cores(self.target, computed, moved * (1 + 8 * RUNS / self.bits / columns), blocks)
 
     def schedule(self, s: Schedule, config: Config) -> None:
         anchor, pieces = self.anchor, int(config["pieces"])
