@@ -240,3 +240,12 @@ def test_few_long_columns_are_summed_in_pieces():
     x, k = tir.placeholder((1024, 64), name="x"), tir.reduce_axis(1024, name="k")
     s = tir.auto_schedule(tir.compute((64,), lambda j: tir.sum(x[k, j], axis=k), name="Y"))
     assert "rfactor" in str(s.trace) and s.check()
+
+
+@pytest.mark.parametrize("rows, columns, kernels", [(512, 16, 1), (900, 8, 1), (6000, 32, 2)])
+def test_shared_memory_has_room_for_fewer_columns_the_longer_they_are(rows, columns, kernels):
+    output = tir.nn.softmax(tir.placeholder((rows, 40), name="x"), 0, name="Y")
+    name, template = next(iter(tir.auto(output, GPU).items()))
+    assert name == "gpu_rows_across" and template.space_for(Target.parse(GPU)).default["columns"] == columns
+    s = tir.auto_schedule(output, GPU)
+    assert s.check() and len(s.emitted().kernels) == kernels

@@ -58,7 +58,7 @@ class AcrossPart(RowsPart):
 
     def start(self) -> Config | None:
         legal = [c for c in self._all() if all(test(c) for test in self.where().values())]
-        return min(legal, key=self._seconds)
+        return min(legal, key=self._seconds, default=None)
 
     def expected(self) -> Callable[[Config], float] | None:
         return self._seconds
@@ -165,12 +165,15 @@ class WarpsPart(AcrossPart):
     """
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        return {"columns": [32, 64, 128], "share": [8, 16, 4, 2]}
+        return {"columns": [n for n in (32, 64, 128) if self._fits(n, 2)] or [16, 8], "share": [8, 16, 4, 2]}
+
+    def _fits(self, columns: int, share: int) -> bool:
+        """Whether shared memory has room for so many rows, and for the threads' partial results."""
+        return columns * (kept_bytes(self.chain) + 8 * share) <= self.target.shared_bytes
 
     def where(self) -> Mapping[str, Callable[[Config], bool]]:
-        kept, most = kept_bytes(self.chain), self.target.shared_bytes
         return {
-            "shared memory": lambda c: c["columns"] * (kept + 8 * c["share"]) <= most,
+            "shared memory": lambda c: self._fits(c["columns"], c["share"]),
             "threads": lambda c: c["columns"] * c["share"] <= min(512, self.target.max_threads),
         }
 
