@@ -1,14 +1,12 @@
-"""Definitions drawn from a seed: one to five stages of every sort, one after another, in awkward shapes."""
+"""The sorts of stages that a definition is drawn from, in awkward shapes."""
 
 from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field
 from typing import Any
 
 import tensorir as tir
-from tensorir.errors import TensorIRError
 from tensorir.ir.build import as_expr
 from tensorir.ir.dims import most
 
@@ -25,20 +23,17 @@ def size(shape: Any) -> int:
     return math.prod(most(as_expr(n)) for n in shape)
 
 
-@dataclass
-class Drawn:
-    """A definition that a seed gives.
+class Draw:
+    """Draws stages, each of which reads tensors that are there or new inputs.
 
-    told: what its stages are, in words
+    dtypes: of inputs and casts;  sorts: the names of the methods that draw a stage, the likelier ones more than once
     """
 
-    seed: int
-    outputs: tuple[Any, ...] = ()
-    told: list[str] = field(default_factory=list)
-
-
-class _Draw:
-    """Draws stages, each of which reads tensors that are there or new inputs."""
+    dtypes: tuple[str, ...] = DTYPES
+    sorts: tuple[str, ...] = (
+        "map", "map", "cast", "transpose", "broadcast", "spread", "reduction", "reduction", "product", "product",
+        "scan", "window", "pad", "softmax", "scatter",
+    )  # fmt: skip
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -72,7 +67,7 @@ class _Draw:
             self.used.add(id(made))
             return made
         rank = self.rng.randint(least, max(least, 3))
-        return self.input(self.shape(rank), self.rng.choice(DTYPES))
+        return self.input(self.shape(rank), self.rng.choice(self.dtypes))
 
     # -- sorts of stages
 
@@ -102,7 +97,7 @@ class _Draw:
 
     def cast(self) -> Any:
         x = self.tensor()
-        to = self.rng.choice(DTYPES)
+        to = self.rng.choice(self.dtypes)
         return self.computed(x.shape, lambda *i: tir.cast(x[i], to), f"cast {x.dtype} to {to}")
 
     def transpose(self) -> Any:
@@ -202,27 +197,3 @@ class _Draw:
         self.told.append(f"scatter of {tuple(x.shape)} to {rows} rows")
         op, name = self.rng.choice(("sum", "max")), self.name("T")
         return tir.scatter((rows, x.shape[1]), x.shape, lambda i, j: (where[i], j), lambda i, j: x[i, j], op, 0, name)
-
-
-SORTS = (
-    "map", "map", "cast", "transpose", "broadcast", "spread", "reduction", "reduction", "product", "product", "scan",
-    "window", "pad", "softmax", "scatter",
-)  # fmt: skip
-
-
-def drawn(seed: int) -> Drawn:
-    """The definition of a seed."""
-    d = _Draw(seed)
-    for _ in range(d.rng.randint(1, 5)):
-        fitting = [s for s in SORTS if not d.tensors or d.tensors[-1].ndim > 0 or s in ("product", "reduction")]
-        try:
-            d.tensors.append(getattr(d, d.rng.choice(fitting))())
-        except (TensorIRError, TypeError):  # a sort that needs a constant extent
-            if d.dim is None:
-                raise
-            d.tensors.append(d.map())
-    last = d.tensors[-1]
-    ends = [t for t in d.tensors if id(t) not in d.used or t is last]
-    if d.rng.random() < 0.2:
-        ends = [t for t in d.tensors if t in ends or d.rng.random() < 0.3]  # what others read is a result as well
-    return Drawn(seed, tuple(ends), d.told)

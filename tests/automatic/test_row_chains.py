@@ -249,3 +249,9 @@ def test_shared_memory_has_room_for_fewer_columns_the_longer_they_are(rows, colu
     assert name == "gpu_rows_across" and template.space_for(Target.parse(GPU)).default["columns"] == columns
     s = tir.auto_schedule(output, GPU)
     assert s.check() and len(s.emitted().kernels) == kernels
+
+
+@pytest.mark.parametrize("shape", [(8, 20, 100), (1, 300, 100), (2, 33, 1000)])
+def test_rows_that_no_vector_divides_are_in_vectors_up_to_the_last_few(shape):
+    s = tir.auto_schedule(middle(*shape), CPU)
+    assert s.check() and s.emitted().text.count("not in vectors") <= 4
