@@ -252,5 +252,16 @@ def test_parts_of_the_terms_go_whole_rows_wide():
     assert len({c["columns"] for c in found}) > 1 == len({c["columns"] for c in found if c["pieces"] > 1})
 
 
-def test_columns_too_long_for_shared_memory_go_another_way():
-    assert tir.auto(tir.nn.softmax(tir.placeholder((2048, 64), name="x"), 0, name="Y"), GPU)
+@pytest.mark.parametrize("rows, columns, kernels", [(512, 16, 1), (900, 8, 1), (6000, 32, 2)])
+def test_shared_memory_has_room_for_fewer_columns_the_longer_they_are(rows, columns, kernels):
+    output = tir.nn.softmax(tir.placeholder((rows, 40), name="x"), 0, name="Y")
+    name, template = next(iter(tir.auto(output, GPU).items()))
+    assert name == "gpu_rows_across" and template.space_for(Target.parse(GPU)).default["columns"] == columns
+    s = tir.auto_schedule(output, GPU)
+    assert s.check() and len(s.emitted().kernels) == kernels
+
+
+@pytest.mark.parametrize("shape", [(8, 20, 100), (1, 300, 100), (2, 33, 1000)])
+def test_rows_that_no_vector_divides_are_in_vectors_up_to_the_last_few(shape):
+    s = tir.auto_schedule(middle(*shape), CPU)
+    assert s.check() and s.emitted().text.count("not in vectors") <= 4
