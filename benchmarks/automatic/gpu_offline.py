@@ -6,10 +6,8 @@
 Each row is the default of the first template of ``tir.auto``: compiled by NVRTC at a large shape and disassembled
 (registers, spills, which instructions multiply), emulated at a small shape of whole tiles and at an awkward one, with
 the same configuration where it is legal there (exact; of the first, what its accesses to memory cost, over the least
-that their bytes need), and the time that the model
-of kernels expects, over what it expects of the hand-written template's default. Convolutions on tensor cores have
-hand-written templates without a model of their own: theirs is that of a product with the same tiles, of pixels in the
-boxes that they use.
+that their bytes need), and the time that the model of kernels expects, over what it expects of the hand-written
+template's default.
 Needs the extra "cuda" and a C++ compiler. Not yet run on a GPU.
 """
 
@@ -20,7 +18,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +32,8 @@ from run import environment  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.check.emulate import emulate  # noqa: E402
-from tensorir.engines.gemm_tensor import TensorTile  # noqa: E402
-from tensorir.engines.problems import Conv, Gemm  # noqa: E402
 from tensorir.interp.reference import evaluate, random_arguments  # noqa: E402
-from tensorir.ops.conv_tensor import ImageTile  # noqa: E402
 from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass, sass_opcodes  # noqa: E402
-from tensorir.tune.gpu_devices import gpu_of  # noqa: E402
-from tensorir.tune.gpu_model import Product, Tiles, seconds  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "automatic_gpu.json"
 ARCHES = ("sm_80", "sm_90a")
@@ -95,9 +88,14 @@ def _gemm(name: str, opcodes: Mapping[str, str], large: int | tuple[int, int, in
 def _conv(name: str, opcodes: Mapping[str, str], large: tuple[int, ...], small: tuple[int, ...],
           odd: tuple[int, ...] = (2, 40, 9, 13, 72), precision: str = "fp32", **options: Any) -> Case:  # fmt: skip
     of = [dict(zip(("n", "c", "h", "w", "k"), shape, strict=True)) for shape in (large, small, odd)]
-    return Case(name, "conv2d", *({**x, "r": 3, "s": 3, "pad": 1, **options} for x in of), opcodes, precision)
+    of = [{**x, "r": 3, "s": 3, "pad": 1, **options} for x in of]
+    for x in of if options.get("groups") == EACH else ():
+        x["groups"] = x["c"]
+    return Case(name, "conv2d", *of, opcodes, precision)
 
 
+EACH = -1
+"""Groups: one for each channel."""
 LAYER, TILE, LAST = (16, 64, 56, 56, 64), (1, 64, 16, 16, 64), dict(layout="NHWC")
 POINT, HALF = dict(r=1, s=1, pad=0), dict(dtype="float16")
 CASES = (
@@ -150,6 +148,10 @@ CASES = (
     _conv("bfloat16 conv2d, NCHW, strided", WARPS, LAYER, (1, 32, 32, 32, 64), dtype="bfloat16", stride=2),
     _conv("float16 conv2d, NCHW, 1x1", WARPS, (16, 256, 56, 56, 64), (1, 64, 8, 56, 64), (2, 72, 5, 40, 72), **HALF,
           **POINT),
+    _conv("float32 depthwise, NCHW", THREADS, (16, 128, 56, 56, 128), (1, 32, 16, 16, 32),
+          (2, 12, 9, 13, 12), groups=EACH),
+    _conv("float16 depthwise, NHWC, strided", THREADS, (16, 128, 56, 56, 128), (1, 32, 16, 16, 32), (2, 12, 9, 13, 12),
+          **LAST, **HALF, groups=EACH, stride=2),
     _conv("bfloat16 conv2d, NCHW, 14 x 14", WARPS, (64, 256, 14, 14, 256), (2, 64, 16, 16, 128), dtype="bfloat16"),
 )  # fmt: skip
 
@@ -236,30 +238,7 @@ def hand_seconds(work: tir.Workload, target: tir.Target) -> float | None:
     name = work.template_for(target, None)
     name = "gpu_tensor" if name.startswith("gpu_tile_") and "gpu_tensor" in work.templates else name
     space = work.templates[name].space_for(target)
-    if space.expected_s:
-        return float(space.expected_s(space.default))
-    gpu, shape = gpu_of(target), _conv_shape(work)
-    return None if gpu is None or shape is None else seconds(*_of_images(shape, space.default, target), gpu)
-
-
-def _conv_shape(work: tir.Workload) -> Conv | None:
-    if work.name != "conv2d" or work.origin is None or "gpu_tensor" not in work.templates:
-        return None
-    p = {"r": 3, "s": 3, "stride": 1, "pad": 0, "dilation": 1, "groups": 1, "layout": "NCHW", "dtype": "float32",
-         "precision": "fp32", **work.origin.options}  # fmt: skip
-    sides = (("h", "r"), ("w", "s"))
-    out = [(p[x] + 2 * p["pad"] - (p[f] - 1) * p["dilation"] - 1) // p["stride"] + 1 for x, f in sides]
-    names = ("n", "c", "h", "w", "k", "r", "s", "stride", "pad", "dilation", "groups", "layout", "dtype", "precision")
-    return Conv(p=out[0], q=out[1], **{x: p[x] for x in names})
-
-
-def _of_images(shape: Conv, c: Mapping[str, Any], target: tir.Target) -> tuple[Product, Tiles]:
-    tile = ImageTile(c, shape, target)
-    pixels = shape.n * -(-shape.p // tile.tall) * tile.tall * -(-shape.q // 16) * 16
-    kind = TensorTile.modelled(Gemm(m=1, n=1, k=1, dtype=shape.dtype, precision=shape.precision))
-    product = replace(kind, m=pixels, n=shape.k // shape.groups, k=shape.taps * shape.cg, batch=shape.groups)
-    return product, Tiles("mma", tile.tall * 16, tile.channels, 32, c["rp"] * 16, c["rk"], max(2, c["depth"]),
-                          not shape.nchw)  # fmt: skip
+    return float(space.expected_s(space.default)) if space.expected_s else None
 
 
 def line(r: Mapping[str, Any]) -> str:

@@ -32,11 +32,11 @@ from tensorir.engines.gemm_cycles import (
     panel_cycles,
     reads_in_place,
 )
-from tensorir.engines.model import BLOCK_BYTES, CORES, LAUNCH, CpuTile, balance
+from tensorir.engines.model import BLOCK_BYTES, CORES, LAUNCH, CpuTile, balance, priced
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product, bind_outer, register_tile
 from tensorir.engines.steps import out_stage, unroll_by
-from tensorir.engines.tiles import Config, Knob, Knobs, Rule
+from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.target import Target
 from tensorir.tune.template import Template
 
@@ -433,9 +433,12 @@ class RowsTile(CpuTile[Gemm]):
         every = super().knobs(p, target)
         return {**every, "rows": [r for r in cls.rows.values if p.align % r == 0]}
 
-    @classmethod
-    def start(cls, p: Gemm, target: Target) -> Config:
-        return dict(rows=STEP, tile=4, vectors=2 if p.product_room == 1 else 1)
+    def cost(self) -> float:
+        p, width = self.p, self.vectors * self.p.vector_lanes
+        each = panel_cycles(p, self.rows, self.tile, self.vectors) * p.k + TILE_START * self.rows / self.tile
+        run = width * p.sum_bytes
+        far = p.k * run / 64 * (FAR_LINE + FAR_RUN / run) if p.n * p.k * p.sum_bytes > FAR_BYTES else 0.0
+        return priced(-(-p.n // width) * max(each, far), -(-p.m // self.rows))
 
 
 TEMPLATES: Mapping[str, type[RegisterTile]] = {"column": ColumnTile, "strip": StripTile, "dot": DotTile}

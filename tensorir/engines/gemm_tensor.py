@@ -42,6 +42,11 @@ def kind_of(p: Problem) -> str | None:
     return KINDS.get((p.dtype, precision)) or FLOATS_OF_8.get(p.dtype)
 
 
+def modelled_kind(p: Problem) -> str:
+    """The kind of a product for the model of kernels, whose rates are by the width of operands."""
+    return "f8" if p.dtype in FLOATS_OF_8 else {1: "s8", 2: "f16", 4: "tf32"}[p.element_bytes]
+
+
 VECTOR = 8
 """Neighbours along a row of results that leave at once, at most: 16 bytes."""
 OUT_ROWS = "x/64, r, x/8%8 ^ r%8, x%8"
@@ -134,10 +139,8 @@ class TensorTile(Blocks):
 
     @staticmethod
     def modelled(p: Gemm) -> Product:
-        size = p.element_bytes
-        kind = "f8" if p.dtype in FLOATS_OF_8 else {1: "s8", 2: "f16", 4: "tf32"}[size]
         terms, out = 3 if p.precision == "3xtf32" else 1, 2 if p.leaves_in_halves else 4
-        return Product(*each_product(p), kind, size, out, terms, p.beta, p.apart)
+        return Product(*each_product(p), modelled_kind(p), p.element_bytes, out, terms, p.beta, p.apart)
 
     @property
     def model(self) -> Tiles:

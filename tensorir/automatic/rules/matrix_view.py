@@ -235,9 +235,10 @@ def _of(total: Nest, a: Load, b: Load, made: str) -> MatrixView | None:
     in_rows = [d.it for d in (*apart, *rows, *columns)] == [*total.spatial] and len(rows) == len(columns) == 1
     in_rows = in_rows and len(apart) <= 1 and not any(d.said for d in (*rows, *columns))
     m, n, k, batch = map(MatrixView.size, (rows, columns, terms, apart))
-    apart_share = min(1.0, math.prod(map(most, b.buffer.shape)) / (n * k * batch))
+    stored = [(math.prod(map(most, x.buffer.shape)), side) for x, side in ((a, m), (b, n))]
+    shares = (min(1.0, cells / (side * k * batch)) for cells, side in stored)
     problem = Gemm(m=m, n=n, k=k, batch=batch, ta=ta, tb=tb, in_rows=in_rows, dtype=_operand_type(total, a, b),
-                   result=made or total.writes[0].dtype, apart=apart_share)  # fmt: skip
+                   result=made or total.writes[0].dtype, apart=tuple(shares))  # fmt: skip
     return MatrixView(total, a, b, tuple(apart), tuple(rows), tuple(columns), tuple(terms), problem)
 
 

@@ -91,10 +91,10 @@ class Group:
         """Whether so many neighbours along an axis read some of the same places, over so many terms."""
         return self.places({**terms, var: count}) < count * self.places(terms)
 
-    def box(self, sizes: Mapping[Var, int]) -> int:
+    def box(self, sizes: Mapping[Var, int]) -> list[int]:
         """The places between the first and the last that they read along each axis, over so many iterations."""
         spans = ((f, max(c) - min(c)) for f, c in zip(self.forms, self.constants, strict=True))
-        return math.prod(1 + more + sum(_span(x, k, sizes) for x, k in f.terms.items()) for f, more in spans)
+        return [1 + more + sum(_span(x, k, sizes) for x, k in f.terms.items()) for f, more in spans]
 
     def step(self, var: Var) -> int | None:
         """By how many elements they move with an axis; None where not by equal steps."""

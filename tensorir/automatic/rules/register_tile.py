@@ -242,7 +242,7 @@ class RegisterPart(Part):
     def _packed_cells(self, walk: Walk) -> int:
         """Cells of packed operands of a block."""
         nest = self.readers[0]
-        return sum(g.box({**reduced(nest), **walk.cells(nest)}) for g in self.packed)
+        return sum(math.prod(g.box({**reduced(nest), **walk.cells(nest)})) for g in self.packed)
 
     @cached_property
     def _tile_cycles(self) -> Callable[[int, int, tuple[tuple[int, int], ...]], float]:
