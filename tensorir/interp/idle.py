@@ -139,9 +139,13 @@ class _Walk:
             return
         if isinstance(e, Load):
             self.others.append(self._access(e.index, around))
+        if isinstance(e, Select):
+            self._reads(e.cond, around)
+            self._reads(e.a, (*around, *conjuncts(e.cond)))
+            self._reads(e.b, around)
+            return
         for c in e.children():
-            chosen = isinstance(e, Select) and c is e.a
-            self._reads(c, (*around, *conjuncts(e.cond)) if chosen else around)
+            self._reads(c, around)
 
     def _access(self, index: Exprs, around: Exprs) -> Access:
         guards = [g for c in around for g in (c, self._weaker(c)) if g is not None and self._is_told(g)]
