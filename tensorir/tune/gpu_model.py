@@ -88,6 +88,7 @@ class Tiles:
     turns:      sets of workers that alternate on the tiles of a resident block (ping-pong): one stores, one multiplies
     registers:  of a thread, where it is known what the compiler made of it
     slots:      instructions of a copy of 16 bytes, with its addresses and bounds, where warps copy that multiply
+    results:    bytes of shared memory that results leave through, next to the tiles, where warps multiply
     """
 
     kind: str
@@ -109,6 +110,7 @@ class Tiles:
     turns: int = 1
     registers: int | None = None
     slots: float = COPY_SLOTS
+    results: int = 0
 
     @property
     def workers(self) -> int:
@@ -387,7 +389,7 @@ def shared_memory(p: Product, t: Tiles) -> int:
     """Bytes of shared memory of a block. wgmma's results leave through it, in a resident block next to new tiles."""
     ring, results = int(t.depth * copied_bytes(p, t)), t.turns * t.bm * t.bn * p.out_bytes
     if t.kind != "wgmma":
-        return ring
+        return ring + t.results
     return ring + results if t.persistent else max(ring, results)
 
 

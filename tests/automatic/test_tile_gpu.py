@@ -6,6 +6,8 @@ import tensorir as tir
 from tensorir.automatic.facts import Graph
 from tensorir.automatic.rules.matrix_view import matrix_view
 from tensorir.automatic.rules.tile_gpu import ENGINES, offers
+from tensorir.check.emulate import emulate
+from tensorir.interp.reference import random_arguments
 
 LEGAL = 5000
 AMPERE, HOPPER = "cuda -arch=sm_80", "cuda -arch=sm_90a"
@@ -100,6 +102,60 @@ def test_warpgroups_are_right(y):
     template.function(s, template.space_for(s.target).default)
     assert name == "gpu_tile_wgmma" and template.needs == "sm_90a"
     assert len(s.emitted().kernels) == 1 and "wgmma" in s.source() and s.check("emulate")
+
+
+RESULTS = {
+    "channels last": image(1, 32, 16, 16, 64, 3, "float16", "NHWC", pad=1),
+    "channels first": image(1, 32, 16, 16, 64, 3, "bfloat16", pad=1),
+    "channels first, pairs": image(2, 32, 6, 6, 64, 3, "float16", pad=1),
+    "groups": image(1, 128, 8, 8, 256, 3, "float16", "NHWC", pad=1, groups=2),
+    "awkward": image(2, 24, 5, 7, 40, 3, "float16", "NHWC", pad=1),
+}
+
+
+@pytest.mark.parametrize("target", [AMPERE, HOPPER])
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_of_taps_leave_in_whole_sectors(name, target):
+    y = RESULTS[name]
+    template, s = tir.auto(y, target)["gpu_tile_mma"], tir.Schedule(y, target)
+    config = template.space_for(s.target).default
+    template.function(s, config)
+    assert config["staged"] and ("stmatrix" in s.source()) == (target == HOPPER)
+    assert s.check() and s.check("emulate")
+    kinds = () if name == "awkward" else ("shared read", "shared write", "global write")
+    kinds = kinds[:2] if "pairs" in name else kinds  # rows of 36 pixels begin within sectors
+    traffic = [t for t in emulate(s.emitted(), random_arguments(s.outputs, 0)).traffic if t.what in kinds]
+    assert {t.what for t in traffic} == {*kinds} and all(t.units == t.ideal for t in traffic)
+
+
+def conflicts(y, target, way):
+    """Wavefronts of shared memory beyond the fewest, of a template's default."""
+    s = tir.Schedule(y, target)
+    template = tir.auto(y, target)[f"gpu_tile_{way}"]
+    template.function(s, template.space_for(s.target).default)
+    run = emulate(s.emitted(), random_arguments(s.outputs, 0))
+    assert not run.problems
+    return sum(t.units - t.ideal for t in run.traffic if t.what.startswith("shared"))
+
+
+def test_bytes_that_lanes_read_one_by_one_are_in_different_banks():
+    assert conflicts(product(128, 128, 128, "int8"), AMPERE, "mma") == 0
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_filters_of_one_tap_are_copied_in_vectors(layout):
+    assert conflicts(image(1, 32, 8, 8, 64, 1, layout=layout), AMPERE, "warp") == 0
+
+
+def test_elements_that_are_copied_by_themselves_are_in_different_banks():
+    """Three channels have no vectors."""
+    y, target = image(1, 3, 18, 18, 64, 7, layout="NHWC", stride=2), tir.Target.parse(AMPERE)
+    template = tir.auto(y, AMPERE)["gpu_tile_warp"]
+    config = {**template.space_for(target).default, "bk": 8}
+    s = tir.Schedule(y, AMPERE)
+    template.function(s, config)
+    traffic = emulate(s.emitted(), random_arguments(s.outputs, 0)).traffic
+    assert all(t.units == t.ideal for t in traffic if t.what.startswith("shared"))
 
 
 def test_no_matrix_is_stored_of_what_taps_read():

@@ -7,7 +7,7 @@ What is not stored as such matrices is a view of its own (im2col), computed wher
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -101,9 +101,7 @@ class MatrixView:
               what they are made of
         """
         given, reads = {}, {}
-        for operand, load, row, turned in (("a", self.a, "i", self.gemm.ta), ("b", self.b, "j", not self.gemm.tb)):
-            outer, inner = ("k", row) if turned else (row, "k")
-            lead = "z, " if self.gemm.batch > 1 and any(d.it in self.total.along(load) for d in self.apart) else ""
+        for operand, load, outer, inner, lead in self._operands():
             parts = {"i": self.rows, "j": self.columns, "k": self.terms}
             name = load.buffer.name
             packed = not self._is_matrix(load, lead, parts[outer], parts[inner]) or (operand == "b" and self.alone)
@@ -123,6 +121,23 @@ class MatrixView:
         s.reindex(self.total.name, view, pad or None, reads, writes=f"{self.gemm.lead}i, j")
         return given
 
+    def _operands(self) -> Iterator[tuple[str, Load, str, str, str]]:
+        """Both operands: their names as engines know them, the loads, what their rows and what is along these are, and
+        their dimensions before these, as index maps say them.
+        """
+        for operand, load, row, turned in (("a", self.a, "i", self.gemm.ta), ("b", self.b, "j", not self.gemm.tb)):
+            outer, inner = ("k", row) if turned else (row, "k")
+            apart = self.gemm.batch > 1 and any(d.it in self.total.along(load) for d in self.apart)
+            yield operand, load, outer, inner, "z, " if apart else ""
+
+    def in_vectors(self, made: Mapping[str, int]) -> tuple[bool, bool]:
+        """Of both operands, whether neighbours along a row are contiguous in memory; ``made`` as of ``walked``."""
+        parts = {"i": self.rows, "j": self.columns, "k": self.terms}
+        runs = [_together(load, parts[inner], made.get(load.buffer.name, len(load.index)))
+                for _, load, _, inner, _ in self._operands()]  # fmt: skip
+        a, b = (run % 2 == 0 for run in runs)
+        return a, b
+
     def as_matrix(self, s: Schedule, out: str) -> None:
         """Walk what takes the sums, one to one, by their rows and columns."""
         own = [str(x).removeprefix(f"{out}.") for x in s.loops(out)]
@@ -138,6 +153,15 @@ class MatrixView:
         alone = self.size(self.columns[:-1]) == 1
         together = alone or self.made_up.get(short(self.total, last.it), last.size) % step == 0
         return in_order and together and all(d.said for d in self.apart)
+
+    def results_together(self, most: int) -> int:
+        """How many neighbours along the last axis of a row of results are so in memory, from a multiple of them on: a
+        power of two up to ``most``; 1 where there are several matrices of results.
+        """
+        b, cells = self.total.writes[0], tuple(it.var for it in self.total.spatial)
+        run = _together(Load(b, cells, b.dtype), self.columns, len(cells))
+        last = next(d.size for d in reversed(self.columns) if d.size > 1)
+        return math.gcd(run, last, most) if all(d.said for d in self.apart) else 1
 
     def as_rows(self, s: Schedule, out: str) -> str:
         """Let ``out`` write rows and columns, those of all groups, which the stage that is returned takes to where
@@ -267,6 +291,8 @@ def _together(load: Load, group: Sequence[Digit], kept: int) -> int:
     run, places = 1, list(zip(load.index, load.buffer.shape, strict=True))
     places = places[len(places) - kept :]
     for digit in reversed([d for d in group if d.size > 1]):
+        while len(places) > 1 and most(places[-1][1]) == 1:
+            places.pop()
         index, extent = places.pop() if places else (Const(0, "index"), Const(1, "index"))
         if index is not digit.it.var:
             return run * math.gcd(digit.size, _step(index, digit.it.var))
