@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tensorir.engines.gemm_cycles import (
-    CACHE_WAY,
     CLOCK,
     FEW,
     PACKED,
@@ -27,9 +26,10 @@ from tensorir.engines.gemm_cycles import (
     dot_cycles,
     element_cycles,
     is_scattered,
-    launch_cycles,
+    launched,
     packing_cycles,
     panel_cycles,
+    reading_cycles,
     reads_in_place,
 )
 from tensorir.engines.model import BLOCK_BYTES, CpuTile, balance, in_balanced_tiles, priced
@@ -160,12 +160,17 @@ class PanelTile(RegisterTile):
         return RAGGED * self.high * self.wide if self.pack != "none" and self.p.n % self.p.vector_lanes else 0.0
 
     @property
+    def run(self) -> int:
+        """Columns of b that are read together."""
+        return self.width
+
+    @property
     def around(self) -> float:
-        """Cycles beyond those of blocks: of a launch, of first reads, and of a kernel that packs b if there is one."""
+        """Cycles beyond those of blocks: of first reads, and of a kernel that packs b if there is one."""
         p = self.p
         ahead = (self.packing + PACKED * p.sum_bytes / 64) * p.k * p.n * p.batch
-        runs = 0 if p.tb or p.prepack or is_scattered(p) else self.width
-        return launch_cycles(p, self.high, runs) + (ahead if self.pack == "kernel" and not p.prepack else 0.0)
+        runs = 0 if p.tb or p.prepack or is_scattered(p) else self.run
+        return reading_cycles(p, self.high, runs) + (ahead if self.pack == "kernel" and not p.prepack else 0.0)
 
     @property
     def chains(self) -> int:
@@ -250,7 +255,7 @@ class ColumnTile(PanelTile):
         return [{**judged, "tile": [tile], "vectors": [vectors]} for tile, vectors in _tiles(p)]
 
     def cost(self) -> float:
-        return (self.panels * self.panel_cycles() + self.ragged) * self.makespan() + self.around
+        return launched((self.panels * self.panel_cycles() + self.ragged) * self.makespan() + self.around)
 
 
 class StripTile(PanelTile):
@@ -293,6 +298,10 @@ class StripTile(PanelTile):
         return self.depth
 
     @property
+    def run(self) -> int:
+        return self.width if self.pack == "kernel" else self.columns  # what follows a panel's piece comes with it
+
+    @property
     def block_bytes(self) -> int:
         """What a block holds: its sums, and the panel that it packs."""
         panel = self.depth * self.width if self.pack == "panel" else 0
@@ -319,11 +328,9 @@ class StripTile(PanelTile):
     def tried(cls, p: Gemm, knobs: Knobs) -> Iterable[Knobs]:
         in_place, one = reads_in_place(p), p.m == 1
         depth = _divisor_near(p.k, (8 if one else 64) if in_place else 256)
-        # wider tiles pay in place only, and not where all rows of b start in the same few sets of the caches; a single
-        # row has two sums, so that many rows of b are read side by side
-        narrow = one or not in_place or p.n * p.sum_bytes % CACHE_WAY == 0
+        # a single row has two sums, so that many rows of b are read side by side
         line = max(1, 64 // p.vector_bytes)
-        tiles = [tile for tile in _tiles(p) if tile[1] <= line or not narrow]
+        tiles = [tile for tile in _tiles(p) if tile[1] <= line or not one]
         judged: Knobs = dict(
             columns=knobs["columns"],
             rows=knobs["rows"] if p.m > SMALL else [0],
@@ -336,7 +343,8 @@ class StripTile(PanelTile):
     def cost(self) -> float:
         p, panels, pieces = self.p, -(-self.columns // self.width), -(-self.p.k // self.depth)
         sums = self.high * (pieces * panels * self.vectors + 2 * self.columns / p.vector_lanes)
-        return (panels * self.panel_cycles() + SUM * sums + self.ragged) * self.makespan() + self.around
+        cycles = panels * self.panel_cycles() + SUM * sums + self.ragged
+        return launched(cycles * self.makespan() + self.around)
 
 
 class DotTile(RegisterTile):
@@ -393,7 +401,7 @@ class DotTile(RegisterTile):
             return in_balanced_tiles(self.columns, self.outputs, lambda outputs: dot_cycles(self.p, rows, outputs))
 
         cycles = in_balanced_tiles(self.high, self.tile, of_rows)
-        return cycles * self.makespan() + launch_cycles(self.p, self.high, 0)
+        return launched(cycles * self.makespan() + reading_cycles(self.p, self.high, 0))
 
 
 class RowsTile(CpuTile[Gemm]):

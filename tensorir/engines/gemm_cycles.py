@@ -14,34 +14,32 @@ from tensorir.engines.problems import Gemm
 
 CLOCK = 4e9
 """Cycles a second of the core that prices were measured on."""
-MULTIPLY, LOAD = 0.42, 0.38
+MULTIPLY, LOAD = 0.43, 0.37
 """Of a multiply-add of vectors, and of a load of a vector or of an element for all lanes: two a cycle at best."""
 LATENCY = 4.0
 """Cycles between dependent multiply-adds."""
-NEAR = 0.8
+NEAR = 0.75
 """More of 64 bytes of b that come from the second-level cache, or cross lines."""
-L1_BYTES = 32 * 1024
+L1_BYTES = 24 * 1024
 """What a panel of b may have to stay in the first-level cache while rows of a pass by."""
-SUM = 2.6
+SUM = 2.7
 """Of a vector of sums that is brought to block memory or from there."""
-COPY, TURN, STRIDED, GATHER = 0.28, 0.5, 1.6, 0.47
+COPY, TURN, STRIDED, GATHER = 0.24, 0.52, 1.6, 0.48
 """Of an element of b that is packed: of vectors, turned in registers, one by one, from runs shorter than vectors."""
 SCATTERED = 1.2
 """Of an element of b that is read in place from such runs."""
 RAGGED = 1.1
 """Of an element of vectors that are written lane by lane, as the last of them is not whole."""
-FAR, RUN = 13.0, 8.0
+FAR, RUN = 12.0, 15.0
 """Of 64 bytes that a core reads for the first time, and more of each run of them."""
 PACKED = 38.0
 """Of 64 bytes that a kernel packs and another one reads."""
-START = 60_000.0
-"""Of a launch."""
-ACROSS, FOUR, SPILLED = 20.0, 0.88, 0.25
-"""Of lanes of a vector to add up; the share of that where four results are written next to each other; and more of a
+START = 65_000.0
+"""Until all cores work at a launch."""
+ACROSS, FOUR, SPILLED = 1.25, 0.95, 0.25
+"""Of a lane to add to others; the share of that where four results are written next to each other; and more of a
 multiply-add where vectors of both operands do not fit in registers.
 """
-CACHE_WAY = 16 * 1024
-"""A pitch of a multiple of this many bytes leads to the same few sets of the second-level cache."""
 FEW = 12
 """Rows up to which reading b in place costs less than packing it."""
 
@@ -59,7 +57,7 @@ def is_scattered(p: Gemm) -> bool:
 def step_cycles(p: Gemm, rows: int, vectors: int) -> float:
     """Cycles of a step of the reduction of a register tile."""
     pitch = 0 if p.ta else p.k * p.sum_bytes
-    return (MULTIPLY * rows * vectors + LOAD * (rows + vectors)) * crowding(rows, pitch)
+    return MULTIPLY * rows * vectors + LOAD * (rows * crowding(rows, pitch) + vectors)
 
 
 def panel_cycles(p: Gemm, rows: int, tile: int, vectors: int) -> float:
@@ -71,7 +69,7 @@ def dot_cycles(p: Gemm, rows: int, outputs: int) -> float:
     """Cycles of dot products of so many rows of both operands, which begin before those of other rows have ended."""
     sums = rows * outputs
     step = step_cycles(p, rows, outputs) + (SPILLED * sums if rows * (outputs + 1) >= p.registers else 0.0)
-    return -(-p.k // p.vector_lanes) * step + ACROSS * sums * (1.0 if outputs % 4 else FOUR)
+    return -(-p.k // p.vector_lanes) * step + ACROSS * p.vector_lanes * sums * (1.0 if outputs % 4 else FOUR)
 
 
 def element_cycles(p: Gemm, depth: int, width: int, in_place: bool) -> float:
@@ -90,13 +88,17 @@ def packing_cycles(p: Gemm, vectors: int, turned: bool) -> float:
     return way + (RAGGED / vectors if p.n % p.vector_lanes else 0.0)
 
 
-def launch_cycles(p: Gemm, rows: int, run: int) -> float:
-    """Cycles of a launch in which cores read a and b for the first time, in blocks of ``rows`` rows.
+def reading_cycles(p: Gemm, rows: int, run: int) -> float:
+    """Cycles in which cores read a and b for the first time, in blocks of ``rows`` rows.
 
     Blocks are dealt along rows of the result: with several blocks a column each core reads all of b, else all of a.
     run: columns after which b is read elsewhere; 0 for none
     """
     several = rows < p.m and p.batch == 1
     b, a = p.k * p.n * (1.0 if several else 0.5), p.k * p.m * (0.5 if several or p.batch > 1 else 1.0)
-    far = FAR * (a + b) * p.sum_bytes / 64 + (RUN * b / run if run else 0.0)
-    return CORES * (START + p.batch * far)
+    return CORES * p.batch * (FAR * (a + b) * p.sum_bytes / 64 + (RUN * b / run if run else 0.0))
+
+
+def launched(cycles: float) -> float:
+    """Cycles of a launch: until others begin one core works, which ends small ones."""
+    return cycles + min(cycles, CORES * START)

@@ -14,9 +14,9 @@ from tensorir.engines.gemm_cycles import (
     LOAD,
     MULTIPLY,
     element_cycles,
-    launch_cycles,
     packing_cycles,
     panel_cycles,
+    reading_cycles,
 )
 from tensorir.engines.problems import Gemm
 from tensorir.interp.numbers import Field
@@ -200,5 +200,5 @@ def test_the_model_of_what_is_read():
     runs = replace(p, n=784, run=28)
     assert element_cycles(runs, 16, 32, True) > packing_cycles(runs, 2, False) > packing_cycles(p, 2, False)
     assert packing_cycles(replace(p, n=1000), 2, False) > packing_cycles(p, 2, False)  # half a vector at the end
-    assert launch_cycles(p, 32, 0) > launch_cycles(p, 64, 0)  # each core reads all of b
-    assert launch_cycles(p, 64, 16) > launch_cycles(p, 64, 128) > launch_cycles(p, 64, 0)  # in runs
+    assert reading_cycles(p, 32, 0) > reading_cycles(p, 64, 0)  # each core reads all of b
+    assert reading_cycles(p, 64, 16) > reading_cycles(p, 64, 128) > reading_cycles(p, 64, 0)  # in runs
