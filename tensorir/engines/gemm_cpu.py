@@ -435,7 +435,8 @@ class RowsTile(CpuTile[Gemm]):
         tiles, elements = self.rows // self.tile, width * p.k
         panel = panel_cycles(p, self.rows, self.tile, self.vectors) * p.k
         panel += element_cycles(p, p.k, width, in_place=True) * elements * tiles
-        return priced(-(-p.n // width) * panel, -(-p.m // self.rows)) + launch_cycles(p, self.rows, width)
+        cycles = priced(-(-p.n // width) * panel, -(-p.m // self.rows))
+        return launched(cycles + reading_cycles(p, self.rows, width))
 
 
 TEMPLATES: Mapping[str, type[RegisterTile]] = {"column": ColumnTile, "strip": StripTile, "dot": DotTile}
