@@ -68,7 +68,7 @@ def test_one_more_kernel_takes_its_time():
 
 def streamed(y):
     plan = next(p for p in plans((y,), CPU).values() if p.main.name == "stream")
-    return plan.spaces[plan.main].expected_s
+    return plan.main.space.expected_s
 
 
 def test_reading_across_rows_is_slower_with_more_rows_side_by_side():
@@ -119,5 +119,5 @@ def test_all_parts_of_a_schedule_take_their_time():
                 if p.main.name == "stream")  # fmt: skip
     space = plan.space()
     assert len(plan.parts) > len(plan.searched)
-    assert space.expected_s(space.default) > sum(plan.spaces[p].expected_s(plan.spaces[p].default)
+    assert space.expected_s(space.default) > sum(p.space.expected_s(p.space.default)
                                                  for p in plan.searched)  # fmt: skip
