@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from run import environment  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.check.emulate import emulate  # noqa: E402
+from tensorir.interp.reference import random_arguments  # noqa: E402
 from tensorir.runtime.cuda import compile_cubin  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "automatic_gpu_rows.json"
@@ -71,6 +73,38 @@ def row(operator: Any, rows: int, columns: int) -> dict[str, Any]:
     return out
 
 
+def _rows(shape: tuple[int, int], dtype: str, made: Callable[..., Any]) -> Any:
+    x, w, b = (tir.placeholder(n, dtype, name=v) for n, v in ((shape, "x"), (shape[1:], "w"), (shape[1:], "b")))
+    return made(x, w, b)
+
+
+OTHERS: dict[str, Callable[..., Any]] = {
+    "softmax": lambda x, w, b: tir.nn.softmax(x, -1),
+    "layer_norm": lambda x, w, b: tir.nn.layer_norm(x, w.shape, w, b),
+    "rms_norm": lambda x, w, b: tir.nn.rms_norm(x, w.shape, w),
+}
+"""Operators of ``tir.nn``, of which other types and awkward lengths of rows are judged, with no schedule by hand."""
+AWKWARD = [((33, 1003), "float32"), ((7, 77), "float32"), ((5, 20001), "float32"), ((128, 1024), "float16"),
+           ((64, 8192), "bfloat16"), ((33, 1003), "float16")]  # fmt: skip
+
+
+def other(name: str, shape: tuple[int, int], dtype: str) -> dict[str, Any]:
+    """One of ``OTHERS``: exact in emulated text, what its kernels keep in registers, and what they ask of memory."""
+    out: dict[str, Any] = {"operator": name, "shape": f"{shape[0]}x{shape[1]}", "dtype": dtype}
+    for arch in ARCHES:
+        s = tir.auto_schedule(_rows(shape, dtype, OTHERS[name]), f"cuda -arch={arch}")
+        source = s.emitted()
+        cubin = compile_cubin(source.text, arch)
+        out[arch] = {"registers": cubin.registers, "spills": cubin.spills, "exact": bool(s.check("emulate"))}
+        if arch == ARCHES[0]:
+            traffic = emulate(source, random_arguments(s.outputs, 0)).traffic
+            cost = {of: [t for t in traffic if t.what.startswith(of)] for of in ("shared", "global")}
+            out |= {"kernels": len(source.kernels)}
+            out |= {of: [sum(t.units for t in found), sum(t.ideal for t in found)] for of, found in cost.items()}
+    print(json.dumps(out), flush=True)
+    return out
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", type=lambda t: t.split(","), default=["128x1024", "64x8192"])
@@ -78,8 +112,9 @@ def main() -> None:
     options = parser.parse_args()
     shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes]
     rows = [row(operator, *shape) for operator in gpus.OPERATORS for shape in shapes]
+    others = [other(name, *of) for name in OTHERS for of in AWKWARD]
     about = {"schema": 1, "device": "not yet run on a GPU", "environment": environment()}
-    options.out.write_text(json.dumps(about | {"rows": rows}, indent=1) + "\n", encoding="utf-8")
+    options.out.write_text(json.dumps(about | {"rows": rows, "others": others}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

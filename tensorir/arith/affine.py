@@ -16,7 +16,7 @@ from tensorir.arith.bits import within_bits
 from tensorir.ir.build import BITS, SHIFTS, as_int, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.node import Node
-from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Select, Unary, Var
+from tensorir.ir.tree import Binary, Broadcast, Cast, Const, Expr, Load, Select, Unary, Var
 from tensorir.ir.visit import Rewriter, find, uses
 
 N = TypeVar("N", bound=Node)
@@ -374,6 +374,8 @@ class Arith:
         if isinstance(e, Select):
             a, b = self.range(e.a), self.range(e.b)
             return min(a[0], b[0]), max(a[1], b[1])
+        if isinstance(e, Broadcast):
+            return self.range(e.value)
         kind = DTYPES[e.dtype]
         if isinstance(e, Unary) and e.op == "~":
             low, high = self._of_type(e.a)

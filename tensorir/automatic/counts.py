@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tensorir.automatic.facts import bytes_of
+from tensorir.automatic.facts import Nest, bytes_of
 from tensorir.errors.shown import Shown
 from tensorir.expr.point import NotExactError, evaluate
 from tensorir.ir.dims import most
@@ -42,7 +42,8 @@ from tensorir.target import Target
 
 CALL = {"exp": 20.0, "exp2": 18.0, "log": 22.0, "log2": 22.0, "tanh": 32.0, "erf": 32.0, "sin": 20.0, "cos": 20.0,
         "pow": 40.0, "sqrt": 12.0, "rsqrt": 12.0}  # fmt: skip
-"""Cycles of a function of a whole vector; of another one, 4."""
+"""Cycles of a function of a whole vector; of another one, ``OTHER``."""
+OTHER = 4.0
 LARGEST = 3.0
 """Operations of a minimum or maximum, which gives a NaN where one is given."""
 DIVIDE = 7.0
@@ -157,6 +158,12 @@ class Counts(Shown):
     nbytes: int
     seconds: float
     launch_s: float
+
+
+def called(n: Nest, along: set[Var] | None = None) -> float:
+    """Cycles of the functions that a cell, or a term of it, calls on vectors; of those that differ ``along`` axes."""
+    found = (x for x in find(n.stage.body, Call) if along is None or uses(x, along))
+    return sum(CALL.get(x.fn, OTHER) for x in found)
 
 
 def counts_of(program: Program, target: Target) -> Counts:
@@ -332,7 +339,7 @@ class Counted:
             return 0.0
         each = self.vectors(max(8, DTYPES[n.dtype].bits), times, self.wide if self.lanes in moving else 1)
         if isinstance(n, Call):
-            return each * CALL.get(n.fn, 4.0)
+            return each * CALL.get(n.fn, OTHER)
         if isinstance(n, Binary) and n.op in ("/", "//", "%") and not (n.op != "/" and isinstance(n.b, Const)):
             return each * DIVIDE
         return each * (LARGEST if isinstance(n, Binary) and n.op in ("max", "min") else 1.0) / ISSUE

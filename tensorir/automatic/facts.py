@@ -9,7 +9,22 @@ from functools import cached_property
 from tensorir.errors.shown import Shown
 from tensorir.ir.dims import dims_in, most
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Axis, Binary, Buffer, Call, Const, Iter, Load, Program, Select, Stage, Unary, Update, Var
+from tensorir.ir.tree import (
+    Axis,
+    Binary,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    Iter,
+    Load,
+    Program,
+    Select,
+    Stage,
+    Unary,
+    Update,
+    Var,
+)
 from tensorir.ir.visit import find, reads, uses, writes
 from tensorir.schedule.analysis import index_of, is_scan
 from tensorir.target import Target
@@ -81,6 +96,12 @@ class Nest(Shown):
     def operations(self) -> int:
         """Operations of a cell, or of a term of it."""
         return len(find(self.stage.body, (Binary, Unary, Select, Call))) or 1
+
+    @cached_property
+    def values(self) -> int:
+        """Operations of a cell, or of a term of it, on values: those on places, and functions, do not count."""
+        found = (x for x in find(self.stage.body, Expr) if isinstance(x, Binary | Unary | Select))
+        return sum(x.dtype not in ("index", "bool") for x in found)
 
     @cached_property
     def calls(self) -> int:

@@ -18,7 +18,6 @@ from tensorir.ir.tree import Axis, Expr, Iter, Stage
 from tensorir.ir.visit import uses, writes
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
-from tensorir.tune.space import Space
 
 CELLS = 1 << 14
 """Cells, or terms, of a block of a CPU."""
@@ -219,20 +218,14 @@ class OwnPart(PairPart):
         self.own = own
 
     def schedule(self, s: Schedule, config: Config) -> None:
-        first, *_ = configs = [start_of(p) for p in self.own]
+        first, *_ = configs = [p.space.default for p in self.own]
         for part, c in zip(self.own, configs, strict=True):
             part.schedule(s, first if c.keys() == first.keys() else c)
         s.fuse_with(*self.pair.names)
 
 
-def start_of(part: Part) -> Config:
-    """The configuration from which a part starts."""
-    return Space(where=part.where(), default=part.start(), **part.knobs()).default
-
-
 def started(s: Schedule, parts: Sequence[Part]) -> Schedule:
     """Schedule parts, each by the configuration from which it starts."""
     for part in parts:
-        with s.because(f"{part.rule}: {part.reason}"):
-            part.schedule(s, start_of(part))
+        part.steps(s, part.space.default)
     return s

@@ -13,6 +13,7 @@ from tensorir.errors.shown import Shown
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
+from tensorir.tune.space import Space
 
 Config = Mapping[str, int]
 """The values of knobs: whole numbers, other than what an engine alone reads."""
@@ -50,6 +51,16 @@ class Part(ABC, Shown):
     @abstractmethod
     def schedule(self, s: Schedule, config: Config) -> None:
         """Schedule the stages of a program in which nothing else was done to them."""
+
+    def steps(self, s: Schedule, config: Config) -> None:
+        """Likewise; the trace says the rule and why it claims them."""
+        with s.because(f"{self.rule}: {self.reason}"):
+            self.schedule(s, config)
+
+    @cached_property
+    def space(self) -> Space:
+        """Its configurations."""
+        return Space(where=self.where(), default=self.start(), **self.knobs()).expecting(self.expected())
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         """The knobs with their values, those to start with first."""

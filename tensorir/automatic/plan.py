@@ -16,7 +16,11 @@ from tensorir.automatic.rules.inline import inlined
 from tensorir.errors import Problem, ScheduleError, TensorIRError, refuse
 from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
+from tensorir.ir.once import nests
+from tensorir.ir.tree import Program
+from tensorir.ir.visit import sequence
 from tensorir.lower.pipeline import lower
+from tensorir.lower.resolve_scopes import resolve_scopes
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
@@ -73,24 +77,18 @@ class Plan:
             with s.because(f"inline: {why}"):
                 s.compute_inline(name)
         for part in self.parts:
-            with s.because(f"{part.rule}: {part.reason}"):
-                part.schedule(s, self._own(part, config))
+            part.steps(s, self._own(part, config))
         return s
-
-    @functools.cached_property
-    def spaces(self) -> dict[Part, Space]:
-        """The configurations of each part alone."""
-        return {p: Space(where=p.where(), default=p.start(), **p.knobs()).expecting(p.expected()) for p in self.parts}
 
     @functools.cached_property
     def searched(self) -> tuple[Part, ...]:
         """The parts whose knobs a space has."""
-        others = sorted((p for p in self.parts if p is not self.main and self.spaces[p].names), key=lambda p: -p.work)
+        others = sorted((p for p in self.parts if p is not self.main and p.space.names), key=lambda p: -p.work)
         if not others:
             return (self.main,)
-        count, chosen = len(self.spaces[self.main].legal), [self.main]
+        count, chosen = len(self.main.space.legal), [self.main]
         for part in others[: TUNED - 1]:
-            count *= len(self.spaces[part].legal)
+            count *= len(part.space.legal)
             chosen += [part] if count <= MOST else []
         return tuple(chosen)
 
@@ -100,14 +98,14 @@ class Plan:
 
     def _own(self, part: Part, config: Config) -> dict[str, Any]:
         if part not in self.searched:
-            return self.spaces[part].default
-        return {k: config[self._called(part, k)] for k in self.spaces[part].names}
+            return part.space.default
+        return {k: config[self._called(part, k)] for k in part.space.names}
 
     def space(self) -> Space:
-        """The configurations of all parts together; expected to take what the parts are."""
+        """The configurations of all parts together; expected to take what the parts are, one after another."""
         knobs, where, start = dict[str, Sequence[object]](), dict[str, Predicate](), dict[str, object]()
         for part in self.searched:
-            own = self.spaces[part]
+            own = part.space
             knobs |= {self._called(part, n): v for n, v in zip(own.names, own.values, strict=True)}
             start |= {self._called(part, n): v for n, v in own.default.items()}
             where |= {self._called(part, n): self._on(part, test) for n, test in own.where.items()}
@@ -119,10 +117,12 @@ class Plan:
         return lambda c: test(_Named(c, functools.partial(self._called, part)))
 
     def _expected(self) -> Callable[[Config], float] | None:
-        times = [(p, t) for p in self.searched if (t := self.spaces[p].expected_s) is not None]
+        times = [(p, t) for p in self.searched if (t := p.space.expected_s) is not None]
         if not times or times[0][0] is not self.main:
             return None
-        return lambda c: sum(t(self._own(p, c)) for p, t in times)
+        others = (p.space for p in self.parts if p not in self.searched)
+        rest = sum(space.expected_s(space.default) for space in others if space.expected_s is not None)
+        return lambda c: rest + sum(t(self._own(p, c)) for p, t in times)
 
 
 class _Named(dict[str, Any]):
@@ -166,13 +166,13 @@ def _plans_by(
 ) -> Iterator[Plan]:
     """Plans that begin with parts of the rules ``whole``; what is ``refused`` on the way is added there."""
     s = Schedule(outputs, target)
-    claims = _Claims(outputs, target, (), Graph(s.program, precision), refused)
+    claims = _Claims(s.fork(), Graph(s.program, precision), refused)
     first = claims.claimed(whole, ())
     if whole and not first:
         return
     kept = frozenset().union(*(p.names for p in first))
     done = tuple(inlined(s, kept))
-    claims = _Claims(outputs, target, done, Graph(s.program, precision), refused)
+    claims = _Claims(s, Graph(s.program, precision), refused)
     parts = claims.claimed(RULES, first)
     if not parts:
         return
@@ -184,15 +184,13 @@ def _plans_by(
 
 @dataclass(frozen=True)
 class _Claims:
-    """Which rules claim which stages of a program in which some stages are inlined.
+    """Which rules claim which stages of a program.
 
-    refused: what does not work is added here
+    begun:   its schedule, in which some stages are inlined;  refused: what does not work is added here
     made:    the parts that a rule offers for a stage;  tried: whether parts work
     """
 
-    outputs: Sequence[Tensor]
-    target: Target
-    inlined: tuple[tuple[str, str], ...]
+    begun: Schedule
     graph: Graph
     refused: list[Refusal]
     made: dict[tuple[Rule, str], list[Part]] = field(default_factory=dict)
@@ -227,7 +225,7 @@ class _Claims:
 
     def _made(self, rule: Rule, anchor: Nest) -> list[Part]:
         if (rule, anchor.name) not in self.made:
-            self.made[rule, anchor.name] = list(rule(self.graph, anchor, self.target))
+            self.made[rule, anchor.name] = list(rule(self.graph, anchor, self.begun.target))
         return self.made[rule, anchor.name]
 
     def _works(self, part: Part) -> bool:
@@ -237,14 +235,22 @@ class _Claims:
         return self.tried[part]
 
     def _lowers(self, part: Part) -> bool:
-        plan = Plan(self.inlined, (part,), part)
+        s = self.begun.fork()
         try:
-            s = plan.schedule(Schedule(self.outputs, self.target), plan.spaces[part].default)
-            lower(s.program, self.target)
+            part.steps(s, part.space.default)
+            lower(_changed(self.begun.program, s.program, s.target), s.target)
         except TensorIRError as e:
             self.refused.append(Refusal.of(part, e))
             return False
         return True
+
+
+def _changed(before: Program, after: Program, target: Target) -> Program:
+    """The kernels of a program that another one does not have, its arrays where the whole program has them."""
+    kept = {id(n) for n in nests(before)}
+    new = [k for k, n in enumerate(nests(after)) if id(n) not in kept]
+    scoped = resolve_scopes(after, target)
+    return scoped.replace(body=sequence([nests(scoped)[k] for k in new]))
 
 
 def auto(

@@ -76,8 +76,8 @@ class Sums(NamedTuple):
 
     outer: loops of ``out`` that stand before rows and columns;  own: those of ``stage``;  lead: dimensions of the sums
            before rows and columns, as an index map says them
-    leave: told the loop over warpgroups and those over the rows and columns of one, lets results leave in whole tiles
-           where these are no rows of a matrix
+    leave: told the loop over warpgroups, or over blocks, and those over the rows and columns of one, lets results leave
+           in whole tiles where these are no rows of a matrix
     """
 
     stage: str
@@ -86,6 +86,11 @@ class Sums(NamedTuple):
     own: list[str]
     lead: str
     leave: Leave | None = None
+
+    @property
+    def made(self) -> str:
+        """The stage that makes results of the sums: ``out``, or the one that it takes whole tiles from."""
+        return self.out if self.leave is None else self.out.removesuffix(".out")
 
     @classmethod
     def over(cls, stage: str, out: str, axes: Sequence[str]) -> Self:

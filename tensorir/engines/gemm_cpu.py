@@ -32,11 +32,11 @@ from tensorir.engines.gemm_cycles import (
     reading_cycles,
     reads_in_place,
 )
-from tensorir.engines.model import BLOCK_BYTES, CpuTile, balance, in_balanced_tiles
+from tensorir.engines.model import BLOCK_BYTES, CpuTile, balance, in_balanced_tiles, priced
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product, bind_outer, register_tile
 from tensorir.engines.steps import out_stage, unroll_by
-from tensorir.engines.tiles import Config, Knob, Knobs, Rule
+from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.target import Target
 from tensorir.tune.template import Template
 
@@ -430,9 +430,13 @@ class RowsTile(CpuTile[Gemm]):
         every = super().knobs(p, target)
         return {**every, "rows": [r for r in cls.rows.values if p.align % r == 0]}
 
-    @classmethod
-    def start(cls, p: Gemm, target: Target) -> Config:
-        return dict(rows=STEP, tile=4, vectors=2 if p.product_room == 1 else 1)
+    def cost(self) -> float:
+        p, width = self.p, self.vectors * self.p.vector_lanes
+        tiles, elements = self.rows // self.tile, width * p.k
+        panel = panel_cycles(p, self.rows, self.tile, self.vectors) * p.k
+        panel += element_cycles(p, p.k, width, in_place=True) * elements * tiles
+        cycles = priced(-(-p.n // width) * panel, -(-p.m // self.rows))
+        return launched(cycles + reading_cycles(p, self.rows, width))
 
 
 TEMPLATES: Mapping[str, type[RegisterTile]] = {"column": ColumnTile, "strip": StripTile, "dot": DotTile}

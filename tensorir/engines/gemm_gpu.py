@@ -169,7 +169,7 @@ class WarpTile(Blocks):
             row, whole = (self.bk, p.k) if turned else (tile, extent)
             lanes = given[operand].lanes(row, whole, QUAD)
             order = f"{axis}, k" if turned else f"k, {axis}"
-            stored = f"{z}{order} -> {z}k, {self._column(axis, turned)}"
+            stored = f"{z}{order} -> {z}k, {self._column(axis, turned, tile if lanes is None else 0)}"
             copy = s.stage_in(name, at=ko, scope="shared", vector=lanes, layout=stored).name
             held = f"i/4%{li}, *{lj}" if axis == "i" else f"*{li}, j/4%{lj}"
             strip = QUAD * (li if axis == "i" else lj)
@@ -179,10 +179,13 @@ class WarpTile(Blocks):
             s.pipeline(ko, self.depth, async_=bool(self.in_flight))
         return inline(s, given)
 
-    def _column(self, axis: str, turned: bool) -> str:
+    def _column(self, axis: str, turned: bool, alone: int) -> str:
         """Storage along the axis that is not k: where a warp writes rows along k, 32 vectors of four and then element
-        by element, groups of quads are permuted by bits of k, so that its rows and its pieces of k meet in no bank.
+        by element, groups of quads are permuted by bits of k, so that its rows and its pieces of k meet in no bank;
+        by other bits where it writes the elements of a tile of so many by themselves, ``alone``.
         """
+        if turned and alone:
+            return f"{axis}/{QUAD} ^ k%{min(8, alone // QUAD)}, {axis}%{QUAD}"
         pieces = self.bk // QUAD
         if not turned or pieces < 2 or 32 // pieces < QUAD:
             return axis
@@ -190,7 +193,7 @@ class WarpTile(Blocks):
 
     @staticmethod
     def modelled(p: Gemm) -> Product:
-        return Product(*each_product(p), "f32", 4, 4, adds=p.beta)
+        return Product(*each_product(p), "f32", 4, 4, adds=p.beta, apart=p.apart)
 
     @property
     def model(self) -> Tiles:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from tensorir.engines.gemm_blocks import EARLIER, ORDER, Blocks, Operands, Sums, each_product, in_groups, inline
 from tensorir.engines.problems import Gemm, Problem, result_type
+from tensorir.engines.steps import written_by
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule
 from tensorir.intrin.cuda import MULTIPLICATIONS, NARROW, Multiplication, loads_rows, rows_shape
 from tensorir.intrin.stmatrix import COLUMNS
@@ -41,6 +42,13 @@ def kind_of(p: Problem) -> str | None:
     return KINDS.get((p.dtype, precision)) or FLOATS_OF_8.get(p.dtype)
 
 
+def modelled_kind(p: Problem) -> str:
+    """The kind of a product for the model of kernels, whose rates are by the width of operands."""
+    return "f8" if p.dtype in FLOATS_OF_8 else {1: "s8", 2: "f16", 4: "tf32"}[p.element_bytes]
+
+
+VECTOR = 8
+"""Neighbours along a row of results that leave at once, at most: 16 bytes."""
 OUT_ROWS = "x/64, r, x/8%8 ^ r%8, x%8"
 """Storage of 16-bit results in shared memory, so that neither pairs of them nor eight meet bank conflicts."""
 
@@ -72,15 +80,15 @@ class TensorTile(Blocks):
         return self.bn
 
     def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
-        p, m, acc, out = self.p, instructions(self.p, s.target), of.stage, of.out
-        bi, wi, i = s.split(f"{out}.i", [None, self.bm // self.wm, self.wm])
-        bj, wj, j = s.split(f"{out}.j", [None, self.bn // self.wn, self.wn])
-        s.reorder(*of.outer, bi, bj, wi, wj, i, j)
+        p, m, acc = self.p, instructions(self.p, s.target), of.stage
+        bi, bj, wi, wj, i, j = self._warps(s, of)
         s.bind(wi, "warp.y").bind(wj, "warp.x")
-        if self.staged and self.splits == 1 and stageable(p):
-            s.stage_out(out, at=bj, scope="shared", vector=8, layout=f"{of.lead}r, x -> {of.lead}{OUT_ROWS}")
+        if self.leaves_whole:
+            if of.leave is None:
+                layout = f"{of.lead}r, x -> {of.lead}{OUT_ROWS}"
+                s.stage_out(of.out, at=bj, scope="shared", vector=VECTOR, layout=layout)
             if s.target.has("sm_90"):
-                store_rows(s, out, [i], j, f"m16.{KINDS[p.made, '']}.n")
+                store_rows(s, of.made, [i], j, f"m16.{KINDS[p.made, '']}.n")
         self.bind_blocks(s, [*of.outer, bi, bj])
         s.compute_at(acc, wj)
         inner = [2] if m.halves == 1 else []  # instructions for what ldmatrix loads at once
@@ -108,17 +116,36 @@ class TensorTile(Blocks):
             s.pipeline(ko, self.depth, async_=bool(self.in_flight))
         return inline(s, given)
 
+    def _warps(self, s: Schedule, of: Sums) -> tuple[str, ...]:
+        """Loops over rows and columns of blocks, of the warps of each, and of the elements of a warp."""
+        if of.leave is None:
+            bi, wi, i = s.split(f"{of.out}.i", [None, self.bm // self.wm, self.wm])
+            bj, wj, j = s.split(f"{of.out}.j", [None, self.bn // self.wn, self.wn])
+            s.reorder(*of.outer, bi, bj, wi, wj, i, j)
+            return bi, bj, wi, wj, i, j
+        bi, i = s.split(f"{of.out}.i", [None, self.bm])
+        bj, j = s.split(f"{of.out}.j", [None, self.bn])
+        s.reorder(*of.outer, bi, bj, i, j)
+        of.leave(bj, i, j)
+        wi, i = s.split(f"{of.made}.i", [None, self.wm])
+        wj, j = s.split(f"{of.made}.j", [None, self.wn])
+        s.reorder(wi, wj, i, j)
+        return bi, bj, wi, wj, i, j
+
+    @property
+    def leaves_whole(self) -> bool:
+        """Whether results leave by way of shared memory."""
+        return bool(self.staged) and self.splits == 1 and stageable(self.p)
+
     @staticmethod
     def modelled(p: Gemm) -> Product:
-        size = p.element_bytes
-        kind = "f8" if p.dtype in FLOATS_OF_8 else {1: "s8", 2: "f16", 4: "tf32"}[size]
         terms, out = 3 if p.precision == "3xtf32" else 1, 2 if p.leaves_in_halves else 4
-        return Product(*each_product(p), kind, size, out, terms, p.beta, p.apart)
+        return Product(*each_product(p), modelled_kind(p), p.element_bytes, out, terms, p.beta, p.apart)
 
     @property
     def model(self) -> Tiles:
         return Tiles("mma", self.bm, self.bn, self.bk, self.wm, self.wn, self.depth, bool(self.in_flight),
-                     raster=self.raster, splits=self.splits)  # fmt: skip
+                     raster=self.raster, splits=self.splits, results=self.result_bytes)  # fmt: skip
 
     @property
     def result_bytes(self) -> int:
@@ -166,6 +193,17 @@ def stageable(p: Gemm) -> bool:
     return p.n % 8 == 0 and p.leaves_in_halves and p.in_rows
 
 
+def leave_in_vectors(s: Schedule, rows: str, block: str, i: str, j: str, lanes: int) -> None:
+    """Results of the stage ``rows`` pass through shared memory, from where all threads of a ``block`` take them in
+    vectors of ``lanes`` to an array of more dimensions; i, j: the loops over the rows and columns of one.
+    """
+    array = written_by(s, rows)
+    s.set_scope(array, "register").compute_at(rows, block)
+    s.set_scope(array, "shared").layout(array, f"r, x -> {OUT_ROWS}")
+    j, few = s.split(j, [None, lanes])
+    s.vectorize(few).bind(s.fuse(i, j), "threads")
+
+
 def load_rows(s: Schedule, copy: str, dim: int, m: Multiplication, operand: str, order: str) -> None:
     """Tensorize with ldmatrix a copy into registers, whose rows are numbered by its dimension ``dim``."""
     rows, columns = rows_shape(m, operand, order)
@@ -211,10 +249,11 @@ def swizzled(row: int, m: Multiplication, number: str = "r") -> str:
 
 
 def _spread(row: int, m: Multiplication) -> str:
-    """Rows of k that lanes read element by element, eight columns of four rows at a time: groups of eight words of
-    neighbouring rows are in different banks.
+    """Rows of k that lanes read element by element, eight columns at a time of every so many-th row as a word has
+    elements: pieces of these four rows are in different banks, groups of eight words, or of 16 bytes.
     """
-    groups = row // 8
-    if m.word > 1 or groups < 4 or groups & (groups - 1):
+    piece = {1: 8, 4: 16}.get(m.word, 0)
+    pieces = row // piece if piece else 0
+    if pieces < 4 or pieces & (pieces - 1):
         return "x"
-    return "x/8 ^ r%4, x%8"
+    return f"x/{piece} ^ r{f'/{m.word}' if m.word > 1 else ''}%4, x%{piece}"

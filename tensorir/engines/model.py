@@ -36,6 +36,20 @@ CORES = 2
 """That share the work."""
 LAUNCH = 20_000.0
 """Cycles of one more kernel."""
+BLOCK = 1000.0
+"""Cycles in which a block of a convolution begins and ends."""
+HANDED = 80_000.0
+"""Cycles in which a kernel is handed to all cores and their results come together, on cores of two generations."""
+RATE, DELAY = 0.63, 0.43
+"""Cycles of adding a product to a vector of 64 bytes, of shorter ones 0.5; and what each sum that is missing for a core
+not to wait adds to that: measured on convolutions.
+"""
+FIRST = 32 * 1024
+"""Bytes of a panel that stays in the first-level cache while pixels pass by."""
+FIRST_NEAR, NEAR = 0.1, 0.8
+"""Cycles of a step's part of a panel from the first-level cache, and from the second one."""
+MOST_WRITTEN, SPILLED = 200, 0.26
+"""Products written out in a row from which on a compiler keeps fewer sums in registers, and what each takes more."""
 
 
 class CpuTile(Tile[P]):
@@ -93,16 +107,18 @@ def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> f
     return more * step(least + 1) + (tiles - more) * step(least)
 
 
-def panel_step(shape: Problem, pitch: int = 0) -> Callable[[int], float]:
+def panel_step(shape: Problem, pitch: int = 0, unroll: int = 1, terms: int = 0) -> Callable[[int], float]:
     """Cycles of one step of the reduction for some pixels, ``pitch`` bytes apart, by one panel.
 
-    Beyond ``most_pixels`` sums leave the registers.
+    unroll: steps that are written out;  terms: steps of a panel, which each register tile goes through
     """
-    most = most_pixels(shape)
-    load = 0.2 if shape.vector_lanes == PANEL else 0.0  # of the panel; with two vectors a panel it overlaps
+    vectors, rate = PANEL // shape.vector_lanes, RATE if shape.vector_bytes >= 64 else 0.5
+    load = NEAR if terms * PANEL * shape.sum_bytes > FIRST else FIRST_NEAR
 
     def step(pixels: int) -> float:
-        return (max(pixels, 4) + load) * (1.0 if pixels <= most else 1.6) * crowding(pixels, pitch)
+        sums = pixels * vectors
+        cycles = sums * (rate + (SPILLED if sums * unroll > MOST_WRITTEN else 0.0)) + DELAY * max(0, SUMS - sums)
+        return (cycles + load) * crowding(pixels, pitch)
 
     return step
 
@@ -131,6 +147,11 @@ def balance(blocks: int, cores: int = CORES) -> float:
 def priced(cycles: float, blocks: int) -> float:
     """Cycles of all blocks, idle cores counted; a few blocks more than there are cores even out a slow one."""
     return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
+
+
+def shared(cycles: float) -> float:
+    """Cycles of all cores for a kernel of so many: one core does the least ones alone, before others are there."""
+    return min(CORES * cycles, cycles + CORES * HANDED)
 
 
 def seconds_of(cost: Cost, clock: float = CYCLES_S) -> Cost:

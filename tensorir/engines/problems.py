@@ -106,7 +106,8 @@ class Gemm(Problem):
     ta, tb: a is stored (k, m), b (n, k)
     alpha, beta: results are alpha times the sums, and beta times a third matrix more
     align: each so many rows of a have a matrix of b of their own (``grouped_matmul``); 0: all have the same
-    apart: share of b's elements that are not read several times over: 1.0 for matrices that are stored as such
+    apart: shares of a's and of b's elements that are places of their own in memory: 1.0 for matrices that are stored as
+           such (pixels under several taps of a filter are not)
     in_rows: results are stored as rows of a matrix
     run: columns that are next to each other in b, where those are not all; else 0
     """
@@ -121,7 +122,7 @@ class Gemm(Problem):
     beta: bool = False
     groups: int = 1
     align: int = 0
-    apart: float = 1.0
+    apart: tuple[float, ...] = (1.0, 1.0)
     in_rows: bool = True
     run: int = 0
 

@@ -1,87 +1,182 @@
-"""Blocks of a large grid that write nothing: where dims are small, those for the largest ones have nothing to do."""
+"""Blocks of a large grid that do nothing new: where dims are small, those for the largest ones write nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
-from tensorir.arith.affine import conjuncts
+from tensorir.arith.affine import Arith, Linear, conjuncts
 from tensorir.interp.frame import KernelLike
 from tensorir.interp.lanes import Lanes
-from tensorir.ir.tree import Alloc, Expr, If, Let, Load, Loop, Seq, Stmt, Store, Var
-from tensorir.ir.visit import find
+from tensorir.ir.build import as_int, binary, const
+from tensorir.ir.tree import Alloc, Binary, Buffer, Const, Expr, If, Let, Load, Loop, Select, Seq, Stmt, Store, Var
+from tensorir.ir.visit import find, substitute
 
 LOOKED_AT = 1 << 18
 """Threads whose guards are evaluated together."""
-SAMPLES = 64
-"""Blocks that write nothing and run all the same, besides those next to others."""
 
-Guards = tuple[Expr, ...]
+Exprs = tuple[Expr, ...]
+
+
+class Access(NamedTuple):
+    """What decides where a load or a store is, of what blocks, threads and scalars decide.
+
+    guards: conditions without which it is not reached;  parts: all else that its indices and conditions are made of
+    """
+
+    guards: Exprs
+    parts: Exprs
 
 
 def worth_running(k: KernelLike, known: set[Var], lanes: Callable[[range], Lanes], count: int) -> np.ndarray:
-    """Return the numbers of the blocks that may write to arrays; of those that do not, the ones next to them, the last
-    one and some between: they read as well.
+    """Return the numbers of the blocks that may write to arrays, and of the others one for each way to read: those left
+    out read and write nothing but what another one does at the same places.
 
     known: scalars;  lanes: compiles expressions for some of the ``count`` blocks
     """
     every = np.arange(count)
-    told = known | {x.var for x in k.axes}
-    stores = _guards(k.body, (), told)
-    if stores is None or any(not guards for guards in stores):
+    walk = _Walk(known | {x.var for x in k.axes}, {s.buffer for s in find(k.body, Store)})
+    if not walk.through(k.body) or not walk.plain or any(not x.guards for x in walk.stores):
         return every
+    stores, others = [dict.fromkeys(x.guards for x in walk.stores), list(dict.fromkeys(walk.others))]
     busy = np.zeros(count, bool)
+    reached, digests = np.zeros((len(others), count), bool), np.zeros((len(others), count), np.uint64)
     threads = int(np.prod(k.block))
-    step = max(1, LOOKED_AT // threads)
-    for first in range(0, count, step):
-        blocks = range(first, min(count, first + step))
-        busy[blocks.start : blocks.stop] = _writes(lanes(blocks), stores).reshape(len(blocks), threads).any(axis=1)
+    for first in range(0, count, max(1, LOOKED_AT // threads)):
+        blocks = range(first, min(count, first + max(1, LOOKED_AT // threads)))
+        here, values = slice(blocks.start, blocks.stop), _Values(lanes(blocks), len(blocks))
+        for guards in stores:
+            busy[here] |= values.where(guards).any(axis=1)
+        for n, access in enumerate(others):
+            there = values.where(access.guards)
+            reached[n, here] = there.any(axis=1)
+            digests[n, here] = values.digest(there, access.parts)
     kept = busy.copy()
-    kept[1:] |= busy[:-1]
-    kept[:-1] |= busy[1:]
-    kept[:: max(1, count // SAMPLES)] = True
+    for there, ways in zip(reached, digests, strict=True):
+        new = np.flatnonzero(there & ~kept)
+        new = new[~np.isin(ways[new], ways[there & kept])]
+        kept[new[np.unique(ways[new], return_index=True)[1]]] = True
     kept[-1] = True
     return every[kept]
 
 
-def _guards(s: Stmt, around: Guards, told: set[Var]) -> list[Guards] | None:
-    """For each store to an array of the kernel the conditions around it that blocks, threads and scalars decide; None
-    where other statements may write as well.
-    """
-    found = list[Guards]()
-    for stmt, guards in _plain(s, around, told):
-        if stmt is None:
-            return None
-        found.append(guards)
-    return list(dict.fromkeys(found))
+class _Values:
+    """What expressions are in all threads of some blocks."""
 
+    def __init__(self, machine: Lanes, blocks: int) -> None:
+        self.machine, self.shape = machine, (blocks, machine.threads)
+        self.known: dict[Expr, np.ndarray] = {}
 
-def _plain(s: Stmt, around: Guards, told: set[Var]) -> Iterator[tuple[Store | None, Guards]]:
-    match s:
-        case Store():
-            yield s, around
-        case If():
-            known = [c for c in conjuncts(s.cond) if not find(c, Load) and all(v in told for v in find(c, Var))]
-            yield from _plain(s.then, (*around, *known), told)
-        case Loop() | Let():
-            yield from _plain(s.body, around, told)
-        case Alloc():  # what it keeps to itself is nobody's
-            yield from ((x, g) for x, g in _plain(s.body, around, told) if x is None or x.buffer is not s.buffer)
-        case Seq():
-            for x in s.stmts:
-                yield from _plain(x, around, told)
-        case _:
-            yield None, around
+    def of(self, e: Expr) -> np.ndarray:
+        if e not in self.known:
+            found = np.asarray(self.machine.expr(e)(self.machine.frame))
+            self.known[e] = np.broadcast_to(found, (self.shape[0] * self.shape[1],)).reshape(self.shape)
+        return self.known[e]
 
-
-def _writes(machine: Lanes, stores: list[Guards]) -> np.ndarray:
-    """Which threads reach one of the stores."""
-    frame = machine.frame
-    found = np.zeros(len(frame.lane), bool)
-    for guards in stores:
-        reached = np.ones(len(frame.lane), bool)
+    def where(self, guards: Exprs) -> np.ndarray:
+        """Which threads of which blocks meet all of them."""
+        found = np.ones(self.shape, bool)
         for c in guards:
-            reached &= np.asarray(machine.expr(c)(frame), bool)
-        found |= reached
-    return found
+            found &= self.of(c).astype(bool)
+        return found
+
+    def digest(self, there: np.ndarray, parts: Exprs) -> np.ndarray:
+        """A number for each block, that of others whose threads there have the same values; of any two that have not,
+        it is the same once in 2**64.
+        """
+        rng = np.random.default_rng(len(parts))
+        total = np.zeros(self.shape[0], np.uint64)
+        for e in (None, *parts):
+            weights = rng.integers(1 << 63, size=self.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+            values = there if e is None else np.where(there, self.of(e), 0)
+            bits = values.astype(np.float64).view(np.uint64) if values.dtype.kind == "f" else values.astype(np.uint64)
+            total += (bits * weights).sum(axis=1, dtype=np.uint64)
+        return total
+
+
+class _Walk:
+    """The accesses of a kernel. ``stores``: those to its arrays;  ``others``: loads, and stores to memory of its own;
+    ``plain``: no place depends on what the kernel itself has written.
+    """
+
+    def __init__(self, told: set[Var], written: set[Buffer]) -> None:
+        self.told, self.written, self.arith = told, written, Arith()
+        self.plain = True
+        self.loops: dict[Var, Expr] = {}
+        self.own: set[Buffer] = set()
+        self.stores: list[Access] = []
+        self.others: list[Access] = []
+
+    def through(self, s: Stmt, around: Exprs = ()) -> bool:
+        """Take the accesses of a statement under conditions; False where other statements may access memory as well."""
+        match s:
+            case Store():
+                for e in (*s.index, s.value):
+                    self._reads(e, around)
+                (self.others if s.buffer in self.own else self.stores).append(self._access(s.index, around))
+                return True
+            case If():
+                self._reads(s.cond, around)
+                return self.through(s.then, (*around, *conjuncts(s.cond)))
+            case Loop():
+                self._reads(s.extent, around)
+                self.loops[s.var] = s.extent
+                return self.through(s.body, around)
+            case Let():
+                self._reads(s.value, around)
+                return self.through(substitute(s.body, {s.var: s.value}), around)
+            case Alloc():
+                self.own.add(s.buffer)
+                return self.through(s.body, around)
+            case Seq():
+                return all(self.through(x, around) for x in s.stmts)
+        return False
+
+    def _reads(self, e: Expr, around: Exprs) -> None:
+        if not find(e, Load):
+            return
+        if isinstance(e, Load):
+            self.others.append(self._access(e.index, around))
+        if isinstance(e, Select):
+            self._reads(e.cond, around)
+            self._reads(e.a, (*around, *conjuncts(e.cond)))
+            self._reads(e.b, around)
+            return
+        for c in e.children():
+            self._reads(c, around)
+
+    def _access(self, index: Exprs, around: Exprs) -> Access:
+        guards = [g for c in around for g in (c, self._weaker(c)) if g is not None and self._is_told(g)]
+        parts: dict[Expr, None] = {}
+        for e in (*index, *around, *self.loops.values()):
+            self.plain &= not any(x.buffer in self.written for x in find(e, Load))
+            self._take(e, parts)
+        return Access(tuple(dict.fromkeys(guards)), tuple(parts))
+
+    def _is_told(self, e: Expr) -> bool:
+        return not find(e, Load) and all(v in self.told for v in find(e, Var))
+
+    def _take(self, e: Expr, parts: dict[Expr, None]) -> None:
+        """The largest parts of an expression that are told."""
+        if not find(e, Var):
+            return
+        if self._is_told(e):
+            parts[e] = None
+            return
+        for c in e.children():
+            self._take(c, parts)
+
+    def _weaker(self, c: Expr) -> Expr | None:
+        """What a comparison comes to in the iterations of loops in which it is most likely to hold; None for others."""
+        if not isinstance(c, Binary) or c.op not in ("<", "<=") or c.a.dtype != "index" or find(c, Load):
+            return None
+        form = self.arith.linear(c.a).plus(self.arith.linear(c.b), -1)
+        least, terms = form.constant, dict(form.terms)
+        for v in [t for t in terms if isinstance(t, Var) and t in self.loops]:
+            step, extent = terms.pop(v), self.loops[v]
+            if step < 0 and not isinstance(extent, Const):
+                return None
+            least += min(0, step * (as_int(extent) - 1)) if step < 0 else 0
+        return binary(c.op, Linear(terms, least).expr(), const(0))

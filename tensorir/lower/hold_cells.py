@@ -16,7 +16,8 @@ from tensorir.target import Target
 @lowering
 def hold_cells(program: Program, target: Target) -> Program:
     """needs: flat indices, no stages
-    gives: a nest of loops that does nothing but update one shared cell reads it once and writes it once
+    gives: a nest of loops that does nothing but update one shared cell reads it once and writes it once;  registers
+           that it fills for that on its way are its own
     """
     return program.replace(body=_Hold()(program.body)) if target.kind == "gpu" else program
 
@@ -35,29 +36,41 @@ class _Hold(Rewriter):
 
 
 def _updates(loop: Loop) -> Store | None:
-    """The only store in a nest of loops, to one cell of shared memory that it reads; None where there is more."""
+    """The only store in a nest of loops, but for registers that it fills for itself, to one cell of shared memory that
+    it reads; None where there is more.
+    """
     variables: set[Var] = set()
-    inside: Stmt = loop
-    conditions: list[Expr] = []
+    own: set[Buffer] = set()
+    found: Store | None = None
     once = True
-    while isinstance(inside, Loop | If):
-        if isinstance(inside, Loop):
-            if inside.kind not in (Kind.SERIAL, Kind.UNROLL):
+    inside: list[Stmt] = [loop]
+    while inside:
+        s = inside.pop()
+        if isinstance(s, Loop) and s.kind in (Kind.SERIAL, Kind.UNROLL):
+            variables.add(s.var)
+            once &= isinstance(s.extent, Const) and s.extent.value == 1
+            inside.append(s.body)
+        elif isinstance(s, If):
+            inside.append(s.then)
+        elif isinstance(s, Seq):
+            inside.extend(s.stmts)
+        elif isinstance(s, Alloc) and s.buffer.scope is Scope.REGISTER:
+            own.add(s.buffer)
+            inside.append(s.body)
+        elif not isinstance(s, Store) or s.adds or s.later:
+            return None
+        elif s.buffer not in own:
+            if found is not None or s.buffer.scope is not Scope.SHARED:
                 return None
-            variables.add(inside.var)
-            once &= isinstance(inside.extent, Const) and inside.extent.value == 1
-            conditions.append(inside.extent)
-        else:
-            conditions.append(inside.cond)
-        inside = inside.body if isinstance(inside, Loop) else inside.then
-    if once or not isinstance(inside, Store) or inside.buffer.scope is not Scope.SHARED or inside.adds or inside.later:
+            found = s
+    if once or found is None:
         return None
-    if any(uses(i, variables) for i in inside.index) or any(find(i, Load) for i in inside.index):
+    if any(uses(i, variables) for i in found.index) or any(find(i, Load) for i in found.index):
         return None
-    read = [x for e in (inside.value, *conditions) for x in find(e, Load) if x.buffer is inside.buffer]
-    value = find(inside.value, Load)
-    alike = all(x in value and len(x.index) == 1 and same(x.index[0], inside.index[0]) for x in read)
-    return inside if read and alike else None
+    cell, b = found.index[0], found.buffer
+    read, value = [x for x in find(loop, Load) if x.buffer is b], find(found.value, Load)
+    alike = all(x in value and len(x.index) == 1 and same(x.index[0], cell) for x in read)
+    return found if read and alike else None
 
 
 class _Swap(Rewriter):

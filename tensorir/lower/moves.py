@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
+from tensorir.ir.build import as_int
 from tensorir.ir.dtypes import WIDENED
-from tensorir.ir.tree import Broadcast, Buffer, Const, Expr, Load, Scope, Select, Stmt, Store
+from tensorir.ir.tree import Alloc, Broadcast, Buffer, Const, Expr, Kind, Load, Loop, Ramp, Scope, Select, Stmt, Store
 from tensorir.ir.visit import find
 
 
@@ -26,7 +29,9 @@ def _sources(e: Expr) -> list[Load | Const]:
 
 
 def carriers(body: Stmt) -> set[Buffer]:
-    """Register arrays of narrow floats that are only filled from memory and only copied to it."""
+    """Register arrays of narrow floats that are only filled from memory and only copied to it; and those filled in
+    vectors that are read elsewhere, each element once: it is converted there instead of on its way.
+    """
     out = {
         s.buffer for s in find(body, Store)
         if s.buffer.scope is Scope.REGISTER and s.buffer.dtype in WIDENED
@@ -39,4 +44,21 @@ def carriers(body: Stmt) -> set[Buffer]:
             moved |= {id(x) for x in _sources(s.value)}
         else:
             out.discard(s.buffer)
-    return out - {x.buffer for x in find(body, Load) if id(x) not in moved}
+    used = out & {x.buffer for x in find(body, Load) if id(x) not in moved}
+    return (out - used) | {b for b in used if _in_vectors(body, b)}
+
+
+def _in_vectors(body: Stmt, b: Buffer) -> bool:
+    """Whether vectors fill an array, or will by what loops say, and no more elements are read of it than they bring."""
+    made = next(a for a in find(body, Alloc) if a.buffer is b)
+    stores = [s for s in find(made.body, Store) if s.buffer is b]
+    if any(isinstance(s.index[0], Ramp) for s in stores):
+        return True
+    loads, loops = [x for x in find(made.body, Load) if x.buffer is b], find(made.body, Loop)
+    around = [[x for x in loops if any(y is n for y in find(x.body, type(n)))] for n in (*stores, *loads)]
+    if not all(any(x.kind is Kind.VECTOR for x in of) for of in around[: len(stores)]):
+        return False
+    if not all(isinstance(x.extent, Const) for of in around for x in of):
+        return False
+    counts = [math.prod(as_int(x.extent) for x in of) for of in around]
+    return sum(counts[len(stores) :]) <= sum(counts[: len(stores)])

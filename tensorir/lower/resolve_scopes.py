@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorir.ir.tree import WARPS, Buffer, Loop, Program, Scope, Stage, Stmt
+from tensorir.ir.tree import WARPS, Buffer, Kind, Loop, Program, Scope, Stage, Stmt
 from tensorir.ir.visit import find, reads, swap_buffers, writes
 from tensorir.lower.form import fail, lowering
 from tensorir.schedule.analysis import Index, index_of, statements
@@ -14,7 +14,7 @@ def resolve_scopes(program: Program, target: Target) -> Program:
     """auto -> global between kernels, shared between threads, register within one.
 
     gives: no buffer is AUTO; no SHARED, WARP or REGISTER buffer is used by two kernels; where iterations go to warps,
-           what is private to an iteration is WARP
+           what is private to an iteration is WARP, unless all threads share the iterations out: each has its own then
     """
     index = index_of(program)
     users: dict[Buffer, list[Stage]] = {}
@@ -36,13 +36,19 @@ def resolve_scopes(program: Program, target: Target) -> Program:
             if scope is Scope.WARP and not warps:
                 raise fail("lower.fragment", f"{b.name} is in the registers of a warp, and no loop is bound to one",
                            "bind a loop around it to warp.x, or set_scope(…, 'register')")  # fmt: skip
-            scope = Scope.WARP if warps else Scope.REGISTER
+            scope = Scope.WARP if warps and not _of_a_thread(index, stages) else Scope.REGISTER
         if scope is not b.scope:
             swap[b] = b.replace(scope=scope)
         if several and scope in (Scope.SHARED, Scope.WARP, Scope.REGISTER):
             raise fail("lower.scope-across-kernels", f"{b.name} is in {b.scope.value} memory but two kernels use it",
                        "compute_at its producer into the reader's loops, or set_scope(…, 'global')")  # fmt: skip
     return program.replace(body=swap_buffers(program.body, swap))
+
+
+def _of_a_thread(index: Index, stages: list[Stage]) -> bool:
+    """Whether all users are in one loop whose iterations go to single threads, of warps or not."""
+    around = ({x for x in index.above(s) if x.kind is Kind.COOPERATIVE} for s in stages)
+    return bool(set.intersection(*around))
 
 
 def _narrowest(index: Index, b: Buffer, stages: list[Stage]) -> Scope:

@@ -13,12 +13,20 @@ filter.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from tensorir.engines.blocks import bind_grid
-from tensorir.engines.gemm_tensor import instructions, kind_of, load_rows, result_kind, swizzled, vector_of
+from tensorir.engines.gemm_tensor import (
+    instructions,
+    kind_of,
+    load_rows,
+    modelled_kind,
+    result_kind,
+    swizzled,
+    vector_of,
+)
 from tensorir.engines.problems import Conv
 from tensorir.engines.steps import out_stage
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile, cheapest
@@ -26,6 +34,8 @@ from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
 from tensorir.ops.views import image_stage, reorder_image, sums_axes, turn_filters
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
+from tensorir.tune.gpu_devices import gpu_of
+from tensorir.tune.gpu_model import Product, Tiles, seconds
 
 PIXELS = 16
 """Pixels of a row that one instruction takes."""
@@ -254,6 +264,30 @@ class ImageTile(Tile[Conv]):
         "ahead": ahead,
         "sensible": Tile.sensible,
     }
+
+    @classmethod
+    def expected(cls, p: Conv, target: Target) -> Callable[[Config], float] | None:
+        """What the model of products expects, of one whose rows are the pixels of whole boxes."""
+        known = gpu_of(target)
+        if known is None:
+            return None
+        gpu = known
+        return lambda c: seconds(*cls(c, p, target).model, gpu)
+
+    @property
+    def model(self) -> tuple[Product, Tiles]:
+        """This configuration as the model of kernels knows it: a step is all taps of ``bc`` channels."""
+        p = self.p
+        pixels = p.n * max(1, p.parts) ** 2 * -(-p.p // self.tall) * self.tall * -(-p.q // PIXELS) * PIXELS
+        staged = staged_pixels(p, p.r, self.tall) * staged_pixels(p, p.s, PIXELS)
+        product = Product(
+            pixels, p.kg, p.taps * p.cg, p.groups, modelled_kind(p), p.element_bytes, 2 if p.leaves_in_halves else 4,
+            apart=(min(1.0, p.n * p.c * p.h * p.w / (pixels * p.groups * p.taps * p.cg)), 1.0),
+            taps=max(1.0, p.taps * self.tall * PIXELS / staged),
+        )  # fmt: skip
+        tiles = Tiles("mma", self.tall * PIXELS, self.channels, self.bc * p.taps, self.rp * PIXELS, self.rk,
+                      self.depth, not p.nchw)  # fmt: skip
+        return product, tiles
 
     @classmethod
     def start(cls, p: Conv, target: Target) -> Config | None:

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tensorir.engines.model import (
+    BLOCK,
     BLOCK_BYTES,
     PANEL,
     SPARE,
@@ -30,6 +31,7 @@ from tensorir.engines.model import (
     most_pixels,
     panel_step,
     priced,
+    shared,
     space_of,
     tile_sizes,
 )
@@ -37,7 +39,11 @@ from tensorir.engines.problems import Conv
 from tensorir.engines.steps import divisors_near, out_stage, unroll_by
 from tensorir.engines.tiles import Config
 from tensorir.ops.images import (
+    COPIED,
+    GATHERED,
+    PACKED,
     UNROLLS,
+    WRITTEN,
     channels_last,
     fetch_next,
     fetchable,
@@ -47,9 +53,11 @@ from tensorir.ops.images import (
     packed_ahead,
     packing,
     packs,
+    staged,
     strip,
     sums_in_registers,
     write_tile,
+    written,
 )
 from tensorir.ops.views import sums_axes
 
@@ -176,18 +184,17 @@ def strip_space(shape: Conv) -> Space:
         return int(rows * (shape.w + 2 * shape.pad) * (-(-c // lanes) * lanes + v["pad_c"]))
 
     def cost(v: Config) -> float:
-        step = panel_step(shape, size * (c + v["pad_c"]) * shape.stride)
+        step = panel_step(shape, size * (c + v["pad_c"]) * shape.stride, v["unroll_c"], c * r * s)
         flat = v["flat"]
         steps = in_balanced_tiles(v["rows"] * q, v["tile"], step) if flat else _tall_tiles(v, q, step)
         weights = c * r * s * PANEL * size
-        cycles = steps * c * r * s * v["panels"]
-        if v["stage_x"]:
-            cycles += strip_cells(v) * (1.4 if shape.nchw else 0.2)
+        cycles = BLOCK + steps * c * r * s * v["panels"]
+        cycles += v["stage_x"] * strip_cells(v) * staged(shape)
         cycles += v["panels"] * (weights / 24 if weights > 128 * 1024 else weights / 48)
-        cycles += v["panels"] * weights * packing(shape, v["pack"])
-        cycles += v["rows"] * q * v["panels"] * PANEL * (0.5 if shape.nchw else 0.15)
+        cycles += v["panels"] * weights / size * packing(shape, v["pack"])
+        cycles += v["rows"] * q * v["panels"] * PANEL * written(shape)
         blocks = shape.n * -(-p // v["rows"]) * -(-panels // v["panels"])
-        return priced(cycles, blocks) + packed_ahead(shape, v["pack"])
+        return shared(priced(cycles, blocks)) + packed_ahead(shape, v["pack"])
 
     return space_of(
         knobs,
@@ -214,9 +221,9 @@ def _rows(p: int) -> list[int]:
 
 def _tall_tiles(v: Config, q: int, step: Callable[[int], float]) -> float:
     """Cycles of all register tiles of a panel that keep to rows, by those of one of so many pixels."""
-    rows, tile_rows = int(v["rows"]), int(v["tile_rows"])
-    high = min(tile_rows, rows)
-    return -(-rows // tile_rows) * in_balanced_tiles(q, v["tile"], lambda wide: step(wide * high))
+    return in_balanced_tiles(
+        v["rows"], v["tile_rows"], lambda high: in_balanced_tiles(q, v["tile"], lambda wide: step(wide * high))
+    )
 
 
 def _is_flat(rows: int, tile_rows: int, tile: int, p: int, q: int) -> bool:
@@ -273,11 +280,11 @@ def grouped_space(shape: Conv) -> Space:
         vector = max(0.5, v["panel"] * size / 64)  # cycles of a pixel: a product, and the load of its factor
         panels = v["several"] * -(-kg // v["panel"])
         cycles = _tall_tiles(v, q, lambda pixels: max(pixels, SUMS) * vector + 0.5) * cg * taps * panels
-        cycles += v["stage_x"] * strip_bytes(shape, v["rows"], cg * v["several"]) / size * (1.4 if shape.nchw else 0.2)
-        cycles += v["rows"] * q * v["several"] * kg * (1.0 if shape.nchw else 0.15)
-        cycles += panels * (20.0 + v["panel"] * cg * taps * size * (0.3 if v["pack"] == "block" else 1 / 48))
+        cycles += v["stage_x"] * strip_bytes(shape, v["rows"], cg * v["several"]) / size * staged(shape)
+        cycles += v["rows"] * q * v["several"] * kg * written(shape)
+        cycles += panels * (20.0 + v["panel"] * cg * taps * (PACKED if v["pack"] == "block" else size / 48))
         blocks = shape.n * -(-p // v["rows"]) * (groups // v["several"])
-        return priced(cycles + 400.0, blocks) + packed_ahead(shape, v["pack"])
+        return shared(priced(cycles + BLOCK, blocks)) + packed_ahead(shape, v["pack"])
 
     return space_of(
         knobs,
@@ -383,21 +390,21 @@ def pixel_space(shape: Conv) -> Space:
         channels, block, tile = v["panels"] * PANEL, v["block"], v["tile"]
         if v["lanes"] == "pixels":
             none = v["pack"] == "none"
-            sets = panel_step(shape, 4 * c if none else 0)
+            sets = panel_step(shape, 4 * c if none else 0, v["unroll_c"], c)
             cycles = -(-block // PANEL) * v["panels"] * in_balanced_tiles(PANEL, tile, sets) * c
-            cycles += 400.0  # to start a block
-            cycles += v["stage_x"] * block * c * (1.2 if strided else 0.3) + block * channels * 0.15
-            cycles += channels * c * (4 / 40 + (0.0 if none else 4 * packing(shape, v["pack"])))
+            cycles += v["stage_x"] * block * c * (GATHERED if strided else COPIED) + block * channels * WRITTEN
+            cycles += channels * c * (4 / 40 + (0.0 if none else packing(shape, v["pack"])))
         else:
-            cycles = v["panels"] * in_balanced_tiles(block, tile, panel_step(shape, 4 * (c + v["pad_c"]))) * c
-            cycles += channels * c * (4 / 32 + 4 * packing(shape, v["pack"]))
+            step = panel_step(shape, 4 * (c + v["pad_c"]), v["unroll_c"], c)
+            cycles = v["panels"] * in_balanced_tiles(block, tile, step) * c
+            cycles += channels * c * (4 / 32 + packing(shape, v["pack"]))
             if nchw or strided:
-                cycles += block * c * (1.4 if nchw else 0.2)
+                cycles += block * c * staged(shape)
             elif block * c > 65536:  # the pixels come from the second level for each panel
                 cycles += v["panels"] * block * c / 10
-            cycles += block * channels * (0.5 if nchw else 0.15)
+            cycles += block * channels * written(shape)
         blocks = shape.n * -(-pixels // block) * -(-panels // v["panels"])
-        return priced(cycles, blocks) + packed_ahead(shape, v["pack"])
+        return shared(priced(BLOCK + cycles, blocks)) + packed_ahead(shape, v["pack"])
 
     return space_of(
         knobs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensorir.engines.model import CORES, LAUNCH, channel_lanes
+from tensorir.engines.model import LAUNCH, channel_lanes, shared
 from tensorir.engines.problems import Conv
 from tensorir.engines.tiles import Config
 from tensorir.ir.words import SIDES
@@ -22,6 +22,16 @@ UNROLLS = [4, 1, 2, 8]
 """Input channels that are written out in a row: the knob ``unroll_c``."""
 NEAR_BYTES = 512 * 1024
 """Weights of this size stay in the second-level cache next to everything else."""
+
+
+PACKED = 0.45
+"""Cycles of an element of weights that is packed."""
+TURNED, COPIED = 0.65, 0.15
+"""Cycles of an element of the image that is kept channel-last, where pixels are contiguous and where channels are."""
+GATHERED = 1.2
+"""Cycles of an element of the image where a stride keeps pixels apart that are put side by side."""
+SCATTERED, WRITTEN = 0.9, 0.2
+"""Cycles of an element of the result that is written along pixels, and along channels as registers have it."""
 
 
 # --- images
@@ -81,6 +91,16 @@ def _turned(s: Schedule, stage: str, at: Any, pixels: str, lanes: int, cuts: lis
     cut(s, group, cuts)
 
 
+def staged(shape: Conv) -> float:
+    """Cycles of an element of the image that a block keeps channel-last."""
+    return TURNED if shape.nchw else COPIED
+
+
+def written(shape: Conv) -> float:
+    """Cycles of an element of the result."""
+    return SCATTERED if shape.nchw else WRITTEN
+
+
 # --- weights
 
 
@@ -112,13 +132,13 @@ def packs(shape: Conv) -> list[str]:
 
 
 def packing(shape: Conv, pack: str = "block") -> float:
-    """Cycles a byte that a block spends on packing weights."""
-    return 0.3 if pack == "block" and not shape.prepack else 0.0
+    """Cycles an element that a block spends on packing weights."""
+    return PACKED if pack == "block" and not shape.prepack else 0.0
 
 
 def packed_ahead(shape: Conv, pack: str) -> float:
     """Cycles of the kernel that packs weights in each call, if there is one."""
-    return LAUNCH * CORES + 0.3 * shape.k * shape.cg * shape.taps * shape.sum_bytes if pack == "kernel" else 0.0
+    return LAUNCH + shared(PACKED * shape.k * shape.cg * shape.taps) if pack == "kernel" else 0.0
 
 
 def fetches(shape: Conv, taps: int) -> list[int]:

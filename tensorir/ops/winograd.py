@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.algorithms.winograd import SIZES, error_bound, matrices
 from tensorir.engines.model import (
+    BLOCK,
     BLOCK_BYTES,
     PANEL,
-    balance,
     counts,
     in_balanced_tiles,
     panel_step,
     priced,
+    shared,
     space_of,
     tile_sizes,
 )
@@ -21,11 +22,14 @@ from tensorir.engines.problems import Conv
 from tensorir.engines.steps import last_stage, unroll_by
 from tensorir.engines.tiles import Config
 from tensorir.ir.words import SIDES
-from tensorir.ops.images import UNROLLS, fetches, is_turned, strip, write_channels
+from tensorir.ops.images import UNROLLS, fetches, is_turned, staged, strip, write_channels, written
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
     from tensorir.tune.space import Space
+
+TRANSFORMED = 1.5
+"""Cycles of an element of the transformed image, for tiles of four outputs and filters of three."""
 
 
 def admissible(shape: Conv) -> list[int]:
@@ -123,7 +127,7 @@ def transforms(m: int, r: int) -> tuple[float, float, float]:
 
     there, filters, back = each(m, r)
     usual = each(4, 3)
-    return there / usual[0], 4 * filters, back / usual[2]
+    return there / usual[0], 5 * filters, back / usual[2]
 
 
 def space(shape: Conv) -> Space:
@@ -146,22 +150,23 @@ def space(shape: Conv) -> Space:
 
     def cost(v: Config) -> float:
         high, wide, a2 = -(-p // v["m"]), -(-q // v["m"]), (v["m"] + r - 1) ** 2
-        blocks = shape.n * (high // v["tb"]) * -(-panels // v["panels"])
+        blocks, inputs = shape.n * (high // v["tb"]) * -(-panels // v["panels"]), shape.n * high * -(-c // v["cb"])
         weights = a2 * c * PANEL * 4
         # bytes of weights a cycle, cycles an element on the way back: both measured, on cores of two generations
         if shape.vector_bytes >= 64:
-            rate = 200 if weights * panels <= 16 << 20 else 6
-            slow = 8 if kept(v) <= 32 * 1024 else 14 if kept(v) <= 96 * 1024 else 20
+            rate, slow = 200 if v["fetch"] else 16, 8
         else:
-            rate = 32 if weights * panels <= 1 << 20 else 16 if weights * panels <= 16 << 20 else 6
-            slow = 8 if kept(v) <= 64 * 1024 else 16
-        products = v["panels"] * a2 * in_balanced_tiles(v["tb"] * wide, v["tile"], panel_step(shape, 4 * c)) * c
-        products += v["panels"] * weights / rate
+            rate, slow = 32 if weights * panels <= 1 << 20 else 16, 8 if kept(v) <= 64 * 1024 else 16
+        rate = rate if weights * panels <= 16 << 20 else 6
+        step = panel_step(shape, 4 * c, v["unroll_c"], c)
         there, filters, ways = transforms(v["m"], r)
-        back = v["panels"] * v["tb"] * wide * a2 * slow * ways
-        inputs = shape.n * high * wide * c * a2 * (0.6 if not shape.nchw else 1.6) * there
-        cycles: float = priced(products + back, blocks) + inputs / balance(shape.n * high * -(-c // v["cb"]))
-        return cycles + (0.0 if shape.prepack else c * shape.k * a2 * filters)
+        tiles = v["tb"] * wide
+        block = in_balanced_tiles(tiles, v["tile"], step) * a2 * c + weights / rate
+        block += tiles * (a2 * slow * ways + v["m"] ** 2 * PANEL * written(shape))
+        strip = (v["m"] + r - 1) * (wide * v["m"] + r - 1) * staged(shape)
+        image = c * high * shape.n * (wide * a2 * TRANSFORMED * there + strip) / inputs
+        cycles = shared(priced(BLOCK + v["panels"] * block, blocks)) + shared(priced(BLOCK + image, inputs))
+        return cycles + (0.0 if shape.prepack else shared(c * shape.k * a2 * filters))
 
     return space_of(
         knobs,
@@ -173,5 +178,5 @@ def space(shape: Conv) -> Space:
             ),
         },
         cost,
-        ("unroll_c", "fetch"),
+        ("unroll_c",),
     )

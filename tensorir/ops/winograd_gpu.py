@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from tensorir.engines.gemm_blocks import Blocks, Operand, Sums
@@ -28,7 +28,7 @@ from tensorir.ops.winograd import admissible
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
-from tensorir.tune.gpu_model import DRAM_SHARE
+from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, Product, Tiles, seconds
 
 THREADS = 256
 """Threads of a block that transforms."""
@@ -366,6 +366,21 @@ class FusedTile(Tile[Conv]):
         s.compute_inline("x_pad")
         s.unroll(f"{pixels}.ax1").unroll(f"{pixels}.ax2")
         return tile
+
+    @classmethod
+    def expected(cls, p: Conv, target: Target) -> Callable[[Config], float] | None:
+        """What the model of products expects, each place's a block of its own, and of the filter's transform."""
+        known = gpu_of(target)
+        if known is None:
+            return None
+        gpu = known
+        product = Product(p.n * math.prod(tiles(p, SIZE)), p.k, p.c, PLACES, "f32", 4, 4)
+        ahead = 0.0 if p.prepack else LAUNCH_S + 4 * p.c * p.k * (PLACES + p.r**2) / (DRAM_SHARE * gpu.dram)
+
+        def time(c: Config) -> float:
+            return ahead + seconds(product, Tiles("threads", MANY, c["bk"], c["bc"], 8, 8, c["depth"], False), gpu)
+
+        return time
 
     rules: ClassVar[Mapping[str, Rule]] = {
         "shared": lambda t: (

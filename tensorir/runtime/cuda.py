@@ -72,17 +72,23 @@ def load_cupy() -> ModuleType:
 
 
 def compile_cubin(text: str, arch: str = "sm_80", options: tuple[str, ...] = (), *, cache: bool = True) -> Cubin:
-    """Compile CUDA C++ for ``arch`` ("sm_90a"). Needs no GPU. CompileError ``compile.nvrtc`` carries the log."""
+    """Compile CUDA C++ for ``arch`` ("sm_90a"). Needs no GPU. CompileError ``compile.nvrtc`` carries the log.
+
+    A kernel that says nothing of blocks on a multiprocessor, and of which registers are spilled so that more of them
+    have room, is compiled for one.
+    """
     nvrtc, version = _nvrtc()
     arguments = [f"--gpu-architecture={arch}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", *options]
     headers = _include_folders()  # their versions are in the key: cubins travel to machines that have them elsewhere
-    key = cache_key(kind="cubin", source=text, options=arguments, headers=list(headers.values()), nvrtc=version)
+    key = cache_key(
+        kind="cubin without spills", source=text, options=arguments, headers=list(headers.values()), nvrtc=version
+    )
     arguments += [f"-I{folder}" for folder in headers]
     stored = _unpack(default_cache().get(key)) if cache else None
     if stored is not None:
         log, data = stored
     else:
-        log, data = _compile(nvrtc, text, arguments, arch)
+        log, data = _without_spills(nvrtc, text, arguments, arch)
         if cache:
             default_cache().put(key, json.dumps(log).encode() + b"\n" + data)
     return Cubin(data, arch, log, parse_ptxas(log), cached=stored is not None)
@@ -95,7 +101,7 @@ def compile_image(text: str, arch: str) -> bytes:
     """
     nvrtc, _ = _nvrtc()
     arguments = [f"--gpu-architecture={arch}", "--std=c++17", *(f"-I{folder}" for folder in _include_folders())]
-    return _compile(nvrtc, text, arguments, arch)[1]
+    return _without_spills(nvrtc, text, [*arguments, "--ptxas-options=-v"], arch)[1]
 
 
 def nvrtc_version() -> str:
@@ -152,6 +158,20 @@ def _toolkit_folders() -> Iterator[Path]:
         for name in ("cu13", "cuda_runtime"):
             yield Path(folder, name, "include")
     yield Path("/usr/local/cuda/include")
+
+
+def _without_spills(nvrtc: Any, text: str, arguments: list[str], arch: str) -> tuple[str, bytes]:
+    """The log and the code of a text, whose kernels that spill ask for one block where that has them spill less."""
+    log, data = _compile(nvrtc, text, arguments, arch)
+    spilled = {name: use.spill_bytes for name, use in parse_ptxas(log).items() if use.spill_bytes}
+    alone, asked = text, any("maxrregcount" in x for x in arguments)
+    for name in () if asked else spilled:
+        alone = re.sub(rf"\b__launch_bounds__\((\d+)\)(\s+{name}\s*\()", r"__launch_bounds__(\1, 1)\2", alone)
+    if alone == text:
+        return log, data
+    again = _compile(nvrtc, alone, arguments, arch)
+    less = sum(use.spill_bytes for use in parse_ptxas(again[0]).values()) < sum(spilled.values())
+    return again if less else (log, data)
 
 
 def _compile(nvrtc: Any, text: str, arguments: list[str], arch: str) -> tuple[str, bytes]:

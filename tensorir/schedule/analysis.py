@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -277,6 +278,11 @@ def lookup(what: str, name: str, table: Mapping[str, T], gone: Mapping[str, str]
     live = ", ".join(list(table)[:12])
     hint = f"{close[0]!r}?  " if close else ""
     raise ScheduleError(Problem(f"{what}.unknown", f"there is no {what} {name}", hint=f"{hint}{what}s: {live}"))
+
+
+def packed_name(read: str) -> str:
+    """What a copy of a read is called: "x_packed" of all of "x", "x_j_k_packed" of "x[j, k]"."""
+    return f"{'_'.join(re.findall('[A-Za-z0-9_]+', read))}_packed"
 
 
 def unique(name: str, taken: Iterable[str]) -> str:

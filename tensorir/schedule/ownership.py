@@ -57,14 +57,14 @@ def misplaced(program: Program) -> Problem | None:
         if bound:
             if index is None:
                 index = index_of(program)
-                touched = {s: _touched(s) for s in index.stages.values()}
-            problem = next(_problems(index, touched, top, bound), None)
+                known = {s: touched(s) for s in index.stages.values()}
+            problem = next(_problems(index, known, top, bound), None)
             if problem is not None:
                 return problem
     return None
 
 
-class _Touched(NamedTuple):
+class Touched(NamedTuple):
     """The buffers of a stage.
 
     loads: read in its own text, its indices and guards;  reads: those, and what its instructions read
@@ -77,21 +77,21 @@ class _Touched(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def _touched(s: Stage) -> _Touched:
+def touched(s: Stage) -> Touched:
     """Told once per stage: every buffer asks all of a tree, and trees share most of theirs with the last one."""
     loads = frozenset(x.buffer for x in find(s, Load))
-    return _Touched(loads, frozenset(reads(s)), tuple(writes(s.body)), bool(find(s.body, Update)))
+    return Touched(loads, frozenset(reads(s)), tuple(writes(s.body)), bool(find(s.body, Update)))
 
 
 def _extent(x: Loop) -> int:
     return as_int(x.extent) if isinstance(x.extent, Const) else 2
 
 
-def _problems(index: Index, touched: dict[Stage, _Touched], top: Stmt, bound: Sequence[Loop]) -> Iterator[Problem]:
+def _problems(index: Index, known: dict[Stage, Touched], top: Stmt, bound: Sequence[Loop]) -> Iterator[Problem]:
     stages = find(top, Stage)
     made: dict[Buffer, list[Stage]] = {}
     for s in stages:
-        for b in touched[s].writes:
+        for b in known[s].writes:
             made.setdefault(b, []).append(s)
     for s in stages:
         own = [x for x in _bound_above(index, s) if x.kind.level == "thread" and drives(x, s)]
@@ -105,12 +105,12 @@ def _problems(index: Index, touched: dict[Stage, _Touched], top: Stmt, bound: Se
             )
     for b, writers in made.items():
         scope = b.scope
-        users = [s for s, t in touched.items() if b in t.loads or b in t.writes]
+        users = [s for s, t in known.items() if b in t.loads or b in t.writes]
         if scope is Scope.AUTO and any(index.root_of(s) is not top for s in users):
             scope = Scope.GLOBAL  # where lowering will put it
         elif scope is Scope.AUTO:
-            scope = _narrowest(index, writers, [s for s in stages if b in touched[s].loads])
-        readers = [s for s in stages if b in touched[s].reads or (b in touched[s].writes and touched[s].updates)]
+            scope = _narrowest(index, writers, [s for s in stages if b in known[s].loads])
+        readers = [s for s in stages if b in known[s].reads or (b in known[s].writes and known[s].updates)]
         if len({*writers, *readers}) == 1:
             continue
         if adders := [w for w in writers if adds_atomically(w)]:

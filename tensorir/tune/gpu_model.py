@@ -55,8 +55,9 @@ class Product:
     cores.
 
     terms: products that stand for one (3 in 3xTF32);  adds: the result is added to what is there, which is read
-    apart: share of the second operand's elements that are places of their own in memory (pixels under several taps of a
+    apart: shares of both operands' elements that are places of their own in memory (pixels under several taps of a
            filter are not)
+    taps:  terms of one step that read the same copy of an element of the first operand: those of a window in an image
     """
 
     m: int
@@ -68,7 +69,8 @@ class Product:
     out_bytes: int = 2
     terms: int = 1
     adds: bool = False
-    apart: float = 1.0
+    apart: tuple[float, ...] = (1.0, 1.0)
+    taps: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Tiles:
     turns:      sets of workers that alternate on the tiles of a resident block (ping-pong): one stores, one multiplies
     registers:  of a thread, where it is known what the compiler made of it
     slots:      instructions of a copy of 16 bytes, with its addresses and bounds, where warps copy that multiply
+    results:    bytes of shared memory that results leave through, next to the tiles, where warps multiply
     """
 
     kind: str
@@ -107,6 +110,7 @@ class Tiles:
     turns: int = 1
     registers: int | None = None
     slots: float = COPY_SLOTS
+    results: int = 0
 
     @property
     def workers(self) -> int:
@@ -344,12 +348,13 @@ def epilogue_bytes(p: Product, t: Tiles) -> float:
 
 def copied_bytes(p: Product, t: Tiles) -> float:
     """Of both tiles of a step."""
-    return float((t.bm + t.bn) * t.bk * p.in_bytes)
+    return float((t.bm / p.taps + t.bn) * t.bk * p.in_bytes)
 
 
 def l2_bytes(p: Product, t: Tiles) -> float:
     """What all blocks read of the L2 cache and write; a cluster reads the larger of the two tiles once."""
-    once = (min(t.bm, t.bn) + max(t.bm, t.bn) / t.cluster) * t.bk * p.in_bytes
+    sides = t.bm / p.taps, t.bn
+    once = (min(sides) + max(sides) / t.cluster) * t.bk * p.in_bytes
     grid = -(-p.m // t.bm) * -(-p.n // t.bn) * p.batch * t.splits
     return float(grid * (steps_of(p, t) * once + epilogue_bytes(p, t)))
 
@@ -365,7 +370,7 @@ def dram_bytes(p: Product, t: Tiles, gpu: Gpu, held: int) -> float:
     grid_m, grid_n, slots = -(-p.m // t.bm), -(-p.n // t.bn), gpu.units * held
     down = min(grid_m, max(t.raster, slots / grid_n))
     across = min(grid_n, max(1.0, slots / down))
-    a, b = float(p.m * p.k * p.in_bytes), float(p.n * p.k * p.in_bytes) * p.apart
+    a, b = (side * p.k * p.in_bytes * share for side, share in zip((p.m, p.n), p.apart, strict=True))
     again_b = b * (max(1.0, grid_m / down) - 1) * _evicted(b, gpu)
     again_a = a * (max(1.0, grid_n / across) - 1) * _evicted(a * min(1.0, down / grid_m), gpu)
     if t.splits > 1:
@@ -382,9 +387,9 @@ def _evicted(size: float, gpu: Gpu) -> float:
 
 def shared_memory(p: Product, t: Tiles) -> int:
     """Bytes of shared memory of a block. wgmma's results leave through it, in a resident block next to new tiles."""
-    ring, results = t.depth * (t.bm + t.bn) * t.bk * p.in_bytes, t.turns * t.bm * t.bn * p.out_bytes
+    ring, results = int(t.depth * copied_bytes(p, t)), t.turns * t.bm * t.bn * p.out_bytes
     if t.kind != "wgmma":
-        return ring
+        return ring + t.results
     return ring + results if t.persistent else max(ring, results)
 
 

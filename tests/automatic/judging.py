@@ -15,6 +15,8 @@ from tensorir.expr.reread import with_dims
 from tensorir.interp.reference import evaluate, random_arguments
 
 TARGETS = ("opencl", "cuda -arch=sm_80", "cuda -arch=sm_90a")
+SLOW_S = 0.2
+"""Seconds after which it is measured again how long a schedule takes to make."""
 
 
 def judged(seed: int, target: str, build: bool = False, emulate: bool = False) -> dict[str, Any]:
@@ -29,13 +31,12 @@ def judged_of(outputs: Any, target: str, build: bool = False, emulate: bool = Fa
     row: dict[str, Any] = {}
     try:
         name, template = next(iter(tir.auto(outputs, target).items()))
-        start = time.process_time()
-        s = tir.auto_schedule(outputs, target)
+        seconds, s = _made(outputs, target)
     except TensorIRError as e:
         return row | {"found": "refused", "why": str(e)}
     except Exception as e:
         return row | {"found": "crashed", "why": f"{type(e).__name__}: {e}"}
-    row |= {"seconds": time.process_time() - start, "template": name}
+    row |= {"seconds": seconds, "template": name}
     try:
         space = template.space_for(s.target)
         row["space"] = len(space.legal)
@@ -52,6 +53,18 @@ def judged_of(outputs: Any, target: str, build: bool = False, emulate: bool = Fa
     except Exception as e:
         return row | {"found": "crashed", "why": f"{type(e).__name__}: {e}"}
     return row | {"found": "right", "steps": len(s.trace)}
+
+
+def _made(outputs: Any, target: str) -> tuple[float, Any]:
+    """Seconds of the processor to make a schedule, and the schedule; the least of three where the first were many,
+    because what runs on the same core makes them more.
+    """
+    times = []
+    while not times or (max(times) > SLOW_S and len(times) < 3):
+        start = time.process_time()
+        s = tir.auto_schedule(outputs, target)
+        times.append(time.process_time() - start)
+    return min(times), s
 
 
 def _built(s: Any, seed: int) -> None:

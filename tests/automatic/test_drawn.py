@@ -1,7 +1,7 @@
 """Definitions drawn from seeds: every automatic schedule is right, on each target (benchmarks/automatic/drawn.py)."""
 
 import pytest
-from drawing import drawn
+from drawing import WIDE, drawn
 from judging import TARGETS, judged
 
 from tensorir.expr.program import dims_of
@@ -17,9 +17,33 @@ def test_a_drawn_definition_is_scheduled_and_right(seed, target):
     assert row["space"] <= 5000
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seed", range(40))
+def test_a_definition_of_all_sorts_is_scheduled_and_right(seed, target):
+    row = judged(WIDE + 9000 + seed, target, build=target == "opencl" and seed < 10)
+    assert row["found"] == "right", row
+    assert row["space"] <= 5000
+
+
 def test_the_same_seed_draws_the_same_definition():
     assert [drawn(7).told, [t.shape for t in drawn(7).outputs]] == [drawn(7).told, [t.shape for t in drawn(7).outputs]]
     assert len({tuple(drawn(k).told) for k in range(50)}) > 40
+
+
+def test_all_sorts_of_the_wide_range_are_drawn():
+    told = " ".join(x for k in range(WIDE, WIDE + 1000) for x in drawn(k).told)
+    words = (
+        "gather table, gather padded, gather computed, picked, argmax, moments, affine, two maps, scan affine, largest"
+    )
+    words += (
+        ", mask triangle, mask data, sum of rows by where, border 2, gap 2, pooled, neighbours, concat, slice, back"
+    )
+    words += (
+        ", second, axes joined, axis split, repeat, diagonal, rolled rows, less that, ta tb batched, wide product of"
+    )
+    words += " int8, distance, bias and relu, bits xor, division of uint8, segments, scatter set, attention, group_norm"
+    words += ", conv2d, conv1d, transpose, embedding, cumsum, max_pool, avg_pool, linear, gelu, layer_norm, log_softmax"
+    assert not [w for w in words.split(", ") if w not in told]
 
 
 def test_all_sorts_of_stages_are_drawn():

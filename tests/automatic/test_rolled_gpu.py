@@ -66,13 +66,16 @@ def test_a_mask_of_one_piece_has_nothing_to_skip():
     assert scheduled(of(33, 31, causal=True)).check()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @emulated
-def test_no_bank_conflict_and_whole_sectors():
-    """Of accesses that the emulator counts: weights in float16, read one by one for the sum, are not among them."""
-    s = scheduled(of(64, 128, 64))
+def test_no_bank_conflict_and_whole_sectors(dtype):
+    """Weights are read in vectors for the sum: halves of words, a row for each lane, would meet in a bank."""
+    s = scheduled(of(64, 128, 64, dtype=dtype))
     run = emulate(s.emitted(), random_arguments(s.outputs, 0))
     assert not run.problems and run.traffic
     assert all(t.units == t.ideal for t in run.traffic)
+    assert not any(t.what == "shared read" and t.width == 2 for t in run.traffic)
+    assert "y_l_held" in s.source()
 
 
 def test_what_neither_tensor_cores_nor_tiles_multiply_goes_by_threads():

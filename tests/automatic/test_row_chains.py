@@ -237,6 +237,31 @@ def test_every_configuration_across_is_right(target):
 
 
 def test_few_long_columns_are_summed_in_pieces():
+    for rows, pieces in ((1024, False), (16384, True)):  # one core has summed the shorter ones before others begin
+        x, k = tir.placeholder((rows, 64), name="x"), tir.reduce_axis(rows, name="k")
+        s = tir.auto_schedule(tir.compute((64,), lambda j, x=x, k=k: tir.sum(x[k, j], axis=k), name="Y"))
+        assert ("rfactor" in str(s.trace)) == pieces and s.check()
+
+
+def test_parts_of_the_terms_go_whole_rows_wide():
+    """Columns of a block would make no difference to them."""
     x, k = tir.placeholder((1024, 64), name="x"), tir.reduce_axis(1024, name="k")
-    s = tir.auto_schedule(tir.compute((64,), lambda j: tir.sum(x[k, j], axis=k), name="Y"))
-    assert "rfactor" in str(s.trace) and s.check()
+    (plan, *_) = plans((tir.compute((64,), lambda j: tir.sum(x[k, j], axis=k), name="Y"),), Target.parse(CPU)).values()
+    space = plan.space()
+    found = [space.config(row) for row in range(len(space.legal))]
+    assert len({c["columns"] for c in found}) > 1 == len({c["columns"] for c in found if c["pieces"] > 1})
+
+
+@pytest.mark.parametrize("rows, columns, kernels", [(512, 16, 1), (900, 8, 1), (6000, 32, 2)])
+def test_shared_memory_has_room_for_fewer_columns_the_longer_they_are(rows, columns, kernels):
+    output = tir.nn.softmax(tir.placeholder((rows, 40), name="x"), 0, name="Y")
+    name, template = next(iter(tir.auto(output, GPU).items()))
+    assert name == "gpu_rows_across" and template.space_for(Target.parse(GPU)).default["columns"] == columns
+    s = tir.auto_schedule(output, GPU)
+    assert s.check() and len(s.emitted().kernels) == kernels
+
+
+@pytest.mark.parametrize("shape", [(8, 20, 100), (1, 300, 100), (2, 33, 1000)])
+def test_rows_that_no_vector_divides_are_in_vectors_up_to_the_last_few(shape):
+    s = tir.auto_schedule(middle(*shape), CPU)
+    assert s.check() and s.emitted().text.count("not in vectors") <= 4

@@ -76,6 +76,17 @@ def line(n, c, w, k, r):
     )
 
 
+def gram(n, k, dtype="float32", ta=False, value=lambda a, b: a * b):
+    """Sums over pairs of rows, or columns, of one matrix."""
+    A, c = tir.placeholder((n, k), dtype, name="A"), tir.reduce_axis(n if ta else k, name="c")
+    at = (lambda i: A[c, i]) if ta else (lambda i: A[i, c])
+    wide = dtype if dtype == "float32" else "int32"
+    many = k if ta else n
+    return tir.compute(
+        (many, many), lambda i, j: tir.sum(value(at(i).astype(wide), at(j).astype(wide)), axis=c), name="G"
+    )
+
+
 DEFINITIONS = {
     "primes": product(7, 13, 5),
     "a tile and one more": product(7, 17, 9),
@@ -91,6 +102,11 @@ DEFINITIONS = {
     "distances": distances(9, 18, 7),
     "squared distances": apart(9, 18, 7),
     "squared distances of rows": apart(9, 35, 19, tb=True),
+    "of one matrix with itself": tir.nn.matmul(*[tir.placeholder((13, 13), name="A")] * 2, name="P"),
+    "rows of one matrix": gram(9, 17),
+    "columns of one matrix": gram(19, 7, ta=True),
+    "rows of one matrix of 8 bits": gram(5, 21, "int8"),
+    "distances of rows of one": gram(11, 6, value=lambda a, b: (a - b) * (a - b)),
     "long columns": product(9, 37, 21, tb=True),
     "epilogue": with_epilogue(13, 19, 6),
     "pixels": image(2, 5, 5, 7, 6, 1),
@@ -170,11 +186,11 @@ def test_columns_next_to_each_other_are_counted():
 def test_no_product_is_offered_where_there_is_none():
     A = tir.placeholder((8, 8), name="A")
     c = tir.reduce_axis(8, name="c")
-    square = tir.compute((8, 8), lambda i, j: tir.sum(A[i, c] * A[c, j], axis=c), name="Y")
-    s = tir.Schedule(square, CPUS[0])
+    cube = tir.compute((8, 8), lambda i, j: tir.sum(A[i, c] * A[c, j] * A[j, c], axis=c), name="Y")
+    s = tir.Schedule(cube, CPUS[0])
     graph = Graph(s.program)
-    assert not list(offers(graph, graph.nests["Y"], s.target)), "one array is packed in one way only"
-    assert tir.auto_schedule(square, CPUS[0]).check()
+    assert not list(offers(graph, graph.nests["Y"], s.target)), "of three operands"
+    assert tir.auto_schedule(cube, CPUS[0]).check()
     graph = Graph(tir.Schedule(product(4, 4, 4), "cuda").program)
     assert not list(offers(graph, graph.nests["P"], tir.Target.parse("cuda")))
 

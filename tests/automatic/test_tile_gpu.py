@@ -6,6 +6,8 @@ import tensorir as tir
 from tensorir.automatic.facts import Graph
 from tensorir.automatic.rules.matrix_view import matrix_view
 from tensorir.automatic.rules.tile_gpu import ENGINES, offers
+from tensorir.check.emulate import emulate
+from tensorir.interp.reference import random_arguments
 
 LEGAL = 5000
 AMPERE, HOPPER = "cuda -arch=sm_80", "cuda -arch=sm_90a"
@@ -42,12 +44,28 @@ def image(n, c, h, w, k, r, dtype="float32", layout="NCHW", **options):
     return tir.compute(y.shape, lambda *at: tir.maximum(y[at], 0).astype(dtype), name="out")
 
 
+def gram(n, k, dtype="float32", ta=False, value=lambda a, b: a * b):
+    """Sums over pairs of rows, or columns, of one matrix."""
+    A, c = tir.placeholder((n, k), dtype, name="A"), tir.reduce_axis(n if ta else k, name="c")
+    at = (lambda i: A[c, i]) if ta else (lambda i: A[i, c])
+    wide = dtype if dtype == "float32" else "int32"
+    many = k if ta else n
+    return tir.compute(
+        (many, many), lambda i, j: tir.sum(value(at(i).astype(wide), at(j).astype(wide)), axis=c), name="G"
+    )
+
+
 DEFINITIONS = {
     "primes": ("_warp", product(7, 13, 5)),
     "a tile and one more, turned": ("_warp", product(33, 65, 17, ta=True, tb=True)),
     "many": ("_warp", product(15, 31, 9, apart=3)),
     "finished": ("_warp", finished(13, 19, 6, "float32")),
     "distances": ("_warp", distances(9, 18, 7)),
+    "of one matrix with itself": ("_warp", tir.nn.matmul(*[tir.placeholder((17, 17), name="A")] * 2, name="P")),
+    "rows of one matrix": ("_warp", gram(19, 7)),
+    "columns of one matrix": ("_warp", gram(6, 21, ta=True)),
+    "distances of rows": ("_warp", gram(9, 11, value=lambda a, b: (a - b) * (a - b))),
+    "of 8 bits, of one matrix": ("_mma", gram(33, 64, "int8")),
     "of 16 bits": ("_mma", finished(31, 40, 33, "float16")),
     "of 16 bits, turned": ("_mma", product(40, 48, 64, "bfloat16", ta=True)),
     "of 8 bits": ("_mma", product(17, 64, 64, "int8", tb=True)),
@@ -84,6 +102,60 @@ def test_warpgroups_are_right(y):
     template.function(s, template.space_for(s.target).default)
     assert name == "gpu_tile_wgmma" and template.needs == "sm_90a"
     assert len(s.emitted().kernels) == 1 and "wgmma" in s.source() and s.check("emulate")
+
+
+RESULTS = {
+    "channels last": image(1, 32, 16, 16, 64, 3, "float16", "NHWC", pad=1),
+    "channels first": image(1, 32, 16, 16, 64, 3, "bfloat16", pad=1),
+    "channels first, pairs": image(2, 32, 6, 6, 64, 3, "float16", pad=1),
+    "groups": image(1, 128, 8, 8, 256, 3, "float16", "NHWC", pad=1, groups=2),
+    "awkward": image(2, 24, 5, 7, 40, 3, "float16", "NHWC", pad=1),
+}
+
+
+@pytest.mark.parametrize("target", [AMPERE, HOPPER])
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_of_taps_leave_in_whole_sectors(name, target):
+    y = RESULTS[name]
+    template, s = tir.auto(y, target)["gpu_tile_mma"], tir.Schedule(y, target)
+    config = template.space_for(s.target).default
+    template.function(s, config)
+    assert config["staged"] and ("stmatrix" in s.source()) == (target == HOPPER)
+    assert s.check() and s.check("emulate")
+    kinds = () if name == "awkward" else ("shared read", "shared write", "global write")
+    kinds = kinds[:2] if "pairs" in name else kinds  # rows of 36 pixels begin within sectors
+    traffic = [t for t in emulate(s.emitted(), random_arguments(s.outputs, 0)).traffic if t.what in kinds]
+    assert {t.what for t in traffic} == {*kinds} and all(t.units == t.ideal for t in traffic)
+
+
+def conflicts(y, target, way):
+    """Wavefronts of shared memory beyond the fewest, of a template's default."""
+    s = tir.Schedule(y, target)
+    template = tir.auto(y, target)[f"gpu_tile_{way}"]
+    template.function(s, template.space_for(s.target).default)
+    run = emulate(s.emitted(), random_arguments(s.outputs, 0))
+    assert not run.problems
+    return sum(t.units - t.ideal for t in run.traffic if t.what.startswith("shared"))
+
+
+def test_bytes_that_lanes_read_one_by_one_are_in_different_banks():
+    assert conflicts(product(128, 128, 128, "int8"), AMPERE, "mma") == 0
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_filters_of_one_tap_are_copied_in_vectors(layout):
+    assert conflicts(image(1, 32, 8, 8, 64, 1, layout=layout), AMPERE, "warp") == 0
+
+
+def test_elements_that_are_copied_by_themselves_are_in_different_banks():
+    """Three channels have no vectors."""
+    y, target = image(1, 3, 18, 18, 64, 7, layout="NHWC", stride=2), tir.Target.parse(AMPERE)
+    template = tir.auto(y, AMPERE)["gpu_tile_warp"]
+    config = {**template.space_for(target).default, "bk": 8}
+    s = tir.Schedule(y, AMPERE)
+    template.function(s, config)
+    traffic = emulate(s.emitted(), random_arguments(s.outputs, 0)).traffic
+    assert all(t.units == t.ideal for t in traffic if t.what.startswith("shared"))
 
 
 def test_no_matrix_is_stored_of_what_taps_read():
@@ -132,11 +204,11 @@ def test_axes_are_rows_columns_terms_or_apart():
 def test_no_product_is_offered_where_there_is_none():
     A = tir.placeholder((8, 8), name="A")
     c = tir.reduce_axis(8, name="c")
-    square = tir.compute((8, 8), lambda i, j: tir.sum(A[i, c] * A[c, j], axis=c), name="Y")
-    s = tir.Schedule(square, AMPERE)
+    cube = tir.compute((8, 8), lambda i, j: tir.sum(A[i, c] * A[c, j] * A[j, c], axis=c), name="Y")
+    s = tir.Schedule(cube, AMPERE)
     graph = Graph(s.program)
-    assert not list(offers(graph, graph.nests["Y"], s.target)), "one array is packed in one way only"
-    assert tir.auto_schedule(square, AMPERE).check("emulate")
+    assert not list(offers(graph, graph.nests["Y"], s.target)), "of three operands"
+    assert tir.auto_schedule(cube, AMPERE).check("emulate")
     assert set(tir.auto(product(1, 40, 30), AMPERE)) == {"gpu_stream"}, "one row has no reuse"
     depthwise = tir.auto(image(1, 8, 6, 6, 8, 3, pad=1, groups=8), AMPERE)
     assert not any(name.removeprefix("gpu_") in ENGINES for name in depthwise)

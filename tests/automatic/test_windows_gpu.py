@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorir as tir
+from tensorir.check.emulate import emulate
+from tensorir.interp.reference import random_arguments
 
 TARGET = "cuda -arch=sm_80"
 NAME = "gpu_tile_windows"
@@ -82,3 +84,23 @@ def test_sums_without_windows_are_left_to_other_rules():
         tir.compute((30, 40), lambda i, j: A[i, j] + A[i + 1, j], name="Y"),
     ):
         assert NAME not in tir.auto(y, TARGET)
+
+
+@emulated
+def test_neighbours_of_a_thread_are_read_and_written_together():
+    """Two cells of a row in a thread: words of its own that are apart would be in every second bank, and half of a
+    sector would be written at a time.
+    """
+    y = pooled(1, 4, 32, 32, stride=1)
+    template, s = tir.auto(y, TARGET)[NAME], tir.Schedule(y, TARGET)
+    template.function(s, dict(t0=1, t1=8, t2=16, c0=1, c1=2, c2=2))
+    run = emulate(s.emitted(), random_arguments(s.outputs, 0))
+    for kind in ("shared read", "global write"):
+        units, ideal = (sum(getattr(t, x) for t in run.traffic if t.what == kind) for x in ("units", "ideal"))
+        assert units == ideal > 0, kind
+
+
+def test_cells_that_are_made_for_nothing_cost_time():
+    y, tile = line(512, 64, 66, taps=3), dict(t0=1, t1=2, c0=1, c1=1)
+    expected = tir.auto(y, TARGET)[NAME].space_for(tir.Target.parse(TARGET)).expected_s
+    assert expected({**tile, "t2": 32, "c2": 2}) < expected({**tile, "t2": 32, "c2": 4})

@@ -135,3 +135,14 @@ def test_blocks_have_block_memory_of_their_own():
     f = s.build("opencl:pocl")
     for _ in range(5):
         assert np.array_equal(np.asarray(f(a)), a[:, ::-1] * 2 + 1)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int16", "uint8", "int64"])
+def test_shifts_by_constants_are_operators_of_vectors(dtype):
+    x, n = (tir.placeholder((64,), dtype, name=c) for c in "xn")
+    cell = lambda i: ((x[i] >> 3) | (x[i] << 2)) ^ (x[i] >> (n[i] & 7))  # noqa: E731
+    s = tir.Schedule(tir.compute((64,), cell, name="y"))
+    s.vectorize(s.split("y.i", [None, 16])[1])
+    a, b = (np.arange(64) * 3 - 20).astype(dtype), np.arange(64).astype(dtype)
+    assert "tir_sh" not in s.emitted().text
+    np.testing.assert_array_equal(s.build()(a, b), ((a >> 3) | (a << 2)) ^ (a >> (b & 7)))

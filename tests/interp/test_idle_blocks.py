@@ -13,7 +13,7 @@ from tensorir.interp import run as runs
 from tensorir.interp.memory import Fault
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.ir.build import binary
-from tensorir.ir.tree import Alloc, If, Program, Seq
+from tensorir.ir.tree import Alloc, Cast, If, Program, Seq
 from tensorir.lower.kernel import module_of
 from tensorir.lower.pipeline import lower
 
@@ -60,9 +60,17 @@ def test_faults_are_told_as_of_small_grids(name, ran):
     assert outcome(FAULTS[name][2]) == want
 
 
-@pytest.mark.parametrize("where", [I * 4 + T, T + binary("//", I, 999) * 8])
+PLACES = {
+    "the first that writes nothing": I * 4 + T,
+    "the last": T + binary("//", I, 999) * 8,
+    "one between": T + binary("//", binary("%", I * 619, 1000), 999) * 8,
+    "by what was read": T + Cast(load(X, binary("//", binary("%", I * 619, 1000), 999) * 7), "index"),
+}
+
+
+@pytest.mark.parametrize("where", PLACES.values(), ids=PLACES)
 def test_reads_of_blocks_that_write_nothing_are_seen(where, ran):
-    """The first one after those that write reads what is not there, or the last of all."""
+    """One of them reads what is not there."""
 
     def program(at):
         both = Seq((store(R, 0, load(X, at)), If(binary("<", I, 2), store(Y, HERE, load(R, 0)))))
@@ -71,3 +79,11 @@ def test_reads_of_blocks_that_write_nothing_are_seen(where, ran):
     assert outcome(program(T))[4:] == [0, 1, 2, 3]
     assert len(ran) < 100
     assert outcome(program(where))[0] == "memory.out-of-bounds"
+
+
+def test_places_that_memory_tells_are_looked_at_in_every_block(ran):
+    """A block writes to its registers where it reads, and does so afterwards."""
+    far = binary("//", binary("%", I * 619, 1000), 999) * 8
+    kept = Seq((store(R, 0, Cast(far, "float32")), store(R, 0, load(X, T + Cast(load(R, 0), "index")))))
+    both = Seq((*kept.stmts, If(binary("<", I, 2), store(Y, HERE, load(R, 0)))))
+    assert outcome(kernel(Alloc(R, both), blocks=1000))[0] == "memory.out-of-bounds"

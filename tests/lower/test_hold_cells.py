@@ -42,3 +42,36 @@ def test_a_cell_for_each_term_stays_in_memory():
     s = tir.Schedule(y, "cuda -arch=sm_80")
     s.bind("y.b", "block.x").stage_in("x", at="y.b", scope="shared")
     assert "_held" not in s.source()
+
+
+def sums_of_halves(terms=40, vector=8):
+    """Sums of 16-bit rows in shared memory, a thread each, which reads vectors into registers."""
+    x = tir.placeholder((64, terms), "bfloat16", name="x")
+    k = tir.reduce_axis(terms, name="k")
+    total = tir.compute((64,), lambda i: tir.sum(x[i, k].astype("float32"), axis=k), name="t")
+    y = tir.compute((64,), lambda i: total[63 - i] * 2, name="y")
+    s = tir.Schedule(y, "cuda -arch=sm_80")
+    block, thread = s.split("y.i", [None, 64])
+    s.bind(block, "block.x").bind(thread, "thread.x").compute_at("t", block)
+    s.set_scope("t", "shared")
+    few = s.split("t.k", [None, 8])
+    s.stage_in("x", at=few[0], scope="register", vector=vector)
+    s.unroll(few[1]).bind("t.i", "threads")
+    return s
+
+
+def test_registers_that_the_loop_fills_are_its_own():
+    s = sums_of_halves()
+    assert "t_held[0] += tir_from_bfloat16(x_register[" in s.source()
+    assert "*(uint4 *)(x_register) = *(" in s.source(), "a vector, converted where it is used"
+    assert s.check() and s.check("emulate")
+
+
+def test_elements_that_are_read_again_are_converted_once():
+    x, w = tir.placeholder((64, 8), "float16", name="x"), tir.placeholder((4, 8), name="w")
+    k = tir.reduce_axis(8, name="k")
+    y = tir.compute((64, 4), lambda i, j: tir.sum(x[i, k].astype("float32") * w[j, k], axis=k), name="y")
+    s = tir.Schedule(y, "cuda -arch=sm_80")
+    s.bind("y.i", "thread.x").stage_in("x", at="y.i", scope="register", vector=8)
+    assert "float x_register[8];" in s.source() and "converted one by one" in s.source()
+    assert s.check("emulate")

@@ -56,6 +56,17 @@ def test_spills_are_seen():
     assert cuda.compile_cubin(text, "sm_80", ("-maxrregcount=24",)).spills > 0
 
 
+def test_no_registers_are_spilled_for_the_sake_of_more_blocks():
+    """NVRTC keeps this tile in 128 registers, of which four blocks have room, and spills the others of 130."""
+    work = tir.ops.conv2d(n=16, c=64, h=56, w=56, k=64, r=3, s=3, pad=1, dtype="float16")
+    s = tir.Schedule(work.outputs, "cuda -arch=sm_90a")
+    config = {"bm": 64, "bn": 128, "wm": 64, "wn": 32, "bk": 32, "depth": 4, "in_flight": 1, "raster": 1, "splits": 1}
+    tir.auto(work.outputs, s.target)["gpu_tile_mma"].function(s, {**config, "atomic": 0, "rest": 0, "staged": 0})
+    text = s.source()
+    assert "__launch_bounds__(128)" in text
+    assert cuda.compile_cubin(text, "sm_90a", cache=False).spills == 0
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
 def test_sass(arch):
     cubin = cuda.compile_cubin(TEXT, arch)

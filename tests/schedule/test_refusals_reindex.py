@@ -47,6 +47,12 @@ once("reindex.pad-identity", "exp(0.0) with the zeros",
      lambda s: s.reindex("C", "i | k -> i = i, t = k", pad={"t": 8}, reads={"A": "i, t"}), exponentials)  # fmt: skip
 once("reindex.reads", "C.k = 0 and C.k = 1", lambda s: s.reindex("C", "i, j -> t = (i, j)", reads={"A": "t"}))
 once("reindex.reads", "does not read C", lambda s: s.reindex("C", "i, j -> t = (i, j)", reads={"C": "t"}))
+once(
+    "reindex.reads",
+    "does not read A[i, i], but ",
+    lambda s: s.reindex("C", "i | k -> i, k", reads={"A[i, i]": "i, k"}),
+    twice,
+)
 once("reindex.syntax", "'i' is none of t", lambda s: s.reindex("C", "i, j -> t = (i, j)", reads={"A": "i"}))
 once("reindex.reads", "several places", lambda s: s.reindex("C", "i | k -> i = i, t = k", reads={"A": "i, t"}), twice)
 once("reindex.reads", "C.i.0 is a part of an axis", before=lambda s: s.split("C.i", [None, 4]),

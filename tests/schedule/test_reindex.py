@@ -77,6 +77,17 @@ def test_loops_stay_and_a_copy_lies_in_parts_of_axes():
     assert s.check() and np.array_equal(run(s, a, b), a.astype("float32") @ b.astype("float32"))
 
 
+def test_one_of_several_reads_of_an_array_is_packed():
+    x, c = tir.placeholder((7, 9), name="x"), tir.reduce_axis(9, name="c")
+    y = tir.compute((7, 7), lambda i, j: tir.sum((x[i, c] - x[j, c]) * (x[i, c] - x[j, c]), axis=c), name="y")
+    s, a = tir.Schedule(y), small(7, 9)
+    s.reindex("y", "i, j | c -> i, j, c", reads={"x[j,c]": "c, j"})
+    assert "(x[i, c] - x_j_c_packed[c, j]) * (x[i, c] - x_j_c_packed[c, j])" in str(s.tree())
+    s.compute_inline("x_j_c_packed")
+    assert s.check() and np.array_equal(run(s, a), ((a[:, None] - a[None]) ** 2).sum(-1))
+    assert tir.replay(y, s.trace, s.target).source() == s.source()
+
+
 def test_the_stage_keeps_its_domain():
     s = tir.Schedule(conv())
     before = find(s.program, Stage)[-1]

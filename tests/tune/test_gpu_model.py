@@ -138,7 +138,7 @@ def test_what_the_cache_keeps_is_read_once():
     assert dram_bytes(small, CORES, A100, 1) == 3 * 2 * 1024**2
     large = Product(16384, 16384, 16384)
     assert dram_bytes(large, CORES, A100, 1) > 2 * dram_bytes(large, replace(CORES, raster=8), A100, 1)
-    assert dram_bytes(replace(small, apart=0.25), CORES, A100, 1) == 2.25 * 2 * 1024**2, "pixels under four taps"
+    assert dram_bytes(replace(small, apart=(1.0, 0.25)), CORES, A100, 1) == 2.25 * 2 * 1024**2, "pixels under four taps"
 
 
 def test_devices_by_name_and_by_architecture():

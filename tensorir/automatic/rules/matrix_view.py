@@ -7,17 +7,20 @@ What is not stored as such matrices is a view of its own (im2col), computed wher
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from tensorir.arith.affine import structure
 from tensorir.automatic.facts import Nest, told
 from tensorir.automatic.rules.product_view import innermost, joined, short
 from tensorir.engines.gemm_blocks import Operand
 from tensorir.engines.problems import Gemm, accumulator
 from tensorir.ir.dims import most
+from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Binary, Cast, Const, Expr, Iter, Load, Update, Var
 from tensorir.ir.visit import find, uses
+from tensorir.schedule.analysis import packed_name
 from tensorir.schedule.schedule import Schedule
 
 NEW = ("z", "i", "j", "k")
@@ -82,6 +85,11 @@ class MatrixView:
         return not p.tb if group is self.columns else group is self.terms and (p.tb or not p.ta)
 
     @property
+    def alone(self) -> bool:
+        """Whether both operands are of one array."""
+        return self.a.buffer is self.b.buffer
+
+    @property
     def spatial(self) -> list[str]:
         """The names of the axes of cells."""
         return [short(self.total, it) for it in self.total.spatial]
@@ -93,14 +101,13 @@ class MatrixView:
               what they are made of
         """
         given, reads = {}, {}
-        for operand, load, row, turned in (("a", self.a, "i", self.gemm.ta), ("b", self.b, "j", not self.gemm.tb)):
-            outer, inner = ("k", row) if turned else (row, "k")
-            lead = "z, " if self.gemm.batch > 1 and any(d.it in self.total.along(load) for d in self.apart) else ""
+        for operand, load, outer, inner, lead in self._operands():
             parts = {"i": self.rows, "j": self.columns, "k": self.terms}
-            name, packed = load.buffer.name, not self._is_matrix(load, lead, parts[outer], parts[inner])
+            name = load.buffer.name
+            packed = not self._is_matrix(load, lead, parts[outer], parts[inner]) or (operand == "b" and self.alone)
             if packed:
-                reads[name] = f"{lead}{outer}, {inner}"
-                name = f"{name}_packed"
+                read = show(load) if self.alone else name
+                reads[read], name = f"{lead}{outer}, {inner}", packed_name(read)
             run = _together(load, parts[inner], made.get(load.buffer.name, len(load.index)))
             given[operand] = Operand(name, lead, run, packed or name in made)
         axes = [short(self.total, it) for it in self.total.stage.iters if it.axis is Axis.REDUCE]
@@ -113,6 +120,23 @@ class MatrixView:
         pad = {own[x]: n for x, n in self.made_up.items()}
         s.reindex(self.total.name, view, pad or None, reads, writes=f"{self.gemm.lead}i, j")
         return given
+
+    def _operands(self) -> Iterator[tuple[str, Load, str, str, str]]:
+        """Both operands: their names as engines know them, the loads, what their rows and what is along these are, and
+        their dimensions before these, as index maps say them.
+        """
+        for operand, load, row, turned in (("a", self.a, "i", self.gemm.ta), ("b", self.b, "j", not self.gemm.tb)):
+            outer, inner = ("k", row) if turned else (row, "k")
+            apart = self.gemm.batch > 1 and any(d.it in self.total.along(load) for d in self.apart)
+            yield operand, load, outer, inner, "z, " if apart else ""
+
+    def in_vectors(self, made: Mapping[str, int]) -> tuple[bool, bool]:
+        """Of both operands, whether neighbours along a row are contiguous in memory; ``made`` as of ``walked``."""
+        parts = {"i": self.rows, "j": self.columns, "k": self.terms}
+        runs = [_together(load, parts[inner], made.get(load.buffer.name, len(load.index)))
+                for _, load, _, inner, _ in self._operands()]  # fmt: skip
+        a, b = (run % 2 == 0 for run in runs)
+        return a, b
 
     def as_matrix(self, s: Schedule, out: str) -> None:
         """Walk what takes the sums, one to one, by their rows and columns."""
@@ -129,6 +153,15 @@ class MatrixView:
         alone = self.size(self.columns[:-1]) == 1
         together = alone or self.made_up.get(short(self.total, last.it), last.size) % step == 0
         return in_order and together and all(d.said for d in self.apart)
+
+    def results_together(self, most: int) -> int:
+        """How many neighbours along the last axis of a row of results are so in memory, from a multiple of them on: a
+        power of two up to ``most``; 1 where there are several matrices of results.
+        """
+        b, cells = self.total.writes[0], tuple(it.var for it in self.total.spatial)
+        run = _together(Load(b, cells, b.dtype), self.columns, len(cells))
+        last = next(d.size for d in reversed(self.columns) if d.size > 1)
+        return math.gcd(run, last, most) if all(d.said for d in self.apart) else 1
 
     def as_rows(self, s: Schedule, out: str) -> str:
         """Let ``out`` write rows and columns, those of all groups, which the stage that is returned takes to where
@@ -171,11 +204,11 @@ def matrix_view(total: Nest, made: str = "", precision: str = "fp32") -> MatrixV
     made: the type of what is written in the end, where that is not the sums';  precision: of products of float32
     """
     updates = find(total.stage.body, Update)
-    loads = [x for x in total.loads if x.buffer not in total.writes]
-    if not total.constant or len(updates) != 1 or len(total.writes) != 1 or len({*loads}) != 2 or not total.reduced:
+    loads = {structure(x): x for x in total.loads if x.buffer not in total.writes}
+    if not total.constant or len(updates) != 1 or len(total.writes) != 1 or len(loads) != 2 or not total.reduced:
         return None
-    first, second = dict.fromkeys(loads)
-    if first.buffer is second.buffer or any(it.axis not in (Axis.SPATIAL, Axis.REDUCE) for it in total.stage.iters):
+    first, second = loads.values()
+    if any(it.axis not in (Axis.SPATIAL, Axis.REDUCE) for it in total.stage.iters):
         return None
     for a, b in ((first, second), (second, first)):
         if view := _of(total, a, b, made):
@@ -211,9 +244,10 @@ def _of(total: Nest, a: Load, b: Load, made: str) -> MatrixView | None:
     in_rows = [d.it for d in (*apart, *rows, *columns)] == [*total.spatial] and len(rows) == len(columns) == 1
     in_rows = in_rows and len(apart) <= 1 and not any(d.said for d in (*rows, *columns))
     m, n, k, batch = map(MatrixView.size, (rows, columns, terms, apart))
-    apart_share = min(1.0, math.prod(map(most, b.buffer.shape)) / (n * k * batch))
+    stored = [(math.prod(map(most, x.buffer.shape)), side) for x, side in ((a, m), (b, n))]
+    shares = (min(1.0, cells / (side * k * batch)) for cells, side in stored)
     problem = Gemm(m=m, n=n, k=k, batch=batch, ta=ta, tb=tb, in_rows=in_rows, dtype=_operand_type(total, a, b),
-                   result=made or total.writes[0].dtype, apart=apart_share)  # fmt: skip
+                   result=made or total.writes[0].dtype, apart=tuple(shares))  # fmt: skip
     return MatrixView(total, a, b, tuple(apart), tuple(rows), tuple(columns), tuple(terms), problem)
 
 
@@ -257,6 +291,8 @@ def _together(load: Load, group: Sequence[Digit], kept: int) -> int:
     run, places = 1, list(zip(load.index, load.buffer.shape, strict=True))
     places = places[len(places) - kept :]
     for digit in reversed([d for d in group if d.size > 1]):
+        while len(places) > 1 and most(places[-1][1]) == 1:
+            places.pop()
         index, extent = places.pop() if places else (Const(0, "index"), Const(1, "index"))
         if index is not digit.it.var:
             return run * math.gcd(digit.size, _step(index, digit.it.var))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tensorir.arith.affine import structure
 from tensorir.automatic.facts import Nest
 from tensorir.engines.problems import Gemm, accumulator
 from tensorir.engines.product import Product
 from tensorir.ir.dims import most
+from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Iter, Load, Update
 from tensorir.ir.visit import find, uses
+from tensorir.schedule.analysis import packed_name
 from tensorir.schedule.schedule import Schedule
 
 FEW = 32
@@ -25,6 +27,8 @@ RUN = 16
 class ProductView:
     """A sum as products of ``a`` and ``b``, by names of its axes: ``rows`` and ``columns`` (``joined``), ``terms``, and
     those ``apart``, each of whose iterations is a product of its own.
+
+    again: the read of ``b`` where both are of one array, and its axes: it gets a name of its own, ``b``
     """
 
     gemm: Gemm
@@ -33,10 +37,15 @@ class ProductView:
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     terms: tuple[str, ...]
+    again: Mapping[str, str] = field(default_factory=dict)
 
     def walked(self, s: Schedule, total: Nest, epilogue: str) -> Product:
         """Walk the sums, and what takes them, by rows and columns."""
         of, spatial = self.product, [short(total, it) for it in total.spatial]
+        if self.again:
+            every = [*spatial, *self.terms]
+            s.reindex(of.stage, f"{', '.join(spatial)} | {', '.join(self.terms)} -> {', '.join(every)}",
+                      reads=self.again)  # fmt: skip
         kept = ", ".join((*of.outer, "i", "j"))
         if (spatial, self.terms) != (["i", "j"], ("k",)) or self.rows != ("i",):  # else it is walked so as it stands
             view = f"{', '.join(spatial)} | {', '.join(self.terms)} -> {self._view(spatial)}, k = {joined(self.terms)}"
@@ -62,14 +71,13 @@ class ProductView:
 def product_view(total: Nest) -> ProductView | None:
     """The view of a sum of what two operands give, or None: it has other operands, or no rows or columns."""
     updates = find(total.stage.body, Update)
-    buffers = list(dict.fromkeys(x.buffer for x in total.loads if x.buffer not in total.writes))
-    if not total.constant or len(updates) != 1 or len(total.writes) != 1 or len(buffers) != 2:
+    loads = {structure(x): x for x in total.loads if x.buffer not in total.writes}
+    if not total.constant or len(updates) != 1 or len(total.writes) != 1 or len(loads) != 2:
         return None
-    first, second = ([x for x in total.loads if x.buffer is b] for b in buffers)
-    places = {structure(x) for x in (*first, *second)}
-    if len(places) > 2 or any(it.axis not in (Axis.SPATIAL, Axis.REDUCE) for it in total.stage.iters):
+    first, second = loads.values()
+    if any(it.axis not in (Axis.SPATIAL, Axis.REDUCE) for it in total.stage.iters):
         return None
-    for a, b in ((first[0], second[0]), (second[0], first[0])):
+    for a, b in ((first, second), (second, first)):
         if view := _of(total, a, b):
             return view
     return None
@@ -92,10 +100,13 @@ def _of(total: Nest, a: Load, b: Load) -> ProductView | None:
     outer = [f"z{n}" for n in range(len(apart))]
     of_a, of_b = ([z for z, it in zip(outer, apart, strict=True) if it in on] for on in (on_a, on_b))
     gemm, wide_type = _problem(total, a, b, rows, columns)
-    run = _joint(total, b, columns)
-    product = Product(total.name, a.buffer.name, b.buffer.name, outer, of_a, of_b, wide_type, run=_run(total))
-    names = [tuple(short(total, it) for it in group) for group in (apart, rows, columns, total.reduced)]
-    return ProductView(replace(gemm, batch=total.size(apart), run=run % gemm.n), product, *names)
+    again = {show(b): ", ".join(short(total, it) for it in on_b)} if a.buffer is b.buffer else {}
+    own = packed_name(show(b)) if again else b.buffer.name
+    product = Product(total.name, a.buffer.name, own, outer, of_a, of_b, wide_type, run=_run(total))
+    groups = (apart, rows, columns, total.reduced)
+    z, i, j, k = (tuple(short(total, it) for it in group) for group in groups)
+    run = _joint(total, b, columns) % gemm.n
+    return ProductView(replace(gemm, batch=total.size(apart), run=run), product, z, i, j, k, again)
 
 
 def _joint(total: Nest, load: Load, columns: Sequence[Iter]) -> int:

@@ -7,17 +7,20 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.arith.affine import Arith, Linear, conjuncts
+from tensorir.automatic.counts import called
 from tensorir.automatic.facts import Nest
 from tensorir.ir.build import as_int, binary
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Axis, Binary, Call, Cast, Const, Expr, Iter, Load, Select, Unary, Var
+from tensorir.ir.tree import Axis, Binary, Cast, Const, Expr, Iter, Load, Select, Var
 from tensorir.ir.visit import Rewriter, find, uses
 
 PORT_BYTES = 32
 """Bytes of a load, of which a core does two a cycle."""
-CALL = 12
-"""Operations that a function such as ``exp`` takes."""
+APART = 0.75
+"""Cycles of an element that is read alone."""
+PICKED = 8
+"""Lanes up to which a vector of every second element, or of some at a border, is two loads and a shuffle."""
 NEAR = 4
 """Tiles at each end of an axis that are looked at for conditions."""
 
@@ -42,14 +45,9 @@ class Reads:
         return list(found.values())
 
     @cached_property
-    def operations(self) -> int:
-        """Operations of a cell, or of a term of it, on values: those on places do not count."""
-        found = [
-            x
-            for x in find(self.nest.stage.body, Expr)
-            if isinstance(x, Binary | Unary | Call) and x.dtype not in ("index", "bool")
-        ]
-        return max(1, len(found) + (CALL - 1) * sum(isinstance(x, Call) for x in found))
+    def operations(self) -> float:
+        """Operations of a cell, or of a term of it."""
+        return max(1.0, self.nest.values + called(self.nest))
 
     def shares(self, var: Var) -> bool:
         """Whether neighbours along an axis have something in common, in windows or because both read it."""
@@ -91,10 +89,10 @@ class Group:
         """Whether so many neighbours along an axis read some of the same places, over so many terms."""
         return self.places({**terms, var: count}) < count * self.places(terms)
 
-    def box(self, sizes: Mapping[Var, int]) -> int:
+    def box(self, sizes: Mapping[Var, int]) -> list[int]:
         """The places between the first and the last that they read along each axis, over so many iterations."""
         spans = ((f, max(c) - min(c)) for f, c in zip(self.forms, self.constants, strict=True))
-        return math.prod(1 + more + sum(_span(x, k, sizes) for x, k in f.terms.items()) for f, more in spans)
+        return [1 + more + sum(_span(x, k, sizes) for x, k in f.terms.items()) for f, more in spans]
 
     def step(self, var: Var) -> int | None:
         """By how many elements they move with an axis; None where not by equal steps."""
@@ -109,8 +107,8 @@ class Group:
     def cycles(self, lane: Var, lanes: int, vectors: int) -> float:
         """Cycles of what a place is for all lanes: one element, vectors, every second element, or one by one."""
         width = max(1.0, lanes * DTYPES[self.load.buffer.dtype].bits / (8 * PORT_BYTES))
-        known = {0: 0.5, 1: 0.5 * width * vectors, 2: 1.5 * width * vectors}
-        step, apart = self.step(lane), 0.75 * lanes * vectors
+        step, apart = self.step(lane), APART * lanes * vectors
+        known = {0: 0.5, 1: 0.5 * width * vectors, 2: 1.5 * width * vectors if lanes <= PICKED else apart}
         if step is None and self.alike(lane) % (lanes * vectors) == 0:
             return known[0]
         return known.get(step, apart) if step is not None else apart
@@ -118,6 +116,13 @@ class Group:
     def alike(self, var: Var) -> int:
         """How many neighbours along an axis read the same place, where a quotient says so; 1 where none does."""
         return _quotients([self.load], var)
+
+
+def picked(load: Load, lane: Var, lanes: int) -> float:
+    """Cycles of every second element of a row for a vector; 0 where the lanes of a load are neighbours, or alike."""
+    if not load.index or slope(_Unclamped()(load.index[-1]), lane) != 2:
+        return 0.0
+    return 1.5 if lanes <= PICKED else APART * lanes
 
 
 def slope(e: Expr, var: Var) -> int | None:

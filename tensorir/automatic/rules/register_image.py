@@ -5,6 +5,7 @@ To convert an element takes longer than what is done with it, and windows read e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -70,7 +71,7 @@ class Image:
 
     def elements(self, nest: Nest, cells: Mapping[Var, int]) -> int:
         """Elements of it that so many cells along each axis read."""
-        return self.group.box({**reduced(nest), **cells})
+        return math.prod(self.group.box({**reduced(nest), **cells}))
 
 
 def image_of(graph: Graph, reads: Reads, narrow: bool = True) -> Image | None:

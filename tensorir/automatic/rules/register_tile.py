@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 
+from tensorir.automatic.counts import OVERLAP
 from tensorir.automatic.facts import Graph, Nest, vector_lanes
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.packed import pack, packable
@@ -18,8 +19,8 @@ from tensorir.automatic.rules.product_view import product_view
 from tensorir.automatic.rules.register_counts import Group, Reads, groups, reduced
 from tensorir.automatic.rules.register_image import image_of, widened
 from tensorir.automatic.rules.register_walk import Walk
-from tensorir.automatic.rules.stream import windows
-from tensorir.engines.model import BLOCK_BYTES, CORES, CYCLES_S, LAUNCH, SUMS
+from tensorir.automatic.rules.stream import narrow, on_cores, windows
+from tensorir.engines.model import BLOCK_BYTES, CORES, LAUNCH
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Iter
 from tensorir.schedule.schedule import Schedule
@@ -30,13 +31,15 @@ TAPS = 32
 """Terms that are written out; longer sums keep loops over their outer axes."""
 SHORT = 256
 """Products of a tile that are written out without running short of instruction caches."""
-CROWDED = 12.0
-"""Sums of a tile beyond ``SUMS`` with which it takes twice as long: what they read leaves the registers."""
+CROWDED = 32.0
+"""Sums of a tile beyond half of the registers with which it takes twice as long: what they read leaves them."""
+MULTIPLY = 0.8
+"""Cycles of a term of a vector: two multiply-adds a cycle, with what a compiler adds."""
 WIDE = 0.05
 """Share by which a tile of rows and columns takes longer for each of its columns but the first."""
 SPARE = 4
 """Vector registers that hold no sums."""
-BLOCK_CYCLES = 400.0
+BLOCK_CYCLES = 50.0
 """Cycles of one more block."""
 TILE_CYCLES = 6.0
 """Cycles of a tile besides its terms."""
@@ -46,10 +49,6 @@ STAGE_CYCLES = 8.0
 """Cycles of an element of an image that a block widens."""
 CHAIN = 4.0
 """Cycles after which a sum can take its next term."""
-LANES_BYTES = 64
-"""Bytes that a core multiplies and adds in a cycle."""
-BYTES_CYCLE = 8.0
-"""Bytes from memory in a cycle."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -234,30 +233,29 @@ class RegisterPart(Part):
         blocks = math.prod(share.blocks for share in walk.shares)
         cycles += blocks * (BLOCK_CYCLES + STAGE_CYCLES * self._staged(walk))
         cycles += LAUNCH * CORES if c.get("pack") else blocks * PACK_CYCLES * self._packed_cells(walk)
-        moved = sum(n.moved for n in dict.fromkeys((*self.readers, self.anchor))) / BYTES_CYCLE
-        uneven = math.ceil(blocks / CORES) * CORES / blocks * (1.05 if blocks < 8 else 1.0)
-        busy = max(cycles, moved) + 0.3 * min(cycles, moved)
-        return float(busy * uneven / (CORES * CYCLES_S))
+        moved = sum(n.moved for n in dict.fromkeys((*self.readers, self.anchor)))
+        return on_cores(self.target, cycles, moved, blocks)
 
     def _packed_cells(self, walk: Walk) -> int:
         """Cells of packed operands of a block."""
         nest = self.readers[0]
-        return sum(g.box({**reduced(nest), **walk.cells(nest)}) for g in self.packed)
+        return sum(math.prod(g.box({**reduced(nest), **walk.cells(nest)})) for g in self.packed)
 
     @cached_property
     def _tile_cycles(self) -> Callable[[int, int, tuple[tuple[int, int], ...]], float]:
         @cache
         def cycles(lanes: int, vectors: int, tile: tuple[tuple[int, int], ...]) -> float:
             height = math.prod(size for _, size in tile) * vectors
-            width = max(0.5, lanes * self.bits / 8 / LANES_BYTES)
+            width = narrow(self.target, lanes, self.bits)
             total = TILE_CYCLES + height * width
             for r in self.reads:
                 terms = r.nest.size(r.nest.reduced)
-                computed = height * width * r.operations * terms
-                waiting = CHAIN * terms if terms > TAPS else 0.5 * CHAIN * terms
-                total += max(computed, waiting, self._loads(r, lanes, vectors, dict(tile))) + 0.1 * computed
-            written = height * min(TAPS, self.terms)
-            total *= 1.0 + max(0, height - SUMS) / CROWDED + max(0, written - SHORT) / SHORT
+                computed = MULTIPLY * height * width * r.operations * terms
+                loaded = self._loads(r, lanes, vectors, dict(tile))
+                waiting = CHAIN * terms if terms > TAPS else 0.0  # of terms that are written out, tiles overlap
+                total += max(computed, waiting, loaded) + OVERLAP * min(computed, loaded)
+            total *= 1.0 + max(0, height - self.target.registers // 2) / CROWDED
+            total *= 1.0 + max(0, height * min(TAPS, self.terms) - SHORT) / SHORT
             return total * (1.0 + WIDE * (max(tile)[1] - 1) if len(tile) > 1 else 1.0)
 
         return cycles

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from tensorir.automatic.facts import Nest
-from tensorir.automatic.rules.register_counts import NEAR, borders, decisions
+from tensorir.automatic.rules.register_counts import NEAR, PICKED, borders, decisions
 from tensorir.automatic.rules.stream import fused
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Var
@@ -23,8 +23,8 @@ SEVERAL = 4
 """Tiles of a block of which the first and the last may have conditions."""
 MORE = 8
 """Times as many blocks as wanted, where each is one tile and knows its borders."""
-AT_ROWS, AT_LANES = 0.5, 2.5
-"""Share by which a tile at a border takes longer, for conditions of rows and of lanes."""
+AT_ROWS, AT_LANES, AT_LANES_ALONE = 0.1, 0.2, 1.5
+"""Share by which a tile at a border takes longer, for conditions of rows and of lanes, and of lanes read one by one."""
 Spans = list[tuple[int, int]]
 
 
@@ -109,11 +109,11 @@ class Walk:
     @property
     def at_borders(self) -> float:
         """How much longer tiles take in all, for those at borders, which have conditions."""
-        longer = 1.0
+        longer, at_lanes = 1.0, AT_LANES if self.lanes <= PICKED else AT_LANES_ALONE
         for axis in self.bordered:
             share = self.shares[axis]
             tiles = share.each if share.blocks > 1 < share.each else self._count(axis)  # of others, all blocks ask
-            longer *= 1.0 + min(2, tiles) / tiles * (AT_LANES if axis == self.lane else AT_ROWS)
+            longer *= 1.0 + min(2, tiles) / tiles * (at_lanes if axis == self.lane else AT_ROWS)
         return longer
 
     def finish(self, s: Schedule) -> None:

@@ -28,9 +28,9 @@ QUERIES = 16
 """Queries of a warp: rows of one instruction."""
 WIDEST = 256
 """Columns of a result, at most: their sums are registers of a warp."""
-SOFTMAX_BYTES, SOFTMAX_SLOTS = 36, 22
+SOFTMAX_BYTES, SOFTMAX_SLOTS = 18, 21
 """Bytes of shared memory that pass for a score, and its instructions: it is written, read for the maximum and for its
-weight, which is written and read for the sum, by halves of which those of four lanes are in one bank."""
+weight, which is written as half a word that takes as long as one, and read in vectors for the sum."""
 SPARE = 1024
 """Bytes of shared memory for what each query has: maximum, sum, scale."""
 
@@ -257,8 +257,10 @@ class WarpRollingPart(RollingPart):
         for name in (f"{m}.init", f"{l}.init", f"{m}.old", f"{m}.ref", f"{m}.scale", f"{l}.rescale"):
             s.bind(own_loops(s, name)[self.rows - 1], "threads")
         for name in (m, l):
-            s.bind(own_loops(s, name)[self.rows - 1], "threads")
-            s.unroll(s.split(own_loops(s, name)[-1], [None, 8])[1])
+            piece, few = s.split(own_loops(s, name)[-1], [None, 8])
+            if name == l:  # vectors of four lanes are in different banks, halves of words are not
+                s.stage_in(self.weights.writes[0].name, at=piece, scope="register", vector=8)
+            s.bind(own_loops(s, name)[self.rows - 1], "threads").unroll(few)
         s.bind(s.fuse(own_loops(s, p)[self.rows - 1], own_loops(s, p)[self.rows]), "threads")
 
     def _leave(self, s: Schedule, block: str) -> None:

@@ -6,13 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from tensorir.automatic.counts import CPU, ISSUE
+from tensorir.automatic.counts import ISSUE, called
 from tensorir.automatic.facts import Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config, configurations
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes
-from tensorir.automatic.rules.stream import BLOCK_S, BYTES_S, CALL, CORES_OF_MANY, WINDOW, all_along, fused
-from tensorir.engines.model import CYCLES_S, balance
+from tensorir.automatic.rules.stream import BYTES_S, RUNS, WINDOW, all_along, fused, on_cores
 from tensorir.schedule.schedule import Schedule
 
 LEAST = 16
@@ -58,7 +57,7 @@ class AcrossPart(RowsPart):
 
     def start(self) -> Config | None:
         legal = [c for c in self._all() if all(test(c) for test in self.where().values())]
-        return min(legal, key=self._seconds)
+        return min(legal, key=self._seconds, default=None)
 
     def expected(self) -> Callable[[Config], float] | None:
         return self._seconds
@@ -76,6 +75,11 @@ class AcrossPart(RowsPart):
         rows = [loops[it.var] for it in self.chain.rows]
         block, column = s.split(rows[-1], [None, columns])
         s.reorder(*rows[:-1], block, *(x for x in self.anchor.axes if x not in rows), column)
+        if self.target.kind == "cpu" and columns < self.width and self.width % columns:
+            if len(rows) > 1:
+                s.bind(fused(s, rows[:-1]), "block.y")
+            s.partition(block, [self.width // columns])  # the last block alone has conditions for its lanes
+            return block, column
         return fused(s, [*rows[:-1], block]), column
 
     def _inner(self, n: Nest) -> list[str]:
@@ -87,11 +91,17 @@ class LanesPart(AcrossPart):
     """Rows in lanes, on a CPU. Knobs: ``columns``, rows of a block; ``pieces`` of the terms, where rows are few."""
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        columns = [n for n in (1024, 4096, 256, 64, 16) if n < 2 * self.width and n * self._kept <= CACHE] or [16]
+        every = -(-self.width // self.lanes) * self.lanes
+        some = (1024, 4096, 256, 64, 16, *([every] if every < 4096 and self.width % 16 else []))
+        columns = [n for n in dict.fromkeys(some) if n < 2 * self.width and n * self._kept <= CACHE] or [16]
         alone = self.anchor.kind == "reduce" and not self.chain.stages
         terms = self.anchor.size(self.anchor.reduced[:1])
         pieces = [n for n in (16, 8, 32) if alone and self.rows * 8 <= terms * self.width and n * 8 <= terms]
         return {"columns": columns, "pieces": [1, *pieces]}
+
+    def where(self) -> Mapping[str, Callable[[Config], bool]]:
+        first = self.knobs()["columns"][0]
+        return {"whole rows in pieces": lambda c: c["pieces"] == 1 or c["columns"] == first}
 
     @cached_property
     def _kept(self) -> int:
@@ -105,33 +115,33 @@ class LanesPart(AcrossPart):
 
     def _seconds(self, c: Config) -> float:
         """Bytes over bandwidth, short pieces of memory's rows slower, the partial results once more."""
-        columns, pieces = min(int(c["columns"]), self.width), int(c["pieces"])
+        pieces = int(c["pieces"])
+        columns = min(int(c["columns"]), self.width) if pieces == 1 else self.width
         blocks = self.rows // self.width * -(-self.width // columns) * pieces
         again = 4 * pieces * bytes_of(self.anchor.writes[0]) if pieces > 1 else 0
         moved = sum(bytes_of(b) for b in self.outside) + again
-        uneven = 8.0 if columns < self.width and self.width % columns else 1.0
-        cycles = sum(self.chain.length(n) * (n.operations / ISSUE + CALL * n.calls) for n in self.nests)
-        cores = self.target.units or CORES_OF_MANY
-        computed = uneven * self.rows * cycles / self.lanes / (cores * CYCLES_S)
-        time = moved * (1 + 128 / columns) / CPU.rate(moved) + computed
-        return time / balance(blocks, cores) + blocks * BLOCK_S
+        cycles = sum(self.chain.length(n) * (n.operations / ISSUE + called(n)) for n in self.nests)
+        computed = self.rows * cycles / self.lanes
+        return on_cores(self.target, computed, moved * (1 + 8 * RUNS / self.bits / columns), blocks)
 
     def schedule(self, s: Schedule, config: Config) -> None:
         anchor, pieces = self.anchor, int(config["pieces"])
         if pieces > 1:
             self._in_pieces(s, pieces)
             return
-        block, column = self._blocks(s, int(config["columns"]))
-        self._in_lanes(s, column, self._inner(anchor), anchor)
+        columns = int(config["columns"])
+        block, column = self._blocks(s, columns)
+        last = self.width % columns or columns if columns < self.width else self.width
+        self._in_lanes(s, column, self._inner(anchor), anchor, last)
         s.bind(block, "block.x")
         for n in reversed(self.chain.stages):
             s.compute_at(n.name, anchor.name, block)
             for b in n.writes:
                 s.set_scope(b.name, "shared")
-            self._in_lanes(s, self._column(n), self._inner(n), n)
+            self._in_lanes(s, self._column(n), self._inner(n), n, last)
 
-    def _in_lanes(self, s: Schedule, column: str, inner: Sequence[str], n: Nest) -> None:
-        """Vectors of rows; several terms of each at a time."""
+    def _in_lanes(self, s: Schedule, column: str, inner: Sequence[str], n: Nest, last: int) -> None:
+        """Vectors of rows, of which the last block has so many; several terms of each at a time."""
         vector, lane = s.split(column, [None, self.lanes])
         if n.kind == "reduce":
             rest, some = s.split(inner[-1], [None, TERMS])
@@ -140,8 +150,8 @@ class LanesPart(AcrossPart):
         else:
             s.reorder(*inner, vector, lane)
         s.vectorize(lane)
-        if self.width % self.lanes and self.width > self.lanes:
-            s.partition(vector, [self.width // self.lanes])
+        if last % self.lanes and last > self.lanes:
+            s.partition(vector, [last // self.lanes])
 
     def _in_pieces(self, s: Schedule, pieces: int) -> None:
         """Parts of the terms for blocks, and then their sums."""
@@ -151,10 +161,10 @@ class LanesPart(AcrossPart):
         own = [str(x) for x in s.loops(part)]
         cells, piece, terms = own[:count], own[count], own[count + 1 :]
         s.reorder(piece, *cells[:-1], *terms, cells[-1])
-        self._in_lanes(s, cells[-1], terms, n)
+        self._in_lanes(s, cells[-1], terms, n, self.width)
         s.bind(fused(s, [piece, *cells[:-1]]), "block.x")
         own = [str(x) for x in s.loops(name)]
-        self._in_lanes(s, own[count - 1], own[count:], n)
+        self._in_lanes(s, own[count - 1], own[count:], n, self.width)
         if count > 1:
             s.bind(fused(s, own[: count - 1]), "block.x")
 
@@ -165,12 +175,15 @@ class WarpsPart(AcrossPart):
     """
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        return {"columns": [32, 64, 128], "share": [8, 16, 4, 2]}
+        return {"columns": [n for n in (32, 64, 128) if self._fits(n, 2)] or [16, 8], "share": [8, 16, 4, 2]}
+
+    def _fits(self, columns: int, share: int) -> bool:
+        """Whether shared memory has room for so many rows, and for the threads' partial results."""
+        return columns * (kept_bytes(self.chain) + 8 * share) <= self.target.shared_bytes
 
     def where(self) -> Mapping[str, Callable[[Config], bool]]:
-        kept, most = kept_bytes(self.chain), self.target.shared_bytes
         return {
-            "shared memory": lambda c: c["columns"] * (kept + 8 * c["share"]) <= most,
+            "shared memory": lambda c: self._fits(c["columns"], c["share"]),
             "threads": lambda c: c["columns"] * c["share"] <= min(512, self.target.max_threads),
         }
 

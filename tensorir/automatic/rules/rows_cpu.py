@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tensorir.automatic.counts import CPU, ISSUE
+from tensorir.automatic.counts import ISSUE, called
 from tensorir.automatic.facts import Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
-from tensorir.automatic.rules.stream import ADDED, BLOCK_S, CALL, CORES_OF_MANY, fused
-from tensorir.engines.model import CYCLES_S, balance
-from tensorir.ir.tree import Call
-from tensorir.ir.visit import find, uses, writes
+from tensorir.automatic.rules.stream import ADDED, fused, narrow, on_cores
+from tensorir.ir.visit import writes
 from tensorir.schedule.schedule import Schedule
 
 BLOCK = 1 << 15
@@ -60,10 +58,7 @@ class AlongPart(RowsPart):
         """Bytes over bandwidth, and the steps of each pass: vectors, sums that wait for each other, and their joins."""
         lanes, vectors, rows = int(c["lanes"]), int(c["vectors"]), int(c["rows"])
         cycles = sum(self._cycles(n, lanes, vectors) for n in self.nests) * self.rows
-        moved = sum(bytes_of(b) for b in self.outside)
-        blocks, cores = -(-self.rows // rows), self.target.units or CORES_OF_MANY
-        taken = cycles / (cores * CYCLES_S) + moved / CPU.rate(moved)
-        return taken / balance(blocks, cores) + blocks * BLOCK_S
+        return on_cores(self.target, cycles, sum(bytes_of(b) for b in self.outside), -(-self.rows // rows))
 
     def _cycles(self, n: Nest, lanes: int, vectors: int) -> float:
         """Cycles of a stage for one row: what computes, or sums that wait for the ones before, and their joins."""
@@ -71,8 +66,8 @@ class AlongPart(RowsPart):
         whole, rest = divmod(length, lanes)  # the tail of a reduction goes lane by lane
         steps = whole + (2 * rest if n.reduced else min(rest, 1))
         along = {it.var for it in self.chain.within(n)}
-        calls = sum(uses(x, along) for x in find(n.stage.body, Call))  # what all elements have in common is made once
-        computed = steps * (n.operations / ISSUE + CALL * calls)
+        calls = called(n, along)  # what all elements have in common is made once
+        computed = steps * narrow(self.target, lanes, self.bits) * ((n.operations + len(n.loads)) / ISSUE + calls)
         if not n.reduced:
             return computed
         return max(computed, ADDED * steps / vectors) + vectors + lanes / JOINED + JOINED

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.stream import BYTES_S, fused
+from tensorir.automatic.rules.stream import fused, on_cores
 from tensorir.ir.tree import Axis, Binary, Combiner, Iter, Store, Update
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import Schedule
@@ -16,6 +17,8 @@ from tensorir.target import Target
 LONG = 1 << 13
 """Elements from which on a scan alone is worth three kernels."""
 THREADS = 64
+COMBINED = 3.0
+"""Cycles of combining two vectors, the second of which waits for the first."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -66,7 +69,15 @@ class LanesPart(Part):
         return {"block": [512, 128, 2048] if self.columns else [16, 4, 64], "lanes": [lanes, lanes // 2]}
 
     def expected(self) -> Callable[[Config], float] | None:
-        return lambda c: (self.anchor.moved / BYTES_S["cpu"]) * (1 + 1 / c["lanes"])
+        return self._seconds
+
+    def _seconds(self, c: Config) -> float:
+        """Seconds of a configuration: lanes of columns are independent, those of a row are combined in steps."""
+        n, block, lanes = self.anchor, int(c["block"]), int(c["lanes"])
+        steps = COMBINED * (1.0 if self.columns else math.log2(lanes) if lanes > 1 else 1.0)
+        width = n.size([self.last]) if self.columns else n.cells
+        blocks = n.cells // width * math.ceil(width / block)
+        return on_cores(self.target, n.size(n.stage.iters) / lanes * steps, n.moved, blocks)
 
     def schedule(self, s: Schedule, config: Config) -> None:
         loops = self.anchor.loops

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.stream import BLOCK_S, BYTES_S, CORES_OF_MANY, fused
-from tensorir.engines.model import balance
+from tensorir.automatic.rules.stream import BYTES_S, fused, on_cores
+from tensorir.engines.model import CYCLES_S
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Iter, Update
 from tensorir.ir.visit import find, uses
@@ -137,11 +137,10 @@ class ColumnsPart(Part):
 
     def expected(self) -> Callable[[Config], float] | None:
         rows, terms = self.anchor.size(self.others), self.anchor.size(self.anchor.stage.iters)
-        cores, moved = self.target.units or CORES_OF_MANY, self.anchor.moved / BYTES_S["cpu"]
 
         def seconds(c: Config) -> float:
             blocks = rows * -(-self.width // int(c["block"]))
-            return (moved + TERM_S * terms / int(c["lanes"])) / (balance(blocks, cores) * cores) + blocks * BLOCK_S
+            return on_cores(self.target, TERM_S * CYCLES_S * terms / int(c["lanes"]), self.anchor.moved, blocks)
 
         return seconds
 

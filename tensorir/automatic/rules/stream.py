@@ -6,9 +6,10 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tensorir.automatic.counts import CPU
+from tensorir.automatic.counts import CPU, OVERLAP, called
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.register_counts import APART, PICKED, picked
 from tensorir.engines.model import CYCLES_S, balance, crowding
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Iter, Load, Select, Var
@@ -21,12 +22,38 @@ WINDOW = 32
 """Terms of a window, which are combined in unrolled loops."""
 BYTES_S = {"cpu": 10e9, "gpu": 1e12}
 """Bytes that a device moves in a second, roughly: the model compares configurations of one device."""
-BLOCK_S = 2e-7
-"""Seconds that one more block takes on a CPU, roughly."""
 CORES_OF_MANY = 16
 """Cores of a CPU of which nobody knows how many it has."""
-ADDED, STEP, CALL = 4.0, 1.0, 12.0
-"""Cycles until a sum can be added to again, of a step of a loop, and of a vector's exp or the like."""
+ADDED, STEP, LEFT = 2.8, 1.0, 10.0
+"""Cycles until a sum can be added to again, of a step of a loop, and of its end."""
+ASKED, CHOSEN = 1.25, 4.0
+"""Cycles of a lane that asks whether it has a cell, and of a vector that is shuffled as lanes ask what they read."""
+NARROW = 0.65
+"""What an operation of vectors of at most 32 bytes takes of one of 64: a core does three of those a cycle, not two."""
+HANDED_S = 15e-6
+"""Seconds until all cores compute what they are handed."""
+UNEVEN = 0.5
+"""The part of a block by which cores end apart."""
+RUNS = 192
+"""Bytes that could be read in the time that a jump to another row takes."""
+
+
+def on_cores(target: Target, cycles: float, moved: float, blocks: int) -> float:
+    """Seconds of a kernel of ``blocks`` that compute for so many cycles and move so many bytes.
+
+    One core does what is little alone, before others are there.
+    """
+    cores, rate = target.units or CORES_OF_MANY, CPU.rate(moved) / CPU.cores
+    computed, fetched = cycles / CYCLES_S, moved / rate
+    alone = max(computed, fetched) + OVERLAP * min(computed, fetched)
+    together = alone / (cores * balance(blocks, cores)) * (1 + UNEVEN / blocks) + HANDED_S
+    return CPU.launch_s + min(alone, together) + blocks * CPU.block_s
+
+
+def narrow(target: Target, lanes: int, bits: int) -> float:
+    """Vector operations that one of so many lanes is, in those of the widest vectors."""
+    wide = lanes * bits / (8 * target.vector_bytes)
+    return max(1.0, wide) if wide > 0.5 or target.vector_bytes < 64 else NARROW
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -126,25 +153,55 @@ class VectorPart(Part):
         moved = sum(self.graph.nests[n].moved for n in self.names)
         if self.target.kind == "gpu":
             return moved / BYTES_S["gpu"] * (1.0 if c["lanes"] > 1 else 1.1) + abs(int(c["block"]) - 256) * 1e-12
-        blocks = math.ceil(self.anchor.cells / int(c["block"]))
-        cores = self.target.units or CORES_OF_MANY
-        computed = self._cycles(int(c["lanes"]), int(c["vectors"])) / (cores * CYCLES_S)
-        return (moved / CPU.rate(moved) + computed) / balance(blocks, cores) + blocks * BLOCK_S
+        lanes, vectors = int(c["lanes"]), int(c["vectors"])
+        return on_cores(self.target, self._cycles(lanes, vectors), self._moved(lanes * vectors), self._blocks(c))
+
+    def _blocks(self, c: Config) -> int:
+        """Blocks: a row's at least, where cells are not counted as one axis, or as many rows as fit."""
+        step, block = int(c["lanes"]) * int(c["vectors"]), int(c["block"])
+        rows = self.anchor.cells // self.length
+        along = math.ceil(self.length / (step * math.ceil(min(block, self.length) / step)))
+        return math.ceil(rows / max(1, min(block, self.anchor.cells) // self.length)) * along
+
+    def _moved(self, step: int) -> float:
+        """Bytes, more of them for what is read from row to row a step at a time."""
+        found = 0.0
+        for n in (self.graph.nests[name] for name in self.names):
+            down = {it.var for it in n.reduced}
+            for b in (*n.reads, *n.writes):
+                jumps = any(uses(i, down) for x in n.loads if x.buffer is b for i in x.index[:-1])
+                run = max(64, step * self.bits // 8)
+                found += bytes_of(b) * (1 + RUNS / run if jumps and bytes_of(b) > 1 << 20 else 1.0)
+        return found
 
     def _cycles(self, lanes: int, vectors: int) -> float:
         """Cycles of all steps: what computes, or what waits for the step before it, and reads of a lane at a time.
 
-        Where a row has not as many cells as a step, each lane asks whether it has one, unless it asks anyhow.
+        Where the last step of a row has not as many cells, each lane asks whether it has one, unless it asks anyhow.
         """
-        step, wide = lanes * vectors, max(1.0, lanes * self.bits / (8 * self.target.vector_bytes))
-        groups = self.anchor.cells / self.length * math.ceil(self.length / step)
+        step, wide = lanes * vectors, narrow(self.target, lanes, self.bits)
+        whole, rest = divmod(self.length, step)
         cycles = 0.0
         for n in (self.graph.nests[name] for name in self.names):
-            terms, asks = n.size(n.reduced), step > self.length and not find(n.stage.body, Select)
-            each = vectors * wide * (n.operations + CALL * n.calls) * (lanes / 2 if asks else 1.0)
-            each += sum(step * crowding(step, pitch) for pitch in self._pitches(n))
-            cycles += groups * terms * (max(each, ADDED) + STEP if n.reduced else each)
+            terms, run = n.size(n.reduced), most(n.reduced[-1].extent) if n.reduced else 1
+            each = vectors * (wide * (max(1, n.values) + called(n)) + self._picked(n, lanes))
+            each += sum(step * APART * (1 + (crowding(step, pitch) - 1) / 4) for pitch in self._pitches(n))
+            asks = (vectors > 1 or not whole) and not self._shifts(step) and not find(n.stage.body, Select)
+            waits, loop = (ADDED, STEP + LEFT / run) if terms > WINDOW else (0.0, 0.0)
+            row = whole * max(each + loop, waits)
+            row += (rest > 0) * max((max(each, ASKED * step) if asks else each) + loop, waits)
+            cycles += self.anchor.cells / self.length * terms * row
         return cycles
+
+    @staticmethod
+    def _picked(n: Nest, lanes: int) -> float:
+        """Cycles of a vector's elements that are not one after another in a row, or of which each asks for itself."""
+        found = 0.0
+        for it in n.spatial[-1:]:
+            asked = any(uses(x.cond, {it.var}) for x in find(n.stage.body, Select))
+            alone = CHOSEN if lanes <= PICKED else APART * lanes
+            found += sum(alone if asked else picked(x, it.var, lanes) for x in n.loads if uses(x, {it.var}))
+        return found
 
     def _pitches(self, n: Nest) -> Iterator[int]:
         """Bytes between neighbouring lanes of what a stage reads across its rows."""

@@ -62,3 +62,5 @@ class RegisterProductPart(ProductPart[RegisterTile]):
     def schedule(self, s: Schedule, config: Config) -> None:
         tile = self.engine(config, self.p, self.target)
         tile.product(s, self.view.walked(s, self.total, self.epilogue))
+        if self.view.again:
+            s.compute_inline(self.view.product.b)

@@ -21,12 +21,13 @@ from tensorir.automatic.rules.products import ProductPart, summed
 from tensorir.engines.gemm_blocks import Blocks, Engine, Sums, part_length
 from tensorir.engines.gemm_gpu import SharedTile, WarpTile
 from tensorir.engines.gemm_hopper import ROW_BYTES, STORED, HopperTile, leave_in_tiles
-from tensorir.engines.gemm_tensor import TensorTile
+from tensorir.engines.gemm_tensor import VECTOR, TensorTile, leave_in_vectors
 from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import out_stage
 from tensorir.errors import DeclarationError
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
+from tensorir.tune.gpu_model import thread_registers
 from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
 
@@ -58,6 +59,13 @@ KEPT = ("splits", "depth", "in_flight", "cluster", "resident", "pingpong", "stag
 """Knobs of which the model is not asked: how tiles arrive, leave and are shared out stays as the engine starts."""
 UNROLLED = 1024
 """Multiply-adds that a thread of a start writes out: more and their operands leave too few registers for addresses."""
+MOST_REGISTERS = 255
+"""Of a thread."""
+ADDRESS = 6
+"""Registers for the place of an element that is copied by itself and the conditions for that: of tiles of threads over
+a 7 x 7 filter of three channels NVRTC spills what is beyond, and it writes up to ``ROLLED`` such copies out, else four.
+"""
+ROLLED = 16
 TRIED = 400
 """Configurations that the model compares for a start."""
 NEAR = 1.1
@@ -75,7 +83,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     for name, engine in ENGINES.items():
         # copies of warpgroups stay under one tap
         of = view.stepped(ROW_BYTES // view.gemm.element_bytes) if engine is HopperTile else view
-        p = replace(of.gemm, in_rows=of.gemm.in_rows or (engine is HopperTile and of.rows_follow(STORED)))
+        p = replace(of.gemm, in_rows=of.gemm.in_rows or _leave_as_rows(of, engine))
         needs, wasted = engine.needs(p), p.n * p.k > MOST_WASTED * view.gemm.n * view.gemm.k
         suits = engine not in ON_TENSOR_CORES or (multiplies(total) and (p.wide or p.dtype) == total.writes[0].dtype)
         if needs is None or not suits or wasted or (needs and not target.has(needs)):
@@ -126,8 +134,8 @@ class BlockProductPart(ProductPart[Engine]):
         kept = {name: [usual[name]] for name in KEPT if name in usual}
         if "splits" in usual:  # other tiles may need none, and leave room for fewer copies
             kept |= {"splits": sorted({1, usual["splits"]}), "raster": [1]}
-        if self.engine is HopperTile:
-            kept["depth"] = sorted({3, usual["depth"]})
+        if self.engine in ON_TENSOR_CORES:  # three tiles may leave room for results, or for another block
+            kept["depth"] = [*dict.fromkeys((usual["depth"], 3))]
         if self._ends_anywhere:
             del kept["splits"]
         for knobs in ({**self.every, **kept}, self.every):
@@ -138,11 +146,26 @@ class BlockProductPart(ProductPart[Engine]):
         through_shared = self.engine(usual, self.p, self.target).result_bytes > 0  # and in whole sectors then
         tiles = [self.engine(c, self.p, self.target) for c in legal]
         whole = [t for t in tiles if not through_shared or t.result_bytes or t.config.get("splits", 1) > 1]
-        fine = [t for t in whole if t.unrolled <= UNROLLED]
+        fine = [t for t in whole if t.unrolled <= UNROLLED and self._registers(t) <= MOST_REGISTERS]
         legal = [t.config for t in fine] or legal
         times = [expected(c) for c in legal]
         least = min(times)
         return legal[0] if times[0] <= NEAR * least else legal[times.index(least)]
+
+    def _registers(self, tile: Engine) -> int:
+        """Registers that a thread of a start asks for; 0 of warpgroups, whose copies have a thread of their own."""
+        if not isinstance(tile, WarpTile | TensorTile):
+            return 0
+        model, alone = tile.model, 0
+        for side, vectors in zip((tile.high, tile.wide), self._in_vectors, strict=True):
+            each = -(-side * tile.bk // model.threads)
+            alone += 0 if vectors else each if each <= ROLLED else 4
+        return thread_registers(tile.modelled(self.p), model) + ADDRESS * alone
+
+    @cached_property
+    def _in_vectors(self) -> tuple[bool, bool]:
+        """Of each operand, whether copies take several neighbours at once."""
+        return self.view.in_vectors(self.made)
 
     @staticmethod
     def _drawn(knobs: Mapping[str, Sequence[object]], where: Mapping[str, Predicate]) -> list[Config]:
@@ -195,13 +218,25 @@ class BlockProductPart(ProductPart[Engine]):
                 s.compute_inline(name)
 
     def _sums(self, s: Schedule, tile: Engine) -> Sums:
-        """The stages of a product; where warpgroups make rows that other axes count, these leave in whole tiles."""
+        """The stages of a product; where tensor cores make rows that other axes count, these leave by way of rows."""
         name = self.total.name
-        if not isinstance(tile, HopperTile) or self.view.gemm.in_rows or not tile.leaves_whole:
+        if not isinstance(tile, ON_TENSOR_CORES) or self.view.gemm.in_rows or not tile.leaves_whole:
             return tile.sums(s, name, lambda out: self.view.as_matrix(s, out), self.epilogue)
         rows, made = out_stage(s, name, epilogue=self.epilogue), self.p.made
         sums = Sums.over(name, self.view.as_rows(s, rows), self.p.axes)
+        if isinstance(tile, TensorTile):
+            lanes = self.view.results_together(VECTOR)
+            return sums._replace(leave=lambda block, i, j: leave_in_vectors(s, rows, block, i, j, lanes))
         return sums._replace(leave=lambda wi, i, j: leave_in_tiles(s, rows, wi, i, j, made))
+
+
+def _leave_as_rows(view: MatrixView, engine: type[Engine]) -> bool:
+    """Whether an engine's results may pass through shared memory as rows of a matrix, though they are stored in more
+    dimensions.
+    """
+    return (
+        view.rows_follow(STORED) if engine is HopperTile else engine is TensorTile and view.results_together(VECTOR) > 1
+    )
 
 
 def _joins(graph: Graph, nest: Nest, total: Nest) -> bool:

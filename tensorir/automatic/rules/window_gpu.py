@@ -24,6 +24,17 @@ from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
+from tensorir.tune.gpu_devices import GPUS, Gpu, gpu_of
+from tensorir.tune.gpu_model import (
+    BLOCK_START,
+    COPY_SLOTS,
+    DRAM_SHARE,
+    IN_ORDER_OVERLAP,
+    LAUNCH_S,
+    LOOP,
+    SPARE_REGISTERS,
+    overlapped,
+)
 
 TERMS = 49
 """Terms that are written out."""
@@ -37,6 +48,10 @@ ROOM = 48 * 1024
 """Bytes of shared memory of a block that any device has."""
 TILED = 3
 """Inner axes that blocks have several cells of."""
+WARP, SECTOR = 32, 32
+"""Threads of a warp, and bytes that are read at least."""
+UNKNOWN = "A100"
+"""The device that stands for those of which nothing is known."""
 PACKED = 128
 """Elements of an operand that a block packs."""
 
@@ -94,12 +109,6 @@ class WindowPart(Part):
         return {n for f in self.image.group.forms for v, n in own.items() if v in f.terms and terms & set(f.terms)}
 
     @cached_property
-    def _stride(self) -> int:
-        """Elements from one window to the next, all together."""
-        steps = ((f, self.total.spatial[n].var) for f in self.image.group.forms for n in self._windowed)
-        return math.prod(abs(f.terms[v]) for f, v in steps if v in f.terms)
-
-    @cached_property
     def size(self) -> int:
         """Bytes of an element that windows read."""
         return max(1, DTYPES[self.image.group.load.buffer.dtype].bits // 8)
@@ -136,10 +145,13 @@ class WindowPart(Part):
         """Threads, cells of each, and the extent along each axis that is tiled."""
         return [(c[f"t{n}"], c[f"c{n}"], self.extents[axis]) for n, axis in enumerate(self.tiled)]
 
-    def _read(self, sizes: Sequence[int]) -> int:
-        """Elements that so many cells along the axes that are tiled read."""
+    def _box(self, sizes: Sequence[int]) -> list[int]:
+        """What so many cells along the axes that are tiled read, along each axis of the array."""
         tile = {self.total.spatial[axis].var: n for axis, n in zip(self.tiled, sizes, strict=True)}
         return self.image.group.box({**reduced(self.total), **tile})
+
+    def _read(self, sizes: Sequence[int]) -> int:
+        return math.prod(self._box(sizes))
 
     def where(self) -> Mapping[str, Callable[[Config], bool]]:
         few = math.prod(self.extents[axis] for axis in self.tiled) <= FEW
@@ -156,30 +168,79 @@ class WindowPart(Part):
     def _held(self, c: Config) -> int:
         """Registers of a thread for what it reads and what it makes."""
         own = [n for _, n, _ in self._sides(c)]
-        return math.prod(own) + (0 if self.shared else self._read(own))
+        return math.prod(own) + (0 if self.shared and not self._pairs(c) else self._read(own))
 
     def _block_bytes(self, c: Config) -> int:
         return self.size * self._read([t * n for t, n, _ in self._sides(c)])
 
-    @cached_property
-    def _first(self) -> Config | None:
-        return min(self.legal(), key=self._waste, default=None)
-
     def start(self) -> Config | None:
         return self._first
 
-    def _waste(self, c: Config) -> tuple[float, ...]:
-        """What is bad about a tile: neighbours of a warp that are not contiguous, elements that are read again or cells
-        that are made for nothing, narrow vectors, blocks of few or many threads.
+    @cached_property
+    def _first(self) -> Config | None:
+        return self.fastest()
+
+    def expected(self) -> Callable[[Config], float] | None:
+        gpu = gpu_of(self.target) or GPUS[UNKNOWN][1]
+        return lambda c: self._seconds(c, gpu)
+
+    def _seconds(self, c: Config, gpu: Gpu) -> float:
+        """Counted: bytes of sectors from the L2 cache, each array once from memory, instructions and passes of shared
+        memory, all of which overlap; and what a block waits for, as often as blocks follow each other.
         """
-        sides = self._sides(c)
-        (threads, each, extent), tile = sides[-1], [t * n for t, n, _ in sides]
-        apart = 32 / threads if self.across else max(1.0, min(128, extent * self.size) / (threads * each * self.size))
-        made = math.prod(-(-extent // (t * n)) * t * n / extent for t, n, extent in sides)
-        read = self._read(tile) / math.prod(tile) / self._stride
-        narrow = max(self._cells_of(len(sides) - 1)) / each if not self.across else 1.0
-        idle = made * (read + 1) * (1 + math.log2(apart) / 4) * (1 + math.log2(narrow) / 4)
-        return idle, abs(self._threads(c) - 128), -math.prod(n for _, n, _ in sides)
+        sides, threads = self._sides(c), self._threads(c)
+        tile, own = [t * n for t, n, _ in sides], [n for _, n, _ in sides]
+        blocks = math.prod(self.extents) / math.prod(extent for *_, extent in sides)
+        blocks *= math.prod(-(-extent // side) for side, (*_, extent) in zip(tile, sides, strict=True))
+        instructions, passes = self._of_warp(c, own)
+        warps = blocks * -(-threads // WARP)
+        units = min(gpu.units, blocks)
+        clock = gpu.clock * units
+        bound = overlapped(
+            blocks * self._sectors(c, tile) / (gpu.l2_rate * gpu.clock),
+            self.anchor.moved / (DRAM_SHARE * gpu.dram),
+            warps * instructions / (gpu.issue * clock),
+            max(1e-9, warps * passes / clock),
+            power=IN_ORDER_OVERLAP,
+        )
+        waves = math.ceil(blocks / (gpu.units * self._resident(c, gpu)))
+        waits = waves * (BLOCK_START + (2 if self.shared else 1) * gpu.dram_latency) / gpu.clock
+        return LAUNCH_S + overlapped(bound, waits, power=2.0)
+
+    def _of_warp(self, c: Config, own: Sequence[int]) -> tuple[float, float]:
+        """Instructions of a warp, and passes of shared memory: lanes a multiple of words apart meet in its banks."""
+        cells, threads, read = math.prod(own), self._threads(c), self._read(own)
+        last, wide = own[-1], max(1, 16 // self.size)
+        pairs = self._pairs(c) or 1
+        loads, apart = read / (pairs if self.across else last), last * self.size // 4 * self._step // pairs
+        passes = loads * pairs * (max(1, math.gcd(apart, WARP)) if self.across else 1) if self.shared else 0.0
+        copied = self._read([t * n for t, n, _ in self._sides(c)]) / threads if self.shared else 0.0
+        copies = copied / (self._copied(c) or 1) * COPY_SLOTS
+        asked = cells * self.total.size(self.total.reduced) * (self.total.operations + len(self.reads.groups) - 1)
+        return asked + loads + copies + LOOP * WARP / wide, passes + copied * self.size / 4
+
+    @cached_property
+    def _step(self) -> int:
+        """Elements between what neighbouring lanes read."""
+        return abs(self.image.group.step(self.total.spatial[self.tiled[-1]].var) or 1)
+
+    def _sectors(self, c: Config, tile: Sequence[int]) -> float:
+        """Bytes of the sectors that a tile of cells reads, in runs of neighbours that begin anywhere, and writes, a
+        cell of each thread at a time where these are no vector.
+        """
+        ends = (SECTOR - self.size) / (self._box(tile)[-1] * self.size) if self.across else 0.0
+        made = math.prod(tile) * sum(DTYPES[b.dtype].bits / 8 for b in self.anchor.writes)
+        narrow = max(1.0, SECTOR / (tile[-1] * self.size))
+        cells = c[f"c{len(tile) - 1}"]
+        apart = min(cells, SECTOR // self.size) if self.across and not self._in_vectors(cells) else 1
+        return self._read(tile) * self.size * (1 + ends) * (1.0 if self.across else narrow) + made * max(narrow, apart)
+
+    def _resident(self, c: Config, gpu: Gpu) -> int:
+        """Blocks that a multiprocessor holds at a time."""
+        threads, shared = self._threads(c), self._block_bytes(c) if self.shared else 0
+        registers = (self._held(c) + SPARE_REGISTERS) * threads
+        fitting = (gpu.threads // threads, gpu.shared_bytes // (shared + 1024), gpu.registers // registers)
+        return max(1, min(gpu.blocks, *fitting))
 
     # -- the steps
 
@@ -195,15 +256,20 @@ class WindowPart(Part):
         self._sums(s)
         vector = config[f"c{len(self.tiled) - 1}"]
         lanes = vector if vector > 1 and not self.across else None
+        written = lanes or (vector if self._in_vectors(vector) else None)
         if self.shared:
-            s.stage_in(image, at=block, scope="shared", vector=self._copied(config))
+            copy = s.stage_in(image, at=block, scope="shared", vector=self._copied(config))
+            if pairs := self._pairs(config):
+                s.stage_in(copy.name, at=along, scope="register", vector=pairs)
         else:
             s.stage_in(image, at=along, scope="register", vector=lanes)
         for name in packs:
             s.stage_in(name, at=self._terms[-1], scope="register", vector=lanes)
             self._in_turn(s, name)
-        if lanes:
+        if written:
             s.vectorize(inner)
+        elif self.tiled[-1] in self._windowed:
+            s.unroll(inner)
         if self.image.made:
             s.compute_inline(self.image.made.name)
 
@@ -231,10 +297,15 @@ class WindowPart(Part):
         if len(threads) > 1:
             rows = s.fuse(*threads[:-1], name="across") if len(threads) > 2 else threads[0]
             s.bind(rows, "thread.y")
-        for n, axis in enumerate(self.tiled):
+        for n, axis in enumerate(self.tiled[:-1]):
             if axis in self._windowed:
                 s.unroll(inner[n])
         return threads[-1], block, inner[-1]
+
+    def _in_vectors(self, cells: int) -> bool:
+        """Whether a thread writes so many cells of a row at once."""
+        bits = max(DTYPES[b.dtype].bits for b in self.anchor.writes)
+        return 1 < cells <= 128 // bits and self.extents[self.tiled[-1]] % cells == 0
 
     def _sums(self, s: Schedule) -> None:
         """Terms outside of the cells of a thread, all written out."""
@@ -249,6 +320,13 @@ class WindowPart(Part):
         t, n, extent = self._sides(c)[-1]
         sizes = (16 // self.size >> k for k in range(4))
         return None if self.across else next((v for v in sizes if v > 1 and t * n % v == 0 and extent % v == 0), None)
+
+    def _pairs(self, c: Config) -> int | None:
+        """Two elements that a thread reads of shared memory at once: apart, its words would be in every second bank."""
+        if not self.across or self.size != 4 or c[f"c{len(self.tiled) - 1}"] * self._step % 2:
+            return None
+        tile, own = ([t * n for t, n, _ in self._sides(c)], [n for _, n, _ in self._sides(c)])
+        return 2 if self._box(tile)[-1] % 2 == self._box(own)[-1] % 2 == 0 else None
 
     def _in_turn(self, s: Schedule, name: str) -> None:
         """Pack an operand by a kernel of its own: every block would gather it again."""

@@ -16,11 +16,10 @@ from tensorir.schedule.analysis import (
     has_axis,
     index_of,
     need_serial,
-    stages_reading,
-    stages_writing,
     statements,
 )
 from tensorir.schedule.history import Name, S
+from tensorir.schedule.ownership import touched
 from tensorir.schedule.registry import mark, primitive
 from tensorir.schedule.rewrite import Rewrite, swap
 from tensorir.target import Target
@@ -174,12 +173,11 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
 
 def _has_copies(program: Program, loop: Loop, tiles: bool = False, through: bool = False) -> bool:
     """Whether an iteration begins with copies that could be made ahead, for the loop alone."""
-    used = {b for s in find(loop.body, Stage) for b in writes(s.body) if b.scope is Scope.SHARED}
-    mine = find(loop, Stage)
-    inside = {
-        b for b in used
-        if all(s in mine for s in [*stages_writing(program.body, b), *stages_reading(program.body, b)])
-    }  # fmt: skip
+    mine = dict.fromkeys(find(loop.body, Stage))
+    inside = {b for s in mine for b in touched(s).writes if b.scope is Scope.SHARED}
+    for s in find(program.body, Stage) if inside else ():
+        if s not in mine:
+            inside.difference_update(touched(s).loads, touched(s).writes)
     return bool(copies_ahead(list(statements(loop.body)), inside, tiles, through))
 
 

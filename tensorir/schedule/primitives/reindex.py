@@ -48,6 +48,7 @@ from tensorir.schedule.analysis import (
     loads_of,
     need_constant,
     need_serial,
+    packed_name,
     ranges,
     reopens,
     stages_writing,
@@ -74,7 +75,7 @@ def reindex(self: Scheduled[H], stage: Name, view: str, pad: Mapping[str, int] |
     pad:   new axes, or old ones before the view is made of them, whose extent is rounded up to a multiple: what is
            beyond the end is not computed, and packed operands have zeros there
     reads: buffers that the stage reads, each with the new axes under which a copy of what it reads is made ahead, or
-           with parts of them: "jo = j/16, k, ji = j%16"
+           with parts of them: "jo = j/16, k, ji = j%16"; one of several reads of a buffer as it is declared, "x[j, k]"
     name:  what to call that copy, where there is one;  dtype: the type of copies, where the stage converts all that it
            reads there to it
     writes: new axes, or parts of them, by which the result is kept ("" for its one element), which ``name`` and
@@ -92,7 +93,7 @@ def reindex(self: Scheduled[H], stage: Name, view: str, pad: Mapping[str, int] |
     padding = {k: need_int("pad", n, 1, error=ScheduleError) for k, n in multiples.items()}
     operands = need_mapping("reads", {} if reads is None else reads, ScheduleError)
     packed = {k: need_text("reads", v, ScheduleError, empty=True) for k, v in operands.items()}
-    buffers = {k: (history._buffer(k), v) for k, v in packed.items()}
+    buffers = {k: (history._buffer(k.partition("[")[0]), v) for k, v in packed.items()}
     label = None if name is None else need_text("name", name, ScheduleError)
     kind = None if dtype is None else dtype_of(dtype).name
     kept = None if writes is None else need_text("writes", writes, ScheduleError, empty=True)
@@ -244,8 +245,8 @@ class _Reindex:
         gone = {x.var.name: f"it was reindexed into {', '.join(labels)}" for x in self.loops}
         copies: set[Buffer] = set()
         label = name if len(reads) == 1 and kept is None else None
-        for buffer, dims in reads.values():
-            done = self._packed(done, buffer, dims, label, dtype or buffer.dtype, copies)
+        for read, (buffer, dims) in reads.items():
+            done = self._packed(done, read, buffer, dims, label, dtype or buffer.dtype, copies)
         self._need_identities(done, copies)
         if kept is not None:
             done = self._kept(done, kept, copies, name, dtype)
@@ -280,12 +281,12 @@ class _Reindex:
                 f"without dtype=, or tir.cast({read}, {kind!r}) in the declaration")  # fmt: skip
         return done
 
-    def _packed(self, program: Program, buffer: Buffer, said: str, name: str | None, dtype: str,
+    def _packed(self, program: Program, read: str, buffer: Buffer, said: str, name: str | None, dtype: str,
                 copies: set[Buffer]) -> Program:  # fmt: skip
         """The program in which the stage reads a copy of what it reads of ``buffer``, indexed as is ``said``."""
         index = Index(program)
         stage = index.stages[self.stage.name]
-        load, dims = self._one_read(index, stage, buffer), self._dims(f"reads[{buffer.name!r}]", said)
+        load, dims = self._one_read(index, stage, buffer, read), self._dims(f"reads[{read!r}]", said)
         whole = self._own_axes(dims.names)
         own = tuple(dims.forward(c, whole) for c in dims.new)
         fresh = [Var(c.name, "index") for c in dims.new]
@@ -300,7 +301,7 @@ class _Reindex:
             more = f"{said}, {axis.split('.', 1)[-1]}" if said else axis.split(".", 1)[-1]
             raise self._refuse(
                 "reindex.reads", f"{show(load)} moves with {axis}: {axis} = 0 and {axis} = 1 read different elements "
-                f"for the same {said or 'cell'}", f"reads={{{buffer.name!r}: {more!r}}}")  # fmt: skip
+                f"for the same {said or 'cell'}", f"reads={{{read!r}: {more!r}}}")  # fmt: skip
         back = dict(zip(wanted, dims.back(fresh), strict=True))
         at = [substitute(i, back) for i in given]
         conds = [substitute(c, back) for c, _ in self.tails if set(find(c, Var)) <= set(wanted)]
@@ -315,7 +316,7 @@ class _Reindex:
             )
         value = value if dtype == buffer.dtype else Cast(value, dtype)
         shape = tuple(as_expr(dims.size(c)) for c in dims.new)
-        copy = Buffer(unique(name or f"{buffer.name}_packed", index.names()), shape, dtype, Scope.GLOBAL)
+        copy = Buffer(unique(name or packed_name(read), index.names()), shape, dtype, Scope.GLOBAL)
         iters = tuple(Iter(v, n, Axis.SPATIAL) for v, n in zip(fresh, shape, strict=True))
         stored = Stage(copy.name, iters, (), Store(copy, tuple(fresh), value))
         walks = [
@@ -324,8 +325,8 @@ class _Reindex:
         ]
         made = nest(walks, stored.replace(binds=tuple(x.var for x in walks)))
         copies.add(copy)
-        reader = stage.replace(body=_Instead(buffer, Load(copy, own, dtype))(stage.body))
-        self._need_converted(reader.body, buffer, dtype)
+        reader = stage.replace(body=_Instead(load, Load(copy, own, dtype))(stage.body))
+        self._need_converted(reader.body, load, dtype)
         return place_at_root(swap(program, stage, reader), made, before=[reader])
 
     def _beyond_the_end(self, loops: Sequence[Loop], named: Sequence[Var]) -> Arith:
@@ -349,29 +350,31 @@ class _Reindex:
         names = [self.view.new[n].name for n in used]
         return self._bijective(whole, names, [self.padded[n] for n in names], kept)
 
-    def _one_read(self, index: Index, stage: Stage, buffer: Buffer) -> Load:
-        """The one read of ``buffer``, which is whole before the nest of the stage begins."""
-        loads = loads_of(stage, buffer)
-        told = ""
+    def _one_read(self, index: Index, stage: Stage, buffer: Buffer, read: str) -> Load:
+        """The one read that is said, of a buffer that is whole before the nest of the stage begins."""
+        loads, told, hint = loads_of(stage, buffer), "", "stage_in near the reader"
+        if "[" in read:
+            loads = [x for x in loads if show(x).replace(" ", "") == read.replace(" ", "")]
         if not loads:
-            read = ", ".join(dict.fromkeys(x.buffer.name for x in find(stage.body, Load)))
-            told = f"{stage.name} does not read {buffer.name}, but {read}"
+            every = dict.fromkeys(show(x) if "[" in read else x.buffer.name for x in find(stage.body, Load))
+            told = f"{stage.name} does not read {read}, but {', '.join(every)}"
         elif any(not all(map(same, x.index, loads[0].index)) for x in loads):
             told = f"{stage.name} reads {buffer.name} at several places: {show(loads[0])}, {show(loads[-1])}"
+            hint = f"reads={{{show(loads[0])!r}: ...}}, or stage_in near the reader"
         else:
             needed = [buffer, *(x.buffer for i in loads[0].index for x in find(in_loops(i, stage), Load))]
             near = [b for b in needed if stages_writing(index.root_of(stage), b)]
             told = f"{near[0].name} is made in the nest of {stage.name}" if near else ""
         if told:
-            raise self._refuse("reindex.reads", told, "stage_in near the reader")
+            raise self._refuse("reindex.reads", told, hint)
         return loads[0]
 
-    def _need_converted(self, body: Stmt, buffer: Buffer, dtype: str) -> None:
+    def _need_converted(self, body: Stmt, load: Load, dtype: str) -> None:
         """A copy in another type stands for nothing but what the stage converts to it."""
-        if left := [x for x in find(body, Load) if x.buffer is buffer]:
+        if left := [x for x in find(body, Load) if same(x, load)]:
             raise self._refuse(
                 "reindex.dtype",
-                f"{self.stage.name} reads {show(left[0])} as {buffer.dtype}, and not converted to {dtype}",
+                f"{self.stage.name} reads {show(left[0])} as {load.dtype}, and not converted to {dtype}",
                 f"without dtype=, or tir.cast({show(left[0])}, {dtype!r}) in the declaration")  # fmt: skip
 
     def _own_axes(self, names: Sequence[str]) -> list[Expr]:
@@ -408,17 +411,16 @@ class _Reindex:
 
 
 class _Instead(Rewriter):
-    """Reads of one buffer, converted where the copy is, as another read."""
+    """A read, converted where the copy is, as another one."""
 
-    def __init__(self, buffer: Buffer, new: Load) -> None:
-        self.buffer, self.new = buffer, new
+    def __init__(self, old: Load, new: Load) -> None:
+        self.old, self.new = old, new
 
     def on_Load(self, n: Load) -> Load:
-        return self.new if n.buffer is self.buffer and n.dtype == self.new.dtype else n
+        return self.new if same(n, self.old) and n.dtype == self.new.dtype else n
 
     def on_Cast(self, n: Cast) -> Expr:
-        read = isinstance(n.a, Load) and n.a.buffer is self.buffer
-        return self.new if read and n.dtype == self.new.dtype else self.children(n)
+        return self.new if same(n.a, self.old) and n.dtype == self.new.dtype else self.children(n)
 
 
 class _Zeros(Rewriter):
