@@ -1,8 +1,9 @@
 """What the parts of a matrix product take on a CPU, in cycles of a core of ``CLOCK``.
 
-Each part has a price for a vector, a line or an element, and prices add up. All prices are fitted together over what
-``benchmarks/tuner/judge_cpu_model.py`` measured of products and of convolutions as products, on a server's core with
-vectors of 64 bytes; each is the least that explains something in several tasks.
+Each part has a price for a vector, a line or an element, and prices add up. All are fitted together over what
+``benchmarks/tuner/judge_cpu_model.py`` measured at rest of products and of convolutions as products, on two cores of a
+server with vectors of 64 bytes; most come out within a tenth without any one of the tasks. ``LATENCY`` and
+``STRIDED`` bound nothing there.
 """
 
 from __future__ import annotations
@@ -15,30 +16,30 @@ from tensorir.engines.problems import Gemm
 CLOCK = 4e9
 """Cycles a second of the core that prices were measured on."""
 MULTIPLY, LOAD = 0.43, 0.37
-"""Of a multiply-add of vectors, and of a load of a vector or of an element for all lanes: two a cycle at best."""
+"""Cycles of a multiply-add of vectors, and of a load of a vector or of an element for all lanes."""
 LATENCY = 4.0
 """Cycles between dependent multiply-adds."""
 NEAR = 0.75
-"""More of 64 bytes of b that come from the second-level cache, or cross lines."""
+"""Cycles more of 64 bytes of b that come from the second-level cache, or cross lines."""
 L1_BYTES = 24 * 1024
-"""What a panel of b may have to stay in the first-level cache while rows of a pass by."""
+"""Bytes that a panel of b may have to stay in the first-level cache while rows of a pass by."""
 SUM = 2.7
-"""Of a vector of sums that is brought to block memory or from there."""
+"""Cycles to bring a vector of sums to block memory or from there."""
 COPY, TURN, STRIDED, GATHER = 0.24, 0.52, 1.6, 0.48
-"""Of an element of b that is packed: of vectors, turned in registers, one by one, from runs shorter than vectors."""
+"""Cycles to pack an element of b: in vectors, turned in registers, one by one, from runs shorter than vectors."""
 SCATTERED = 1.2
-"""Of an element of b that is read in place from such runs."""
+"""Cycles to read an element of b in place from such runs."""
 RAGGED = 1.1
-"""Of an element of vectors that are written lane by lane, as the last of them is not whole."""
+"""Cycles to write an element lane by lane, which all vectors are where the last one is not whole."""
 FAR, RUN = 12.0, 15.0
-"""Of 64 bytes that a core reads for the first time, and more of each run of them."""
+"""Cycles of 64 bytes that a core reads for the first time, and of each run of them, which no core foresees."""
 PACKED = 38.0
-"""Of 64 bytes that a kernel packs and another one reads."""
+"""Cycles of 64 bytes that one kernel packs and another one reads."""
 START = 65_000.0
-"""Until all cores work at a launch."""
+"""Cycles of a launch in which only one core works."""
 ACROSS, FOUR, SPILLED = 1.25, 0.95, 0.25
-"""Of a lane to add to others; the share of that where four results are written next to each other; and more of a
-multiply-add where vectors of both operands do not fit in registers.
+"""Cycles to add one lane of a vector to others; the share of them that remains where four results are written next to
+each other; and cycles more of a multiply-add where vectors of both operands do not fit in registers.
 """
 FEW = 12
 """Rows up to which reading b in place costs less than packing it."""
