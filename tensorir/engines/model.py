@@ -1,8 +1,9 @@
 """A small model of a CPU core, which gives the configurations that templates start from, and leads the
 search; measuring decides.
 
-A core multiplies and adds two vectors of 32 bytes or one of 64 a cycle, each sum ready after four cycles, and loads two
-operands a cycle (Fog, "The microarchitecture of Intel, AMD and VIA CPUs", chapters on Zen and on Haswell and later).
+A core multiplies and adds two vectors of 32 bytes a cycle, one or two of 64, each sum ready after four cycles, and
+loads two operands a cycle (Fog, "The microarchitecture of Intel, AMD and VIA CPUs", chapters on Zen and on Haswell and
+later).
 """
 
 from __future__ import annotations
@@ -39,10 +40,12 @@ LAUNCH = 20_000.0
 BLOCK = 1000.0
 """Cycles in which a block of a convolution begins and ends."""
 HANDED = 80_000.0
-"""Cycles in which a kernel is handed to all cores and their results come together, on cores of two generations."""
+"""Cycles in which a kernel is handed to all cores and what they read and write comes near: measured on convolutions
+of a virtual machine with vectors of 64 bytes, as are the next ones.
+"""
 RATE, DELAY = 0.63, 0.43
 """Cycles of adding a product to a vector of 64 bytes, of shorter ones 0.5; and what each sum that is missing for a core
-not to wait adds to that: measured on convolutions.
+not to wait adds to that.
 """
 FIRST = 32 * 1024
 """Bytes of a panel that stays in the first-level cache while pixels pass by."""

@@ -9,6 +9,8 @@ from tensorir.algorithms.winograd import SIZES, error_bound, matrices
 from tensorir.engines.model import (
     BLOCK,
     BLOCK_BYTES,
+    FIRST,
+    NEAR,
     PANEL,
     counts,
     in_balanced_tiles,
@@ -166,6 +168,8 @@ def space(shape: Conv) -> Space:
         strip = (v["m"] + r - 1) * (wide * v["m"] + r - 1) * staged(shape)
         image = c * high * shape.n * (wide * a2 * TRANSFORMED * there + strip) / inputs
         cycles = shared(priced(BLOCK + v["panels"] * block, blocks)) + shared(priced(BLOCK + image, inputs))
+        if 4 * PANEL * c * shape.taps > FIRST:  # a panel's filters are read for each place of a tile
+            filters += NEAR * shape.taps
         return cycles + (0.0 if shape.prepack else shared(c * shape.k * a2 * filters))
 
     return space_of(

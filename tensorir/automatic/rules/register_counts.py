@@ -17,6 +17,8 @@ from tensorir.ir.visit import Rewriter, find, uses
 
 PORT_BYTES = 32
 """Bytes of a load, of which a core does two a cycle."""
+MULTIPLY = 0.6
+"""Cycles of an operation on vectors: two multiply-adds a cycle, with what a compiler adds."""
 APART = 0.75
 """Cycles of an element that is read alone."""
 PICKED = 8
@@ -45,9 +47,9 @@ class Reads:
         return list(found.values())
 
     @cached_property
-    def operations(self) -> float:
-        """Operations of a cell, or of a term of it."""
-        return max(1.0, self.nest.values + called(self.nest))
+    def computed(self) -> float:
+        """Cycles of what a vector of cells, or a term of it, is computed by."""
+        return MULTIPLY * max(1, self.nest.values) + called(self.nest)
 
     def shares(self, var: Var) -> bool:
         """Whether neighbours along an axis have something in common, in windows or because both read it."""

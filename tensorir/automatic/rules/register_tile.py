@@ -20,7 +20,7 @@ from tensorir.automatic.rules.register_counts import Group, Reads, groups, reduc
 from tensorir.automatic.rules.register_image import image_of, widened
 from tensorir.automatic.rules.register_walk import Walk
 from tensorir.automatic.rules.stream import narrow, on_cores, windows
-from tensorir.engines.model import BLOCK_BYTES, CORES, LAUNCH
+from tensorir.engines.model import BLOCK_BYTES, CORES, LAUNCH, SUMS
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Iter
 from tensorir.schedule.schedule import Schedule
@@ -29,17 +29,15 @@ from tensorir.tune.legal import Predicate
 
 TAPS = 32
 """Terms that are written out; longer sums keep loops over their outer axes."""
-SHORT = 256
-"""Products of a tile that are written out without running short of instruction caches."""
-CROWDED = 32.0
-"""Sums of a tile beyond half of the registers with which it takes twice as long: what they read leaves them."""
-MULTIPLY = 0.8
-"""Cycles of a term of a vector: two multiply-adds a cycle, with what a compiler adds."""
+CROWDED = 48.0
+"""Sums of a tile beyond ``SUMS`` with which it takes twice as long: what they read leaves the registers."""
+LOADED = 0.7
+"""What loads take of the cycles that two of them a cycle would: clocks are faster than the one that times are for."""
 WIDE = 0.05
 """Share by which a tile of rows and columns takes longer for each of its columns but the first."""
 SPARE = 4
 """Vector registers that hold no sums."""
-BLOCK_CYCLES = 50.0
+BLOCK_CYCLES = 400.0
 """Cycles of one more block."""
 TILE_CYCLES = 6.0
 """Cycles of a tile besides its terms."""
@@ -250,12 +248,11 @@ class RegisterPart(Part):
             total = TILE_CYCLES + height * width
             for r in self.reads:
                 terms = r.nest.size(r.nest.reduced)
-                computed = MULTIPLY * height * width * r.operations * terms
-                loaded = self._loads(r, lanes, vectors, dict(tile))
+                computed = height * width * r.computed * terms
+                loaded = LOADED * self._loads(r, lanes, vectors, dict(tile))
                 waiting = CHAIN * terms if terms > TAPS else 0.0  # of terms that are written out, tiles overlap
                 total += max(computed, waiting, loaded) + OVERLAP * min(computed, loaded)
-            total *= 1.0 + max(0, height - self.target.registers // 2) / CROWDED
-            total *= 1.0 + max(0, height * min(TAPS, self.terms) - SHORT) / SHORT
+            total *= 1.0 + max(0, height - SUMS) / CROWDED
             return total * (1.0 + WIDE * (max(tile)[1] - 1) if len(tile) > 1 else 1.0)
 
         return cycles

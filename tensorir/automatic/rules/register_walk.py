@@ -23,7 +23,7 @@ SEVERAL = 4
 """Tiles of a block of which the first and the last may have conditions."""
 MORE = 8
 """Times as many blocks as wanted, where each is one tile and knows its borders."""
-AT_ROWS, AT_LANES, AT_LANES_ALONE = 0.1, 0.2, 1.5
+AT_ROWS, AT_LANES, AT_LANES_ALONE = 0.15, 0.4, 1.5
 """Share by which a tile at a border takes longer, for conditions of rows and of lanes, and of lanes read one by one."""
 Spans = list[tuple[int, int]]
 

@@ -32,8 +32,10 @@ NARROW = 0.65
 """What an operation of vectors of at most 32 bytes takes of one of 64: a core does three of those a cycle, not two."""
 HANDED_S = 15e-6
 """Seconds until all cores compute what they are handed."""
-UNEVEN = 0.5
+UNEVEN = 0.4
 """The part of a block by which cores end apart."""
+FAR = 1 << 20
+"""Bytes of an array of which a core does not keep its part near."""
 RUNS = 192
 """Bytes that could be read in the time that a jump to another row takes."""
 
@@ -164,14 +166,15 @@ class VectorPart(Part):
         return math.ceil(rows / max(1, min(block, self.anchor.cells) // self.length)) * along
 
     def _moved(self, step: int) -> float:
-        """Bytes, more of them for what is read from row to row a step at a time."""
-        found = 0.0
+        """Bytes, more of them for what is read from row to row: a step of each, or a line."""
+        run, found = max(64, step * self.bits // 8), 0.0
         for n in (self.graph.nests[name] for name in self.names):
-            down = {it.var for it in n.reduced}
+            down, lane = {it.var for it in n.reduced}, {it.var for it in n.spatial[-1:]}
             for b in (*n.reads, *n.writes):
-                jumps = any(uses(i, down) for x in n.loads if x.buffer is b for i in x.index[:-1])
-                run = max(64, step * self.bits // 8)
-                found += bytes_of(b) * (1 + RUNS / run if jumps and bytes_of(b) > 1 << 20 else 1.0)
+                rows = [i for x in n.loads if x.buffer is b for i in x.index[:-1]]
+                jumps = RUNS / run if any(uses(i, down) for i in rows) else 0.0
+                jumps = RUNS / 64 if not n.reduced and any(uses(i, lane) for i in rows) else jumps
+                found += bytes_of(b) * (1 + jumps if bytes_of(b) > FAR else 1.0)
         return found
 
     def _cycles(self, lanes: int, vectors: int) -> float:
