@@ -151,7 +151,8 @@ def line(name: str, arch: str, r: Mapping[str, Any], ratio: object) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--save", action="store_true", help=f"write {RESULT.name}")
+    parser.add_argument("--save", action="store_true", help=f"write {RESULT.name}, after each row")
+    parser.add_argument("--case", default="", help="only those whose name has this; --save keeps the others then")
     options = parser.parse_args()
     head = (
         "case",
@@ -166,18 +167,18 @@ def main() -> None:
         "over hand or peak",
     )
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
-    rows = []
-    for case in CASES:
+    about = {"schema": 1, "device": "not yet run on a GPU", "environment": environment(), "nvrtc": nvrtc_version()}
+    known = json.loads(RESULT.read_text(encoding="utf-8"))["rows"] if RESULT.exists() and options.case else []
+    found = {(r["case"], r["arch"]): r for r in known}
+    for case in (c for c in CASES if options.case in c.name):
         for arch in ARCHES:
-            rows.append(judged(case, arch))
-            ratio = rows[-1].get("over_hand", rows[-1].get("over_peak"))
-            print(line(case.name, arch, rows[-1], ratio), flush=True)
-            if rows[-1]["hand"]:
-                print(line(f"{case.name}, by hand", arch, rows[-1]["hand"], ""), flush=True)
-    if options.save:
-        about = {"schema": 1, "device": "not yet run on a GPU", "environment": environment(), "nvrtc": nvrtc_version()}
-        document = {**about, "rows": rows}
-        RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            r = found[case.name, arch] = judged(case, arch)
+            print(line(case.name, arch, r, r.get("over_hand", r.get("over_peak"))), flush=True)
+            if r["hand"]:
+                print(line(f"{case.name}, by hand", arch, r["hand"], ""), flush=True)
+            if options.save:
+                rows = [found[c.name, a] for c in CASES for a in ARCHES if (c.name, a) in found]
+                RESULT.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

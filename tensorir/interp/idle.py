@@ -11,7 +11,22 @@ from tensorir.arith.affine import Arith, Linear, conjuncts
 from tensorir.interp.frame import KernelLike
 from tensorir.interp.lanes import Lanes
 from tensorir.ir.build import as_int, binary, const
-from tensorir.ir.tree import Alloc, Binary, Buffer, Const, Expr, If, Let, Load, Loop, Select, Seq, Stmt, Store, Var
+from tensorir.ir.tree import (
+    Alloc,
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    If,
+    Let,
+    Load,
+    Loop,
+    Select,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
 from tensorir.ir.visit import find, substitute
 
 LOOKED_AT = 1 << 18
@@ -30,7 +45,7 @@ class Access(NamedTuple):
     parts: Exprs
 
 
-def worth_running(k: KernelLike, known: set[Var], lanes: Callable[[range], Lanes], count: int) -> np.ndarray:
+def worth_running(k: KernelLike, known: set[Var], lanes: Callable[[np.ndarray], Lanes], count: int) -> np.ndarray:
     """Return the numbers of the blocks that may write to arrays, and of the others one for each way to read: those left
     out read and write nothing but what another one does at the same places.
 
@@ -40,24 +55,27 @@ def worth_running(k: KernelLike, known: set[Var], lanes: Callable[[range], Lanes
     walk = _Walk(known | {x.var for x in k.axes}, {s.buffer for s in find(k.body, Store)})
     if not walk.through(k.body) or not walk.plain or any(not x.guards for x in walk.stores):
         return every
-    stores, others = [dict.fromkeys(x.guards for x in walk.stores), list(dict.fromkeys(walk.others))]
-    busy = np.zeros(count, bool)
-    reached, digests = np.zeros((len(others), count), bool), np.zeros((len(others), count), np.uint64)
-    threads = int(np.prod(k.block))
-    for first in range(0, count, max(1, LOOKED_AT // threads)):
-        blocks = range(first, min(count, first + max(1, LOOKED_AT // threads)))
-        here, values = slice(blocks.start, blocks.stop), _Values(lanes(blocks), len(blocks))
+    stores, others = dict.fromkeys(x.guards for x in walk.stores), list(dict.fromkeys(walk.others))
+    kept = np.zeros(count, bool)
+    reached, ways = (np.zeros((len(others), count), kind) for kind in (bool, np.uint64))
+    step = max(1, LOOKED_AT // int(np.prod(k.block)))
+    for first in range(0, count, step):
+        blocks = every[first : first + step]
+        values = _Values(lanes(blocks), len(blocks))
         for guards in stores:
-            busy[here] |= values.where(guards).any(axis=1)
+            kept[blocks] |= values.where(guards).any(axis=1)
+        there = [values.where(access.guards) & ~kept[blocks, None] for access in others]
+        if not any(x.any() for x in there):
+            continue
+        some = np.any([x.any(axis=1) for x in there], axis=0)
+        idle = blocks[some]
+        values = _Values(lanes(idle), len(idle))
         for n, access in enumerate(others):
-            there = values.where(access.guards)
-            reached[n, here] = there.any(axis=1)
-            digests[n, here] = values.digest(there, access.parts)
-    kept = busy.copy()
-    for there, ways in zip(reached, digests, strict=True):
-        new = np.flatnonzero(there & ~kept)
-        new = new[~np.isin(ways[new], ways[there & kept])]
-        kept[new[np.unique(ways[new], return_index=True)[1]]] = True
+            reached[n, idle] = there[n][some].any(axis=1)
+            ways[n, idle] = values.digest(there[n][some], access.parts)
+    for n in range(len(others)):
+        new = np.flatnonzero(reached[n])
+        kept[new[np.unique(ways[n, new], return_index=True)[1]]] = True
     kept[-1] = True
     return every[kept]
 
