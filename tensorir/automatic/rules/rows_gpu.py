@@ -134,9 +134,9 @@ class BlockPart(RowsPart):
 
     def _along(self, n: Nest, b: Buffer) -> bool:
         """Whether a stage reads of an array of narrow elements what is in its row, neighbours in memory in a thread."""
-        last = self.chain.within(n)[-1].var
-        narrow = DTYPES[b.dtype].bits < 32
-        return narrow and self._of_a_row(n, b) and all(x.index[-1] is last for x in n.loads if x.buffer is b)
+        narrow, within = DTYPES[b.dtype].bits < 32, self.chain.within(n)
+        loads = [x for x in n.loads if x.buffer is b]
+        return bool(narrow and within) and self._of_a_row(n, b) and all(x.index[-1] is within[-1].var for x in loads)
 
     @cached_property
     def _columns(self) -> list[Buffer]:
