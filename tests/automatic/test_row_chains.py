@@ -185,6 +185,13 @@ def test_a_block_reads_a_row_once_four_elements_a_thread():
     assert "*(const float4 *)(w + " in body and "*(float4 *)(Y + " in body
 
 
+def test_narrow_rows_that_are_read_again_are_read_in_vectors():
+    """Four neighbours a thread, converted one by one, would each ask for all sectors of a warp."""
+    s = tir.auto_schedule(DEFINITIONS["softmax"](3, 8192, "bfloat16"), GPU)
+    assert "x_shared" not in s.source() and "*(const uint2 *)(x + " in s.source()
+    assert s.check("emulate")
+
+
 def test_a_row_beyond_shared_memory_is_read_again():
     s = tir.auto_schedule(layer_norm(4, 20000), GPU)
     assert "x_shared" not in s.source() and s.check()

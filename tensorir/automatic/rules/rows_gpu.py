@@ -84,7 +84,7 @@ class BlockPart(RowsPart):
             with s.because(f"rows: {b.name} is read once, and then from shared memory"):
                 near[b] = s.stage_in(b.name, at=row, scope="shared", vector=lanes).name
         for n, thread in threads_of.items() if lanes > 1 else ():
-            own = {*near, *(self._columns if n is anchor else ())}
+            own = {*near, *(self._columns if n is anchor else ()), *(b for b in self.outside if self._along(n, b))}
             for b in (b for b in n.reads if b in own):
                 with s.because(f"rows: {lanes} neighbours of {b.name} in one load"):
                     s.stage_in(near.get(b, b.name), at=thread, scope="register", vector=lanes)
@@ -131,6 +131,12 @@ class BlockPart(RowsPart):
         within = {it.var for it in self.chain.within(n)}
         loads = [x for x in n.loads if x.buffer is b]
         return all(sum(uses(i, within) for i in x.index) == len(within) == _places(x, within) for x in loads)
+
+    def _along(self, n: Nest, b: Buffer) -> bool:
+        """Whether a stage reads of an array of narrow elements what is in its row, neighbours in memory in a thread."""
+        narrow, within = DTYPES[b.dtype].bits < 32, self.chain.within(n)
+        loads = [x for x in n.loads if x.buffer is b]
+        return bool(narrow and within) and self._of_a_row(n, b) and all(x.index[-1] is within[-1].var for x in loads)
 
     @cached_property
     def _columns(self) -> list[Buffer]:
