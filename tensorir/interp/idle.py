@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensorir.arith.affine import Arith, Linear, conjuncts
+from tensorir.arith.affine import Arith, Linear, conjuncts, contrary
 from tensorir.interp.frame import KernelLike
 from tensorir.interp.lanes import Lanes
 from tensorir.ir.build import as_int, binary, const
@@ -115,7 +115,7 @@ class _Values:
 
 
 class _Walk:
-    """The accesses of a kernel. ``stores``: those to its arrays;  ``others``: loads, and stores to memory of its own;
+    """The accesses of a kernel. ``stores``: those to its arrays, and loads of these;  ``others``: all other ones;
     ``plain``: no place depends on what the kernel itself has written.
     """
 
@@ -155,15 +155,19 @@ class _Walk:
     def _reads(self, e: Expr, around: Exprs) -> None:
         if not find(e, Load):
             return
-        if isinstance(e, Load):
-            self.others.append(self._access(e.index, around))
+        if isinstance(e, Load):  # of what the kernel writes no block reads for another one: that may be a race
+            shared = e.buffer in self.written and e.buffer not in self.own
+            (self.stores if shared else self.others).append(self._access(e.index, around))
         if isinstance(e, Select):
             self._reads(e.cond, around)
             self._reads(e.a, (*around, *conjuncts(e.cond)))
-            self._reads(e.b, around)
-            return
-        for c in e.children():
-            self._reads(c, around)
+            self._reads(e.b, (*around, contrary(e.cond)))
+        elif isinstance(e, Binary) and e.op in ("and", "or"):  # the right side only where the left one decides nothing
+            self._reads(e.a, around)
+            self._reads(e.b, (*around, *(conjuncts(e.a) if e.op == "and" else (contrary(e.a),))))
+        else:
+            for c in e.children():
+                self._reads(c, around)
 
     def _access(self, index: Exprs, around: Exprs) -> Access:
         guards = [g for c in around for g in (c, self._weaker(c)) if g is not None and self._is_told(g)]

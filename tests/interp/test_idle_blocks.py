@@ -13,7 +13,7 @@ from tensorir.interp import run as runs
 from tensorir.interp.memory import Fault
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.ir.build import binary
-from tensorir.ir.tree import Alloc, Cast, If, Program, Seq
+from tensorir.ir.tree import Alloc, Cast, Const, If, Program, Select, Seq
 from tensorir.lower.kernel import module_of
 from tensorir.lower.pipeline import lower
 
@@ -87,3 +87,32 @@ def test_places_that_memory_tells_are_looked_at_in_every_block(ran):
     kept = Seq((store(R, 0, Cast(far, "float32")), store(R, 0, load(X, T + Cast(load(R, 0), "index")))))
     both = Seq((*kept.stmts, If(binary("<", I, 2), store(Y, HERE, load(R, 0)))))
     assert outcome(kernel(Alloc(R, both), blocks=1000))[0] == "memory.out-of-bounds"
+
+
+FAR = binary("//", binary("%", I * 619, 1000), 999)
+"""1 in one block that writes nothing, 0 in all others."""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Select(binary("==", FAR, 0), load(X, T), load(X, T + 8), "float32"),
+        Select(binary("==", FAR, 1), load(X, T + 8), load(X, T), "float32"),
+        Select(
+            binary("and", binary("==", FAR, 1), binary("<", load(X, T + 8), 1.0)), load(X, T), load(X, T), "float32"
+        ),
+        Select(binary("or", binary("==", FAR, 0), binary("<", load(X, T + 8), 1.0)), load(X, T), load(X, T), "float32"),
+    ],
+    ids=["the other side", "this side", "and", "or"],
+)
+def test_reads_that_only_one_block_makes_are_seen(value, ran):
+    """All blocks would read at the same places, one of them does."""
+    both = Seq((store(R, 0, value), If(binary("<", I, 2), store(Y, HERE, load(R, 0)))))
+    assert outcome(kernel(Alloc(R, both), blocks=1000))[0] == "memory.out-of-bounds"
+
+
+def test_reads_of_what_another_block_writes_are_races(ran):
+    """The block that writes a cell may read it as those that write nothing do."""
+    read = If(binary("and", binary("==", T, 0), binary("<", I, 500)), store(R, 0, load(Y, 0)))
+    write = If(binary("==", I + T, 0), store(Y, 0, Const(1.0, "float32")))
+    assert outcome(kernel(Alloc(R, Seq((write, read))), blocks=1000))[0] == "race.global"

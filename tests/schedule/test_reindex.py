@@ -88,6 +88,17 @@ def test_one_of_several_reads_of_an_array_is_packed():
     assert tir.replay(y, s.trace, s.target).source() == s.source()
 
 
+def test_a_read_in_the_place_of_another_one_is_packed():
+    x, at = tir.placeholder((7, 9), name="x"), tir.placeholder((7,), "int32", name="at")
+    c = tir.reduce_axis(9, name="c")
+    s = tir.Schedule(tir.compute((7, 7), lambda i, j: tir.sum(x[at[i], c] * x[j, c], axis=c), name="y"))
+    a, rows = small(7, 9), np.array([3, 1, 6, 0, 3, 5, 2], "int32")
+    s.reindex("y", "i, j | c -> i, j, c", reads={"at": "i", "x[j, c]": "c, j"})
+    s.reindex("y", "i, j | c -> i, j, c", reads={"x[at_packed[i], c]": "c, i"})
+    assert "x_at_packed_i_c_packed[c, i] * x_j_c_packed[c, j]" in str(s.tree())
+    assert s.check() and np.array_equal(run(s, a, rows), a[rows] @ a.T)
+
+
 def test_the_stage_keeps_its_domain():
     s = tir.Schedule(conv())
     before = find(s.program, Stage)[-1]

@@ -416,8 +416,8 @@ class _Instead(Rewriter):
     def __init__(self, old: Load, new: Load) -> None:
         self.old, self.new = old, new
 
-    def on_Load(self, n: Load) -> Load:
-        return self.new if same(n, self.old) and n.dtype == self.new.dtype else n
+    def on_Load(self, n: Load) -> Expr:
+        return self.new if same(n, self.old) and n.dtype == self.new.dtype else self.children(n)
 
     def on_Cast(self, n: Cast) -> Expr:
         return self.new if same(n.a, self.old) and n.dtype == self.new.dtype else self.children(n)
