@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tensorir.automatic.facts import Nest, bytes_of
 from tensorir.errors.shown import Shown
@@ -41,8 +40,8 @@ from tensorir.lower.resolve_scopes import resolve_scopes
 from tensorir.schedule.analysis import Index, in_loops, statements
 from tensorir.target import Target
 
-CALL = {"exp": 24.0, "exp2": 21.0, "log": 26.0, "log2": 26.0, "tanh": 38.0, "erf": 38.0, "sin": 24.0, "cos": 24.0,
-        "pow": 48.0, "sqrt": 21.0, "rsqrt": 21.0}  # fmt: skip
+CALL = {"exp": 20.0, "exp2": 18.0, "log": 22.0, "log2": 22.0, "tanh": 32.0, "erf": 32.0, "sin": 20.0, "cos": 20.0,
+        "pow": 40.0, "sqrt": 12.0, "rsqrt": 12.0}  # fmt: skip
 """Cycles of a function of a whole vector; of another one, ``OTHER``."""
 OTHER = 4.0
 LARGEST = 3.0
@@ -57,8 +56,6 @@ PENDING = 4096
 """Bytes of stores that wait to be written; what is read from two of them waits until they are."""
 LATE = 8.0
 """Cycles of such a read."""
-STALL = 50.0
-"""Cycles of such a read that comes right after the two, and that everything behind it waits for."""
 MORE = 1.1
 """How much longer functions take that are computed next to others, which need registers as well."""
 PAGE = 4096
@@ -86,7 +83,6 @@ class Machine:
     sets:     of each cache the lines of a set, the bytes after which sets repeat, and cycles until it answers
     miss:     cycles until memory answers;  walk: to find the page of an element, where each is in another one
     apart:    cycles of each element of a vector that is read from places that are not neighbours
-    written:  bytes that caches keep back, to be written when the kernel that made them is done
     """
 
     call_s: float
@@ -99,7 +95,6 @@ class Machine:
     walk: float
     apart: float
     block_s: float
-    written: float = 0.0
 
     def far(self, lines: int, pitch: int) -> float:
         """Cycles to wait for an element of a line, when so many others, so far apart, are read before it is again.
@@ -120,7 +115,6 @@ class Machine:
 CPU = Machine(
     call_s=2.2e-6, launch_s=0.8e-6, cycles_s=3e9, cores=2, levels=((2e6, 130e9), (28e6, 100e9), (math.inf, 75e9)),
     sets=((8, 1 << 12, 0.0), (8, 1 << 17, 6.0)), miss=70.0, walk=4.0, apart=1.0, block_s=5e-8,
-    written=4e6,
 )  # fmt: skip
 """A core of a server with vectors of 64 bytes; fitted to benchmarks/automatic/fusions.py."""
 GPU = Machine(
@@ -144,10 +138,12 @@ class Kernel:
     moved: float
     blocks: int
 
-    def busy(self, machine: Machine, rate: float) -> tuple[float, float]:
-        """The seconds that computing takes, and moving its arrays at so many bytes a second."""
-        cores = min(machine.cores, self.blocks)
-        return self.cycles / machine.cycles_s / cores, self.moved / rate * machine.cores / cores
+    def seconds(self, machine: Machine, rate: float) -> float:
+        """The seconds that it takes, its arrays moved at so many bytes a second."""
+        computed = self.cycles / machine.cycles_s
+        moved = self.moved / rate * machine.cores
+        alone = max(computed, moved) + OVERLAP * min(computed, moved)
+        return machine.launch_s + alone / min(machine.cores, self.blocks) + self.blocks * machine.block_s
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,22 +174,8 @@ def counts_of(program: Program, target: Target) -> Counts:
     rate = machine.rate(sum(map(bytes_of, touched)))
     index = Index(scoped)
     kernels = [_kernel(index, root, target, machine) for root in statements(scoped.body)]
-    begun = sum(machine.launch_s + k.blocks * machine.block_s for k in kernels)
-    taken = machine.call_s + begun + _overlapping([k.busy(machine, rate) for k in kernels], machine.written / rate)
+    taken = machine.call_s + sum(k.seconds(machine, rate) for k in kernels)
     return Counts(len(kernels), sum(k.nbytes for k in kernels), taken, len(kernels) * machine.launch_s)
-
-
-def _overlapping(kernels: Sequence[tuple[float, float]], late: float) -> float:
-    """Seconds of kernels that compute and move for so long each: what one has written may still be moved while the next
-    one computes, for so many seconds ``late``.
-    """
-    together = _both(*(sum(x) for x in zip(*kernels, strict=True)))
-    return max(together, sum(_both(*k) for k in kernels) - late * (len(kernels) - 1))
-
-
-def _both(computed: float, moved: float) -> float:
-    """Seconds of computing and moving that overlap."""
-    return max(computed, moved) + OVERLAP * min(computed, moved)
 
 
 def _kernel(index: Index, root: Stmt, target: Target, machine: Machine) -> Kernel:
@@ -217,14 +199,11 @@ def _extent(x: Loop) -> int:
 class Near:
     """An array that is not in memory: bytes and shape of what is used between the first use of a cell and its last, and
     the loops around that.
-
-    shifted: whether the last vector that is stored begins inside of the one before
     """
 
     nbytes: int
     shape: tuple[int, ...]
     around: frozenset[Var]
-    shifted: bool = False
 
     def named(self, moving: Sequence[Loop]) -> bool:
         """Whether what a stage uses of it is in registers: no loop computes which."""
@@ -240,16 +219,7 @@ def _near(index: Index, stages: Sequence[Stage]) -> dict[Buffer, Near]:
         for b, at in _accesses(s.body):
             if b.scope not in (Scope.GLOBAL, Scope.CONSTANT):
                 users.setdefault(b, []).append((s, [in_loops(i, s) for i in at]))
-    return {
-        b: replace(_used(b, [(index.above(s), places) for s, places in found]), shifted=_shifted(b, found))
-        for b, found in users.items()
-    }
-
-
-def _shifted(b: Buffer, users: Sequence[tuple[Stage, Sequence[Expr]]]) -> bool:
-    """Whether the last vector of a row of an array is stored so far back that it is a whole one."""
-    made = [places[-1] for s, places in users if places and b in writes(s.body)]
-    return any(x.op == "min" for at in made for x in find(at, Binary))
+    return {b: _used(b, [(index.above(s), places) for s, places in found]) for b, found in users.items()}
 
 
 def _used(b: Buffer, users: Sequence[tuple[Sequence[Loop], Sequence[Expr]]]) -> Near:
@@ -318,34 +288,10 @@ class Counted:
         self.loops = index.above(stage)
         drive = {v for bind in stage.binds for v in find(bind, Var)}
         self.lanes = next((x for x in self.loops if x.kind is Kind.VECTOR and x.var in drive), None)
+        guarded = self.lanes is not None and any(uses(g, {self.lanes.var}) for g in stage.guards)
+        if guarded and find(stage.body, (Call, Select)):
+            self.lanes = None  # one side of a choice may not be computed where the other is chosen: no vectors
         self.wide = _extent(self.lanes) if self.lanes else 1
-        self.whole, self.tail = self._shares()
-
-    def _shares(self) -> tuple[float, float]:
-        """The parts of all iterations that vectors make, and that lanes make one by one: those which a loop is not cut
-        off before, where some lanes are outside.
-        """
-        guards = [g for g in self.stage.guards if self.lanes is not None and uses(g, {self.lanes.var})]
-        if not guards or self.target.kind != "cpu":
-            return 1.0, 0.0
-        cut, inside = 1.0, 1.0
-        for x in self.loops:
-            if x.parts and isinstance(x.parts[-1], int) and any(uses(g, {x.var}) for g in guards):
-                cut *= 1 - x.parts[-1] / _extent(x)
-        for g in guards:
-            inside *= self._inside(g)
-        return 1 - cut, max(0.0, inside - (1 - cut))
-
-    def _inside(self, guard: Expr) -> float:
-        """The part of all iterations that are inside of a bound."""
-        if not (isinstance(guard, Binary) and guard.op == "<" and isinstance(guard.b, Const)):
-            return 0.5
-        last = {x.var: _extent(x) - 1 for x in self.loops}
-        try:
-            count = int(evaluate(guard.a, {v: last.get(v, 0) for v in find(guard.a, Var)})) + 1
-        except NotExactError:
-            return 0.5
-        return min(1.0, int(guard.b.value) / max(1, count))
 
     @property
     def times(self) -> float:
@@ -365,14 +311,6 @@ class Counted:
         return moving, math.prod(_extent(x) for x in around if x.kind is not Kind.UNROLL or x in moving)
 
     def cycles(self) -> float:
-        """Cycles of all iterations, in vectors and one by one."""
-        if not self.tail:
-            return self.whole * self._cycles()
-        single = copy(self)
-        single.lanes, single.wide = None, 1
-        return self.whole * self._cycles() + self.tail * single._cycles()
-
-    def _cycles(self) -> float:
         """Cycles of its operations, reads and writes, or of sums that wait for each other where these are more."""
         body = self.stage.body
         crowded = len({n.fn for n in find(body, Call) if n.fn in CALL}) > 1 and not find(body, Select)
@@ -424,10 +362,7 @@ class Counted:
         far += SECOND if near and near.nbytes > FIRST // 2 else 0.0
         crosses = together and self.target.kind == "cpu" and self._crosses(b, places)
         wait = LATE if near and near.nbytes <= PENDING else 1 / ISSUE
-        stalls = 0.0
-        if together and near and near.shifted and near.nbytes <= PENDING and b not in writes(self.stage.body):
-            stalls = STALL * math.prod(_extent(x) for x in self.loops if x.var in near.around)
-        return stalls + times * ((self.machine.apart if apart else 1 / ISSUE) + far + (wait if crosses else 0.0))
+        return times * ((self.machine.apart if apart else 1 / ISSUE) + far + (wait if crosses else 0.0))
 
     def _crosses(self, b: Buffer, places: Sequence[Expr]) -> bool:
         """Whether vectors begin inside of aligned ones: parts of two lines, or of what two stores have written."""
