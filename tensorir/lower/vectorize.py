@@ -252,7 +252,7 @@ class _Lanes:
             raise _Scalar("is not side by side")
         step, base = found
         if step == 0:
-            return i
+            return base.expr()
         start = base.expr()
         if self.copies_only and not self.arith.is_multiple(start, self.lanes):
             raise _Scalar("is not known to be aligned")  # CUDA has no other vectors

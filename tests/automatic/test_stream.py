@@ -137,3 +137,13 @@ def test_cells_that_lanes_divide_are_in_vectors_whatever_the_blocks():
     s = tir.auto_schedule(tir.compute((100, 100), lambda i, j: tir.exp(A[i, j]) * 2, name="Y"), "c")
     assert "not in vectors" not in s.source()
     assert s.check()
+
+
+def test_lanes_that_all_read_the_last_row_read_it_by_no_lane():
+    """Of nine rows the second of two vectors begins at the last one, where its lanes are clamped in a small shape."""
+    largest = tir.combiner(lambda a, b: tir.where(tir.abs(a) < tir.abs(b), b, a), 0, name="largest", commutative=False)
+    x, k = tir.placeholder((64, 16), name="x"), tir.reduce_axis(16, name="k")
+    y = tir.compute((64,), lambda i: largest(x[i, k], axis=k), name="Y")
+    s = tir.Schedule(y, CPU)
+    tir.auto(y, CPU)["cpu_stream"].function(s, {"block": 16384, "lanes": 8, "vectors": 2})
+    assert s.check()
