@@ -212,8 +212,8 @@ class WindowPart(Part):
         cells, threads, read = math.prod(own), self._threads(c), self._read(own)
         last, wide = own[-1], max(1, 16 // self.size)
         pairs = self._pairs(c) or 1
-        loads, apart = read / (pairs if self.across else last), last * self.size // 4 * self._step // pairs
-        passes = loads * pairs * (max(1, math.gcd(apart, WARP)) if self.across else 1) if self.shared else 0.0
+        loads, apart = read / (pairs if self.across else last), last * self._step * self.size // 4 // pairs
+        passes = loads * pairs * (math.gcd(apart, WARP) if self.across and apart else 1) if self.shared else 0.0
         copied = self._read([t * n for t, n, _ in self._sides(c)]) / threads if self.shared else 0.0
         copies = copied / (self._copied(c) or 1) * COPY_SLOTS
         asked = cells * self.total.size(self.total.reduced) * (self.total.operations + len(self.reads.groups) - 1)

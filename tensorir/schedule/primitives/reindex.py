@@ -93,7 +93,7 @@ def reindex(self: Scheduled[H], stage: Name, view: str, pad: Mapping[str, int] |
     padding = {k: need_int("pad", n, 1, error=ScheduleError) for k, n in multiples.items()}
     operands = need_mapping("reads", {} if reads is None else reads, ScheduleError)
     packed = {k: need_text("reads", v, ScheduleError, empty=True) for k, v in operands.items()}
-    buffers = {k: (history._buffer(k.partition("[")[0]), v) for k, v in packed.items()}
+    buffers = {k: (history._buffer(k.partition("[")[0].strip()), v) for k, v in packed.items()}
     label = None if name is None else need_text("name", name, ScheduleError)
     kind = None if dtype is None else dtype_of(dtype).name
     kept = None if writes is None else need_text("writes", writes, ScheduleError, empty=True)
