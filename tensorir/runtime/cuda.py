@@ -81,7 +81,7 @@ def compile_cubin(text: str, arch: str = "sm_80", options: tuple[str, ...] = (),
     arguments = [f"--gpu-architecture={arch}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", *options]
     headers = _include_folders()  # their versions are in the key: cubins travel to machines that have them elsewhere
     key = cache_key(
-        kind="cubin without spills", source=text, options=arguments, headers=list(headers.values()), nvrtc=version
+        kind="cubin", source=text, options=arguments, headers=list(headers.values()), nvrtc=version, again="spilled"
     )
     arguments += [f"-I{folder}" for folder in headers]
     stored = _unpack(default_cache().get(key)) if cache else None

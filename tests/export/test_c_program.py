@@ -26,7 +26,8 @@ pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 
 
 def product():
-    return tir.ops.matmul(m=33, n=20, k=17).schedule()
+    config = dict(panels=1, rows=0, tile=28, vectors=1, pack_a=0, unroll_k=4, pack="block")
+    return tir.ops.matmul(m=33, n=20, k=17).schedule(config, "cpu_column")
 
 
 def convolution():
