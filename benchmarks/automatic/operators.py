@@ -10,8 +10,6 @@ processor to make a schedule, and the legal configurations of its template.
 
 from __future__ import annotations
 
-import itertools
-import json
 import statistics
 import sys
 from pathlib import Path
@@ -21,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "automatic"), str(ROOT / "benchmarks" / "tuner")]
 
 import operator_set  # noqa: E402
-from judging import TARGETS, judged_of  # noqa: E402
-from run import environment  # noqa: E402
+from judging import judged_of  # noqa: E402
+from recording import recorded  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "automatic_operators.json"
 
@@ -52,16 +50,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    resumed = "--resume" in sys.argv and RESULT.exists()
-    rows = json.loads(RESULT.read_text(encoding="utf-8"))["rows"] if resumed else []
-    done = {(r["operator"], r["target"]) for r in rows}
-    for name, target in itertools.product(operator_set.REAL, TARGETS):
-        if (name, target) not in done:
-            rows.append(row_of(name, target))
-            print(json.dumps(rows[-1]), flush=True)
-            document = {"schema": 1, "environment": environment(), "summary": summary(rows), "rows": rows}
-            RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(summary(rows), indent=1))
+    recorded(operator_set.REAL, row_of, summary, RESULT)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from products import gram
 
 import tensorir as tir
 from tensorir.automatic.facts import Graph
@@ -73,17 +74,6 @@ def line(n, c, w, k, r):
     t = [tir.reduce_axis(c, name="c"), tir.reduce_axis(r, name="r")]
     return tir.compute(
         (n, k, w - r + 1), lambda b, j, p: tir.sum(x[b, t[0], p + t[1]] * f[j, t[0], t[1]], axis=tuple(t)), name="y"
-    )
-
-
-def gram(n, k, dtype="float32", ta=False, value=lambda a, b: a * b):
-    """Sums over pairs of rows, or columns, of one matrix."""
-    A, c = tir.placeholder((n, k), dtype, name="A"), tir.reduce_axis(n if ta else k, name="c")
-    at = (lambda i: A[c, i]) if ta else (lambda i: A[i, c])
-    wide = dtype if dtype == "float32" else "int32"
-    many = k if ta else n
-    return tir.compute(
-        (many, many), lambda i, j: tir.sum(value(at(i).astype(wide), at(j).astype(wide)), axis=c), name="G"
     )
 
 

@@ -1,6 +1,7 @@
 """Products on GPUs, by whichever axes a declaration says them: right at awkward extents, emulated, by the engines."""
 
 import pytest
+from products import gram
 
 import tensorir as tir
 from tensorir.automatic.facts import Graph
@@ -42,17 +43,6 @@ def image(n, c, h, w, k, r, dtype="float32", layout="NCHW", **options):
     wide = None if dtype == "float32" else "float32"
     y = tir.nn.conv2d(x, f, layout=layout, accumulate=wide, **options)
     return tir.compute(y.shape, lambda *at: tir.maximum(y[at], 0).astype(dtype), name="out")
-
-
-def gram(n, k, dtype="float32", ta=False, value=lambda a, b: a * b):
-    """Sums over pairs of rows, or columns, of one matrix."""
-    A, c = tir.placeholder((n, k), dtype, name="A"), tir.reduce_axis(n if ta else k, name="c")
-    at = (lambda i: A[c, i]) if ta else (lambda i: A[i, c])
-    wide = dtype if dtype == "float32" else "int32"
-    many = k if ta else n
-    return tir.compute(
-        (many, many), lambda i, j: tir.sum(value(at(i).astype(wide), at(j).astype(wide)), axis=c), name="G"
-    )
 
 
 DEFINITIONS = {
