@@ -268,11 +268,8 @@ class ImageTile(Tile[Conv]):
     @classmethod
     def expected(cls, p: Conv, target: Target) -> Callable[[Config], float] | None:
         """What the model of products expects, of one whose rows are the pixels of whole boxes."""
-        known = gpu_of(target)
-        if known is None:
-            return None
-        gpu = known
-        return lambda c: seconds(*cls(c, p, target).model, gpu)
+        gpu = gpu_of(target)
+        return (lambda c: seconds(*cls(c, p, target).model, gpu)) if gpu else None
 
     @property
     def model(self) -> tuple[Product, Tiles]:

@@ -370,17 +370,14 @@ class FusedTile(Tile[Conv]):
     @classmethod
     def expected(cls, p: Conv, target: Target) -> Callable[[Config], float] | None:
         """What the model of products expects, each place's a block of its own, and of the filter's transform."""
-        known = gpu_of(target)
-        if known is None:
+        gpu = gpu_of(target)
+        if gpu is None:
             return None
-        gpu = known
         product = Product(p.n * math.prod(tiles(p, SIZE)), p.k, p.c, PLACES, "f32", 4, 4)
         ahead = 0.0 if p.prepack else LAUNCH_S + 4 * p.c * p.k * (PLACES + p.r**2) / (DRAM_SHARE * gpu.dram)
-
-        def time(c: Config) -> float:
-            return ahead + seconds(product, Tiles("threads", MANY, c["bk"], c["bc"], 8, 8, c["depth"], False), gpu)
-
-        return time
+        return lambda c: (
+            ahead + seconds(product, Tiles("threads", MANY, c["bk"], c["bc"], 8, 8, c["depth"], False), gpu)
+        )
 
     rules: ClassVar[Mapping[str, Rule]] = {
         "shared": lambda t: (
