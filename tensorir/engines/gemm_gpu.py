@@ -182,7 +182,7 @@ class WarpTile(Blocks):
     def _column(self, axis: str, turned: bool, alone: int) -> str:
         """Storage along the axis that is not k: where a warp writes rows along k, 32 vectors of four and then element
         by element, groups of quads are permuted by bits of k, so that its rows and its pieces of k meet in no bank;
-        by other bits where it writes the elements of a tile of so many by themselves, ``alone``.
+        by other bits where it writes the elements of a tile of so many, ``alone``, one by one.
         """
         if turned and alone:
             return f"{axis}/{QUAD} ^ k%{min(8, alone // QUAD)}, {axis}%{QUAD}"

@@ -62,7 +62,7 @@ UNROLLED = 1024
 MOST_REGISTERS = 255
 """Of a thread."""
 ADDRESS = 6
-"""Registers for the place of an element that is copied by itself and the conditions for that: of tiles of threads over
+"""Registers for the place of an element that no vector copies and the conditions for that: of tiles of threads over
 a 7 x 7 filter of three channels NVRTC spills what is beyond, and it writes up to ``ROLLED`` such copies out, else four.
 """
 ROLLED = 16
