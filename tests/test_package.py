@@ -209,3 +209,12 @@ def test_wheels_hold_every_file_of_the_package():
     files = {p for p in PACKAGE.rglob("*") if p.is_file() and p.suffix != ".py" and "__pycache__" not in p.parts}
     assert files <= sent
     assert PACKAGE / "errors/catalogue/README.md" in files
+
+
+# --- tests
+
+
+def test_helpers_of_tests_have_names_of_their_own():
+    """pytest imports them by their base name: of two with one name, the second directory gets the first one's."""
+    names = [p.name for p in (ROOT / "tests").rglob("*.py") if p.name != "conftest.py"]
+    assert sorted({n for n in names if names.count(n) > 1}) == []

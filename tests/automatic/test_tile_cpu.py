@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from products import gram
+from gram_sums import gram
 
 import tensorir as tir
 from tensorir.automatic.facts import Graph

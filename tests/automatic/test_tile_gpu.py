@@ -1,7 +1,7 @@
 """Products on GPUs, by whichever axes a declaration says them: right at awkward extents, emulated, by the engines."""
 
 import pytest
-from products import gram
+from gram_sums import gram
 
 import tensorir as tir
 from tensorir.automatic.facts import Graph
