@@ -6,10 +6,10 @@
     python benchmarks/tuner/judge_cpu_model.py --again            # measures all on file once more
 
 Of each template of a task (those of ``tir.ops``, and automatic ones of bare definitions) some configurations are drawn
-and those are added that its model takes for the fastest. All are timed in turn, in one process, and the least time of
-each counts, for other programs only ever slow a kernel down. benchmarks/results/cpu_model.jsonl has a line for each
-template: its configurations and their microseconds, each time that they were measured. The judgement goes to
-cpu_model.md and cpu_model.json beside it:
+and those are added that its model takes for the fastest. All are timed in turn, in one process, on the same arrays, and
+the least time of each counts, for other programs only ever slow a kernel down. benchmarks/results/cpu_model.jsonl has
+a line for each template: its configurations and their microseconds, each time that they were measured. The judgement
+goes to cpu_model.md and cpu_model.json beside it:
 
     repeats      Spearman of the first two measurements with each other: no model can be expected to agree better
     Spearman     of expected and measured seconds, of a template and of all templates of a task together
@@ -42,6 +42,7 @@ from judge_model import spearman  # noqa: E402
 import tensorir as tir  # noqa: E402
 from tensorir.errors import TensorIRError  # noqa: E402
 from tensorir.interp.reference import random_arguments  # noqa: E402
+from tensorir.runtime.arguments import aligned_empty  # noqa: E402
 from tensorir.runtime.device import open_device  # noqa: E402
 from tensorir.runtime.launch import Program  # noqa: E402
 from tensorir.tune.space import Space  # noqa: E402
@@ -127,15 +128,25 @@ def best_liked(space: Space, rng: np.random.Generator) -> list[Config]:
     return sorted(map(space.config, rows), key=space.expected_s)[:FIRST]
 
 
-def bound(work: tir.Workload, template: str, config: Config, device: Any) -> Any:
-    """A call of a configuration; None where it does not compile."""
+def arrays(work: tir.Workload) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Inputs and results that all configurations of a template have in common: where pages lie makes a difference."""
+    given = []
+    for a in random_arguments(work.outputs, 1):
+        given.append(aligned_empty(a.shape, str(a.dtype)))
+        given[-1][...] = a
+    return given, [aligned_empty(tuple(map(int, y.shape)), y.dtype) for y in work.outputs]
+
+
+def bound(work: tir.Workload, template: str, config: Config, device: Any, used: tuple[Any, Any]) -> Any:
+    """A call of a configuration on these inputs and results; None where it does not compile."""
     s = work.schedule(config, template, device.target)
     try:
         program = Program(s.emitted(), device, cache=False)
     except TensorIRError as e:
         print(f"  {config}: {e.problems[0]}", file=sys.stderr)
         return None
-    return program.bind(*random_arguments(s.outputs, 1))
+    given, out = used
+    return program.bind(*given, out=out[0] if len(out) == 1 else tuple(out))
 
 
 def part(call: Any, calls: int) -> float:
@@ -157,7 +168,8 @@ def timed(calls: Sequence[Any]) -> list[float]:
 
 def readings(work: tir.Workload, template: str, configs: Sequence[Config], device: Any) -> dict[int, float]:
     """Microseconds of those that compile, by number."""
-    calls = {n: call for n, c in enumerate(configs) if (call := bound(work, template, c, device))}
+    used = arrays(work)
+    calls = {n: call for n, c in enumerate(configs) if (call := bound(work, template, c, device, used))}
     return {n: round(s * 1e6, 2) for n, s in zip(calls, timed(list(calls.values())), strict=True)}
 
 
