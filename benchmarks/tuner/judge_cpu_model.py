@@ -16,7 +16,7 @@ goes to cpu_model.md and cpu_model.json beside it:
     first loses  what the model's first choice takes beyond the best that was measured; of equals the one that comes
                  first in the space, as values to try first do
 
-Ends with status 1 where the medians are not what is wanted.
+Ends with status 1 where the medians of the tasks are not what is wanted.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ def main() -> int:
         rows = [asdict(r) for r in (*alone, *together)]
         document = {"schema": 1, "wanted": WANTED, "device": device.name, "summary": found, "rows": rows}
         RESULTS.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    by = found["templates"]
+    by = found["tasks"]
     return int(by["spearman"] < WANTED["spearman"] or by["loss"] > WANTED["loss"])
 
 

@@ -40,16 +40,16 @@ from tensorir.lower.resolve_scopes import resolve_scopes
 from tensorir.schedule.analysis import Index, in_loops, statements
 from tensorir.target import Target
 
-CALL = {"exp": 20.0, "exp2": 18.0, "log": 22.0, "log2": 22.0, "tanh": 32.0, "erf": 32.0, "sin": 20.0, "cos": 20.0,
-        "pow": 40.0, "sqrt": 12.0, "rsqrt": 12.0}  # fmt: skip
+CALL = {"exp": 16.5, "exp2": 15.0, "log": 18.0, "log2": 18.0, "tanh": 27.0, "erf": 27.0, "sin": 16.5, "cos": 16.5,
+        "pow": 33.0, "sqrt": 10.0, "rsqrt": 10.0}  # fmt: skip
 """Cycles of a function of a whole vector; of another one, ``OTHER``."""
 OTHER = 4.0
 LARGEST = 3.0
 """Operations of a minimum or maximum, which gives a NaN where one is given."""
 DIVIDE = 7.0
 """Cycles of a division of a whole vector."""
-ISSUE = 2.0
-"""Vectors of simple operations, of reads or of writes a cycle."""
+ISSUE = 2.5
+"""Vectors of simple operations, of reads or of writes a cycle of a core that is faster than ``cycles_s``."""
 LINE = 64.0
 """Bytes that are moved for an element whose place is data."""
 PENDING = 4096
@@ -66,7 +66,7 @@ SECOND = 2.0
 """Cycles of reading from the second cache what is kept near and does not fit the first one."""
 SMALL = 2048
 """Bytes of an array that stays in registers."""
-OVERLAP = 0.3
+OVERLAP = 0.35
 """The part of the shorter one of computing and moving that does not overlap with the other one."""
 WAIT = 3.2
 """Cycles until a sum can be added to again."""
@@ -76,7 +76,8 @@ WAIT = 3.2
 class Machine:
     """What the model knows of a kind of device.
 
-    call_s:   of a launch of a program of any kernels;  launch_s: of one more kernel in it
+    call_s:   of a launch of a program of any kernels;  launch_s: of one more kernel in it;  block_s: of a block
+    wake_s:   until other cores are there, where any kernel of a program has work for them;  least_s: of any kernel
     cycles_s: cycles a second;  cores: that have blocks of their own
     levels:   (bytes, bytes a second) of each cache from the nearest one on, and of memory: where everything that a
               program touches fits, there it is found again
@@ -95,6 +96,8 @@ class Machine:
     walk: float
     apart: float
     block_s: float
+    wake_s: float
+    least_s: float
 
     def far(self, lines: int, pitch: int) -> float:
         """Cycles to wait for an element of a line, when so many others, so far apart, are read before it is again.
@@ -113,13 +116,15 @@ class Machine:
 
 
 CPU = Machine(
-    call_s=2.2e-6, launch_s=0.8e-6, cycles_s=3e9, cores=2, levels=((2e6, 130e9), (28e6, 100e9), (math.inf, 75e9)),
-    sets=((8, 1 << 12, 0.0), (8, 1 << 17, 6.0)), miss=70.0, walk=4.0, apart=1.0, block_s=5e-8,
+    call_s=1.2e-6, launch_s=0.8e-6, cycles_s=3e9, cores=2, levels=((math.inf, 57e9),),
+    sets=((8, 1 << 12, 0.0), (8, 1 << 17, 6.0)), miss=70.0, walk=4.0, apart=1.0, block_s=4e-8, wake_s=3.6e-6,
+    least_s=7e-6,
 )  # fmt: skip
 """A core of a server with vectors of 64 bytes; fitted to benchmarks/automatic/fusions.py."""
 GPU = Machine(
     call_s=2e-6, launch_s=2e-6, cycles_s=1.4e9, cores=108, levels=((30e6, 4e12), (math.inf, 1.5e12)),
-    sets=(), miss=0.0, walk=0.0, apart=0.25, block_s=0.0,
+    sets=(), miss=0.0, walk=0.0, apart=0.25, block_s=0.0, wake_s=0.0,
+    least_s=0.0,
 )  # fmt: skip
 """A GPU with 108 multiprocessors, by its data sheet; no measurement has judged this one."""
 
@@ -143,7 +148,8 @@ class Kernel:
         computed = self.cycles / machine.cycles_s
         moved = self.moved / rate * machine.cores
         alone = max(computed, moved) + OVERLAP * min(computed, moved)
-        return machine.launch_s + alone / min(machine.cores, self.blocks) + self.blocks * machine.block_s
+        taken = machine.launch_s + alone / min(machine.cores, self.blocks) + self.blocks * machine.block_s
+        return max(machine.least_s, taken)
 
 
 @dataclass(frozen=True, repr=False)
@@ -174,7 +180,8 @@ def counts_of(program: Program, target: Target) -> Counts:
     rate = machine.rate(sum(map(bytes_of, touched)))
     index = Index(scoped)
     kernels = [_kernel(index, root, target, machine) for root in statements(scoped.body)]
-    taken = machine.call_s + sum(k.seconds(machine, rate) for k in kernels)
+    wake = machine.wake_s if any(k.blocks > 1 for k in kernels) else 0.0
+    taken = machine.call_s + wake + sum(k.seconds(machine, rate) for k in kernels)
     return Counts(len(kernels), sum(k.nbytes for k in kernels), taken, len(kernels) * machine.launch_s)
 
 

@@ -37,19 +37,19 @@ CORES = 2
 """That share the work."""
 LAUNCH = 20_000.0
 """Cycles of one more kernel."""
-BLOCK = 1000.0
+BLOCK = 300.0
 """Cycles in which a block of a convolution begins and ends."""
 HANDED = 80_000.0
 """Cycles in which a kernel is handed to all cores and what they read and write comes near: measured on convolutions
 of a virtual machine with vectors of 64 bytes, as are the next ones.
 """
-RATE, DELAY = 0.63, 0.43
+RATE, DELAY = 0.63, 0.22
 """Cycles of adding a product to a vector of 64 bytes, of shorter ones 0.5; and what each sum that is missing for a core
 not to wait adds to that.
 """
 FIRST = 32 * 1024
 """Bytes of a panel that stays in the first-level cache while pixels pass by."""
-FIRST_NEAR, NEAR = 0.1, 0.8
+FIRST_NEAR, NEAR = 0.05, 0.8
 """Cycles of a step's part of a panel from the first-level cache, and from the second one."""
 MOST_WRITTEN, SPILLED = 200, 0.26
 """Products written out in a row from which on a compiler keeps fewer sums in registers, and what each takes more."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
     from tensorir.tune.space import Space
 
-TRANSFORMED = 1.5
+TRANSFORMED = 2.1
 """Cycles of an element of the transformed image, for tiles of four outputs and filters of three."""
 
 

@@ -17,12 +17,16 @@ from tensorir.ir.visit import Rewriter, find, uses
 
 PORT_BYTES = 32
 """Bytes of a load, of which a core does two a cycle."""
-MULTIPLY = 0.6
-"""Cycles of an operation on vectors: two multiply-adds a cycle, with what a compiler adds."""
+MULTIPLY = 0.35
+"""Cycles of an operation on vectors, of which a core that is faster than ``CYCLES_S`` does two a cycle."""
 APART = 0.75
 """Cycles of an element that is read alone."""
+BROADCAST, LOAD, PICK = 0.2, 0.5, 1.0
+"""Cycles of an element for all lanes, which mostly stays in a register from tile to tile; of ``PORT_BYTES`` next to
+each other; and of every second element of twice as many.
+"""
 PICKED = 8
-"""Lanes up to which a vector of every second element, or of some at a border, is two loads and a shuffle."""
+"""Lanes up to which a vector of some elements at a border is two loads and a shuffle."""
 NEAR = 4
 """Tiles at each end of an axis that are looked at for conditions."""
 
@@ -48,8 +52,9 @@ class Reads:
 
     @cached_property
     def computed(self) -> float:
-        """Cycles of what a vector of cells, or a term of it, is computed by."""
-        return MULTIPLY * max(1, self.nest.values) + called(self.nest)
+        """Cycles of what a vector of cells, or a term of it, is computed by, away from borders."""
+        places = sum(_asks_places(x.cond) for x in find(self.nest.stage.body, Select))
+        return MULTIPLY * max(1, self.nest.values - places) + called(self.nest)
 
     def shares(self, var: Var) -> bool:
         """Whether neighbours along an axis have something in common, in windows or because both read it."""
@@ -110,7 +115,7 @@ class Group:
         """Cycles of what a place is for all lanes: one element, vectors, every second element, or one by one."""
         width = max(1.0, lanes * DTYPES[self.load.buffer.dtype].bits / (8 * PORT_BYTES))
         step, apart = self.step(lane), APART * lanes * vectors
-        known = {0: 0.5, 1: 0.5 * width * vectors, 2: 1.5 * width * vectors if lanes <= PICKED else apart}
+        known = {0: BROADCAST, 1: LOAD * width * vectors, 2: PICK * width * vectors}
         if step is None and self.alike(lane) % (lanes * vectors) == 0:
             return known[0]
         return known.get(step, apart) if step is not None else apart
@@ -218,6 +223,11 @@ def borders(nests: list[tuple[Nest, Iter]], tiles: list[tuple[int, int]]) -> tup
     if first is None or last is None:
         return (count, count) if count <= NEAR else None
     return None if last < first or (first, last) == (0, count - 1) else (first, last + 1)
+
+
+def _asks_places(cond: Expr) -> bool:
+    """Whether a condition is about places alone, so that tiles away from borders do not ask it."""
+    return not find(cond, Load) and any(True for _ in _comparisons(cond))
 
 
 def _decided(nest: Nest, it: Iter, comparisons: tuple[Expr, ...], tile: tuple[int, int]) -> bool:

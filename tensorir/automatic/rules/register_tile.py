@@ -33,11 +33,11 @@ CROWDED = 48.0
 """Sums of a tile beyond ``SUMS`` with which it takes twice as long: what they read leaves the registers."""
 LOADED = 0.7
 """What loads take of the cycles that two of them a cycle would: clocks are faster than the one that times are for."""
-WIDE = 0.05
+WIDE = 0.02
 """Share by which a tile of rows and columns takes longer for each of its columns but the first."""
 SPARE = 4
 """Vector registers that hold no sums."""
-BLOCK_CYCLES = 400.0
+BLOCK_CYCLES = 290.0
 """Cycles of one more block."""
 TILE_CYCLES = 6.0
 """Cycles of a tile besides its terms."""

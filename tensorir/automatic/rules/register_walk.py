@@ -23,7 +23,7 @@ SEVERAL = 4
 """Tiles of a block of which the first and the last may have conditions."""
 MORE = 8
 """Times as many blocks as wanted, where each is one tile and knows its borders."""
-AT_ROWS, AT_LANES, AT_LANES_ALONE = 0.15, 0.4, 1.5
+AT_ROWS, AT_LANES, AT_LANES_ALONE = 0.2, 0.5, 3.0
 """Share by which a tile at a border takes longer, for conditions of rows and of lanes, and of lanes read one by one."""
 Spans = list[tuple[int, int]]
 
@@ -109,7 +109,7 @@ class Walk:
     @property
     def at_borders(self) -> float:
         """How much longer tiles take in all, for those at borders, which have conditions."""
-        longer, at_lanes = 1.0, AT_LANES if self.lanes <= PICKED else AT_LANES_ALONE
+        longer, at_lanes = 1.0, (AT_LANES if self.lanes <= PICKED else AT_LANES_ALONE) / self.vectors
         for axis in self.bordered:
             share = self.shares[axis]
             tiles = share.each if share.blocks > 1 < share.each else self._count(axis)  # of others, all blocks ask

@@ -17,8 +17,10 @@ from tensorir.target import Target
 LONG = 1 << 13
 """Elements from which on a scan alone is worth three kernels."""
 THREADS = 64
-COMBINED = 3.0
+COMBINED = 2.4
 """Cycles of combining two vectors, the second of which waits for the first."""
+WIDEST = 1.6
+"""How much longer it takes to move lanes about in a vector of 64 bytes than in one of 32."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -75,6 +77,7 @@ class LanesPart(Part):
         """Seconds of a configuration: lanes of columns are independent, those of a row are combined in steps."""
         n, block, lanes = self.anchor, int(c["block"]), int(c["lanes"])
         steps = COMBINED * (1.0 if self.columns else math.log2(lanes) if lanes > 1 else 1.0)
+        steps *= WIDEST if not self.columns and lanes * self.bits >= 512 else 1.0
         width = n.size([self.last]) if self.columns else n.cells
         blocks = n.cells // width * math.ceil(width / block)
         return on_cores(self.target, n.size(n.stage.iters) / lanes * steps, n.moved, blocks)

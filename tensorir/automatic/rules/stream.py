@@ -24,19 +24,19 @@ BYTES_S = {"cpu": 10e9, "gpu": 1e12}
 """Bytes that a device moves in a second, roughly: the model compares configurations of one device."""
 CORES_OF_MANY = 16
 """Cores of a CPU of which nobody knows how many it has."""
-ADDED, STEP, LEFT = 2.8, 1.0, 10.0
+ADDED, STEP, LEFT = 2.6, 1.0, 10.0
 """Cycles until a sum can be added to again, of a step of a loop, and of its end."""
-ASKED, CHOSEN = 1.25, 4.0
+ASKED, CHOSEN = 0.55, 4.0
 """Cycles of a lane that asks whether it has a cell, and of a vector that is shuffled as lanes ask what they read."""
 NARROW = 0.65
 """What an operation of vectors of at most 32 bytes takes of one of 64: a core does three of those a cycle, not two."""
-HANDED_S = 15e-6
+HANDED_S = 6e-6
 """Seconds until all cores compute what they are handed."""
-UNEVEN = 0.4
+UNEVEN = 0.45
 """The part of a block by which cores end apart."""
 FAR = 1 << 20
 """Bytes of an array of which a core does not keep its part near."""
-RUNS = 192
+RUNS = 50
 """Bytes that could be read in the time that a jump to another row takes."""
 
 
