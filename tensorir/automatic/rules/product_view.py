@@ -44,10 +44,10 @@ class ProductView:
         of, spatial = self.product, [short(total, it) for it in total.spatial]
         if self.again:
             every = [*spatial, *self.terms]
-            (own,) = packed_names(self.again, s.index.names())
+            (b,) = packed_names(self.again, s.index.names())
             s.reindex(of.stage, f"{', '.join(spatial)} | {', '.join(self.terms)} -> {', '.join(every)}",
                       reads=self.again)  # fmt: skip
-            of = of._replace(b=own)
+            of = of._replace(b=b)
         kept = ", ".join((*of.outer, "i", "j"))
         if (spatial, self.terms) != (["i", "j"], ("k",)) or self.rows != ("i",):  # else it is walked so as it stands
             view = f"{', '.join(spatial)} | {', '.join(self.terms)} -> {self._view(spatial)}, k = {joined(self.terms)}"
