@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from collections import Counter
@@ -49,12 +50,18 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def taken() -> dict[str, object]:
+    """What the seconds are, and at which priority and load of the machine they were taken."""
+    what = "of the processor, by one thread; the least of three where the first was longer than 0.2"
+    return {"seconds": what, "nice": os.getpriority(os.PRIO_PROCESS, 0), "load": round(os.getloadavg()[2], 1)}
+
+
 def written(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write the rows, those that are right in short."""
     of = {t: [r for r in rows if r["target"] == t] for t in TARGETS}
     kept = [{k: v for k, v in r.items() if r["found"] != "right" or k != "stages"} for r in rows]
     found_of = {t: summary(found) for t, found in of.items() if found}
-    document = {"schema": 1, "environment": environment(), "summary": found_of, "rows": kept}
+    document = {"schema": 1, "environment": environment() | taken(), "summary": found_of, "rows": kept}
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 

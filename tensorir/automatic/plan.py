@@ -187,13 +187,13 @@ class _Claims:
     """Which rules claim which stages of a program.
 
     begun:   its schedule, in which some stages are inlined;  refused: what does not work is added here
-    made:    the parts that a rule offers for a stage;  tried: whether parts work
+    made:    the parts that a rule offers for a stage, as far as anybody asked;  tried: whether parts work
     """
 
     begun: Schedule
     graph: Graph
     refused: list[Refusal]
-    made: dict[tuple[Rule, str], list[Part]] = field(default_factory=dict)
+    made: dict[tuple[Rule, str], tuple[list[Part], Iterator[Part]]] = field(default_factory=dict)
     tried: dict[Part, bool] = field(default_factory=dict)
 
     def claimed(self, rules: Sequence[Rule], given: Sequence[Part]) -> tuple[Part, ...]:
@@ -223,10 +223,15 @@ class _Claims:
             not self.graph.is_output(n) and all(r.name in part.names for r in self.graph.readers(n)) for n in inside
         )
 
-    def _made(self, rule: Rule, anchor: Nest) -> list[Part]:
-        if (rule, anchor.name) not in self.made:
-            self.made[rule, anchor.name] = list(rule(self.graph, anchor, self.begun.target))
-        return self.made[rule, anchor.name]
+    def _made(self, rule: Rule, anchor: Nest) -> Iterator[Part]:
+        """The parts that a rule offers; the next one is made when it is asked for, which may compare many tiles."""
+        known, more = self.made.setdefault((rule, anchor.name), ([], rule(self.graph, anchor, self.begun.target)))
+        for n in itertools.count():
+            if n == len(known):
+                if (part := next(more, None)) is None:
+                    return
+                known.append(part)
+            yield known[n]
 
     def _works(self, part: Part) -> bool:
         """Whether a part's start is legal, with all else as it was declared."""

@@ -37,6 +37,7 @@ from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product, bind_outer, register_tile
 from tensorir.engines.steps import out_stage, unroll_by
 from tensorir.engines.tiles import Knob, Knobs, Rule
+from tensorir.schedule.analysis import packed_names
 from tensorir.target import Target
 from tensorir.tune.template import Template
 
@@ -95,12 +96,16 @@ class RegisterTile(CpuTile[Gemm]):
     def product(self, s: Schedule, of: Product) -> Schedule:
         """Schedule a product."""
 
-    def walk(self, s: Schedule, of: Product, k: str, a: str, b: str = "") -> None:
-        """Walk the reduction by ``k``, and copies of packed operands by axes of their own, in the type of the sums."""
+    def walk(self, s: Schedule, of: Product, k: str, a: str, b: str = "") -> Product:
+        """Walk the reduction by ``k``, and copies of packed operands by axes of their own, in the type of the sums;
+        returns the product with these.
+        """
         packed = ((of.a, of.a_outer, a if self.pack_a else ""), (of.b, of.b_outer, b))
         reads = {name: ", ".join((*outer, axes)) for name, outer, axes in packed if axes}
         axes = ", ".join((*of.outer, "i", "j"))
+        copies = dict(zip(reads, packed_names(reads, s.index.names()), strict=True))
         s.reindex(of.stage, f"{axes} | k -> {axes}, {k}", reads=reads, dtype=of.wide)
+        return of._replace(a_copy=copies.get(of.a, ""), b_copy=copies.get(of.b, ""))
 
     def row_blocks(self, s: Schedule, out: str) -> tuple[list[str], str]:
         """The block loop over rows, if there is one, and the loop inside; the last block is moved back."""
@@ -121,7 +126,7 @@ class RegisterTile(CpuTile[Gemm]):
         """Rows of a in the type of the sums, by a kernel of their own."""
         if not self.pack_a:
             return s
-        packed = f"{of.a}_packed"
+        packed = of.a_copy
         block, inside = s.split(f"{packed}.i", [None, 8])
         if self.p.ta:
             s.reorder(f"{packed}.k", inside)
@@ -187,7 +192,7 @@ class PanelTile(RegisterTile):
 
     def panels_packed(self, s: Schedule, of: Product, block: str) -> None:
         """Panels of b in the memory of each block, by a kernel of their own, or by one that runs once."""
-        packed, near = f"{of.b}_packed", self.pack in ("block", "panel")
+        packed, near = of.b_copy, self.pack in ("block", "panel")
         if near:
             s.set_scope(packed, "shared").compute_at(packed, block)
         written = s.stage_out(packed, block if near else "root", "register").name if self.turns else packed
@@ -226,7 +231,7 @@ class ColumnTile(PanelTile):
         return self.panels * self.width
 
     def product(self, s: Schedule, of: Product) -> Schedule:
-        self.walk(s, of, "k", a="i, k", b=f"jo = j/{self.width}, k, ji = j%{self.width}")
+        of = self.walk(s, of, "k", a="i, k", b=f"jo = j/{self.width}, k, ji = j%{self.width}")
         out = of.written(s)
         jb, jp, jh, jl = s.split(f"{out}.j", [None, self.panels, self.vectors, self.p.vector_lanes])
         ib, i = self.row_blocks(s, out)
@@ -272,7 +277,7 @@ class StripTile(PanelTile):
     def product(self, s: Schedule, of: Product) -> Schedule:
         c, p, depth, packs = of.stage, self.p, self.depth, self.pack != "none"
         b = f"q, jo = j/{self.width}, k, ji = j%{self.width}" if packs else ""
-        self.walk(s, of, f"q = k/{depth}, k = k%{depth}", a="i, k = (q, k)", b=b)
+        of = self.walk(s, of, f"q = k/{depth}, k = k%{depth}", a="i, k = (q, k)", b=b)
         s.rfactor(c, f"{c}.q")
         out = of.written(s, "shared")
         jb, j = s.split(f"{out}.j", [None, self.columns], tail="guard" if packs else "shift")
@@ -358,7 +363,7 @@ class DotTile(RegisterTile):
 
     def product(self, s: Schedule, of: Product) -> Schedule:
         c, p, lanes = of.stage, self.p, self.p.vector_lanes
-        self.walk(s, of, f"k = k/{lanes}, l = k%{lanes}", a="i, k = (k, l)")
+        of = self.walk(s, of, f"k = k/{lanes}, l = k%{lanes}", a="i, k = (k, l)")
         s.rfactor(c, f"{c}.l")
         out = of.written(s)
         jb, j = s.split(f"{out}.j", [None, self.columns], tail="shift")

@@ -66,8 +66,9 @@ class SharedTile(Engine):
             row, whole = (self.bk, p.k) if along_k else (threads * each, extent)
             order = f"{axis}, k" if along_k else f"k, {axis}"
             layout = f"{z}{order} -> {z}k, {_quads(axis, each, threads, self.bk, along_k)}"
-            s.stage_in(name, at=ko, scope="shared", vector=given[operand].lanes(row, whole, self.vector), layout=layout)
-            copies.append((f"{name}_shared", given[operand].dims + (not along_k), each))
+            lanes = given[operand].lanes(row, whole, self.vector)
+            copy = s.stage_in(name, at=ko, scope="shared", vector=lanes, layout=layout).name
+            copies.append((copy, given[operand].dims + (not along_k), each))
         inline(s, given)
         for copy, dim, each in copies if self.fragments else ():
             fragment = s.stage_in(copy, at=ki, scope="register").name

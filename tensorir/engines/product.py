@@ -20,6 +20,7 @@ class Product(NamedTuple):
     outer: axes of the sums before rows and columns;  a_outer, b_outer: those of them on which an operand depends
     wide: the type that packed operands are converted to, as the stage does
     run: steps of the reduction after which places of an operand need to be computed anew; 0 where none do
+    a_copy, b_copy: the stages that pack operands, once there are such
     """
 
     stage: str
@@ -31,6 +32,8 @@ class Product(NamedTuple):
     wide: str | None = None
     out: str = ""
     run: int = 0
+    a_copy: str = ""
+    b_copy: str = ""
 
     def written(self, s: Schedule, scope: str = "register") -> str:
         """The stage that takes the sums from where they are made."""

@@ -1,11 +1,14 @@
 """A cell of shared memory that one loop builds up is in a register meanwhile.
 
-Compilers for GPUs do not do this where the loop reads other cells of shared memory: they might be the same.
+Compilers for GPUs do not do this where the loop reads other cells of shared memory: they might be the same. Threads
+that update no cell leave it alone: it may be another one's, or none at all.
 """
 
 from __future__ import annotations
 
-from tensorir.arith.affine import same
+from typing import NamedTuple
+
+from tensorir.arith.affine import conjunction, conjuncts, same
 from tensorir.ir.build import const
 from tensorir.ir.tree import Alloc, Buffer, Const, Expr, If, Kind, Load, Loop, Program, Scope, Seq, Stmt, Store, Var
 from tensorir.ir.visit import Rewriter, find, uses
@@ -23,54 +26,81 @@ def hold_cells(program: Program, target: Target) -> Program:
 
 
 class _Hold(Rewriter):
+    def __init__(self) -> None:
+        self.uniform: set[Var] = set()
+
     def on_Loop(self, n: Loop) -> Stmt:
         found = _updates(n)
-        if found is None:
+        where = None if found is None else self._where(found)
+        if found is None or where is None:
+            if n.kind.level != "thread":
+                self.uniform.add(n.var)
             return self.children(n)
-        b, index = found.buffer, found.index
+        b, index = found.store.buffer, found.store.index
         held = Buffer(f"{b.name}_held", (const(1),), b.dtype, Scope.REGISTER)
         place = (const(0),)
         loop = _Swap(b, held)(n)
         parts = (Store(held, place, Load(b, index, b.dtype)), loop, Store(b, index, Load(held, place, b.dtype)))
-        return Alloc(held, Seq(parts))
+        body = Alloc(held, Seq(parts))
+        return If(conjunction(where), body) if where else body
+
+    def _where(self, found: _Update) -> list[Expr] | None:
+        """The conditions under which a thread has the cell at all; None where that depends on its iterations."""
+        where, changing = list[Expr](), list[Expr]()
+        for cond in found.conds:
+            (changing if uses(cond, found.variables) else where).append(cond)
+        known = self.uniform | found.variables
+        alike = all(not find(c, Load) and set(find(c, Var)) <= known for c in changing)
+        told = all(x.buffer is not found.store.buffer for c in where for x in find(c, Load))
+        return where if alike and told else None
 
 
-def _updates(loop: Loop) -> Store | None:
+class _Update(NamedTuple):
+    """A store to one cell, the loops in which it is done again, and the conditions in these."""
+
+    store: Store
+    variables: set[Var]
+    conds: tuple[Expr, ...]
+
+
+def _updates(loop: Loop) -> _Update | None:
     """The only store in a nest of loops, but for registers that it fills for itself, to one cell of shared memory that
     it reads; None where there is more.
     """
     variables: set[Var] = set()
     own: set[Buffer] = set()
-    found: Store | None = None
+    found: _Update | None = None
     once = True
-    inside: list[Stmt] = [loop]
+    inside: list[tuple[Stmt, tuple[Expr, ...]]] = [(loop, ())]
     while inside:
-        s = inside.pop()
+        s, conds = inside.pop()
         if isinstance(s, Loop) and s.kind in (Kind.SERIAL, Kind.UNROLL):
             variables.add(s.var)
             once &= isinstance(s.extent, Const) and s.extent.value == 1
-            inside.append(s.body)
+            inside.append((s.body, conds))
         elif isinstance(s, If):
-            inside.append(s.then)
+            inside.append((s.then, (*conds, *conjuncts(s.cond))))
         elif isinstance(s, Seq):
-            inside.extend(s.stmts)
+            inside.extend((x, conds) for x in s.stmts)
         elif isinstance(s, Alloc) and s.buffer.scope is Scope.REGISTER:
             own.add(s.buffer)
-            inside.append(s.body)
+            inside.append((s.body, conds))
         elif not isinstance(s, Store) or s.adds or s.later:
             return None
         elif s.buffer not in own:
             if found is not None or s.buffer.scope is not Scope.SHARED:
                 return None
-            found = s
-    if once or found is None:
-        return None
-    if any(uses(i, variables) for i in found.index) or any(find(i, Load) for i in found.index):
-        return None
-    cell, b = found.index[0], found.buffer
-    read, value = [x for x in find(loop, Load) if x.buffer is b], find(found.value, Load)
-    alike = all(x in value and len(x.index) == 1 and same(x.index[0], cell) for x in read)
-    return found if read and alike else None
+            found = _Update(s, variables, conds)
+    return found if found and not once and _one_cell(loop, found) else None
+
+
+def _one_cell(loop: Loop, found: _Update) -> bool:
+    """Whether all iterations update the same cell, and read no other one of its array."""
+    index, b = found.store.index, found.store.buffer
+    if any(uses(i, found.variables) or find(i, Load) for i in index):
+        return False
+    read, value = [x for x in find(loop, Load) if x.buffer is b], find(found.store.value, Load)
+    return bool(read) and all(x in value and len(x.index) == 1 and same(x.index[0], index[0]) for x in read)
 
 
 class _Swap(Rewriter):

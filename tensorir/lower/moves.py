@@ -50,11 +50,11 @@ def carriers(body: Stmt) -> set[Buffer]:
 
 def _in_vectors(body: Stmt, b: Buffer) -> bool:
     """Whether vectors fill an array, or will by what loops say, and no more elements are read of it than they bring."""
-    made = next(a for a in find(body, Alloc) if a.buffer is b)
-    stores = [s for s in find(made.body, Store) if s.buffer is b]
+    within = next((a.body for a in find(body, Alloc) if a.buffer is b), body)  # else it is allocated around that
+    stores = [s for s in find(within, Store) if s.buffer is b]
     if any(isinstance(s.index[0], Ramp) for s in stores):
         return True
-    loads, loops = [x for x in find(made.body, Load) if x.buffer is b], find(made.body, Loop)
+    loads, loops = [x for x in find(within, Load) if x.buffer is b], find(within, Loop)
     around = [[x for x in loops if any(y is n for y in find(x.body, type(n)))] for n in (*stores, *loads)]
     if not all(any(x.kind is Kind.VECTOR for x in of) for of in around[: len(stores)]):
         return False

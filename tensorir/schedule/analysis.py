@@ -294,6 +294,15 @@ def unique(name: str, taken: Iterable[str]) -> str:
     return n
 
 
+def packed_names(reads: Iterable[str], taken: Iterable[str]) -> list[str]:
+    """What ``reindex`` will call the copies of several reads, in their order, where some names are taken."""
+    used, made = set(taken), list[str]()
+    for read in reads:
+        made.append(unique(packed_name(read), used))
+        used.add(made[-1])
+    return made
+
+
 def stages_reading(n: Node, buffer: Buffer) -> list[Stage]:
     """Stages under ``n`` that read ``buffer``."""
     return [s for s in find(n, Stage) if any(x.buffer is buffer for x in find(s, Load))]

@@ -27,6 +27,34 @@ def test_scans_of_every_axis_are_right(axis, way, target):
     assert ".vectorize(" in str(s.trace) or target == GPU
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis", "dtype", "way"),
+    [
+        ((37, 45), 1, "float32", {"reverse": True}),
+        ((3, 37, 18), 1, "float32", {}),
+        ((5, 33, 24), 2, "float16", {"exclusive": True}),
+    ],
+)
+def test_scans_in_threads_ask_for_several_elements_at_once(shape, axis, dtype, way):
+    y = tir.scan(tir.placeholder(shape, dtype, name="A"), axis=axis, name="S", **way)
+    template = tir.auto(y, GPU)["gpu_scan"]
+    space = template.space_for(Target.parse(GPU))
+    every = [space.config(row) for row in range(len(space.legal))]
+    assert space.default["items"] > 1
+    assert any(c["shared"] for c in every) == (axis == len(shape) - 1), "rows are read apart by neighbouring threads"
+    for config in every[:: max(1, len(every) // 4)] + every[-1:]:
+        s = tir.Schedule(y, GPU)
+        template.function(s, config)
+        assert s.check("fast"), config
+
+
+def test_scans_of_a_dim_are_shared_out_to_threads():
+    n = tir.dim("n", low=1, high=40)
+    s = tir.auto_schedule(tir.scan(tir.placeholder((n, 7), name="A"), axis=0, name="S"), GPU)
+    assert "thread.x" in str(s.trace)
+    assert s.check("fast")
+
+
 @pytest.mark.parametrize("target", [CPU, GPU])
 def test_a_long_scan_alone_goes_by_tiles(target):
     A = tir.placeholder((1 << 14,), name="A")

@@ -5,6 +5,11 @@ import shutil
 import pytest
 
 import tensorir as tir
+from tensorir.ir.build import binary, const
+from tensorir.ir.text import text
+from tensorir.ir.tree import Buffer, If, Kind, Load, Loop, Program, Scope, Store, Var
+from tensorir.lower.hold_cells import hold_cells
+from tensorir.target import Target
 
 
 def sums(target="cuda -arch=sm_80", scope="shared", extent=40):
@@ -75,3 +80,30 @@ def test_elements_that_are_read_again_are_converted_once():
     s.bind("y.i", "thread.x").stage_in("x", at="y.i", scope="register", vector=8)
     assert "float x_register[8];" in s.source() and "converted one by one" in s.source()
     assert s.check("emulate")
+
+
+def held(cond):
+    """What holding does to one cell a thread that a loop of 37 terms adds up where ``cond`` of the thread and the term
+    holds.
+    """
+    t, x = (Buffer(name, (const(64),), "float32", scope) for name, scope in (("t", Scope.SHARED), ("x", Scope.GLOBAL)))
+    thread, k = Var("i", "index"), Var("k", "index")
+    cell, term = Load(t, (thread,), "float32"), Load(x, (k,), "float32")
+    update = Store(t, (thread,), binary("+", cell, term))
+    loop = Loop(k, const(37), If(cond(thread, k), update))
+    program = Program("f", (x,), (t,), Loop(thread, const(64), loop, Kind.THREAD_X))
+    return text(hold_cells(program, Target.parse("cuda -arch=sm_80")).body.body)
+
+
+def test_who_updates_no_cell_leaves_it_alone():
+    lines = [line.strip() for line in held(lambda i, k: binary("<", i, 24)).split("\n")]
+    assert lines[0] == "if i < 24:"
+
+
+def test_a_condition_on_terms_alone_stays_where_it_is():
+    found = held(lambda i, k: binary("<", k, 24))
+    assert "t_held" in found.split("\n")[0] and "if k < 24" in found
+
+
+def test_a_cell_whose_terms_differ_between_threads_stays_in_memory():
+    assert "t_held" not in held(lambda i, k: binary("<", binary("+", i, k), 24))

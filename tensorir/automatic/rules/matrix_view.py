@@ -20,7 +20,7 @@ from tensorir.ir.dims import most
 from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Binary, Cast, Const, Expr, Iter, Load, Update, Var
 from tensorir.ir.visit import find, uses
-from tensorir.schedule.analysis import packed_name
+from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import Schedule
 
 NEW = ("z", "i", "j", "k")
@@ -100,14 +100,15 @@ class MatrixView:
         made: operands that are computed where they are copied, with how many of their last dimensions are those of
               what they are made of
         """
-        given, reads = {}, {}
+        given, reads, taken = {}, {}, s.index.names()
         for operand, load, outer, inner, lead in self._operands():
             parts = {"i": self.rows, "j": self.columns, "k": self.terms}
             name = load.buffer.name
             packed = not self._is_matrix(load, lead, parts[outer], parts[inner]) or (operand == "b" and self.alone)
             if packed:
                 read = show(load) if self.alone else name
-                reads[read], name = f"{lead}{outer}, {inner}", packed_name(read)
+                reads[read], (name,) = f"{lead}{outer}, {inner}", packed_names([read], taken)
+                taken.add(name)
             run = _together(load, parts[inner], made.get(load.buffer.name, len(load.index)))
             given[operand] = Operand(name, lead, run, packed or name in made)
         axes = [short(self.total, it) for it in self.total.stage.iters if it.axis is Axis.REDUCE]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tensorir.automatic.rules.register_counts import Group, Reads
 from tensorir.ir.tree import Var
+from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import Schedule
 
 
@@ -24,5 +25,6 @@ def pack(s: Schedule, reads: Reads, g: Group, lane: Var, wide: str | None = None
     read = [v for form in g.forms for v in form.terms if isinstance(v, Var) and v is not lane]
     cells, terms = (", ".join(short[it.var] for it in group) for group in (n.spatial, n.reduced))
     order, view = ", ".join(short[v] for v in (*read, lane)), f"{cells} | {terms} -> {cells}, {terms}"
+    (packed,) = packed_names([name], s.index.names())
     s.reindex(n.name, view, reads={name: order}, dtype=wide)
-    return f"{name}_packed"
+    return packed

@@ -13,7 +13,7 @@ from tensorir.ir.dims import most
 from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Iter, Load, Update
 from tensorir.ir.visit import find, uses
-from tensorir.schedule.analysis import packed_name
+from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import Schedule
 
 FEW = 32
@@ -28,7 +28,7 @@ class ProductView:
     """A sum as products of ``a`` and ``b``, by names of its axes: ``rows`` and ``columns`` (``joined``), ``terms``, and
     those ``apart``, each of whose iterations is a product of its own.
 
-    again: the read of ``b`` where both are of one array, and its axes: it gets a name of its own, ``b``
+    again: the read of ``b`` where both are of one array, and its axes: it gets a name of its own
     """
 
     gemm: Gemm
@@ -44,8 +44,10 @@ class ProductView:
         of, spatial = self.product, [short(total, it) for it in total.spatial]
         if self.again:
             every = [*spatial, *self.terms]
+            (b,) = packed_names(self.again, s.index.names())
             s.reindex(of.stage, f"{', '.join(spatial)} | {', '.join(self.terms)} -> {', '.join(every)}",
                       reads=self.again)  # fmt: skip
+            of = of._replace(b=b)
         kept = ", ".join((*of.outer, "i", "j"))
         if (spatial, self.terms) != (["i", "j"], ("k",)) or self.rows != ("i",):  # else it is walked so as it stands
             view = f"{', '.join(spatial)} | {', '.join(self.terms)} -> {self._view(spatial)}, k = {joined(self.terms)}"
@@ -101,8 +103,7 @@ def _of(total: Nest, a: Load, b: Load) -> ProductView | None:
     of_a, of_b = ([z for z, it in zip(outer, apart, strict=True) if it in on] for on in (on_a, on_b))
     gemm, wide_type = _problem(total, a, b, rows, columns)
     again = {show(b): ", ".join(short(total, it) for it in on_b)} if a.buffer is b.buffer else {}
-    own = packed_name(show(b)) if again else b.buffer.name
-    product = Product(total.name, a.buffer.name, own, outer, of_a, of_b, wide_type, run=_run(total))
+    product = Product(total.name, a.buffer.name, b.buffer.name, outer, of_a, of_b, wide_type, run=_run(total))
     groups = (apart, rows, columns, total.reduced)
     z, i, j, k = (tuple(short(total, it) for it in group) for group in groups)
     run = _joint(total, b, columns) % gemm.n

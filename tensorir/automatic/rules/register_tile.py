@@ -264,9 +264,11 @@ class RegisterPart(Part):
         if self.image:
             with s.because("tile: windows read what is widened once"):
                 image = self.image.stage(s)
+        packs = list[str]()
         for g in self.packed:
             with s.because(f"tile: {g.load.buffer.name} is packed, so that lanes read vectors of it"):
-                pack(s, self.reads[0], g, self.sums[0].spatial[self.lane].var, widened(self.sums[0], g.load))
+                wide = widened(self.sums[0], g.load)
+                packs.append(pack(s, self.reads[0], g, self.sums[0].spatial[self.lane].var, wide))
         if anchor.kind == "reduce":
             out = s.stage_out(anchor.name, at="root", scope="register").name
         walk = self._walk(config)
@@ -276,8 +278,8 @@ class RegisterPart(Part):
             if n is not anchor:
                 s.set_scope(n.name, "register")
             self._summed(s, n, config)
-        for g in self.packed:
-            self._pack_at(s, g, "" if config["pack"] else walk.blocks[-1], config["lanes"])
+        for packed in packs:
+            self._pack_at(s, packed, "" if config["pack"] else walk.blocks[-1], config["lanes"])
         if self.image:
             self.image.keep(s, image, walk.blocks[-1], config["lanes"])
         walk.finish(s)
@@ -312,8 +314,8 @@ class RegisterPart(Part):
         reads = self.reads[self.sums.index(n)]
         return any(term.var in f.terms and cells & set(f.terms) for g in reads.groups for f in g.forms)
 
-    def _pack_at(self, s: Schedule, g: Group, block: str, lanes: int) -> None:
-        packed, lane = f"{g.load.buffer.name}_packed", self.sums[0].spatial[self.lane].var
+    def _pack_at(self, s: Schedule, packed: str, block: str, lanes: int) -> None:
+        lane = self.sums[0].spatial[self.lane].var
         if block:
             s.set_scope(packed, "shared").compute_at(packed, block)
         else:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.scan_gpu import ThreadsPart, along
 from tensorir.automatic.rules.stream import fused, on_cores
-from tensorir.ir.tree import Axis, Binary, Combiner, Iter, Store, Update
+from tensorir.ir.tree import Binary, Combiner, Iter, Store, Update
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -32,13 +33,11 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     alone = not anchor.spatial and anchor.constant and {anchor.name, *before} == set(graph.nests)
     if alone and length >= LONG:
         yield TiledPart(graph, anchor, target, before, f"{length} elements one after another, in tiles side by side")
+    reason = f"{anchor.cells} scans that do not wait for each other"
     if target.kind == "cpu":
-        yield LanesPart(graph, anchor, target, reason=f"{anchor.cells} scans that do not wait for each other")
-
-
-def along(anchor: Nest) -> Iter:
-    """The axis that a scan runs along."""
-    return next(it for it in anchor.stage.iters if it.axis is not Axis.SPATIAL)
+        yield LanesPart(graph, anchor, target, reason=reason)
+    elif anchor.spatial:
+        yield ThreadsPart(graph, anchor, target, reason=reason)
 
 
 def widest(anchor: Nest, target: Target) -> int:

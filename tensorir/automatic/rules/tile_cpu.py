@@ -61,6 +61,7 @@ class RegisterProductPart(ProductPart[RegisterTile]):
 
     def schedule(self, s: Schedule, config: Config) -> None:
         tile = self.engine(config, self.p, self.target)
-        tile.product(s, self.view.walked(s, self.total, self.epilogue))
+        of = self.view.walked(s, self.total, self.epilogue)
+        tile.product(s, of)
         if self.view.again:
-            s.compute_inline(self.view.product.b)
+            s.compute_inline(of.b)

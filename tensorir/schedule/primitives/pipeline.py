@@ -8,6 +8,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_bool, need_int, need_mapping
 from tensorir.intrin.hopper import first_registers
 from tensorir.ir.build import as_int
+from tensorir.ir.once import nests
 from tensorir.ir.tree import Axis, Buffer, Const, If, Kind, Loop, Program, Scope, Stage, Stmt, Store
 from tensorir.ir.visit import find, reads, writes
 from tensorir.schedule.analysis import (
@@ -158,8 +159,12 @@ def _tiles_are_own(program: Program, around: Loop, turns: int) -> None:
 @mark("pipeline")
 def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
     """Why a primitive that was called after pipeline may not do what it did: the loop has no copies to make ahead."""
+    kept = {id(kernel) for kernel in nests(after)}
+    changed = [kernel for kernel in nests(before) if id(kernel) not in kept]  # no other one has shared memory of theirs
+    if not changed:
+        return None
     left = {x.var.name: x for x in find(after.body, Loop) if x.depth > 1}
-    for loop in find(before.body, Loop, lambda x: x.depth > 1):
+    for loop in (x for kernel in changed for x in find(kernel, Loop) if x.depth > 1):
         now = left[loop.var.name]
         if not _has_copies(after, now, tiles=bool(now.roles), through=not now.later):
             return Problem(

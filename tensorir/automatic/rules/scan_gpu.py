@@ -1,0 +1,160 @@
+"""Scans on GPUs: a thread for each of them, which takes several elements at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+from tensorir.arith.affine import Arith
+from tensorir.automatic.facts import Nest, widest_bits
+from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.stream import along_last, fused
+from tensorir.ir.dims import most
+from tensorir.ir.tree import Axis, Iter, Load
+from tensorir.ir.visit import uses
+from tensorir.schedule.schedule import Schedule
+from tensorir.tune.gpu_devices import GPUS, Gpu, gpu_of
+from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, overlapped
+from tensorir.tune.legal import Predicate
+
+UNKNOWN = "A100"
+"""Whose rates are taken of a device that nobody knows."""
+WARP = 32
+SECTOR = 32
+"""Bytes that are read of memory at least."""
+SHARED_CYCLES = 30.0
+"""Cycles until an element of shared memory is there."""
+COMBINED = 4.0
+"""Cycles of combining two elements, the second of which waits for the first."""
+BARRIERS = 60.0
+"""Cycles in which the threads of a block wait for each other, before and after a copy."""
+REGISTERS = 64
+"""Registers that hold elements of a thread."""
+COPIED = 16
+"""Bytes that a thread reads at once."""
+
+
+def along(anchor: Nest) -> Iter:
+    """The axis that a scan runs along."""
+    return next(it for it in anchor.stage.iters if it.axis is not Axis.SPATIAL)
+
+
+class ThreadsPart(Part):
+    """One stage on a GPU: scans in threads.
+
+    Knobs: ``threads`` of a block, each a scan;  ``items``, elements that a thread asks for before it combines them, so
+    that it waits for memory once;  ``shared``, of rows: whether the threads of a block read these for each other, in
+    runs, instead of each its own.
+    """
+
+    rule = "scan"
+
+    @cached_property
+    def axis(self) -> Iter:
+        """The axis that scans run along."""
+        return along(self.anchor)
+
+    @cached_property
+    def staged(self) -> tuple[Load, ...]:
+        """What is read element by element, of arrays that are read at one place."""
+        loads = [x for x in self.anchor.loads if x.buffer not in self.anchor.writes]
+        alone = [x for x in loads if sum(y.buffer is x.buffer for y in loads) == 1]
+        return tuple(x for x in alone if self._steps(x)) if self.anchor.constant else ()
+
+    def _steps(self, x: Load) -> bool:
+        """Whether a read moves by one element of a dimension, and along the others with no axis but its own."""
+        own = {it.var for it in self.anchor.stage.iters}
+        moved = [i for i in x.index if uses(i, {self.axis.var})]
+        plain = all(i in own or not uses(i, own) for i in x.index if i not in moved)
+        return len(moved) == 1 and plain and [*Arith({}).linear(moved[0]).terms.items()] in (
+            [(self.axis.var, 1)], [(self.axis.var, -1)])  # fmt: skip
+
+    @cached_property
+    def in_rows(self) -> bool:
+        """Whether what a scan reads is a row of memory: neighbouring threads read apart then."""
+        return any(along_last(x, self.axis.var) for x in self.staged)
+
+    @cached_property
+    def length(self) -> int:
+        """Elements of a scan; of a dim, the most."""
+        return most(self.axis.extent)
+
+    @cached_property
+    def _row(self) -> Iter:
+        """The axis along which the rows of a block follow each other."""
+        return self.anchor.spatial[-1]
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        items = [1, *(n for n in (4, 8, 16, 32) if n <= self.length)] if self.staged else [1]
+        return {"threads": [128, 64, 32, 256], "items": items, "shared": [0, 1] if self.in_rows else [0]}
+
+    def where(self) -> Mapping[str, Predicate]:
+        each = sum(max(4, widest_bits([self.anchor]) // 8) for _ in self.staged)
+        rows = most(self._row.extent)
+        return {
+            "threads": lambda c: c["threads"] <= max(WARP, 2 * self.anchor.cells),
+            "registers": lambda c: bool(c["shared"]) or c["items"] * each <= 4 * REGISTERS,
+            "shared": lambda c: not c["shared"] or (c["items"] >= 8 and c["threads"] <= max(WARP, rows)),
+            "room": lambda c: not c["shared"] or c["threads"] * (c["items"] + 4) * each <= self.target.shared_bytes,
+        }
+
+    def start(self) -> Config | None:
+        return self.fastest()
+
+    def expected(self) -> Callable[[Config], float] | None:
+        gpu = gpu_of(self.target) or GPUS[UNKNOWN][1]
+        return lambda c: self._seconds(c, gpu)
+
+    def _seconds(self, c: Config, gpu: Gpu) -> float:
+        """Counted: bytes from memory, by as many multiprocessors as have blocks; sectors that warps ask for one by one,
+        and write one by one; and what a thread waits for, as often as blocks follow each other.
+        """
+        threads, items, shared = int(c["threads"]), int(c["items"]), bool(c["shared"])
+        cells, row = self.anchor.cells, most(self._row.extent)
+        blocks = cells // row * -(-row // threads) if shared else -(-cells // threads)
+        busy = min(1.0, blocks / gpu.units)
+        wide = items if shared or not self.in_rows else max(self._vector(x, items) or 1 for x in self.staged)
+        elements = cells * self.length
+        loads = elements / WARP * len(self.staged) / wide * (WARP if self.in_rows and not shared else 1)
+        stores = elements * len(self.anchor.writes) * (1 if self.in_rows else SECTOR / 8 / WARP)
+        waits = gpu.dram_latency + (BARRIERS if shared else 0.0)
+        waits += items * (COMBINED + (SHARED_CYCLES / items if shared else 0.0))
+        resident = min(gpu.blocks, gpu.threads // threads) * gpu.units
+        return LAUNCH_S + overlapped(
+            self.anchor.moved / (DRAM_SHARE * gpu.dram * busy),
+            loads / (gpu.issue * gpu.clock * gpu.units * busy),
+            stores * SECTOR / (gpu.l2_rate * gpu.clock),
+            math.ceil(blocks / resident) * math.ceil(self.length / items) * waits / gpu.clock,
+        )
+
+    def _vector(self, x: Load, items: int) -> int | None:
+        """Elements of a row that a thread reads at once: as many as begin at a multiple of themselves."""
+        size, row = widest_bits([self.anchor]) // 8, most(x.buffer.shape[-1])
+        if x.index[-1] is not self.axis.var:
+            return None
+        return next((n for n in (16, 8, 4, 2) if n * size <= COPIED and items % n == 0 and row % n == 0), None)
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        loops, items, shared = self.anchor.loops, config["items"], bool(config["shared"])
+        axis, rows = loops[self.axis.var], [loops[it.var] for it in self.anchor.spatial]
+        s.reorder(*rows, axis)
+        if shared:  # rows of a block follow each other in memory
+            upper, thread = s.split(rows[-1], [None, config["threads"]])
+            block = fused(s, [*rows[:-1], upper])
+        else:
+            block, thread = s.split(fused(s, rows), [None, config["threads"]])
+        s.bind(block, "block.x").bind(thread, "thread.x")
+        if items == 1:
+            return
+        some, item = s.split(axis, [None, items])
+        for x in self.staged:
+            if shared:
+                with s.because("scan: threads read rows for each other, which begin in banks of their own"):
+                    pad = max(1, 32 // widest_bits([self.anchor]))
+                    s.stage_in(x.buffer.name, at=some, scope="shared", pad=pad)
+            else:
+                with s.because("scan: a thread asks for several elements before it waits for the first"):
+                    s.stage_in(x.buffer.name, at=some, scope="register", vector=self._vector(x, items))
+        if not shared:
+            s.unroll(item)

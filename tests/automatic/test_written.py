@@ -1,0 +1,15 @@
+"""Definitions as users write them (written.py): every automatic schedule is right."""
+
+import pytest
+from judging import TARGETS, judged_of
+from written import WRITTEN
+
+from tensorir.expr.program import as_outputs
+
+
+@pytest.mark.parametrize("target", TARGETS[:2])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_written_definition_is_scheduled_and_right(name, target):
+    row = judged_of(as_outputs(WRITTEN[name]()), target)
+    assert row["found"] == "right", row
+    assert row["space"] <= 5000
