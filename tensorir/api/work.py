@@ -151,11 +151,17 @@ class Work(Shown):
         kind = wanted.kind
         if template is not None:
             need_text("template", template, ScheduleError)
+        if template is None:
+            first = None
+            for name in (n for n, t in self.templates.items() if t.suits(wanted)):
+                if self._can_start(name, wanted):
+                    return name
+                first = first or name
+            if first is not None:
+                return first
+        elif template in self.templates and self.templates[template].suits(wanted):
+            return template
         suiting = [n for n, t in self.templates.items() if t.suits(wanted)]
-        if template is None and suiting:
-            return next((n for n in suiting if self._can_start(n, wanted)), suiting[0])
-        if template in suiting:
-            return str(template)
         if template is None:
             message = f"{self.name} has no template for a {kind}"
         elif template not in self.templates:

@@ -25,7 +25,7 @@ from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
-from tensorir.tune.template import Template
+from tensorir.tune.template import OneByOne, Template
 
 TUNED = 2
 """Parts of a schedule whose knobs are searched, those that count most; the others keep where they start."""
@@ -141,12 +141,11 @@ def default_plan(outputs: Sequence[Tensor], target: Target) -> Plan:
     return next(_plans(outputs, target))
 
 
-def plans(outputs: Sequence[Tensor], target: Target, precision: str = "fp32") -> dict[str, Plan]:
-    """The ways to schedule a definition, by names that say the rule of what counts most; the default first."""
-    found: dict[str, Plan] = {}
-    for plan in _plans(outputs, target, precision):
-        found.setdefault(f"{target.kind}_{plan.main.name}", plan)
-    return found
+def plans(outputs: Sequence[Tensor], target: Target, precision: str = "fp32") -> Mapping[str, Plan]:
+    """The ways to schedule a definition, by names that say the rule of what counts most; the default first, and the
+    others when they are asked for.
+    """
+    return OneByOne(lambda: ((f"{target.kind}_{plan.main.name}", plan) for plan in _plans(outputs, target, precision)))
 
 
 def _plans(outputs: Sequence[Tensor], target: Target, precision: str = "fp32") -> Iterator[Plan]:
@@ -260,8 +259,9 @@ def _changed(before: Program, after: Program, target: Target) -> Program:
 
 def auto(
     outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl", precision: str = "fp32"
-) -> dict[str, Template]:
-    """Templates that schedule ``outputs`` on a target, made from the declaration alone, the default first.
+) -> Mapping[str, Template]:
+    """Templates that schedule ``outputs`` on a target, made from the declaration alone, the default first; the others
+    are made when they are asked for.
 
     precision: of products of float32 on GPUs, as in ``tir.ops.matmul``: "fp32", "tf32" or "3xtf32"
 
@@ -285,9 +285,11 @@ def auto(
             lambda s, c: plan(s.target).schedule(s, c), lambda on: plan(on).space(), (wanted.kind,), needs=needs
         )
 
-    return {name: template(name, plan.needs) for name, plan in known(wanted, wanted.name).items()}
+    found = OneByOne(lambda: ((n, template(n, plan.needs)) for n, plan in known(wanted, wanted.name).items()))
+    next(iter(found))  # an error, where there is none
+    return found
 
 
 def everywhere(outputs: Tensor | Sequence[Tensor]) -> Mapping[str, Template]:
     """The templates of ``auto`` for every kind of target."""
-    return {name: t for target in EVERYTHING.values() for name, t in auto(outputs, target).items()}
+    return OneByOne(lambda: (named for target in EVERYTHING.values() for named in auto(outputs, target).items()))

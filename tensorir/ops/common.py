@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -65,9 +66,20 @@ def out_dtype(dtype: str, act: str | None = None) -> Any:
     return numpy_dtype(kind if act in (None, "relu") or is_float(kind) else "float64")
 
 
-def packed_once(p: Problem, templates: Mapping[str, Template]) -> dict[str, Template]:
+Named = Iterable[tuple[str, Template]]
+"""Templates, one after another."""
+
+
+def packed_once(p: Problem, templates: Named) -> Named:
     """The same templates, which pack filters once for all launches where these are constants."""
-    return {name: _once(t) for name, t in templates.items()} if p.prepack else dict(templates)
+    return ((name, _once(t)) for name, t in templates) if p.prepack else templates
+
+
+def those(wanted: Callable[[str], bool], templates: Mapping[str, Template]) -> Named:
+    """The templates of such names; all, where there are none."""
+    found = (named for named in templates.items() if wanted(named[0]))
+    first = next(found, None)
+    return templates.items() if first is None else itertools.chain([first], found)
 
 
 def _once(template: Template) -> Template:

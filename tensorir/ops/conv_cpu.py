@@ -5,6 +5,7 @@ The starting configurations come from a small model of a core (``model``) and of
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import tensorir.ops.winograd as winograd
 from tensorir.api.workload import Template
 from tensorir.engines.problems import Conv
 from tensorir.expr.tensor import Tensor
-from tensorir.ops.common import packed_once
+from tensorir.ops.common import Named, packed_once, those
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -39,13 +40,15 @@ def in_groups(shape: Conv) -> bool:
     return shape.groups > 1 or shape.c == shape.k == 1
 
 
-def grouped_templates(shape: Conv, outputs: Tensor) -> dict[str, Template]:
+def grouped_templates(shape: Conv, outputs: Tensor) -> Named:
     """The templates of a convolution in groups: those of rules, and that which is written for several channels."""
     from tensorir.automatic.plan import EVERYTHING, auto  # all rules, which loading a kernel has no use for
 
-    every, found = auto(outputs, EVERYTHING["cpu"]), written_in_groups(shape)
-    ruled = packed_once(shape, {name: t for name, t in every.items() if "_tile" in name} or every)
-    return found | ruled if direct.fits(shape) and not direct.fills_pixels(shape) else ruled | found
+    found = written_in_groups(shape).items()
+    ruled = packed_once(shape, those(lambda name: "_tile" in name, auto(outputs, EVERYTHING["cpu"])))
+    return itertools.chain(
+        *((found, ruled) if direct.fits(shape) and not direct.fills_pixels(shape) else (ruled, found))
+    )
 
 
 def written_in_groups(shape: Conv) -> dict[str, Template]:

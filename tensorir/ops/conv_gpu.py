@@ -7,7 +7,7 @@ from tensorir.automatic.plan import EVERYTHING, auto
 from tensorir.engines.problems import Conv
 from tensorir.engines.tiles import Tile
 from tensorir.expr.tensor import Tensor
-from tensorir.ops.common import packed_once
+from tensorir.ops.common import Named, packed_once, those
 from tensorir.ops.conv_tensor import ImageTile, forward_shape
 from tensorir.ops.conv_weight import FilterTile
 from tensorir.ops.winograd_gpu import FusedTile, WinogradTile
@@ -16,14 +16,23 @@ WARPGROUPS = "gpu_tile_wgmma"
 """The template of products by warpgroups, which comes before those that are written by hand."""
 
 
-def gpu_templates(shape: Conv, made: str, outputs: Tensor) -> dict[str, Template]:
+def gpu_templates(shape: Conv, made: str, outputs: Tensor) -> Named:
     """The templates for GPUs by name, the one that a search begins with first; of the convolution ("y"), or of its
     gradient with respect to the image ("x") or the filter ("w").
     """
-    (before, after), ruled = written(shape, made), by_rules(shape, outputs)
-    zeros = made == "x" and shape.stride > 1  # that rules multiply
-    first = {name: t for name, t in ruled.items() if name == WARPGROUPS and not zeros}
-    return first | before | ruled | after
+    (before, after), ruled = written(shape, made), iter(by_rules(shape, outputs))
+    waiting = list[tuple[str, Template]]()
+    for name, t in ruled:
+        if name == WARPGROUPS and (made != "x" or shape.stride == 1):  # of such images rules multiply zeros
+            yield name, t
+            break
+        waiting.append((name, t))
+        if name.startswith("gpu_tile"):  # warpgroups would have been the first of these
+            break
+    yield from before.items()
+    yield from waiting
+    yield from ruled
+    yield from after.items()
 
 
 def written(shape: Conv, made: str) -> tuple[dict[str, Template], dict[str, Template]]:
@@ -40,13 +49,13 @@ def written(shape: Conv, made: str) -> tuple[dict[str, Template], dict[str, Temp
     return fitting, _fitting(shape, gpu_winograd=WinogradTile, gpu_winograd_fused=FusedTile)
 
 
-def by_rules(shape: Conv, outputs: Tensor) -> dict[str, Template]:
+def by_rules(shape: Conv, outputs: Tensor) -> Named:
     """The templates of ``tir.auto``: for products of matrices and windows, and for streams where groups may be too
     narrow.
     """
     found = auto(outputs, EVERYTHING["gpu"], shape.precision)
-    of_tiles = {name: t for name, t in found.items() if name.startswith("gpu_tile") or 1 < shape.groups < shape.c}
-    return packed_once(shape, of_tiles or found)
+    few = 1 < shape.groups < shape.c
+    return packed_once(shape, those(lambda name: few or name.startswith("gpu_tile"), found))
 
 
 def _fitting(shape: Conv, **tiles: type[Tile[Conv]]) -> dict[str, Template]:

@@ -18,10 +18,11 @@ from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.baselines import conv2d_baselines
-from tensorir.ops.common import activate, added_type, epilogue, flags, need_precision, out_dtype, positive
+from tensorir.ops.common import Named, activate, added_type, epilogue, flags, need_precision, out_dtype, positive
 from tensorir.ops.conv_cpu import cpu_templates, grouped_templates, in_groups, written_in_groups
 from tensorir.ops.conv_nest import row_templates
 from tensorir.ops.operators import OPERATORS
+from tensorir.tune.template import OneByOne
 
 DEFAULTS = dict(residual=False, prepack=False, max_error=1e-4, precision="fp32")
 """Options that a workload is only named by where they are not these."""
@@ -124,8 +125,12 @@ def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], mad
         return (written_in_groups(shape) if grouped else {}) | found[0] | found[1]
 
     def later() -> Mapping[str, Template]:
-        for_gpus: Mapping[str, Template] = _conv_gpu().gpu_templates(shape, made, out)
-        return {**(grouped_templates(shape, out) if grouped else {}), **for_gpus}
+        return OneByOne(each)
+
+    def each() -> Named:
+        if grouped:
+            yield from grouped_templates(shape, out)
+        yield from _conv_gpu().gpu_templates(shape, made, out)
 
     grouped = made == "y" and in_groups(shape)
     first = cpu_templates(shape) if made == "y" else row_templates(shape, made)

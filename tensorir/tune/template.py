@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensorir.errors import DeclarationError, ScheduleError, refuse
 from tensorir.errors.needs import need_names, shown
@@ -15,6 +18,7 @@ from tensorir.target import Target
 if TYPE_CHECKING:
     from tensorir.tune.space import Space
 
+T = TypeVar("T")
 Function = Callable[[Any, dict[str, Any]], Any]
 """Schedules what it is given for a configuration, or returns another schedule."""
 
@@ -95,8 +99,56 @@ def _is_space(given: object) -> bool:
     return isinstance(given, Space)
 
 
+class OneByOne(Mapping[str, T]):
+    """What is made one after another, by name, and only as far as anyone asks: the first of several ways to schedule
+    often is all that is wanted. Of equal names the first counts.
+
+    made: begins to make them; again, after an error that it raised
+    """
+
+    def __init__(self, made: Callable[[], Iterable[tuple[str, T]]]) -> None:
+        self._made, self._known = made, dict[str, T]()
+        self._rest: Iterator[tuple[str, T]] | None = None
+        self._all = False
+        self._turn = threading.RLock()
+
+    def _more(self) -> bool:
+        """Whether there was another one."""
+        try:
+            self._rest = iter(self._made()) if self._rest is None else self._rest
+            for name, one in self._rest:
+                if name not in self._known:
+                    self._known[name] = one
+                    return True
+        except BaseException:
+            self._rest = None
+            raise
+        self._all = True
+        return False
+
+    def __iter__(self) -> Iterator[str]:
+        for n in itertools.count():
+            with self._turn:
+                if n == len(self._known) and (self._all or not self._more()):
+                    return
+            yield next(itertools.islice(self._known, n, None))
+
+    def __getitem__(self, name: str) -> T:
+        with self._turn:
+            while name not in self._known and not self._all:
+                self._more()
+        return self._known[name]
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
 class Templates(MutableMapping[str, Template]):
-    """Templates by name, of which the later ones are made when one of them, or all of them, are asked for.
+    """Templates by name, of which the later ones are made when one of them, or all of them, are asked for: where they
+    are ``OneByOne``, as far as that takes. They have other names than the first ones.
 
     Loading a tuned kernel asks for one. The first ones are all that a processor needs
 
@@ -109,26 +161,19 @@ class Templates(MutableMapping[str, Template]):
         later: Callable[[], Mapping[str, Template]] | None,
         alone: Callable[[], Mapping[str, Template]] | None = None,
     ) -> None:
-        self._made, self._later, self._alone = dict(first), later, alone
-        self._known: Mapping[str, Template] | None = None
+        self._made = dict(first)
+        self._later, self._alone = _once(later), _once(alone)  # copies make none again
 
     def _all(self) -> dict[str, Template]:
-        later = self._later
-        if later is not None:
-            known = self._known or {}
-            self._made.update({name: known.get(name, t) for name, t in later().items()})
-            self._later = None
+        self._made = {name: self[name] for name in self}
+        self._later = None
         return self._made
 
     def __getitem__(self, name: str) -> Template:
-        if name in self._made:
+        if name in self._made or self._later is None:
             return self._made[name]
-        if self._later is not None and self._alone is not None:
-            if self._known is None:
-                self._known = self._alone()
-            if name in self._known:
-                return self._known[name]
-        return self._all()[name]
+        known = self._alone() if self._alone is not None else {}
+        return known[name] if name in known else self._later()[name]
 
     def __setitem__(self, name: str, template: Template) -> None:
         self._all()[name] = template
@@ -137,7 +182,9 @@ class Templates(MutableMapping[str, Template]):
         del self._all()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
+        yield from self._made
+        if self._later is not None:
+            yield from (name for name in self._later() if name not in self._made)
 
     def __len__(self) -> int:
         return len(self._all())
@@ -150,3 +197,7 @@ class Templates(MutableMapping[str, Template]):
         return Templates(self._made, self._later, self._alone)
 
     __copy__ = copy
+
+
+def _once(made: Callable[[], T] | None) -> Callable[[], T] | None:
+    return made and functools.cache(made)

@@ -2,6 +2,7 @@
 
 import copy
 import html
+import itertools
 import math
 import re
 import subprocess
@@ -16,8 +17,11 @@ import tensorir as tir
 from tensorir.api.candidate import Refused, prepare
 from tensorir.api.identity import command_for, compute_digest, distance, most_like
 from tensorir.api.workload import Origin, Template, Templates, Workload
+from tensorir.automatic import plan
+from tensorir.errors import Problem
 from tensorir.target import Target
 from tensorir.tune.inputs import arguments, integer_arrays, integers
+from tensorir.tune.template import OneByOne
 
 
 def elementwise(expression, shape=(8,), dtype="float32", name="C"):
@@ -89,6 +93,53 @@ def test_a_late_template_that_takes_no_time_is_made_alone():
     t = Templates({"a": one}, later, lambda: {"c": one})
     assert "c" in t and t["c"] is one and made == []
     assert list(t) == ["a", "b", "c"] and t["c"] is one and made == [1], "in its place, and the same one"
+
+
+def test_later_templates_are_made_one_by_one_as_far_as_anyone_asks():
+    one, two, three = (Template(lambda s, c: None, tir.Space(n=[n])) for n in (1, 2, 3))
+    made = []
+
+    def each():
+        for named in (("b", two), ("b", one), ("c", three)):
+            made.append(named[0])
+            yield named
+
+    t = Templates({"a": one}, lambda: OneByOne(each))
+    work = Workload("late", elementwise(lambda a: a + 1), t)
+    assert work.template_for("opencl") == "a" and made == []
+    assert t["b"] is two and next(itertools.islice(t, 1, None)) == "b" and made == ["b"]
+    assert list(t) == ["a", "b", "c"] and "d" not in t and t["b"] is two, "of equal names the first counts"
+    assert work.templates == t and made == ["b", "b", "c"], "a copy makes none again"
+
+
+def test_what_one_by_one_fails_is_tried_again():
+    failing = [True]
+
+    def each():
+        yield "a", 1
+        if failing.pop():
+            raise tir.ScheduleError(Problem("automatic.no-rule", "there is none"))
+        yield "b", 2
+
+    found = OneByOne(each)
+    assert found["a"] == 1
+    with pytest.raises(tir.ScheduleError, match="there is none"):
+        len(found)
+    failing.append(False)
+    assert dict(found) == {"a": 1, "b": 2} and repr(found) == "{'a': 1, 'b': 2}"
+
+
+def test_other_templates_of_rules_are_not_planned_until_they_are_asked_for(monkeypatch):
+    planned = []
+    lowers = plan._Claims._lowers
+    monkeypatch.setattr(plan._Claims, "_lowers", lambda self, part: planned.append(part.name) or lowers(self, part))
+    work = tir.ops.conv2d(c=8, h=9, w=9, k=8, pad=1)
+    assert work.template_for("cuda") == "gpu_tile_warp" and set(planned) == {"tile_warp"}
+    assert work.template_for("opencl").startswith("cpu") and set(planned) == {"tile_warp"}
+    grouped = tir.ops.conv2d(c=8, h=9, w=9, k=8, pad=1, groups=8)
+    planned.clear()
+    assert grouped.schedule(target="opencl -registers=16 -vector_bytes=32") and set(planned) == {"tile_registers"}
+    assert {t.kinds for t in grouped.templates.values()} == {("cpu",), ("gpu",)} and len(set(planned)) > 1
 
 
 def test_templates_of_convolutions_that_no_rule_makes_are_those_among_all():

@@ -1,6 +1,11 @@
 """Automatic schedules are built to see what they compute."""
 
+import math
+
+import judging
 import pytest
+
+judging.SLOW_S = math.inf  # how long a schedule takes to make is a benchmark's: here none is made three times
 
 
 @pytest.fixture(autouse=True)
