@@ -143,13 +143,16 @@ class Kernel:
     moved: float
     blocks: int
 
-    def seconds(self, machine: Machine, rate: float) -> float:
-        """The seconds that it takes, its arrays moved at so many bytes a second."""
+    def worked(self, machine: Machine, rate: float) -> float:
+        """The seconds that its blocks take, its arrays moved at so many bytes a second."""
         computed = self.cycles / machine.cycles_s
         moved = self.moved / rate * machine.cores
         alone = max(computed, moved) + OVERLAP * min(computed, moved)
-        taken = machine.launch_s + alone / min(machine.cores, self.blocks) + self.blocks * machine.block_s
-        return max(machine.least_s, taken)
+        return alone / min(machine.cores, self.blocks) + self.blocks * machine.block_s
+
+    def launched(self, machine: Machine, rate: float) -> float:
+        """The seconds that it takes besides: of a short one, until the next one can begin."""
+        return max(machine.launch_s, machine.least_s - self.worked(machine, rate))
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,9 +183,10 @@ def counts_of(program: Program, target: Target) -> Counts:
     rate = machine.rate(sum(map(bytes_of, touched)))
     index = Index(scoped)
     kernels = [_kernel(index, root, target, machine) for root in statements(scoped.body)]
+    launched = sum(k.launched(machine, rate) for k in kernels)
     wake = machine.wake_s if any(k.blocks > 1 for k in kernels) else 0.0
-    taken = machine.call_s + wake + sum(k.seconds(machine, rate) for k in kernels)
-    return Counts(len(kernels), sum(k.nbytes for k in kernels), taken, len(kernels) * machine.launch_s)
+    taken = machine.call_s + wake + launched + sum(k.worked(machine, rate) for k in kernels)
+    return Counts(len(kernels), sum(k.nbytes for k in kernels), taken, launched)
 
 
 def _kernel(index: Index, root: Stmt, target: Target, machine: Machine) -> Kernel:
