@@ -1,13 +1,14 @@
 """Automatic schedules of definitions drawn from seeds: how many are right, and how long it takes to make one.
 
     python benchmarks/automatic/drawn.py --count 300                     # all three targets
-    python benchmarks/automatic/drawn.py --count 1000 --target opencl --resume
+    python benchmarks/automatic/drawn.py --count 1000 --target opencl --resume --again 0.3
 
 Each definition has one to five stages in awkward shapes (tests/automatic/drawing.py): every second one of the common
 sorts (seeds 0, 1, …), the others of all sorts (seeds 10000, 10001, …), with gathers, several results, masks, windows of
 two axes, pieces, narrow types and operators of ``nn`` among them. Its schedule is checked ("fast"); for OpenCL every
 ``--build``-th seed is built too and compared with the reference on small whole numbers; the text of every
-``--emulate``-th is run on the CPU for CUDA. Seeds are in the output: ``--resume`` goes on after those that are there.
+``--emulate``-th is run on the CPU for CUDA. Seeds are in the output: ``--resume`` goes on after those that are there,
+whatever tree they were drawn on, and draws those once more that were not right or took longer to make than ``--again``.
 Writes benchmarks/results/automatic_drawn.json.
 """
 
@@ -73,10 +74,12 @@ def main() -> None:
     parser.add_argument("--build", type=int, default=1)
     parser.add_argument("--emulate", type=int, default=10)
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--again", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     before = options.resume and options.out.exists()
     rows = json.loads(options.out.read_text(encoding="utf-8"))["rows"] if before else []
+    rows = [r for r in rows if r["found"] == "right" and r["seconds"] <= options.again]
     done = {(r["seed"], r["target"]) for r in rows}
     for n in range(2 * options.first, 2 * options.first + options.count):
         seed = n // 2 + n % 2 * WIDE

@@ -65,6 +65,13 @@ def test_a_long_scan_alone_goes_by_tiles(target):
         assert s.check()
 
 
+@pytest.mark.parametrize("target", [CPU, GPU])
+def test_arrays_that_are_called_as_a_scans_tiles_are_in_nobodys_way(target):
+    A, B = (tir.placeholder((1 << 13,), name=name) for name in ("S_total", "S_local"))
+    D = tir.compute((1 << 13,), lambda i: A[i] + B[i], name="D")
+    assert "tiled_scan" in steps(tir.scan(D, name="S"), target)
+
+
 def test_a_long_scan_that_is_not_alone_is_not_declared_again():
     A = tir.placeholder((1 << 14,), name="A")
     S = tir.scan(A, name="S")

@@ -134,7 +134,8 @@ class TiledPart(Part):
             if n != name:
                 s.compute_inline(n)
         s.reverse_compute_inline(name)
-        total, local = f"{name}_total", f"{name}_local"
+        # an input may have such a name already
+        total, local = (next(n for n in s.index.stages if n.startswith(f"{name}_{x}")) for x in ("total", "local"))
         if self.target.kind == "gpu":
             for stage in (total, local):
                 block, thread = s.split(f"{stage}.t", [None, THREADS])
