@@ -101,11 +101,14 @@ class Group:
         spans = ((f, max(c) - min(c)) for f, c in zip(self.forms, self.constants, strict=True))
         return [1 + more + sum(_span(x, k, sizes) for x, k in f.terms.items()) for f, more in spans]
 
+    def slopes(self, var: Var) -> list[int | None]:
+        """By how much each index grows with an axis; None where not by equal steps."""
+        return [slope(_Unclamped()(index), var) for index in self.load.index]
+
     def step(self, var: Var) -> int | None:
         """By how many elements they move with an axis; None where not by equal steps."""
         pitch, total = 1, 0
-        for index, extent in zip(reversed(self.load.index), reversed(self.load.buffer.shape), strict=True):
-            found = slope(_Unclamped()(index), var)
+        for found, extent in zip(reversed(self.slopes(var)), reversed(self.load.buffer.shape), strict=True):
             if found is None:
                 return None
             total, pitch = total + found * pitch, pitch * most(extent)

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.banks import WARP, least, passes
 from tensorir.automatic.rules.packed import pack, packable
 from tensorir.automatic.rules.products import summed
 from tensorir.automatic.rules.register_counts import Group, Reads, reduced
@@ -48,8 +49,10 @@ ROOM = 48 * 1024
 """Bytes of shared memory of a block that any device has."""
 TILED = 3
 """Inner axes that blocks have several cells of."""
-WARP, SECTOR = 32, 32
-"""Threads of a warp, and bytes that are read at least."""
+SECTOR = 32
+"""Bytes that are read at least."""
+NEAR = 1.15
+"""Of the expected time of the fastest tile: the model is no nearer (docs/cuda-evidence.md), what it counts is."""
 UNKNOWN = "A100"
 """The device that stands for those of which nothing is known."""
 PACKED = 128
@@ -68,7 +71,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     shapes = {tuple(most(it.extent) for it in n.spatial) for n in (anchor, total)}
     if image and len(shapes) == 1 and total.size(total.reduced) <= TERMS:
         part = WindowPart(graph, anchor, target, total, image)
-        if part.tiled and part.start():
+        if part.tiled and any(True for _ in part.legal()):
             yield part
 
 
@@ -83,7 +86,9 @@ class WindowPart(Part):
         made = [image.made.name] if image.made else []
         why = f"{anchor.cells} cells, windows of {total.size(total.reduced)} terms each"
         super().__init__(graph, anchor, target, [total.name, *made], why)
-        self.total, self.image, self.reads = total, image, Reads(total)
+        self.total, self.image, self.reads, self.group = total, image, Reads(total), image.group
+        self._boxes: dict[tuple[Group, tuple[int, ...]], list[int]] = {}
+        self._slopes: dict[Group, list[list[int]]] = {}
 
     @property
     def name(self) -> str:
@@ -106,18 +111,18 @@ class WindowPart(Part):
         """The axes that windows move along."""
         own = {it.var: n for n, it in enumerate(self.total.spatial)}
         terms = {it.var for it in self.total.reduced}
-        return {n for f in self.image.group.forms for v, n in own.items() if v in f.terms and terms & set(f.terms)}
+        return {n for f in self.group.forms for v, n in own.items() if v in f.terms and terms & set(f.terms)}
 
     @cached_property
     def size(self) -> int:
         """Bytes of an element that windows read."""
-        return max(1, DTYPES[self.image.group.load.buffer.dtype].bits // 8)
+        return _bytes(self.group)
 
     @cached_property
     def across(self) -> bool:
         """Whether windows are along the last axis, or lanes read apart."""
         last = self.tiled[-1]
-        return last in self._windowed or self.image.group.step(self.total.spatial[last].var) != 1
+        return last in self._windowed or self.group.step(self.total.spatial[last].var) != 1
 
     @cached_property
     def shared(self) -> bool:
@@ -145,13 +150,23 @@ class WindowPart(Part):
         """Threads, cells of each, and the extent along each axis that is tiled."""
         return [(c[f"t{n}"], c[f"c{n}"], self.extents[axis]) for n, axis in enumerate(self.tiled)]
 
-    def _box(self, sizes: Sequence[int]) -> list[int]:
-        """What so many cells along the axes that are tiled read, along each axis of the array."""
-        tile = {self.total.spatial[axis].var: n for axis, n in zip(self.tiled, sizes, strict=True)}
-        return self.image.group.box({**reduced(self.total), **tile})
+    def _box(self, g: Group, cells: tuple[int, ...]) -> list[int]:
+        """What so many cells along the axes that are tiled read of an operand, along each axis of the array."""
+        if (g, cells) not in self._boxes:
+            tile = {self.total.spatial[axis].var: n for axis, n in zip(self.tiled, cells, strict=True)}
+            self._boxes[g, cells] = g.box({**reduced(self.total), **tile})
+        return self._boxes[g, cells]
 
-    def _read(self, sizes: Sequence[int]) -> int:
-        return math.prod(self._box(sizes))
+    def _read(self, g: Group, cells: tuple[int, ...]) -> int:
+        return math.prod(self._box(g, cells))
+
+    def _tile(self, c: Config) -> tuple[int, ...]:
+        """Cells of a block along the axes that are tiled."""
+        return tuple(t * n for t, n, _ in self._sides(c))
+
+    def _own(self, c: Config) -> tuple[int, ...]:
+        """Cells of a thread along them."""
+        return tuple(n for _, n, _ in self._sides(c))
 
     def where(self) -> Mapping[str, Callable[[Config], bool]]:
         few = math.prod(self.extents[axis] for axis in self.tiled) <= FEW
@@ -167,18 +182,26 @@ class WindowPart(Part):
 
     def _held(self, c: Config) -> int:
         """Registers of a thread for what it reads and what it makes."""
-        own = [n for _, n, _ in self._sides(c)]
-        return math.prod(own) + (0 if self.shared and not self._pairs(c) else self._read(own))
+        own = self._own(c)
+        return math.prod(own) + (0 if self.shared and not self._pairs(c) else self._read(self.group, own))
 
     def _block_bytes(self, c: Config) -> int:
-        return self.size * self._read([t * n for t, n, _ in self._sides(c)])
+        return sum(_bytes(g) * self._read(g, self._tile(c)) for g in (self.group, *self._filters(c)))
 
     def start(self) -> Config | None:
         return self._first
 
     @cached_property
     def _first(self) -> Config | None:
-        return self.fastest()
+        """The fastest one; across lanes, of those about as fast whose lanes meet in no bank, that of fewest sectors."""
+        seconds = self.expected()
+        assert seconds is not None
+        known = [(seconds(c), n, c) for n, c in enumerate(self.legal())]
+        if not known:
+            return None
+        fastest = min(known)
+        near = [c for time, _, c in known if time <= NEAR * fastest[0] and self._apart(c)] if self.across else []
+        return min(near, key=lambda c: (self._moved(c), seconds(c)), default=fastest[2])
 
     def expected(self) -> Callable[[Config], float] | None:
         gpu = gpu_of(self.target) or GPUS[UNKNOWN][1]
@@ -188,52 +211,105 @@ class WindowPart(Part):
         """Counted: bytes of sectors from the L2 cache, each array once from memory, instructions and passes of shared
         memory, all of which overlap; and what a block waits for, as often as blocks follow each other.
         """
-        sides, threads = self._sides(c), self._threads(c)
-        tile, own = [t * n for t, n, _ in sides], [n for _, n, _ in sides]
-        blocks = math.prod(self.extents) / math.prod(extent for *_, extent in sides)
-        blocks *= math.prod(-(-extent // side) for side, (*_, extent) in zip(tile, sides, strict=True))
-        instructions, passes = self._of_warp(c, own)
-        warps = blocks * -(-threads // WARP)
+        blocks = self._blocks(c)
+        instructions, taken = self._of_warp(c)
+        warps = blocks * -(-self._threads(c) // WARP)
         units = min(gpu.units, blocks)
         clock = gpu.clock * units
         bound = overlapped(
-            blocks * self._sectors(c, tile) / (gpu.l2_rate * gpu.clock),
+            self._moved(c) / (gpu.l2_rate * gpu.clock),
             self.anchor.moved / (DRAM_SHARE * gpu.dram),
             warps * instructions / (gpu.issue * clock),
-            max(1e-9, warps * passes / clock),
+            max(1e-9, warps * taken / clock),
             power=IN_ORDER_OVERLAP,
         )
         waves = math.ceil(blocks / (gpu.units * self._resident(c, gpu)))
         waits = waves * (BLOCK_START + (2 if self.shared else 1) * gpu.dram_latency) / gpu.clock
         return LAUNCH_S + overlapped(bound, waits, power=2.0)
 
-    def _of_warp(self, c: Config, own: Sequence[int]) -> tuple[float, float]:
-        """Instructions of a warp, and passes of shared memory: lanes a multiple of words apart meet in its banks."""
-        cells, threads, read = math.prod(own), self._threads(c), self._read(own)
-        last, wide = own[-1], max(1, 16 // self.size)
-        pairs = self._pairs(c) or 1
-        loads, apart = read / (pairs if self.across else last), last * self._step * self.size // 4 // pairs
-        passes = loads * pairs * (math.gcd(apart, WARP) if self.across and apart else 1) if self.shared else 0.0
-        copied = self._read([t * n for t, n, _ in self._sides(c)]) / threads if self.shared else 0.0
-        copies = copied / (self._copied(c) or 1) * COPY_SLOTS
-        asked = cells * self.total.size(self.total.reduced) * (self.total.operations + len(self.reads.groups) - 1)
-        return asked + loads + copies + LOOP * WARP / wide, passes + copied * self.size / 4
+    def _of_warp(self, c: Config) -> tuple[float, float]:
+        """Instructions of a warp, and passes of shared memory."""
+        threads, own, terms, filters = self._threads(c), self._own(c), self._terms_count, self._filters(c)
+        lanes, others = self._lanes(c), len(self.reads.groups) - 1 - len(filters)
+        loads = self._read(self.group, own) * self.size / lanes
+        asked = math.prod(own) * terms * (self.total.operations + others) + loads + terms * len(filters)
+        asked += LOOP * WARP / max(1, 16 // self.size)
+        if not self.shared:
+            return asked, 0.0
+        at_once = self._copied(c) or 1
+        copies = self._read(self.group, self._tile(c)) / threads / at_once
+        taken = loads * self._passes(self.group, lanes, c) + copies * max(1.0, at_once * self.size / 4)
+        for g in filters:
+            copied = self._read(g, self._tile(c)) / threads
+            copies, taken = copies + copied, taken + copied + terms * self._passes(g, _bytes(g), c)
+        return asked + copies * COPY_SLOTS, taken
+
+    @cached_property
+    def _terms_count(self) -> int:
+        return self.total.size(self.total.reduced)
 
     @cached_property
     def _step(self) -> int:
         """Elements between what neighbouring lanes read."""
-        return abs(self.image.group.step(self.total.spatial[self.tiled[-1]].var) or 1)
+        return abs(self.group.step(self.total.spatial[self.tiled[-1]].var) or 1)
 
-    def _sectors(self, c: Config, tile: Sequence[int]) -> float:
-        """Bytes of the sectors that a tile of cells reads, in runs of neighbours that begin anywhere, and writes, a
-        cell of each thread at a time where these are no vector.
+    def _lanes(self, c: Config) -> int:
+        """Bytes of the image that a lane reads at once."""
+        return self.size * ((self._pairs(c) or 1) if self.across else self._sides(c)[-1][1])
+
+    def _passes(self, g: Group, width: int, c: Config) -> int:
+        """Passes of shared memory of a warp that reads ``width`` bytes a lane of what its block has of an operand."""
+        pitches = [_bytes(g)]
+        for side in reversed(self._box(g, self._tile(c))[1:]):
+            pitches.insert(0, side * pitches[0])
+        steps = zip(self._sides(c), self._moves(g), strict=True)
+        lanes = [(t, n * sum(k * p for k, p in zip(moves, pitches, strict=True))) for (t, n, _), moves in steps]
+        return passes(tuple(reversed(lanes)), width)
+
+    def _moves(self, g: Group) -> list[list[int]]:
+        """By how much each index of an operand grows along axes that are tiled; 1 where only for some neighbours."""
+        if g not in self._slopes:
+            found = [g.slopes(self.total.spatial[axis].var) for axis in self.tiled]
+            self._slopes[g] = [[1 if k is None else k for k in moves] for moves in found]
+        return self._slopes[g]
+
+    def _apart(self, c: Config) -> bool:
+        """Whether no two lanes of a warp meet in a bank of shared memory."""
+        read = [(self.group, self._lanes(c)), *((g, _bytes(g)) for g in self._filters(c))]
+        threads = self._threads(c)
+        return not self.shared or all(self._passes(g, width, c) <= least(threads, width) for g, width in read)
+
+    def _filters(self, c: Config) -> list[Group]:
+        """Operands that the lanes of a row have in common, of which a block reads several: lanes would gather them."""
+        if not self.across:
+            return []
+        one = (1,) * len(self.tiled)
+        return [g for g in self._others if self._read(g, self._tile(c)) > self._read(g, one)]
+
+    @cached_property
+    def _others(self) -> list[Group]:
+        last = self.total.spatial[self.tiled[-1]].var
+        found = [g for g in self.reads.groups if g.load.buffer is not self.group.load.buffer]
+        return [g for g in found if g.step(last) == 0 and packable(self.reads, g)]
+
+    def _blocks(self, c: Config) -> int:
+        """How many tiles there are."""
+        sides = self._sides(c)
+        outer = math.prod(self.extents) // math.prod(extent for *_, extent in sides)
+        return outer * math.prod(-(-extent // (t * n)) for t, n, extent in sides)
+
+    def _moved(self, c: Config) -> float:
+        """Bytes of the sectors that all tiles read, in runs of neighbours that begin anywhere, and write, a cell of
+        each thread at a time where these are no vector. Those at ends have less.
         """
-        ends = (SECTOR - self.size) / (self._box(tile)[-1] * self.size) if self.across else 0.0
+        tile = tuple(-(-extent // -(-extent // (t * n))) for t, n, extent in self._sides(c))
+        ends = (SECTOR - self.size) / (self._box(self.group, tile)[-1] * self.size) if self.across else 0.0
         made = math.prod(tile) * sum(DTYPES[b.dtype].bits / 8 for b in self.anchor.writes)
         narrow = max(1.0, SECTOR / (tile[-1] * self.size))
         cells = c[f"c{len(tile) - 1}"]
         apart = min(cells, SECTOR // self.size) if self.across and not self._in_vectors(cells) else 1
-        return self._read(tile) * self.size * (1 + ends) * (1.0 if self.across else narrow) + made * max(narrow, apart)
+        read = self._read(self.group, tile) * self.size * (1 + ends) * (1.0 if self.across else narrow)
+        return self._blocks(c) * (read + made * max(narrow, apart))
 
     def _resident(self, c: Config, gpu: Gpu) -> int:
         """Blocks that a multiprocessor holds at a time."""
@@ -245,7 +321,7 @@ class WindowPart(Part):
     # -- the steps
 
     def schedule(self, s: Schedule, config: Config) -> None:
-        y, image = self.total.name, self.image.group.load.buffer.name
+        y, image = self.total.name, self.group.load.buffer.name
         last = self.total.spatial[self.tiled[-1]].var
         packs = [pack(s, self.reads, g, last) for g in self._packed]
         out = self.anchor.name if self.anchor is not self.total else s.stage_out(y, "root", "register").name
@@ -263,6 +339,9 @@ class WindowPart(Part):
                 s.stage_in(copy.name, at=along, scope="register", vector=pairs)
         else:
             s.stage_in(image, at=along, scope="register", vector=lanes)
+        for g in self._filters(config):
+            copy = s.stage_in(g.load.buffer.name, at=block, scope="shared")
+            s.stage_in(copy.name, at=self._terms[-1], scope="register")
         for name in packs:
             s.stage_in(name, at=self._terms[-1], scope="register", vector=lanes)
             self._in_turn(s, name)
@@ -277,7 +356,7 @@ class WindowPart(Part):
     def _packed(self) -> list[Group]:
         """The operands that are packed first, so that lanes read vectors of them."""
         var = self.total.spatial[self.tiled[-1]].var
-        others = [g for g in self.reads.groups if g.load.buffer is not self.image.group.load.buffer]
+        others = [g for g in self.reads.groups if g.load.buffer is not self.group.load.buffer]
         return [g for g in others if not self.across and g.step(var) not in (0, 1) and packable(self.reads, g)]
 
     @cached_property
@@ -325,8 +404,8 @@ class WindowPart(Part):
         """Two elements that a thread reads of shared memory at once: apart, its words would be in every second bank."""
         if not self.across or self.size != 4 or c[f"c{len(self.tiled) - 1}"] * self._step % 2:
             return None
-        tile, own = ([t * n for t, n, _ in self._sides(c)], [n for _, n, _ in self._sides(c)])
-        return 2 if self._box(tile)[-1] % 2 == self._box(own)[-1] % 2 == 0 else None
+        tile, own = (self._box(self.group, cells)[-1] for cells in (self._tile(c), self._own(c)))
+        return 2 if tile % 2 == own % 2 == 0 else None
 
     def _in_turn(self, s: Schedule, name: str) -> None:
         """Pack an operand by a kernel of its own: every block would gather it again."""
@@ -334,3 +413,8 @@ class WindowPart(Part):
         rows, lane = s.split(lane, [None, PACKED])
         s.reorder(rows, lane, *outer)
         s.bind(rows, "block.x").bind(lane, "thread.x")
+
+
+def _bytes(g: Group) -> int:
+    """Bytes of an element of an operand, at least one."""
+    return max(1, DTYPES[g.load.buffer.dtype].bits // 8)
