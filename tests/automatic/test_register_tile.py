@@ -162,10 +162,10 @@ def walk_of(y, **sizes):
 
 def test_blocks_are_whole_tiles_and_do_not_overlap():
     planes = conv(1, 256, 28, 28, 256, 3, groups=256, pad=1)
-    shares = walk_of(planes, rows=4, lanes=8, block=8192).shares
+    shares = walk_of(planes, rows=4, lanes=8, vectors=1, block=8192).shares
     assert [(x.blocks, x.each) for x in shares] == [(1, 1), (32, 8), (1, 7), (1, 4)], "25 would not divide 256"
     lines = conv(1, 32, 112, 112, 32, 3, groups=32, pad=1, layout="NHWC")
-    shares = walk_of(lines, rows=2, several=4, block=32768).shares
+    shares = walk_of(lines, rows=2, several=4, vectors=1, block=32768).shares
     assert shares[1] == (28, 1), "each knows whether it is at a border"
     assert [parted(256, 25), parted(23, 4), parted(7, 7)] == [8, 6, 1]
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from tensorir.automatic.counts import ISSUE, called
+from tensorir.automatic.counts import CPU, ISSUE, called
 from tensorir.automatic.facts import Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config, configurations
 from tensorir.automatic.rules.row_chain import Chain
@@ -122,7 +122,8 @@ class LanesPart(AcrossPart):
         moved = sum(bytes_of(b) for b in self.outside) + again
         cycles = sum(self.chain.length(n) * (n.operations / ISSUE + called(n)) for n in self.nests)
         computed = self.rows * cycles / self.lanes
-        return on_cores(self.target, computed, moved * (1 + 8 * RUNS / self.bits / columns), blocks)
+        taken = on_cores(self.target, computed, moved * (1 + 8 * RUNS / self.bits / columns), blocks)
+        return taken + (CPU.least_s if pieces > 1 else 0.0)  # of the kernel that adds pieces
 
     def schedule(self, s: Schedule, config: Config) -> None:
         anchor, pieces = self.anchor, int(config["pieces"])
