@@ -79,8 +79,7 @@ def test_every_engine_is_right(name):
         assert 0 < len(space.legal) <= LEGAL
         template.function(s, space.default)
         assert len(s.emitted().kernels) == 1
-        assert s.check("fast" if rank else "emulate")
-        assert s.check()
+        assert s.check() and (rank or s.check("emulate"))
     assert tir.replay(y, s.trace, s.target).source() == s.source()
 
 
