@@ -116,7 +116,7 @@ class Machine:
 
 
 CPU = Machine(
-    call_s=1.2e-6, launch_s=0.8e-6, cycles_s=3e9, cores=2, levels=((math.inf, 57e9),),
+    call_s=1.2e-6, launch_s=0.8e-6, cycles_s=3e9, cores=2, levels=((4e5, 130e9), (math.inf, 57e9)),
     sets=((8, 1 << 12, 0.0), (8, 1 << 17, 6.0)), miss=70.0, walk=4.0, apart=1.0, block_s=4e-8, wake_s=3.6e-6,
     least_s=7e-6,
 )  # fmt: skip

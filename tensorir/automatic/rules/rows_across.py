@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from tensorir.automatic.counts import CPU, ISSUE, called
+from tensorir.automatic.counts import ISSUE, called
 from tensorir.automatic.facts import Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config, configurations
 from tensorir.automatic.rules.row_chain import Chain
@@ -20,6 +20,8 @@ TERMS = 8
 """Terms of each of a vector's cells that are combined at a time, or threads that share out the terms of a cell."""
 CACHE = 1 << 18
 """Bytes of a block's own arrays that a core's cache keeps."""
+JOIN_S = 2.5e-6
+"""Seconds of the kernel that adds pieces, besides what it moves."""
 
 
 def suits(chain: Chain) -> bool:
@@ -123,7 +125,7 @@ class LanesPart(AcrossPart):
         cycles = sum(self.chain.length(n) * (n.operations / ISSUE + called(n)) for n in self.nests)
         computed = self.rows * cycles / self.lanes
         taken = on_cores(self.target, computed, moved * (1 + 8 * RUNS / self.bits / columns), blocks)
-        return taken + (CPU.least_s if pieces > 1 else 0.0)  # of the kernel that adds pieces
+        return taken + (JOIN_S if pieces > 1 else 0.0)
 
     def schedule(self, s: Schedule, config: Config) -> None:
         anchor, pieces = self.anchor, int(config["pieces"])

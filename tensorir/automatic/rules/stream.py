@@ -36,7 +36,7 @@ UNEVEN = 0.45
 """The part of a block by which cores end apart."""
 FAR = 1 << 20
 """Bytes of an array of which a core does not keep its part near."""
-RUNS = 50
+RUNS = 110
 """Bytes that could be read in the time that a jump to another row takes."""
 
 
