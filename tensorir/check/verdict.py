@@ -32,7 +32,7 @@ from tensorir.expr.reread import with_dims
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.doubles import TOLERANCE, opaque_combiners
-from tensorir.interp.magnitude import rounds_inside
+from tensorir.interp.magnitude import narrow_sums, rounds_inside
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import evaluate, random_arguments, results_of
 from tensorir.interp.rounding import rounding_of
@@ -325,7 +325,7 @@ def compare_results(
 
     exact: floats are equal to the last bit too (``rounds_last``). Else one of fewer digits than float32 has may be the
            next one to what it should be, for what is rounded as it is stored; where such are made on the way to results
-           as well, only the largest one's digits count
+           as well, only the largest one's digits count, in sums of such those of the sums
     bounds: how far each element may be off at most, where that is known (``rounding_of``)
     error: how far an algorithm may be off, relative to the largest element, where that is more than rounding allows
     """
@@ -335,7 +335,8 @@ def compare_results(
         found = np.asarray(g)
         apart, scale = _apart(found, w, t.dtype), _scale(w)
         worst = max(worst, float(apart.max(initial=0.0)) / scale)
-        allowed = np.minimum(np.maximum(_allowed(t.dtype, w, scale, inside), error * scale), most)
+        least = max(error, *map(tolerance, narrow_sums(t)), 0.0) * scale
+        allowed = np.minimum(np.maximum(_allowed(t.dtype, w, scale, inside), least), most)
         over = apart > (0.0 if exact else allowed)
         if np.any(over):
             bad = _first_difference(np.where(over, found, w) if over.shape == w.shape else found, w)

@@ -75,6 +75,12 @@ def rounds_inside(outputs: Sequence[Tensor]) -> bool:
     )
 
 
+def narrow_sums(t: Tensor) -> set[str]:
+    """The types of fewer digits than float32 has in which sums are made on the way to ``t``, each term rounded."""
+    sums = {r.dtype for op in computes_of([t]) for b in op.bodies for r in find(b, Reduce) if r.combiner.name == "sum"}
+    return {dtype for dtype in sums if DTYPES[dtype].widened}
+
+
 def is_continuous(outputs: Sequence[Tensor]) -> bool:
     """Whether results move by little where what they are made of is rounded in another way: what was rounded decides
     nothing, as it does in the argmax of sums, and is not made whole, as quantised sums are.

@@ -9,10 +9,30 @@ from tensorir.arith.affine import Arith, Interval, Linear, same
 from tensorir.arith.box import Side, side_of, union
 from tensorir.errors import Problem, ScheduleError
 from tensorir.expr.tensor import Tensor
-from tensorir.ir.build import as_expr, as_int, binary
+from tensorir.ir.build import as_expr, as_int, binary, cast
 from tensorir.ir.dims import dims_in, most
-from tensorir.ir.tree import Axis, Buffer, Expr, Kind, Load, Loop, Program, Scope, Seq, Stage, Stmt, Store, Update, Var
-from tensorir.ir.visit import find, reads, replace, sequence, substitute, uses, writes
+from tensorir.ir.dtypes import WIDENED
+from tensorir.ir.tree import (
+    Axis,
+    Binary,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Kind,
+    Load,
+    Loop,
+    Program,
+    Scope,
+    Select,
+    Seq,
+    Stage,
+    Stmt,
+    Store,
+    Update,
+    Var,
+)
+from tensorir.ir.visit import Rewriter, find, reads, replace, sequence, substitute, uses, writes
 from tensorir.schedule.analysis import Index, in_loops, index_of, ranges, shares, statements
 
 
@@ -268,3 +288,25 @@ def results_of(stage: Stage) -> list[Buffer]:
 def accesses_to(root: Stmt, buffer: Buffer) -> list[tuple[Stage, tuple[Expr, ...]]]:
     """Every read of ``buffer`` under ``root``, with its stage."""
     return [(s, n.index) for s in find(root, Stage) for n in find(s, Load) if n.buffer is buffer]
+
+
+class InPlace(Rewriter):
+    """Puts expressions where an array was read that they were stored to. What is computed as a narrow float and read as
+    another type is rounded in between, as the store did it: narrow floats are computed in float32.
+    """
+
+    def on_Cast(self, n: Cast) -> Expr:
+        a = self(n.a)
+        if a is n.a:
+            return n
+        narrow = n.a.dtype in WIDENED and not _computed(n.a) and _computed(a)
+        return cast(Cast(Cast(a, "float32"), a.dtype) if narrow else a, n.dtype)
+
+
+def _computed(e: Expr) -> bool:
+    """Whether a value may have more digits than its type."""
+    if isinstance(e, Select):
+        return _computed(e.a) or _computed(e.b)
+    if isinstance(e, Binary) and e.op in ("min", "max"):
+        return _computed(e.a) or _computed(e.b)
+    return not isinstance(e, Load | Const | Cast)

@@ -12,7 +12,7 @@ import pytest
 
 import tensorir as tir
 from tensorir.check.verdict import compare_results
-from tensorir.interp.magnitude import rounds_inside, rounds_last
+from tensorir.interp.magnitude import narrow_sums, rounds_inside, rounds_last
 from tensorir.interp.reference import evaluate, random_arguments
 
 pytestmark = pytest.mark.skipif(
@@ -128,6 +128,12 @@ def test_when_results_are_exact() -> None:
     assert not rounds_last((narrow,), arrays), "sums may be stored, and rounded, after any of their terms"
     assert not rounds_last((out,), [x * 256 for x in arrays], (8, 8)), "terms of more digits than are multiplied"
     assert [rounds_inside((x,)) for x in (out, again, narrow)] == [False, True, True]
+    widened = tir.compute((8, 8), lambda i, j: tir.cast(narrow[i, j], "float32"), name="widened")
+    assert [narrow_sums(x) for x in (out, again, narrow, widened)] == [set(), set(), {"bfloat16"}, {"bfloat16"}]
+    (want,) = evaluate((widened,), arrays)
+    assert compare_results((widened,), (want + np.abs(want).max() / 100,), (want,)), "each term is rounded to 8 bits"
+    assert not compare_results((widened,), (want + np.abs(want).max() / 10,), (want,))
+    assert not compare_results((widened,), (want + np.abs(want).max() / 100,), (want,), exact=True)
     (want,) = evaluate((out,), arrays)
     next_one = np.nextafter(want, np.asarray(np.inf, want.dtype))
     assert compare_results((out,), (next_one,), (want,)), "one step apart, by the order of a sum"

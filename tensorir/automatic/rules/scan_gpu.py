@@ -16,7 +16,6 @@ from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import Schedule
 from tensorir.tune.gpu_devices import GPUS, Gpu, gpu_of
 from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, overlapped
-from tensorir.tune.legal import Predicate
 
 UNKNOWN = "A100"
 """Whose rates are taken of a device that nobody knows."""
@@ -89,7 +88,7 @@ class ThreadsPart(Part):
         items = [1, *(n for n in (4, 8, 16, 32) if n <= self.length)] if self.staged else [1]
         return {"threads": [128, 64, 32, 256], "items": items, "shared": [0, 1] if self.in_rows else [0]}
 
-    def where(self) -> Mapping[str, Predicate]:
+    def where(self) -> Mapping[str, Callable[[Config], bool]]:
         each = sum(max(4, widest_bits([self.anchor]) // 8) for _ in self.staged)
         rows = most(self._row.extent)
         return {

@@ -29,6 +29,7 @@ from tensorir.schedule.analysis import (  # fmt: skip
 from tensorir.schedule.history import Name, S
 from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import (
+    InPlace,
     Rewrite,
     accesses_to,
     axis_labels,
@@ -360,7 +361,7 @@ def _inlined(top: Stmt, stage: Stage) -> dict[str, str]:
     }
 
 
-class _Inline(Rewriter):
+class _Inline(InPlace):
     def __init__(self, stage: Stage) -> None:
         assert isinstance(stage.body, Store)
         self.buffer, self.index, self.value = stage.body.buffer, stage.body.index, stage.body.value

@@ -8,13 +8,13 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, binary
 from tensorir.ir.dims import dims_in, most, most_of
 from tensorir.ir.tree import Buffer, Expr, Iter, Load, Loop, Program, Stage, Stmt, Store, Var
-from tensorir.ir.visit import Rewriter, find, reads, substitute
+from tensorir.ir.visit import find, reads, substitute
 from tensorir.schedule.analysis import Index, caret, in_loops, index_of, loads_of, stages_reading, stages_writing
 from tensorir.schedule.history import Name, S
 from tensorir.schedule.primitives.placement import is_made_before
 from tensorir.schedule.primitives.scan_epilogue import into_scan, scan_read
 from tensorir.schedule.registry import primitive
-from tensorir.schedule.rewrite import Rewrite, accesses_to, own_nest, swap, written_index
+from tensorir.schedule.rewrite import InPlace, Rewrite, accesses_to, own_nest, swap, written_index
 
 Box = tuple[tuple[int, int], ...]
 """A box of cells: the first cell of each dimension, and the one after the last."""
@@ -179,7 +179,7 @@ def _only(stage: Stage, it: Iter, bind: Expr, top: Stmt, buffer: Buffer) -> Expr
     return as_expr(value.constant)
 
 
-class _Put(Rewriter):
+class _Put(InPlace):
     def __init__(self, buffer: Buffer, value: Expr) -> None:
         self.buffer, self.value = buffer, value
 

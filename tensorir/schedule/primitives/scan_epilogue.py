@@ -7,8 +7,9 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Binary, Buffer, Expr, Iter, Load, Program, Seq, Stage, Stmt, Store, Var
-from tensorir.ir.visit import Rewriter, find, reads, sequence, substitute, uses
+from tensorir.ir.visit import find, reads, sequence, substitute, uses
 from tensorir.schedule.analysis import caret, in_loops, is_scan, stages_reading
+from tensorir.schedule.rewrite import InPlace
 
 
 def scan_read(program: Program, stage: Stage) -> Stage | None:
@@ -127,7 +128,7 @@ def _digits(pair: tuple[Expr, ...], axes: dict[Var, Iter], sizes: tuple[int, ...
     return (it, sign, wanted) if rest.same(Linear({}, wanted)) and covered else None
 
 
-class _Put(Rewriter):
+class _Put(InPlace):
     """Reads of a scan's results are what it stores."""
 
     def __init__(self, values: dict[Buffer, Expr]) -> None:
