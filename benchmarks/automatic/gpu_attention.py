@@ -75,6 +75,7 @@ CASES = (
     Case("float32, width 64, causal", 64, "float32", causal=True),
     Case("float32, width 128", 128, "float32"),
     Case("float32, width 128, causal", 128, "float32", causal=True),
+    Case("float32, width 80", 80, "float32"),
 )
 
 

@@ -1,7 +1,8 @@
-"""Automatic schedules of products and convolutions for CUDA, judged without a GPU, next to the hand-written templates.
+"""Automatic schedules of products, convolutions and pooling for CUDA, judged without a GPU, next to templates by hand.
 
     python benchmarks/automatic/gpu_offline.py               # prints a table
     python benchmarks/automatic/gpu_offline.py --save        # and writes benchmarks/results/automatic_gpu.json
+    python benchmarks/automatic/gpu_offline.py --save --case depthwise      # makes these rows again, keeps the others
 
 Each row is the default of the first template of ``tir.auto``: compiled by NVRTC at a large shape and disassembled
 (registers, spills, which instructions multiply), emulated at a small shape of whole tiles and at an awkward one, with
@@ -69,6 +70,16 @@ class Case:
         return tir.auto(outputs, target, precision=self.precision)
 
 
+@dataclass(frozen=True)
+class Pooling(Case):
+    """A definition of ``tir.nn``, which has no hand-written template."""
+
+    def work(self, shape: str = "large") -> tir.Workload:
+        options = {"dtype": "float32", **getattr(self, shape)}
+        x = tir.placeholder(options.pop("image"), options.pop("dtype"), name="x")
+        return tir.Workload(self.operator, getattr(tir.nn, self.operator)(x, **options))
+
+
 THREADS = {"sm_80": "FFMA", "sm_90a": "FFMA"}
 HALVES = {"sm_80": "HMMA", "sm_90a": "HGMMA"}
 WARPS = {"sm_80": "HMMA", "sm_90a": "HMMA"}
@@ -96,6 +107,13 @@ def _conv(name: str, opcodes: Mapping[str, str], large: tuple[int, ...], small: 
 
 EACH = -1
 """Groups: one for each channel."""
+
+
+def _pool(name: str, operator: str, opcode: str, small: tuple[int, ...], **options: Any) -> Pooling:
+    of = [{"image": image, **options} for image in ((16, 64, 112, 112), small, (2, 5, 13, 19))]
+    return Pooling(name, operator, *of, dict.fromkeys(ARCHES, opcode))
+
+
 LAYER, TILE, LAST = (16, 64, 56, 56, 64), (1, 64, 16, 16, 64), dict(layout="NHWC")
 POINT, HALF = dict(r=1, s=1, pad=0), dict(dtype="float16")
 CASES = (
@@ -148,11 +166,21 @@ CASES = (
     _conv("bfloat16 conv2d, NCHW, strided", WARPS, LAYER, (1, 32, 32, 32, 64), dtype="bfloat16", stride=2),
     _conv("float16 conv2d, NCHW, 1x1", WARPS, (16, 256, 56, 56, 64), (1, 64, 8, 56, 64), (2, 72, 5, 40, 72), **HALF,
           **POINT),
-    _conv("float32 depthwise, NCHW", THREADS, (16, 128, 56, 56, 128), (1, 32, 16, 16, 32),
-          (2, 12, 9, 13, 12), groups=EACH),
+    _conv("float32 depthwise, NCHW", THREADS, (16, 128, 56, 56, 128), (1, 4, 56, 56, 4), (2, 12, 9, 13, 12),
+          groups=EACH),
+    _conv("float32 depthwise, NCHW, strided", THREADS, (16, 64, 112, 112, 64), (1, 16, 56, 56, 16), (2, 12, 9, 13, 12),
+          groups=EACH, stride=2),
+    _conv("float32 depthwise, NCHW, 14 x 14", THREADS, (16, 512, 14, 14, 512), (1, 16, 14, 14, 16), (2, 12, 9, 13, 12),
+          groups=EACH),
     _conv("float16 depthwise, NHWC, strided", THREADS, (16, 128, 56, 56, 128), (1, 32, 16, 16, 32), (2, 12, 9, 13, 12),
           **LAST, **HALF, groups=EACH, stride=2),
     _conv("bfloat16 conv2d, NCHW, 14 x 14", WARPS, (64, 256, 14, 14, 256), (2, 64, 16, 16, 128), dtype="bfloat16"),
+    _pool("float32 max_pool2d, 3 x 3", "max_pool2d", "FMNMX", (1, 1, 48, 112), kernel_size=3, stride=1, padding=1),
+    _pool("float32 max_pool2d, 3 x 3, strided", "max_pool2d", "FMNMX", (1, 16, 32, 112), kernel_size=3, stride=2,
+          padding=1),
+    _pool("float32 max_pool2d, 2 x 2, strided", "max_pool2d", "FMNMX", (1, 4, 32, 112), kernel_size=2, stride=2),
+    _pool("float32 avg_pool2d, 3 x 3", "avg_pool2d", "FADD", (1, 1, 48, 112), kernel_size=3, stride=1, padding=1),
+    _pool("float32 adaptive_avg_pool2d, whole images", "adaptive_avg_pool2d", "FADD", (1, 4, 32, 32), output_size=1),
 )  # fmt: skip
 
 
@@ -165,7 +193,7 @@ def judged(case: Case, arch: str) -> dict[str, Any]:
     space = template.space_for(target)
     config = space.default
     expected = space.expected_s(config) if space.expected_s else None
-    hand = hand_seconds(work, target)
+    hand = None if isinstance(case, Pooling) else hand_seconds(work, target)
     row = {
         "case": case.name, "arch": arch, "template": name, "config": config, "made_s": round(made_s, 3),
         "legal": len(space.legal), **compiled(case, work, template, config, target, arch),
@@ -209,7 +237,7 @@ def compiled(case: Case, work: tir.Workload, template: Any, config: Mapping[str,
     return {
         "kernels": len(kernels), "registers": max(k.registers for k in kernels),
         "spills": sum(k.spill_bytes for k in kernels), "shared_bytes": max(k.shared_bytes for k in source.kernels),
-        "multiplies": {name: found[name] for name in MULTIPLY if name in found},
+        "multiplies": {name: found[name] for name in dict.fromkeys((*MULTIPLY, case.opcodes[arch])) if name in found},
         "intended": case.opcodes[arch] in found,
         "local": found.get("LDL", 0) + found.get("STL", 0),
     }  # fmt: skip
@@ -252,22 +280,23 @@ def line(r: Mapping[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--save", action="store_true", help=f"write {RESULT.name}")
-    parser.add_argument("--case", default="", help="only those whose name has this")
+    parser.add_argument("--case", default="", help="only those whose name has this; --save keeps the others then")
     parser.add_argument("--arch", choices=ARCHES)
     options = parser.parse_args()
     head = ("case", "arch", "template", "registers", "spills", "multiplies", "exact", *KINDS, "odd exact",
             "over hand", "s", "legal", "missed")  # fmt: skip
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
-    rows = []
-    for case in CASES:
-        for arch in ARCHES:
-            if options.case in case.name and options.arch in (None, arch) and arch in case.opcodes:
-                rows.append(judged(case, arch))
-                print(line(rows[-1]), flush=True)
-    if options.save:
-        about = {"schema": 1, "device": "not yet run on a GPU", "environment": environment(), "nvrtc": nvrtc_version()}
-        document = {**about, "rows": rows}
-        RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    about = {"schema": 1, "device": "not yet run on a GPU", "environment": environment(), "nvrtc": nvrtc_version()}
+    some = options.case or options.arch
+    known = json.loads(RESULT.read_text(encoding="utf-8"))["rows"] if some and RESULT.exists() else []
+    found = {(r["case"], r["arch"]): r for r in known}
+    for case in (c for c in CASES if options.case in c.name):
+        for arch in (a for a in ARCHES if options.arch in (None, a) and a in case.opcodes):
+            found[case.name, arch] = judged(case, arch)
+            print(line(found[case.name, arch]), flush=True)
+            if options.save:
+                rows = [found[c.name, a] for c in CASES for a in ARCHES if (c.name, a) in found]
+                RESULT.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -189,14 +189,17 @@ def _hands_back(index: Index, b: Buffer, w: Stage, x: Loop, r: Stage) -> bool:
 
 def _part_of(index: Index, s: Stage, i: Expr, own: Loop, common: Sequence[Loop]) -> tuple[int, Any] | None:
     """Cells for each iteration of ``own`` along a dimension, and where those of the first begin, if an index keeps to
-    them.
+    them, or to those that each has again after as many as all have.
     """
     arith = Arith(ranges(y for y in index.above(s) if isinstance(y.extent, Const)))
     form, still = arith.linear(in_loops(i, s)), {y.var for y in common}
     cells = form.terms.get(own.var, 0)
     base = {t: c for t, c in form.terms.items() if set(find(t, Var)) <= still}
-    rest = Linear({t: c for t, c in form.terms.items() if t is not own.var and t not in base}, form.constant)
-    low, high = arith.range_of(rest)
+    more = {t: c for t, c in form.terms.items() if t is not own.var and t not in base}
+    rounds = {t for t, c in more.items() if c % max(1, cells * _extent(own)) == 0}
+    if arith.range_of(Linear({t: more[t] for t in rounds}, 0))[0] < 0:
+        return None
+    low, high = arith.range_of(Linear({t: c for t, c in more.items() if t not in rounds}, form.constant))
     if cells < 1 or low < 0 or high >= cells:
         return None
     return cells, frozenset((structure(t), c) for t, c in base.items())

@@ -66,11 +66,13 @@ def test_a_mask_of_one_piece_has_nothing_to_skip():
     assert scheduled(of(33, 31, causal=True)).check()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("dtype", "width"), [("float16", 64), ("bfloat16", 64), ("float16", 80), ("float16", 96)])
 @emulated
-def test_no_bank_conflict_and_whole_sectors(dtype):
-    """Weights are read in vectors for the sum: halves of words, a row for each lane, would meet in a bank."""
-    s = scheduled(of(64, 128, 64, dtype=dtype))
+def test_no_bank_conflict_and_whole_sectors(dtype, width):
+    """Weights are read in vectors for the sum: halves of words, a row for each lane, would meet in a bank. So would
+    rows of 10 or 12 times 16 bytes, which are no power of two.
+    """
+    s = scheduled(of(64, 128, width, dtype=dtype))
     run = emulate(s.emitted(), random_arguments(s.outputs, 0))
     assert not run.problems and run.traffic
     assert all(t.units == t.ideal for t in run.traffic)
@@ -90,16 +92,16 @@ def test_float32_goes_by_tiles_of_threads():
     assert scheduled(of(40, 33, dtype="float32"), "opencl -kind=gpu", "gpu_rolling_tile").check()
 
 
-@pytest.mark.parametrize("keys", [32, 64])
+@pytest.mark.parametrize(("keys", "width"), [(32, 64), (64, 64), (32, 80)])
 @emulated
-def test_tiles_of_threads_meet_no_bank_conflict(keys):
-    y = of(64, 128, 64, dtype="float32")
+def test_tiles_of_threads_meet_no_bank_conflict(keys, width):
+    y = of(64, 128, width, dtype="float32")
     s = tir.Schedule(y, "cuda -arch=sm_80")
     tir.auto(y, s.target)["gpu_rolling_tile"].function(s, {"warps": 1, "keys": keys, "stages": 1})
     run = emulate(s.emitted(), random_arguments(s.outputs, 0))
     assert not run.problems
-    shared = [t for t in run.traffic if t.what.startswith("shared")]
-    assert len(shared) > 4 and all(t.units == t.ideal for t in shared)
+    met = {t.what for t in run.traffic if t.units != t.ideal}
+    assert len(run.traffic) > 6 and met <= ({"shared write"} if width % 32 else set()), "whole sectors as well"
 
 
 @pytest.mark.parametrize(("masked", "name"), [(False, "mma"), (True, "mma"), (False, "tile")])

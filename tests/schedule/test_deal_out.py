@@ -64,7 +64,7 @@ def test_registers_that_all_threads_fill_are_nobody_elses():
     assert refused(lambda: s.bind("R.j", "threads")) == "scope.private"
 
 
-def two_loops(factor=8, scope="register"):
+def two_loops(factor=8, scope="register", rounds=False):
     """P in registers, filled in one loop over threads and read in another."""
     X = tir.placeholder((2, 64), name="X")
     P = tir.compute((2, 64), lambda i, j: X[i, j] * 2, name="P")
@@ -72,7 +72,7 @@ def two_loops(factor=8, scope="register"):
     s = tir.Schedule(R, "cuda -arch=sm_80")
     s.bind("R.i", "block.x").compute_at("P", "R.i")
     s.set_scope("P", scope)
-    s.bind(s.split("R.j", [None, factor])[0], "thread.x")
+    s.bind(s.split("R.j", [None, 8, 4])[1] if rounds else s.split("R.j", [None, factor])[0], "thread.x")
     return s
 
 
@@ -81,6 +81,17 @@ def test_threads_read_what_they_wrote_in_another_loop():
     s.bind(s.split("P.j", [None, 8])[0], "thread.x")
     assert s.check()
     assert "float P[8];" in s.source()
+
+
+def test_threads_may_have_their_turn_again():
+    """Each has four cells of every 32: vectors of neighbouring threads are next to each other."""
+    s = two_loops(rounds=True)
+    s.bind(s.split("P.j", [None, 8, 4])[1], "thread.x")
+    assert s.check()
+    for others, mine in (([None, 8], 0), ([None, 8, 2], 1), ([8, 8], 1)):  # 8, 2 and 1 cells at a time
+        s = two_loops(rounds=True)
+        loop = s.split("P.j", others)[mine]
+        assert refused(lambda s=s, loop=loop: s.bind(loop, "thread.x")) == "scope.private"
 
 
 @pytest.mark.parametrize("mine", ["outer", "inner", "later"])

@@ -191,7 +191,7 @@ class WarpRollingPart(RollingPart):
         self._kept(s, "warp")
         with s.because(f"rolling: a warp multiplies the scores of its {QUERIES} queries, rows of one instruction"):
             d16, tile = self._scores(s, scores)
-        self._operands(s, block, piece, d16, step)
+        self._operands(s, (block, piece), d16, step, keys)
         kind = KINDS[self.weights.writes[0].dtype]
         s.tensorize(tile, f"mma.m16n8k16.{kind}.nt").tensorize(i, f"mma.m16n8k16.{kind}.nn")
         self._queries(s)
@@ -231,18 +231,18 @@ class WarpRollingPart(RollingPart):
         s.stage_out(scores, at=own, scope="warp")
         return d16, i
 
-    def _operands(self, s: Schedule, block: str, piece: str, d16: str, step: str) -> None:
+    def _operands(self, s: Schedule, places: tuple[str, str], d16: str, step: str, keys: int) -> None:
         """Copies of operands in shared memory, and of these in fragments."""
         assert self.operands is not None
-        q, k, v = self.operands
+        (q, k, v), (block, piece) = self.operands, places
         weights, tensor = self.weights.writes[0], self.product.writes[0]
         with s.because("scores: no two lanes of a warp are in one bank, by rows or by fragments"):
             s.layout(tensor.name, mapped(tensor, "x/32, x/8%4 ^ r/2%4, x/2%4 ^ r/8%4, x%2 ^ r%2"))
-        rows, found = "x/8 ^ r%8, x%8", []
-        for b, at in ((q, block), (k, piece), (v, piece)):
-            vector = next(n for n in (8, 4, 2, 1) if (self.columns if b is v else self.terms) % n == 0)
-            found.append(s.stage_in(b.name, at=at, scope="shared", vector=vector, layout=mapped(b, rows)).name)
-        s.layout(weights.name, mapped(weights, rows))
+        found = []
+        for b, at, width in ((q, block, self.terms), (k, piece, self.terms), (v, piece, self.columns)):
+            vector, rows = next(n for n in (8, 4, 2, 1) if width % n == 0), mapped(b, spread(width))
+            found.append(s.stage_in(b.name, at=at, scope="shared", vector=vector, layout=rows).name)
+        s.layout(weights.name, mapped(weights, spread(keys)))
         kind, tiles = KINDS[weights.dtype], ("a.n", "b.t", "b.n", "a.n")
         copied = ((found[0], q, d16), (found[1], k, d16), (found[2], v, step), (weights.name, weights, step))
         for (name, b, at), tile in zip(copied, tiles, strict=True):
@@ -267,12 +267,20 @@ class WarpRollingPart(RollingPart):
         """Results leave by way of shared memory, in whole sectors, where rows are whole vectors."""
         anchor, made = self.anchor.name, self.anchor.writes[0]
         if self.columns % 8 == 0 and DTYPES[made.dtype].bits == 16:
-            s.stage_out(anchor, at=block, scope="shared", vector=8, layout=mapped(made, "x/8 ^ r%8, x%8"))
+            s.stage_out(anchor, at=block, scope="shared", vector=8, layout=mapped(made, spread(self.columns)))
 
 
 def _read(nest: Nest, ends: tuple[Var, Var]) -> Buffer | None:
     """The array that a product reads with these last two indices."""
     return next((x.buffer for x in nest.loads if x.index[-2:] == ends), None)
+
+
+def spread(width: int) -> str:
+    """Where a row r of so many 16-bit elements, in whole tiles, has x: 16 bytes of each of eight rows are in different
+    banks, and so are those of neighbours.
+    """
+    alike = math.gcd(2 * -(-width // 16), 8)  # so many places of 16 bytes come again in the banks of the next rows
+    return f"x/{8 * alike}, x/8%{alike} ^ r/{8 // alike}%{alike}, x%8"
 
 
 def mapped(b: Buffer, row: str) -> str:

@@ -71,7 +71,8 @@ class ThreadRollingPart(WarpRollingPart):
 
     def _limits(self) -> Mapping[str, Predicate]:
         sums = -(-self.columns // 32) * 32
-        return {**super()._limits(), "registers": lambda c: sums + c["keys"] <= HELD}
+        most = HELD if sums == self.columns else HELD - sums // 4  # conditions of the last columns take some
+        return {**super()._limits(), "registers": lambda c: sums + c["keys"] <= most}
 
     def registers(self) -> int:
         """Registers of a thread: its sums, its scores or operands, addresses."""
@@ -98,15 +99,15 @@ class ThreadRollingPart(WarpRollingPart):
         across, keys = 4 * int(config["warps"]), int(config["keys"])
         block, ty, i = s.split(query, [None, across, TILE])
         piece, step, j = s.split(key, [None, keys // VECTOR, VECTOR])
-        tx, columns, column = s.split(column, [TILE, None, VECTOR])
-        s.reorder(*heads, block, piece, ty, tx, step, j, i, columns, column)
+        columns, tx, column = s.split(column, [None, TILE, VECTOR])
+        s.reorder(*heads, block, piece, ty, tx, step, j, columns, i, column)
         s.bind(ty, "thread.y").bind(tx, "thread.x")
         self._rolled(s, heads, block, piece)
         self._results(s)
         self._kept(s, "register")
         with s.because(f"rolling: a thread multiplies the scores of {TILE} queries and {keys // TILE} keys"):
             terms = self._multiplied(s, scores)
-        self._copies(s, (block, piece), (terms, step, j), keys // TILE)
+        self._copies(s, (block, piece), (terms, step, columns), keys // TILE)
         self._queries(s)
         self._pieces(s, piece, config)
 
@@ -114,9 +115,9 @@ class ThreadRollingPart(WarpRollingPart):
         """The results by the threads that have their sums."""
         i, c = own_loops(s, self.anchor.name)[self.rows - 1 :]
         ty, i = s.split(i, [None, TILE])
-        tx, columns, column = s.split(c, [TILE, None, VECTOR])
+        columns, tx, column = s.split(c, [None, TILE, VECTOR])
         s.reorder(ty, tx, i, columns, column).bind(ty, "thread.y").bind(tx, "thread.x")
-        if self.columns % (TILE * VECTOR) == 0:
+        if self.columns % VECTOR == 0:
             s.vectorize(column)
 
     def _multiplied(self, s: Schedule, scores: str) -> str:
@@ -145,8 +146,8 @@ class ThreadRollingPart(WarpRollingPart):
                 found.append(s.stage_in(b.name, at=at, scope="shared", vector=vector, layout=mapped(b, row)).name)
             for made in (tensor, weights):
                 s.layout(made.name, mapped(made, rows))
-        terms, step, j = steps
-        for name, at in ((found[0], terms), (found[1], terms), (weights.name, step), (found[2], j)):
+        terms, step, columns = steps
+        for name, at in ((found[0], terms), (found[1], terms), (weights.name, step), (found[2], columns)):
             s.stage_in(name, at=at, scope="register", vector=VECTOR)
 
     def _queries(self, s: Schedule) -> None:
