@@ -142,6 +142,12 @@ class OneByOne(Mapping[str, T]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def __or__(self, other: Mapping[str, T]) -> dict[str, T]:
+        return {**self, **other}
+
+    def __ror__(self, other: Mapping[str, T]) -> dict[str, T]:
+        return {**other, **self}
+
     def __repr__(self) -> str:
         return repr(dict(self))
 
