@@ -76,9 +76,12 @@ def rounds_inside(outputs: Sequence[Tensor]) -> bool:
 
 
 def narrow_sums(t: Tensor) -> set[str]:
-    """The types of fewer digits than float32 has in which sums are made on the way to ``t``, each term rounded."""
-    sums = {r.dtype for op in computes_of([t]) for b in op.bodies for r in find(b, Reduce) if r.combiner.name == "sum"}
-    return {dtype for dtype in sums if DTYPES[dtype].widened}
+    """The types of fewer digits than float32 has in which sums are made on the way to ``t``, each term rounded; none
+    where there are other sums as well, of which these digits would hide a term.
+    """
+    found = [r for op in computes_of([t]) for b in op.bodies for r in find(b, Reduce)]
+    narrow = all(DTYPES[r.dtype].widened for r in found)
+    return {r.dtype for r in found if r.combiner.name == "sum"} if narrow else set()
 
 
 def is_continuous(outputs: Sequence[Tensor]) -> bool:

@@ -51,16 +51,18 @@ class _Hold(Rewriter):
             (changing if uses(cond, found.variables) else where).append(cond)
         known = self.uniform | found.variables
         alike = all(not find(c, Load) and set(find(c, Var)) <= known for c in changing)
-        told = all(x.buffer is not found.store.buffer for c in where for x in find(c, Load))
+        inside = {found.store.buffer, *found.own}
+        told = all(x.buffer not in inside for c in where for x in find(c, Load))
         return where if alike and told else None
 
 
 class _Update(NamedTuple):
-    """A store to one cell, the loops in which it is done again, and the conditions in these."""
+    """A store to one cell, the loops in which it is done again, the conditions in these, and their own registers."""
 
     store: Store
     variables: set[Var]
     conds: tuple[Expr, ...]
+    own: set[Buffer]
 
 
 def _updates(loop: Loop) -> _Update | None:
@@ -90,7 +92,7 @@ def _updates(loop: Loop) -> _Update | None:
         elif s.buffer not in own:
             if found is not None or s.buffer.scope is not Scope.SHARED:
                 return None
-            found = _Update(s, variables, conds)
+            found = _Update(s, variables, conds, own)
     return found if found and not once and _one_cell(loop, found) else None
 
 

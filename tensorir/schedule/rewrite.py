@@ -291,16 +291,34 @@ def accesses_to(root: Stmt, buffer: Buffer) -> list[tuple[Stage, tuple[Expr, ...
 
 
 class InPlace(Rewriter):
-    """Puts expressions where an array was read that they were stored to. What is computed as a narrow float and read as
-    another type is rounded in between, as the store did it: narrow floats are computed in float32.
+    """Puts expressions where an array was read that they were stored to. What is computed as a narrow float is rounded
+    in between, as the store did it, where another type is made of it or it is compared: narrow floats are computed
+    in float32.
     """
 
+    rounds = False
+    """Whether digits that the array did not have would be seen."""
+
     def on_Cast(self, n: Cast) -> Expr:
-        a = self(n.a)
-        if a is n.a:
-            return n
-        narrow = n.a.dtype in WIDENED and not _computed(n.a) and _computed(a)
-        return cast(Cast(Cast(a, "float32"), a.dtype) if narrow else a, n.dtype)
+        a = self._seen(n.a, n.a.dtype in WIDENED)
+        return n if a is n.a else cast(a, n.dtype)
+
+    def on_Binary(self, n: Binary) -> Expr:
+        if n.dtype != "bool" or n.a.dtype not in WIDENED:
+            return self.children(n)
+        a, b = self._seen(n.a), self._seen(n.b)
+        return n if a is n.a and b is n.b else Binary(n.op, a, b, n.dtype)
+
+    def _seen(self, e: Expr, rounds: bool = True) -> Expr:
+        before, self.rounds = self.rounds, rounds
+        found: Expr = self(e)
+        self.rounds = before
+        return found
+
+    def put(self, value: Expr) -> Expr:
+        """A value in place of a read."""
+        narrow = self.rounds and value.dtype in WIDENED and _computed(value)
+        return Cast(Cast(value, "float32"), value.dtype) if narrow else value
 
 
 def _computed(e: Expr) -> bool:

@@ -131,7 +131,8 @@ class OneByOne(Mapping[str, T]):
             with self._turn:
                 if n == len(self._known) and (self._all or not self._more()):
                     return
-            yield next(itertools.islice(self._known, n, None))
+                name = next(itertools.islice(self._known, n, None))
+            yield name
 
     def __getitem__(self, name: str) -> T:
         with self._turn:
@@ -141,6 +142,18 @@ class OneByOne(Mapping[str, T]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return next(iter(self), None) is not None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+    def copy(self) -> dict[str, T]:
+        """All of them, to be changed apart."""
+        return dict(self)
+
+    __copy__ = copy
 
     def __or__(self, other: Mapping[str, T]) -> dict[str, T]:
         return {**self, **other}
@@ -169,17 +182,22 @@ class Templates(MutableMapping[str, Template]):
     ) -> None:
         self._made = dict(first)
         self._later, self._alone = _once(later), _once(alone)  # copies make none again
+        self._turn = threading.Lock()
 
     def _all(self) -> dict[str, Template]:
-        self._made = {name: self[name] for name in self}
-        self._later = None
+        if self._later is not None:
+            made = {name: self[name] for name in self}
+            with self._turn:
+                if self._later is not None:  # else another thread was first, and may have changed some
+                    self._made, self._later = made, None
         return self._made
 
     def __getitem__(self, name: str) -> Template:
-        if name in self._made or self._later is None:
-            return self._made[name]
+        later, made = self._later, self._made  # in this order: ``_all`` sets the other one first
+        if name in made or later is None:
+            return made[name]
         known = self._alone() if self._alone is not None else {}
-        return known[name] if name in known else self._later()[name]
+        return known[name] if name in known else later()[name]
 
     def __setitem__(self, name: str, template: Template) -> None:
         self._all()[name] = template
@@ -188,9 +206,10 @@ class Templates(MutableMapping[str, Template]):
         del self._all()[name]
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._made
-        if self._later is not None:
-            yield from (name for name in self._later() if name not in self._made)
+        later, made = self._later, self._made
+        yield from made
+        if later is not None:
+            yield from (name for name in later() if name not in made)
 
     def __len__(self) -> int:
         return len(self._all())

@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -110,6 +111,35 @@ def test_later_templates_are_made_one_by_one_as_far_as_anyone_asks():
     assert t["b"] is two and next(itertools.islice(t, 1, None)) == "b" and made == ["b"]
     assert list(t) == ["a", "b", "c"] and "d" not in t and t["b"] is two, "of equal names the first counts"
     assert work.templates == t and made == ["b", "b", "c"], "a copy makes none again"
+
+
+def test_threads_that_ask_for_later_templates_lose_none():
+    one = Template(lambda s, c: None, tir.Space(n=[1]))
+
+    def each():
+        yield from ((f"t{n}", one) for n in range(30))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(50):
+            t = Templates({"a": one}, lambda: OneByOne(each))
+            asked = [threading.Thread(target=ask, args=(t,)) for ask in (len, list, len, list)]
+            for x in asked:
+                x.start()
+            for x in asked:
+                x.join()
+            assert len(list(t)) == 31
+    finally:
+        sys.setswitchinterval(before)
+    t = Templates({"a": one}, lambda: OneByOne(each))
+    assert [n for n in t if len(t)] == ["a", *(f"t{n}" for n in range(30))], "as far as they were when it began"
+
+
+def test_what_is_made_one_by_one_is_copied_as_a_dict():
+    found = OneByOne(lambda: iter([("a", 1), ("b", 2)]))
+    assert found.copy() == copy.deepcopy(found) == {"a": 1, "b": 2} == {} | found and found
+    assert not OneByOne(lambda: iter(()))
 
 
 def test_what_one_by_one_fails_is_tried_again():

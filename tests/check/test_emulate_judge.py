@@ -130,6 +130,8 @@ def test_when_results_are_exact() -> None:
     assert [rounds_inside((x,)) for x in (out, again, narrow)] == [False, True, True]
     widened = tir.compute((8, 8), lambda i, j: tir.cast(narrow[i, j], "float32"), name="widened")
     assert [narrow_sums(x) for x in (out, again, narrow, widened)] == [set(), set(), {"bfloat16"}, {"bfloat16"}]
+    wide = tir.nn.matmul(widened, tir.placeholder((8, 8), name="w"), name="wide")
+    assert narrow_sums(wide) == set(), "a term of the wider sum would be hidden"
     (want,) = evaluate((widened,), arrays)
     assert compare_results((widened,), (want + np.abs(want).max() / 100,), (want,)), "each term is rounded to 8 bits"
     assert not compare_results((widened,), (want + np.abs(want).max() / 10,), (want,))

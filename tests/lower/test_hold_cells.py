@@ -107,3 +107,15 @@ def test_a_condition_on_terms_alone_stays_where_it_is():
 
 def test_a_cell_whose_terms_differ_between_threads_stays_in_memory():
     assert "t_held" not in held(lambda i, k: binary("<", binary("+", i, k), 24))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+def test_a_condition_on_the_loop_s_own_registers_stays_inside():
+    x, ln = tir.placeholder((64, 40), name="x"), tir.placeholder((64,), "int32", name="ln")
+    k = tir.reduce_axis(40, name="k")
+    total = tir.compute((64,), lambda i: tir.sum(tir.where(i < ln[i], x[i, k], 0.0), axis=k), name="t")
+    s = tir.Schedule(tir.compute((64,), lambda i: total[63 - i] * 2, name="y"), "cuda -arch=sm_80")
+    block, thread = s.split("y.i", [None, 64])
+    s.bind(block, "block.x").bind(thread, "thread.x").compute_at("t", block)
+    s.set_scope("t", "shared").bind("t.i", "thread.x").stage_in("ln", at="t.k", scope="register")
+    assert s.check("emulate")

@@ -18,7 +18,7 @@ from tensorir.ir.visit import Rewriter, find, uses
 PORT_BYTES = 32
 """Bytes of a load, of which a core does two a cycle."""
 MULTIPLY = 0.35
-"""Cycles of an operation on vectors, of which a core that is faster than ``CYCLES_S`` does two a cycle."""
+"""Cycles of an operation on vectors, of which a core does two a cycle, a faster one than cycles are of."""
 APART = 0.75
 """Cycles of an element that is read alone."""
 BROADCAST, LOAD, PICK = 0.2, 0.5, 1.0

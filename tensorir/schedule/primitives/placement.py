@@ -371,7 +371,7 @@ class _Inline(InPlace):
         if n.buffer is not self.buffer:
             return n
         at = {v: i for v, i in zip(self.index, n.index, strict=True) if isinstance(v, Var)}
-        return substitute(self.value, at)
+        return self.put(substitute(self.value, at))
 
 
 def _refuse(code: str, message: str, stage: Stage, hint: str = "") -> ScheduleError:

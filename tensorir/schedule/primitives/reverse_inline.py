@@ -184,7 +184,7 @@ class _Put(InPlace):
         self.buffer, self.value = buffer, value
 
     def on_Load(self, n: Load) -> Expr:
-        return self.value if n.buffer is self.buffer else self.children(n)
+        return self.put(self.value) if n.buffer is self.buffer else self.children(n)
 
 
 def _refuse(code: str, message: str, stage: Stage, hint: str = "") -> ScheduleError:

@@ -135,7 +135,7 @@ class _Put(InPlace):
         self.values = values
 
     def on_Load(self, n: Load) -> Expr:
-        return self.values[n.buffer] if n.buffer in self.values else self.children(n)
+        return self.put(self.values[n.buffer]) if n.buffer in self.values else self.children(n)
 
 
 def _refuse(code: str, message: str, stage: Stage, hint: str) -> ScheduleError:
