@@ -113,12 +113,13 @@ class ThreadsPart(Part):
         cells, row = self.anchor.cells, most(self._row.extent)
         blocks = cells // row * -(-row // threads) if shared else -(-cells // threads)
         busy = min(1.0, blocks / gpu.units)
-        wide = items if shared or not self.in_rows else max(self._vector(x, items) or 1 for x in self.staged)
+        apart = self.in_rows and not shared  # neighbours read columns, and copies of rows, element by element
+        wide = max(self._vector(x, items) or 1 for x in self.staged) if apart else 1
         elements = cells * self.length
-        loads = elements / WARP * len(self.staged) / wide * (WARP if self.in_rows and not shared else 1)
+        loads = elements / WARP * len(self.staged) / wide * (WARP if apart else 1)
         stores = elements * len(self.anchor.writes) * (1 if self.in_rows else SECTOR / 8 / WARP)
         waits = gpu.dram_latency + (BARRIERS if shared else 0.0)
-        waits += items * (COMBINED + (SHARED_CYCLES / items if shared else 0.0))
+        waits += items * COMBINED + (SHARED_CYCLES if shared else 0.0)
         resident = min(gpu.blocks, gpu.threads // threads) * gpu.units
         return LAUNCH_S + overlapped(
             self.anchor.moved / (DRAM_SHARE * gpu.dram * busy),
