@@ -192,7 +192,7 @@ class _Claims:
     begun: Schedule
     graph: Graph
     refused: list[Refusal]
-    made: dict[tuple[Rule, str], tuple[list[Part], Iterator[Part]]] = field(default_factory=dict)
+    made: dict[tuple[Rule, str], Iterator[Part]] = field(default_factory=dict)
     tried: dict[Part, bool] = field(default_factory=dict)
 
     def claimed(self, rules: Sequence[Rule], given: Sequence[Part]) -> tuple[Part, ...]:
@@ -224,13 +224,10 @@ class _Claims:
 
     def _made(self, rule: Rule, anchor: Nest) -> Iterator[Part]:
         """The parts that a rule offers; the next one is made when it is asked for, which may compare many tiles."""
-        known, more = self.made.setdefault((rule, anchor.name), ([], rule(self.graph, anchor, self.begun.target)))
-        for n in itertools.count():
-            if n == len(known):
-                if (part := next(more, None)) is None:
-                    return
-                known.append(part)
-            yield known[n]
+        key = rule, anchor.name
+        found = self.made.get(key) or rule(self.graph, anchor, self.begun.target)
+        self.made[key], parts = itertools.tee(found)
+        return parts
 
     def _works(self, part: Part) -> bool:
         """Whether a part's start is legal, with all else as it was declared."""
