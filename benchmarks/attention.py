@@ -25,10 +25,10 @@ import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks" / "tuner")]
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks")]
 
 from gallery import attention  # noqa: E402
-from run import environment, seconds  # noqa: E402
+from measuring import environment, seconds  # noqa: E402
 
 from tensorir.runtime.device import open_device  # noqa: E402
 from tensorir.runtime.estimate import Rounds, middle  # noqa: E402

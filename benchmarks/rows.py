@@ -28,10 +28,10 @@ import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks" / "tuner")]
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks")]
 
+from measuring import environment, seconds  # noqa: E402
 from rows import libraries, processors  # noqa: E402
-from run import environment, seconds  # noqa: E402
 
 from tensorir.runtime.estimate import Rounds, middle  # noqa: E402
 from tensorir.runtime.host import as_here  # noqa: E402

@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks" / "tuner")]
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks")]
 
 from gallery import cumsum  # noqa: E402
-from run import environment, seconds  # noqa: E402
+from measuring import environment, seconds  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.runtime.device import open_device  # noqa: E402

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "automatic"), str(ROOT / "benchmarks" / "tuner")]
+sys.path[:0] = [str(ROOT / "tests" / "automatic")]
 
 import ansor_set as operators  # noqa: E402
 from judging import judged_of  # noqa: E402

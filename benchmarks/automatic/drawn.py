@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "automatic"), str(ROOT / "benchmarks" / "tuner")]
+sys.path[:0] = [str(ROOT / "tests" / "automatic"), str(ROOT / "benchmarks")]
 
 from drawing import WIDE  # noqa: E402
 from judging import TARGETS, judged  # noqa: E402
-from run import environment  # noqa: E402
+from measuring import environment  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "automatic_drawn.json"
 SAVED = 25

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "benchmarks" / "tuner")]
+sys.path[:0] = [str(ROOT / "benchmarks")]
 
-from run import environment  # noqa: E402
+from measuring import environment  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.api.fusions import launched  # noqa: E402

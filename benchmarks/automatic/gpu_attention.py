@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "benchmarks" / x) for x in ("tuner", "gpu")] + [str(ROOT / "examples")]
+sys.path[:0] = [str(ROOT / "benchmarks" / x) for x in ("", "gpu")] + [str(ROOT / "examples")]
 
 from gallery import attention_cuda  # noqa: E402
+from measuring import environment  # noqa: E402
 from offline import of_kernel  # noqa: E402
-from run import environment  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.check.emulate import emulate  # noqa: E402

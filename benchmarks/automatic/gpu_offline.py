@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "benchmarks" / x) for x in ("tuner", "gpu")] + [str(ROOT / "examples")]
+sys.path[:0] = [str(ROOT / "benchmarks" / x) for x in ("", "gpu")] + [str(ROOT / "examples")]
 
+from measuring import environment  # noqa: E402
 from offline import of_kernel  # noqa: E402
-from run import environment  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.check.emulate import emulate  # noqa: E402

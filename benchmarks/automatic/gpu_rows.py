@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks" / "tuner")]
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks")]
 
+from measuring import environment  # noqa: E402
 from rows import gpus, libraries  # noqa: E402
-from run import environment  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.check.emulate import emulate  # noqa: E402

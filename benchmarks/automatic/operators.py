@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "automatic"), str(ROOT / "benchmarks" / "tuner")]
+sys.path[:0] = [str(ROOT / "tests" / "automatic")]
 
 import operator_set  # noqa: E402
 from judging import judged_of  # noqa: E402

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import sys
@@ -10,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "automatic"), str(ROOT / "benchmarks" / "tuner")]
+sys.path[:0] = [str(ROOT / "tests" / "automatic"), str(ROOT / "benchmarks")]
 
 from judging import TARGETS  # noqa: E402
-from run import environment  # noqa: E402
+from measuring import environment  # noqa: E402
 
 Row = dict[str, Any]
 
@@ -22,7 +23,9 @@ def recorded(
     names: Iterable[str], row_of: Callable[[str, str], Row], summary: Callable[[list[Row]], Row], result: Path
 ) -> None:
     """Make the rows of operators on all targets and write each; with ``--resume`` those that are not there yet."""
-    resumed = "--resume" in sys.argv and result.exists()
+    parser = argparse.ArgumentParser(description=f"Record schedules of operators in {result.name}.")
+    parser.add_argument("--resume", action="store_true", help="leave out the rows that are there")
+    resumed = parser.parse_args().resume and result.exists()
     rows = json.loads(result.read_text(encoding="utf-8"))["rows"] if resumed else []
     done = {(r["operator"], r["target"]) for r in rows}
     for name, target in itertools.product(names, TARGETS):

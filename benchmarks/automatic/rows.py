@@ -23,14 +23,13 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks" / "tuner")]
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks")]
 
 from gallery import attention  # noqa: E402
+from measuring import aligned, environment, seconds  # noqa: E402
 from rows import libraries, processors  # noqa: E402
-from run import environment, seconds  # noqa: E402
 
 import tensorir as tir  # noqa: E402
-from tensorir.runtime.arguments import aligned_empty  # noqa: E402
 from tensorir.runtime.estimate import Rounds  # noqa: E402
 from tensorir.runtime.host import as_here  # noqa: E402
 from tensorir.target import Target  # noqa: E402
@@ -53,13 +52,6 @@ def tasks(shapes: list[str]) -> Iterator[tuple[str, str, Any, tuple[Any, ...]]]:
         module = importlib.import_module(f"gallery.{name}")
         given = module.inputs()
         yield name, "x".join(map(str, given[-1].shape)), module.schedule(), given
-
-
-def aligned(a: np.ndarray) -> np.ndarray:
-    """A copy that kernels work on in place."""
-    copy = aligned_empty(a.shape, str(a.dtype))
-    copy[...] = a
-    return copy
 
 
 def compared(name: str, shape: str, hand: Any, given: tuple[Any, ...], rounds: int) -> dict[str, Any]:

@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks" / "tuner")]
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks")]
 
 from gallery import NAMES  # noqa: E402
-from run import environment, seconds  # noqa: E402
+from measuring import environment, seconds  # noqa: E402
 
 from tensorir.runtime.estimate import Rounds, middle  # noqa: E402
 

@@ -35,9 +35,10 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks" / "gpu")]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "gpu")]
 
 from judge_model import spearman  # noqa: E402
+from measuring import aligned  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.errors import TensorIRError  # noqa: E402
@@ -130,10 +131,7 @@ def best_liked(space: Space, rng: np.random.Generator) -> list[Config]:
 
 def arrays(work: tir.Workload) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Inputs and results that all configurations of a template have in common: where pages lie makes a difference."""
-    given = []
-    for a in random_arguments(work.outputs, 1):
-        given.append(aligned_empty(a.shape, str(a.dtype)))
-        given[-1][...] = a
+    given = [aligned(a) for a in random_arguments(work.outputs, 1)]
     return given, [aligned_empty(tuple(map(int, y.shape)), y.dtype) for y in work.outputs]
 
 

@@ -29,8 +29,9 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from run import environment
+from measuring import environment
 
 from tensorir.tune.pool import Pool
 from tensorir.tune.space import Space

@@ -26,10 +26,11 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "gpu"))
 
 from judge_model import CLBLAST, clblast_tiles
-from run import environment
+from measuring import environment
 
 from tensorir.tune.bayes import Bayes
 from tensorir.tune.gpu_devices import GPUS

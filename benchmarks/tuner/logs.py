@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from run import environment
+from measuring import environment
 
 from tensorir.tune.log import Identity, LogReader, best, encode, listing, slug, stats, verify
 

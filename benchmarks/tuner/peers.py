@@ -164,7 +164,7 @@ def main() -> int:
         print(f"{options.tables} holds no score.py", file=sys.stderr)
         return 2
     sys.dont_write_bytecode = True  # the folder of tables is not ours
-    sys.path[:0] = [str(HERE.parents[1]), str(HERE), str(tables)]
+    sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent), str(HERE), str(tables)]
     done = known(options.out)
     if not options.show:
         wanted = chosen(options.only)
@@ -188,7 +188,7 @@ def main() -> int:
 
 
 def save(path: Path, done: dict[tuple[str, str, int], Run]) -> None:
-    environment = importlib.import_module("run").environment(("kernel_tuner", "optuna"))
+    environment = importlib.import_module("measuring").environment(("kernel_tuner", "optuna"))
     lines = [{"schema": 1, "environment": environment}, *(done[key] for key in sorted(done))]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")

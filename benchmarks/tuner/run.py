@@ -11,38 +11,13 @@ import argparse
 import importlib
 import json
 import os
-import platform
 import sys
-import time
-from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 RESULT = HERE.parent / "results" / "tuner_score.json"
 TUNERS = ("Bayes", "Evolution", "Climber", "Random")
-
-
-def seconds(call: Callable[[], Any], times: int = 4) -> float:
-    """The least of a few times of one call, with the wait for its end: roughly, to size the slots of ``Rounds``."""
-    found = []
-    for _ in range(times):
-        began = time.perf_counter()
-        call()
-        getattr(call, "finish", lambda: None)()
-        found.append(time.perf_counter() - began)
-    return min(found)
-
-
-def environment(also: tuple[str, ...] = ()) -> dict[str, Any]:
-    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()}
-    for package in ("numpy", "scipy", "scikit-learn", "scikit-optimize", *also):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
-    return found
 
 
 def outcome(score: Any, paths: list[str], tuner: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -89,13 +64,14 @@ def main() -> int:
         print(f"{options.tables} holds no tables, or no score.py beside them", file=sys.stderr)
         return 2
     sys.dont_write_bytecode = True  # the folder of tables is not ours
-    sys.path[:0] = [str(HERE.parents[1]), str(HERE), str(tables)]
+    sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent), str(HERE), str(tables)]
     score = importlib.import_module("score")
     outcomes = {tuner: outcome(score, paths, tuner, options) for tuner in options.only}
     print(side_by_side(outcomes, options.budgets))
     setting = {"seeds": options.seeds, "budgets": options.budgets, "jobs": options.jobs, "noise": options.noise}
     setting["prior"] = options.prior
-    document = {"schema": 1, "environment": environment(), "setting": setting, "tuners": outcomes}
+    environment = importlib.import_module("measuring").environment()
+    document = {"schema": 1, "environment": environment, "setting": setting, "tuners": outcomes}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return 0

@@ -8,15 +8,12 @@ import pytest
 
 import tensorir as tir
 
-_PATH, _RUN = list(sys.path), sys.modules.pop("run", None)  # other tests have a run of another folder
+_PATH = list(sys.path)
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "dims"))
 
 import one_kernel  # noqa: E402
 
 sys.path[:] = _PATH
-sys.modules.pop("run")
-if _RUN is not None:
-    sys.modules["run"] = _RUN
 
 
 @pytest.mark.parametrize("name", list(one_kernel.MAKERS))
