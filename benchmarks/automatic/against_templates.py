@@ -7,7 +7,8 @@ Products (squares and BERT's), ResNet-50's 23 convolutions in NCHW and NHWC, and
 is the template's seconds over those of the automatic schedule: samples of both alternate, the median of each counts.
 After trials the best of both and the automatic default alternate in the same way: "tuned_ratio" is of the first two,
 "default_of_best" the faster of them over the default. Where the hand-written template has gone (depthwise), both are
-the rule's. Workloads that are in the results already are left out. Writes benchmarks/results/automatic_templates.json.
+the rule's. Workloads that are in the results already are left out, unless
+``--again``. Writes benchmarks/results/automatic_templates.json.
 """
 
 from __future__ import annotations
@@ -110,15 +111,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="workloads whose name has this")
     parser.add_argument("--trials", type=int, default=0)
+    parser.add_argument("--again", action="store_true", help="time the defaults of workloads in the results once more")
     options = parser.parse_args()
     rows = json.loads(RESULT.read_text(encoding="utf-8"))["rows"] if RESULT.exists() else []
     known = {r["workload"]: r for r in rows}
     for name, work in workloads().items():
         row = known.get(name) or {"workload": name}
-        if options.only not in name or (name in known and (not options.trials or "tuned_ratio" in row)):
+        fresh = name not in known or options.again
+        if options.only not in name or not (fresh or (options.trials and "tuned_ratio" not in row)):
             continue
-        row |= {} if name in known else defaults(work)
-        row |= tuned(work, options.trials) if options.trials else {}
+        row |= defaults(work) if fresh else {}
+        row |= tuned(work, options.trials) if options.trials and "tuned_ratio" not in row else {}
         rows += [] if name in known else [row]
         print(json.dumps(row), flush=True)
         document = {"schema": 2, "environment": environment(), "summary": summary(rows), "rows": rows}
