@@ -25,6 +25,7 @@ from tensorir.tune.record import Record, compares
 from tensorir.tune.restrict import parse
 from tensorir.tune.space import Space
 from tensorir.tune.spec import RunSpec
+from tensorir.tune.template import suiting
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
@@ -137,9 +138,7 @@ def _restricted(work: Work, conditions: Sequence[str], templates: Sequence[str],
     A condition that fits none is refused; templates of which nothing is left are left out while there are others.
     """
     spaces: dict[str, Space] = {
-        n: t.space_for(target)
-        for n, t in work.templates.items()
-        if t.suits(target) and (not templates or n in templates)
+        n: t.space_for(target) for n, t in suiting(work.templates, target) if not templates or n in templates
     }
     if not spaces:
         work.template_for(target, next(iter(templates), None))  # says that there is no template for this kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -30,7 +31,7 @@ from tensorir.ir.tree import Binary, Call, Reduce, Var
 from tensorir.ir.visit import find
 from tensorir.runtime.host import target_here
 from tensorir.target import Target
-from tensorir.tune.template import Template, Templates
+from tensorir.tune.template import Template, Templates, suiting
 
 if TYPE_CHECKING:
     from tensorir.api.schedule import Schedule
@@ -57,7 +58,7 @@ class Work(Shown):
         if not isinstance(name, str) or not name.strip() or len(name) > 1000:
             raise refuse(DeclarationError, "workload.name", f"a workload's name is a short text, not {shown(name)}")
         if templates is None:
-            templates = Templates({}, lambda: _automatic(outputs))
+            templates = Templates({}, {kind: functools.partial(_automatic, outputs, kind) for kind in ("cpu", "gpu")})
         if not isinstance(templates, Templates) and (not isinstance(templates, Mapping) or not templates):
             raise refuse(DeclarationError, "workload.template", "a workload needs at least one template")
         self.name = name
@@ -153,7 +154,7 @@ class Work(Shown):
             need_text("template", template, ScheduleError)
         if template is None:
             first = None
-            for name in (n for n, t in self.templates.items() if t.suits(wanted)):
+            for name, _ in suiting(self.templates, wanted):
                 if self._can_start(name, wanted):
                     return name
                 first = first or name
@@ -161,7 +162,7 @@ class Work(Shown):
                 return first
         elif template in self.templates and self.templates[template].suits(wanted):
             return template
-        suiting = [n for n, t in self.templates.items() if t.suits(wanted)]
+        others = [n for n, _ in suiting(self.templates, wanted)]
         if template is None:
             message = f"{self.name} has no template for a {kind}"
         elif template not in self.templates:
@@ -170,7 +171,7 @@ class Work(Shown):
         else:
             written = self.templates[template].targets
             message = f"template {template!r} of {self.name} is written for {written} targets, not for {wanted.text}"
-        hint = f"one of {', '.join(suiting)}" if suiting else ""
+        hint = f"one of {', '.join(others)}" if others else ""
         raise ScheduleError(Problem("template.target", message, hint=hint))
 
     def _can_start(self, template: str, target: Target) -> bool:
@@ -290,7 +291,7 @@ def _counts(e: Binary) -> bool:
     return e.op in ("+", "-", "*", "/", "min", "max") and e.dtype != "index"
 
 
-def _automatic(outputs: Tensor | Sequence[Tensor]) -> Mapping[str, Template]:
-    from tensorir.automatic.plan import everywhere  # all primitives and passes, which loading a kernel has no use for
+def _automatic(outputs: Tensor | Sequence[Tensor], kind: str) -> Mapping[str, Template]:
+    from tensorir.automatic.plan import EVERYTHING, auto  # all primitives and passes: loading a kernel has no use
 
-    return everywhere(outputs)
+    return auto(outputs, EVERYTHING[kind])

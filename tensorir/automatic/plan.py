@@ -285,8 +285,3 @@ def auto(
     found = OneByOne(lambda: ((n, template(n, plan.needs)) for n, plan in known(wanted, wanted.name).items()))
     next(iter(found))  # an error, where there is none
     return found
-
-
-def everywhere(outputs: Tensor | Sequence[Tensor]) -> Mapping[str, Template]:
-    """The templates of ``auto`` for every kind of target."""
-    return OneByOne(lambda: (named for target in EVERYTHING.values() for named in auto(outputs, target).items()))

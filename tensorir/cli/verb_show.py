@@ -24,6 +24,7 @@ from tensorir.runtime.cuda import compile_cubin, sass, sass_opcodes
 from tensorir.runtime.launch import Program
 from tensorir.runtime.occupancy import blocks_at_once, occupancy
 from tensorir.target import Target
+from tensorir.tune.template import suiting
 
 
 def run(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int:
@@ -70,7 +71,7 @@ def run(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int:
 
 def _others(work: Workload, chosen: Chosen) -> dict[str, int]:
     """The legal configurations of each other template that schedules the workload on the target."""
-    fitting = {n: t for n, t in work.templates.items() if n != chosen.template and t.suits(chosen.target)}
+    fitting = {n: t for n, t in suiting(work.templates, chosen.target) if n != chosen.template}
     return {n: len(t.space_for(chosen.target).legal) for n, t in fitting.items()}
 
 

@@ -1,6 +1,7 @@
-"""The CPU algorithms of conv2d, each a file with its schedule, its space and the configuration to start from.
+"""conv2d on CPUs: the templates that rules make of what is declared, and algorithms that are written by hand.
 
-The starting configurations come from a small model of a core (``model``) and of how blocks are dealt to cores.
+Each of these is a file with its schedule, its space and the configuration to start from, which comes
+from a small model of a core (``model``) and of how blocks are dealt to cores.
 """
 
 from __future__ import annotations
@@ -15,16 +16,40 @@ from tensorir.api.workload import Template
 from tensorir.engines.problems import Conv
 from tensorir.expr.tensor import Tensor
 from tensorir.ops.common import Named, packed_once, those
+from tensorir.ops.conv_nest import row_templates
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
     from tensorir.tune.space import Space
 
 
-def cpu_templates(shape: Conv) -> dict[str, Template]:
-    """The algorithms that are legal for this convolution, the one that promises most first; none of one in groups."""
+def cpu_templates(shape: Conv, made: str, outputs: Tensor) -> Named:
+    """The templates by name, the one that promises most first; of the convolution ("y"), or of its gradient with
+    respect to the image ("x") or the filter ("w").
+    """
+    from tensorir.automatic.plan import EVERYTHING, auto  # all rules, which loading a kernel has no use for
+
+    found, grouped = written(shape, made).items(), in_groups(shape)
+    if not grouped and shape.prepack:  # rules keep no filters of other algorithms packed
+        return found
+    ruled = packed_once(shape, those(lambda name: "_tile" in name, auto(outputs, EVERYTHING["cpu"])))
+    # rules know no sums of pixels in groups of channels, and fill vectors with pixels where channels would do
+    first = grouped and (made == "w" or (made == "y" and direct.fits(shape) and not direct.fills_pixels(shape)))
+    return itertools.chain(*((found, ruled) if first else (ruled, found)))
+
+
+def in_groups(shape: Conv) -> bool:
+    """Whether a convolution is one in groups, or of a single channel to a single one, which is as if it were."""
+    return shape.groups > 1 or shape.c == shape.k == 1
+
+
+def written(shape: Conv, made: str) -> dict[str, Template]:
+    """The algorithms that no rule makes and that are legal, the one that promises most first."""
+    if made != "y":
+        return row_templates(shape, made) if in_groups(shape) else {}
     if in_groups(shape):
-        return {}
+        grouped = _template(shape, direct.grouped_space, direct.cpu_direct)
+        return {} if shape.groups == shape.c else {"cpu_direct": grouped}
     found = {"cpu_direct": _template(shape, direct.strip_space, direct.cpu_direct)}
     if shape.r == shape.s == 1 and not shape.pad:
         found = {"cpu_pixels": _template(shape, direct.pixel_space, direct.cpu_pixels), **found}
@@ -33,29 +58,6 @@ def cpu_templates(shape: Conv) -> dict[str, Template]:
         # it takes several kernels: not what a call without further wishes starts with
         return {**fast, **found} if shape.prepack else {**found, **fast}
     return found
-
-
-def in_groups(shape: Conv) -> bool:
-    """Whether a convolution is one in groups, or of a single channel to a single one, which is as if it were."""
-    return shape.groups > 1 or shape.c == shape.k == 1
-
-
-def grouped_templates(shape: Conv, outputs: Tensor) -> Named:
-    """The templates of a convolution in groups: those of rules, and that which is written for several channels."""
-    from tensorir.automatic.plan import EVERYTHING, auto  # all rules, which loading a kernel has no use for
-
-    found = written_in_groups(shape).items()
-    ruled = packed_once(shape, those(lambda name: "_tile" in name, auto(outputs, EVERYTHING["cpu"])))
-    return itertools.chain(
-        *((found, ruled) if direct.fits(shape) and not direct.fills_pixels(shape) else (ruled, found))
-    )
-
-
-def written_in_groups(shape: Conv) -> dict[str, Template]:
-    """Those of them that no rule makes."""
-    if shape.groups == shape.c:
-        return {}
-    return {"cpu_direct": _template(shape, direct.grouped_space, direct.cpu_direct)}
 
 
 def _template(shape: Conv, space: Callable[[Conv], Space], schedule: Callable[..., Schedule], rounds: bool = False

@@ -1,4 +1,4 @@
-"""A gradient of a convolution on CPUs, as declared: tiles of rows and columns, by a work-item a block."""
+"""A gradient of a convolution in groups on CPUs, as declared: tiles of rows and columns, by a work-item a block."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tensorir import nn
-from tensorir.api.workload import Template, Templates, Workload
+from tensorir.api.workload import Templates, Workload
 from tensorir.engines.problems import Conv
 from tensorir.errors.needs import need_number, plain_ints
 from tensorir.expr.compute import placeholder
@@ -19,8 +19,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.baselines import conv2d_baselines
 from tensorir.ops.common import Named, activate, added_type, epilogue, flags, need_precision, out_dtype, positive
-from tensorir.ops.conv_cpu import cpu_templates, grouped_templates, in_groups, written_in_groups
-from tensorir.ops.conv_nest import row_templates
+from tensorir.ops.conv_cpu import cpu_templates, written
 from tensorir.ops.operators import OPERATORS
 from tensorir.tune.template import OneByOne
 
@@ -37,7 +36,7 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
            pad: int = 0, dilation: int = 1, groups: int = 1, layout: str = "NCHW", dtype: str = "float32",
            bias: bool = False, act: str | None = None, residual: bool = False, prepack: bool = False,
            max_error: float = 1e-4, precision: str = "fp32") -> Workload:  # fmt: skip
-    """A 2-D convolution with optional bias, residual and activation in one kernel; see ``nn.conv2d`` for shapes.
+    """A 2-D convolution whose kernel adds bias and residual and applies an activation; see ``nn.conv2d`` for shapes.
 
     dtype:     of x and w; that of the result follows as in ``matmul``
     Arguments: x, w, then bias (k,) and a residual of the result's shape as far as they are asked for.
@@ -120,24 +119,23 @@ def _operand(name: str, shape: Conv) -> Tensor:
 
 
 def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], made: str, **more: Any) -> Workload:
-    def alone() -> Mapping[str, Template]:
-        found: tuple[dict[str, Template], dict[str, Template]] = _conv_gpu().written(shape, made)
-        return (written_in_groups(shape) if grouped else {}) | found[0] | found[1]
+    def by_hand() -> Named:
+        yield from written(shape, made).items()
+        for found in _conv_gpu().written(shape, made):
+            yield from found.items()
 
-    def later() -> Mapping[str, Template]:
-        return OneByOne(each)
+    def on_cpus() -> Named:
+        return cpu_templates(shape, made, out)
 
-    def each() -> Named:
-        if grouped:
-            yield from grouped_templates(shape, out)
-        yield from _conv_gpu().gpu_templates(shape, made, out)
+    def on_gpus() -> Named:
+        found: Named = _conv_gpu().gpu_templates(shape, made, out)
+        return found
 
-    grouped = made == "y" and in_groups(shape)
-    first = cpu_templates(shape) if made == "y" else row_templates(shape, made)
+    later = {"cpu": lambda: OneByOne(on_cpus), "gpu": lambda: OneByOne(on_gpus)}
     return Workload(
         name,
         out,
-        templates=Templates(first, later, alone),
+        templates=Templates({}, later, lambda: OneByOne(by_hand)),
         reference=lambda *arrays: reference(shape, made, *arrays),
         flops=shape.flops,
         origin=("ops", name, {v: x for v, x in given.items() if v not in DEFAULTS or x != DEFAULTS[v]}),

@@ -57,7 +57,7 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     other = scalar("beta", wide or a.dtype) if beta else None
     return Workload(
         "matmul", epilogue(c, shape, c.ndim - 1, bias=v, alpha=scale, d=d, beta=other),
-        templates=Templates(cpu_templates(shape), lambda: _for_gpus(shape)),
+        templates=Templates(cpu_templates(shape), {"gpu": lambda: _for_gpus(shape)}),
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * batch * m * n * k,
         origin=("ops", "matmul", params),

@@ -7,7 +7,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tensorir.errors import DeclarationError, ScheduleError, refuse
 from tensorir.errors.needs import need_names, shown
@@ -169,20 +169,28 @@ class Templates(MutableMapping[str, Template]):
     """Templates by name, of which the later ones are made when one of them, or all of them, are asked for: where they
     are ``OneByOne``, as far as that takes. They have other names than the first ones.
 
-    Loading a tuned kernel asks for one. The first ones are all that a processor needs
+    Loading a tuned kernel asks for one, a schedule for those of a kind of target.
 
+    later: by the kind of target that all of them are written for;  None: there are none
     alone: those of the later ones that take no time to make, by name, for who asks for one of them
     """
 
     def __init__(
         self,
         first: Mapping[str, Template],
-        later: Callable[[], Mapping[str, Template]] | None,
+        later: Mapping[str, Callable[[], Mapping[str, Template]]] | None,
         alone: Callable[[], Mapping[str, Template]] | None = None,
     ) -> None:
-        self._made = dict(first)
-        self._later, self._alone = _once(later), _once(alone)  # copies make none again
+        self._made, self._alone = dict(first), _once(alone)  # copies make none again
+        self._later = later and {kind: _once(made) for kind, made in later.items()}
         self._turn = threading.Lock()
+
+    def of(self, kind: str) -> Iterator[tuple[str, Template]]:
+        """Those that are written for a kind of target, one after another; later ones of other kinds are not made."""
+        later, made = self._later, self._made
+        yield from ((n, t) for n, t in made.items() if kind in t.kinds)
+        if later is not None and kind in later:
+            yield from ((n, t) for n, t in later[kind]().items() if n not in made)
 
     def _all(self) -> dict[str, Template]:
         if self._later is not None:
@@ -196,8 +204,11 @@ class Templates(MutableMapping[str, Template]):
         later, made = self._later, self._made  # in this order: ``_all`` sets the other one first
         if name in made or later is None:
             return made[name]
-        known = self._alone() if self._alone is not None else {}
-        return known[name] if name in known else later()[name]
+        kinds = sorted(later, key=lambda kind: not name.startswith(kind))  # those that rules make are called so
+        for known in (self._alone, *(later[kind] for kind in kinds)):
+            if known is not None and name in (found := known()):
+                return found[name]
+        raise KeyError(name)
 
     def __setitem__(self, name: str, template: Template) -> None:
         self._all()[name] = template
@@ -208,8 +219,8 @@ class Templates(MutableMapping[str, Template]):
     def __iter__(self) -> Iterator[str]:
         later, made = self._later, self._made
         yield from made
-        if later is not None:
-            yield from (name for name in later() if name not in made)
+        for known in later.values() if later is not None else ():
+            yield from (name for name in known() if name not in made)
 
     def __len__(self) -> int:
         return len(self._all())
@@ -224,5 +235,15 @@ class Templates(MutableMapping[str, Template]):
     __copy__ = copy
 
 
+def suiting(templates: Mapping[str, Template], target: Target) -> Iterator[tuple[str, Template]]:
+    """Those that are written for targets like this one, by name, one after another."""
+    found = templates.of(target.kind) if isinstance(templates, Templates) else templates.items()
+    return ((name, t) for name, t in found if t.suits(target))
+
+
+@overload
+def _once(made: Callable[[], T]) -> Callable[[], T]: ...
+@overload
+def _once(made: None) -> None: ...
 def _once(made: Callable[[], T] | None) -> Callable[[], T] | None:
     return made and functools.cache(made)

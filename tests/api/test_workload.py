@@ -64,7 +64,7 @@ def test_templates_that_are_made_late_are_a_mapping_like_others():
         made.append(1)
         return {"b": two, "c": three}
 
-    work = Workload("late", elementwise(lambda a: a + 1), Templates({"a": one}, later))
+    work = Workload("late", elementwise(lambda a: a + 1), Templates({"a": one}, {"cpu": later}))
     t = work.templates
     assert "a" in t and t["a"] is one and t.get("a") is one and made == []
     before, plain = t.copy(), {"a": one, "b": two, "c": three}
@@ -91,7 +91,7 @@ def test_a_late_template_that_takes_no_time_is_made_alone():
         made.append(1)
         return {"b": two, "c": three}
 
-    t = Templates({"a": one}, later, lambda: {"c": one})
+    t = Templates({"a": one}, {"cpu": later}, lambda: {"c": one})
     assert "c" in t and t["c"] is one and made == []
     assert list(t) == ["a", "b", "c"] and t["c"] is one and made == [1], "in its place, and the same one"
 
@@ -105,7 +105,7 @@ def test_later_templates_are_made_one_by_one_as_far_as_anyone_asks():
             made.append(named[0])
             yield named
 
-    t = Templates({"a": one}, lambda: OneByOne(each))
+    t = Templates({"a": one}, {"cpu": lambda: OneByOne(each)})
     work = Workload("late", elementwise(lambda a: a + 1), t)
     assert work.template_for("opencl") == "a" and made == []
     assert t["b"] is two and next(itertools.islice(t, 1, None)) == "b" and made == ["b"]
@@ -123,7 +123,7 @@ def test_threads_that_ask_for_later_templates_lose_none():
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(50):
-            t = Templates({"a": one}, lambda: OneByOne(each))
+            t = Templates({"a": one}, {"cpu": lambda: OneByOne(each)})
             asked = [threading.Thread(target=ask, args=(t,)) for ask in (len, list, len, list)]
             for x in asked:
                 x.start()
@@ -132,7 +132,7 @@ def test_threads_that_ask_for_later_templates_lose_none():
             assert len(list(t)) == 31
     finally:
         sys.setswitchinterval(before)
-    t = Templates({"a": one}, lambda: OneByOne(each))
+    t = Templates({"a": one}, {"cpu": lambda: OneByOne(each)})
     assert [n for n in t if len(t)] == ["a", *(f"t{n}" for n in range(30))], "as far as they were when it began"
 
 
@@ -165,7 +165,7 @@ def test_other_templates_of_rules_are_not_planned_until_they_are_asked_for(monke
     monkeypatch.setattr(plan._Claims, "_lowers", lambda self, part: planned.append(part.name) or lowers(self, part))
     work = tir.ops.conv2d(c=8, h=9, w=9, k=8, pad=1)
     assert work.template_for("cuda") == "gpu_tile_warp" and set(planned) == {"tile_warp"}
-    assert work.template_for("opencl").startswith("cpu") and set(planned) == {"tile_warp"}
+    assert work.template_for("opencl") == "cpu_tile_strip" and set(planned) == {"tile_warp", "tile_strip", "stream"}
     grouped = tir.ops.conv2d(c=8, h=9, w=9, k=8, pad=1, groups=8)
     planned.clear()
     assert grouped.schedule(target="opencl -registers=16 -vector_bytes=32") and set(planned) == {"tile_registers"}
@@ -181,7 +181,7 @@ def test_templates_of_convolutions_that_no_rule_makes_are_those_among_all():
 def test_a_change_before_the_late_templates_are_made_lasts():
     one, two = (Template(lambda s, c: None, tir.Space(n=[n])) for n in (1, 2))
     for change in (lambda t: t.update(b=one), lambda t: t.setdefault("a", one), lambda t: t.pop("b")):
-        late, plain = Templates({"a": two}, lambda: {"b": two}), {"a": two, "b": two}
+        late, plain = Templates({"a": two}, {"cpu": lambda: {"b": two}}), {"a": two, "b": two}
         change(late), change(plain)
         assert late == plain and list(late) == list(plain)
 

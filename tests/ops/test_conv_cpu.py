@@ -154,13 +154,30 @@ def test_bias_residual_and_activation_join_the_kernel(layout, algorithm, target)
     assert sum(not k.once for k in s.emitted().kernels) == (1 if algorithm == "cpu_direct" else 2)
 
 
-def test_a_convolution_without_wishes_is_one_kernel_without_workspace():
+def test_direct_convolutions_are_one_kernel_without_workspace():
     for r, layout in itertools.product((1, 3), LAYOUTS):
-        source = (
-            tir.ops.conv2d(c=16, h=14, w=14, k=32, r=r, s=r, pad=r // 2, layout=layout).schedule(target=CPU).emitted()
-        )
+        work = tir.ops.conv2d(c=16, h=14, w=14, k=32, r=r, s=r, pad=r // 2, layout=layout)
+        source = work.schedule(template="cpu_direct" if r > 1 else "cpu_pixels", target=CPU).emitted()
         assert len(source.kernels) == 1
         assert source.workspace_bytes == 0
+
+
+def test_a_convolution_without_wishes_begins_with_rules_and_keeps_a_padded_image_at_most():
+    for r, layout in itertools.product((1, 3), LAYOUTS):
+        work = tir.ops.conv2d(c=16, h=14, w=14, k=32, r=r, s=r, pad=r // 2, layout=layout)
+        s = work.schedule(target=CPU)
+        source = s.emitted()
+        assert work.template_for(CPU).startswith("cpu_tile_") and work.template_for(CPU) in tir.auto(work.outputs)
+        assert len(source.kernels) == 1 + (r > 1)
+        assert source.workspace_bytes == (4 * 16 * 16 * 16 if r > 1 else 0)
+        assert s.check()
+
+
+def test_a_convolution_of_constant_filters_begins_with_what_packs_them_ahead():
+    for r, name in ((1, "cpu_pixels"), (3, "cpu_winograd")):
+        work = tir.ops.conv2d(c=16, h=14, w=14, k=32, r=r, s=r, pad=r // 2, prepack=True)
+        assert work.template_for(CPU) == name
+        assert [k.once for k in work.schedule(target=CPU).emitted().kernels].count(True) == 1
 
 
 def test_prepacked_weights_are_packed_once():
