@@ -21,6 +21,7 @@ from tensorir.ir.tree import Program
 from tensorir.ir.visit import sequence
 from tensorir.lower.pipeline import lower
 from tensorir.lower.resolve_scopes import resolve_scopes
+from tensorir.runtime.host import target_here
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
@@ -260,6 +261,7 @@ def auto(
     """Templates that schedule ``outputs`` on a target, made from the declaration alone, the default first; the others
     are made when they are asked for.
 
+    target:    plain "opencl" is this machine's processor, as for ``auto_schedule``
     precision: of products of float32 on GPUs, as in ``tir.ops.matmul``: "fp32", "tf32" or "3xtf32"
 
     Each is an ordinary template: a function of a schedule and a configuration, and a space with named knobs.
@@ -267,7 +269,7 @@ def auto(
     sums with reuse are tiled, rows are reduced across lanes and threads, and what is left is streamed. Results are
     reproducible: no rule adds floats atomically.
     """
-    made, wanted = as_outputs(outputs), Target.parse(target)
+    made, wanted = as_outputs(outputs), target_here(target)
     known = functools.lru_cache(maxsize=8)(lambda t, _: plans(made, t, precision))  # those of other names are equal
 
     def template(name: str, needs: str) -> Template:

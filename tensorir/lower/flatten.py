@@ -31,8 +31,10 @@ from tensorir.target import Target
 
 @lowering
 def flatten(program: Program, target: Target) -> Program:
-    """gives: every access has one index; buffers that the program allocates are one-dimensional, without layout."""
-    swap: dict[Buffer, Buffer] = {}
+    """gives: every access has one index; buffers that the program allocates are one-dimensional, without layout;
+    arrays that tensor copies are told places in keep their dimensions.
+    """
+    swap: dict[Buffer, Buffer] = {b: b for b in _mapped(program)}
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
@@ -42,6 +44,13 @@ def flatten(program: Program, target: Target) -> Program:
         return rewrap(axes, _Flatten(arith, swap, _vector_layouts(body), fetched)(body))
 
     return each_nest(program, kernel)
+
+
+def _mapped(program: Program) -> set[Buffer]:
+    """What one kernel leaves in memory for a tensor copy of another one, whose map has the dimensions."""
+    calls = find(program.body, IntrinCall)
+    tiles = ((c, t, r.buffer) for c in calls for t, r in zip(c.intrin.operands, c.operands, strict=True))
+    return {b for c, t, b in tiles if t.name in c.intrin.maps and b.layout is None}
 
 
 def _vector_layouts(body: Stmt) -> dict[Buffer, Layout]:

@@ -33,8 +33,10 @@ def cpu_templates(shape: Conv, made: str, outputs: Tensor) -> Named:
     if not grouped and shape.prepack:  # rules keep no filters of other algorithms packed
         return found
     ruled = packed_once(shape, those(lambda name: "_tile" in name, auto(outputs, EVERYTHING["cpu"])))
-    # rules know no sums of pixels in groups of channels, and fill vectors with pixels where channels would do
-    first = grouped and (made == "w" or (made == "y" and direct.fits(shape) and not direct.fills_pixels(shape)))
+    if made == "y":  # rules fill vectors with pixels where channels would do
+        first = grouped and direct.fits(shape) and not direct.fills_pixels(shape)
+    else:  # rules know no tiles of sums over pixels whose channels are next to each other, but not all meet
+        first = grouped and not shape.nchw and (made == "w" or shape.groups == shape.c)
     return itertools.chain(*((found, ruled) if first else (ruled, found)))
 
 

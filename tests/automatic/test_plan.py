@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from drawing import drawn
 
 import tensorir as tir
 from tensorir.api.origin import from_file
@@ -9,6 +10,7 @@ from tensorir.automatic import plan, ways
 from tensorir.automatic.facts import Graph
 from tensorir.automatic.part import Part
 from tensorir.cli import main
+from tensorir.runtime import host
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
@@ -164,3 +166,10 @@ def test_lanes_of_any_core_are_a_power_of_two():
         values = next(iter(tir.auto(y, on).values())).space_for(on)
         lanes = dict(zip(values.names, values.values, strict=True))["lanes"]
         assert all(n & (n - 1) == 0 for n in lanes)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_templates_for_plain_opencl_are_those_of_this_processor(monkeypatch, wide):
+    """The width of vectors decides which rule takes a stage; each template has a space here, the first one as well."""
+    monkeypatch.setattr(host, "has_avx512", lambda: wide)
+    assert all(t.space.default for t in tir.auto(drawn(10779).outputs).values())

@@ -218,3 +218,13 @@ def test_a_batch_of_one_is_a_product():
     c = tir.compute((1, 128, 96), lambda z, i, j: tir.sum(a[z, i, k] * b[z, k, j], axis=k), name="c")
     assert next(iter(tir.auto(c, "cuda -arch=sm_80"))).startswith("gpu_tile")
     assert tir.auto_schedule(c, "cuda -arch=sm_80").check()
+
+
+def test_a_product_of_a_product_is_copied_by_its_rows_and_columns():
+    """What one kernel leaves for a tensor copy of the next keeps the dimensions that the copy is told places in."""
+    A, B, C = (tir.placeholder(s, "float16", name=n) for n, s in (("A", (31, 31)), ("B", (64, 31)), ("C", (2, 64))))
+    first = tir.nn.matmul(A, B, tb=True, name="first")
+    s = tir.auto_schedule(tir.nn.matmul(first, C, tb=True, accumulate="float32", name="second"), HOPPER)
+    maps = {m.array: m.shape for k in s.emitted().kernels for m in k.maps}
+    assert maps == {"first": (31, 64), "C": (2, 64)} and s.emitted().workspace_bytes == 2 * 31 * 64
+    assert s.check() and s.check("emulate")

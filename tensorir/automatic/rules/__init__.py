@@ -17,6 +17,7 @@ from tensorir.automatic.rules import (
     scatter,
     split_sum,
     stream,
+    terms,
     tile_cpu,
     tile_gpu,
     transpose,
@@ -40,6 +41,7 @@ RULES: tuple[Rule, ...] = (
     register_tile.offers,
     window_gpu.offers,
     transpose.offers,
+    terms.offers,
     stream.offers,
 )
 """Rules for what remains, in their order; the last one takes everything."""

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 from tensorir.arith.affine import structure
 from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.rules import register_tile, window_gpu
+from tensorir.automatic.rules import register_tile, terms, window_gpu
 from tensorir.automatic.rules.product_view import product_view
 from tensorir.errors import TensorIRError
-from tensorir.ir.tree import Binary, Call, Expr, Unary
+from tensorir.ir.tree import Binary, Call, Expr, Select, Unary
 from tensorir.ir.visit import find
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -60,11 +60,14 @@ def _reason(nest: Nest, readers: Sequence[Nest]) -> str:
 
 
 def _copies(graph: Graph, nest: Nest, reader: Nest, target: Target) -> bool:
-    """Whether the rule that takes a reader copies what a stage makes: for products of matrices, or as an image."""
+    """Whether the rule that takes a reader copies what a stage makes: for products of matrices, or as an image; or has
+    lanes for its terms, each of which would ask for itself whether it lies before a border.
+    """
     if reader.reuses and (target.kind != "cpu" or product_view(reader)):
         return True
     found = [*register_tile.offers(graph, reader, target), *window_gpu.offers(graph, reader, target)]
-    return any(nest.name in p.names for p in found)
+    lanes = not found and find(nest.stage.body, Select) and next(terms.offers(graph, reader, target), None)
+    return bool(lanes) or any(nest.name in p.names for p in found)
 
 
 def values(nest: Nest) -> int:
