@@ -374,9 +374,7 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
         flags.append("-ftrivial-auto-var-init=pattern")
     if gcc:
         flags.append("-fno-tree-sra")  # it would split the vector accesses that are counted
-        flags.append(
-            "-fno-tree-loop-im"
-        )  # it would keep cells in registers, and read before the loop what no turn does
+        flags.append("-fno-tree-loop-im")  # cells would be in registers, or read before a loop that no turn reads
         flags.append("-fno-var-tracking")  # lines are asked for, values of variables are not
     with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as name:
         folder = Path(name)
@@ -384,6 +382,7 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
         (folder / "derived.h").write_text(declared)
         names = [_FOLDER / "cuda.h", *([_FOLDER / "hopper.h"] if _HOPPER.search(text) else []), folder / "derived.h"]
         header = [word for name in names for word in ("-include", str(name))]
+        turns = ["-include", str(_FOLDER / "turns.h")]  # the last one: no other header has its loops counted
         objects = [str(folder / "k.cpp")]
         if defined:  # what these read is no business of the watch
             (folder / "derived.cpp").write_text(defined)
@@ -391,7 +390,7 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
             _run([compiler, *common, *header, "-c", str(folder / "derived.cpp"), "-o", objects[1]])
         # without the libraries that sanitizers bring along; those of C come with the runtime
         alone = ["-shared", "-nodefaultlibs"]
-        _run([compiler, *common, *flags, *header, *alone, *objects, "-o", str(folder / "k.so")])
+        _run([compiler, *common, *flags, *header, *turns, *alone, *objects, "-o", str(folder / "k.so")])
         stacks = [line.split("	")[1] for file in folder.glob("*.su") for line in file.read_text().splitlines()]
         return _Library((folder / "k.so").read_bytes(), max(map(int, stacks), default=0), is_placed(text))
 

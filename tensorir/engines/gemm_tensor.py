@@ -11,6 +11,10 @@ from tensorir.engines.steps import written_by
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule
 from tensorir.intrin.cuda import MULTIPLICATIONS, NARROW, Multiplication, loads_rows, rows_shape
 from tensorir.intrin.stmatrix import COLUMNS
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Load
+from tensorir.ir.visit import find
+from tensorir.schedule.rewrite import written_index
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import Product, Tiles
@@ -87,6 +91,8 @@ class TensorTile(Blocks):
             if of.leave is None:
                 layout = f"{of.lead}r, x -> {of.lead}{OUT_ROWS}"
                 s.stage_out(of.out, at=bj, scope="shared", vector=VECTOR, layout=layout)
+                for name in added(s, of)[: int(p.beta)]:
+                    s.stage_in(name, at=bj, scope="shared", vector=VECTOR, layout=layout)
             if s.target.has("sm_90"):
                 store_rows(s, of.made, [i], j, f"m16.{KINDS[p.made, '']}.n")
         self.bind_blocks(s, [*of.outer, bi, bj])
@@ -150,7 +156,7 @@ class TensorTile(Blocks):
     @property
     def result_bytes(self) -> int:
         whole = stageable(self.p) and self.staged and (self.splits == 1 or self.rest)
-        return 2 * self.bm * self.bn if whole else 0
+        return 2 * (1 + self.p.beta) * self.bm * self.bn if whole else 0
 
     rules: ClassVar[Mapping[str, Rule]] = {
         "whole": lambda t: t.bm % t.wm == 0 and t.bn % t.wn == 0,
@@ -191,6 +197,14 @@ def stageable(p: Gemm) -> bool:
     of whole vectors.
     """
     return p.n % 8 == 0 and p.leaves_in_halves and p.in_rows
+
+
+def added(s: Schedule, of: Sums) -> list[str]:
+    """The arrays of 16 bits that what takes the sums reads where it writes its results, and nowhere else."""
+    stage, sums = s.index.stages[of.out], written_by(s, of.stage)
+    at, loads = tuple(written_index(stage)), find(stage.body, Load)
+    found = [b for x in loads if DTYPES[(b := x.buffer).dtype].bits == 16 and b.name != sums]
+    return [b.name for b in dict.fromkeys(found) if all(tuple(x.index) == at for x in loads if x.buffer is b)]
 
 
 def leave_in_vectors(s: Schedule, rows: str, block: str, i: str, j: str, lanes: int) -> None:

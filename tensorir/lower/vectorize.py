@@ -227,7 +227,9 @@ class _Lanes:
         if self.copies_only and (not _is_copy(s.value) or (s.buffer.dtype in CONVERTED and not moves(s))):
             return s.replace(index=(index,), value=self._computed(s))
         value = self._wide(self.expr(s.value))
-        if self.copies_only and (s.buffer.dtype in CONVERTED or self.lanes > 4) and not _as_it_is(value):
+        if self.copies_only and s.buffer.dtype in CONVERTED and not _as_it_is(value):  # it is held in floats
+            return s.replace(index=(index,), value=self._computed(s))
+        if self.copies_only and self.lanes > 4 and not _as_it_is(value):
             raise _Scalar("elements are put together one by one")  # such vectors are printed as words
         return s.replace(index=(index,), value=value)
 

@@ -197,6 +197,31 @@ def test_what_requests_cost() -> None:
     assert found[1]["shared read"].units == 32
 
 
+def test_lanes_that_skip_a_read_have_no_part_in_its_request() -> None:
+    """In turn ``t`` the lanes from 3 - t on read row ``t``: first reads are of four rows, and of four requests."""
+    x, t = tir.placeholder((4, 32), name="x"), tir.reduce_axis(4, name="t")
+    y = tir.compute((32,), lambda i: tir.sum(tir.where(i + t >= 3, x[t, i], 0), axis=t), name="y")
+    s = tir.Schedule(y, target="cuda")
+    s.bind("y.i", "thread.x")
+    got = emulate(s.emitted(), [np.arange(128, dtype="float32").reshape(4, 32)])
+    (read,) = (g for g in got.traffic if g.what == "global read" and g.lanes < 128)  # others are of y
+    assert (read.requests, read.lanes, read.units, read.ideal) == (4, 29 + 30 + 31 + 32, 16, 16)
+
+
+def test_requests_are_told_apart_in_loops_that_lanes_leave_early() -> None:
+    """Lane ``i`` leaves the inner loop after turn ``i``, and is in turn 0 of the next one when others are."""
+    x, t = tir.placeholder((4, 4, 32), name="x"), tir.reduce_axis(4, name="t")
+    u = tir.reduce_axis(4, name="u")
+    s = tir.Schedule(tir.compute((32,), lambda i: tir.sum(x[t, u, i], axis=(t, u)), name="y"), target="cuda")
+    s.bind("y.i", "thread.x")
+    source = s.emitted()
+    text = re.sub(r"(for \(int (u\w*) = 0; \w+ < 4)", r"\1 && \2 <= (int)threadIdx.x", source.text)
+    assert text != source.text
+    got = emulate(replace(source, text=text), [np.zeros((4, 4, 32), "float32")])
+    found = {(g.requests, g.lanes, g.units, g.ideal) for g in got.traffic if g.what == "global read"}
+    assert found == {(16, 4 * sum(32 - n for n in range(4)), 64, 64)}
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3", "int8", "float64", "int64"])
 def test_every_type(dtype: str) -> None:
     """Neighbours in a word of shared memory belong to different threads."""

@@ -9,9 +9,10 @@ from functools import cached_property
 from tensorir.automatic.counts import ISSUE, called
 from tensorir.automatic.facts import Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config, configurations
+from tensorir.automatic.rules.requests import WINDOW
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes
-from tensorir.automatic.rules.stream import BYTES_S, RUNS, WINDOW, all_along, fused, on_cores
+from tensorir.automatic.rules.stream import BYTES_S, RUNS, all_along, fused, on_cores
 from tensorir.schedule.schedule import Schedule
 
 LEAST = 16

@@ -10,6 +10,7 @@ from tensorir.automatic.counts import CPU, OVERLAP, called
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.register_counts import APART, PICKED, picked
+from tensorir.automatic.rules.requests import WINDOW, Requests, Run
 from tensorir.engines.model import CYCLES_S, balance, crowding
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Iter, Load, Select, Var
@@ -18,10 +19,10 @@ from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
 THREADS = 256
-WINDOW = 32
-"""Terms of a window, which are combined in unrolled loops."""
 BYTES_S = {"cpu": 10e9, "gpu": 1e12}
 """Bytes that a device moves in a second, roughly: the model compares configurations of one device."""
+NEARER = 8.0
+"""Bytes that the caches of a GPU's multiprocessors give while its memory gives one."""
 CORES_OF_MANY = 16
 """Cores of a CPU of which nobody knows how many it has."""
 ADDED, STEP, LEFT = 2.6, 1.0, 10.0
@@ -154,9 +155,34 @@ class VectorPart(Part):
         """Seconds that a configuration is expected to take, for comparison with others."""
         moved = sum(self.graph.nests[n].moved for n in self.names)
         if self.target.kind == "gpu":
-            return moved / BYTES_S["gpu"] * (1.0 if c["lanes"] > 1 else 1.1) + abs(int(c["block"]) - 256) * 1e-12
+            return self._asked(int(c["lanes"]), moved) / BYTES_S["gpu"] + abs(int(c["block"]) - 256) * 1e-12
         lanes, vectors = int(c["lanes"]), int(c["vectors"])
         return on_cores(self.target, self._cycles(lanes, vectors), self._moved(lanes * vectors), self._blocks(c))
+
+    @functools.cached_property
+    def _requests(self) -> tuple[Requests, ...]:
+        return tuple(Requests(n) for name, n in self.graph.nests.items() if name in self.names)
+
+    def _runs(self, lanes: int) -> list[tuple[Run, int]]:
+        """What a thread of a GPU reads in vectors, and elements of one: CUDA has none but those of copies."""
+        nests = [self.graph.nests[name] for name in self.names]
+        found = [run for r in self._requests for run in r.runs() if self.target.family == "cuda" or run.step > 1]
+        across = self.flat and len(self.anchor.spatial) > 1 and self.anchor.size(self.anchor.spatial[-1:]) % lanes
+        return [
+            (run, together) for run in found
+            if (together := run.together(lanes)) > 1 and not across and self.anchor.constant
+            and sum(run.buffer in (*n.reads, *n.writes) for n in nests) == 1
+            and (run.held(lanes) or (run.step == 1 and run.nest.reduced))
+        ]  # fmt: skip
+
+    def _asked(self, lanes: int, moved: int) -> float:
+        """Bytes that a GPU's memory is asked for, more where not in vectors, and by sectors of the caches nearby."""
+        vectors = {run.buffer: together for run, together in self._runs(lanes)}
+        if self.target.family != "cuda":
+            vectors = {b: lanes for r in self._requests for b in r.arrays if lanes > 1} | vectors
+        written = {b for r in self._requests for b in r.nest.writes if lanes > 1}
+        alone = moved - sum(map(bytes_of, {*vectors, *written}))
+        return moved + 0.1 * max(0, alone) + sum(r.more(lanes, vectors) for r in self._requests) / NEARER
 
     def _blocks(self, c: Config) -> int:
         """Blocks: a row's at least, where cells are not counted as one axis, or as many rows as fit."""
@@ -240,6 +266,10 @@ class VectorPart(Part):
         for n in self._reduces:
             if n is not anchor:
                 self._nearby(s, n, tile, config)
+        for run, together in () if cpu else self._runs(lanes):
+            at = tile if run.held(lanes) else run.nest.loops[run.nest.reduced[-1].var]
+            with s.because(f"stream: {together} elements next to each other in a row are read at once"):
+                s.stage_in(run.buffer.name, at=at, scope="register", vector=together)
         step = lanes * vectors
         if cpu and self._reduces and anchor.constant and step < self.length <= config["block"] and self.length % step:
             with s.because("stream: whole vectors apart from the last one of a row, which has a condition"):

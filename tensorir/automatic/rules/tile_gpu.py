@@ -83,7 +83,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     for name, engine in ENGINES.items():
         # copies of warpgroups stay under one tap
         of = view.stepped(ROW_BYTES // view.gemm.element_bytes) if engine is HopperTile else view
-        p = replace(of.gemm, in_rows=of.gemm.in_rows or _leave_as_rows(of, engine))
+        p = replace(of.gemm, in_rows=of.gemm.in_rows or _leave_as_rows(of, engine), beta=_adds(anchor, total))
         needs, wasted = engine.needs(p), p.n * p.k > MOST_WASTED * view.gemm.n * view.gemm.k
         suits = engine not in ON_TENSOR_CORES or (multiplies(total) and (p.wide or p.dtype) == total.writes[0].dtype)
         if needs is None or not suits or wasted or (needs and not target.has(needs)):
@@ -237,6 +237,12 @@ def _leave_as_rows(view: MatrixView, engine: type[Engine]) -> bool:
     return (
         view.rows_follow(STORED) if engine is HopperTile else engine is TensorTile and view.results_together(VECTOR) > 1
     )
+
+
+def _adds(anchor: Nest, total: Nest) -> bool:
+    """Whether what takes the sums reads another array of as many cells, each at its own place."""
+    own = tuple(it.var for it in anchor.spatial)
+    return any(tuple(x.index) == own for x in anchor.loads if x.buffer not in (*anchor.writes, *total.writes))
 
 
 def _joins(graph: Graph, nest: Nest, total: Nest) -> bool:

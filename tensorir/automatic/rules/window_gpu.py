@@ -309,7 +309,14 @@ class WindowPart(Part):
         cells = c[f"c{len(tile) - 1}"]
         apart = min(cells, SECTOR // self.size) if self.across and not self._in_vectors(cells) else 1
         read = self._read(self.group, tile) * self.size * (1 + ends) * (1.0 if self.across else narrow)
-        return self._blocks(c) * (read + made * max(narrow, apart))
+        begun = self._begun(tile[-1]) if self.across else 1.0
+        return self._blocks(c) * (read + made * max(narrow, apart, begun))
+
+    def _begun(self, cells: int) -> float:
+        """Sectors over the fewest of so many cells of a row, which begin inside of sectors as rows and tiles do."""
+        size = min(DTYPES[b.dtype].bits // 8 for b in self.anchor.writes) or 1
+        begin = math.gcd(SECTOR, size * self.extents[-1], size * cells)
+        return 1 + (SECTOR - begin) / (size * cells)
 
     def _resident(self, c: Config, gpu: Gpu) -> int:
         """Blocks that a multiprocessor holds at a time."""

@@ -46,8 +46,8 @@ u64 sectors(const std::vector<u64> &addresses, unsigned width, u64 *ideal) {
   return distinct(found);
 }
 
-void settle(int id, const Request &r) {
-  Site &s = W.sites[id];
+void settle(const Request &r) {
+  Site &s = W.sites[r.site];
   std::vector<u64> addresses;
   for (int l = 0; l < WARP; l++)
     if (r.lanes >> l & 1) addresses.push_back(r.address[l]);
@@ -59,28 +59,31 @@ void settle(int id, const Request &r) {
   s.lanes += addresses.size();
 }
 
-// The n-th time that a lane comes by belongs to the n-th request of its warp.
+// A request of a warp is of the lanes that come by a place in the same turns of all loops around it, between the same
+// barriers of the block; where they do so several times (loops of other kinds, functions), the n-th time of each.
 void counted(Fiber *f, int id, u64 address) {
   if (f->rank) return;  // another block, of the same cluster
-  u64 pass = W.passes[f->id][id]++;
-  Queue &q = W.queues[(u64)id << 32 | (u32)(f->id / WARP)];
-  while (q.first + q.open.size() <= pass) q.open.emplace_back();
-  Request &r = q.open[pass - q.first];
+  u64 turn = mixed(f->turn, W.meetings);
+  Pass &pass = W.passes[f->id][id];
+  pass = {turn, pass.turn == turn ? pass.times + 1 : 1};
+  auto &open = W.open[f->warp];
+  u64 key = mixed(mixed(turn, (u64)id), pass.times);
+  Request &r = open[key];
+  r.site = id;
   r.lanes |= 1u << f->lane;
   r.address[f->lane] = address;
-  while (!q.open.empty() && q.open.front().lanes == 0xffffffffu) {
-    settle(id, q.open.front());
-    q.open.pop_front();
-    q.first++;
-  }
+  if (r.lanes != 0xffffffffu) return;
+  settle(r);
+  open.erase(key);
 }
 
+// No lane comes by any more: the block is at a barrier, or at its end.
 void settle_all() {
-  for (auto &entry : W.queues)
-    for (Request &r : entry.second.open)
-      if (r.lanes) settle((int)(entry.first >> 32), r);
-  W.queues.clear();
-  for (auto &p : W.passes) p.clear();
+  for (auto &open : W.open) {
+    for (auto &entry : open) settle(entry.second);
+    open.clear();
+  }
+  W.meetings++;
 }
 
 }  // namespace

@@ -25,6 +25,27 @@ Index tir_grid_size() { return W.grid; }
 // n: the value of a condition that encloses what a warp runs together, or the number of a place that runs it
 void tir_took_one(u64 n) { W.current->path = (W.current->path ^ n) * 0x9E3779B97F4A7C15ull + 1; }
 
+// turns.h: the loops that a thread is in, by their numbers from 1. One that it has left otherwise than at its end is
+// forgotten when a loop around it goes on.
+int tir_begin_loop() {
+  Fiber *f = W.current;
+  if (!f || !W.count) return 1;
+  f->loops.push_back({f->turn, 0});
+  return (int)f->loops.size();
+}
+void tir_next_turn(int loop) {
+  Fiber *f = W.current;
+  if (!f || !W.count) return;
+  f->loops.resize(loop);
+  f->turn = mixed(f->loops.back().around, ++f->loops.back().turn);
+}
+void tir_end_loop(int loop) {
+  Fiber *f = W.current;
+  if (!f || !W.count) return;
+  f->turn = f->loops[loop - 1].around;
+  f->loops.resize(loop - 1);
+}
+
 // Lanes that run something together have come to it by the same branches, in the same turns of loops.
 static void same_path(const Fiber *f, bool first, u64 &path, const void *at) {
   if (first) path = f->path;
@@ -52,6 +73,7 @@ void tir_sync_block() {
     return;
   }
   W.at_barrier[f->rank] = 0;
+  if (W.count && !f->rank) settle_all();
   meet(W.blocks[f->rank]);
   wake_others(W.blocks[f->rank]);
 }
@@ -263,7 +285,8 @@ static void start_blocks(int number) {
   for (Fiber *f : W.fibers) {
     f->state = READY;
     f->clock = 1;
-    f->path = 0;
+    f->turn = f->path = 0;
+    f->loops.clear();
     f->seen.assign(W.fibers.size(), 0);
     f->seen[f->id] = 1;
     f->fenced.clear();
@@ -328,6 +351,7 @@ static void launch_kernel(const Launch &k) {
   W.shuffled.assign(W.cluster * W.threads, 0);
   W.together.clear();
   W.passes.assign(W.threads, {});
+  W.open.assign(W.warps, {});
   W.blocks.assign(W.cluster, {});
   for (int n = 0; n < W.cluster * W.threads; n++) {
     Fiber *f = new Fiber;

@@ -53,6 +53,8 @@ struct Flight {
   u8 bytes[16];
 };
 
+struct Turns { u64 around, turn; };  // of a loop: the turns of the loops around it, and its own
+
 struct Fiber {
   ucontext_t context;
   void *stack_pointer = nullptr;
@@ -62,6 +64,8 @@ struct Fiber {
   int rank = 0, number = 0;          // its block in the cluster, and itself in that
   int warp = 0, lane = 0;
   Index thread{}, block{};
+  u64 turn = 0;           // of all loops that it is in, as one number
+  std::vector<Turns> loops;
   u64 path = 0;           // of the conditions and places by which it came to what its warp runs together: converged.py
   u32 clock = 0;          // counts this thread's releases
   std::vector<u32> seen;  // the clock of each thread, as far as it is ordered before now
@@ -96,8 +100,8 @@ struct Site {
   unsigned width;
   u64 requests = 0, lanes = 0, units = 0, ideal = 0;
 };
-struct Request { u32 lanes = 0; u64 address[WARP]; };
-struct Queue { u64 first = 0; std::deque<Request> open; };
+struct Request { int site = 0; u32 lanes = 0; u64 address[WARP]; };
+struct Pass { u64 turn = 0, times = 0; };  // of a thread at a site: in which turns of loops it was there last, and how often
 
 const int MANY = -2;
 
@@ -155,8 +159,9 @@ struct World {
   std::vector<std::string> problems;
   std::map<std::pair<const void *, Access>, int> site_of;  // an asynchronous copy reads and writes at one place
   std::vector<Site> sites;
-  std::vector<std::unordered_map<int, u64>> passes;  // of each thread at each site
-  std::unordered_map<u64, Queue> queues;             // requests of a warp at a site that not all lanes have made yet
+  std::vector<std::unordered_map<int, Pass>> passes;      // of each thread at each site
+  std::vector<std::unordered_map<u64, Request>> open;     // of each warp: those that not all lanes have made yet
+  u64 meetings = 0;                                       // of the block that is counted, at its barriers
   void (*entry)(void **) = nullptr;
   void **arguments = nullptr;
   bool stop = false;
@@ -188,6 +193,12 @@ void problem(const char *code, const void *at, const void *other, const char *fo
   }
   std::string key = std::string(code) + "|" + place(at) + "|" + place(other);
   if (W.told.insert(key).second && (int)W.problems.size() < MOST_PROBLEMS) W.problems.push_back(key + "|" + text);
+}
+
+u64 mixed(u64 a, u64 b) {
+  a = a * 0x9E3779B97F4A7C15ull + b + 1;
+  a = (a ^ a >> 32) * 0xBF58476D1CE4E5B9ull;
+  return a ^ a >> 29;
 }
 
 u32 random_number() {

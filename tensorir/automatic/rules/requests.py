@@ -1,0 +1,88 @@
+"""What the threads of a warp ask a GPU's memory for at once, where each thread has some neighbouring cells of a row:
+sectors, which count as a whole. A thread reads vectors of what its cells read next to each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tensorir.automatic.facts import Nest, bytes_of
+from tensorir.automatic.rules.register_counts import Group, Reads, reduced
+from tensorir.ir.dims import dims_in, most
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Binary, Buffer, Load, Select
+from tensorir.ir.visit import find, uses
+
+SECTOR, VECTOR = 32, 16
+"""Bytes that are read at least, and that a thread reads at most, at once."""
+HELD = 64
+"""Registers of a thread for what it reads."""
+WINDOW = 32
+"""Terms of a window, which are combined in unrolled loops."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What neighbouring cells of a stage read of an array next to each other in a row: each ``step`` elements.
+
+    row: elements of a row, 0 where there is one;  first: where those of the first cells begin
+    rows: how many rows a cell reads
+    """
+
+    nest: Nest
+    buffer: Buffer
+    step: int
+    row: int
+    first: int
+    rows: int
+
+    def together(self, lanes: int) -> int:
+        """Elements that a thread with so many cells reads at once."""
+        whole = math.gcd(lanes * self.step, self.row, self.first)
+        return next((n for n in (16, 8, 4, 2) if whole % n == 0 and n * _bytes(self.buffer) <= VECTOR), 1)
+
+    def held(self, lanes: int) -> bool:
+        """Whether a thread has registers for all that it reads, in loops that are written out."""
+        few = self.nest.size(self.nest.reduced) <= WINDOW
+        return few and lanes * self.step * self.rows * _bytes(self.buffer) <= 4 * HELD
+
+
+class Requests:
+    """The reads of a stage whose cells are in lanes along its last axis."""
+
+    def __init__(self, nest: Nest) -> None:
+        self.nest, self.var, self.groups = nest, nest.spatial[-1].var, Reads(nest).groups
+        self.arrays = [g.load.buffer for g in self.groups]
+
+    def runs(self) -> Iterator[Run]:
+        """Those of the arrays that are read at one place, which no data, no bound and no condition on lanes says."""
+        asked = any(uses(x.cond, {self.var}) for x in find(self.nest.stage.body, Select))
+        for g, b in zip(self.groups, self.arrays, strict=True):
+            step, places = g.step(self.var) or 0, g.load.index
+            said = any(find(i, Load) or any(x.op in ("min", "max") for x in find(i, Binary)) for i in places)
+            if asked or said or dims_in(*b.shape) or self.arrays.count(b) > 1:
+                continue
+            *rows, covered = g.box(reduced(self.nest))
+            if covered == step == g.slopes(self.var)[-1] and step > 0 and self._along(g):
+                row = most(b.shape[-1]) if len(places) > 1 else 0
+                yield Run(self.nest, b, step, row, min(g.constants[-1]), math.prod(rows))
+
+    def _along(self, g: Group) -> bool:
+        """Whether only the lanes and the terms say where in a row something is read."""
+        terms: set[object] = {it.var for it in self.nest.reduced}
+        return set(g.forms[-1].terms) <= {self.var, *terms}
+
+    def more(self, lanes: int, vectors: Mapping[Buffer, int]) -> float:
+        """Bytes of sectors that requests ask for beyond the fewest; ``vectors``: elements of arrays read at once."""
+        found = 0.0
+        for g, b in zip(self.groups, self.arrays, strict=True):
+            apart, size = abs(g.step(self.var) or 0) * lanes, _bytes(b)
+            over = max(1.0, min(apart, SECTOR / size) / vectors.get(b, 1)) if apart else 1.0
+            found += bytes_of(b) / self.arrays.count(b) * (over - 1)
+        return found
+
+
+def _bytes(b: Buffer) -> float:
+    return DTYPES[b.dtype].bits / 8
