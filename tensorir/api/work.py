@@ -148,7 +148,7 @@ class Work(Shown):
         """The name of the template to use: the first that suits the target and has a legal configuration for it, or
         ``template`` if it suits.
         """
-        wanted = Target.parse(target)
+        wanted = target_here(target)
         kind = wanted.kind
         if template is not None:
             need_text("template", template, ScheduleError)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorir import nn
 from tensorir.engines.problems import Problem, result_type
-from tensorir.errors import DeclarationError, refuse
+from tensorir.errors import DeclarationError, ScheduleError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
@@ -80,6 +80,22 @@ def those(wanted: Callable[[str], bool], templates: Mapping[str, Template]) -> N
     found = (named for named in templates.items() if wanted(named[0]))
     first = next(found, None)
     return templates.items() if first is None else itertools.chain([first], found)
+
+
+def fastest(templates: Named, target: Target) -> str:
+    """The name of the template whose configuration to start from is expected to take least; of the first one, where
+    nobody can tell.
+    """
+    found = dict(templates)
+    return min(found, key=lambda name: _expected(found[name], target))
+
+
+def _expected(template: Template, target: Target) -> float:
+    try:
+        space = template.space_for(target)
+        return math.inf if space.expected_s is None else space.expected_s(space.default)
+    except (DeclarationError, ScheduleError):  # there is no configuration for this target
+        return math.inf
 
 
 def _once(template: Template) -> Template:

@@ -7,7 +7,7 @@ from a small model of a core (``model``) and of how blocks are dealt to cores.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import tensorir.ops.direct as direct  # "from tensorir.ops import" asks the package for a name like it: 2 ms
@@ -15,11 +15,12 @@ import tensorir.ops.winograd as winograd
 from tensorir.api.workload import Template
 from tensorir.engines.problems import Conv
 from tensorir.expr.tensor import Tensor
-from tensorir.ops.common import Named, packed_once, those
+from tensorir.ops.common import Named, fastest, packed_once, those
 from tensorir.ops.conv_nest import row_templates
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
+    from tensorir.target import Target
     from tensorir.tune.space import Space
 
 
@@ -38,6 +39,11 @@ def cpu_templates(shape: Conv, made: str, outputs: Tensor) -> Named:
     else:  # rules know no tiles of sums over pixels whose channels are next to each other, but not all meet
         first = grouped and not shape.nchw and (made == "w" or shape.groups == shape.c)
     return itertools.chain(*((found, ruled) if first else (ruled, found)))
+
+
+def begins_with(shape: Conv, templates: Mapping[str, Template], target: Target) -> str:
+    """Which of all templates of a convolution comes first on a target: the first of rules, or that written by hand."""
+    return fastest((next(iter(found.items())) for found in (templates, written(shape, "y"))), target)
 
 
 def in_groups(shape: Conv) -> bool:

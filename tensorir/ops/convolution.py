@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tensorir import nn
-from tensorir.api.workload import Templates, Workload
+from tensorir.api.workload import Template, Templates, Workload
 from tensorir.engines.problems import Conv
 from tensorir.errors.needs import need_number, plain_ints
 from tensorir.expr.compute import placeholder
@@ -19,7 +20,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ops.baselines import conv2d_baselines
 from tensorir.ops.common import Named, activate, added_type, epilogue, flags, need_precision, out_dtype, positive
-from tensorir.ops.conv_cpu import cpu_templates, written
+from tensorir.ops.conv_cpu import begins_with, cpu_templates, in_groups, written
 from tensorir.ops.operators import OPERATORS
 from tensorir.tune.template import OneByOne
 
@@ -124,18 +125,20 @@ def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], mad
         for found in _conv_gpu().written(shape, made):
             yield from found.items()
 
-    def on_cpus() -> Named:
-        return cpu_templates(shape, made, out)
+    @functools.cache
+    def on_cpus() -> Mapping[str, Template]:
+        return OneByOne(lambda: cpu_templates(shape, made, out))
 
-    def on_gpus() -> Named:
-        found: Named = _conv_gpu().gpu_templates(shape, made, out)
-        return found
+    def on_gpus() -> Mapping[str, Template]:
+        return OneByOne(lambda: _conv_gpu().gpu_templates(shape, made, out))
 
-    later = {"cpu": lambda: OneByOne(on_cpus), "gpu": lambda: OneByOne(on_gpus)}
+    later: dict[str, Callable[[], Mapping[str, Template]]] = {"cpu": on_cpus, "gpu": on_gpus}
+    compared = made == "y" and not shape.prepack and not in_groups(shape)
+    lead = {"cpu": lambda target: begins_with(shape, on_cpus(), target)} if compared else {}
     return Workload(
         name,
         out,
-        templates=Templates({}, later, lambda: OneByOne(by_hand)),
+        templates=Templates({}, later, lambda: OneByOne(by_hand), lead),
         reference=lambda *arrays: reference(shape, made, *arrays),
         flops=shape.flops,
         origin=("ops", name, {v: x for v, x in given.items() if v not in DEFAULTS or x != DEFAULTS[v]}),

@@ -173,6 +173,7 @@ class Templates(MutableMapping[str, Template]):
 
     later: by the kind of target that all of them are written for;  None: there are none
     alone: those of the later ones that take no time to make, by name, for who asks for one of them
+    lead:  by the kind of target: which one comes first on a target
     """
 
     def __init__(
@@ -180,13 +181,21 @@ class Templates(MutableMapping[str, Template]):
         first: Mapping[str, Template],
         later: Mapping[str, Callable[[], Mapping[str, Template]]] | None,
         alone: Callable[[], Mapping[str, Template]] | None = None,
+        lead: Mapping[str, Callable[[Target], str]] | None = None,
     ) -> None:
+        self._lead = lead or {}
         self._made, self._alone = dict(first), _once(alone)  # copies make none again
         self._later = later and {kind: _once(made) for kind, made in later.items()}
         self._turn = threading.Lock()
 
-    def of(self, kind: str) -> Iterator[tuple[str, Template]]:
+    def of(self, target: Target) -> Iterator[tuple[str, Template]]:
         """Those that are written for a kind of target, one after another; later ones of other kinds are not made."""
+        first = self._lead[target.kind](target) if target.kind in self._lead else None
+        if first is not None and first in self:
+            yield first, self[first]
+        yield from ((n, t) for n, t in self._of(target.kind) if n != first)
+
+    def _of(self, kind: str) -> Iterator[tuple[str, Template]]:
         later, made = self._later, self._made
         yield from ((n, t) for n, t in made.items() if kind in t.kinds)
         if later is not None and kind in later:
@@ -230,14 +239,14 @@ class Templates(MutableMapping[str, Template]):
 
     def copy(self) -> Templates:
         """The same templates, to be changed apart."""
-        return Templates(self._made, self._later, self._alone)
+        return Templates(self._made, self._later, self._alone, self._lead)
 
     __copy__ = copy
 
 
 def suiting(templates: Mapping[str, Template], target: Target) -> Iterator[tuple[str, Template]]:
     """Those that are written for targets like this one, by name, one after another."""
-    found = templates.of(target.kind) if isinstance(templates, Templates) else templates.items()
+    found = templates.of(target) if isinstance(templates, Templates) else templates.items()
     return ((name, t) for name, t in found if t.suits(target))
 
 

@@ -162,15 +162,25 @@ def test_direct_convolutions_are_one_kernel_without_workspace():
         assert source.workspace_bytes == 0
 
 
-def test_a_convolution_without_wishes_begins_with_rules_and_keeps_a_padded_image_at_most():
+def test_convolutions_by_rules_keep_a_padded_image_at_most():
     for r, layout in itertools.product((1, 3), LAYOUTS):
         work = tir.ops.conv2d(c=16, h=14, w=14, k=32, r=r, s=r, pad=r // 2, layout=layout)
-        s = work.schedule(target=CPU)
+        s = work.schedule(template=next(n for n in work.templates if n in tir.auto(work.outputs)), target=CPU)
         source = s.emitted()
-        assert work.template_for(CPU).startswith("cpu_tile_") and work.template_for(CPU) in tir.auto(work.outputs)
         assert len(source.kernels) == 1 + (r > 1)
         assert source.workspace_bytes == (4 * 16 * 16 * 16 if r > 1 else 0)
         assert s.check()
+
+
+def test_a_convolution_begins_with_what_the_models_expect_to_be_faster_on_a_target():
+    work = tir.ops.conv2d(c=64, h=56, w=56, k=64, r=3, s=3, pad=1)
+    few = tir.ops.conv2d(c=512, h=7, w=7, k=512, r=3, s=3, pad=1)
+    assert work.template_for(WIDE) == "cpu_direct" and few.template_for(WIDE) == "cpu_tile_column"
+    for w in (work, few):
+        names = [next(iter(w.templates)), "cpu_direct"]
+        spaces = {n: w.templates[n].space_for(tir.Target.parse(WIDE)) for n in names}
+        expected = {n: s.expected_s(s.default) for n, s in spaces.items()}
+        assert min(expected, key=expected.get) == w.template_for(WIDE)
 
 
 def test_a_convolution_of_constant_filters_begins_with_what_packs_them_ahead():
