@@ -78,6 +78,11 @@ class Nest(Shown):
         return not dims_in(*(it.extent for it in self.stage.iters))
 
     @cached_property
+    def empty(self) -> bool:
+        """Whether it has no iterations: no cells, or no terms of them."""
+        return not self.size(self.stage.iters)
+
+    @cached_property
     def loads(self) -> tuple[Load, ...]:
         """What a cell, or a term of it, reads."""
         return tuple(find(self.stage.body, Load))
@@ -191,8 +196,8 @@ class Graph(Shown):
         return [n for n in self.nests.values() if n is not nest and (made & {*n.reads, *n.writes})]
 
     def producers(self, nest: Nest) -> list[Nest]:
-        """The stages whose results a stage reads."""
-        return [n for b in nest.reads for n in self.writers.get(b, ()) if n is not nest]
+        """The stages whose results a stage reads, without those that have no iterations."""
+        return [n for b in nest.reads for n in self.writers.get(b, ()) if n is not nest and not n.empty]
 
     def is_output(self, nest: Nest) -> bool:
         """Whether what it makes is a result of the program."""

@@ -13,10 +13,11 @@ from tensorir.codegen.ends import ended
 from tensorir.codegen.expressions import SUM, UNARY, Expressions, c_type
 from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.hopper import init_lines, order_lines, product_registers, registers_line
+from tensorir.codegen.index_range import INT_MAX, fits_int
 from tensorir.codegen.instructions import aligned_tiles, instruction_lines, rounded_tiles, tensor_maps
 from tensorir.codegen.literals import literal
 from tensorir.codegen.meeting import MEETS, blocks_meet
-from tensorir.codegen.names import Names, identifier
+from tensorir.codegen.names import Names, identifier, names_of_constants
 from tensorir.codegen.preamble import preamble
 from tensorir.codegen.source import MOST_ON_STACK, Assumed, DimRange, GatherRange, KernelLaunch, Param, Source
 from tensorir.codegen.transposing import TRANSPOSE, Across, across
@@ -67,7 +68,6 @@ DECLARED_SHARED = 48 << 10
 ARENA_ALIGN = 128
 TILE_ALIGN = 1024
 """Of arrays whose pieces are permuted by their address."""
-INT_MAX = 2**31 - 1  # larger buffers are indexed with 64-bit integers
 
 
 def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Sequence[GatherRange] = ()) -> Source:
@@ -94,7 +94,7 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
         brought = preamble(helpers)
     if any(p.is_wide for p in printed):
         parts += ["", wide_preamble(any("WIDE_INLINE" in text for text in brought))]
-    brought += [_constant(b, dialect) for b in module.constants]
+    brought += [_constant(b, name, dialect) for b, name in names_of_constants(module.constants).items()]
     parts += ["", *brought] if brought else []
     text = "\n".join(parts) + "\n\n" + "\n\n".join(bodies) + "\n"
     dims = tuple(DimRange(v.name, *v.bounds) for v in module.scalars if v.bounds is not None)
@@ -149,13 +149,11 @@ def _includes(dialect: Dialect, module: Module) -> list[str]:
     return [x for x in wanted if x]
 
 
-def _constant(b: Buffer, dialect: Dialect) -> str:
+def _constant(b: Buffer, name: str, dialect: Dialect) -> str:
     if b.dtype in WIDENED:
         raise LoweringError(Problem("codegen.constant-type", f"constant {b.name} is {b.dtype}; declare it as float32"))
     values = ", ".join(literal(Const(v, b.dtype), dialect) for v in b.data or ())
-    return dialect.constant.format(
-        type=dialect.types[b.dtype], name=identifier(b.name), size=len(b.data or ()), values=values
-    )
+    return dialect.constant.format(type=dialect.types[b.dtype], name=name, size=len(b.data or ()), values=values)
 
 
 def _params(module: Module, printed: list[_KernelText]) -> tuple[Param, ...]:
@@ -200,19 +198,16 @@ class _KernelText:
 
     def __init__(self, k: Kernel, dialect: Dialect, target: Target, module: Module) -> None:
         # on a CPU: constant offsets of narrow indices stay out of addresses, which costs 8 % of a tight loop
-        if target.kind == "cpu" or any(_elements(b) > INT_MAX for b in k.params):
+        if target.kind == "cpu" or any(_elements(b) > INT_MAX for b in k.params) or not fits_int(k.axes, k.body):
             dialect = replace(dialect, types={**dialect.types, "index": dialect.types["int64"]})
         self.k, self.d = k, dialect
-        self.names = Names(
-            [identifier(x.name) for x in module.kernels] + [identifier(b.name) for b in module.constants]
-        )
+        constants = names_of_constants(module.constants)
+        self.names = Names([*(identifier(x.name) for x in module.kernels), *constants.values()], constants)
         arith = kernel_arith(k.axes, k.body)
         for let in find(k.body, Let):
             if let.var.dtype == "index":
                 form = arith.linear(let.value)
                 arith.divisors[let.var] = math.gcd(form.constant, *form.terms.values())
-        for b in module.constants:
-            self.names._of[b] = identifier(b.name)
         self.assumed = {f.buffer: f.align for f in module.facts if f.align > DTYPES[f.buffer.dtype].bits // 8}
         alone = math.prod(k.block) == 1 and not find(k.body, (Barrier, IntrinCall))
         may_widen = target.kind == "cpu" and alone and dialect.family == "opencl"

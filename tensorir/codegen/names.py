@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 
 from tensorir.ir.node import Node
 from tensorir.ir.tree import Alloc, Buffer, Let, Loop, Role, Seq, Stmt, Var
@@ -49,11 +50,26 @@ def identifier(name: str) -> str:
     return out
 
 
-class Names:
-    """Identifiers of one kernel: unique along every path from the kernel's top."""
+def names_of_constants(constants: Iterable[Buffer]) -> dict[Buffer, str]:
+    """The names of constants, which are global as functions of the language and kernels are: none of these ends so."""
+    found: dict[Buffer, str] = {}
+    for b in constants:
+        base, n = f"{identifier(b.name)}_const", 1
+        name = base
+        while name in found.values():
+            name, n = f"{base}_{n}", n + 1
+        found[b] = name
+    return found
 
-    def __init__(self, taken: list[str]) -> None:
-        self._of: dict[Node, str] = {}
+
+class Names:
+    """Identifiers of one kernel: unique along every path from the kernel's top.
+
+    given: names that nodes have already
+    """
+
+    def __init__(self, taken: list[str], given: Mapping[Buffer, str]) -> None:
+        self._of: dict[Node, str] = dict[Node, str](given.items())
         self._inner: set[str] = set()  # of loops: free outside their nest, but not for what is named later
         self._taken = set(taken)
 

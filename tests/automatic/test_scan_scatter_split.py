@@ -220,3 +220,9 @@ def test_a_gpu_starts_another_kernel_only_for_terms_that_keep_a_multiprocessor_l
     y = tir.compute(shape[:1], lambda i: tir.sum(x[i, k], axis=k), name="y")
     assert next(iter(tir.auto(y, GPU))) == way
     assert len(tir.auto_schedule(y, GPU).emitted().kernels) == (1 if way == "gpu_rows" else 2)
+
+
+@pytest.mark.parametrize("target", ["opencl", "cuda -arch=sm_80"])
+def test_a_scatter_to_one_number_is_scheduled(target):
+    v = tir.placeholder((400,), "int32", name="v")
+    assert tir.auto_schedule(tir.scatter((), (400,), lambda e: (), lambda e: v[e], name="y"), target).check()

@@ -98,6 +98,17 @@ def test_names_of_macros_compile(name):
     assert np.array_equal(s.build()(x), 2 * x.sum(1))
 
 
+@pytest.mark.parametrize("target", ["opencl", "c"])
+def test_constants_are_called_like_no_function(target):
+    """Constants are global in the text, as functions of the language and kernels are: one name for one of them."""
+    if target == "opencl":
+        pytest.importorskip("pyopencl")
+    x, values = tir.placeholder((8,), name="x"), np.arange(8, dtype="float32")
+    given = [tir.constant(values + n, name=name) for n, name in enumerate(["gamma", "step", "Y_kernel", "w-1", "w_1"])]
+    y = tir.compute((8,), lambda i: sum((w[i] for w in given), x[i]), name="Y")
+    assert np.array_equal(tir.Schedule(y, target).build()(values), 6 * values + 10)
+
+
 def test_an_empty_name_is_refused():
     with pytest.raises(tir.DeclarationError) as caught:
         declared("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 
 from tensorir.automatic.facts import Graph, Nest
@@ -28,20 +29,35 @@ from tensorir.target import Target
 Rule = Callable[[Graph, Nest, Target], Iterator[Part]]
 """The parts that a rule offers with a stage as the last of theirs, the one that promises most first."""
 
-WHOLE: tuple[Rule, ...] = (rolling_cpu.offers, rolling_gpu.offers, rolling_threads.offers, rolling.offers)
+
+def busy(rule: Rule) -> Rule:
+    """A rule for stages that have iterations."""
+
+    @functools.wraps(rule)
+    def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+        return iter(()) if anchor.empty else rule(graph, anchor, target)
+
+    return offers
+
+
+WHOLE: tuple[Rule, ...] = tuple(
+    map(busy, (rolling_cpu.offers, rolling_gpu.offers, rolling_threads.offers, rolling.offers))
+)
 """Rules that look at a declaration before anything is inlined."""
 RULES: tuple[Rule, ...] = (
-    scan.offers,
-    scatter.offers,
-    split_sum.offers,
-    rows.offers,
-    split_sum.others,
-    tile_cpu.offers,
-    tile_gpu.offers,
-    register_tile.offers,
-    window_gpu.offers,
-    transpose.offers,
-    terms.offers,
+    *map(busy, (
+        scan.offers,
+        scatter.offers,
+        split_sum.offers,
+        rows.offers,
+        split_sum.others,
+        tile_cpu.offers,
+        tile_gpu.offers,
+        register_tile.offers,
+        window_gpu.offers,
+        transpose.offers,
+        terms.offers,
+    )),
     stream.offers,
-)
+)  # fmt: skip
 """Rules for what remains, in their order; the last one takes everything."""

@@ -18,6 +18,8 @@ CHEAP = 8
 """Operations that may be repeated for each reader."""
 REPEATED = 32
 """Operations of what a cell reads at several places: stencils of stencils would grow without end."""
+LARGEST = 160
+"""Operations of an expression that others were put into, with its reader: what only moves elements grows as well."""
 
 
 def inlined(s: Schedule, kept: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -40,6 +42,8 @@ def worth(graph: Graph, nest: Nest, target: Target) -> str:
     if nest.kind != "map" or graph.is_output(nest) or not readers or len(nest.writes) > 1:
         return ""
     why = _reason(nest, readers)
+    if why and any(_too_large(nest, r) for r in readers):
+        return ""
     if why and any(r.kind in ("scan", "scatter") or _copies(graph, nest, r, target) for r in readers):
         return ""  # the rules for those copy what they read again
     return why
@@ -47,7 +51,7 @@ def worth(graph: Graph, nest: Nest, target: Target) -> str:
 
 def _reason(nest: Nest, readers: Sequence[Nest]) -> str:
     """Why it costs less to compute a map where it is read; "" where it does not."""
-    places = {r: len({structure(x) for x in r.loads if x.buffer in nest.writes}) for r in readers}
+    places = {r: _places(nest, r) for r in readers}
     cheap = not nest.calls and nest.operations <= CHEAP and nest.operations * max(places.values()) <= REPEATED
     times = max(n * r.size(r.stage.iters) for r, n in places.items()) / max(1, nest.cells)
     if not values(nest):
@@ -59,10 +63,23 @@ def _reason(nest: Nest, readers: Sequence[Nest]) -> str:
     return ""
 
 
+def _places(nest: Nest, reader: Nest) -> int:
+    """At how many places a stage reads what another one makes."""
+    return len({structure(x) for x in reader.loads if x.buffer in nest.writes})
+
+
+def _too_large(nest: Nest, reader: Nest) -> bool:
+    """Whether a map that others have been put into would make an expression that grows without end."""
+    grown = nest.operations > CHEAP
+    return grown and nest.operations * _places(nest, reader) + reader.operations > LARGEST
+
+
 def _copies(graph: Graph, nest: Nest, reader: Nest, target: Target) -> bool:
     """Whether the rule that takes a reader copies what a stage makes: for products of matrices, or as an image; or has
     lanes for its terms, each of which would ask for itself whether it lies before a border.
     """
+    if reader.empty:
+        return False
     if reader.reuses and (target.kind != "cpu" or product_view(reader)):
         return True
     found = [*register_tile.offers(graph, reader, target), *window_gpu.offers(graph, reader, target)]

@@ -144,7 +144,8 @@ def _upstream(graph: Graph, places: dict[Nest, Places]) -> Iterator[Nest]:
     """The stages that only those with ``places`` read, the last one first; gives them places."""
     for nest in reversed(list(graph.nests.values())):
         readers = graph.readers(nest)
-        if nest in places or not readers or not all(r in places for r in readers) or graph.is_output(nest):
+        others = nest.empty or not readers or not all(r in places for r in readers)
+        if nest in places or others or graph.is_output(nest):
             continue
         fits = (nest.kind == "map" or _goes_through(nest)) and plain(nest)
         if fits and (found := _places(nest, readers, places)) is not None:

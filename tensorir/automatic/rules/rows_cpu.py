@@ -14,7 +14,7 @@ from tensorir.automatic.facts import Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
-from tensorir.automatic.rules.stream import ADDED, fused, narrow, on_cores
+from tensorir.automatic.rules.stream import ADDED, fused, narrow, on_cores, partial_loop
 from tensorir.ir.visit import writes
 from tensorir.schedule.schedule import Schedule
 
@@ -154,5 +154,5 @@ class AlongPart(RowsPart):
     def _loops_of(s: Schedule, name: str) -> tuple[str, str]:
         """The loop of the partial results that a stage makes, and the last one of its terms."""
         own = [str(x) for x in s.loops(name)]
-        lane = next(x for x in own if x.startswith(f"{name}.rf"))
+        lane = partial_loop(s, name)
         return lane, next(x for x in reversed(own) if x != lane)

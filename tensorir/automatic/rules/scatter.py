@@ -90,6 +90,8 @@ class PrivatePart(Part):
     def _shared_out(self, s: Schedule, stage: str, part: str = "") -> None:
         """Cells in vectors of a CPU or threads of a GPU, ``part`` the axis of copies that each cell combines."""
         loops = [str(x) for x in s.loops(stage) if str(x) != part]
+        if not loops:  # one cell, which is a number
+            return
         if self.target.kind == "gpu":
             if part:
                 s.reorder(*loops, part)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tensorir.automatic.counts import CPU
 from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.stream import BYTES_S, CORES_OF_MANY, fused
+from tensorir.automatic.rules.stream import BYTES_S, CORES_OF_MANY, fused, partial_loop
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.visit import writes
 from tensorir.schedule.schedule import Schedule
@@ -134,5 +134,5 @@ class SplitPart(Part):
     def _inner(s: Schedule, stage: str) -> tuple[str, str]:
         """The loops of terms and of partial results of a stage."""
         mine = [str(x) for x in s.loops(stage)]
-        lane = next(x for x in mine if x.startswith(f"{stage}.rf"))
+        lane = partial_loop(s, stage)
         return next(x for x in reversed(mine) if x != lane), lane

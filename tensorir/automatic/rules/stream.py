@@ -61,7 +61,7 @@ def narrow(target: Target, lanes: int, bits: int) -> float:
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """The cells of one stage, with windows that it alone reads; in vectors, or one at a time."""
-    if anchor.spatial and anchor.kind in ("map", "reduce"):
+    if anchor.spatial and anchor.kind in ("map", "reduce") and not anchor.empty:
         if near := windows(graph, anchor):
             yield VectorPart(graph, anchor, target, near, f"{anchor.cells} cells, each with windows of its own")
         yield VectorPart(graph, anchor, target, reason=f"{anchor.cells} cells, each computed once")
@@ -89,7 +89,7 @@ class StreamPart(Part):
 
     def schedule(self, s: Schedule, config: Config) -> None:
         loops = [self.anchor.loops[it.var] for it in self.anchor.spatial]
-        if not loops:
+        if not loops or not self.anchor.cells:
             return
         s.reorder(*loops, *(x for x in self.anchor.axes if x not in loops))
         cell = fused(s, loops)
@@ -363,3 +363,9 @@ def fused(s: Schedule, loops: Sequence[str]) -> str:
     for loop in loops[1:]:
         cell = s.fuse(cell, loop)
     return cell
+
+
+def partial_loop(s: Schedule, stage: str) -> str:
+    """The loop over the partial results of a stage that ``rfactor`` made, whatever its other axes are called."""
+    own = {str(x) for x in s.loops(stage)}
+    return next(v.name for v in find(s.index.stages[stage].binds[0], Var) if v.name in own)

@@ -52,7 +52,9 @@ TILED = ("peel", "balanced", "shift")
 LANES = (2, 4, 8, 16)
 UNROLL_LIMIT = 1024
 _MOST = 2**31 - 1
-"""What a loop can count to."""
+"""The largest factor, and the largest place of a cut."""
+_COUNTED = 2**62
+"""Iterations that can be counted: text has indices of 64 bits where 32 are too few."""
 
 
 @primitive("Loops")
@@ -216,7 +218,7 @@ def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) 
     sizes = [max(1, -(-extent // inner)) if f is None else f for f in given]
     total = math.prod(sizes)
     product = " * ".join(map(str, sizes))
-    if total > _MOST:
+    if total > _COUNTED:
         raise _refuse("split.factors", f"{product} = {total} iterations of {name} are more than an index counts", loop)
     if total < extent:
         fix = [None, *sizes[1:]]
@@ -300,8 +302,9 @@ def _fuse(program: Program, *loops: Loop, name: str | None = None) -> Rewrite:
     if name in taken:
         raise _refuse("fuse.name", f"the name {name} is taken", loops[0], hint="choose another name=")
     label = name or unique(first + "".join(f"&{x.var.name.split('.', 1)[-1]}" for x in loops[1:]), taken)
-    var, values, rest = Var(label, "index"), {}, math.prod(extents)
-    for n, (x, extent) in enumerate(zip(loops, extents, strict=True)):
+    sizes = [max(1, n) for n in extents]  # of a loop without iterations no place is asked
+    var, values, rest = Var(label, "index"), {}, math.prod(sizes)
+    for n, (x, extent) in enumerate(zip(loops, sizes, strict=True)):
         rest //= extent
         part = binary("//", var, rest)
         values[x.var] = part if n == 0 else binary("%", part, extent)
