@@ -13,6 +13,7 @@ from tensorir.check.verdict import compare_results
 from tensorir.errors import TensorIRError
 from tensorir.expr.reread import with_dims
 from tensorir.interp.reference import evaluate, random_arguments
+from tensorir.runtime.host import target_here
 
 TARGETS = ("opencl", "cuda -arch=sm_80", "cuda -arch=sm_90a")
 SLOW_S = 0.2
@@ -30,15 +31,13 @@ def judged_of(outputs: Any, target: str, build: bool = False, emulate: bool = Fa
     """Likewise of any definition; a seed draws what it is built and run with."""
     row: dict[str, Any] = {}
     try:
-        name, template = next(iter(tir.auto(outputs, target).items()))
-        seconds, s = _made(outputs, target)
+        seconds, name, space, s = _made(outputs, target)
     except TensorIRError as e:
         return row | {"found": "refused", "why": str(e)}
     except Exception as e:
         return row | {"found": "crashed", "why": f"{type(e).__name__}: {e}"}
     row |= {"seconds": seconds, "template": name}
     try:
-        space = template.space_for(s.target)
         row["space"] = len(space.legal)
         for level in ("fast", "emulate") if emulate else ("fast",):
             verdict = s.check(level)
@@ -55,16 +54,20 @@ def judged_of(outputs: Any, target: str, build: bool = False, emulate: bool = Fa
     return row | {"found": "right", "steps": len(s.trace)}
 
 
-def _made(outputs: Any, target: str) -> tuple[float, Any]:
-    """Seconds of the processor to make a schedule, and the schedule; the least of three where the first were many,
-    because what runs on the same core makes them more.
+def _made(outputs: Any, target: str) -> tuple[float, str, Any, Any]:
+    """Seconds of the processor to make a schedule, its template's name and space, and the schedule, which is that of
+    ``tir.auto_schedule``; the least of three where the first were many, because what runs on the same core makes them
+    more.
     """
     times = []
     while not times or (max(times) > SLOW_S and len(times) < 3):
         start = time.process_time()
-        s = tir.auto_schedule(outputs, target)
+        s = tir.Schedule(outputs, target_here(target))
+        name, template = next(iter(tir.auto(outputs, s.target).items()))
+        space = template.space_for(s.target)
+        template.function(s, space.default)
         times.append(time.process_time() - start)
-    return min(times), s
+    return min(times), name, space, s
 
 
 def _built(s: Any, seed: int) -> None:

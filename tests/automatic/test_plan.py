@@ -82,6 +82,15 @@ def test_templates_are_named_by_kind_and_a_workload_has_them_all():
         assert set(made) <= set(work.templates)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_schedule_is_the_default_of_the_first_template(target):
+    y = chain(7, 13, 5)
+    s = tir.auto_schedule(y, target)
+    template, other = next(iter(tir.auto(y, s.target).values())), tir.Schedule(y, s.target)
+    template.function(other, template.space_for(s.target).default)
+    assert other.tree() == s.tree() and str(other.trace) == str(s.trace)
+
+
 def test_a_template_that_no_rule_makes_for_a_target_is_refused():
     y = chain(8, 16, 4)
     with pytest.raises(tir.ScheduleError) as caught:

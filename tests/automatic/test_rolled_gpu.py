@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from covering import spread_over
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
@@ -110,7 +111,7 @@ def test_configurations_are_right(masked, name):
     template, s = tir.auto(y, "cuda -arch=sm_80")[f"gpu_rolling_{name}"], tir.Schedule(y, "cuda -arch=sm_80")
     space = template.space_for(s.target)
     assert space.names == ("warps", "keys", "stages") and space.expected_s is not None
-    for row in range(0, len(space.legal), max(1, len(space.legal) // 3)):
+    for config in spread_over(space, 3)[1:]:
         s = tir.Schedule(y, "cuda -arch=sm_80")
-        template.function(s, space.config(row))
-        assert s.check(), space.config(row)
+        template.function(s, config)
+        assert s.check(), config

@@ -1,6 +1,7 @@
 """The rules for scans, scatters, sums of few cells, and transposes on GPUs."""
 
 import pytest
+from covering import some_of_each, spread_over
 
 import tensorir as tir
 from tensorir.automatic.plan import plans
@@ -115,13 +116,15 @@ def rows_to_columns(width, dtype="float32", op="sum", images=1, rows=7, terms=19
                        name="Y")  # fmt: skip
 
 
-@pytest.mark.parametrize("more", [{}, {"images": 3}, {"dtype": "uint8", "op": "max"}, {"apart": True}])
-@pytest.mark.parametrize("width", [2, 5, 64, 67])
+SORTS = [{}, {"images": 3}, {"dtype": "uint8", "op": "max"}, {"apart": True}]
+
+
+@pytest.mark.parametrize(("width", "more"), some_of_each([2, 5, 64, 67], SORTS))
 def test_terms_go_to_whole_columns_in_order(width, more):
     y = rows_to_columns(width, **more)
     template = tir.auto(y, CPU)["cpu_scatter"]
     space = template.space_for(Target.parse(CPU))
-    for config in map(space.config, range(len(space.legal))):
+    for config in spread_over(space, 6):
         s = tir.Schedule(y, CPU)
         template.function(s, config)
         assert s.check(), config
@@ -133,7 +136,7 @@ def test_wide_rows_of_a_scatter_are_shared_out():
     template = tir.auto(rows_to_columns(2000, terms=8), CPU)["cpu_scatter"]
     space = template.space_for(Target.parse(CPU))
     assert len(space.values[space.names.index("block")]) > 2
-    for config in map(space.config, range(len(space.legal))):
+    for config in spread_over(space, 8):
         s = tir.Schedule(rows_to_columns(2000, terms=8), CPU)
         template.function(s, config)
         assert ("s.bind('Y.n&c.0'" in str(s.trace)) == (config["block"] < 2000)
@@ -150,14 +153,14 @@ def test_columns_of_a_scatter_may_be_a_dim():
     assert s.check()
 
 
-def test_every_count_of_parts_is_right():
+def test_counts_of_parts_are_right():
     for target in (CPU, GPU):
         template = tir.auto(histogram(20, 1 << 14), target)[f"{Target.parse(target).kind}_private_scatter"]
         space = template.space_for(Target.parse(target))
-        for row in range(len(space.legal)):
+        for config in spread_over(space, 8):
             s = tir.Schedule(histogram(20, 1 << 14), target)
-            template.function(s, space.config(row))
-            assert s.check(), space.config(row)
+            template.function(s, config)
+            assert s.check(), config
 
 
 def few(shape, kept, op=tir.sum):

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from covering import spread_over
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,9 +58,9 @@ def redeclared(work, most=2):
                 assert e.code in ("template.target", "space.empty")
                 continue
             seen = set()
-            for row in range(0, len(space.legal), max(1, len(space.legal) // 6)):
+            for config in spread_over(space, 4):
                 try:
-                    s = work.schedule(space.config(row), name, target)
+                    s = work.schedule(config, name, target)
                 except tir.TensorIRError as e:
                     assert e.code != "template.definition"
                     continue

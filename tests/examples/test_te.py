@@ -55,8 +55,9 @@ def test_replay_gives_the_same_tree_and_source(module, step):
         assert other.source() == s.source()
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
-@pytest.mark.parametrize(("module", "step"), CASES)
+@pytest.mark.parametrize(
+    ("module", "step", "arch"), [(*case.values, ("sm_75", "sm_80", "sm_90")[n % 3]) for n, case in enumerate(CASES)]
+)
 def test_cuda_text_compiles_offline(module, step, arch, tmp_path, monkeypatch):
     pytest.importorskip("cupy", reason="the extra cuda is not installed")
     from tensorir.runtime.cuda import compile_cubin

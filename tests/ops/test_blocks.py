@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+from covering import some_of_each
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
@@ -28,9 +29,11 @@ FROM_THE_EXAMINATION = [
 ]
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
-@pytest.mark.parametrize(("op", "shape"), FROM_THE_EXAMINATION)
-def test_defaults_fit_and_so_does_what_spaces_call_legal(op, shape, arch):
+@pytest.mark.parametrize(
+    ("given", "arch"), some_of_each(FROM_THE_EXAMINATION, ["sm_75", "sm_80", "sm_90a"], (0, 1)), ids=str
+)
+def test_defaults_fit_and_so_does_what_spaces_call_legal(given, arch):
+    op, shape = given
     work, target, rng = getattr(tir.ops, op)(**shape), Target.parse(f"cuda -arch={arch}"), random.Random(0)
     for name, template in work.templates.items():
         if template.suits(target) and work._can_start(name, target):

@@ -62,7 +62,7 @@ def test_any_configuration_equals_its_declaration(name, layout, prepack):
         assert compare(s, Field(), 1) is None, (template, config)
 
 
-@pytest.mark.parametrize(("name", "layout"), CASES)
+@pytest.mark.parametrize(("name", "layout"), [(name, LAYOUTS[n % 2]) for n, name in enumerate(SHAPES)])
 def test_each_template_schedules_the_declared_convolution(name, layout):
     work = tir.ops.conv2d(layout=layout, bias=True, **SHAPES[name])
     for template in templates(work):

@@ -25,7 +25,7 @@ def test_refused_or_right(group, data):
     drawn.run_case(Drawn(data), names, calls=data.draw(st.integers(1, 12)))
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", range(50))
 def test_refused_or_right_long_schedules(seed):
     drawn.run_case(drawn.Chance(10_000_000 + seed), calls=20)
 
