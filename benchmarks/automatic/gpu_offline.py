@@ -1,4 +1,4 @@
-"""Automatic schedules of products, convolutions and pooling for CUDA, judged without a GPU, next to templates by hand.
+"""Automatic schedules of products, windows and activations for CUDA, judged without a GPU, next to templates by hand.
 
     python benchmarks/automatic/gpu_offline.py               # prints a table
     python benchmarks/automatic/gpu_offline.py --save        # and writes benchmarks/results/automatic_gpu.json
@@ -71,8 +71,8 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Pooling(Case):
-    """A definition of ``tir.nn``, which has no hand-written template."""
+class Alone(Case):
+    """A definition of ``tir.nn`` of one array, which has no hand-written template."""
 
     def work(self, shape: str = "large") -> tir.Workload:
         options = {"dtype": "float32", **getattr(self, shape)}
@@ -109,9 +109,9 @@ EACH = -1
 """Groups: one for each channel."""
 
 
-def _pool(name: str, operator: str, opcode: str, small: tuple[int, ...], **options: Any) -> Pooling:
+def _pool(name: str, operator: str, opcode: str, small: tuple[int, ...], **options: Any) -> Alone:
     of = [{"image": image, **options} for image in ((16, 64, 112, 112), small, (2, 5, 13, 19))]
-    return Pooling(name, operator, *of, dict.fromkeys(ARCHES, opcode))
+    return Alone(name, operator, *of, dict.fromkeys(ARCHES, opcode))
 
 
 LAYER, TILE, LAST = (16, 64, 56, 56, 64), (1, 64, 16, 16, 64), dict(layout="NHWC")
@@ -179,6 +179,10 @@ CASES = (
     _pool("float32 max_pool2d, 3 x 3, strided", "max_pool2d", "FMNMX", (1, 16, 32, 112), kernel_size=3, stride=2,
           padding=1),
     _pool("float32 max_pool2d, 2 x 2, strided", "max_pool2d", "FMNMX", (1, 4, 32, 112), kernel_size=2, stride=2),
+    _pool("float16 max_pool2d, 2 x 2, strided", "max_pool2d", "FMNMX", (1, 4, 32, 112), kernel_size=2, stride=2,
+          dtype="float16"),
+    _pool("float32 relu", "relu", "FMNMX", (1, 4, 32, 32)),
+    _pool("float16 relu", "relu", "F2FP", (1, 4, 32, 32), dtype="float16"),
     _pool("float32 avg_pool2d, 3 x 3", "avg_pool2d", "FADD", (1, 1, 48, 112), kernel_size=3, stride=1, padding=1),
     _pool("float32 adaptive_avg_pool2d, whole images", "adaptive_avg_pool2d", "FADD", (1, 4, 32, 32), output_size=1),
 )  # fmt: skip
@@ -193,7 +197,7 @@ def judged(case: Case, arch: str) -> dict[str, Any]:
     space = template.space_for(target)
     config = space.default
     expected = space.expected_s(config) if space.expected_s else None
-    hand = None if isinstance(case, Pooling) else hand_seconds(work, target)
+    hand = None if isinstance(case, Alone) else hand_seconds(work, target)
     row = {
         "case": case.name, "arch": arch, "template": name, "config": config, "made_s": round(made_s, 3),
         "legal": len(space.legal), **compiled(case, work, template, config, target, arch),
