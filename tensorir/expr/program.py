@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -148,10 +148,11 @@ def as_outputs(given: object) -> tuple[Tensor, ...]:
 def program_of(outputs: Sequence[Tensor], name: str | None = None) -> Program:
     """The program that computes ``outputs``, unscheduled.
 
-    Raises DeclarationError when an output is not computed or two outputs are the same.
+    Raises DeclarationError when an output is not computed, two outputs are the same, or two scalars have one name.
     """
     outputs = as_outputs(outputs)
     names = _Names()
+    names.reserve((*scalars_of(outputs), *dims_of(outputs)))
     buffers: dict[Buffer, Buffer] = {}
     for t in inputs_of(outputs):
         buffers[t.buffer] = t.buffer.replace(name=names.unique(t.name))
@@ -164,6 +165,14 @@ def program_of(outputs: Sequence[Tensor], name: str | None = None) -> Program:
 class _Names:
     def __init__(self) -> None:
         self.taken: set[str] = set()
+
+    def reserve(self, values: Iterable[Var]) -> None:
+        """Keep the names of scalars and dims, by which launches are given them; arrays get others."""
+        for v in values:
+            if v.name in self.taken:
+                message = f"two scalars or dims are called {v.name}, and a launch tells them apart by their names"
+                raise refuse(DeclarationError, "declare.name", message, hint="another name for one of them")
+            self.taken.add(v.name)
 
     def unique(self, name: str) -> str:
         base, n = name.replace(".", "_") or "T", 1

@@ -96,7 +96,8 @@ class Apart:
             exprs, below, inside = (s.cond,), (s.then,), arith.child(assume=[s.cond])
         elif isinstance(s, Let):
             exprs, below = (s.value,), (s.body,)
-            lets[s.var] = _said(arith.linear(s.value), lets)
+            if s.var.dtype == "index":  # others have values, such as infinity
+                lets[s.var] = _said(arith.linear(s.value), lets)
         elif isinstance(s, Loop):
             exprs, below = (s.extent,), (s.body,)
         elif isinstance(s, Alloc):

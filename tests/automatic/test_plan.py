@@ -151,7 +151,7 @@ def test_what_was_not_taken_is_told_with_its_reason(monkeypatch, capsys, tmp_pat
 
 
 def test_where_no_rule_schedules_a_stage_the_error_says_why():
-    huge = (1 << 20, 1 << 13)
+    huge = (1 << 40, 1 << 30)
     X = tir.placeholder(huge, name="X")
     for target in ("opencl", "cuda -arch=sm_80"):
         for make in (tir.auto, tir.auto_schedule):

@@ -285,3 +285,9 @@ def test_shared_memory_has_room_for_fewer_columns_the_longer_they_are(rows, colu
 def test_rows_that_no_vector_divides_are_in_vectors_up_to_the_last_few(shape):
     s = tir.auto_schedule(middle(*shape), CPU)
     assert s.check() and s.emitted().text.count("not in vectors") <= 4
+
+
+def test_positions_in_rows_that_end_in_a_part_of_a_vector_are_checked():
+    """The partial results of the last vector are values that have names of their own, infinite ones among them."""
+    x, r = tir.placeholder((9, 70), name="x"), tir.reduce_axis(70, name="r")
+    assert tir.auto_schedule(tir.compute((9,), lambda i: tir.argmax(x[i, r], axis=r), name="y")).check()

@@ -115,6 +115,21 @@ def test_an_empty_name_is_refused():
     assert caught.value.code == "declare.name"
 
 
+@pytest.mark.parametrize("made", [tir.scalar, tir.dim])
+def test_two_scalars_or_dims_of_one_name_are_refused(made):
+    a, b, x = made("n"), made("n"), tir.placeholder((8,), name="x")
+    y = tir.compute((8,), lambda i: x[i] * tir.cast(a, "float32") + tir.cast(b, "float32"))
+    with pytest.raises(tir.DeclarationError, match=r"declare\.name.* n, "):
+        tir.Schedule(y)
+
+
+def test_an_array_that_is_called_as_a_scalar_gets_another_name():
+    a, x, values = tir.scalar("n"), tir.placeholder((8,), name="n"), np.arange(8, dtype="float32")
+    s = tir.Schedule(tir.compute((8,), lambda i: x[i] * a, name="n"), "c")
+    assert s.check()
+    assert np.array_equal(s.build()(np.float32(3), values), 3 * values)
+
+
 @pytest.mark.parametrize("name", ["*/ int x; /*", "a\\\nint y;", "a\r\nint z;", "?" + "?/", "a\\"])
 def test_comments_stay_comments(name):
     """The header quotes names: none of them may end it, continue it, or be more than a comment."""
