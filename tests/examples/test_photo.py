@@ -31,7 +31,7 @@ def test_as_a_user_runs_it(image, tmp_path, monkeypatch, capsys):
     height, width = 288, 328
     monkeypatch.setattr(filters, "photograph", lambda: np.ascontiguousarray(image[:, :height, :width]))
     monkeypatch.chdir(tmp_path)
-    filters.main(["--trials", "1", "--budget", "60s"])
+    filters.main(["--trials", "1", "--budget", "200s"])
     out = capsys.readouterr().out
     differences = [float(x) for x in re.findall(r"largest difference\D*([\d.e-]+)", out)]
     assert len(differences) == 2

@@ -30,7 +30,10 @@ void tell_signal(int number, siginfo_t *, void *context) {
   pc = (u8 *)((ucontext_t *)context)->uc_mcontext.pc;
 #endif
   Dl_info there, kernel;
-  bool inside = dladdr(pc, &there) && dladdr(image_of, &kernel) && there.dli_fbase == kernel.dli_fbase;
+  bool known = dladdr(image_of, &kernel);
+  auto in_text = [&] { return known && dladdr(pc, &there) && there.dli_fbase == kernel.dli_fbase; };
+  if (number == SIGXCPU && W.turned_at && !in_text()) pc = W.turned_at - 1;  // a loop was being counted
+  bool inside = in_text();
   char text[200];
   int size = snprintf(text, sizeof text, "ended|%s|@%lx", name, inside ? (unsigned long)(pc - (u8 *)kernel.dli_fbase) : 0);
   if (const Fiber *f = W.current)

@@ -35,6 +35,7 @@ int tir_begin_loop() {
 }
 void tir_next_turn(int loop) {
   Fiber *f = W.current;
+  W.turned_at = (u8 *)__builtin_return_address(0);
   if (!f || !W.count) return;
   f->loops.resize(loop);
   f->turn = mixed(f->loops.back().around, ++f->loops.back().turn);

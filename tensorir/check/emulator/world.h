@@ -143,6 +143,7 @@ struct World {
   std::vector<std::vector<Fiber *>> blocks;  // the same, of each block
   std::deque<int> ready, late;  // late: go on when no other can
   Fiber *current = nullptr;
+  u8 *turned_at = nullptr;  // where in the text a loop went on last
   ucontext_t main_context;
   void *main_stack = nullptr;
   int at_barrier[MOST_BLOCKS] = {0}, at_cluster = 0;
