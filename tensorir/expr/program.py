@@ -155,7 +155,7 @@ def program_of(outputs: Sequence[Tensor], name: str | None = None) -> Program:
     names.reserve((*scalars_of(outputs), *dims_of(outputs)))
     buffers: dict[Buffer, Buffer] = {}
     for t in inputs_of(outputs):
-        buffers[t.buffer] = t.buffer.replace(name=names.unique(t.name))
+        buffers[t.buffer] = t.buffer.replace(name=names.unique(t.name, given=True))
     body = [_nest(op, outputs, buffers, names) for op in computes_of(outputs)]
     result = tuple(buffers[t.buffer] for t in outputs)
     inputs = tuple(buffers[t.buffer] for t in inputs_of(outputs))
@@ -165,29 +165,31 @@ def program_of(outputs: Sequence[Tensor], name: str | None = None) -> Program:
 class _Names:
     def __init__(self) -> None:
         self.taken: set[str] = set()
+        self.values: set[str] = set()
 
     def reserve(self, values: Iterable[Var]) -> None:
-        """Keep the names of scalars and dims, by which launches are given them; arrays get others."""
+        """Keep the names of scalars and dims, by which launches are given them; arguments and results get others."""
         for v in values:
-            if v.name in self.taken:
+            if v.name in self.values:
                 message = f"two scalars or dims are called {v.name}, and a launch tells them apart by their names"
                 raise refuse(DeclarationError, "declare.name", message, hint="another name for one of them")
-            self.taken.add(v.name)
+            self.values.add(v.name)
 
-    def unique(self, name: str) -> str:
+    def unique(self, name: str, given: bool = False) -> str:
+        """A name that nothing else has; ``given``: to launches, where scalars and dims have names too."""
         base, n = name.replace(".", "_") or "T", 1
         name = base
-        while name in self.taken:
+        while name in self.taken or (given and name in self.values):
             name, n = f"{base}_{n}", n + 1
         self.taken.add(name)
         return name
 
 
 def _nest(op: Compute, outputs: Sequence[Tensor], buffers: dict[Buffer, Buffer], names: _Names) -> Stmt:
-    stage_name = names.unique(op.name)
+    stage_name = names.unique(op.name, any(t in outputs for t in op.outputs))
     for t in op.outputs:
         scope = Scope.GLOBAL if t in outputs else Scope.AUTO
-        label = stage_name if len(op.outputs) == 1 else names.unique(t.name)
+        label = stage_name if len(op.outputs) == 1 else names.unique(t.name, t in outputs)
         buffers[t.buffer] = t.buffer.replace(name=label, scope=scope)
     for t in op.inputs:
         if t.buffer.data is not None:

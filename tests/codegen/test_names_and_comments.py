@@ -130,6 +130,17 @@ def test_an_array_that_is_called_as_a_scalar_gets_another_name():
     assert np.array_equal(s.build()(np.float32(3), values), 3 * values)
 
 
+def test_a_stage_between_that_is_called_as_a_dim_keeps_its_name():
+    n = tir.dim("n", low=1, high=8)
+    x = tir.placeholder((n,), name="x")
+    between = tir.compute((n,), lambda i: x[i] + 1, name="n")
+    s = tir.Schedule(tir.compute((n,), lambda i: between[i] * 2, name="y"), "c")
+    assert list(s.index.stages) == ["n", "y"]
+    s.compute_at("n", "y", "i")
+    assert s.check()
+    assert np.array_equal(s.build()(np.arange(5, dtype="float32")), 2 * np.arange(1, 6, dtype="float32"))
+
+
 @pytest.mark.parametrize("name", ["*/ int x; /*", "a\\\nint y;", "a\r\nint z;", "?" + "?/", "a\\"])
 def test_comments_stay_comments(name):
     """The header quotes names: none of them may end it, continue it, or be more than a comment."""
