@@ -32,8 +32,8 @@ TUNED = 2
 """Parts of a schedule whose knobs are searched, those that count most; the others keep where they start."""
 MOST = 5000
 """Legal configurations of a space with the knobs of several parts."""
-EVERYTHING = {"cpu": "opencl", "gpu": "cuda -arch=sm_90a"}
-"""A target of each kind that has all that rules ask for."""
+EVERYTHING = {"cpu": Target.parse("opencl"), "gpu": Target.parse("cuda -arch=sm_90a")}
+"""A target of each kind, the same on every machine; of GPUs one that has all that rules ask for."""
 
 
 @dataclass(frozen=True)

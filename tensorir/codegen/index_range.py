@@ -69,7 +69,10 @@ class _Ranges:
             return _hull(a, (a[0] * 2 ** min(b[1], 64), a[1] * 2 ** min(b[1], 64)))
         if e.op == "%" and b[0] > 0:
             return 0, b[1] - 1
-        return _hull(a, _hull(b, DATA))  # quotients, and bits, are no larger
+        if e.op in ("|", "^"):  # bits of either
+            bits = max(int(x).bit_length() for x in (*a, *b))
+            return -(2**bits) if min(a[0], b[0]) < 0 else 0, 2**bits - 1
+        return _hull(a, _hull(b, DATA))  # quotients, and fewer bits, are no larger
 
 
 def _hull(a: Interval, b: Interval) -> Interval:

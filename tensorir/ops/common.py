@@ -94,8 +94,10 @@ def _expected(template: Template, target: Target) -> float:
     try:
         space = template.space_for(target)
         return math.inf if space.expected_s is None else space.expected_s(space.default)
-    except (DeclarationError, ScheduleError):  # there is no configuration for this target
-        return math.inf
+    except (DeclarationError, ScheduleError) as error:
+        if error.code not in ("space.empty", "template.target", "automatic.no-rule"):
+            raise
+        return math.inf  # there is no configuration for this target
 
 
 def _once(template: Template) -> Template:

@@ -191,9 +191,10 @@ class Templates(MutableMapping[str, Template]):
     def of(self, target: Target) -> Iterator[tuple[str, Template]]:
         """Those that are written for a kind of target, one after another; later ones of other kinds are not made."""
         first = self._lead[target.kind](target) if target.kind in self._lead else None
-        if first is not None and first in self:
+        begun = next(self._of(target.kind), None)
+        if begun is not None and first not in (None, begun[0]) and first in self:
             yield first, self[first]
-        yield from ((n, t) for n, t in self._of(target.kind) if n != first)
+        yield from ((n, t) for n, t in self._of(target.kind) if begun is None or n != first or n == begun[0])
 
     def _of(self, kind: str) -> Iterator[tuple[str, Template]]:
         later, made = self._later, self._made
@@ -213,7 +214,7 @@ class Templates(MutableMapping[str, Template]):
         later, made = self._later, self._made  # in this order: ``_all`` sets the other one first
         if name in made or later is None:
             return made[name]
-        kinds = sorted(later, key=lambda kind: not name.startswith(kind))  # those that rules make are called so
+        kinds = sorted(later, key=lambda kind: not str(name).startswith(kind))  # those that rules make are called so
         for known in (self._alone, *(later[kind] for kind in kinds)):
             if known is not None and name in (found := known()):
                 return found[name]

@@ -69,7 +69,7 @@ def test_templates_that_are_made_late_are_a_mapping_like_others():
     assert "a" in t and t["a"] is one and t.get("a") is one and made == []
     before, plain = t.copy(), {"a": one, "b": two, "c": three}
     assert t["b"] is two and made == [1]
-    assert "d" not in t and t.get("d") is None
+    assert "d" not in t and t.get("d") is None and 3 not in t
     with pytest.raises(KeyError):
         t["d"]
     assert t == plain and plain == t and t != {"a": one} and list(t) == list(plain) and len(t) == 3

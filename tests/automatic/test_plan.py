@@ -181,4 +181,7 @@ def test_lanes_of_any_core_are_a_power_of_two():
 def test_templates_for_plain_opencl_are_those_of_this_processor(monkeypatch, wide):
     """The width of vectors decides which rule takes a stage; each template has a space here, the first one as well."""
     monkeypatch.setattr(host, "has_avx512", lambda: wide)
-    assert all(t.space.default for t in tir.auto(drawn(10779).outputs).values())
+    outputs = drawn(10779).outputs
+    assert all(t.space.default for t in tir.auto(outputs).values())
+    narrow = "opencl -registers=16 -vector_bytes=32"
+    assert tir.Workload("drawn", outputs).template_for(narrow) == next(iter(tir.auto(outputs, narrow)))

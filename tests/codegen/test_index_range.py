@@ -18,6 +18,13 @@ def test_products_on_the_way_to_an_index_have_room(target):
     assert wide in tir.auto_schedule(mixed(2200), target).source()
 
 
+def test_bits_on_the_way_to_an_index_have_room():
+    x = tir.placeholder((97,), name="x")
+    y = tir.compute((1025,), lambda i: x[((i | 1023) * 1500000) % 97], name="y")
+    s = tir.auto_schedule(y, "cuda -arch=sm_80")
+    assert "long long" in s.source() and s.check("emulate")
+
+
 def test_values_of_places_have_room():
     y = tir.compute((50,), lambda i: tir.cast(i * 1103515245 % 65536, "int32"), name="y")
     assert "long long" in tir.Schedule(y, "cuda").source()
