@@ -82,13 +82,7 @@ def copy(n: int, target: Any, device: str) -> Any:
 
 def processor_ms(call: Any, times: int = 5) -> float:
     """The least processor time of a call, of all threads."""
-    found = []
-    for _ in range(times):
-        began = time.process_time()
-        call()
-        getattr(call, "finish", lambda: None)()
-        found.append(time.process_time() - began)
-    return 1e3 * min(found)
+    return 1e3 * seconds(call, times, time.process_time)
 
 
 def timed(name: str, device: str, n: int, rounds: int) -> dict[str, Any]:

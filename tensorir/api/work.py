@@ -176,12 +176,7 @@ class Work(Shown):
 
     def _can_start(self, template: str, target: Target) -> bool:
         """Whether any configuration of a template is legal; filters of 11 x 11 may be too large for shared memory."""
-        try:
-            return bool(self.templates[template].space_for(target).default is not None)
-        except (DeclarationError, ScheduleError) as error:
-            if error.code not in ("space.empty", "template.target", "automatic.no-rule"):
-                raise
-            return False
+        return self.templates[template].started(target) is not None
 
     def schedule(
         self, config: Mapping[str, object] | None = None, template: str | None = None, target: str | Target = "opencl"

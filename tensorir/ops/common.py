@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorir import nn
 from tensorir.engines.problems import Problem, result_type
-from tensorir.errors import DeclarationError, ScheduleError, refuse
+from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
@@ -91,13 +91,8 @@ def fastest(templates: Named, target: Target) -> str:
 
 
 def _expected(template: Template, target: Target) -> float:
-    try:
-        space = template.space_for(target)
-        return math.inf if space.expected_s is None else space.expected_s(space.default)
-    except (DeclarationError, ScheduleError) as error:
-        if error.code not in ("space.empty", "template.target", "automatic.no-rule"):
-            raise
-        return math.inf  # there is no configuration for this target
+    space = template.started(target)
+    return math.inf if space is None or space.expected_s is None else space.expected_s(space.default)
 
 
 def _once(template: Template) -> Template:

@@ -92,6 +92,16 @@ class Template(Shown):
             spaces[key] = made
         return spaces[key]
 
+    def started(self, target: Target) -> Space | None:
+        """The configurations for a target; None where none is legal, or no rule schedules it so there."""
+        try:
+            space = self.space_for(target)
+            return space if space.default is not None else None
+        except (DeclarationError, ScheduleError) as error:
+            if error.code not in ("space.empty", "template.target", "automatic.no-rule"):
+                raise
+            return None
+
 
 def _is_space(given: object) -> bool:
     from tensorir.tune.space import Space
@@ -192,9 +202,10 @@ class Templates(MutableMapping[str, Template]):
         """Those that are written for a kind of target, one after another; later ones of other kinds are not made."""
         first = self._lead[target.kind](target) if target.kind in self._lead else None
         begun = next(self._of(target.kind), None)
-        if begun is not None and first not in (None, begun[0]) and first in self:
+        moved = begun is not None and first is not None and first != begun[0] and first in self
+        if moved and first is not None:
             yield first, self[first]
-        yield from ((n, t) for n, t in self._of(target.kind) if begun is None or n != first or n == begun[0])
+        yield from ((n, t) for n, t in self._of(target.kind) if not (moved and n == first))
 
     def _of(self, kind: str) -> Iterator[tuple[str, Template]]:
         later, made = self._later, self._made

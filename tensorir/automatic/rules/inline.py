@@ -76,7 +76,7 @@ def _too_large(nest: Nest, reader: Nest) -> bool:
 
 def _copies(graph: Graph, nest: Nest, reader: Nest, target: Target) -> bool:
     """Whether the rule that takes a reader copies what a stage makes: for products of matrices, or as an image; or has
-    lanes for its terms, each of which would ask for itself whether it lies before a border.
+    lanes for its terms, each of which would ask for itself whether it is before a border.
     """
     if reader.empty:
         return False

@@ -9,6 +9,7 @@ from functools import cached_property
 from tensorir.arith.affine import Arith
 from tensorir.automatic.facts import Nest, widest_bits
 from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.requests import SECTOR
 from tensorir.automatic.rules.stream import along_last, fused
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Axis, Iter, Load
@@ -20,8 +21,6 @@ from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, overlapped
 UNKNOWN = "A100"
 """Whose rates are taken of a device that nobody knows."""
 WARP = 32
-SECTOR = 32
-"""Bytes that are read of memory at least."""
 SHARED_CYCLES = 30.0
 """Cycles until an element of shared memory is there."""
 COMBINED = 4.0

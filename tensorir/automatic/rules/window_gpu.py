@@ -20,6 +20,7 @@ from tensorir.automatic.rules.packed import pack, packable
 from tensorir.automatic.rules.products import summed
 from tensorir.automatic.rules.register_counts import Group, Reads, reduced
 from tensorir.automatic.rules.register_image import Image, image_of
+from tensorir.automatic.rules.requests import SECTOR
 from tensorir.automatic.rules.stream import windows
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
@@ -49,8 +50,6 @@ ROOM = 48 * 1024
 """Bytes of shared memory of a block that any device has."""
 TILED = 3
 """Inner axes that blocks have several cells of."""
-SECTOR = 32
-"""Bytes that are read at least."""
 NEAR = 1.15
 """Of the expected time of the fastest tile: the model is no nearer (docs/cuda-evidence.md), what it counts is."""
 UNKNOWN = "A100"

@@ -26,7 +26,7 @@ Index tir_grid_size() { return W.grid; }
 void tir_took_one(u64 n) { W.current->path = (W.current->path ^ n) * 0x9E3779B97F4A7C15ull + 1; }
 
 // turns.h: the loops that a thread is in, by their numbers from 1. One that it has left otherwise than at its end is
-// forgotten when a loop around it goes on.
+// forgotten at the next turn of a loop around it.
 int tir_begin_loop() {
   Fiber *f = W.current;
   if (!f || !W.count) return 1;
