@@ -172,7 +172,7 @@ CASES = (
           groups=EACH, stride=2),
     _conv("float32 depthwise, NCHW, 14 x 14", THREADS, (16, 512, 14, 14, 512), (1, 16, 14, 14, 16), (2, 12, 9, 13, 12),
           groups=EACH),
-    _conv("float16 depthwise, NHWC, strided", THREADS, (16, 128, 56, 56, 128), (1, 32, 16, 16, 32), (2, 12, 9, 13, 12),
+    _conv("float16 depthwise, NHWC, strided", THREADS, (16, 128, 56, 56, 128), (1, 64, 16, 16, 64), (2, 12, 9, 13, 12),
           **LAST, **HALF, groups=EACH, stride=2),
     _conv("bfloat16 conv2d, NCHW, 14 x 14", WARPS, (64, 256, 14, 14, 256), (2, 64, 16, 16, 128), dtype="bfloat16"),
     _pool("float32 max_pool2d, 3 x 3", "max_pool2d", "FMNMX", (1, 1, 48, 112), kernel_size=3, stride=1, padding=1),

@@ -9,7 +9,7 @@ from typing import ClassVar
 from tensorir.engines.blocks import extent_of
 from tensorir.engines.gemm_blocks import ORDER, Blocks, Operands, Sums, in_groups, inline, multiprocessors
 from tensorir.engines.gemm_tensor import KINDS as RESULTS
-from tensorir.engines.gemm_tensor import TensorTile, instructions, multiplication, store_rows
+from tensorir.engines.gemm_tensor import VECTOR, TensorTile, added, instructions, multiplication, store_rows
 from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import written_by
 from tensorir.engines.tiles import Config, Knob, Rule
@@ -97,7 +97,14 @@ class HopperTile(Blocks):
         if self.leaves_whole and of.leave is not None:
             of.leave(wi, i, j)
         elif self.leaves_whole:
-            s.stage_out(out, at=wi, scope="shared", layout=f"{z}r, x -> {z}{swizzled_rows(2)}", via="tma")
+            third, layout = added(s, of)[: int(p.beta)], f"{z}r, x -> {z}{swizzled_rows(2)}"
+            at = wi
+            if third:
+                at, j = s.split(j, [None, self.panel])
+                s.reorder(at, i, j)
+            s.stage_out(out, at=at, scope="shared", layout=layout, via="tma")
+            for name in third:
+                s.stage_in(name, at=at, scope="shared", vector=VECTOR, layout=layout)
             store_rows(s, out, [i], j, f"m{ROWS}.{RESULTS[p.made, '']}.n")
         s.compute_at(acc, wi)
         ko, kk, ki = s.split(f"{acc}.k", [None, self.step // m.k, m.k])
@@ -129,6 +136,11 @@ class HopperTile(Blocks):
                      splits=self.splits)  # fmt: skip
 
     @property
+    def panel(self) -> int:
+        """Columns of results that leave at once where a third matrix comes by the same way: there is room for both."""
+        return next(w for w in (128, 64) if self.bn % w == 0 and (2 * w <= self.bn or w == STORED))
+
+    @property
     def leaves_whole(self) -> bool:
         """Whether results leave in whole tiles: those of 16 bits, which a warp would write in halves of sectors."""
         return self.splits == 1 and self._halves_in_rows
@@ -145,7 +157,10 @@ class HopperTile(Blocks):
     @property
     def result_bytes(self) -> int:
         whole = (self.splits == 1 or self.rest) and self._halves_in_rows
-        return 2 * self.groups * self.rows * ROWS * self.bn if whole else 0
+        if not whole:
+            return 0
+        columns = 2 * self.panel if self.p.beta else self.bn
+        return 2 * self.groups * self.rows * ROWS * columns
 
     def turns(self) -> bool:
         """Several tiles for each of the warpgroups in ping-pong, and several of these; parts of sums are none."""

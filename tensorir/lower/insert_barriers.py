@@ -207,7 +207,7 @@ class _Sync:
             if open_:
                 head |= first
             inner = _waits(body)
-            if inner:
+            if find(body, Barrier):  # perhaps under a condition
                 out += self._settled(since)
             since = after if inner else since | after
             open_ = open_ and not inner
@@ -226,14 +226,14 @@ class _Sync:
             else:
                 body = sequence([body, meet])
                 after = _Touched()
-        if not once and _waits(body):
+        if not once and find(body, Barrier):
             body = self._handed_on(body, after, clash)
         if not _waits(body):
             after = before | after
         return s.replace(body=body), after, head
 
     def _handed_on(self, body: Stmt, after: _Touched, met: set[Buffer]) -> Stmt:
-        """The body of a loop whose next iteration meets a first barrier for other buffers than ``met``, followed by the
+        """The body of a loop whose next iteration may meet a first barrier for other buffers than ``met``, followed by
         statements that this barrier requires (``_settled``).
         """
         gone = (self.tiles.leaving & {b for b, *_ in after.read} & {*writes(body)}) - met

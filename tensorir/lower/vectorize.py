@@ -211,7 +211,7 @@ class _Lanes:
         """The elements of all lanes in the order of memory, where they are neighbours, the first lane's last."""
         return backwards(i, self.var, self.lanes, self.arith) if self.target.kind == "cpu" else None
 
-    def _store(self, s: Store) -> Store:
+    def _store(self, s: Store) -> Stmt:
         if self._converted(s.buffer):
             raise _Scalar(f"elements of {s.buffer.name} ({s.buffer.dtype}) are converted one by one")
         if s.adds:
@@ -225,22 +225,50 @@ class _Lanes:
         if not isinstance(index, Ramp):
             raise _Scalar(f"all lanes write the same element of {s.buffer.name}")
         if self.copies_only and (not _is_copy(s.value) or (s.buffer.dtype in CONVERTED and not moves(s))):
-            return s.replace(index=(index,), value=self._computed(s))
+            return self._computed(s, index)
         value = self._wide(self.expr(s.value))
         if self.copies_only and s.buffer.dtype in CONVERTED and not _as_it_is(value):  # it is held in floats
-            return s.replace(index=(index,), value=self._computed(s))
+            return self._computed(s, index)
         if self.copies_only and self.lanes > 4 and not _as_it_is(value):
             raise _Scalar("elements are put together one by one")  # such vectors are printed as words
         return s.replace(index=(index,), value=value)
 
-    def _computed(self, s: Store) -> Pack:
-        """Elements that are computed one by one, put together to be stored at once."""
+    def _computed(self, s: Store, index: Ramp) -> Stmt:
+        """Elements that are computed one by one, put together to be stored at once; what lanes read side by side for
+        them is read at once as well.
+        """
         words = s.buffer.dtype in CONVERTED
         if s.buffer.dtype == "bool" or s.buffer.scope not in (Scope.GLOBAL, Scope.SHARED, *(_HELD if words else ())):
             raise _Scalar(f"elements of {s.buffer.name} are computed one by one")
         if (self.lanes > 4 and not words) or DTYPES[s.buffer.dtype].bits * self.lanes < 32:
             raise _Scalar(f"there is no vector of {self.lanes} elements of {s.buffer.name} ({s.buffer.dtype})")
-        return Pack(tuple(self._lane(s.value, k) for k in range(self.lanes)), s.buffer.dtype)
+        swap: dict[Load, Load] = {}
+        filled: list[Store] = []
+        for x in _always_read(s.value):
+            if any(same(x, known) for known in swap) or (first := self._read_at_once(x)) is None:
+                continue
+            held = Buffer(f"{x.buffer.name}_lanes", (as_expr(self.lanes),), x.dtype, Scope.REGISTER)
+            swap[x] = Load(held, (self.var,), x.dtype)
+            filled.append(Store(held, (Ramp(const(0), self.lanes, "index"),), Load(x.buffer, (first,), x.dtype)))
+        value = _Swapped(swap)(s.value) if swap else s.value
+        done: Stmt = s.replace(
+            index=(index,), value=Pack(tuple(self._lane(value, k) for k in range(self.lanes)), s.buffer.dtype)
+        )
+        done = sequence([*filled, done])
+        for fill in filled:
+            done = Alloc(fill.buffer, done)
+        return done
+
+    def _read_at_once(self, x: Load) -> Ramp | None:
+        """Where the elements are that all lanes read, if they are in memory and make one aligned vector."""
+        bits = DTYPES[x.dtype].bits * self.lanes
+        if x.buffer.scope not in (Scope.GLOBAL, Scope.SHARED) or x.dtype == "bool" or bits not in (32, 64, 128):
+            return None
+        try:
+            index = self._index(x.index[0])
+        except _Scalar:
+            return None
+        return index if isinstance(index, Ramp) else None
 
     def _converted(self, b: Buffer) -> bool:
         """Whether elements of ``b`` change their form between memory and where they are used."""
@@ -405,6 +433,27 @@ class _Lanes:
 
     def _wide(self, e: Expr) -> Expr:
         return e if lanes_of(e) > 1 else Broadcast(e, self.lanes, e.dtype)
+
+
+class _Swapped(Rewriter):
+    """Reads of memory become those of registers that hold the same."""
+
+    def __init__(self, swap: dict[Load, Load]) -> None:
+        self.swap = swap
+
+    def on_Load(self, n: Load) -> Load:
+        found = next((held for x, held in self.swap.items() if same(x, n)), None)
+        return self.children(n) if found is None else found
+
+
+def _always_read(e: Expr) -> list[Load]:
+    """What is read for ``e`` whatever is chosen in it: it is there."""
+    if isinstance(e, Select):
+        return _always_read(e.cond)
+    if isinstance(e, Binary) and e.op in ("and", "or"):
+        return _always_read(e.a)
+    inside = [x for c in e.children() if isinstance(c, Expr) for x in _always_read(c)]
+    return [e, *inside] if isinstance(e, Load) else inside
 
 
 def select_wide(cond: Expr, a: Expr, b: Expr) -> Expr:

@@ -177,3 +177,16 @@ def test_default_reads_shared_memory_without_conflicts():
         for t in got.traffic:
             assert t.units == t.ideal, t
             assert t.width == 16 or t.what == "shared write", t  # of results, two neighbours at a time
+
+
+@emulated
+def test_a_third_matrix_is_read_in_whole_sectors():
+    from emulating import small_integers
+
+    from tensorir.check.emulate import emulate
+
+    w = work(m=256, n=256, k=64, beta=True, alpha=True)
+    source = w.schedule(target=AMPERE).emitted()
+    got = emulate(source, small_integers(source))
+    assert not got.problems and {t.what for t in got.traffic} >= {"global read", "shared write"}
+    assert all(t.units == t.ideal for t in got.traffic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 from emulating import beyond, emulated_rightly, small_integers
 from hypothesis import given as drawn
@@ -61,16 +62,36 @@ TURNS = {
     "two": dict(pingpong=1),
     "three, odd tiles, an epilogue": dict(pingpong=1, groups=3),
     "of two products each, in clusters": dict(pingpong=1, rows=2, cluster=2),
+    "a third matrix": dict(pingpong=1),
+    "a third matrix, two panels": dict(pingpong=1, bn=128, depth=2),
 }
 
 
 @emulated
 @pytest.mark.parametrize("case", TURNS)
 def test_warpgroups_take_turns(case):
-    w = work(m=600, n=136, k=136, bias="epilogue" in case, act="relu" if "epilogue" in case else None)
+    beta, finished = "third" in case, "epilogue" in case
+    w = work(m=600, n=136, k=136, bias=finished, act="relu" if finished else None, beta=beta)
     s = w.schedule(TILES | TURNS[case], "gpu_hopper", HOPPER)
     assert "tir_barrier_wait(&order[turn]" in s.source()
     assert emulated_rightly(w, s, seed=2, eager=True)
+
+
+@emulated
+@pytest.mark.parametrize("bn", [256, 192, 128, 64])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_third_matrix_is_read_in_whole_sectors(bn, turned):
+    """In panels of columns, so that shared memory has room for it next to results."""
+    w = work(m=256, n=384, k=64, ta=turned, beta=True, alpha=True)
+    s = w.schedule(TILES | dict(bn=bn, depth=2), "gpu_hopper", "cuda -arch=sm_90a")
+    source = s.emitted()
+    kept = (2 if bn == 64 else 1) * 2 * 128 * bn
+    assert source.kernels[0].shared_bytes < 2 * 128 * (128 + bn) + kept + 1024
+    arrays = small_integers(source)
+    run = emulate(source, arrays)
+    assert not run.problems and np.array_equal(run.outputs[0], w.reference(*arrays).astype(run.outputs[0].dtype))
+    assert {t.what for t in run.traffic} >= {"shared read", "shared write", "global read", "global write"}
+    assert all(t.units == t.ideal for t in run.traffic)
 
 
 def test_turns_need_tiles():
