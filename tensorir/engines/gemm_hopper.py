@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from tensorir.engines.blocks import extent_of
 from tensorir.engines.gemm_blocks import ORDER, Blocks, Operands, Sums, in_groups, inline, multiprocessors
 from tensorir.engines.gemm_tensor import KINDS as RESULTS
-from tensorir.engines.gemm_tensor import VECTOR, TensorTile, added, instructions, multiplication, store_rows
+from tensorir.engines.gemm_tensor import VECTOR, TensorTile, added, bring_rows, instructions, multiplication, store_rows
 from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import written_by
 from tensorir.engines.tiles import Config, Knob, Rule
@@ -97,7 +97,7 @@ class HopperTile(Blocks):
         if self.leaves_whole and of.leave is not None:
             of.leave(wi, i, j)
         elif self.leaves_whole:
-            third, layout = added(s, of)[: int(p.beta)], f"{z}r, x -> {z}{swizzled_rows(2)}"
+            third, layout = added(s, out, acc)[: int(p.beta)], f"{z}r, x -> {z}{swizzled_rows(2)}"
             at = wi
             if third:
                 at, j = s.split(j, [None, self.panel])
@@ -201,19 +201,25 @@ def swizzled_rows(size: int) -> str:
     return f"x/{row}, r, x/{piece}%8 ^ r%8, x%{piece}"
 
 
-def leave_in_tiles(s: Schedule, rows: str, wi: str, i: str, k: str, made: str) -> None:
+def leave_in_tiles(s: Schedule, rows: str, third: Sequence[str], wi: str, i: str, k: str, made: str, panel: int
+                   ) -> None:  # fmt: skip
     """Results of the stage ``rows`` pass through shared memory, from where copies bring whole tiles to an array of more
     dimensions.
 
+    third: stages that put what is added in the order of rows, which comes by the same way, ``panel`` columns at a time
     i, k: the loops over the rows and columns of one warpgroup of ``wi``;  made: the type of results
     """
-    of_rows, array = list(s.loops(rows)), written_by(s, rows)
-    s.set_scope(array, "register").compute_at(rows, wi)  # each warpgroup its own
+    of_rows, array, at = list(s.loops(rows)), written_by(s, rows), wi
+    if third:
+        at, k = s.split(k, [None, panel])
+        s.reorder(at, i, k)
+    s.set_scope(array, "register").compute_at(rows, at)  # each warpgroup its own
     s.set_scope(array, "shared").layout(array, f"r, x -> {swizzled_rows(2)}")
+    bring_rows(s, third, at, f"r, x -> {swizzled_rows(2)}", VECTOR)
     if extent_of(s, i) > ROWS:
         several, i = s.split(i, [None, ROWS])
         s.unroll(several)
-    panel, k = s.split(k, [None, STORED])
-    s.reorder(panel, i, k).unroll(panel)
+    stored, k = s.split(k, [None, STORED])
+    s.reorder(stored, i, k).unroll(stored)
     s.tensorize(i, f"tma.store.{made}.{ROWS}x{STORED}")
     store_rows(s, rows, of_rows[:-1], of_rows[-1], f"m{ROWS}.{RESULTS[made, '']}.n")

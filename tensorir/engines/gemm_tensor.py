@@ -91,7 +91,7 @@ class TensorTile(Blocks):
             if of.leave is None:
                 layout = f"{of.lead}r, x -> {of.lead}{OUT_ROWS}"
                 s.stage_out(of.out, at=bj, scope="shared", vector=VECTOR, layout=layout)
-                for name in added(s, of)[: int(p.beta)]:
+                for name in added(s, of.out, of.stage)[: int(p.beta)]:
                     s.stage_in(name, at=bj, scope="shared", vector=VECTOR, layout=layout)
             if s.target.has("sm_90"):
                 store_rows(s, of.made, [i], j, f"m16.{KINDS[p.made, '']}.n")
@@ -199,23 +199,35 @@ def stageable(p: Gemm) -> bool:
     return p.n % 8 == 0 and p.leaves_in_halves and p.in_rows
 
 
-def added(s: Schedule, of: Sums) -> list[str]:
-    """The arrays of 16 bits that what takes the sums reads where it writes its results, and nowhere else."""
-    stage, sums = s.index.stages[of.out], written_by(s, of.stage)
+def added(s: Schedule, out: str, total: str) -> list[str]:
+    """The arrays of 16 bits that ``out``, which takes the sums of ``total``, reads where it writes its results, and
+    nowhere else.
+    """
+    stage, sums = s.index.stages[out], written_by(s, total)
     at, loads = tuple(written_index(stage)), find(stage.body, Load)
     found = [b for x in loads if DTYPES[(b := x.buffer).dtype].bits == 16 and b.name != sums]
     return [b.name for b in dict.fromkeys(found) if all(tuple(x.index) == at for x in loads if x.buffer is b)]
 
 
-def leave_in_vectors(s: Schedule, rows: str, block: str, i: str, j: str, lanes: int) -> None:
+def leave_in_vectors(s: Schedule, rows: str, third: Sequence[str], block: str, i: str, j: str, lanes: int) -> None:
     """Results of the stage ``rows`` pass through shared memory, from where all threads of a ``block`` take them in
     vectors of ``lanes`` to an array of more dimensions; i, j: the loops over the rows and columns of one.
+
+    third: stages that put what is added in the order of rows, which comes by the same way
     """
     array = written_by(s, rows)
     s.set_scope(array, "register").compute_at(rows, block)
     s.set_scope(array, "shared").layout(array, f"r, x -> {OUT_ROWS}")
+    bring_rows(s, third, block, f"r, x -> {OUT_ROWS}", lanes)
     j, few = s.split(j, [None, lanes])
     s.vectorize(few).bind(s.fuse(i, j), "threads")
+
+
+def bring_rows(s: Schedule, third: Sequence[str], at: str, layout: str, lanes: int) -> None:
+    """Tiles of what stages put in the order of rows are copied to shared memory from where they lie."""
+    for name in third:
+        s.stage_in(written_by(s, name), at=at, scope="shared", vector=lanes if lanes > 1 else None, layout=layout)
+        s.compute_inline(name)
 
 
 def load_rows(s: Schedule, copy: str, dim: int, m: Multiplication, operand: str, order: str) -> None:

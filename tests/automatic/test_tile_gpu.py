@@ -1,5 +1,6 @@
 """Products on GPUs, by whichever axes a declaration says them: right at awkward extents, emulated, by the engines."""
 
+import numpy as np
 import pytest
 from gram_sums import gram
 
@@ -8,7 +9,7 @@ from tensorir.automatic.facts import Graph
 from tensorir.automatic.rules.matrix_view import matrix_view
 from tensorir.automatic.rules.tile_gpu import ENGINES, offers
 from tensorir.check.emulate import emulate
-from tensorir.interp.reference import random_arguments
+from tensorir.interp.reference import evaluate, random_arguments
 
 LEGAL = 5000
 AMPERE, HOPPER = "cuda -arch=sm_80", "cuda -arch=sm_90a"
@@ -115,6 +116,24 @@ def test_results_of_taps_leave_in_whole_sectors(name, target):
     kinds = kinds[:2] if "pairs" in name else kinds  # rows of 36 pixels begin within sectors
     traffic = [t for t in emulate(s.emitted(), random_arguments(s.outputs, 0)).traffic if t.what in kinds]
     assert {t.what for t in traffic} == {*kinds} and all(t.units == t.ideal for t in traffic)
+
+
+@pytest.mark.parametrize("target", [AMPERE, HOPPER])
+@pytest.mark.parametrize(("layout", "n"), [("NHWC", 1), ("NHWC", 8), ("NCHW", 8)])
+def test_a_residual_is_read_in_whole_sectors(layout, n, target):
+    """By way of shared memory; beside parts of a sum, in vectors."""
+    shape = (n, 16, 16, 64) if layout == "NHWC" else (n, 64, 16, 16)
+    y = image(n, 64, 16, 16, 64, 3, "float16", layout, pad=1)
+    z = tir.placeholder(shape, "float16", name="z")
+    out = tir.compute(shape, lambda *at: tir.maximum(y[at].astype("float32") + z[at], 0).astype("float16"), name="sum")
+    (name, template), s = next(iter(tir.auto(out, target).items())), tir.Schedule(out, target)
+    template.function(s, template.space_for(s.target).default)
+    assert name == ("gpu_tile_wgmma" if target == HOPPER and layout == "NHWC" else "gpu_tile_mma")
+    assert ("z_packed_shared" in s.source()) == (n == 8 or target == HOPPER)
+    run = emulate(s.emitted(), arrays := random_arguments(s.outputs, 0))
+    assert not run.problems and np.array_equal(run.outputs[0], evaluate(s.outputs, arrays)[0])
+    assert {t.what for t in run.traffic} >= {"global read", "global write"}
+    assert all(t.units == t.ideal for t in run.traffic)
 
 
 def conflicts(y, target, way):

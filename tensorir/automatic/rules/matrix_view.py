@@ -164,22 +164,23 @@ class MatrixView:
         last = next(d.size for d in reversed(self.columns) if d.size > 1)
         return math.gcd(run, last, most) if all(d.said for d in self.apart) else 1
 
-    def as_rows(self, s: Schedule, out: str) -> str:
+    def as_rows(self, s: Schedule, out: str, also: Sequence[str] = ()) -> str:
         """Let ``out`` write rows and columns, those of all groups, which the stage that is returned takes to where
-        results are stored.
+        results are stored; and read those of what it reads ``also``.
         """
         own = [str(x).removeprefix(f"{out}.") for x in s.loops(out)]
         whole = replace(self, gemm=replace(self.gemm, batch=1), rows=_whole(self.rows), columns=_whole(self.columns))
-        whole._by_cells(s, out, own, f"{out}_rows", "i, j")
+        whole._by_cells(s, out, own, f"{out}_rows", "i, j", dict.fromkeys(also, "i, j"))
         self.as_matrix(s, f"{out}.out")
         return f"{out}.out"
 
-    def _by_cells(self, s: Schedule, out: str, own: Sequence[str], name: str | None = None, writes: str | None = None
-                  ) -> None:  # fmt: skip
+    def _by_cells(self, s: Schedule, out: str, own: Sequence[str], name: str | None = None, writes: str | None = None,
+                  reads: Mapping[str, str] | None = None) -> None:  # fmt: skip
         """Walk what takes the sums, whose axes are called ``own``, by rows and columns."""
         called = dict(zip(self.spatial, own, strict=True))
         pad = {called[x]: n for x, n in self.made_up.items() if x in called}
-        s.reindex(out, f"{', '.join(own)} -> {self._cells(called)}", pad or None, name=name, writes=writes)
+        view = f"{', '.join(own)} -> {self._cells(called)}"
+        s.reindex(out, view, pad or None, name=name, reads=reads, writes=writes)
 
     def _cells(self, called: Mapping[str, str]) -> str:
         """The right side of a view of the cells, by the names that their axes have."""

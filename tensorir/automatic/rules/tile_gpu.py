@@ -21,10 +21,11 @@ from tensorir.automatic.rules.products import ProductPart, summed
 from tensorir.engines.gemm_blocks import Blocks, Engine, Sums, part_length
 from tensorir.engines.gemm_gpu import SharedTile, WarpTile
 from tensorir.engines.gemm_hopper import ROW_BYTES, STORED, HopperTile, leave_in_tiles
-from tensorir.engines.gemm_tensor import VECTOR, TensorTile, leave_in_vectors
+from tensorir.engines.gemm_tensor import VECTOR, TensorTile, added, leave_in_vectors
 from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import out_stage
 from tensorir.errors import DeclarationError
+from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import thread_registers
@@ -223,11 +224,13 @@ class BlockProductPart(ProductPart[Engine]):
         if not isinstance(tile, ON_TENSOR_CORES) or self.view.gemm.in_rows or not tile.leaves_whole:
             return tile.sums(s, name, lambda out: self.view.as_matrix(s, out), self.epilogue)
         rows, made = out_stage(s, name, epilogue=self.epilogue), self.p.made
-        sums = Sums.over(name, self.view.as_rows(s, rows), self.p.axes)
+        third = added(s, rows, name)[: int(self.p.beta)]
+        packs = packed_names(third, s.index.names())
+        sums = Sums.over(name, self.view.as_rows(s, rows, third), self.p.axes)
         if isinstance(tile, TensorTile):
             lanes = self.view.results_together(VECTOR)
-            return sums._replace(leave=lambda block, i, j: leave_in_vectors(s, rows, block, i, j, lanes))
-        return sums._replace(leave=lambda wi, i, j: leave_in_tiles(s, rows, wi, i, j, made))
+            return sums._replace(leave=lambda block, i, j: leave_in_vectors(s, rows, packs, block, i, j, lanes))
+        return sums._replace(leave=lambda wi, i, j: leave_in_tiles(s, rows, packs, wi, i, j, made, tile.panel))
 
 
 def _leave_as_rows(view: MatrixView, engine: type[Engine]) -> bool:
