@@ -38,9 +38,9 @@ def fate(s: tir.Schedule, pattern: str, new: str) -> set[str]:
 
 EPILOGUES = {
     "beta left out": (r"\bbeta \* ", ""),
-    "bias left out": (r"(__half2float\(bias\[)", r"0.0f * \1"),
-    "alpha on the bias": (r"__half2float\(bias\[", "alpha * __half2float(bias["),
-    "the bias of a neighbour": (r"bias\[(.*?)\]", r"bias[(\1) ^ 1]"),
+    "bias left out": (r"(__half2float\(bias_lanes\[)", r"0.0f * \1"),
+    "alpha on the bias": (r"__half2float\(bias_lanes\[", "alpha * __half2float(bias_lanes["),
+    "the bias of a neighbour": (r"bias_lanes\[(.*?)\]", r"bias_lanes[(\1) ^ 1]"),
 }
 
 
