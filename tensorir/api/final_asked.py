@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tensorir.tune.spec import RunSpec
 
 RACE_SHARE = 0.25  # of the time that the search took is worth spending on which of its finalists is fastest
+LEAST_RACE_S = 1.0  # whatever the search took
 LEAST_LEFT_S = 1.0  # of the budget, or there is no round
 
 
@@ -29,7 +30,7 @@ def race_s(spec: RunSpec, searched_s: float | None) -> float:
         return spec.final_s
     if searched_s is None:
         searched_s = time.monotonic() - (spec.started or math.inf)
-    return max(1.0, RACE_SHARE * searched_s)
+    return max(LEAST_RACE_S, RACE_SHARE * searched_s)
 
 
 def final_round(
