@@ -189,6 +189,66 @@ def test_terms_of_few_cells_are_shared_out(shape, kept, op):
     assert tir.auto_schedule(few((3, 1 << 13), (0,), op), GPU).check("emulate")
 
 
+def pairs(n, m, cells=1, sums="differences"):
+    """Sums over all pairs of two rows' elements, or of each with all others; or a bilinear form."""
+    x, y, a = (
+        tir.placeholder((cells, n), name="x"),
+        tir.placeholder((cells, m), name="y"),
+        tir.placeholder((n, m), name="a"),
+    )
+    i, j = tir.reduce_axis(n, name="i"), tir.reduce_axis(m, name="j")
+    of = {
+        "differences": lambda c: tir.abs(x[c, i] - y[c, j]),
+        "of one row": lambda c: tir.abs(x[c, i] - x[c, j]),
+        "bilinear": lambda c: x[c, i] * a[i, j] * y[c, j],
+    }[sums]
+    return tir.compute((cells,), lambda c: (tir.max if sums == "of one row" else tir.sum)(of(c), axis=(i, j)), name="E")
+
+
+PAIRS = [
+    (128, 96, 1, "differences"), (64, 128, 3, "bilinear"), (96, 96, 2, "of one row"), (101, 97, 1, "differences"),
+    (17, 33, 300, "bilinear"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("of", PAIRS, ids=str)
+def test_sums_over_pairs_are_shared_out_on_gpus(of):
+    y = pairs(*of)
+    name, template = next(iter(tir.auto(y, GPU).items()))
+    assert name == "gpu_split_sum"
+    for config in spread_over(template.space_for(Target.parse(GPU)), 4):
+        s = tir.Schedule(y, GPU)
+        template.function(s, config)
+        assert s.check() and s.check("emulate"), config
+        first, *rest = s.emitted().kernels
+        assert first.block[0] == config["threads"] and first.grid[0] == config["parts"] * of[2]
+        assert len(rest) == (config["parts"] > 1), "cells of which there are many have a block each"
+
+
+@pytest.mark.parametrize("of", [x for x in PAIRS if x[0] % 16 == x[1] % 16 == 0], ids=str)
+def test_sums_over_pairs_are_shared_out_to_cores_in_vectors(of):
+    y = pairs(*of)
+    template = tir.auto(y, CPU)["cpu_split_sum"]
+    space = template.space_for(Target.parse(CPU))
+    assert space.default["lanes"] > 1
+    for config in spread_over(space, 4):
+        s = tir.Schedule(y, CPU)
+        template.function(s, config)
+        assert s.check(), config
+
+
+def test_pairs_that_are_no_whole_vectors_stay_in_lanes_of_one_core():
+    assert "cpu_split_sum" not in tir.auto(pairs(101, 97), CPU)
+    assert next(iter(tir.auto(pairs(101, 97), CPU))) == "cpu_terms"
+
+
+@pytest.mark.parametrize("target", [CPU, GPU])
+def test_products_of_long_sums_stay_tiles(target):
+    a, b = tir.placeholder((4, 8192), name="a"), tir.placeholder((4, 8192), name="b")
+    found = next(iter(tir.auto(tir.nn.matmul(a, b, tb=True), target)))
+    assert found.split("_", 1)[1].startswith("tile")
+
+
 def test_partial_results_are_in_vector_lanes():
     assert "float16 *)(Y_rf_rf" in tir.auto_schedule(few((1 << 14,), ()), CPU).source()
 

@@ -56,6 +56,7 @@ RULES: tuple[Rule, ...] = (
         register_tile.offers,
         window_gpu.offers,
         transpose.offers,
+        split_sum.shared,
         terms.offers,
     )),
     stream.offers,

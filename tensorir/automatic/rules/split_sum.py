@@ -19,6 +19,8 @@ CELLS = {"cpu": 8, "gpu": 256}
 """Cells below which cores, or multiprocessors, have too few to share."""
 TERMS = {"cpu": 1 << 13, "gpu": 1 << 12}
 """Terms of a cell from which on they are shared."""
+MANY, LONG = 1 << 15, 1 << 8
+"""Cells that have a block of a GPU each rather than a thread, and terms of one from which on they have."""
 UNIT_BYTES_S = 9e10
 """Bytes a second that one multiprocessor reads: 64 a cycle."""
 
@@ -35,18 +37,29 @@ def others(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
         yield from _split(graph, anchor, target)
 
 
+def shared(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """Those whose terms read elements that other terms read as well, where no tile takes them: sums over pairs."""
+    if target.kind == "gpu" and CELLS["gpu"] < anchor.cells <= MANY and anchor.size(anchor.reduced) >= LONG:
+        yield from _split(graph, anchor, target, again=True, cells=MANY, terms=LONG)
+    else:
+        parts = _split(graph, anchor, target, again=True)
+        yield from (p for p in parts if target.kind == "gpu" or next(p.legal())["lanes"] > 1)
+
+
 def _pays(anchor: Nest, target: Target) -> bool:
     """Whether the terms of a cell keep a multiprocessor for longer than it takes to start another kernel."""
     terms = anchor.size(anchor.reduced) * sum(DTYPES[b.dtype].bits // 8 for b in anchor.reads)
     return target.kind == "cpu" or terms / UNIT_BYTES_S > LAUNCH_S
 
 
-def _split(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    if anchor.kind != "reduce" or not anchor.constant or anchor.reuses:
+def _split(graph: Graph, anchor: Nest, target: Target, again: bool = False, cells: int = 0, terms: int = 0
+           ) -> Iterator[SplitPart]:  # fmt: skip
+    """For so many cells at most, of so many terms at least; again: which read elements that others read."""
+    if anchor.kind != "reduce" or not anchor.constant or anchor.reuses != again:
         return
-    terms = anchor.size(anchor.reduced)
-    if anchor.cells <= CELLS[target.kind] and terms >= TERMS[target.kind]:
-        why = f"{terms} terms for each of {anchor.cells} cells, in parts side by side"
+    found = anchor.size(anchor.reduced)
+    if anchor.cells <= (cells or CELLS[target.kind]) and found >= (terms or TERMS[target.kind]):
+        why = f"{found} terms for each of {anchor.cells} cells, in parts side by side"
         yield SplitPart(graph, anchor, target, reason=why)
 
 
@@ -63,6 +76,8 @@ class SplitPart(Part):
         return self.anchor.size(self.anchor.reduced)
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
+        if self.target.kind == "gpu" and self.anchor.cells > CELLS["gpu"]:
+            return {"parts": [1], "threads": [n for n in (256, 128, 64) if n <= self.terms]}
         if self.target.kind == "gpu":
             parts = [n for n in (128, 64, 256, 32, 16, 512) if n * 1024 <= self.terms] or [4]
             return {"parts": parts, "threads": [256, 128]}
@@ -91,6 +106,9 @@ class SplitPart(Part):
         own = [anchor.loops[it.var] for it in anchor.spatial]
         s.reorder(*own, *(anchor.loops[it.var] for it in anchor.reduced))
         term = fused(s, [anchor.loops[it.var] for it in anchor.reduced])
+        if config["parts"] == 1:
+            self._in_block(s, fused(s, own), term, config["threads"])
+            return
         part, term = s.split(term, [config["parts"], None])
         if self.target.kind == "gpu":
             self._on_gpu(s, part, term, len(own), config["threads"])
@@ -100,13 +118,18 @@ class SplitPart(Part):
     def _on_gpu(self, s: Schedule, part: str, term: str, spatial: int, threads: int) -> None:
         partial = s.rfactor(self.anchor.name, part).name
         *cells, term = [str(x) for x in s.loops(partial)]
-        s.bind(fused(s, cells), "block.x")
-        each, thread = s.split(term, [None, threads])
-        s.reorder(thread, each).reduce_across(thread, "thread.x")
+        self._in_block(s, fused(s, cells), term, threads)
         loops = [str(x) for x in s.loops(self.anchor.name)]
         if spatial:
             block, thread = s.split(fused(s, loops[:spatial]), [None, 64])
             s.bind(block, "block.x").bind(thread, "thread.x")
+
+    @staticmethod
+    def _in_block(s: Schedule, cell: str, term: str, threads: int) -> None:
+        """Each cell a block's, whose threads share its terms."""
+        s.bind(cell, "block.x")
+        each, thread = s.split(term, [None, threads])
+        s.reorder(thread, each).reduce_across(thread, "thread.x")
 
     def _on_cpu(self, s: Schedule, part: str, term: str, c: Config) -> None:
         """Parts for blocks; in each, lanes and vectors of partial results, combined at its end."""
