@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from copy import copy
 from functools import cached_property
 
 from tensorir.errors.shown import Shown
@@ -66,6 +67,12 @@ class Nest(Shown):
     def spatial(self) -> tuple[Iter, ...]:
         """The axes whose iterations have cells of their own."""
         return self.sort(Axis.SPATIAL)
+
+    def walked(self, spatial: Sequence[Iter]) -> Nest:
+        """The same with its cells in another order."""
+        other = copy(self)
+        other.__dict__["spatial"] = tuple(spatial)
+        return other
 
     @cached_property
     def reduced(self) -> tuple[Iter, ...]:

@@ -263,6 +263,23 @@ def test_few_long_columns_are_summed_in_pieces():
         assert ("rfactor" in str(s.trace)) == pieces and s.check()
 
 
+@pytest.mark.parametrize("shape", [(3, 16384, 64), (1, 9973, 40), (1, 40000, 17)])
+def test_few_long_columns_are_summed_in_pieces_on_gpus(shape):
+    """By threads next to each other, which read neighbours; threads along the terms of one would read a sector each."""
+    y = over_two(*shape)
+    assert next(iter(tir.auto(y, GPU))) == "gpu_rows_across"
+    s = tir.auto_schedule(y, GPU)
+    kernels = s.emitted().kernels
+    assert len(kernels) == 2 and kernels[0].grid[0] >= 64 and kernels[0].block[0] == 32
+    assert s.check()
+    small = tir.Schedule(over_two(2, 300, shape[2]), GPU)
+    template = tir.auto(over_two(2, 300, shape[2]), GPU)["gpu_rows_across"]
+    space = template.space_for(small.target)
+    config = next(c for c in map(space.config, range(len(space.legal))) if c["pieces"] > 1)
+    template.function(small, config)
+    assert small.check("emulate")
+
+
 def test_parts_of_the_terms_go_whole_rows_wide():
     """Columns of a block would make no difference to them."""
     x, k = tir.placeholder((1024, 64), name="x"), tir.reduce_axis(1024, name="k")

@@ -85,6 +85,37 @@ def test_cells_run_in_vector_lanes_on_a_cpu():
         assert "float16" in tir.auto_schedule(DEFINITIONS[name](64, 64), CPU).source(), name
 
 
+def forces(n, c, lead=1):
+    """What each point is pulled by all others, of so many coordinates."""
+    x, j = tir.placeholder((lead, n, c), name="x"), tir.reduce_axis(n, name="j")
+    return tir.compute(
+        (lead, n, c), lambda b, i, a: tir.sum(tir.abs(x[b, j, 0] - x[b, i, 0]) * x[b, j, a], axis=j), name="F"
+    )
+
+
+@pytest.mark.parametrize("shape", [(64, 3), (67, 2), (40, 1, 5), (129, 3, 2)])
+def test_many_terms_of_short_rows_are_in_vectors_along_the_longest_axis(shape):
+    y = forces(*shape)
+    template, s = tir.auto(y, CPU)["cpu_stream"], tir.Schedule(y, CPU)
+    space = template.space_for(s.target)
+    template.function(s, space.default)
+    assert space.default["lanes"] > 1 and "s.vectorize('F.i.1" in str(s.trace)
+    for config in spread_over(space, 3):
+        s = tir.Schedule(y, CPU)
+        template.function(s, config)
+        assert s.check(), config
+
+
+@pytest.mark.parametrize("of", [(5, 3), (64, 8), (64, 64)], ids=str)
+def test_other_cells_are_in_vectors_along_the_last_axis(of):
+    x, j = tir.placeholder(of, name="x"), tir.reduce_axis(of[0] if of[0] > 5 else 40, name="j")
+    w = tir.placeholder((j.extent, *of[1:]), name="w")
+    y = tir.compute(of, lambda i, a: tir.sum(x[i, a] * w[j, a], axis=j), name="F")
+    template, s = tir.auto(y, CPU)["cpu_stream"], tir.Schedule(y, CPU)
+    template.function(s, template.space_for(s.target).default)
+    assert "s.vectorize('F.i" not in str(s.trace)
+
+
 def test_the_last_vector_of_a_row_begins_earlier_where_the_row_is_no_multiple():
     A, v = tir.placeholder((61, 67), name="A"), tir.placeholder((67,), name="v")
     s = tir.auto_schedule(tir.compute((61, 67), lambda i, j: A[i, j] + v[j], name="Y"), CPU)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.automatic.counts import ISSUE, called
 from tensorir.automatic.facts import Nest, bytes_of, vector_lanes
-from tensorir.automatic.part import Config, configurations
+from tensorir.automatic.part import Config
 from tensorir.automatic.rules.requests import WINDOW
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes
 from tensorir.automatic.rules.stream import BYTES_S, RUNS, all_along, fused, on_cores
 from tensorir.schedule.schedule import Schedule
+from tensorir.tune.gpu_model import LAUNCH_S
 
 LEAST = 16
 """Rows next to each other from which on they are taken together."""
@@ -21,6 +22,10 @@ TERMS = 8
 """Terms of each of a vector's cells that are combined at a time, or threads that share out the terms of a cell."""
 CACHE = 1 << 18
 """Bytes of a block's own arrays that a core's cache keeps."""
+PIECE = 128
+"""Terms of a cell that are worth a block of a GPU."""
+JOINED = 64
+"""Threads of a block that adds pieces."""
 JOIN_S = 2.5e-6
 """Seconds of the kernel that adds pieces, besides what it moves."""
 
@@ -52,15 +57,13 @@ class AcrossPart(RowsPart):
         """Rows next to each other."""
         return self.anchor.size(self.anchor.spatial[-1:])
 
-    def _all(self) -> Iterator[Config]:
-        for columns in self.knobs()["columns"]:
-            for other, values in self.knobs().items():
-                if other != "columns":
-                    yield from configurations({"columns": [columns], other: values})
+    @cached_property
+    def alone(self) -> bool:
+        """Whether it is one reduction, whose terms may be shared out to blocks."""
+        return self.anchor.kind == "reduce" and not self.chain.stages
 
     def start(self) -> Config | None:
-        legal = [c for c in self._all() if all(test(c) for test in self.where().values())]
-        return min(legal, key=self._seconds, default=None)
+        return self.fastest()
 
     def expected(self) -> Callable[[Config], float] | None:
         return self._seconds
@@ -97,9 +100,8 @@ class LanesPart(AcrossPart):
         every = -(-self.width // self.lanes) * self.lanes
         some = (1024, 4096, 256, 64, 16, *([every] if every < 4096 and self.width % 16 else []))
         columns = [n for n in dict.fromkeys(some) if n < 2 * self.width and n * self._kept <= CACHE] or [16]
-        alone = self.anchor.kind == "reduce" and not self.chain.stages
         terms = self.anchor.size(self.anchor.reduced[:1])
-        pieces = [n for n in (16, 8, 32) if alone and self.rows * 8 <= terms * self.width and n * 8 <= terms]
+        pieces = [n for n in (16, 8, 32) if self.alone and self.rows * 8 <= terms * self.width and n * 8 <= terms]
         return {"columns": columns, "pieces": [1, *pieces]}
 
     def where(self) -> Mapping[str, Callable[[Config], bool]]:
@@ -174,12 +176,19 @@ class LanesPart(AcrossPart):
 
 
 class WarpsPart(AcrossPart):
-    """Rows in threads of a warp, on a GPU, whose terms others share. Knobs: ``columns``, rows of a block, and threads
-    that ``share`` the terms of each.
+    """Rows in threads of a warp, on a GPU, whose terms others share. Knobs: ``columns``, rows of a block; threads that
+    ``share`` the terms of each; ``pieces`` of the terms, where rows are few.
     """
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        return {"columns": [n for n in (32, 64, 128) if self._fits(n, 2)] or [16, 8], "share": [8, 16, 4, 2]}
+        columns = [n for n in (32, 64, 128) if self._fits(n, 2)] or [16, 8]
+        pieces = [n for n in (2, 4, 8, 16, 32, 64, 128, 256) if self.alone and n * PIECE <= self.terms]
+        return {"columns": columns, "share": [8, 16, 4, 2], "pieces": [1, *pieces]}
+
+    @property
+    def terms(self) -> int:
+        """Terms of a cell."""
+        return self.anchor.size(self.anchor.reduced)
 
     def _fits(self, columns: int, share: int) -> bool:
         """Whether shared memory has room for so many rows, and for the threads' partial results."""
@@ -192,16 +201,20 @@ class WarpsPart(AcrossPart):
         }
 
     def _seconds(self, c: Config) -> float:
-        columns, share = int(c["columns"]), int(c["share"])
-        blocks = self.rows // self.width * -(-self.width // columns)
+        columns, share, pieces = int(c["columns"]), int(c["share"]), int(c["pieces"])
+        blocks = self.rows // self.width * -(-self.width // columns) * pieces
         idle = max(1.0, 132 * 1024 / (blocks * columns * share))
         waste = -(-self.width // columns) * columns / self.width
-        steps = sum(-(-self.chain.length(n) // share) * n.operations for n in self.nests)
-        moved = sum(bytes_of(b) for b in self.outside) / BYTES_S["gpu"]
-        return moved * waste * idle + (steps + 4 * share) * 1e-9
+        steps = sum(-(-self.chain.length(n) // (share * pieces)) * n.operations for n in self.nests)
+        again = 2 * pieces * bytes_of(self.anchor.writes[0]) if pieces > 1 else 0
+        moved = (sum(bytes_of(b) for b in self.outside) + again) / BYTES_S["gpu"]
+        return moved * waste * idle + (steps + 4 * share) * 1e-9 + (LAUNCH_S if pieces > 1 else 0.0)
 
     def schedule(self, s: Schedule, config: Config) -> None:
         anchor, share = self.anchor, int(config["share"])
+        if int(config["pieces"]) > 1:
+            self._in_pieces(s, int(config["columns"]), share, int(config["pieces"]))
+            return
         block, column = self._blocks(s, int(config["columns"]))
         self._in_threads(s, anchor, column, share)
         s.bind(block, "block.x")
@@ -210,6 +223,22 @@ class WarpsPart(AcrossPart):
             for b in n.writes:
                 s.set_scope(b.name, "shared")
             self._in_threads(s, n, self._column(n), share)
+
+    def _in_pieces(self, s: Schedule, columns: int, share: int, pieces: int) -> None:
+        """Parts of the terms for blocks, and then their sums."""
+        name, n = self.anchor.name, self.anchor
+        own, count = [n.loops[it.var] for it in n.spatial], len(n.spatial)
+        terms = [n.loops[it.var] for it in n.reduced]
+        s.reorder(*own, *terms)
+        part = s.rfactor(name, s.split(fused(s, terms), [pieces, None])[0]).name
+        *cells, piece, term = [str(x) for x in s.loops(part)]
+        block, column = s.split(cells[-1], [None, columns])
+        rest, thread = s.split(term, [None, share])
+        s.reorder(*cells[:-1], block, piece, column, thread, rest)
+        s.bind(column, "thread.x").reduce_across(thread, "thread.y")
+        s.bind(fused(s, [*cells[:-1], block, piece]), "block.x")
+        block, thread = s.split(fused(s, [str(x) for x in s.loops(name)][:count]), [None, JOINED])
+        s.bind(block, "block.x").bind(thread, "thread.x")
 
     def _in_threads(self, s: Schedule, n: Nest, column: str, share: int) -> None:
         inner = self._inner(n)

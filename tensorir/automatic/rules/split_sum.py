@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tensorir.automatic.counts import CPU
 from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.stream import BYTES_S, CORES_OF_MANY, fused, partial_loop
+from tensorir.automatic.rules.row_chain import chain_of
+from tensorir.automatic.rules.rows_across import suits as lie_across
+from tensorir.automatic.rules.stream import BYTES_S, CORES_OF_MANY, NEARER, fused, partial_loop
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.visit import writes
 from tensorir.schedule.schedule import Schedule
@@ -19,37 +21,47 @@ CELLS = {"cpu": 8, "gpu": 256}
 """Cells below which cores, or multiprocessors, have too few to share."""
 TERMS = {"cpu": 1 << 13, "gpu": 1 << 12}
 """Terms of a cell from which on they are shared."""
-MANY, LONG = 1 << 15, 1 << 8
-"""Cells that have a block of a GPU each rather than a thread, and terms of one from which on they have."""
+LONG = 1 << 8
+"""Terms from which on a cell has a block of a GPU rather than a thread,"""
+TERM_S = 1e-8
+"""where all blocks together read as fast as one thread waits for what it reads, so many seconds a term."""
 UNIT_BYTES_S = 9e10
 """Bytes a second that one multiprocessor reads: 64 a cycle."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """A reduction of few cells, whose terms are shared out, where a second kernel pays."""
-    if _pays(anchor, target):
+    if _pays(graph, anchor, target):
         yield from _split(graph, anchor, target)
 
 
 def others(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """Those where one kernel that goes through rows would be as fast, for what no such kernel takes."""
-    if not _pays(anchor, target):
+    if not _pays(graph, anchor, target):
         yield from _split(graph, anchor, target)
 
 
 def shared(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """Those whose terms read elements that other terms read as well, where no tile takes them: sums over pairs."""
-    if target.kind == "gpu" and CELLS["gpu"] < anchor.cells <= MANY and anchor.size(anchor.reduced) >= LONG:
-        yield from _split(graph, anchor, target, again=True, cells=MANY, terms=LONG)
+    if target.kind == "gpu" and anchor.cells > CELLS["gpu"]:
+        read = sum(DTYPES[x.dtype].bits // 8 for x in anchor.loads if x.buffer in anchor.reads)
+        most = int(TERM_S * NEARER * BYTES_S["gpu"] / max(1, read))
+        yield from _split(graph, anchor, target, again=True, cells=most, terms=LONG)
     else:
         parts = _split(graph, anchor, target, again=True)
         yield from (p for p in parts if target.kind == "gpu" or next(p.legal())["lanes"] > 1)
 
 
-def _pays(anchor: Nest, target: Target) -> bool:
-    """Whether the terms of a cell keep a multiprocessor for longer than it takes to start another kernel."""
+def _pays(graph: Graph, anchor: Nest, target: Target) -> bool:
+    """Whether the terms of a cell keep a multiprocessor for longer than it takes to start another kernel, and threads
+    next to each other read neighbours.
+    """
+    if target.kind == "cpu":
+        return True
     terms = anchor.size(anchor.reduced) * sum(DTYPES[b.dtype].bits // 8 for b in anchor.reads)
-    return target.kind == "cpu" or terms / UNIT_BYTES_S > LAUNCH_S
+    chain = chain_of(graph, anchor) if anchor.kind == "reduce" else None
+    across = chain is not None and bool(chain.rows) and lie_across(chain)
+    return terms / UNIT_BYTES_S > LAUNCH_S and not across
 
 
 def _split(graph: Graph, anchor: Nest, target: Target, again: bool = False, cells: int = 0, terms: int = 0

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.automatic.counts import CPU, OVERLAP, called
-from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes
+from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.register_counts import APART, PICKED, picked
 from tensorir.automatic.rules.requests import WINDOW, Requests, Run
@@ -64,7 +64,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     if anchor.spatial and anchor.kind in ("map", "reduce") and not anchor.empty:
         if near := windows(graph, anchor):
             yield VectorPart(graph, anchor, target, near, f"{anchor.cells} cells, each with windows of its own")
-        yield VectorPart(graph, anchor, target, reason=f"{anchor.cells} cells, each computed once")
+        yield VectorPart(graph, lengthwise(anchor, target), target, reason=f"{anchor.cells} cells, each computed once")
     yield StreamPart(graph, anchor, target, reason=f"{anchor.cells} cells, each computed once")
 
 
@@ -108,6 +108,11 @@ class VectorPart(Part):
 
     rule = "stream"
 
+    @property
+    def along(self) -> Iter:
+        """The axis of vectors."""
+        return self.anchor.spatial[-1]
+
     @functools.cached_property
     def flat(self) -> bool:
         """Whether the cells may be counted as one axis: what is read is read at the cell itself, or by all alike."""
@@ -143,7 +148,7 @@ class VectorPart(Part):
 
     @functools.cached_property
     def _reduces(self) -> tuple[Nest, ...]:
-        return tuple(n for n in (self.graph.nests[x] for x in self.graph.nests if x in self.names) if n.reduced)
+        return tuple(n for n in self._nests if n.reduced)
 
     def start(self) -> Config | None:
         return self.fastest()
@@ -153,7 +158,7 @@ class VectorPart(Part):
 
     def _seconds(self, c: Config) -> float:
         """Seconds that a configuration is expected to take, for comparison with others."""
-        moved = sum(self.graph.nests[n].moved for n in self.names)
+        moved = sum(n.moved for n in self._nests)
         if self.target.kind == "gpu":
             return self._asked(int(c["lanes"]), moved) / BYTES_S["gpu"] + abs(int(c["block"]) - 256) * 1e-12
         lanes, vectors = int(c["lanes"]), int(c["vectors"])
@@ -161,11 +166,11 @@ class VectorPart(Part):
 
     @functools.cached_property
     def _requests(self) -> tuple[Requests, ...]:
-        return tuple(Requests(n) for name, n in self.graph.nests.items() if name in self.names)
+        return tuple(map(Requests, self._nests))
 
     def _runs(self, lanes: int) -> list[tuple[Run, int]]:
         """What a thread of a GPU reads in vectors, and elements of one: CUDA has none but those of copies."""
-        nests = [self.graph.nests[name] for name in self.names]
+        nests = self._nests
         found = [run for r in self._requests for run in r.runs() if self.target.family == "cuda" or run.step > 1]
         across = self.flat and len(self.anchor.spatial) > 1 and self.anchor.size(self.anchor.spatial[-1:]) % lanes
         return [
@@ -194,7 +199,7 @@ class VectorPart(Part):
     def _moved(self, step: int) -> float:
         """Bytes, more of them for what is read from row to row: a step of each, or a line."""
         run, found = max(64, step * self.bits // 8), 0.0
-        for n in (self.graph.nests[name] for name in self.names):
+        for n in self._nests:
             down, lane = {it.var for it in n.reduced}, {it.var for it in n.spatial[-1:]}
             for b in (*n.reads, *n.writes):
                 rows = [i for x in n.loads if x.buffer is b for i in x.index[:-1]]
@@ -211,7 +216,7 @@ class VectorPart(Part):
         step, wide = lanes * vectors, narrow(self.target, lanes, self.bits)
         whole, rest = divmod(self.length, step)
         cycles = 0.0
-        for n in (self.graph.nests[name] for name in self.names):
+        for n in self._nests:
             terms, run = n.size(n.reduced), most(n.reduced[-1].extent) if n.reduced else 1
             each = vectors * (wide * (max(1, n.values) + called(n)) + self._picked(n, lanes))
             each += sum(step * APART * (1 + (crowding(step, pitch) - 1) / 4) for pitch in self._pitches(n))
@@ -242,6 +247,12 @@ class VectorPart(Part):
 
     # -- the steps
 
+    @functools.cached_property
+    def _nests(self) -> tuple[Nest, ...]:
+        """Its stages."""
+        found = [n for name, n in self.graph.nests.items() if name in self.names]
+        return tuple(self.anchor if n.name == self.anchor.name else n for n in found)
+
     def schedule(self, s: Schedule, config: Config) -> None:
         lanes, vectors = config["lanes"], config["vectors"]
         anchor, own = self.anchor, [self.anchor.loops[it.var] for it in self.anchor.spatial]
@@ -257,7 +268,8 @@ class VectorPart(Part):
         if anchor.reduced:
             with s.because("stream: partial results stay in registers until a cell is done"):
                 copy = s.stage_out(anchor.name, at=tile, scope="register")
-                self._in_vectors(s, s.loops(copy.name)[-1], config)
+                if self.graph.nests[anchor.name].spatial[-1] is self.along:  # else a vector's cells are written apart
+                    self._in_vectors(s, s.loops(copy.name)[-1], config)
         self._unrolled(s, anchor, inner)
         if group:
             s.unroll(group)
@@ -344,6 +356,16 @@ class VectorPart(Part):
             s.unroll(group)
         if c["lanes"] > 1:
             s.vectorize(loop)
+
+
+def lengthwise(n: Nest, target: Target) -> Nest:
+    """A stage by its longest axis, where a CPU's vectors are longer than the last one and cells have many terms."""
+    if target.kind != "cpu" or not n.reduced or not n.constant or not n.spatial or n.size(n.reduced) <= WINDOW:
+        return n
+    longest, lanes = max(n.spatial, key=lambda it: n.size([it])), vector_lanes(target, widest_bits([n]))
+    if n.size(n.spatial[-1:]) * 2 >= lanes or n.size([longest]) < lanes:
+        return n
+    return n.walked([*(it for it in n.spatial if it is not longest), longest])
 
 
 def along_last(x: Load, var: Var) -> bool:
