@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isinf
+
 from tensorir.arith.affine import Arith, conjunction, conjuncts
 from tensorir.expr.segments import ends_by_data
 from tensorir.ir.build import binary, cast
@@ -26,7 +28,11 @@ def ended(s: Loop, arith: Arith) -> Stmt | None:
     step, rest = arith.linear(axis).along(s.var) or (0, None)
     if step <= 0 or rest is None:
         return None
-    left = binary("-", cast(cond.b, "index"), rest.expr())  # C's quotient of what is negative ends a loop as well
+    told, (low, high) = cast(cond.b, "index"), arith.range(axis)
+    moved = step > 1 or rest.terms or rest.constant
+    if moved and not (isinf(low) or isinf(high)):  # data may be any number, whose sum with another one may not fit
+        told = binary("max", binary("min", told, int(high) + 1), int(low))
+    left = binary("-", told, rest.expr())  # C's quotient of what is negative ends a loop as well
     count = binary("//", binary("+", left, step - 1), step)
     end = Var(f"{s.var.name}_end", "index")
     kept = [c for c in conds if c is not cond]
