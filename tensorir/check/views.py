@@ -90,6 +90,8 @@ def _shared(tile: int, extents: Sequence[int], more: int) -> list[int]:
     """Extents whose product is a little more than a tile, about as long along the last two, none beyond its own."""
     if len(extents) == 1:
         return [min(extents[0], tile + more)]
+    if not all(extents):
+        return list(extents)
     left, out = tile, list[int]()
     for n in reversed(extents):
         most = min(n, max(2, math.isqrt(2 * left))) if len(out) < len(extents) - 1 else n

@@ -323,3 +323,12 @@ def test_any_view_of_any_reduction(given, op, backwards):
     s.reindex("C", text, pad={**pad, "t": 4}, reads=None, writes=", ".join(kept or spatial))
     differs = compare(s, Field(), 0)
     assert not differs, f"{differs}\n{s}"
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0)])
+@pytest.mark.parametrize(("view", "axes"), [("k = (i, j)", "k"), ("a = i/2, b = (i%2, j)", "a, b"), ("j, i", "j, i")])
+def test_a_stage_without_cells_is_walked_in_any_order(shape, view, axes):
+    x = tir.placeholder(shape, name="x")
+    s = tir.Schedule(tir.compute(shape, lambda i, j: x[i, j] * 2, name="Y"))
+    s.reindex("Y", f"i, j -> {view}", reads={"x": axes})
+    assert s.check() and s.build()(np.zeros(shape, "float32")).shape == shape

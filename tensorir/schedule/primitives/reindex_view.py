@@ -117,6 +117,10 @@ class Bijection:
         number, divisor, extent = piece
         return extent or -(-self.extents[number] // divisor)
 
+    def _values(self, piece: Piece) -> int:
+        """The same, to divide by: an axis without iterations has no places that could differ."""
+        return max(1, self.extent(piece))
+
     def size(self, c: Component) -> int:
         """Extent of a new axis."""
         return math.prod(map(self.extent, c.pieces))
@@ -128,18 +132,18 @@ class Bijection:
             whole = binary("-", self.last[number], of[number]) if number in self.last else of[number]
             part = binary("//", whole, divisor)
             part = binary("%", part, extent) if extent else part
-            out = binary("+", binary("*", out, self.extent((number, divisor, extent))), part)
+            out = binary("+", binary("*", out, self._values((number, divisor, extent))), part)
         return out
 
     def back(self, axes: Sequence[Expr]) -> list[Expr]:
         """The old axes in terms of the new ones ``axes``, the parts that count most first."""
         parts: list[tuple[Piece, Expr]] = []
         for c, axis in zip(self.new, axes, strict=True):
-            rest = self.size(c)
+            rest = math.prod(map(self._values, c.pieces))
             for n, piece in enumerate(c.pieces):
-                rest //= self.extent(piece)
+                rest //= self._values(piece)
                 part = binary("//", axis, rest)
-                parts.append((piece, part if n == 0 else binary("%", part, self.extent(piece))))
+                parts.append((piece, part if n == 0 else binary("%", part, self._values(piece))))
         out: list[Expr] = [const(0) for _ in self.extents]
         for (number, divisor, _), part in sorted(parts, key=lambda p: -p[0][1]):
             out[number] = binary("+", out[number], binary("*", part, divisor))
@@ -161,7 +165,7 @@ class Bijection:
     def proved(self) -> bool:
         """Whether arithmetic agrees that the new axes of the old ones of the new axes are these."""
         axes = [Var(c.name, "index") for c in self.new]
-        arith = Arith({v: (0, self.size(c) - 1) for v, c in zip(axes, self.new, strict=True)})
+        arith = Arith({v: (0, max(1, self.size(c)) - 1) for v, c in zip(axes, self.new, strict=True)})
         old = self.back(axes)
         off = [arith.linear(self.forward(c, old)).plus(Linear({v: 1}, 0), -1)
                for v, c in zip(axes, self.new, strict=True)]  # fmt: skip
