@@ -106,6 +106,16 @@ def test_many_terms_of_short_rows_are_in_vectors_along_the_longest_axis(shape):
         assert s.check(), config
 
 
+def test_few_cells_with_many_terms_are_in_small_blocks_on_gpus():
+    """Each multiprocessor has some."""
+    x, j = tir.placeholder((4096, 3), name="x"), tir.reduce_axis(4096, name="j")
+    y = tir.compute((4096, 3), lambda i, c: tir.sum(tir.abs(x[j, c] - x[i, c]) * x[i, 0], axis=j), name="F")
+    template, s = tir.auto(y, GPU)["gpu_stream"], tir.Schedule(y, GPU)
+    template.function(s, template.space_for(s.target).default)
+    assert s.emitted().kernels[0].grid[0] == 4096 * 3 // 64
+    assert tir.auto_schedule(elementwise(64, 64), GPU).emitted().kernels[0].block[0] == 256
+
+
 @pytest.mark.parametrize("of", [(5, 3), (64, 8), (64, 64)], ids=str)
 def test_other_cells_are_in_vectors_along_the_last_axis(of):
     x, j = tir.placeholder(of, name="x"), tir.reduce_axis(of[0] if of[0] > 5 else 40, name="j")

@@ -11,6 +11,7 @@ from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes, widest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.register_counts import APART, PICKED, picked
 from tensorir.automatic.rules.requests import WINDOW, Requests, Run
+from tensorir.engines.gemm_blocks import multiprocessors
 from tensorir.engines.model import CYCLES_S, balance, crowding
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Iter, Load, Select, Var
@@ -128,7 +129,7 @@ class VectorPart(Part):
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         if self.target.kind == "gpu":
-            return {"block": [256, 128, 512], "lanes": self._gpu_lanes(), "vectors": [1]}
+            return {"block": [256, 128, 512, *([64] if self._long else [])], "lanes": self._gpu_lanes(), "vectors": [1]}
         widest = vector_lanes(self.target, self.bits)
         lanes = [n for n in (widest, 2 * widest, widest // 2) if 1 < n <= 16 and n <= self.length] or [1]
         vectors = [1, 2, 4] if self._reduces else [1]
@@ -160,9 +161,16 @@ class VectorPart(Part):
         """Seconds that a configuration is expected to take, for comparison with others."""
         moved = sum(n.moved for n in self._nests)
         if self.target.kind == "gpu":
-            return self._asked(int(c["lanes"]), moved) / BYTES_S["gpu"] + abs(int(c["block"]) - 256) * 1e-12
+            blocks = math.ceil(self.anchor.cells / (int(c["lanes"]) * int(c["block"])))
+            idle = max(1.0, multiprocessors(self.target) / blocks) if self._long else 1.0
+            return self._asked(int(c["lanes"]), moved) / BYTES_S["gpu"] * idle + abs(int(c["block"]) - 256) * 1e-12
         lanes, vectors = int(c["lanes"]), int(c["vectors"])
         return on_cores(self.target, self._cycles(lanes, vectors), self._moved(lanes * vectors), self._blocks(c))
+
+    @property
+    def _long(self) -> bool:
+        """Whether cells have so many terms that few of them take long."""
+        return self.anchor.size(self.anchor.reduced) > WINDOW
 
     @functools.cached_property
     def _requests(self) -> tuple[Requests, ...]:
