@@ -354,10 +354,9 @@ def _allowed(dtype: str, want: np.ndarray, scale: float, inside: bool) -> Any:
     """How far each element may be from ``want`` by rounding. inside: not only of what is stored"""
     kind = DTYPES[dtype]
     if inside or not kind.widened:
-        return tolerance(dtype) * scale
-    least = 2.0 ** (2 - 2 ** (kind.bits - kind.digits - 1))  # normal number
+        return tolerance(dtype) * max(scale, kind.normal)
     size = np.nan_to_num(np.abs(np.asarray(want, np.float64)), posinf=0.0)
-    return np.maximum(size, least) * 2.0 ** (1 - kind.digits) + tolerance("float32") * scale
+    return np.maximum(size, kind.normal) * 2.0 ** (1 - kind.digits) + tolerance("float32") * scale
 
 
 def _scale(want: np.ndarray) -> float:

@@ -61,6 +61,11 @@ def _stored(dtype: str) -> float:
     return 2.0 ** -DTYPES[dtype].digits if DTYPES[dtype].widened else _unit(dtype)
 
 
+def _size(x: Any, dtype: str) -> Any:
+    """What digits of a type as it is stored are those of: below its least normal number, of that."""
+    return np.maximum(x, DTYPES[dtype].normal) if DTYPES[dtype].widened else x
+
+
 class _Bounded(Numbers):
     """Doubles as real parts, and as imaginary parts bounds of how far rounding has moved them; infinite or NaN where
     that is not known.
@@ -133,8 +138,7 @@ class _Bounded(Numbers):
         real = np.real(x).astype(np.float64)
         kind = DTYPES[new]
         whole = DTYPES[old].kind != "f"
-        least = 2.0 ** (2 - 2 ** (kind.bits - kind.digits - 1)) if kind.widened else 0.0
-        step = 2.0**-kind.digits * np.maximum(np.abs(real), least)
+        step = 2.0**-kind.digits * _size(np.abs(real), new)
         given = super().cast(real, "float64", new).astype(np.float64) if kind.widened else real
         error = 0.0 if whole else np.imag(x)
         return _pair(np.where(np.isfinite(given), real, given), error + np.where(np.isinf(real), 0, step + _least(new)))
@@ -153,14 +157,16 @@ class _Bounded(Numbers):
             return super().sum(x, axis, dtype)
         terms = np.prod([x.shape[d] for d in axis], dtype=np.float64)
         made = np.sum(x.real, axis=axis)
-        return _pair(made, np.sum(x.imag, axis=axis) + terms * _stored(dtype) * np.sum(np.abs(x.real), axis=axis))
+        return _pair(
+            made, np.sum(x.imag, axis=axis) + terms * _stored(dtype) * _size(np.sum(np.abs(x.real), axis=axis), dtype)
+        )
 
     @np.errstate(all="ignore")
     def running_sums(self, x: np.ndarray, dtype: str) -> np.ndarray | None:
         if DTYPES[dtype].kind != "f":
             return None
         terms = np.arange(x.shape[-1])
-        moved = np.cumsum(x.imag, axis=-1) + terms * _stored(dtype) * np.cumsum(np.abs(x.real), axis=-1)
+        moved = np.cumsum(x.imag, axis=-1) + terms * _stored(dtype) * _size(np.cumsum(np.abs(x.real), axis=-1), dtype)
         return _pair(np.cumsum(x.real, axis=-1), moved)
 
     @np.errstate(all="ignore")
@@ -170,7 +176,7 @@ class _Bounded(Numbers):
         total, size, moved, terms = out.real.copy(), np.abs(out.real), out.imag.copy(), np.zeros(out.shape)
         for to, of in ((total, x.real), (size, np.abs(x.real)), (moved, x.imag), (terms, np.ones(x.shape))):
             np.add.at(to, cells, of)
-        return _pair(total, moved + terms * _stored(dtype) * size)
+        return _pair(total, moved + terms * _stored(dtype) * _size(size, dtype))
 
 
 _WIDE = Numbers()

@@ -32,6 +32,11 @@ class DType:
         return self.kind == "f" and self.bits < 32
 
     @property
+    def normal(self) -> float:
+        """Least number of a float type that has all its digits."""
+        return float(2.0 ** (2 - 2 ** (self.bits - self.digits - 1)))
+
+    @property
     def low(self) -> int:
         """Smallest value of an integer type."""
         return -(1 << (self.bits - 1)) if self.kind == "i" else 0

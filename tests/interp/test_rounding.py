@@ -8,9 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorir as tir
+from tensorir.check.verdict import compare_results
 from tensorir.interp.doubles import Doubles
+from tensorir.interp.numbers import numpy_dtype
 from tensorir.interp.reference import evaluate
 from tensorir.interp.rounding import rounding_of
+from tensorir.ir.dtypes import DTYPES
 
 PAIRS = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "max": tir.maximum,
@@ -92,3 +95,22 @@ def test_scans_and_scatters_are_within_their_bounds_in_order(op):
         got[r[e]] = step(got[r[e]], v[e])
     assert np.all(np.abs(got - want) <= bound)
     assert np.isfinite(bound).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float8_e5m2"])
+def test_sums_that_are_stored_below_the_least_normal_number_lose_its_last_digit_each_time(dtype):
+    """A step there is as large as at that number, however small the sum is."""
+    step = DTYPES[dtype].normal * 2.0 ** (1 - DTYPES[dtype].digits)
+    x, k = tir.placeholder((3, 20), dtype, name="x"), tir.reduce_axis(20, name="k")
+    y = tir.compute((3,), lambda i: tir.sum(x[i, k] * 0.5, axis=k), name="y")
+    values = np.full((3, 20), step, "float32").astype(numpy_dtype(dtype))
+    bounds = rounding_of((y,), [values])
+    assert bounds is not None
+    for total in (0.0, 20 * step):  # each half of a step rounded down, or up
+        assert np.all(np.abs(10 * step - total) <= bounds[0])
+    x = tir.compute((3,), lambda i: tir.sum(x[i, k], axis=k), name="y")
+    small = np.zeros((3, 20), values.dtype)
+    small[:, 0] = step
+    want = evaluate((x,), [small])
+    assert compare_results((x,), [np.zeros_like(w) for w in want], want)
+    assert not compare_results((x,), [np.ones_like(w) for w in want], want)
