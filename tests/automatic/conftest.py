@@ -9,11 +9,6 @@ judging.SLOW_S = math.inf  # how long a schedule takes to make is a benchmark's:
 
 
 @pytest.fixture(autouse=True)
-def _some_shapes(some_shapes):
-    """Rules make some hundred schedules here."""
-
-
-@pytest.fixture(autouse=True)
 def _only_run(request):
     """PoCL takes up to 15 s to optimise a kernel of unrolled tiles; what is drawn runs as users run it."""
     request.getfixturevalue("unkept" if request.module.__name__ == "test_drawn" else "only_run")

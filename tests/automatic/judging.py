@@ -20,15 +20,20 @@ SLOW_S = 0.2
 """Seconds after which it is measured again how long a schedule takes to make."""
 
 
-def judged(seed: int, target: str, build: bool = False, emulate: bool = False) -> dict[str, Any]:
+def judged(seed: int, target: str, build: bool = False, emulate: bool = False, fast: bool = True) -> dict[str, Any]:
     """What became of a drawn definition: "right", "refused" (by an error of ours), "wrong" or "crashed", and why."""
     d = drawn(seed)
     row = {"seed": seed, "target": target, "stages": d.told}
-    return row | judged_of(d.outputs, target, build, emulate, seed)
+    return row | judged_of(d.outputs, target, build, emulate, seed, fast)
 
 
-def judged_of(outputs: Any, target: str, build: bool = False, emulate: bool = False, seed: int = 0) -> dict[str, Any]:
-    """Likewise of any definition; a seed draws what it is built and run with."""
+def judged_of(
+    outputs: Any, target: str, build: bool = False, emulate: bool = False, seed: int = 0, fast: bool = True
+) -> dict[str, Any]:
+    """Likewise of any definition; a seed draws what it is built and run with.
+
+    fast: whether it is interpreted; running its text on the same shapes shows as much
+    """
     row: dict[str, Any] = {}
     try:
         seconds, name, space, s = _made(outputs, target)
@@ -39,7 +44,7 @@ def judged_of(outputs: Any, target: str, build: bool = False, emulate: bool = Fa
     row |= {"seconds": seconds, "template": name}
     try:
         row["space"] = len(space.legal)
-        for level in ("fast", "emulate") if emulate else ("fast",):
+        for level in (*(("fast",) if fast else ()), *(("emulate",) if emulate else ())):
             verdict = s.check(level)
             if not verdict:
                 return row | {"found": "wrong", "why": str(verdict)}

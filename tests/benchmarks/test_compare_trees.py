@@ -1,6 +1,7 @@
 """The script that compares two trees: what counts as the same text, and what it says of changes that are planted."""
 
 import importlib.util
+import itertools
 import re
 import shutil
 import sys
@@ -149,11 +150,9 @@ def test_every_template_of_the_operators_is_in_a_case(script):
     spelled = {
         m for f in (ROOT / "tensorir/ops").glob("*.py") for m in re.findall(r'"((?:cpu|gpu)_[a-z_]+)"', f.read_text())
     }
-    found = set()
-    for case in script.CASES:
-        for kind in ("cpu", "gpu"):
-            given = case.parameters(kind)
-            if given is not None:
-                found |= {n for n, t in getattr(tir.ops, case.op)(**given).templates.items() if kind in t.kinds}
-    assert spelled - found == set()
-    assert {"cpu_column", "cpu_strip", "cpu_dot"} <= found
+    missing = spelled | {"cpu_column", "cpu_strip", "cpu_dot"}
+    for case, kind in itertools.product(script.CASES, ("cpu", "gpu")):
+        given = case.parameters(kind)
+        if missing and given is not None:
+            missing -= {n for n, t in getattr(tir.ops, case.op)(**given).templates.items() if kind in t.kinds}
+    assert not missing

@@ -1,3 +1,4 @@
+import os
 import sys
 from pathlib import Path
 
@@ -17,6 +18,23 @@ def _short_looks_at_peaks(monkeypatch):
         monkeypatch.setattr(peaks, name, small)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _listed_once():
+    """What ``tensorir list`` says of an operator is made once."""
+    from tensorir.cli import verb_list
+
+    about, made = verb_list._about, dict[str, dict]()
+
+    def once(name, work):
+        if name not in made:
+            made[name] = about(name, work)
+        return made[name]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verb_list, "_about", once)
+        yield
+
+
 @pytest.fixture
 def cli(tmp_path, monkeypatch, capsys):
     """``cli(*args)`` -> (exit code, stdout, stderr), in an empty directory."""
@@ -24,6 +42,8 @@ def cli(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("NO_COLOR", "1")
 
     def run(*args):
+        if args[0] == "doctor" and "POCL_CACHE_DIR" not in os.environ:  # it reads all files of the user's
+            monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "pocl"))
         code = main.run([str(a) for a in args])
         out, err = capsys.readouterr()
         assert "Traceback" not in out + err

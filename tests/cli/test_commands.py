@@ -185,7 +185,7 @@ def test_what_the_system_refuses_is_a_message(cli, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("tensorir.cli.verb_list.put", full)
-    code, _, err = cli("list")
+    code, _, err = cli("list", "relu")
     assert code == common.LOG and err == "tensorir: No space left on device: the result cannot be written\n"
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
@@ -197,7 +197,7 @@ def test_what_the_system_refuses_is_a_message(cli, tmp_path, monkeypatch):
         raise LogError(Problem("log.write", "no such file or directory"))
 
     monkeypatch.setattr("tensorir.cli.verb_list.put", no_log)
-    code, _, err = cli("list")
+    code, _, err = cli("list", "relu")
     assert code == common.USAGE and err == "tensorir: the folder that this was called in is gone\n"
 
 
@@ -505,7 +505,7 @@ def test_a_reader_that_has_enough_is_no_error(monkeypatch, capsys):
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     monkeypatch.setattr(sys, "stdout", Gone())
-    assert main.run(["list"]) == 0 and "sys.exit" not in capsys.readouterr().err
+    assert main.run(["list", "relu"]) == 0 and "sys.exit" not in capsys.readouterr().err
 
 
 class TestParsing:

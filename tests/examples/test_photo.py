@@ -10,6 +10,8 @@ pytest.importorskip("sklearn", reason="scikit-learn brings the photograph")
 
 from photo import filters
 
+import tensorir as tir
+
 
 @pytest.fixture(scope="module")
 def image():
@@ -25,11 +27,14 @@ def test_first_layer_agrees_with_numpy(image):
 
 @pytest.mark.usefixtures("only_run")
 def test_as_a_user_runs_it(image, tmp_path, monkeypatch, capsys):
-    """On the part of the photograph that the second convolution takes: a third of its pixels."""
+    """On a small part of the photograph, which both convolutions take."""
     from PIL import Image
 
-    height, width = 288, 328
-    monkeypatch.setattr(filters, "photograph", lambda: np.ascontiguousarray(image[:, :height, :width]))
+    height, width = 96, 112
+    part = np.ascontiguousarray(image[:, 60 : 60 + height, 100 : 100 + width])
+    layer = tir.ops.conv2d(n=1, c=3, h=height, w=width, k=64, r=7, s=7, stride=2, pad=3)
+    monkeypatch.setattr(filters, "photograph", lambda: part)
+    monkeypatch.setattr(filters, "layer_workload", lambda image: (layer, [image[None], filters.gabor_filters()]))
     monkeypatch.chdir(tmp_path)
     filters.main(["--trials", "1", "--budget", "200s"])
     out = capsys.readouterr().out

@@ -207,7 +207,8 @@ def test_marks_are_kept_or_the_primitive_is_refused(target, mark):
             has = evidence(s)
             lost = {sort for sort, count in wanted.items() if has[sort] < count}
             gone = {sort for sort in lost if primitive not in AGAIN.get(sort, ())}
-            unsaid = {sort for sort in has if PRINTED.get(sort, sort.split()[-1]) not in s.tree()}
+            said = s.tree()
+            unsaid = {sort for sort in has if PRINTED.get(sort, sort.split()[-1]) not in said}
             if gone or unsaid:
                 wrong.append((str(s._steps[-1]), gone, unsaid))
     assert done > 20

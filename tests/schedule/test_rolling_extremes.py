@@ -5,6 +5,7 @@ import functools
 
 import numpy as np
 import pytest
+from blaming import checked_and_blamed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_rolling import HARD, refusal
@@ -136,6 +137,6 @@ def test_the_fault_is_seen_and_blamed(fault, monkeypatch):
     monkeypatch.setattr(rolling, "_rolling", wrong)
     for reduce in (tir.max, tir.min):
         s = rolled(HELD[name][0], reduce)
-        verdict = s.check()
+        verdict, step = checked_and_blamed(s)
         assert not verdict and verdict.problems[0].code in ("check.not-equal", "memory.uninitialised"), str(verdict)
-        assert s.blame().primitive == "rolling"
+        assert step.primitive == "rolling"

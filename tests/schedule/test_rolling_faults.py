@@ -4,6 +4,7 @@ import dataclasses
 
 import online
 import pytest
+from blaming import checked_and_blamed
 
 from tensorir.ir.build import binary, call, const
 from tensorir.ir.tree import Select, Seq, Stage, Store
@@ -164,7 +165,7 @@ def test_the_fault_is_seen_and_blamed(fault, monkeypatch):
 
     monkeypatch.setattr(rolling, "_rolling", wrong)
     s = schedule()
-    verdict = s.check()
+    verdict, step = checked_and_blamed(s)
     assert not verdict, str(s)
     assert verdict.problems[0].code in ("check.not-equal", "memory.uninitialised"), str(verdict)
-    assert s.blame().primitive == "rolling"
+    assert step.primitive == "rolling"

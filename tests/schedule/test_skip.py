@@ -1,7 +1,5 @@
 """skip: tiles that a mask leaves out whole are not run, and all others are."""
 
-import itertools
-
 import numpy as np
 import online
 import pytest
@@ -14,8 +12,8 @@ from tensorir.ir.tree import Loop
 from tensorir.ir.visit import find
 
 MASKED = ("causal", "window", "documents")
-MOST_CHECKED = 8
-"""Trees of one primitive on the stage with a mask that are checked, not looked at alone."""
+MOST_CHECKED = 4
+"""Trees of one primitive that are checked, not looked at alone: so many on the stage with a mask, and on others."""
 
 
 def attention(variant, n=24, keys=None, piece=8, rows=4, target="opencl", weights=True):
@@ -67,7 +65,8 @@ def test_every_destination_runs_the_same_pieces(variant):
         if target == "cuda":
             s.bind("O.i.0", "block.x").bind("O.b", "block.y")
             assert s.check("emulate")
-        right(s)
+        else:
+            right(s)
         assert "if (" in s.source().split("j_0 < 5")[1][:60]
 
 
@@ -94,9 +93,11 @@ def test_every_length_and_tile_gives_what_numpy_gives(n, keys, piece, rows, weig
     np.testing.assert_allclose(s.build()(q, k, v), want, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("piece", "rows"), list(itertools.product((7, 8, 9), (3, 4, 5))))
-@pytest.mark.parametrize("variant", MASKED)
+@pytest.mark.parametrize(
+    ("piece", "rows", "variant"), [(7 + i, 3 + j, MASKED[(i + j) % 3]) for i in range(3) for j in range(3)]
+)
 def test_tiles_next_to_each_other_in_size_are_exact(piece, rows, variant):
+    """Each mask with each size of either sort."""
     right(attention(variant, 31, 29, piece, rows))
 
 
@@ -230,7 +231,7 @@ def chain(target):
 @pytest.mark.parametrize("target", ["opencl", "opencl -kind=gpu"])
 @pytest.mark.parametrize("primitive", CALLS)
 def test_each_primitive_keeps_what_is_skipped_or_is_refused(primitive, target):
-    base, checked = chain(target), 0
+    base, checked = chain(target), [0, 0]
     for call in CALLS[primitive]:
         s = base.fork()
         try:
@@ -238,8 +239,9 @@ def test_each_primitive_keeps_what_is_skipped_or_is_refused(primitive, target):
         except tir.TensorIRError:
             continue
         assert conditions(s), str(s.trace)
-        checked += "C" in str(s.trace[-1])
-        if checked > MOST_CHECKED:
+        on_it = "C" in str(s.trace[-1])
+        checked[on_it] += 1
+        if checked[on_it] > MOST_CHECKED:
             continue
         verdict = s.check()
         assert verdict or verdict.problems[0].code == "lower.scope-across-kernels", str(s)

@@ -30,8 +30,9 @@ RGB = {False: "rgb(255, 255, 255)", True: "rgb(17, 17, 17)"}
 
 
 @pytest.mark.skipif(browser() is None, reason=MISSING)
-@pytest.mark.parametrize("width", [1000, 480])
-@pytest.mark.parametrize("host", ["light notebook", "dark notebook", "light page", "dark page"])
+@pytest.mark.parametrize(
+    ("host", "width"), [("light notebook", 1000), ("dark notebook", 480), ("light page", 480), ("dark page", 1000)]
+)
 def test_a_browser_finds_nothing_wrong(every, host, width):
     dark = host.startswith("dark")
     if host.endswith("notebook"):
