@@ -82,8 +82,8 @@ swab symlink sync syscall system tan tempnam tgamma time trunc truncate unlink u
 """
 _C_LIBRARY = frozenset(_WORDS.split())
 """Functions that C programs, or what is linked with them, have already: a second one is called in their place."""
-_C_PROGRAM = re.compile(r"call|buffers|door_\w+")
-"""Names that exported C programs use."""
+_C_PROGRAM = re.compile(r"call|buffers|door_\w+|(?i:[rwxf]|page)")
+"""Names that exported C programs use, and those whose codes are macros of systems: R_OK, PAGE_SIZE."""
 
 
 def _legal(word: str) -> str:

@@ -549,11 +549,13 @@ def test_a_program_without_elements(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_name_may_be_that_of_an_argument(tmp_path):
+@pytest.mark.parametrize(("named", "called"), [("a", "a"), ("x", "x_"), ("r", "r_"), ("page", "page_")])
+def test_a_name_may_be_that_of_an_argument_or_of_a_macro_of_the_system(tmp_path, named, called):
+    """unistd.h has X_OK, limits.h may have PAGE_SIZE: codes of a program are called so too."""
     a = tir.placeholder((4,), name="a")
     y = tir.compute((4,), lambda i: a[i] + 1, name="y")
-    folder = tir.Schedule(y, "c").export(tmp_path / "a", to="c")
-    words = ["cc", *STRICT, "-fsyntax-only", "a.c", "selftest.c"]
+    folder = tir.Schedule(y, "c").export(tmp_path / named, to="c")
+    words = ["cc", *STRICT, "-fsyntax-only", f"{called}.c", "selftest.c"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
 
