@@ -456,10 +456,11 @@ def _run(command: list[str]) -> None:
 
 def _ended(said: Sequence[str], library: _Library, limit_s: float) -> Problem:
     """How a run ended that did not come to its end; ``said`` is what process.h says of a signal."""
-    how, at = said[0], _place(said[1] if len(said) > 1 else "")
-    library.learn([at])
-    where = f" (thread {said[2]} of block {said[3]}" if len(said) > 3 else ""
-    where += f", line {library.line(at)} of the text" if library.line(at) else ""
+    how, places = said[0], [_place(x) for x in said[1:3]]
+    library.learn(places)
+    line = next((n for n in map(library.line, places) if n), 0)
+    where = f" (thread {said[3]} of block {said[4]}" if len(said) > 4 else ""
+    where += f", line {line} of the text" if line else ""
     where += ")" if where else ""
     if how == "SIGXCPU":
         message = f"the text was not at its end after {limit_s:g} s of processor time{where}"

@@ -13,6 +13,7 @@ import numpy as np
 
 from tensorir.check.infinities import far_inputs
 from tensorir.expr.program import computes_of
+from tensorir.expr.reducers import BUILT_IN
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.doubles import Doubles
 from tensorir.interp.magnitude import is_continuous
@@ -88,9 +89,12 @@ def with_too_large_floats(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarr
 
 def with_no_numbers(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], seed: int) -> Iterator[list[np.ndarray]]:
     """The inputs with NaNs in some places, where something compares two floats or picks the larger or the smaller one;
-    and with nothing but infinities, where it picks one of many: what that begins with is none of them.
+    and with nothing but infinities, where it picks one of many: what that begins with is none of them. Nothing where a
+    user's reduction joins states: it may be associative for numbers alone.
     """
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
+    if any(r.combiner.name not in (*BUILT_IN, "set") for b in bodies for r in find(b, Reduce)):
+        return
     picks = [e for b in bodies for e in (*find(b, Binary), *find(b, Reduce)) if _picks(e)]
     decides = any(
         e.op in ("==", "!=", "<", "<=") and DTYPES[e.a.dtype].kind == "f" for b in bodies for e in find(b, Binary)

@@ -12,6 +12,7 @@ from test_extremes import _map, _rows
 from test_unseen_faults import kernel
 
 import tensorir as tir
+from tensorir.check.extremes import with_no_numbers
 from tensorir.check.infinities import infinities_spread, with_infinities
 from tensorir.interp.reference import evaluate, random_arguments
 
@@ -71,3 +72,33 @@ def test_what_is_padded_or_chosen_may_be_skipped() -> None:
         assert not infinities_spread((y,), (declared,), arrays) and not infinities_spread((y,), (skipped,), arrays)
         finite = np.where(np.isfinite(skipped), skipped, 3.0)
         assert infinities_spread((y,), (finite,), arrays)
+
+
+def test_reductions_of_users_are_not_asked_about_nans() -> None:
+    """Which element is largest depends on where parts meet as soon as one compares with nothing; of numbers it does
+    not.
+    """
+    largest = tir.combiner(lambda a, b: tir.where(tir.abs(a) < tir.abs(b), b, a), 0, name="largest", commutative=False)
+    x, r = tir.placeholder((17, 33, 3), name="x"), tir.reduce_axis(33, name="r")
+    y = tir.compute((17, 3), lambda i, j: largest(x[i, r, j], axis=r), name="y")
+    s = tir.auto_schedule(tir.compute((17, 3), lambda i, j: y[i, j] * y[i, j], name="z"), "cuda -arch=sm_80")
+    assert s.check("emulate")
+    text = s.source()
+    assert "fabsf(" in text and not s.with_source(text.replace("fabsf(", "(", 1)).check("emulate")
+    arrays = random_arguments(s.outputs, 0)
+    assert not [*with_no_numbers(s.outputs, arrays, 0)]
+    known = tir.compute((17, 3), lambda i, j: tir.max(x[i, r, j], axis=r), name="m")
+    assert any(np.isnan(given[0]).any() for given in with_no_numbers((known,), arrays, 0))
+
+
+def test_whole_numbers_of_rounded_sums_may_be_next_to_what_they_should_be() -> None:
+    """Where each term is rounded to bfloat16 the order of terms decides; results of other terms are further away."""
+    a, b, c = (tir.placeholder(of, "bfloat16", name=n) for n, of in (("a", (33, 2)), ("b", (33, 17)), ("c", (17, 24))))
+    r, k = tir.reduce_axis(33, name="r"), tir.reduce_axis(17, name="k")
+    p = tir.compute((2, 17), lambda i, j: tir.sum(a[r, i] * b[r, j], axis=r), name="p")
+    q = tir.compute((2, 24), lambda i, j: tir.sum(p[i, k] * c[k, j], axis=k), name="q")
+    s = tir.auto_schedule(tir.compute((2, 24), lambda i, j: q[i, j].astype("int32"), name="y"), "cuda -arch=sm_80")
+    assert s.check("emulate")
+    text = s.source()
+    last = text.rindex("(int)")
+    assert not s.with_source(text[:last] + "2 * (int)" + text[last + 5 :]).check("emulate")

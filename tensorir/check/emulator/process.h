@@ -31,11 +31,13 @@ void tell_signal(int number, siginfo_t *, void *context) {
 #endif
   Dl_info there, kernel;
   bool known = dladdr(image_of, &kernel);
-  auto in_text = [&] { return known && dladdr(pc, &there) && there.dli_fbase == kernel.dli_fbase; };
-  if (number == SIGXCPU && W.turned_at && !in_text()) pc = W.turned_at - 1;  // a loop was being counted
-  bool inside = in_text();
+  auto place = [&](u8 *at) {
+    return known && dladdr(at, &there) && there.dli_fbase == kernel.dli_fbase ? (unsigned long)(at - (u8 *)kernel.dli_fbase) : 0;
+  };
+  // a loop may have been on its way to be counted
+  unsigned long turned = number == SIGXCPU && W.turned_at ? place(W.turned_at - 1) : 0;
   char text[200];
-  int size = snprintf(text, sizeof text, "ended|%s|@%lx", name, inside ? (unsigned long)(pc - (u8 *)kernel.dli_fbase) : 0);
+  int size = snprintf(text, sizeof text, "ended|%s|@%lx|@%lx", name, place(pc), turned);
   if (const Fiber *f = W.current)
     size += snprintf(text + size, sizeof text - size, "|%d|%d", f->number, W.block_number + f->rank);
   text[size++] = '\n';
