@@ -14,7 +14,10 @@ from test_unseen_faults import kernel
 import tensorir as tir
 from tensorir.check.extremes import with_no_numbers
 from tensorir.check.infinities import infinities_spread, with_infinities
+from tensorir.check.verdict import compare_results
+from tensorir.interp.numbers import numpy_dtype
 from tensorir.interp.reference import evaluate, random_arguments
+from tensorir.interp.rounding import rounding_of
 
 pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
@@ -102,3 +105,16 @@ def test_whole_numbers_of_rounded_sums_may_be_next_to_what_they_should_be() -> N
     text = s.source()
     last = text.rindex("(int)")
     assert not s.with_source(text[:last] + "2 * (int)" + text[last + 5 :]).check("emulate")
+
+
+def test_what_is_left_of_a_sum_that_cancels_has_few_digits() -> None:
+    """Each of its terms was rounded to bfloat16; without one of them it is further away."""
+    x, r = tir.placeholder((33,), "bfloat16", name="x"), tir.reduce_axis(33, name="r")
+    y = tir.compute((1,), lambda i: tir.sum(x[r], axis=r), name="y")
+    half = np.linspace(3.0, 5.0, 16)
+    given = [np.concatenate([half, -half, [0.25]]).astype(numpy_dtype("bfloat16"))]
+    want, bounds = evaluate((y,), given), rounding_of((y,), given)
+    assert bounds is not None and float(want[0][0]) == 0.25
+    for value, right in ((0.25, True), (0.75, True), (3.25, False)):
+        verdict = compare_results((y,), [np.full_like(want[0], value)], want, bounds=bounds)
+        assert bool(verdict) == right
