@@ -137,8 +137,10 @@ class HopperTile(Blocks):
 
     @property
     def panel(self) -> int:
-        """Columns of results that leave at once where a third matrix comes by the same way: there is room for both."""
-        return next(w for w in (128, 64) if self.bn % w == 0 and (2 * w <= self.bn or w == STORED))
+        """Columns of results that leave at once where a third matrix comes by the same way: the most of which two tiles
+        take no more room than one of all columns; 64 of a tile of 64.
+        """
+        return 128 if self.bn % 128 == 0 and self.bn > 128 else STORED
 
     @property
     def leaves_whole(self) -> bool:
@@ -159,7 +161,7 @@ class HopperTile(Blocks):
         whole = (self.splits == 1 or self.rest) and self._halves_in_rows
         if not whole:
             return 0
-        columns = 2 * self.panel if self.p.beta else self.bn
+        columns = max(self.bn, 2 * self.panel if self.p.beta else 0)
         return 2 * self.groups * self.rows * ROWS * columns
 
     def turns(self) -> bool:
@@ -201,21 +203,21 @@ def swizzled_rows(size: int) -> str:
     return f"x/{row}, r, x/{piece}%8 ^ r%8, x%{piece}"
 
 
-def leave_in_tiles(s: Schedule, rows: str, third: Sequence[str], wi: str, i: str, k: str, made: str, panel: int
+def leave_in_tiles(s: Schedule, rows: str, packs: Sequence[str], wi: str, i: str, k: str, made: str, panel: int
                    ) -> None:  # fmt: skip
     """Results of the stage ``rows`` pass through shared memory, from where copies bring whole tiles to an array of more
     dimensions.
 
-    third: stages that put what is added in the order of rows, which comes by the same way, ``panel`` columns at a time
+    packs: stages that put what is added in the order of rows, which comes by the same way, ``panel`` columns at a time
     i, k: the loops over the rows and columns of one warpgroup of ``wi``;  made: the type of results
     """
     of_rows, array, at = list(s.loops(rows)), written_by(s, rows), wi
-    if third:
+    if packs:
         at, k = s.split(k, [None, panel])
         s.reorder(at, i, k)
     s.set_scope(array, "register").compute_at(rows, at)  # each warpgroup its own
     s.set_scope(array, "shared").layout(array, f"r, x -> {swizzled_rows(2)}")
-    bring_rows(s, third, at, f"r, x -> {swizzled_rows(2)}", VECTOR)
+    bring_rows(s, packs, at, f"r, x -> {swizzled_rows(2)}", VECTOR)
     if extent_of(s, i) > ROWS:
         several, i = s.split(i, [None, ROWS])
         s.unroll(several)

@@ -209,23 +209,23 @@ def added(s: Schedule, out: str, total: str) -> list[str]:
     return [b.name for b in dict.fromkeys(found) if all(tuple(x.index) == at for x in loads if x.buffer is b)]
 
 
-def leave_in_vectors(s: Schedule, rows: str, third: Sequence[str], block: str, i: str, j: str, lanes: int) -> None:
+def leave_in_vectors(s: Schedule, rows: str, packs: Sequence[str], block: str, i: str, j: str, lanes: int) -> None:
     """Results of the stage ``rows`` pass through shared memory, from where all threads of a ``block`` take them in
     vectors of ``lanes`` to an array of more dimensions; i, j: the loops over the rows and columns of one.
 
-    third: stages that put what is added in the order of rows, which comes by the same way
+    packs: stages that put what is added in the order of rows, which comes by the same way
     """
     array = written_by(s, rows)
     s.set_scope(array, "register").compute_at(rows, block)
     s.set_scope(array, "shared").layout(array, f"r, x -> {OUT_ROWS}")
-    bring_rows(s, third, block, f"r, x -> {OUT_ROWS}", lanes)
+    bring_rows(s, packs, block, f"r, x -> {OUT_ROWS}", lanes)
     j, few = s.split(j, [None, lanes])
     s.vectorize(few).bind(s.fuse(i, j), "threads")
 
 
-def bring_rows(s: Schedule, third: Sequence[str], at: str, layout: str, lanes: int) -> None:
+def bring_rows(s: Schedule, packs: Sequence[str], at: str, layout: str, lanes: int) -> None:
     """Tiles of what stages put in the order of rows are copied to shared memory from where they lie."""
-    for name in third:
+    for name in packs:
         s.stage_in(written_by(s, name), at=at, scope="shared", vector=lanes if lanes > 1 else None, layout=layout)
         s.compute_inline(name)
 

@@ -221,7 +221,8 @@ def value_of(body: Expr, ev: Evaluator, shape: tuple[int, ...], rank: int) -> An
         return np.full(shape[:rank], numbers.const(body.combiner.identity[body.which].value, body.dtype))
     if body.combiner.name == "sum":
         return numbers.to_memory(numbers.sum(states[0], axis, body.dtype), body.dtype)
-    flat = [s.reshape(*shape[:rank], -1) for s in states]
+    terms = math.prod(shape[rank:])
+    flat = [s.reshape(*shape[:rank], terms) for s in states]
     if (
         body.combiner.name not in BUILT_IN
     ):  # an identity such as -1e30 is neutral for the data that is meant only: it counts once

@@ -11,7 +11,9 @@ from __future__ import annotations
 from tensorir.arith.affine import Arith, same
 from tensorir.ir.build import as_int, const
 from tensorir.ir.tree import (
+    Alloc,
     Binary,
+    Buffer,
     Const,
     Expr,
     Kind,
@@ -24,7 +26,7 @@ from tensorir.ir.tree import (
     Store,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Pruner, Rewriter, find, substitute, uses
+from tensorir.ir.visit import Pruner, Rewriter, find, substitute, swap_buffers, uses
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.lower.joined import Joiner, NameBases
 from tensorir.lower.sums import product, sum_of
@@ -60,7 +62,7 @@ class _Expand(Pruner):
         once = isinstance(n.extent, Const) and n.extent.value == 1
         if not once and (n.kind is not Kind.UNROLL or not _picks(n.body, n.var)):
             return self.pruned(n)
-        copies = (substitute(n.body, {n.var: const(k)}) for k in range(as_int(n.extent)))
+        copies = (_with_own_arrays(substitute(n.body, {n.var: const(k)})) for k in range(as_int(n.extent)))
         return self.joined(self(self.fold(c)) for c in copies)
 
     def on_Seq(self, n: Seq) -> Stmt:
@@ -69,6 +71,20 @@ class _Expand(Pruner):
     def on_Store(self, n: Store) -> Stmt:
         same_cell = isinstance(n.value, Load) and n.value.buffer is n.buffer and same(n.value.index[0], n.index[0])
         return Seq(()) if same_cell else n
+
+
+class _Allocate(Rewriter):
+    def __init__(self, twins: dict[Buffer, Buffer]) -> None:
+        self.twins = twins
+
+    def on_Alloc(self, n: Alloc) -> Alloc:
+        return Alloc(self.twins[n.buffer], self(n.body))
+
+
+def _with_own_arrays(s: Stmt) -> Stmt:
+    """A copy of a statement whose arrays are not those of other copies."""
+    twins = {a.buffer: a.buffer.replace(name=a.buffer.name) for a in find(s, Alloc)}
+    return swap_buffers(_Allocate(twins)(s), twins) if twins else s
 
 
 class _Fold(Rewriter):

@@ -256,7 +256,20 @@ def _before_writes(s: Stmt, buffers: set[Buffer], meet: Stmt, threads: set[Var])
     if not isinstance(s, Seq):
         return None
     n = next((n for n, x in enumerate(s.stmts) if buffers & {*writes(x)}), None)
-    return None if n is None else sequence([*s.stmts[:n], meet, *s.stmts[n:]])
+    if n is None:
+        return None
+    waits = meet.stmts if isinstance(meet, Seq) else (meet,)
+    if n and _same_meeting(s.stmts[n - 1], waits[-1]):  # the others are at a barrier already
+        return sequence([*s.stmts[: n - 1], *waits[:-1], *s.stmts[n - 1 :]])
+    return sequence([*s.stmts[:n], meet, *s.stmts[n:]])
+
+
+def _same_meeting(a: Stmt, b: Stmt) -> bool:
+    """Whether one barrier is as good as the other: of the same threads, for the same memory."""
+    return (
+        isinstance(a, Barrier) and isinstance(b, Barrier) and {*b.scopes} <= {*a.scopes}
+        and a.threads == b.threads and a.turn is b.turn
+    )  # fmt: skip
 
 
 def _slot_of(b: Buffer, s: Stage) -> _Slot | None:

@@ -447,7 +447,7 @@ class _Swapped(Rewriter):
 
 
 def _always_read(e: Expr) -> list[Load]:
-    """What is read for ``e`` whatever is chosen in it: it is there."""
+    """What is read for ``e`` whichever side of a choice is taken: reading it ahead reads nothing else."""
     if isinstance(e, Select):
         return _always_read(e.cond)
     if isinstance(e, Binary) and e.op in ("and", "or"):

@@ -48,6 +48,11 @@ def no_windows():
     return tir.compute((1, 0, 9), cell, name="y")
 
 
+def no_places():
+    x, (k,) = given("x", 5, 0, 3), axes(k=3)
+    return tir.compute((5, 0), lambda i, j: tir.argmax(x[i, j, k], axis=k), name="y")
+
+
 def no_scans():
     return tir.scan(given("x", 3, 0), axis=1, name="y"), tir.scan(given("z", 0, 5), axis=1, name="w")
 
@@ -57,7 +62,7 @@ def no_scatter():
     return tir.scatter((5,), (0,), lambda i: (at[i],), lambda i: v[i], "sum", 1, "y")
 
 
-EMPTY = (no_cells, no_columns, no_rows, no_terms, no_softmax, no_product, no_windows, no_scans, no_scatter)
+EMPTY = (no_cells, no_columns, no_rows, no_terms, no_softmax, no_product, no_windows, no_places, no_scans, no_scatter)
 
 
 @pytest.mark.parametrize("target", TARGETS[:2])

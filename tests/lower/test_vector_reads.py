@@ -100,3 +100,19 @@ def test_any_arrays_and_offsets(first, second, a, b, dtype, lanes, cells):
         )
 
     requests(scheduled(value, dtype, lanes, cells))
+
+
+@emulated
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("unrolled", [False, True])
+def test_iterations_that_are_written_out_have_registers_of_their_own(unrolled, dtype):
+    """A constant table decides them."""
+    w = tir.constant(np.arange(1.0, 5.0, dtype=dtype), name="w")
+    x = tir.placeholder((CELLS,), name="x")
+    y = tir.compute((CELLS,), lambda i: x[i] * w[i // 4 % 4].astype("float32") + w[i % 4].astype("float32"), name="out")
+    s = tir.Schedule(y, "cuda -arch=sm_80")
+    each, some, lane = s.split("out.i", [None, 4, 4])
+    s.vectorize(lane).bind(each, "thread.x")
+    if unrolled:
+        s.unroll(some)
+    assert s.check() and s.check("emulate")

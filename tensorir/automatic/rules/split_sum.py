@@ -22,9 +22,9 @@ CELLS = {"cpu": 8, "gpu": 256}
 TERMS = {"cpu": 1 << 13, "gpu": 1 << 12}
 """Terms of a cell from which on they are shared."""
 LONG = 1 << 8
-"""Terms from which on a cell has a block of a GPU rather than a thread,"""
+"""Terms from which on a cell may have a block of a GPU rather than a thread."""
 TERM_S = 1e-8
-"""where all blocks together read as fast as one thread waits for what it reads, so many seconds a term."""
+"""Seconds that a thread of a GPU takes for a term: blocks for all cells must not need longer for what they read."""
 UNIT_BYTES_S = 9e10
 """Bytes a second that one multiprocessor reads: 64 a cycle."""
 
@@ -64,20 +64,21 @@ def _pays(graph: Graph, anchor: Nest, target: Target) -> bool:
     return terms / UNIT_BYTES_S > LAUNCH_S and not across
 
 
-def _split(graph: Graph, anchor: Nest, target: Target, again: bool = False, cells: int = 0, terms: int = 0
-           ) -> Iterator[SplitPart]:  # fmt: skip
+def _split(graph: Graph, anchor: Nest, target: Target, again: bool = False, cells: int | None = None,
+           terms: int | None = None) -> Iterator[SplitPart]:  # fmt: skip
     """For so many cells at most, of so many terms at least; again: which read elements that others read."""
+    cells, terms = CELLS[target.kind] if cells is None else cells, TERMS[target.kind] if terms is None else terms
     if anchor.kind != "reduce" or not anchor.constant or anchor.reuses != again:
         return
     found = anchor.size(anchor.reduced)
-    if anchor.cells <= (cells or CELLS[target.kind]) and found >= (terms or TERMS[target.kind]):
+    if anchor.cells <= cells and found >= terms:
         why = f"{found} terms for each of {anchor.cells} cells, in parts side by side"
         yield SplitPart(graph, anchor, target, reason=why)
 
 
 class SplitPart(Part):
-    """One reduction in two kernels. Knobs: ``parts`` of the terms; ``lanes`` (of a GPU: ``threads``) and ``vectors``
-    of partial results in each.
+    """One reduction in two kernels, or in one of a block for each cell. Knobs: ``parts`` of the terms; ``lanes`` (of a
+    GPU: ``threads``) and ``vectors`` of partial results in each.
     """
 
     rule = "split_sum"
@@ -107,7 +108,7 @@ class SplitPart(Part):
         moved = nbytes / (CPU.rate(nbytes) if cpu else BYTES_S["gpu"])
         at_once, block = (self.target.units or CORES_OF_MANY, 2e-7) if cpu else (128, 1e-9)
         return lambda c: (
-            (0.0 if cpu else LAUNCH_S)
+            (0.0 if cpu or c["parts"] == 1 else LAUNCH_S)
             + moved * max(1.0, at_once / (c["parts"] * self.anchor.cells))
             + c["parts"] * self.anchor.cells * block
             + (self.terms * self.anchor.cells * 1e-10 / c["vectors"] if cpu else 0.0)
@@ -138,7 +139,7 @@ class SplitPart(Part):
 
     @staticmethod
     def _in_block(s: Schedule, cell: str, term: str, threads: int) -> None:
-        """Each cell a block's, whose threads share its terms."""
+        """One block for each cell, whose threads share its terms."""
         s.bind(cell, "block.x")
         each, thread = s.split(term, [None, threads])
         s.reorder(thread, each).reduce_across(thread, "thread.x")

@@ -257,7 +257,7 @@ class VectorPart(Part):
 
     @functools.cached_property
     def _nests(self) -> tuple[Nest, ...]:
-        """Its stages."""
+        """Its stages, the anchor with its cells in the order in which they are walked here."""
         found = [n for name, n in self.graph.nests.items() if name in self.names]
         return tuple(self.anchor if n.name == self.anchor.name else n for n in found)
 
