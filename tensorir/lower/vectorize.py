@@ -242,22 +242,22 @@ class _Lanes:
             raise _Scalar(f"elements of {s.buffer.name} are computed one by one")
         if (self.lanes > 4 and not words) or DTYPES[s.buffer.dtype].bits * self.lanes < 32:
             raise _Scalar(f"there is no vector of {self.lanes} elements of {s.buffer.name} ({s.buffer.dtype})")
-        swap: dict[Load, Load] = {}
-        filled: list[Store] = []
-        for x in _always_read(s.value):
-            if any(same(x, known) for known in swap) or (first := self._read_at_once(x)) is None:
-                continue
-            held = Buffer(f"{x.buffer.name}_lanes", (as_expr(self.lanes),), x.dtype, Scope.REGISTER)
-            swap[x] = Load(held, (self.var,), x.dtype)
-            filled.append(Store(held, (Ramp(const(0), self.lanes, "index"),), Load(x.buffer, (first,), x.dtype)))
-        value = _Swapped(swap)(s.value) if swap else s.value
-        done: Stmt = s.replace(
-            index=(index,), value=Pack(tuple(self._lane(value, k) for k in range(self.lanes)), s.buffer.dtype)
-        )
-        done = sequence([*filled, done])
+        value, filled = self._read_ahead(s.value)
+        packed = Pack(tuple(self._lane(value, k) for k in range(self.lanes)), s.buffer.dtype)
+        done: Stmt = sequence([*filled, s.replace(index=(index,), value=packed)])
         for fill in filled:
             done = Alloc(fill.buffer, done)
         return done
+
+    def _read_ahead(self, value: Expr) -> tuple[Expr, list[Store]]:
+        """``value`` with what lanes read side by side for it in registers, and what fills these."""
+        ahead, filled = _Ahead(), list[Store]()
+        for x in _always_read(value):
+            if ahead.held(x) is None and (first := self._read_at_once(x)) is not None:
+                b = Buffer(f"{x.buffer.name}_lanes", (as_expr(self.lanes),), x.dtype, Scope.REGISTER)
+                ahead.known[x] = Load(b, (self.var,), x.dtype)
+                filled.append(Store(b, (Ramp(const(0), self.lanes, "index"),), Load(x.buffer, (first,), x.dtype)))
+        return (ahead(value) if filled else value), filled
 
     def _read_at_once(self, x: Load) -> Ramp | None:
         """Where the elements are that all lanes read, if they are in memory and make one aligned vector."""
@@ -435,14 +435,18 @@ class _Lanes:
         return e if lanes_of(e) > 1 else Broadcast(e, self.lanes, e.dtype)
 
 
-class _Swapped(Rewriter):
+class _Ahead(Rewriter):
     """Reads of memory become those of registers that hold the same."""
 
-    def __init__(self, swap: dict[Load, Load]) -> None:
-        self.swap = swap
+    def __init__(self) -> None:
+        self.known: dict[Load, Load] = {}
+
+    def held(self, x: Load) -> Load | None:
+        """What reads a register in place of memory."""
+        return next((held for read, held in self.known.items() if same(read, x)), None)
 
     def on_Load(self, n: Load) -> Load:
-        found = next((held for x, held in self.swap.items() if same(x, n)), None)
+        found = self.held(n)
         return self.children(n) if found is None else found
 
 

@@ -12,7 +12,7 @@ from tensorir.automatic.part import Config
 from tensorir.automatic.rules.requests import WINDOW
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes
-from tensorir.automatic.rules.stream import BYTES_S, RUNS, all_along, fused, on_cores
+from tensorir.automatic.rules.stream import BYTES_S, RUNS, add_parts, all_along, fused, on_cores
 from tensorir.schedule.schedule import Schedule
 from tensorir.tune.gpu_model import LAUNCH_S
 
@@ -24,8 +24,6 @@ CACHE = 1 << 18
 """Bytes of a block's own arrays that a core's cache keeps."""
 PIECE = 128
 """Terms of a cell that are worth a block of a GPU."""
-JOINED = 64
-"""Threads of a block that adds pieces."""
 JOIN_S = 2.5e-6
 """Seconds of the kernel that adds pieces, besides what it moves."""
 
@@ -237,8 +235,7 @@ class WarpsPart(AcrossPart):
         s.reorder(*cells[:-1], block, piece, column, thread, rest)
         s.bind(column, "thread.x").reduce_across(thread, "thread.y")
         s.bind(fused(s, [*cells[:-1], block, piece]), "block.x")
-        block, thread = s.split(fused(s, [str(x) for x in s.loops(name)][:count]), [None, JOINED])
-        s.bind(block, "block.x").bind(thread, "thread.x")
+        add_parts(s, name, count)
 
     def _in_threads(self, s: Schedule, n: Nest, column: str, share: int) -> None:
         inner = self._inner(n)

@@ -9,7 +9,7 @@ from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.row_chain import chain_of
 from tensorir.automatic.rules.rows_across import suits as lie_across
-from tensorir.automatic.rules.stream import BYTES_S, CORES_OF_MANY, NEARER, fused, partial_loop
+from tensorir.automatic.rules.stream import BYTES_S, CORES_OF_MANY, NEARER, add_parts, fused, partial_loop
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.visit import writes
 from tensorir.schedule.schedule import Schedule
@@ -132,10 +132,7 @@ class SplitPart(Part):
         partial = s.rfactor(self.anchor.name, part).name
         *cells, term = [str(x) for x in s.loops(partial)]
         self._in_block(s, fused(s, cells), term, threads)
-        loops = [str(x) for x in s.loops(self.anchor.name)]
-        if spatial:
-            block, thread = s.split(fused(s, loops[:spatial]), [None, 64])
-            s.bind(block, "block.x").bind(thread, "thread.x")
+        add_parts(s, self.anchor.name, spatial)
 
     @staticmethod
     def _in_block(s: Schedule, cell: str, term: str, threads: int) -> None:

@@ -24,6 +24,8 @@ BYTES_S = {"cpu": 10e9, "gpu": 1e12}
 """Bytes that a device moves in a second, roughly: the model compares configurations of one device."""
 NEARER = 8.0
 """Bytes that the caches of a GPU's multiprocessors give while its memory gives one."""
+ADDING = 64
+"""Threads of a block that add up parts."""
 CORES_OF_MANY = 16
 """Cores of a CPU of which nobody knows how many it has."""
 ADDED, STEP, LEFT = 2.6, 1.0, 10.0
@@ -393,6 +395,13 @@ def fused(s: Schedule, loops: Sequence[str]) -> str:
     for loop in loops[1:]:
         cell = s.fuse(cell, loop)
     return cell
+
+
+def add_parts(s: Schedule, stage: str, cells: int) -> None:
+    """Each of the cells, so many loops of a stage, is added up from its parts by a thread of a GPU."""
+    if cells:
+        block, thread = s.split(fused(s, [str(x) for x in s.loops(stage)][:cells]), [None, ADDING])
+        s.bind(block, "block.x").bind(thread, "thread.x")
 
 
 def partial_loop(s: Schedule, stage: str) -> str:
