@@ -12,6 +12,7 @@ from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, LoweringError, TensorIRError
 from tensorir.schedule.trace import Step
 from tensorir.target import Target
+from tensorir.tune.circumstances import environment
 from tensorir.tune.trial import Check, Known, Outcome
 
 if TYPE_CHECKING:
@@ -185,8 +186,9 @@ def failure(error: TensorIRError, phase: str) -> Outcome:
         return _failed("resource_limit", error, phase, limit=_LIMITS[error.code])
     if any(word in str(error) for word in _LOST):
         return _failed("device_lost", error, phase)
-    if error.code.startswith("cache."):  # the machine's fault: measured again when it is mended
-        return _failed("internal_error", error, phase)
+    trouble = environment(f"{error} {getattr(error, 'log', '')}")
+    if error.code.startswith("cache.") or trouble:  # the machine's fault: measured again when it is mended
+        return _failed("internal_error", error, phase, **({"environment": trouble} if trouble else {}))
     return _failed(
         next((status for kind, status in _STATUS if isinstance(error, kind)), "internal_error"), error, phase
     )

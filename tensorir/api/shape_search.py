@@ -86,6 +86,7 @@ class ShapeSearch:
         self._priors: dict[str, Sequence[Any]] = {}
         self.near: list[Record] = []  # trials of the nearest other shapes, for a strategy to begin with
         self.records: list[Record] = []  # usable trials, earlier ones first
+        self._own: frozenset[str] = frozenset()  # ids of this run's trials
         self.curve: list[float] = []
         self.costs: list[float] = []
         self.counts: Counter[str] = Counter()
@@ -145,6 +146,7 @@ class ShapeSearch:
         self.costs.append(now - self._last)
         self._last = now
         self.counts[record["status"]] += 1
+        self._own |= {record["id"]}
         self._learn(record)
         if self._given.on_trial is not None:
             self._given.on_trial(record)
@@ -225,7 +227,7 @@ class ShapeSearch:
 
     def _task(self) -> Task:
         """What is known of other shapes is told at the beginning of a strategy only."""
-        return replace(self.session.task, reuse=[*self.session.earlier, *self.records], priors={})
+        return replace(self.session.task, reuse=[*self.session.earlier, *self.records], priors={}, own=self._own)
 
     def _search(
         self, until: float | None, trials: int, task: Task | None = None, part: Part | None = None,
@@ -242,7 +244,11 @@ class ShapeSearch:
     def _tables(self) -> Mapping[str, Sequence[Table]]:
         """What strategies that have not begun may start from; those that continue have taken it."""
         waiting = {n: s for n, s in self.session.spaces.items() if n not in self._kept or not self._kept[n].begun}
-        return tables([*self.session.earlier, *self.near], self.session.identity, waiting) if waiting else {}
+        return (
+            tables([*self.session.earlier, *self.near], self.session.identity, waiting, self.spec.limits)
+            if waiting
+            else {}
+        )
 
     def _strategy(self, name: str, space: Any, seed: int, budget: int | None, priors: Sequence[Any] = ()) -> Kept:
         template = next(n for n, s in self.session.spaces.items() if s is space)

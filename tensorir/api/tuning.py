@@ -69,11 +69,11 @@ class Session:
         found = [] if spec.fresh else [*here, *near_records(self.identity, spec.log)]
         legal = [r for r in found if not self.identity.accepts(r) or self.legal(r["template"], r["config"])]
         self.earlier = current(legal, self.identity, work.templates, measurer.digests)
-        self.reused = usable(self.earlier, self.identity)
+        self.reused = usable(self.earlier, self.identity, spec.limits)
         _say_older([r for r in self.earlier if self.identity.accepts(r) and not answers(r, self.identity)])
         first = next(iter(self.spaces))
         default = {"template": first, "config": self.spaces[first].default}
-        measurer.known(self.reused, default, usable(here, self.identity))
+        measurer.known(self.reused, default, usable(here, self.identity, spec.limits))
 
     def legal(self, template: str, config: Mapping[str, object]) -> bool:
         """Whether this configuration is among those that are searched."""

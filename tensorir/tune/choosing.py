@@ -11,8 +11,9 @@ from datetime import datetime
 from tensorir.codec import Json
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime.machine import Load
+from tensorir.tune.circumstances import open_again
 from tensorir.tune.ratio import Ratio, Span
-from tensorir.tune.record import TRANSIENT, Record, compares, key_text, span, steady_s
+from tensorir.tune.record import Record, compares, key_text, span, steady_s
 
 DOUBT = 1.02  # the mean of a repeat run moves by up to 2 % (p99), so a time that is not of the round must win by that
 TOGETHER_S = 1.0  # final records that do not name their round are of one if they follow each other so closely
@@ -130,7 +131,7 @@ def _ranked(records: Iterable[Record]) -> list[Choice]:
         latest[key[0]] = record["source_sha256"] or latest.get(key[0], "")
         if record["status"] in _WRONG:
             wrong.add(key)
-        elif record["kind"] == "final" and record["status"] not in TRANSIENT:
+        elif record["kind"] == "final" and not open_again(record):
             finals[key] = record
         elif passed(record):
             trials[key] = record

@@ -6,20 +6,22 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from tensorir.tune.arm import believed_time
+from tensorir.tune.circumstances import Limits, open_again
 from tensorir.tune.interfaces import SpaceLike, Table
 from tensorir.tune.log import answers, identity_of
-from tensorir.tune.record import TRANSIENT, Identity, Record, compares
+from tensorir.tune.record import Identity, Record, compares
 
 MOST = 4
 """Tables for each template: what many devices say hardly differs from what the best known of them say."""
 
 
 def tables(
-    records: Iterable[Record], identity: Identity, spaces: Mapping[str, SpaceLike]
+    records: Iterable[Record], identity: Identity, spaces: Mapping[str, SpaceLike], limits: Limits | None = None
 ) -> dict[str, Sequence[Table]]:
     """For each template, seconds (None: failed) by row of its space, one table for each other device or shape.
 
     records:  of any kind; those that are ``answers`` for ``identity`` are not taken
+    limits:   those of now: failures under lower ones say nothing
     spaces:   what may be measured here, by template; configurations that are not legal here are left out
 
     Of many tables the largest are taken. What they say is checked by the search against what it measures
@@ -28,7 +30,7 @@ def tables(
     found: dict[str, dict[tuple[str, bool], dict[int, float | None]]] = defaultdict(lambda: defaultdict(dict))
     for record in records:
         space = spaces.get(record["template"])
-        if space is None or record["kind"] != "trial" or record["status"] in TRANSIENT or answers(record, identity):
+        if space is None or record["kind"] != "trial" or open_again(record, limits) or answers(record, identity):
             continue
         row = int(space.index(record["config"]))
         if row >= 0:

@@ -8,8 +8,9 @@ from dataclasses import fields, replace
 
 from tensorir.codec import CodecError, encode
 from tensorir.errors import TensorIRError
+from tensorir.tune.circumstances import Limits, available_bytes, open_again
 from tensorir.tune.interfaces import Log
-from tensorir.tune.record import TRANSIENT, BadRecord, Identity, Record
+from tensorir.tune.record import BadRecord, Identity, Record
 from tensorir.tune.store import LogError
 from tensorir.tune.trial import Known, Outcome
 
@@ -22,8 +23,8 @@ class Findings:
     error:   why the log cannot be written any more
     """
 
-    def __init__(self, identity: Identity, log: Log | None) -> None:
-        self.identity, self._log = identity, log
+    def __init__(self, identity: Identity, log: Log | None, limits: Limits) -> None:
+        self.identity, self._log, self._limits = identity, log, limits
         self.records: list[Record] = []
         self.finals: list[Record] = []
         self.new: list[Record] = []
@@ -57,7 +58,8 @@ class Findings:
 
     def failed_again(self, record: Record) -> bool:
         """Whether a final round found a trial wrong."""
-        return any(r.get("of") == record["id"] and r["status"] not in {"ok", *TRANSIENT} for r in self.finals)
+        failed = (r for r in self.finals if r["status"] != "ok" and not open_again(r, self._limits))
+        return any(r.get("of") == record["id"] for r in failed)
 
     def _sealed(
         self, kind: str, template: str, config: Mapping[str, object], outcome: Outcome, **more: object
@@ -65,6 +67,8 @@ class Findings:
         identity = self.identity
         if outcome.device is not None:  # which of several of the same kind
             identity = replace(identity, device=outcome.device)
+        if outcome.status != "ok":
+            more["limits"] = encode(replace(self._limits, memory_bytes=available_bytes()))
         try:
             return identity.record(kind, template, config, {**encode(outcome), **more})
         except (BadRecord, CodecError) as error:  # a bug of the measuring side, not a reason to lose the run

@@ -100,6 +100,7 @@ class Task:
             again; those of other devices, versions and shapes whose configurations are legal here are what a
             search may start from (``tensorir.tune.elsewhere``). The others are left alone
     priors: what strategies may start from, by template; by ``reuse`` when None
+    own:    ids of trials of this run, which no part of it measures again, whatever ended them
     flops:  operations of one run
     """
 
@@ -108,6 +109,7 @@ class Task:
     reuse: Iterable[Record] = ()
     flops: float | None = None
     priors: Mapping[str, Sequence[Table]] | None = None
+    own: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,16 @@ import re
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from tensorir.codec import Json
 from tensorir.errors import refuse
 from tensorir.runtime.machine import Load
 from tensorir.tune.choosing import DOUBT, Choice, choose, key_of, passed
+from tensorir.tune.circumstances import TIMEOUTS, Limits, open_again
 from tensorir.tune.record import (
     FIRST_ESTIMATOR,
-    TRANSIENT,
     BadRecord,
     Identity,
     Record,
@@ -72,12 +72,23 @@ def identity_of(record: Record) -> str:
     return key_text(key)
 
 
-def usable(records: Iterable[Record], identity: Identity) -> list[Record]:
-    """The trials that need no second measurement: same computation, device and versions, one per configuration."""
-    found = {
-        key_of(r): r for r in records if r["kind"] == "trial" and r["status"] not in TRANSIENT and answers(r, identity)
-    }
-    return list(found.values())
+def usable(
+    records: Iterable[Record], identity: Identity, limits: Limits | None = None, own: Collection[str] = ()
+) -> list[Record]:
+    """The trials that need no second measurement: same computation, device and versions, one per configuration.
+
+    limits: those of now: what lower ones ended is measured again (``circumstances.open_again``)
+    own:    ids of trials of this run, in which nothing is measured twice
+
+    Of several trials of a configuration the latest counts, of which a timeout is none where another one got through.
+    """
+    found = [
+        r
+        for r in records
+        if r["kind"] == "trial" and (r["id"] in own or not open_again(r, limits)) and answers(r, identity)
+    ]
+    found.sort(key=lambda r: (r["status"] not in TIMEOUTS, r["started"], r["id"]))
+    return list({key_of(r): r for r in found}.values())
 
 
 def answers(record: Record, identity: Identity) -> bool:

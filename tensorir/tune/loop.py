@@ -73,9 +73,9 @@ class _Search:
         self.spec, self.task, self.bench, self.part = spec, task, bench, part
         finalists = None if bench.final is None else spec.top
         self.budget = Budget(part.clock, spec.started, spec.budget_s, part.grace_s, finalists, bench.cold_s)
-        self.findings = Findings(task.identity, log)
+        self.findings = Findings(task.identity, log, spec.limits)
         self.earlier = list(task.reuse)
-        priors = tables(self.earlier, task.identity, task.spaces) if task.priors is None else task.priors
+        priors = tables(self.earlier, task.identity, task.spaces, spec.limits) if task.priors is None else task.priors
         self.arms = Arms.opened(task, priors, part.make or make, spec.strategy, spec.seed, spec.trials)
         self.confirmation = Confirmation(self.findings, self.arms, spec.top, part.also, task.flops)
         self.since_best = 0
@@ -99,7 +99,7 @@ class _Search:
     def _take_over(self) -> None:
         """Tell the strategies what is known already."""
         found = self.findings
-        for record in usable(self.earlier, found.identity):
+        for record in usable(self.earlier, found.identity, self.spec.limits, self.task.own):
             row = self.arms.row(record)
             if row is not None and row not in self.arms[record["template"]].known:
                 self.arms[record["template"]].learn(row, record)

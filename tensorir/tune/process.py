@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import secrets
@@ -31,6 +30,7 @@ from tensorir.tune.child import (
     serve,
     unpack,
 )
+from tensorir.tune.circumstances import environment
 from tensorir.tune.group import close_all, destroy, pidfd
 
 __all__ = [
@@ -74,7 +74,6 @@ _QUIET = {"OPENBLAS_THREAD_TIMEOUT": "16"}
 """Of NumPy's threads, log2 of the turns for which they spin on other cores when it is imported, and after each product:
 60 ms of processor time each where nothing is said, concurrent with what is timed.
 """
-NO_ROOM = os.strerror(errno.ENOSPC)
 MOST_PHASE = 200  # characters of a phase that are kept
 
 
@@ -256,8 +255,8 @@ class Worker:
         child.kill()
         self.output = child.tail_text()
         self._child = None
-        if status == "crashed" and NO_ROOM in self.output:  # compilers abort when they cannot write their files
-            status, detail = "internal_error", {**detail, "message": f"the compiler's files: {NO_ROOM}"}
+        if status == "crashed" and (trouble := environment(self.output)):  # compilers abort without room for files
+            status, detail = "internal_error", {**detail, "message": f"the compiler's files: {trouble}"}
         if detail.get("signal") in ("SIGABRT", "SIGBUS") and (folder := damaged_pocl_cache(self.output)) is not None:
             status, detail = "internal_error", {"message": f"PoCL's cache is damaged: rm -r {shlex.quote(str(folder))}"}
         return {"status": status, "detail": {"phase": child.phase, **detail, "output": self.output}}

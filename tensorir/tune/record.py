@@ -46,6 +46,7 @@ class Record(TypedDict, total=False):
     crc: str
     flags: list[str]
     detail: str | dict[str, Any] | None
+    limits: dict[str, Any] | None
     drift: float
     race: dict[str, Any] | None
     of: str

@@ -102,6 +102,7 @@ SCHEMA: dict[str, tuple[bool, Callable[[Any], bool]]] = {
     "crc": (True, _text(8, r"[0-9a-f]{8}")),
     "flags": (False, _list_of(_text(100))),
     "detail": (False, lambda v: v is None or isinstance(v, (str, dict))),
+    "limits": (False, _optional(_mapping)),  # of a failure: seconds and bytes that it was allowed (circumstances.py)
     "drift": (False, lambda v: _number(v) and 1 / MOST_DRIFT <= v <= MOST_DRIFT),  # see drift_of
     "race": (False, _optional(_mapping)),  # a final record: its Standing among the finalists
     "of": (False, _ID),  # a final record: the id of the trial that it measured again

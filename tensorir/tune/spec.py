@@ -19,6 +19,7 @@ from tensorir.errors.needs import (
     need_text,
     wrong,
 )  # fmt: skip
+from tensorir.tune.circumstances import COMPILE_S, RUN_S, Limits, available_bytes
 from tensorir.tune.record import Record
 from tensorir.tune.space import Space
 
@@ -63,8 +64,8 @@ class RunSpec:
     strategy: str = "bayes"
     restrict: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
-    timeout: float = 10.0
-    compile_timeout: float = 60.0
+    timeout: float = RUN_S
+    compile_timeout: float = COMPILE_S
     width: int | None = None
     builders: int | None = None
     trial_timeout: float | None = None
@@ -102,6 +103,11 @@ class RunSpec:
             raise wrong("least_gain", self.least_gain, "a share below 1", hint="least_gain=0.01")
         if self.started is not None:
             need_number("started", self.started)
+
+    @property
+    def limits(self) -> Limits:
+        """What a measurement may take now."""
+        return Limits(self.compile_timeout, self.timeout, available_bytes())
 
     @classmethod
     def of(cls, **given: Any) -> RunSpec:

@@ -1,0 +1,94 @@
+"""What a failure may be due to besides its configuration: limits of time and memory, a full disk, a killed process."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tensorir.codec import travels
+from tensorir.tune.record import TRANSIENT, Record
+
+COMPILE_S, RUN_S = 60.0, 10.0
+"""Seconds for one compilation, and for one launch (or one call of the template), unless others are asked for."""
+TIMEOUTS = frozenset({"compile_timeout", "run_timeout"})
+MORE = 1.1
+"""A limit that grew by less says nothing new."""
+_ENVIRONMENT = [
+    os.strerror(number)
+    for number in (
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE),
+        *(errno.ESTALE, errno.EAGAIN),
+    )
+] + ["out of memory", "OUT_OF_HOST_MEMORY", "bad_alloc"]
+_FROM_OUTSIDE = frozenset(
+    {"SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGXCPU", "SIGXFSZ", "SIGUSR1", "SIGUSR2", "SIGPWR"}
+)
+"""Signals that a process does not send itself: the system's memory killer, a batch system, a person."""
+
+
+@travels(sparse=True)
+@dataclass(frozen=True)
+class Limits:
+    """What a measurement may take.
+
+    compile_s, run_s: seconds for one compilation, and for one launch or one call of the template
+    memory_bytes:     that were available when it failed; None: not known
+    """
+
+    compile_s: float = COMPILE_S
+    run_s: float = RUN_S
+    memory_bytes: int | None = None
+
+
+USUAL = Limits()
+
+
+def available_bytes() -> int | None:
+    """Memory of the host that a process may still get; None where the system does not say."""
+    own = resource.getrlimit(resource.RLIMIT_AS)[0]
+    found = [own] if own != resource.RLIM_INFINITY else []
+    try:
+        with open("/proc/meminfo", encoding="ascii", errors="replace") as file:
+            found += [int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:")]
+    except (OSError, ValueError, IndexError):
+        pass
+    return min(found, default=None)
+
+
+def environment(text: str) -> str:
+    """The machine's trouble that a compiler's or a runtime's text tells of (a full disk, say); empty for others."""
+    return next((words for words in _ENVIRONMENT if words in text), "")
+
+
+def open_again(record: Record, now: Limits | None = None) -> bool:
+    """True for a failure that says nothing about the configuration under the limits of ``now``.
+
+    A timeout does not where more time is allowed now, memory that was missing where there is more; what the machine or
+    somebody else ended (a full disk, a kill) never does: another run measures it again. None: the usual limits.
+    """
+    status = record["status"]
+    if status in TRANSIENT:
+        return True
+    now = USUAL if now is None else now
+    if status == "compile_timeout":
+        return _less(record, "compile_s", now.compile_s)
+    if status == "run_timeout":
+        return _less(record, "run_s", now.run_s)
+    detail = record.get("detail")
+    told: Mapping[str, object] = detail if isinstance(detail, Mapping) else {}
+    if status == "crashed":
+        return told.get("signal") in _FROM_OUTSIDE or told.get("phase") == "executor"
+    if status == "resource_limit" and told.get("limit") == "host memory":
+        return _less(record, "memory_bytes", now.memory_bytes)
+    return status == "resource_limit" and told.get("limit") == "memory"  # the device's, which others use as well
+
+
+def _less(record: Record, name: str, now: float | None) -> bool:
+    """True where a record failed under a lower limit than that of now; False where one of them is not known."""
+    then = (record.get("limits") or {}).get(name)
+    if now is None or not isinstance(then, int | float) or isinstance(then, bool):
+        return False
+    return now > MORE * then
