@@ -56,13 +56,7 @@ class Session:
         refuse_options(work, spec)
         self.work, self.measurer = work, measurer
         self.about = measurer.open()
-        target = Target.parse(str(self.about["target"]))
-        budget, started = spec.budget_s, spec.started
-        end = None if budget is None or started is None else max(started + budget, time.monotonic() + LEAST_S)
-        with listed_until(end):
-            self.spaces = _restricted(work, spec.restrict, spec.templates, target)
-            for space in self.spaces.values():
-                _ = space.legal
+        self.spaces = spaces_of(work, spec, Target.parse(str(self.about["target"])))
         self.identity = identity_of(work, self.about)
         here = list(LogReader(folder_of(work, spec.log)).records())
         # what the log knows of this workload, and of the nearest other shapes for the search to start from
@@ -104,6 +98,21 @@ class Session:
             spec = replace(spec, on_trial=partial(self.measurer.watched, spec.on_trial))
         found = search(spec, task or self.task, bench or self.bench, log, part)
         return replace(found, machine=replace(found.machine, waits=self.measurer.waits.told()))
+
+
+def spaces_of(work: Work, spec: RunSpec, target: Target) -> dict[str, Space]:
+    """The space of each template that ``spec`` searches on a target, its legal configurations listed.
+
+    Raises ScheduleError and DeclarationError for templates and conditions that there are not, and for empty spaces.
+    """
+    refuse_options(work, spec)
+    budget, started = spec.budget_s, spec.started
+    end = None if budget is None or started is None else max(started + budget, time.monotonic() + LEAST_S)
+    with listed_until(end):
+        spaces = _restricted(work, spec.restrict, spec.templates, target)
+        for space in spaces.values():
+            _ = space.legal
+    return spaces
 
 
 def _say_older(records: Sequence[Record]) -> None:

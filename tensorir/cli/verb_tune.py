@@ -8,17 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tensorir.api.places import device_names
 from tensorir.api.shape_set import tune_set
-from tensorir.api.tuning import tune
+from tensorir.api.tuning import spaces_of, tune
 from tensorir.api.workload import Workload
 from tensorir.cli import common
 from tensorir.cli.common import Stop, put, put_code, put_json, say, usage, words
 from tensorir.cli.options import split
 from tensorir.cli.parse import weighted
-from tensorir.cli.tables import outcome_text, set_text
+from tensorir.cli.tables import config_text, outcome_text, set_text
 from tensorir.cli.watch import watch
 from tensorir.cli.watch_set import watch_set
+from tensorir.errors import DeviceError
+from tensorir.runtime.device import open_device
 from tensorir.runtime.host import target_here
+from tensorir.target import Target
 from tensorir.tune.outcome import TuneOutcome
 from tensorir.tune.portfolio import REGRET
 from tensorir.tune.spec import RunSpec
@@ -35,7 +39,8 @@ def run(
     made = [(make(), weight) for make, weight in weighted(op, shape, parameters)]
     works = [work for work, _ in made]
     if dry_run:
-        return _dry(works, device, as_json)
+        given.pop("progress")
+        return _dry(works, device, _spec(given, began), as_json)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     given["budget"] = given["budget"] or (None if given["trials"] else 60.0)
     if folder is not None:
@@ -96,7 +101,7 @@ SPELT = {"tuner": "strategy", "template": "templates"}
 """Flags that have another name in a RunSpec."""
 
 
-def _spec(given: dict[str, Any], started: float, on_trial: Callable[[Any], object]) -> RunSpec:
+def _spec(given: dict[str, Any], started: float, on_trial: Callable[[Any], object] | None = None) -> RunSpec:
     own = {SPELT.get(name, name): value for name, value in given.items()}
     return RunSpec.of(wait=not own.pop("no_wait"), started=started, on_trial=on_trial, **own)
 
@@ -125,24 +130,43 @@ def _say_why(outcome: TuneOutcome) -> None:
         say(f"  {reason['count']}x {reason['reason']}  (tensorir repro {reason['trial']})")
 
 
-def _dry(works: list[Workload], device: str | None, as_json: bool) -> int:
-    """Space sizes and the default schedule, without a device."""
+def _dry(works: list[Workload], device: str | None, spec: RunSpec, as_json: bool) -> int:
+    """Spaces that a run would search, and the default that it would begin with; nothing is compiled or measured."""
     documents = []
+    target = _target(next(iter(device_names(_several(device))), None))
     for work in works:
-        target = target_here(device.split(",")[0] if device else "opencl")
-        name = work.template_for(target)
-        space = work.templates[name].space_for(target)
-        s = work.schedule(target=target)
-        documents.append(
-            {"workload": work.title, "template": name, "configs": space.size, "legal": len(space.legal),
-             "default": space.default, "knobs": {n: list(v) for n, v in zip(space.names, space.values, strict=True)},
-             "tree": str(s), "source": s.source()}
-        )  # fmt: skip
+        spaces = spaces_of(work, spec, target)
+        name, space = next(iter(spaces.items()))
+        s = work.schedule(space.default, template=name, target=target)
+        templates = {
+            n: {"configs": x.size, "legal": len(x.legal), "default": x.default,
+                "knobs": {k: list(v) for k, v in zip(x.names, x.values, strict=True)}}
+            for n, x in spaces.items()
+        }  # fmt: skip
+        total = {
+            "configs": sum(x.size for x in spaces.values()),
+            "legal": sum(len(x.legal) for x in spaces.values()),
+        }
+        begin = {"default": space.default, "knobs": templates[name]["knobs"], "tree": str(s), "source": s.source()}
+        documents.append({"workload": work.title, "template": name, **total, "templates": templates, **begin})
         if not as_json:
-            put(f"{work.title}: template {name}, {space.explain()}\n\n{s}\n")
+            told = [f"template {n}: {x.explain()}" for n, x in spaces.items()]
+            begins = f"begins with {name}: {config_text(space.default)}"
+            put("\n".join([f"{work.title}: {total['configs']} configurations, {total['legal']} legal", *told, begins]))
+            put(f"\n{s}\n")
             put_code(s.source())
     if as_json:
         put_json({"schema": 1, "dry_run": True, "workloads": documents})
     if not documents:
         raise Stop(common.USAGE, "nothing to tune")
     return common.OK
+
+
+def _target(device: str | None) -> Target:
+    """What a run on a device schedules for; where it is not here, what its name says, with a message."""
+    try:
+        return replace(open_device(device).target, device="")
+    except DeviceError as error:
+        target = target_here(device or "opencl")
+        say(f"{error.problems[0].message}: this is what a device like {target.text} would begin with")
+        return target
