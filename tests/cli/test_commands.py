@@ -421,12 +421,12 @@ class TestTuned:
         assert code == 0 and json.loads(out)["dry_run"]
 
     def test_dry_run_counts_what_a_run_searches(self, cli):
-        for options in ((), ("--restrict", "tile <= 4"), ("--template", "default")):
+        for options in ((), ("--restrict", "tj <= 4"), ("--template", "tile")):
             dry = json.loads(cli("tune", OWN, "--dry-run", "--json", *options)[1])["workloads"][0]
             run = json.loads(cli("tune", OWN, "--trials", "1", "--json", "--log", "".join(options) or "l", *options)[1])
             assert {key: dry[key] for key in ("configs", "legal")} == run["space"], options
-        assert cli("tune", OWN, "--dry-run", "--restrict", "tile <= 4 and")[0] == 2
-        assert cli("tune", OWN, "--dry-run", "--restrict", "tile > 4000")[0] == 2
+        assert cli("tune", OWN, "--dry-run", "--restrict", "tj <= 4 and")[0] == 2
+        assert cli("tune", OWN, "--dry-run", "--restrict", "tj > 4000")[0] == 2
         assert cli("tune", OWN, "--dry-run", "--template", "none")[0] == 2
         assert cli("tune", OWN, "--dry-run", "--device", "opencl:0:0,opencl:0:0")[0] == 2
 
