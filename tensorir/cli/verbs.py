@@ -45,7 +45,7 @@ _TUNE = Verb(
     option("--budget", type=Duration(), help="Wall time of the command (default 60s without --trials)."),
     option("--seed", type=int, default=0, show_default=True),
     option("--tuner", type=Names(TUNERS), default="bayes", show_default=True),
-    option("--template", multiple=True, metavar="NAME", help="Search this template only (see tensorir list)."),
+    option("--template", multiple=True, metavar="NAME", help="Search this template only (see tensorir list OP)."),
     option("--restrict", multiple=True, metavar="EXPR", help="A condition on knobs, such as 'tile <= 8'."),
     option("--builders", type=at_least(1), help="Candidates built at once on PoCL (default: a core each)."),
     option("--timeout", type=Duration(), default="10s", show_default=True, help="For one launch."),
@@ -288,7 +288,7 @@ _DEVICES = Verb(
 _LIST = Verb(
     "list",
     Lazy("tensorir.cli.verb_list", "run"),
-    "List the operators; with OP, only that one.",
+    "List the operators; with OP, that one and its templates.",
     argument("op", required=False),
     option("--space", is_flag=True, help="The knobs and how many configurations each condition removes."),
     JSON,

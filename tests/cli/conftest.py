@@ -1,5 +1,6 @@
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,18 +21,11 @@ def _short_looks_at_peaks(monkeypatch):
 
 @pytest.fixture(autouse=True, scope="session")
 def _listed_once():
-    """What ``tensorir list`` says of an operator is made once."""
+    """Templates of an operator are planned once for ``tensorir list``."""
     from tensorir.cli import verb_list
 
-    about, made = verb_list._about, dict[str, dict]()
-
-    def once(name, work):
-        if name not in made:
-            made[name] = about(name, work)
-        return made[name]
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verb_list, "_about", once)
+        patch.setattr(verb_list, "_planned", cache(verb_list._planned))
         yield
 
 

@@ -18,8 +18,9 @@ from benches import Bench
 from click.shell_completion import ShellComplete
 
 import tensorir as tir
+from tensorir import ops
 from tensorir.api import shape_search
-from tensorir.cli import common, early, main, parse, verbs
+from tensorir.cli import common, early, main, parse, verb_list, verbs
 from tensorir.cli.common import Stop
 from tensorir.errors import Problem
 from tensorir.errors.catalogue import find
@@ -223,6 +224,7 @@ EXITS = """
 import sys
 
 import tensorir as tir
+from tensorir import ops
 
 
 def op():
@@ -439,6 +441,7 @@ class TestTuned:
 
 BAD = """
 import tensorir as tir
+from tensorir import ops
 
 def op():
     A = tir.placeholder((8,), name="A")
@@ -450,7 +453,21 @@ def op():
 def test_explain_and_list(cli):
     code, out, _ = cli("explain", "split.covers-extent")
     assert code == 0 and len(out.splitlines()) >= 3
-    assert "conv2d(" in cli("list")[1]
+    out = cli("list")[1]
+    assert all(f"{name}(" in out for name in ops.OPERATORS) and "template " not in out
+    assert "template cpu_rows" in cli("list", "softmax")[1]
+
+
+def test_the_list_imports_no_schedules():
+    """It reads parameters from the text of modules, whose import takes a second."""
+    code = "import sys; from tensorir.cli import main; main.run(['list']); print([*sys.modules], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "conv2d(n=1" in done.stdout
+    assert not re.search(r"tensorir\.(schedule|automatic|expr)|'numpy'|pyopencl", done.stderr)
+    declared = {n: inspect.signature(getattr(ops, n)).parameters for n in ops.OPERATORS}
+    assert all(
+        verb_list._declared(n)["parameters"] == {k: p.default for k, p in d.items()} for n, d in declared.items()
+    )
 
 
 def test_show_says_why_a_schedule_was_made(cli):
