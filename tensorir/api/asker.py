@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import os
-import shutil
-import tempfile
 import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol
 
 from tensorir.api.questions import Request
 from tensorir.codec import Json, decode, encode
+from tensorir.runtime.scratch import Scratch
 from tensorir.tune.flight import Flights
 from tensorir.tune.process import claimed
 from tensorir.tune.store import host_name
@@ -119,7 +116,7 @@ class Anyone:
 
 _free: dict[int, deque[Asker]] = defaultdict(deque)  # by process: a fork must not touch those of its parent
 _lock = threading.Lock()
-_folder: list[str] = []
+_folder: list[Scratch] = []
 
 
 def ask(message: Mapping[str, object], limits: Mapping[str, float], cancel_after: float | None) -> dict[str, object]:
@@ -153,8 +150,7 @@ def _at_home(request: Request) -> Request:
         return request
     with _lock:
         if not _folder:
-            _folder.append(tempfile.mkdtemp(prefix="tensorir-"))
-            atexit.register(shutil.rmtree, _folder[0], ignore_errors=True)
-    mine = Path(_folder[0], request.setup.key)
+            _folder.append(Scratch())
+    mine = _folder[0].path / request.setup.key
     mine.mkdir(exist_ok=True)
     return replace(request, setup=replace(request.setup, folder=str(mine)))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shutil
-import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -23,6 +21,7 @@ from tensorir.api.waits import Waits
 from tensorir.codec import Json, decode, encode
 from tensorir.errors import DeclarationError, DeviceError, refuse
 from tensorir.interp.magnitude import is_continuous
+from tensorir.runtime.scratch import Scratch, tidy
 from tensorir.target import Target
 from tensorir.tune.flight import Flights, Places
 from tensorir.tune.inputs import arguments
@@ -75,7 +74,8 @@ class Channel:
         self.asker: Asking = (
             Anyone(self.flights) if self.flights is not None else given if isinstance(given, Asker) else Asker()
         )
-        self.folder = tempfile.mkdtemp(prefix="tensorir-")
+        self._scratch = Scratch()
+        self.folder = str(self._scratch.path)
         self.setup = self.described(names[0] if names else None)
 
     @property
@@ -90,7 +90,8 @@ class Channel:
     def close(self) -> None:
         """End what is not another one's."""
         with contextlib.ExitStack() as ending:  # whatever interrupts one of these, the others follow
-            ending.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            ending.callback(tidy)  # what killed workers have left
+            ending.callback(self._scratch.close)
             if not self._shared:
                 ending.callback(self.asker.close)
                 ending.callback(self.builders.close)

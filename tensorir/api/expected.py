@@ -6,8 +6,6 @@ import contextlib
 import json
 import math
 import os
-import shutil
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +22,7 @@ from tensorir.codegen.source import Param, Source
 from tensorir.interp.reference import as_declared
 from tensorir.ir.dtypes import DTYPES
 from tensorir.runtime.arguments import numpy_dtype
+from tensorir.runtime.scratch import Scratch
 from tensorir.tune.inputs import Argument, dealt_arrays, random_arrays
 
 SEED = 1
@@ -53,8 +52,8 @@ class Data:
         self._arguments, self.outputs, self._make = arguments, tuple(outputs), make
         self._draw, self._name, self.continuous = draw, name, continuous
         self._floats: Data | None = None
-        self._own = not os.path.isdir(folder)
-        self._folder = Path(tempfile.mkdtemp(prefix="tensorir-") if self._own else folder)
+        self._own = None if os.path.isdir(folder) else Scratch()
+        self._folder = Path(folder) if self._own is None else self._own.path
         self.exact = exact
         self.inputs: list[np.ndarray] = []
         self.expected: list[np.ndarray] = []
@@ -97,8 +96,8 @@ class Data:
 
     def remove(self) -> None:
         """Delete the folder, where this object made one."""
-        if self._own:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._own is not None:
+            self._own.close()
 
     def _checksum(self) -> int:
         total = 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ from tensorir.runtime.arguments import numpy_dtype
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.device import Device
 from tensorir.runtime.launch import Program
+from tensorir.runtime.scratch import Scratch
 from tensorir.tune.child import MARK
 from tensorir.tune.inputs import Argument
 from tensorir.tune.process import Worker
@@ -102,8 +102,7 @@ def run_guarded(
     """
     if has_passed(source, device):
         return Program(source, device).run_guarded(*arrays)
-    with tempfile.TemporaryDirectory(prefix="tensorir-unproven-") as name:
-        folder = Path(name)
+    with Scratch("unproven") as folder:
         for n, (p, array) in enumerate(zip(source.inputs, arrays, strict=True)):
             _write(folder / f"input-{n}", np.asarray(array, numpy_dtype(p.dtype)))
         reply = _ask(_request(source, device, folder), device, limit_s)

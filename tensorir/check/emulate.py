@@ -16,8 +16,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +46,7 @@ from tensorir.errors import CheckError, CompileError, Problem, refuse
 from tensorir.interp.numbers import numpy_dtype
 from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.runtime.cache import cache_key, default_cache
+from tensorir.runtime.scratch import Scratch
 
 MAP_ALIGN = 16
 """Of the address of an array with a tensor map."""
@@ -271,8 +270,8 @@ def _built() -> _File:
     key = cache_key(kind="emulator", compiler=version, source=text, flags=flags)
     built = default_cache().get(key)
     if built is None:
-        with tempfile.TemporaryDirectory(prefix="tensorir-emulator-") as name:
-            target = Path(name) / "emulator"
+        with Scratch("emulator") as folder:
+            target = folder / "emulator"
             _run([compiler, str(_FOLDER / "runtime.cpp"), *flags, "-o", str(target)])
             built = target.read_bytes()
         default_cache().put(key, built)
@@ -283,7 +282,7 @@ def _built() -> _File:
 def _accepts(flag: str) -> bool:
     """Whether the compiler knows a flag: GCC 12 and Clang 8 do what is asked for here."""
     command = [_compiler(), flag, "-fsyntax-only", "-x", "c++", os.devnull]
-    with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as folder:  # some flags write a file
+    with Scratch("emulate") as folder:  # some flags write a file
         return subprocess.run(command, capture_output=True, check=False, cwd=folder).returncode == 0
 
 
@@ -291,9 +290,8 @@ class _File:
     """A file that may be run, as long as it is known."""
 
     def __init__(self, name: str, made: bytes) -> None:
-        folder = tempfile.mkdtemp(prefix="tensorir-emulate-")
-        weakref.finalize(self, _remove, folder, os.getpid())
-        self.path = Path(folder) / name
+        self._scratch = Scratch("emulate")
+        self.path = self._scratch.path / name
         self.path.write_bytes(made)
         self.path.chmod(0o700)
 
@@ -331,11 +329,6 @@ class _Library(_File):
     def line(self, place: int) -> int:
         """The line of the text for a place in the compiled kernel; 0 where it is not known."""
         return self._lines.get(place, 0)
-
-
-def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:  # forks know the library too
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _compile(source: Source) -> _Library:
@@ -376,8 +369,7 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
         flags.append("-fno-tree-sra")  # it would split the vector accesses that are counted
         flags.append("-fno-tree-loop-im")  # cells would be in registers, or read before a loop that no turn reads
         flags.append("-fno-var-tracking")  # lines are asked for, values of variables are not
-    with tempfile.TemporaryDirectory(prefix="tensorir-emulate-") as name:
-        folder = Path(name)
+    with Scratch("emulate") as folder:
         (folder / "k.cpp").write_text("\n".join([text, entries]))
         (folder / "derived.h").write_text(declared)
         names = [_FOLDER / "cuda.h", *([_FOLDER / "hopper.h"] if _HOPPER.search(text) else []), folder / "derived.h"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -16,6 +17,7 @@ from tensorir._package import PACKAGE_VERSION, Lazy
 from tensorir.cli.common import LOG, USAGE, Stop, clean, exit_code, say, words
 from tensorir.cli.group import Group
 from tensorir.errors import TensorIRError
+from tensorir.runtime.streams import reserve_standard_streams
 
 VERBS = {
     "tune": "Search for the fastest schedule of an operator or of your own workload.",
@@ -80,6 +82,7 @@ cli = Verbs(
 def main(args: list[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
     _open_streams()
+    _end_as_interrupted()
     code = run(args)
     try:
         sys.stdout.flush()
@@ -89,12 +92,18 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _open_streams() -> None:
-    """Give the numbers of closed streams (``>&-``) to nothing: the next file would get them, and what is printed."""
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(number)
+    """Standard streams where they are closed (``>&-``)."""
+    reserve_standard_streams()
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - to the end
     sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def _end_as_interrupted() -> None:
+    """Let SIGTERM and a terminal that closes (SIGHUP) end as Ctrl-C does; under ``nohup`` SIGHUP stays ignored."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
 
 
 def run(args: list[str] | None = None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +40,6 @@ def run(
     if dry_run:
         given.pop("progress")
         return _dry(works, device, _spec(given, began), as_json)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     given["budget"] = given["budget"] or (None if given["trials"] else 60.0)
     if folder is not None:
         _make(folder)

@@ -9,13 +9,11 @@ import platform
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from math import prod
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -29,6 +27,7 @@ from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.host import CPUINFO, as_here, cores, flags_here
 from tensorir.runtime.limits import check_source
 from tensorir.runtime.opencl import compile_error
+from tensorir.runtime.scratch import Scratch
 from tensorir.target import preset
 
 OPTIONS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-shared", "-pthread", "-w")
@@ -269,21 +268,21 @@ def _library(device: CDevice, text: str, name: str, cache: bool) -> tuple[ctypes
 
 def _loaded(payload: bytes) -> ctypes.CDLL:
     """A library from its bytes; its file is gone once it is loaded."""
-    with tempfile.TemporaryDirectory(prefix="tensorir-") as folder:
-        place = Path(folder) / "kernel.so"
+    with Scratch() as folder:
+        place = folder / "kernel.so"
         place.write_bytes(payload)
         return ctypes.CDLL(str(place))
 
 
 def _built(device: CDevice, text: str, name: str) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="tensorir-") as folder:
-        (Path(folder) / "kernel.c").write_text(text, encoding="utf-8")
+    with Scratch() as folder:
+        (folder / "kernel.c").write_text(text, encoding="utf-8")
         command = [device.path, *device.options, "kernel.c", "-o", "kernel.so", "-lm"]
         try:
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         except OSError as error:
             raise refuse(DeviceError, "device.no-compiler", f"{device.path} cannot be run: {error}") from None
         if done.returncode == 0:
-            return (Path(folder) / "kernel.so").read_bytes()
+            return (folder / "kernel.so").read_bytes()
     said = re.sub(r"kernel\.c:(\d+):(\d+):", r"line \1:\2:", done.stderr)
     raise compile_error("compile.c-text", name, text, said)

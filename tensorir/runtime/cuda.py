@@ -12,7 +12,6 @@ import json
 import os
 import re
 import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from typing import Any
 from tensorir.errors import CompileError, DeviceError, Problem, refuse
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.caches import ensure_cache
+from tensorir.runtime.scratch import Scratch
 
 _LOG_BYTES = 4096
 _PIP = 'pip install cupy-cuda13x "cuda-toolkit[nvrtc,cudart,crt,nvdisasm]==13.*"'
@@ -240,8 +240,8 @@ def sass(cubin: Cubin | bytes, *flags: str) -> str:
     """Disassembly by nvdisasm; flags such as ``-g`` (source lines) or ``-plr`` (live registers)."""
     data = cubin.data if isinstance(cubin, Cubin) else cubin
     tool = _nvdisasm()
-    with tempfile.TemporaryDirectory(prefix="tensorir-") as folder:
-        path = Path(folder) / "kernel.cubin"
+    with Scratch() as folder:
+        path = folder / "kernel.cubin"
         path.write_bytes(data)
         try:
             done = subprocess.run(

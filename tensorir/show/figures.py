@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tensorir.errors import printable
 from tensorir.show.curves import RIGHT, WIDTH, Axes, Scale, dot, svg, thin
 from tensorir.show.pieces import Html, html
 from tensorir.tune.ratio import Ratio
@@ -199,5 +200,5 @@ def word(value: object) -> str:
 
 def short(text: str, most: int = LABEL) -> str:
     """A label."""
-    text = "".join(c if c.isprintable() else "?" for c in text)
+    text = printable(text)
     return text if len(text) <= most else text[: most - 1] + "…"

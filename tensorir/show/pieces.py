@@ -9,6 +9,8 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from tensorir.errors import printable
+
 
 class Html(str):
     """Text that is markup already."""
@@ -18,7 +20,12 @@ class Html(str):
 
 def html(x: object) -> Html:
     """``x`` as markup: what is not ``Html`` is escaped."""
-    return x if isinstance(x, Html) else Html(escape(str(x)))
+    return x if isinstance(x, Html) else Html(escaped(str(x)))
+
+
+def escaped(text: str) -> str:
+    """``text`` without markup, and with what terminals are spared (NUL, ESC, U+202E) spelt out as there."""
+    return escape(printable(text.expandtabs()))
 
 
 @functools.cache
@@ -57,7 +64,7 @@ def coloured(text: object, colour: str) -> Html:
 
 def joined(parts: Iterable[object], between: str = ", ") -> Html:
     """Pieces in a row."""
-    return Html(escape(between).join(map(html, parts)))
+    return Html(escaped(between).join(map(html, parts)))
 
 
 def table(rows: Mapping[str, object]) -> Html:
@@ -125,9 +132,9 @@ def _coloured(text: str, pattern: re.Pattern[str]) -> Html:
 
     out, at = [], 0
     for found in pattern.finditer(text):
-        out += [escape(text[at : found.start()]), one(found)]
+        out += [escaped(text[at : found.start()]), one(found)]
         at = found.end()
-    return Html("".join([*out, escape(text[at:])]))
+    return Html("".join([*out, escaped(text[at:])]))
 
 
 def changes(text: str) -> Html:

@@ -20,6 +20,7 @@ from tensorir.codec import Json
 from tensorir.errors import TensorIRError, refuse
 from tensorir.runtime.caches import damaged_pocl_cache
 from tensorir.runtime.memory import bound_memory
+from tensorir.runtime.streams import reserve_standard_streams
 from tensorir.tune.child import (
     HEADER,
     MARK,
@@ -313,6 +314,7 @@ class _Child:
     def __init__(self, setup: Json, environment: Mapping[str, str] | None) -> None:
         if not sys.executable:
             raise refuse(WorkerError, "worker.no-python", "sys.executable is empty, so no worker can be started")
+        reserve_standard_streams()  # descriptors 0 to 2 of the pipes would be the child's own streams
         self.ready, self.phase, self.phase_began, self._capturing = False, "start", time.monotonic(), True
         self.cancelled = False
         self._inbox, self._outbox, self._tail = bytearray(), b"", bytearray()

@@ -14,6 +14,7 @@ import tensorir as tir
 from tensorir.api import kept, measurer, tuning
 from tensorir.api.identity import describe, versions_of
 from tensorir.cli import common, verb_repro
+from tensorir.errors import printable
 from tensorir.runtime.device import devices, open_device
 from tensorir.target import Target
 from tensorir.tune import log
@@ -115,6 +116,7 @@ def test_a_report_of_it(harmless, tmp_path, record):
     assert harmless("report", "log") == common.OK
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count("<script") == 1, "the page's own"
+    assert printable(page) == page, "nothing acts on what shows it, in terminals as in pages"
 
 
 class Fake(measurer.Measurer):
