@@ -13,6 +13,7 @@ import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints, overload
 
 T = TypeVar("T")
@@ -21,6 +22,15 @@ Json = dict[str, Any]
 
 class CodecError(ValueError):
     """What is read is not what ``encode`` wrote for that type, or has no form as JSON."""
+
+
+def small_file(path: Path, most: int) -> bytes:
+    """The contents of a file of at most ``most`` bytes; ValueError for a longer one, of which no more is read."""
+    with open(path, "rb") as file:
+        found = file.read(most + 1)
+    if len(found) > most:
+        raise ValueError(f"{path} is larger than {most} bytes")
+    return found
 
 
 _sparse: dict[type[Any], bool] = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tensorir.api.candidate import Candidate, trace_text
 from tensorir.api.frozen import log_for
 from tensorir.api.identity import compute_digest, folder_of, place_of, suits, target_of
-from tensorir.api.load import left_out, regenerate
+from tensorir.api.load import left_out, other_target, regenerate
 from tensorir.api.shape_outcome import Portfolio, ShapeResult
 from tensorir.api.shape_set import understood
 from tensorir.errors import NotTuned, Problem
@@ -158,7 +158,7 @@ def _of_one_place(
 def _not_tuned(
     missing: Sequence[Work], of: int, target: Target | str | None, log: str, stale: int, command: str
 ) -> NotTuned:
-    words = [f"{w.title}{left_out(w, log, lambda r: suits(r, target))}" for w in missing[:NAMED]]
+    words = [f"{w.title}{left_out(w, log, other_target(target))}" for w in missing[:NAMED]]
     words += [f"{len(missing) - NAMED} more"] if len(missing) > NAMED else []
     message = f"{len(missing)} of {of} shapes are not tuned in {log} for one device: {'; '.join(words)}"
     message += f"; {stale} records of another version: stale, not used" if stale else ""

@@ -75,11 +75,11 @@ def pinned(work: Work, identity: Identity, log: str) -> Record | None:
     mine = [r for r in _records(work, log) if _on(r, identity.device)]
     found = chosen(mine, identity)
     if mine and not found:
-        raise changed(work, mine[0], log, min((_differences(r, identity) for r in mine), key=len))
+        raise changed(work, mine[0], log, min((changes(r, identity) for r in mine), key=len))
     return found[0].record if found else None
 
 
-def _differences(record: Record, identity: Identity) -> list[str]:
+def changes(record: Record, identity: Identity) -> list[str]:
     """What a record was made for and is otherwise now."""
     found = ["the definition"] if record["compute"] != identity.compute else []
     for key, name in (("driver", "the driver"), ("target", "the limits of the device")):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tensorir.api.work import Work
     from tensorir.runtime.device import Device
 
+USUAL_LOG = "tuning_logs"
 _PACKAGES = ("numpy", "scikit-optimize", "scikit-learn", "scipy")
 
 
@@ -116,12 +117,36 @@ def command_for(work: Work, verb: str = "tune") -> str:
     if origin is None:
         return f"w.{verb}()"
     if origin.kind == "file":
-        given = [f"--arg {shlex.quote(f'{k}={v}')}" for k, v in origin.options.items()]
+        given = [f"--arg {shlex.quote(_argument(k, v))}" for k, v in origin.options.items()]
         return " ".join(["tensorir", verb, shlex.quote(f"{origin.place}:{origin.name}"), *given])
     told = [flag_words(k, v) for k, v in origin.options.items()]
     if work.operator is not None:
         told = work.operator.words(origin.options, work.usual)
     return " ".join(w for w in ("tensorir", verb, origin.name, *told) if w)
+
+
+def _argument(name: str, value: object) -> str:
+    """``K=V`` as --arg takes it: V is JSON, or a text that is none."""
+    return f"{name}={value if isinstance(value, str) and not _is_json(value) else json.dumps(value)}"
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def repro_command(work: Work, trial: str, log: str, device: str | None = None) -> str:
+    """The shell command that measures a trial of this workload again."""
+    words, origin = ["tensorir", "repro", trial], work.origin
+    if origin is not None and origin.kind == "file":
+        words += ["--workload", f"{origin.place}:{origin.name}"]
+        words += [word for k, v in origin.options.items() for word in ("--arg", _argument(k, v))]
+    words += [] if log == USUAL_LOG else ["--log", log]
+    words += ["--device", device] if device and "," not in device else []
+    return shlex.join(words)
 
 
 def most_like(work: Work, records: Iterable[Record]) -> str:

@@ -5,14 +5,16 @@ What an earlier process did is not done again (``api.kept``), so most of what co
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tensorir.api.build import Executable
 from tensorir.api.candidate import Candidate, Refused, prepare, quiet, steps_text, trace_text
-from tensorir.api.frozen import changed, chosen, is_frozen, log_for, pinned, why_stale
-from tensorir.api.identity import command_for, compute_digest, describe, folder_of, identity_of, most_like
+from tensorir.api.frozen import changed, changes, chosen, is_frozen, log_for, pinned, why_stale
+from tensorir.api.identity import command_for, compute_digest, describe, folder_of, identity_of, most_like, suits
 from tensorir.api.kept import check_key, keep_check, keep_source, ranked, recall_source, source_key, was_checked
 from tensorir.errors import NotTuned, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from tensorir.api.work import Work
     from tensorir.export.part import Part
     from tensorir.tune.choosing import Choice
+
+
+Differences = Callable[[Record], list[str]]
 
 
 def load(work: Work, device: str | Device | None, log: str, nearest: bool = False) -> Executable:
@@ -61,24 +66,30 @@ def _pinned(work: Work, identity: Identity, log: str, device: Device) -> Executa
 
 
 def _from_nearest(work: Work, identity: Identity, log: str, device: Device) -> Executable | None:
-    """A kernel of this shape by the configuration of the nearest tuned one that is legal, and right, here."""
-    from tensorir.api.near import near_shapes
+    """A kernel of this shape by a configuration of the nearest tuned one of which some are legal, and right, here."""
+    from tensorir.api.near import near_choices
 
-    for near in near_shapes(identity, log):
-        template = work.templates.get(near.template)
-        if template is None or not template.suits(device.target):
-            continue
-        if template.space_for(device.target).index(near.config) < 0:
-            continue
-        try:
-            made = prepare(work, near.template, near.config, device.target, check=False)
-            program = _checked(work, made, device)
-        except Refused:
-            continue
-        if program is not None:
-            again = _again(work, near.template, near.config, device)
-            return Executable(made.source, device, trace_text(made), work.outputs, program, near, made.max_error, again)
+    for several in near_choices(identity, log):
+        legal = (near for near in several if _legal(work, near.template, near.config, device.target))
+        for near in islice(legal, TRIED):
+            try:
+                made = prepare(work, near.template, near.config, device.target, check=False)
+                program = _checked(work, made, device)
+            except Refused:
+                continue
+            if program is not None:
+                again, steps = _again(work, near.template, near.config, device), trace_text(made)
+                return Executable(made.source, device, steps, work.outputs, program, near, made.max_error, again)
     return None
+
+
+TRIED = 5
+"""Configurations of one other shape that are compiled at most."""
+
+
+def _legal(work: Work, name: str, config: Mapping[str, object], target: Target) -> bool:
+    template = work.templates.get(name)
+    return template is not None and template.suits(target) and template.space_for(target).index(config) >= 0
 
 
 def _first_good(work: Work, records: Iterable[Record], device: Device) -> tuple[Executable | None, int, int]:
@@ -160,34 +171,60 @@ def _checked(work: Work, made: Candidate, device: Device) -> Program | None:
     return program
 
 
-def left_out(work: Work, log: str, fits: Callable[[Record], bool], stale: int = 0, wrong: int = 0) -> str:
+def left_out(work: Work, log: str, differences: Differences, stale: int = 0, wrong: int = 0) -> str:
     """Why the records of this workload are not used, in words to put after "not tuned"; empty when there are none.
 
-    fits:  whether a record was made for the device that is meant
-    stale: records whose kernel this version makes in another way
-    wrong: records whose kernel does not build here, or does not compute what the reference says
+    differences: what a record of this definition was made for and is otherwise on the device that is meant; none for
+                 one that fits
+    stale:       records whose kernel this version makes in another way
+    wrong:       records whose kernel does not build here, or does not compute what the reference says
     """
-    digest, redefined, elsewhere = compute_digest(work), 0, dict[str, None]()
+    digest, redefined = compute_digest(work), 0
+    apart, failed = dict[str, None](), Counter[str]()
     for record in LogReader(folder_of(work, log)).records(workload=work.title):
-        if record["status"] == "ok" and record["compute"] != digest:
-            redefined += 1
-        elif record["status"] == "ok" and not fits(record):
-            elsewhere[str(record["device"].get("name"))] = None
+        if record["compute"] != digest:
+            redefined += record["status"] == "ok"
+        elif found := differences(record):
+            apart.update({"; ".join(found[:3]): None} if record["status"] == "ok" else {})
+        elif record["status"] != "ok":
+            failed[record["status"]] += record["kind"] == "trial"
     parts = [
         f"{n} record{'s' * (n != 1)} of another {of}: stale, not used"
         for n, of in ((stale, "version"), (redefined, "definition of the operator"))
         if n
     ]
     parts += [f"{wrong} record{'s' * (wrong != 1)} whose kernel fails its check here"] if wrong else []
-    devices = ", ".join(f"{name:.80}" for name in list(elsewhere)[:5])
-    parts += [f"tuned for another device, driver or version: {devices}"] if elsewhere else []
+    parts += [f"tuned for another {words}" for words in list(apart)[:3]]
+    if not parts and failed.total():
+        parts = [f"of {failed.total()} trials none was right: {', '.join(f'{n} {s}' for s, n in failed.most_common())}"]
     return f" ({'; '.join(parts)})" if parts else ""
+
+
+def differences_from(identity: Identity) -> Differences:
+    """What a record was made for and is otherwise here: the device, else its driver, limits and versions."""
+
+    def found(record: Record) -> list[str]:
+        if identity.accepts(record):
+            return []
+        name = str(record["device"].get("name"))
+        if name != identity.device.get("name"):
+            return [f"device ({name:.80} then, {identity.device.get('name')!s:.80} now)"]
+        return [words.removeprefix("the ") for words in changes(record, identity)]
+
+    return found
+
+
+def other_target(target: Target | str | None) -> Differences:
+    """The device of records that were made for another sort of target."""
+    return lambda record: [] if suits(record, target) else [f"device: {record['device'].get('name')!s:.80}"]
 
 
 def not_tuned(work: Work, identity: Identity, log: str, stale: int = 0, wrong: int = 0) -> NotTuned:
     """What to say when there is no usable record."""
     name = identity.device.get("name", "this device")
-    message = f"{work.title} is not tuned for {name} in {log}{left_out(work, log, identity.accepts, stale, wrong)}"
+    message = (
+        f"{work.title} is not tuned for {name} in {log}{left_out(work, log, differences_from(identity), stale, wrong)}"
+    )
     like = most_like(work, LogReader(log).records())
     if like:
         message += f"; nearest tuned: {like:.400}"

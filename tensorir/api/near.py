@@ -35,6 +35,11 @@ def nearest(work: Work, device: str | Device | None = None, log: str = "tuning_l
 
 def near_shapes(identity: Identity, log: str) -> list[Near]:
     """``nearest`` for a device that is open already."""
+    return [several[0] for several in near_choices(identity, log)]
+
+
+def near_choices(identity: Identity, log: str) -> list[list[Near]]:
+    """Usable configurations of each other tuned shape, the fastest first, of the nearest shape first."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in LogReader(log).records():
         if _alike(identity, record):
@@ -42,10 +47,9 @@ def near_shapes(identity: Identity, log: str) -> list[Near]:
     found = []
     for (title, _), records in groups.items():
         if ranked := choose(records):
-            best = ranked[0]
             apart = distance(identity.workload, title)
-            found.append(Near(title, apart, best.record["template"], best.record["config"], best.time_s))
-    return sorted(found, key=lambda n: (n.distance, n.workload))
+            found.append([Near(title, apart, c.record["template"], c.record["config"], c.time_s) for c in ranked])
+    return sorted(found, key=lambda several: (several[0].distance, several[0].workload))
 
 
 def near_records(identity: Identity, log: str) -> list[Record]:

@@ -227,10 +227,12 @@ class SetOutcome(Shown):
 
     @property
     def status(self) -> str:
-        """``ok``, ``interrupted``, or ``no_valid_config`` when a measured shape has none."""
+        """``ok``, ``interrupted``, ``no_valid_config`` when a measured shape has none, ``not_tried`` without one."""
         if self.stopped == "interrupted":
             return "interrupted"
-        return "ok" if self.outcomes and all(r.choices for r in self.results if r.outcome) else "no_valid_config"
+        if not self.outcomes:
+            return "not_tried"
+        return "ok" if all(r.choices for r in self.results if r.outcome) else "no_valid_config"
 
     def total_s(self, which: str = "best") -> float | None:
         """The sum of weight times seconds over the shapes: of their best, of their ``kernel`` of the set, or of their

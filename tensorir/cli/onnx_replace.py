@@ -23,8 +23,10 @@ from tensorir.api.export_shapes import about_record
 from tensorir.api.shipping import part_of_work
 from tensorir.api.workload import Workload
 from tensorir.cli.chosen import Chosen
+from tensorir.codec import small_file
 from tensorir.codegen.names import identifier
 from tensorir.errors import TensorIRError, refuse
+from tensorir.export.asked import MAX_MANIFEST
 from tensorir.export.doors import program_of
 from tensorir.export.folder import export_part
 from tensorir.export.onnx_operators import Operator, glue
@@ -235,7 +237,7 @@ def _our_model(path: Path) -> bool:
 
 def _our_folder(folder: Path) -> bool:
     try:
-        about = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        about = json.loads(small_file(folder / "manifest.json", MAX_MANIFEST))
         known = {"manifest.json", *about["holds"]} if about.get("format") == FORMAT else set()
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False

@@ -14,6 +14,7 @@ import click
 from tensorir import ops
 from tensorir.cli.common import Stop, usage
 from tensorir.cli.options import FLAGS, argument, option
+from tensorir.codec import small_file
 
 _WEIGHT = option("--weight", type=click.FloatRange(min=0), default=1.0)
 MOST = 1 << 20  # bytes
@@ -30,14 +31,13 @@ def read_shapes(path: Path, op: str, read: Read, given: dict[str, object]) -> li
     read: from shapes as typed and flags to parameters
     """
     try:
-        raw = path.read_bytes()[: MOST + 1]
-        text = raw.decode("utf-8-sig")  # editors on Windows begin a text with a mark
+        text = small_file(path, MOST).decode("utf-8-sig")  # editors on Windows begin a text with a mark
     except OSError as error:
         raise usage(f"cannot read {path}: {error.strerror or type(error).__name__}") from None
     except UnicodeDecodeError:
         raise usage(f"{path} is not text") from None
-    if len(raw) > MOST:
-        raise usage(f"{path} is larger than {MOST} bytes: not a list of shapes")
+    except ValueError as error:
+        raise usage(f"{error}: not a list of shapes") from None
     rows = _json(path, text, op, given) if text.lstrip().startswith("[") else _lines(path, text, read, given)
     if not rows:
         raise usage(f"{path} holds no shapes", "a line such as: 1x64x56x56 64x64x3x3 --pad 1 --weight 3")

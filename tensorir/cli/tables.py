@@ -40,7 +40,7 @@ def outcome_text(o: TuneOutcome) -> str:
         lines.append(("machine", o.machine.words()))
     space = f"{o.space['configs']:,} configurations, {o.space['legal']:,} legal"
     lines += [("space", space), ("trials", f"{o.trials} new, {o.reused} reused  | {statuses(o.counts)}")]
-    lines.append(("stopped", o.stopped))
+    lines.append(("stopped", f"{o.stopped}{f' ({o.why})' if o.why else ''}"))
     if o.log_path:
         lines.append(("log", o.log_path))
     return "\n".join(f"{name:9} {text}" for name, text in lines)

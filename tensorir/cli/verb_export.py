@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tensorir.api.export_shapes import RecordedSet, about_record, recorded_set
-from tensorir.api.identity import command_for, most_like, suits
-from tensorir.api.load import left_out
+from tensorir.api.identity import command_for, most_like
+from tensorir.api.load import left_out, other_target
 from tensorir.api.operator import flag_words
 from tensorir.api.shipping import part_of_work
 from tensorir.api.workload import Workload
@@ -137,7 +137,7 @@ def _set(
 
 
 def _not_tuned(work: Any, log: str, target: Target | str | None) -> TensorIRError:
-    message = f"{work.title} is not tuned in {log}{left_out(work, log, lambda record: suits(record, target))}"
+    message = f"{work.title} is not tuned in {log}{left_out(work, log, other_target(target))}"
     like = most_like(work, LogReader(log).records())
     message += f"; nearest tuned: {like:.400}" if like else ""
     return NotTuned(Problem("export.not-tuned", message, hint=f"{command_for(work)}, or --untuned for the default"))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tensorir.api.identity import repro_command
 from tensorir.api.places import device_names
 from tensorir.api.shape_set import tune_set
 from tensorir.api.tuning import spaces_of, tune
@@ -50,7 +51,7 @@ def run(
         put_json(outcome.json())
     else:
         put(outcome_text(outcome))
-    return _code([outcome])
+    return _code([outcome], lambda _, trial: repro_command(works[0], trial, given["log"], device))
 
 
 def _make(folder: str) -> None:
@@ -89,7 +90,8 @@ def _set(
         put(set_text(found))
     if folder is not None and found.portfolio is not None:
         say(f"wrote {found.save(folder)}: choose.py, choose.c, kernels.json")
-    code = _code(found.outcomes)
+    made = {work.title: work for work in works}
+    code = _code(found.outcomes, lambda o, trial: repro_command(made[o.identity.workload], trial, given["log"], device))
     if code == common.OK and found.status != "ok":  # before anything was measured
         return common.INTERRUPTED if found.status == "interrupted" else common.NO_CONFIG
     return code
@@ -104,7 +106,8 @@ def _spec(given: dict[str, Any], started: float, on_trial: Callable[[Any], objec
     return RunSpec.of(wait=not own.pop("no_wait"), started=started, on_trial=on_trial, **own)
 
 
-def _code(outcomes: Sequence[TuneOutcome]) -> int:
+def _code(outcomes: Sequence[TuneOutcome], again: Callable[[TuneOutcome, str], str]) -> int:
+    """The exit code; again: the command that repeats a trial."""
     code = common.OK
     for outcome in outcomes:
         if outcome.error is not None:
@@ -116,16 +119,20 @@ def _code(outcomes: Sequence[TuneOutcome]) -> int:
             return common.LOG
         if outcome.status == "interrupted":
             return common.INTERRUPTED
-        if outcome.status == "no_valid_config":
+        if outcome.status in ("no_valid_config", "not_tried"):
             code = common.NO_CONFIG
-            _say_why(outcome)
+            _say_why(outcome, again)
     return code
 
 
-def _say_why(outcome: TuneOutcome) -> None:
-    say(f"tensorir: no valid configuration of {outcome.identity.workload} was found")
+def _say_why(outcome: TuneOutcome, again: Callable[[TuneOutcome, str], str]) -> None:
+    title = outcome.identity.workload
+    if outcome.status == "not_tried":
+        say(f"tensorir: no configuration of {title} was tried: {outcome.why or outcome.stopped}")
+        return
+    say(f"tensorir: no valid configuration of {title} was found")
     for reason in outcome.reasons[:6]:
-        say(f"  {reason['count']}x {reason['reason']}  (tensorir repro {reason['trial']})")
+        say(f"  {reason['count']}x {reason['reason']}  ({again(outcome, reason['trial'])})")
 
 
 def _dry(works: list[Workload], device: str | None, spec: RunSpec, as_json: bool) -> int:

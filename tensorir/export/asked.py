@@ -12,6 +12,7 @@ from keyword import iskeyword
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tensorir.codec import small_file
 from tensorir.codegen.names import identifier
 from tensorir.errors import TensorIRError, refuse
 from tensorir.errors.needs import shown
@@ -190,6 +191,10 @@ def places(path: str | Path, wanted: Iterable[str | None]) -> dict[str | None, P
     return found
 
 
+MAX_MANIFEST = 64 << 20
+"""Bytes of an earlier export's manifest that are read; ours have some thousands."""
+
+
 def existing(folder: Path) -> list[str]:
     """The files of our own earlier export there; refuses anything else that is not empty."""
     try:
@@ -199,8 +204,7 @@ def existing(folder: Path) -> list[str]:
             raise refuse(ExportError, "export.not-empty", f"{folder} is not a folder")
         if not any(folder.iterdir()):
             return []
-        text = (folder / "manifest.json").read_text(encoding="utf-8")
-        manifest = json.loads(text)
+        manifest = json.loads(small_file(folder / "manifest.json", MAX_MANIFEST))
         if isinstance(manifest, dict) and manifest.get("format") == FORMAT:
             names = [*manifest.get("files", {}), "manifest.json"]
             names += [manifest["library"].get("file")] if isinstance(manifest.get("library"), dict) else []

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tensorir.codec import small_file
 from tensorir.codegen.names import identifier
 from tensorir.codegen.source import Param, Source
 from tensorir.errors import TensorIRError, refuse
-from tensorir.export.asked import existing, programs
+from tensorir.export.asked import MAX_MANIFEST, existing, programs
 from tensorir.export.destinations import DESTINATIONS
 from tensorir.export.part import ExportError, Part
 
@@ -61,7 +62,7 @@ def entries(to: Sequence[str], found: Mapping[str, Mapping[str, Part]]) -> dict[
 def earlier(folder: Path) -> list[Path]:
     """The folders of gradients and batches of our own earlier export to ``folder``."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        manifest = json.loads(small_file(folder / "manifest.json", MAX_MANIFEST))
         inner = [*manifest.get("backward", {}).values(), *manifest.get("batched", [])]
         names = [about["folder"] for about in inner]
         return [folder / name for name in names if Path(name).name == name and (folder / name).is_dir()]

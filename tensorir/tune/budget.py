@@ -9,6 +9,7 @@ FINAL_SHARE = 0.25  # of the budget is the most that is kept back for the final 
 UNKNOWN_SHARE = 0.1  # of the budget, while no trial says what one costs
 ROUNDS_S = 1.5  # of nine rounds with a library, whose threads are waited for
 RECENT = 15  # trials whose cost predicts the next one's
+UNSPENT = 0.1  # of the budget is worth a word
 MARGIN = 1.25  # of that cost must be left, or no further trial begins
 
 
@@ -76,6 +77,17 @@ class Budget:
         if cost_s is None:
             cost_s = MARGIN * statistics.median(self._costs[-RECENT:]) if self._costs else 0.0
         return remaining is not None and remaining <= cost_s
+
+    def words(self) -> str:
+        """Why no further trial is begun, with what is left; empty where next to nothing is."""
+        remaining = self.remaining()
+        if remaining is None or self._total_s is None or remaining < UNSPENT * self._total_s:
+            return ""
+        kept = f"{self._reserve():.2g} s are kept for the final round"
+        if not self._costs:
+            return f"{remaining:.2g} s left, of which {kept}"
+        cost = statistics.median(self._costs[-RECENT:])
+        return f"{remaining:.2g} s left, of which {kept}: another trial takes some {cost:.2g} s"
 
     def _reserve(self) -> float:
         """Seconds to keep for the final round: as if every finalist were built and measured afresh, and for so many

@@ -30,8 +30,8 @@ from tensorir.tune.trial import CANCELLED, Outcome, Trial
 
 
 class _Stop(Exception):  # it ends the search, nothing went wrong
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
+    def __init__(self, reason: str, why: str = "") -> None:
+        self.reason, self.why = reason, why
 
 
 def search(spec: RunSpec, task: Task, bench: Bench, log: Log | None = None, part: Part | None = None) -> TuneOutcome:
@@ -56,7 +56,7 @@ def _ended(run: _Search, phase: Callable[[], None]) -> None:
     try:
         phase()
     except _Stop as reason:
-        run.stopped = reason.reason
+        run.stopped, run.why = reason.reason, reason.why
     except PlacesLost as error:
         run.stopped, run.error = "workers", error
     except KeyboardInterrupt:
@@ -66,7 +66,7 @@ def _ended(run: _Search, phase: Callable[[], None]) -> None:
 class _Search:
     """State of one search.
 
-    stopped: why no more was measured; error: what went wrong then
+    stopped: why no more was measured; why: more of it, in words; error: what went wrong then
     """
 
     def __init__(self, spec: RunSpec, task: Task, bench: Bench, log: Log | None, part: Part) -> None:
@@ -79,7 +79,7 @@ class _Search:
         self.arms = Arms.opened(task, priors, part.make or make, spec.strategy, spec.seed, spec.trials)
         self.confirmation = Confirmation(self.findings, self.arms, spec.top, part.also, task.flops)
         self.since_best = 0
-        self.stopped = "exhausted"
+        self.stopped, self.why = "exhausted", ""
         self.error: TensorIRError | None = None
 
     def explore(self) -> None:
@@ -142,7 +142,7 @@ class _Search:
     def _check_limits(self) -> None:
         self._check_wishes()
         if self.budget.spent():
-            raise _Stop("budget")
+            raise _Stop("budget", self.budget.words())
 
     def _check_wishes(self) -> None:
         spec, found = self.spec, self.findings
@@ -284,10 +284,12 @@ class _Search:
         """Sum up."""
         found, spaces = self.findings, [arm.space for arm in self.arms.values()]
         best, ties = self.confirmation.ranked()
-        status = "interrupted" if self.stopped == "interrupted" else "no_valid_config" if best is None else "ok"
+        status = "ok" if best is not None else "no_valid_config" if found.records else "not_tried"
+        status = "interrupted" if self.stopped == "interrupted" else status
         return TuneOutcome(
             status=status,
             stopped=self.stopped,
+            why=self.why or (self._unfinished() if status == "not_tried" else ""),
             identity=found.identity,
             trials=found.counts.total(),
             reused=found.reused,
@@ -306,9 +308,16 @@ class _Search:
             reasons=grouped_reasons(found.records if best else [*found.records, *found.finals]),
             log_path=found.log_path,
             elapsed_s=self.budget.elapsed_s,
+            unspent_s=self.budget.remaining(),
             error=self.error or found.error,
             machine=_machine(found.new, self.confirmation.load),
         )
+
+    def _unfinished(self) -> str:
+        """Why there is no trial."""
+        if self.stopped not in ("budget", "cancelled"):
+            return ""
+        return f"the {self.spec.budget_s or 0.0:.3g} s of the budget ended before the first trial did"
 
     def _counters(self) -> Json:
         counts = Counter({"initial": 0, "model": 0, "local": 0})

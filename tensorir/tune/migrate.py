@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,6 @@ def _keep(path: Path) -> Path:
                 return kept  # a call that was killed in between
             continue
         except OSError:  # a file system without links
-            write_whole(kept, path.read_bytes())
+            shutil.copyfile(path, kept)
         return kept
     raise refusal(FileExistsError(), path)

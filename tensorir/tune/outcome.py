@@ -118,15 +118,16 @@ class Machine(Shown):
 class TuneOutcome(Shown):
     """Everything a run knows at its end.
 
-    status:   ``ok``, ``interrupted`` or ``no_valid_config``
+    status:   ``ok``, ``interrupted``, ``no_valid_config``, or ``not_tried`` where no trial ended and none was known
     stopped:  why no more was measured: ``trials``, ``budget``, ``exhausted``, ``patience``, ``gain``,
               ``stop``, ``interrupted``, ``cancelled``, ``device_lost``, or ``log`` or ``workers``
-              (then ``error`` says more)
+              (then ``error`` says more); why: more of that, in words, where there is more to say
     trials:   new trials of this run; the sum of ``counts``
     ties:     finalists that the final round did not find slower than another
     records:  all usable trial records, earlier ones first
     reasons:  the failures of ``records`` grouped, most frequent first; where none is left, those of final rounds too
     machine:  what else the machine did meanwhile
+    unspent_s: seconds of the budget that were left; None without a budget
     """
 
     status: str
@@ -148,6 +149,8 @@ class TuneOutcome(Shown):
     elapsed_s: float
     error: TensorIRError | None = None
     machine: Machine = field(default_factory=Machine)
+    why: str = ""
+    unspent_s: float | None = None
 
     @property
     def ratio(self) -> Ratio | None:
@@ -200,6 +203,8 @@ class TuneOutcome(Shown):
             "best": None if self.best is None else self.best.json(),
             "ties": [timed.trial for timed in self.ties],
             "stopped": self.stopped,
+            "why": self.why,
+            "unspent_s": None if self.unspent_s is None else max(0.0, self.unspent_s),
             "reasons": list(self.reasons),
             "machine": self.machine.json(),
             "log": self.log_path,

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import tensorir as tir
 from tensorir.api.asker import Asker
 from tensorir.api.builders import Builders
 from tensorir.api.candidate import Refused, prepare
+from tensorir.api.identity import repro_command
 from tensorir.api.origin import from_file
 from tensorir.api.questions import Ready
 from tensorir.api.tuning import _restricted
@@ -27,8 +29,9 @@ from tensorir.errors import DeclarationError, Problem
 from tensorir.errors.needs import need_seconds
 from tensorir.runtime.device import devices
 from tensorir.target import Target
-from tensorir.tune.log import LogReader, best
+from tensorir.tune.log import LogReader, LogWriter, best
 from tensorir.tune.process import WorkerError
+from tensorir.tune.record import seal
 from tensorir.tune.spec import RunSpec
 
 ZOO = str(Path(zoo.__file__))
@@ -158,6 +161,43 @@ def test_load_from_the_nearest_shape(product_log):
     a = np.random.default_rng(0).standard_normal((20, 20)).astype(np.float32)
     assert np.allclose(f(a, a), a @ a, atol=1e-4) and f.nearest == near[0]
     assert zoo.product(24).load(log=log, nearest=True).nearest is None and not tir.nearest(zoo.product(24), log=log)
+
+
+def test_more_than_the_best_of_the_nearest_shape_is_tried(product_log):
+    log, outcome, _ = product_log
+    best = outcome.best.config
+    work = zoo.product(20)
+    work.templates["tile"] = Template(zoo.tile, tir.Space(ti=[1, 2], tj=[4, 8], out=[not best["out"]]))
+    assert work.load(log=log, nearest=True).nearest.config["out"] is not best["out"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"device": {"driver": "pocl 9"}}, "another driver (pocl 9 then, "),
+        ({"device": {"name": "abacus"}}, "another device (abacus then, "),
+        ({"device": {"target": "opencl -registers=7"}}, "another limits of the device (opencl -registers=7 then, "),
+        ({"versions": {"compiler": "llvm 3"}}, "another compiler (llvm 3 then, "),
+        ({"time_s": None, "status": "run_timeout"}, "of 1 trials none was right: 1 run_timeout"),
+    ],
+)
+def test_not_tuned_names_the_difference(product_log, tmp_path, change, said):
+    _, outcome, _ = product_log
+    record = next(r for r in outcome.records if r["status"] == "ok")
+    nested = {k: {**record[k], **v} if isinstance(v, dict) else v for k, v in change.items()}
+    with LogWriter(tmp_path, record["workload"]) as writer:
+        writer.append(seal({**record, **nested}))
+    with pytest.raises(tir.NotTuned) as caught:
+        from_file(ZOO, "product", {"n": 24}).load(log=str(tmp_path))
+    assert said in str(caught.value), str(caught.value)
+
+
+def test_the_command_that_repeats_a_trial_can_be_pasted():
+    work = from_file(ZOO, "product", {"n": 24})
+    words = shlex.split(repro_command(work, "ab12", "my logs", "opencl:0:0"))
+    assert words[:3] == ["tensorir", "repro", "ab12"] and words[words.index("--log") + 1] == "my logs"
+    assert words[words.index("--workload") + 1] == f"{Path(ZOO).resolve()}:product" and "n=24" in words
+    assert repro_command(tir.ops.matmul(m=8, n=8, k=8), "ab12", "tuning_logs") == "tensorir repro ab12"
 
 
 def test_nearest_shapes_are_checked_here(product_log, monkeypatch):

@@ -15,6 +15,8 @@ from tensorir.api import kept, measurer, tuning
 from tensorir.api.identity import describe, versions_of
 from tensorir.cli import common, verb_repro
 from tensorir.errors import printable
+from tensorir.export import asked, gradients
+from tensorir.export.part import ExportError
 from tensorir.runtime.device import devices, open_device
 from tensorir.target import Target
 from tensorir.tune import log
@@ -199,6 +201,18 @@ def test_a_quarter_of_a_gigabyte_without_a_line_end(tmp_path, record):
     assert list(reader.records()) == [record] and reader.damaged == 1
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown * (1 if sys.platform == "darwin" else 1024) < 64 << 20
+
+
+def test_holes_in_place_of_small_files(tmp_path, cli):
+    """A terabyte of nothing: no disk, and more than any memory."""
+    for name in ("shapes.txt", "manifest.json"):
+        with (tmp_path / name).open("wb") as made:
+            made.truncate(1 << 40)
+    code, _, err = cli("tune", "matmul", "--shapes", "shapes.txt")
+    assert code == common.USAGE and "not a list of shapes" in err
+    assert gradients.earlier(tmp_path) == []
+    with pytest.raises(ExportError):
+        asked.existing(tmp_path)
 
 
 def test_a_hole_in_place_of_a_frozen_file(tmp_path):

@@ -328,12 +328,23 @@ class TestBudget:
     def test_default_alone_too_slow(self):
         outcome = run(Bench(cost=100.0), budget_s=20)
         assert (outcome.status, outcome.stopped, outcome.best, outcome.default) == (
-            "no_valid_config",
+            "not_tried",
             "budget",
             None,
             None,
         )
         assert outcome.json()["default"]["time_s"] is None and outcome.json()["best"] is None
+
+    def test_a_search_that_tried_none_says_so(self):
+        outcome = run(Bench(cost=100.0), budget_s=20)
+        assert outcome.why == "the 20 s of the budget ended before the first trial did" and outcome.reasons == ()
+
+    def test_why_a_part_of_the_budget_is_left(self):
+        bench = Bench(cost=20.0)
+        outcome = run(bench, budget_s=60, final=final_of(bench))
+        assert outcome.stopped == "budget" and outcome.trials == 1 and outcome.json()["unspent_s"] == 40.0
+        assert outcome.why == "40 s left, of which 15 s are kept for the final round: another trial takes some 20 s"
+        assert run(Bench(cost=1.0), budget_s=20).why == "", "next to nothing is left"
 
     def test_something_is_measured_even_so(self):
         assert run(Bench(cost=0.0), trials=1, budget_s=1e-9).trials == 1
@@ -634,7 +645,7 @@ def test_configurations_are_built_together_and_measured_alone():
     assert outcome.best.config == {"x": 7}
 
 
-@pytest.mark.parametrize(("cost", "status"), [(4.0, "ok"), (6.4, "ok"), (6.6, "no_valid_config")])
+@pytest.mark.parametrize(("cost", "status"), [(4.0, "ok"), (6.4, "ok"), (6.6, "not_tried")])
 def test_a_short_budget_on_a_slow_machine_gives_a_result(cost, status):
     """The one trial that fits, or nearly fits, is a checked kernel; it is not confirmed, and nothing hangs."""
     bench = Bench(cost=cost)
