@@ -107,7 +107,7 @@ def test_the_command_line_ends_by_signals_that_are_not_ignored(name, ignored):
     number = getattr(signal, name)
     before = (lambda: signal.signal(number, signal.SIG_IGN)) if ignored else None  # as nohup does
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen([sys.executable, "-c", WAITS], **pipes, text=True, preexec_fn=before) as run:
+    with subprocess.Popen([sys.executable, "-c", WAITS], **pipes, text=True, preexec_fn=before) as run:  # noqa: PLW1509
         assert run.stdout.readline() == "ready\n"
         run.send_signal(number)
         _, err = run.communicate("7\n" if ignored else None, timeout=20)
