@@ -57,6 +57,12 @@ class Budget:
         """Seconds until all must be done; None without a limit."""
         return None if self._total_s is None else self.start + self._total_s - self.clock()
 
+    @property
+    def unspent_s(self) -> float | None:
+        """``remaining``, never below 0."""
+        remaining = self.remaining()
+        return None if remaining is None else max(0.0, remaining)
+
     def for_trials(self) -> float | None:
         """Seconds until the final round begins."""
         remaining = self.remaining()

@@ -308,7 +308,7 @@ class _Search:
             reasons=grouped_reasons(found.records if best else [*found.records, *found.finals]),
             log_path=found.log_path,
             elapsed_s=self.budget.elapsed_s,
-            unspent_s=self.budget.remaining(),
+            unspent_s=self.budget.unspent_s,
             error=self.error or found.error,
             machine=_machine(found.new, self.confirmation.load),
         )

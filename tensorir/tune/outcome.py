@@ -204,7 +204,7 @@ class TuneOutcome(Shown):
             "ties": [timed.trial for timed in self.ties],
             "stopped": self.stopped,
             "why": self.why,
-            "unspent_s": None if self.unspent_s is None else max(0.0, self.unspent_s),
+            "unspent_s": self.unspent_s,
             "reasons": list(self.reasons),
             "machine": self.machine.json(),
             "log": self.log_path,
