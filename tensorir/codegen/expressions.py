@@ -292,7 +292,8 @@ class Expressions:
         """``//`` and ``%`` of data round toward minus infinity, as NumPy's."""
         if kind != "f" and self.arith.nonzero(e.b) and self.arith.divides_plainly(e):
             return f"({self.number_of(e.a, _PRODUCT)} {_C.get(e.op, e.op)} {self.number_of(e.b, UNARY)})"
-        name = f"tir_{'floordiv' if e.op == '//' else 'mod'}_{'int' if kind == 'i' and narrow(e.dtype) else e.dtype}"
+        of = "int" if kind == "i" and narrow(e.dtype) else "float32" if e.dtype in WIDENED else e.dtype
+        name = f"tir_{'floordiv' if e.op == '//' else 'mod'}_{of}"
         if kind == "f" or self.arith.nonzero(e.b):
             self.need(name)
         else:

@@ -83,6 +83,28 @@ def _whole_quotient(name: str, what: str, kind: str, positive: str) -> str:
     return text.replace("TYPE", kind).replace("UNSIGNED", positive)
 
 
+# NumPy's: fmod, which is exact, then what of it and of the quotient has to have the divisor's sign. The quotient is
+# nearly whole, and is rounded to the nearest whole number: floor(a / b) is one too many where a / b rounds up to one.
+_FLOAT_QUOTIENTS = {
+    "floordiv": """\
+  if (b == 0) return a / b;
+  const TYPE r = fmodF(a, b), q = (a - r) / b - (r != 0 && (r < 0) != (b < 0) ? 1 : 0), whole = floorF(q);
+  return q == 0 ? copysignF(q, a / b) : q - whole > HALF ? whole + 1 : whole;""",
+    "mod": """\
+  const TYPE r = fmodF(a, b);
+  return r == 0 ? copysignF(r, b) : (r < 0) != (b < 0) ? r + b : r;""",
+}
+
+
+def _float_quotient(stem: str, bits: int) -> dict[str, str]:
+    """The text of ``//`` or ``%`` of floats for each family: OpenCL's functions are overloaded."""
+    kind, f, half = ("float", "f", "0.5f") if bits == 32 else ("double", "", "0.5")
+    text = f"{{i}}{kind} tir_{stem}_float{bits}({kind} a, {kind} b) {{{{\n{_FLOAT_QUOTIENTS[stem]}\n}}}}"
+    text = text.replace("TYPE", kind).replace("HALF", half)
+    return {"opencl": re.sub(r"F\(", "(", text), "c": re.sub(r"F\(", f"{f}(", text),
+            "cuda": re.sub(r"F\(", f"{f}(", text)}  # fmt: skip
+
+
 HELPERS: dict[str, Any] = {
     **{f"tir_from_float8_{kind}": _float8(_FROM_FLOAT8, kind) for kind in _FLOAT8},
     **{f"tir_to_float8_{kind}": _float8(_TO_FLOAT8, kind) for kind in _FLOAT8},
@@ -98,12 +120,7 @@ HELPERS: dict[str, Any] = {
     "tir_mod_int": _whole_quotient("tir_mod_int", "mod", "int", ""),
     "tir_floordiv_int64": _whole_quotient("tir_floordiv_int64", "floordiv", "{l}", "{ul}"),
     "tir_mod_int64": _whole_quotient("tir_mod_int64", "mod", "{l}", ""),
-    "tir_floordiv_float32": "{i}float tir_floordiv_float32(float a, float b) {{ return floor(a / b); }}",
-    "tir_mod_float32": "{i}float tir_mod_float32(float a, float b) {{ return a - floor(a / b) * b; }}",
-    "tir_floordiv_float64": "{i}double tir_floordiv_float64(double a, double b) {{ return floor(a / b); }}",
-    "tir_mod_float64": "{i}double tir_mod_float64(double a, double b) {{ return a - floor(a / b) * b; }}",
-    "tir_floordiv_float16": "{i}float tir_floordiv_float16(float a, float b) {{ return floor(a / b); }}",
-    "tir_mod_float16": "{i}float tir_mod_float16(float a, float b) {{ return a - floor(a / b) * b; }}",
+    **{f"tir_{stem}_float{n}": _float_quotient(stem, n) for stem in ("floordiv", "mod") for n in (32, 64)},
     "tir_from_bfloat16": "{i}float tir_from_bfloat16({us} x) {{ return {as_float}((unsigned int)x << 16); }}",
     "tir_to_bfloat16": (
         "{i}{us} tir_to_bfloat16(float x) {{ unsigned int u = {as_uint}(x); "

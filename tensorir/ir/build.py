@@ -423,7 +423,9 @@ def _fold(op: str, x: Expr, y: Expr, kind: str) -> Expr | None:
         return None
     if cy:
         v = y.value  # type: ignore[attr-defined]
-        if (v == 0 and op in _NEUTRAL_0 and not is_float(kind)) or (v == 1 and op in ("*", "//", "/")):
+        if (v == 0 and op in _NEUTRAL_0 and not is_float(kind)) or (v == 1 and op in ("*", "/")):
+            return cast(x, kind)
+        if v == 1 and op == "//" and not is_float(kind):
             return cast(x, kind)
         if not is_float(kind) and ((v == 0 and op in ("*", "&")) or (v == 1 and op == "%")):
             return _t.Const(0, kind)
