@@ -17,11 +17,11 @@ from tensorir.algorithms.registry import algorithm
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_int, need_list
 from tensorir.expr.compute import compute, constant, reduce_axis
-from tensorir.expr.functions import cast
+from tensorir.expr.functions import cast, not_equal
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.reread import with_other
 from tensorir.expr.tensor import Tensor
-from tensorir.ir.tree import Expr
+from tensorir.ir.tree import Expr, Var
 
 POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2), 4, -4)
 SIZES = {3: (4, 2, 6), 5: (2, 4)}
@@ -176,6 +176,11 @@ class _Tiles:
         return compute(op.extents, element if conv.layout == "NCHW" else nhwc, op.name, axes=names)  # type: ignore[no-any-return]
 
 
+def _terms(coefficient: Expr, x: Expr, axis: Var) -> Expr:
+    """The sum of products without those by 0: what a transform does not take of a tile is no term of it."""
+    return total(coefficient * x, axis=axis, where=not_equal(coefficient, 0))
+
+
 def _in_panels(of: _Tiles, panel: int) -> Tensor:
     """The convolution with filters in panels of output channels, transformed in double precision.
 
@@ -185,8 +190,8 @@ def _in_panels(of: _Tiles, panel: int) -> Tensor:
     c, r, (at, g, bt) = conv.c, conv.r, of.constants
     pixel = of.pixels(tiles)
     ry, rx = reduce_axis(a, "y"), reduce_axis(a, "x")
-    half = compute((a, a, tiles, c), lambda u, b, t, c: total(bt[u, ry] * pixel(t, ry, b, c), axis=ry), "T")
-    v = compute((a, a, tiles, c), lambda u, v, t, c: total(bt[v, rx] * half[u, rx, t, c], axis=rx), "V")
+    half = compute((a, a, tiles, c), lambda u, b, t, c: _terms(bt[u, ry], pixel(t, ry, b, c), ry), "T")
+    v = compute((a, a, tiles, c), lambda u, v, t, c: _terms(bt[v, rx], half[u, rx, t, c], rx), "V")
     panels, gr, gs = -(-conv.k // panel), reduce_axis(r, "r"), reduce_axis(r, "s")
 
     def transformed(ko: Expr, u: Expr, v: Expr, c: Expr, ki: Expr) -> Expr:
@@ -204,9 +209,9 @@ def _in_panels(of: _Tiles, panel: int) -> Tensor:
         axes=("u", "v", "t", "k"),
     )
     back = compute(
-        (m, a, tiles, panels * panel), lambda i, b, t, k: total(at[i, ru] * products[ru, b, t, k], axis=ru), "Z"
+        (m, a, tiles, panels * panel), lambda i, b, t, k: _terms(at[i, ru], products[ru, b, t, k], ru), "Z"
     )
-    out = compute((m, m, tiles, panels * panel), lambda i, j, t, k: total(at[j, rv] * back[i, rv, t, k], axis=rv), "Y")
+    out = compute((m, m, tiles, panels * panel), lambda i, j, t, k: _terms(at[j, rv], back[i, rv, t, k], rv), "Y")
     return of.result(out)
 
 
@@ -224,12 +229,12 @@ def _by_places(of: _Tiles, whole: tuple[int, int]) -> Tensor:
     def tap(k: Expr, c: Expr, r: Expr, s: Expr) -> Expr:
         return conv.tap(k, c, r, s, conv.k % whole[1] == 0)
 
-    half = compute((a, r, c, k), lambda u, s, c, k: total(g[u, gr] * tap(k, c, gr, s), axis=gr), "W")
-    weights = compute((a * a, c, k), lambda z, c, k: total(g[z % a, gs] * half[z // a, gs, c, k], axis=gs), "U")
-    first = compute((a, a, many, c), lambda u, x, t, c: total(bt[u, ry] * pixel(t, ry, x, c), axis=ry), "T")
+    half = compute((a, r, c, k), lambda u, s, c, k: _terms(g[u, gr], tap(k, c, gr, s), gr), "W")
+    weights = compute((a * a, c, k), lambda z, c, k: _terms(g[z % a, gs], half[z // a, gs, c, k], gs), "U")
+    first = compute((a, a, many, c), lambda u, x, t, c: _terms(bt[u, ry], pixel(t, ry, x, c), ry), "T")
 
     def place(z: Expr, t: Expr, c: Expr) -> Expr:
-        return total(bt[z % a, rx] * first[z // a, rx, t, c], axis=rx)
+        return _terms(bt[z % a, rx], first[z // a, rx, t, c], rx)
 
     rc, ru, rv = reduce_axis(c, "k"), reduce_axis(a, "u"), reduce_axis(a, "v")
     if nchw:
@@ -243,6 +248,6 @@ def _by_places(of: _Tiles, whole: tuple[int, int]) -> Tensor:
         value: Expr = products[(z, k, t) if nchw else (z, t, k)]
         return value
 
-    back = compute((m, a, many, k), lambda i, b, t, k: total(at[i, ru] * product(ru * a + b, t, k), axis=ru), "Z")
-    out = compute((m, m, many, k), lambda i, j, t, k: total(at[j, rv] * back[i, rv, t, k], axis=rv), "Y")
+    back = compute((m, a, many, k), lambda i, b, t, k: _terms(at[i, ru], product(ru * a + b, t, k), ru), "Z")
+    out = compute((m, m, many, k), lambda i, j, t, k: _terms(at[j, rv], back[i, rv, t, k], rv), "Y")
     return of.result(out)

@@ -625,7 +625,7 @@ def structure(e: Expr) -> Hashable:
         return e
     if isinstance(e, Const):
         value: Hashable = e.value
-        return value
+        return "-0.0" if value == 0 and isinstance(value, float) and math.copysign(1, value) < 0 else value
     if isinstance(e, Load):
         return ("load", e.buffer, *map(structure, e.index))
     if isinstance(e, Binary):

@@ -1,15 +1,15 @@
 """Unrolled loops over constant tensors become straight-line code with the numbers in it.
 
 A transform by a small known matrix (Winograd's, a filter bank) is worth its zeros and ones only where they are seen:
-``#pragma unroll`` leaves multiplications by 0, which C may not drop. Here each iteration of such a loop is written out,
-coefficients 0, 1 and -1 vanish, and the terms of one register's sum become one expression. 0 * x is taken as 0, as the
-declaration means it, also where x is infinite.
+``#pragma unroll`` leaves multiplications by them. Here each iteration of such a loop is written out, coefficients 1 and
+-1 vanish, choices by coefficients are made, and the terms of one register's sum become one expression. Floats keep
+their bits: 0 * x is NaN where x is infinite; a term vanishes only where the declaration says so (``where=K[k] != 0``).
 """
 
 from __future__ import annotations
 
 from tensorir.arith.affine import Arith, same
-from tensorir.ir.build import as_int, const
+from tensorir.ir.build import as_int, binary, cast, const
 from tensorir.ir.tree import (
     Alloc,
     Binary,
@@ -21,6 +21,7 @@ from tensorir.ir.tree import (
     Loop,
     Program,
     Ramp,
+    Select,
     Seq,
     Stmt,
     Store,
@@ -109,9 +110,17 @@ class _Fold(Rewriter):
         n = self.children(n)
         return n.replace(index=(self._index(n.index[0]),))
 
+    def on_Select(self, n: Select) -> Expr:
+        cond = self(n.cond)
+        if isinstance(cond, Const):
+            return cast(self(n.a if cond.value else n.b), n.dtype)
+        return n.replace(cond=cond, a=self(n.a), b=self(n.b))
+
     def on_Binary(self, n: Binary) -> Expr:
         n = self.children(n)
-        if n.dtype in ("index", "bool"):
+        if n.dtype == "bool":
+            return binary(n.op, n.a, n.b)
+        if n.dtype == "index":
             return n
         if n.op == "*":
             return product(n)

@@ -1,11 +1,12 @@
-"""Products and sums of which an operand is a known number, as they are written by hand."""
+"""Products and sums of which an operand is a known number, as they are written by hand: with equal bits."""
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 from tensorir.ir.build import const
-from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.tree import Binary, Broadcast, Const, Expr, Unary
 
 
@@ -16,10 +17,10 @@ def value_of(e: Expr) -> object:
 
 
 def product(n: Binary) -> Expr:
-    """``n``, a product, without a factor of 1, and 0 where a factor is."""
+    """``n``, a product, without a factor of 1, and of integers 0 where a factor is: 0 times infinity is NaN."""
     for a, b in ((n.a, n.b), (n.b, n.a)):
         value = value_of(a)
-        if value == 0:
+        if value == 0 and not is_float(n.dtype):
             return a
         if value == 1:
             return b
@@ -29,15 +30,36 @@ def product(n: Binary) -> Expr:
 
 
 def sum_of(n: Binary) -> Expr:
-    """``n``, a sum or a difference, without a term of 0, and with the sign of a negative term in front of it."""
-    if value_of(n.b) == 0:
+    """``n``, a sum or a difference, without a term of 0, and with the sign of a negative term in front of it.
+
+    Of floats -0 + 0 is 0, and 0 - 0 is not -0: a term of 0 goes where the other one cannot be -0.
+    """
+    whole = not is_float(n.dtype)
+    if value_of(n.b) == 0 and (whole or _adds_nothing(n.op, n.b) or _no_negative_zero(n.a)):
         return n.a
-    if value_of(n.a) == 0:
-        return n.b if n.op == "+" else _minus(n.b)
+    if value_of(n.a) == 0 and n.op == "+" and (whole or _adds_nothing("+", n.a) or _no_negative_zero(n.b)):
+        return n.b
+    if value_of(n.a) == 0 and n.op == "-" and whole:
+        return _minus(n.b)
     opposite = _opposite(n.b)
     if opposite is not None:
         return Binary("-" if n.op == "+" else "+", n.a, opposite, n.dtype)
     return n
+
+
+def _adds_nothing(op: str, zero: Expr) -> bool:
+    """True for ``+ -0`` and ``- +0``, which change no float."""
+    return (math.copysign(1, value_of(zero)) < 0) == (op == "+")  # type: ignore[arg-type]
+
+
+def _no_negative_zero(e: Expr) -> bool:
+    """True for a float that is proved not to be -0: a sum is only where both terms are."""
+    value = value_of(e)
+    if isinstance(value, int | float | Fraction):
+        return value != 0 or math.copysign(1, value) > 0
+    if isinstance(e, Binary) and e.op == "+":
+        return _no_negative_zero(e.a) or _no_negative_zero(e.b)
+    return isinstance(e, Binary) and e.op == "-" and _no_negative_zero(e.a)
 
 
 def _minus(e: Expr) -> Expr:

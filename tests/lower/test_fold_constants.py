@@ -7,6 +7,7 @@ import pytest
 
 import tensorir as tir
 from tensorir.arith.affine import Arith
+from tensorir.interp.reference import evaluate
 from tensorir.ir.build import binary, const
 from tensorir.ir.tree import Buffer, Kind, Load, Loop, Scope, Store, Var
 from tensorir.ir.visit import find
@@ -24,7 +25,7 @@ def transform(matrix, lanes=8, unroll=True, target="opencl -kind=cpu"):
     rows, columns = matrix.shape
     x, m = tir.placeholder((columns, 16), name="X"), tir.constant(matrix, name="M")
     k = tir.reduce_axis(columns, name="k")
-    y = tir.compute((rows, 16), lambda i, c: tir.sum(m[i, k] * x[k, c], axis=k), name="Y")
+    y = tir.compute((rows, 16), lambda i, c: tir.sum(m[i, k] * x[k, c], axis=k, where=m[i, k] != 0), name="Y")
     s = tir.Schedule(y, target)
     s.stage_out("Y", "root", "register")
     c0, c1 = s.split("Y.out.c", [None, lanes])
@@ -50,6 +51,23 @@ def test_zeros_and_ones_vanish_and_each_row_is_one_expression(lanes, target):
     assert s.check()
     if target != "cuda":
         assert s.check(level="device")
+
+
+def test_a_zero_times_infinity_stays():
+    """Only where= leaves a term out, and 0 + -0 is 0."""
+    x, m = tir.placeholder((2, 4), name="X"), tir.constant(np.float32([[0, 1], [-1, 0], [1, 1]]), name="M")
+    k = tir.reduce_axis(2, name="k")
+    given = np.float32([[np.inf, 1, -0.0, np.nan], [1, -np.inf, -0.0, 2]])
+    for where in (None, lambda i: m[i, k] != 0):
+        y = tir.compute(
+            (3, 4), lambda i, c: tir.sum(m[i, k] * x[k, c], axis=k, where=None if where is None else where(i)), name="Y"
+        )
+        want = evaluate([y], [given])[0]
+        s = tir.Schedule(y, "opencl").unroll("Y.i").unroll("Y.k")
+        got = s.build()(given)
+        assert np.array_equal(got, want, equal_nan=True), (where, got, want)
+        assert np.array_equal(np.signbit(got[:, 2]), np.signbit(want[:, 2]))
+        assert np.isnan(want[0, 0]) == (where is None)
 
 
 def test_loops_that_are_not_unrolled_keep_the_constant_in_memory():
