@@ -208,9 +208,7 @@ def _in_panels(of: _Tiles, panel: int) -> Tensor:
         "M",
         axes=("u", "v", "t", "k"),
     )
-    back = compute(
-        (m, a, tiles, panels * panel), lambda i, b, t, k: _terms(at[i, ru], products[ru, b, t, k], ru), "Z"
-    )
+    back = compute((m, a, tiles, panels * panel), lambda i, b, t, k: _terms(at[i, ru], products[ru, b, t, k], ru), "Z")
     out = compute((m, m, tiles, panels * panel), lambda i, j, t, k: _terms(at[j, rv], back[i, rv, t, k], rv), "Y")
     return of.result(out)
 
