@@ -98,7 +98,7 @@ def _by_warp(intrin: Intrin) -> tuple[list[str], list[str]]:
         tiles.append(f"  {kind} {name}_tile[{len(places)}];")
         if b in intrin.held:
             fields.append(f"{kind} {name}[{count}];")
-            mine.append(f"  memcpy(mine.{name}, {name}_, sizeof mine.{name});")
+            mine.append(f"  __builtin_memcpy(mine.{name}, {name}_, sizeof mine.{name});")
         else:
             fields.append(f"const {kind} *{name};")
             mine += [f"  mine.{name} = (const {kind} *){name}_;",

@@ -38,6 +38,7 @@ from tensorir.check.launched import (
 )
 from tensorir.check.placed import Placed
 from tensorir.check.prepared import attribute_of, is_placed, prepared, section_of
+from tensorir.check.telling import intrinsics
 from tensorir.codec import travels
 from tensorir.codegen.dialect import DIALECTS
 from tensorir.codegen.expressions import c_type
@@ -372,7 +373,9 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
     with Scratch("emulate") as folder:
         (folder / "k.cpp").write_text("\n".join([text, entries]))
         (folder / "derived.h").write_text(declared)
-        names = [_FOLDER / "cuda.h", *([_FOLDER / "hopper.h"] if _HOPPER.search(text) else []), folder / "derived.h"]
+        names = [_FOLDER / "cuda.h", *([_FOLDER / "hopper.h"] if _HOPPER.search(text) else [])]
+        names += [*([_FOLDER / "intrinsics.h"] if intrinsics().intersection(re.findall(r"\b__\w+", text)) else [])]
+        names.append(folder / "derived.h")
         header = [word for name in names for word in ("-include", str(name))]
         turns = ["-include", str(_FOLDER / "turns.h")]  # the last one: no other header has its loops counted
         objects = [str(folder / "k.cpp")]

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tensorir.check.telling import is_anyones, ways_to_tell, without_comments, without_quotes
+from tensorir.check.telling import is_anyones, unknown_functions, ways_to_tell, without_comments, without_quotes
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA
 from tensorir.codegen.helpers import HELPERS, helper_text
 from tensorir.codegen.instructions import guarded
@@ -66,17 +66,37 @@ class Part:
 
 def not_run(text: str) -> tuple[Problem, ...]:
     """Parts of ``text`` that only a device runs and that are not this package's, and what compilers define differently:
-    ``emulate.not-run``.
+    ``emulate.not-run``; and what ``text`` calls that the emulator does not have: ``emulate.unknown-function``.
     """
-    return (*_not_known(text), *_told_apart(text))
-
-
-def _told_apart(text: str) -> Iterator[Problem]:
-    """What the emulator and a device may take differently, where no condition asks for it."""
     lines = text.split("\n")
     for part in parts(text):
         lines[part.first - 1 : part.last] = [""] * (part.last - part.first + 1)
-    for n, what in ways_to_tell("\n".join(lines)):
+    anywhere = "\n".join(lines)
+    unknown = [_unknown(n, name) for n, name in unknown_functions(anywhere)]
+    return (*_not_known(text), *unknown, *_told_apart(anywhere))
+
+
+def not_declared(text: str, log: str) -> tuple[Problem, ...]:
+    """Functions that ``text`` calls and are nowhere declared, by a compiler's ``log``: ``emulate.unknown-function``."""
+    code, found = without_quotes(text), list[Problem]()
+    for name in dict.fromkeys(re.findall(r"'(\w+)' was not declared|undeclared identifier '(\w+)'", log)):
+        if called := re.search(rf"\b{name[0] or name[1]}\s*\(", code):
+            found.append(_unknown(code.count("\n", 0, called.start()) + 1, name[0] or name[1]))
+    return tuple(found)
+
+
+def _unknown(line: int, name: str) -> Problem:
+    message = f"line {line} of the text calls {name}, which the emulator does not have"
+    return Problem(
+        "emulate.unknown-function",
+        f"{message}; nothing here tells whether it is right",
+        hint="check(level='device'), or a function that the emulator has",
+    )
+
+
+def _told_apart(anywhere: str) -> Iterator[Problem]:
+    """What the emulator and a device may take differently, where no condition asks for it."""
+    for n, what in ways_to_tell(anywhere):
         yield Problem(
             "emulate.not-run", f"line {n} of the text has {what}", hint="what is meant, in plain words of CUDA"
         )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from tensorir.check.converged import marked
+from tensorir.check.telling import without_quotes
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.intrin.intrin import known
 
@@ -35,6 +36,7 @@ def section_of(source: Source, k: KernelLaunch) -> str:
 def prepared(source: Source) -> str:
     """The text for the C++ compiler."""
     text = re.sub(r"#include[^\n]*", "", source.text)
+    text = _with_copies(text)
     text = _SHARED.sub(r"\1TIR_PLACED(\2\3 + 0, \4, \5, \6);", text)
     text = _OWN.sub(lambda m: _own(text, m), text)
     text = _SINGLE.sub(lambda m: m[0] if _is_member(text, m.start()) else f"{m[1]}{m[2]} {m[3]} = TIR_NAN;", text)
@@ -48,6 +50,19 @@ def prepared(source: Source) -> str:
                 )
                 text = text[:first] + lines + text[first:]
     return marked(text, tuple(_by_warp(source)))
+
+
+def _with_copies(text: str) -> str:
+    """Structures that a text declares, with a member whose copies are seen: they are copied by functions, and not
+    passed or returned with no load or store that is watched.
+    """
+    for found in [*re.finditer(r"\b(?:struct|class)\b[^;{}()]*\{", without_quotes(text))][::-1]:
+        depth, at = 1, found.end()
+        while depth and at < len(text):
+            depth += (text[at] == "{") - (text[at] == "}")
+            at += 1
+        text = f"{text[: at - 1]} [[no_unique_address]] tir_copied tir_copies; {text[at - 1 :]}"
+    return text
 
 
 def _by_warp(source: Source) -> Iterator[str]:

@@ -40,9 +40,17 @@ def is_anyones(name: str) -> bool:
     return not (name.startswith(("_", "TIR_", "tir_")) or name in _macros() or _DEVICES.fullmatch(name))
 
 
+def unknown_functions(text: str) -> Iterator[tuple[int, str]]:
+    """Lines, and what they call that CUDA may have and the emulator has not: names with two underscores in front."""
+    for n, line in enumerate(without_quotes(text).split("\n"), 1):
+        for name in re.findall(r"\b__[a-z]\w*(?=\s*\()", line):
+            if not (name in _macros() or name in _ALSO or _COMPILERS.fullmatch(name)):
+                yield n, name
+
+
 def ways_to_tell(text: str) -> Iterator[tuple[int, str]]:
     """Lines, and what in them the emulator and a device may take differently. ``text`` without conditional parts."""
-    code, own = without_quotes(text), _macros()
+    code, own = without_quotes(text), {*_macros(), *(name for _, name in unknown_functions(text))}
     lines, defines = code.split("\n"), False
     for n, line in enumerate(lines, 1):
         directive = re.match(r"\s*(#|%:|\?\?=)", line)
@@ -64,8 +72,17 @@ def ways_to_tell(text: str) -> Iterator[tuple[int, str]]:
 
 
 @functools.cache
+def intrinsics() -> frozenset[str]:
+    """Functions of CUDA that no emitted text calls, and the emulator has."""
+    text = without_comments((_FOLDER / "intrinsics.h").read_text())
+    made = [n + s for n in re.findall(r"\b(__\w+_)##suffix", text) for s in ("rn", "rz", "ru", "rd")]
+    named = re.findall(r"\b__\w+(?=\()|(?<=#define )__\w+", text)
+    return frozenset(w for w in (*made, *named) if not _COMPILERS.fullmatch(w))
+
+
+@functools.cache
 def _macros() -> frozenset[str]:
     """Macros of the emulator and functions with two underscores in front, which CUDA has as well."""
-    text = without_comments("".join((_FOLDER / name).read_text() for name in ("cuda.h", "hopper.h")))
-    reserved = {w for w in re.findall(r"\b__\w+", text) if not _COMPILERS.fullmatch(w)}
+    text = without_comments("".join((_FOLDER / name).read_text() for name in ("cuda.h", "hopper.h", "intrinsics.h")))
+    reserved = {w for w in re.findall(r"\b__\w+", text) if not _COMPILERS.fullmatch(w)} | intrinsics()
     return frozenset(reserved.union(re.findall(r"(?m)^\s*#\s*define\s+(\w+)", text)))

@@ -22,7 +22,7 @@ from tensorir.check.equivalence import (
 )
 from tensorir.check.given import Run, exactly, runs, short
 from tensorir.check.infinities import infinities_spread, where_skipped
-from tensorir.check.parts import not_run, undefined
+from tensorir.check.parts import not_declared, not_run, undefined
 from tensorir.check.tolerance import tolerance
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, CompileError, LaunchError, LoweringError, Problem, TensorIRError
@@ -63,7 +63,8 @@ class Verdict(Shown):
 
     def __str__(self) -> str:
         if self.problems:
-            return "wrong: " + "\n".join(map(str, self.problems))
+            judged = any(p.code not in NOT_JUDGED for p in self.problems)
+            return ("wrong: " if judged else "not judged: ") + "\n".join(map(str, self.problems))
         return f"ok: {self.kind}; shapes: {'; '.join(self.shapes)}"
 
     def __repr__(self) -> str:
@@ -73,6 +74,8 @@ class Verdict(Shown):
 EMULATED = 4
 """Shapes that are run as text: each costs a compilation."""
 
+NOT_JUDGED = ("emulate.not-run", "emulate.unknown-function")
+"""Problems of a text that nothing was shown of, right or wrong: parts that only a device runs."""
 CANCELLED = 1 / 64
 """Of what rounding can do at most to a sum: what it does where terms are rounded up and down."""
 SOUND = "no race, no uninitialised read, no access out of bounds"
@@ -212,8 +215,8 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
         for run in runs(one.outputs, source, _conditions(one), seed, n, alone):
             try:
                 wrong = _run_text(one, source, run, seed, limit_s)
-            except CompileError:
-                if told := not_run(source.text):
+            except CompileError as error:
+                if told := not_run(source.text) or not_declared(source.text, error.log):
                     return Verdict(told, tuple(shown), "CUDA text, read")
                 raise
             if wrong:

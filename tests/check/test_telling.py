@@ -82,7 +82,14 @@ def test_what_does_not_compile_here_is_named_first() -> None:
     told = s.with_source(edited(line=UNSEEN["a macro of compilers"])).check("emulate").problems
     assert {p.code for p in told} == {"emulate.not-run"}
     with pytest.raises(CompileError):
-        s.with_source(edited(line="rand();")).check("emulate")
+        s.with_source(edited(line="int rand = ;")).check("emulate")
+
+
+@pytest.mark.parametrize("call", ["rand()", "__nanosleep(1)", "__shfl_down(1.0f, 1)"])
+def test_functions_that_are_not_there_are_no_faults(call: str) -> None:
+    verdict = kernel("threads").with_source(edited(line=f"{call};")).check("emulate")
+    assert [p.code for p in verdict.problems] == ["emulate.unknown-function"] and call.split("(")[0] in str(verdict)
+    assert not verdict and str(verdict).startswith("not judged: ")
 
 
 @pytest.mark.parametrize("line", [
@@ -93,7 +100,7 @@ def test_what_only_the_host_has_is_not_there(line: str) -> None:
 
 
 def test_no_text_decides_about_macros_of_the_host() -> None:
-    given = [f"-include{FOLDER / name}" for name in ("cuda.h", "hopper.h")]
+    given = [f"-include{FOLDER / name}" for name in ("cuda.h", "hopper.h", "intrinsics.h")]
     command = [shutil.which("g++") or "clang++", "-std=c++17", "-undef", "-dM", "-E", *given, "-x", "c++", "/dev/null"]
     found = re.findall(r"#define (\w+)", subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert {"TIR_EMULATED", "threadIdx", "__shared__"} < set(found) and not [n for n in found if is_anyones(n)]
@@ -120,10 +127,22 @@ def test_no_text_decides_about_macros_of_devices() -> None:
 
 def test_functions_of_the_emulator_are_those_of_devices() -> None:
     """What it offers, and what begins with tir_."""
-    command = [shutil.which("g++") or "clang++", "-std=c++17", "-undef", "-E", "-P", "-x", "c++", FOLDER / "cuda.h"]
+    command = [
+        shutil.which("g++") or "clang++",
+        "-std=c++17",
+        "-undef",
+        "-E",
+        "-P",
+        "-include",
+        FOLDER / "cuda.h",
+        "-x",
+        "c++",
+        FOLDER / "intrinsics.h",
+    ]
     made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     names = {n for n in re.findall(r"\b(\w+) ?\(", made) if not n.startswith(("tir_", "__builtin", "__attribute"))}
-    names -= {"for", "sizeof", "alignas", "alignof", "decltype", "static_assert", "if", "return"}
+    names -= {"for", "sizeof", "alignas", "alignof", "decltype", "static_assert", "if", "return", "__asm__"}
+    names -= {"fields", "x", "y", "join"}  # of its own constructors
     assert {"expf", "memcpy", "make_float4", "__dp4a"} <= names and "rand" not in names
     uses = "\n".join(f"using ::{n};" for n in sorted(names))
     compile_cubin(f"#include <cuda_fp16.h>\nnamespace uses {{\n{uses}\n}}", "sm_90a")

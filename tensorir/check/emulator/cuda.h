@@ -12,9 +12,10 @@ typedef unsigned int tir_u32;
 typedef unsigned long long tir_u64;
 #define TIR_NAN __builtin_nanf("")
 
+// always in the text itself, so that what goes wrong is told with its line
+#define TIR_INLINE static inline __attribute__((always_inline))
+
 extern "C" {  // those that the host's C library has too
-void *memcpy(void *, const void *, size_t);
-void *memset(void *, int, size_t);
 void *malloc(size_t);
 void free(void *);
 int abs(int);
@@ -37,18 +38,44 @@ TIR_OF_TWO(nextafter) TIR_OF_TWO(pow) TIR_OF_TWO(remainder)
   T fma##s(T, T, T); \
   T ldexp##s(T, int); \
   T scalbn##s(T, int); \
-  T frexp##s(T, int *); \
-  T modf##s(T, T *); \
-  T remquo##s(T, T, int *); \
   int ilogb##s(T); \
   long lrint##s(T); \
   long lround##s(T); \
   long long llrint##s(T); \
   long long llround##s(T); \
-  void sincos##s(T, T *, T *);
+  T tir_c_frexp##s(T, int *) __asm__("frexp" #s); \
+  T tir_c_modf##s(T, T *) __asm__("modf" #s); \
+  T tir_c_remquo##s(T, T, int *) __asm__("remquo" #s); \
+  void tir_c_sincos##s(T, T *, T *) __asm__("sincos" #s);
 TIR_OTHERS(double, )
 TIR_OTHERS(float, f)
 }
+// What these write is no library's business: the text stores it, and is watched.
+#define TIR_STORES(T, s) \
+  TIR_INLINE T frexp##s(T x, int *power) { \
+    int own; \
+    T made = tir_c_frexp##s(x, &own); \
+    *power = own; \
+    return made; \
+  } \
+  TIR_INLINE T modf##s(T x, T *whole) { \
+    T own, made = tir_c_modf##s(x, &own); \
+    *whole = own; \
+    return made; \
+  } \
+  TIR_INLINE T remquo##s(T x, T y, int *quotient) { \
+    int own; \
+    T made = tir_c_remquo##s(x, y, &own); \
+    *quotient = own; \
+    return made; \
+  } \
+  TIR_INLINE void sincos##s(T x, T *sine, T *cosine) { \
+    T own[2]; \
+    tir_c_sincos##s(x, own, own + 1); \
+    *sine = own[0], *cosine = own[1]; \
+  }
+TIR_STORES(double, )
+TIR_STORES(float, f)
 #define TIR_OVERLOAD_ONE(name) \
   static inline float name(float a) { return name##f(a); }
 TIR_OVERLOAD_ONE(exp) TIR_OVERLOAD_ONE(exp2) TIR_OVERLOAD_ONE(log) TIR_OVERLOAD_ONE(log2) TIR_OVERLOAD_ONE(sqrt)
@@ -67,8 +94,8 @@ static inline double abs(double a) { return fabs(a); }
   static inline bool signbit(T a) { return __builtin_signbit(a); }
 TIR_ASKED(float)
 TIR_ASKED(double)
-template <class T> static inline const T &min(const T &a, const T &b) { return b < a ? b : a; }
-template <class T> static inline const T &max(const T &a, const T &b) { return a < b ? b : a; }
+template <class T> TIR_INLINE T min(T a, T b) { return b < a ? b : a; }
+template <class T> TIR_INLINE T max(T a, T b) { return a < b ? b : a; }
 static inline float min(float a, float b) { return fminf(a, b); }  // which no NaN leaves
 static inline float max(float a, float b) { return fmaxf(a, b); }
 static inline double min(double a, double b) { return fmin(a, b); }
@@ -84,7 +111,9 @@ void tir_sync_warp(unsigned mask);
 void tir_took_one(unsigned long long n);
 unsigned char *tir_own_shared(unsigned char *of_image);
 void tir_unset(void *room, size_t size);
-// how: 0 from lane, 1 from own lane ^ lane, 2 from own + lane;  mask: the lanes that take part
+void *tir_copy_bytes(void *to, const void *from, size_t n);
+void *tir_fill_bytes(void *to, int byte, size_t n);
+// how: 0 from lane, 1 from own lane ^ lane, 2 from own + lane, 3 from own - lane;  mask: the lanes that take part
 tir_u32 tir_shuffle(tir_u32 value, int lane, int how, unsigned mask, int width);
 // instructions that the threads of a warp run together: instructions.h
 void tir_mma_m16n8k16_f16(float *d, const void *a, const void *b);
@@ -119,6 +148,8 @@ extern "C" {
 float tir_add_float(float *p, float v);
 tir_u32 tir_add_word(tir_u32 *p, tir_u32 v);
 }
+TIR_INLINE void *memcpy(void *to, const void *from, size_t n) { return tir_copy_bytes(to, from, n); }
+TIR_INLINE void *memset(void *to, int byte, size_t n) { return tir_fill_bytes(to, byte, n); }
 static inline int __dp4a(int a, int b, int c) {
   for (int n = 0; n < 4; n++) c += (int)(tir_i8)(a >> 8 * n) * (tir_i8)(b >> 8 * n);
   return c;
@@ -150,8 +181,6 @@ struct tir_held_16 { volatile tir_u32 of[4]; };
 #define tir_ldmatrix_x4_trans(d, row) (tir_ldmatrix_x4_trans)(TIR_HELD(16, d), row)
 #define tir_stmatrix_x4(row, r) (tir_stmatrix_x4)(row, TIR_HELD(16, r))
 #define tir_stmatrix_x4_trans(row, r) (tir_stmatrix_x4_trans)(row, TIR_HELD(16, r))
-// always in the text itself, so that what goes wrong is told with its line
-#define TIR_INLINE static inline __attribute__((always_inline))
 TIR_INLINE void tir_copy_async_4(void *to, const void *from, bool there = true) {
   tir_copy_async(to, from, 4, there ? 4 : 0);
 }
@@ -179,9 +208,9 @@ TIR_INLINE void __syncwarp(unsigned mask = 0xffffffffu) { tir_sync_warp(mask); }
 template <class T> static inline T tir_shuffled(unsigned mask, T v, int lane, int how, int width = 32) {
   static_assert(sizeof(T) % 4 == 0, "shuffles move words of four bytes");
   tir_u32 u[sizeof(T) / 4];
-  memcpy(u, &v, sizeof v);
+  __builtin_memcpy(u, &v, sizeof v);
   for (tir_u32 &word : u) word = tir_shuffle(word, lane, how, mask, width);
-  memcpy(&v, u, sizeof v);
+  __builtin_memcpy(&v, u, sizeof v);
   return v;
 }
 template <class T> static inline T tir_shuffled_from(unsigned mask, T v, int lane, int width = 32) {
@@ -193,9 +222,13 @@ template <class T> static inline T tir_shuffled_xor(unsigned mask, T v, int lane
 template <class T> static inline T tir_shuffled_down(unsigned mask, T v, int lane, int width = 32) {
   return tir_shuffled(mask, v, lane, 2, width);
 }
+template <class T> static inline T tir_shuffled_up(unsigned mask, T v, int lane, int width = 32) {
+  return tir_shuffled(mask, v, lane, 3, width);
+}
 #define __shfl_sync tir_shuffled_from
 #define __shfl_xor_sync tir_shuffled_xor
 #define __shfl_down_sync tir_shuffled_down
+#define __shfl_up_sync tir_shuffled_up
 
 #define __global__
 #define __device__
@@ -239,14 +272,33 @@ static inline unsigned char tir_none(unsigned char *) { return 0xff; }
 #define __grid_constant__
 #define __align__(n) alignas(n)
 
-template <class T, int N> struct tir_vector;
-template <class T> struct alignas(2 * sizeof(T)) tir_vector<T, 2> { T x, y; };
-template <class T> struct alignas(4 * sizeof(T) > 16 ? 16 : 4 * sizeof(T)) tir_vector<T, 4> { T x, y, z, w; };
+// Structures are copied by functions of their own. A compiler passes others by value, and returns them, with no load or
+// store of the text's that the hooks would see. ``fields`` is copied whole: one request.
+#define TIR_COPIED(name, fields) \
+  name() = default; \
+  inline __attribute__((always_inline)) name(const name &from) : fields(from) {} \
+  inline __attribute__((always_inline)) name &operator=(const name &from) { \
+    *static_cast<fields *>(this) = from; \
+    return *this; \
+  }
+struct tir_copied {  // a member of structures that a text declares: prepared.py
+  tir_copied() = default;
+  tir_copied(const tir_copied &) {}
+  tir_copied &operator=(const tir_copied &) { return *this; }
+};
+template <class T, int N> struct tir_fields;
+template <class T> struct alignas(2 * sizeof(T)) tir_fields<T, 2> { T x, y; };
+template <class T> struct alignas(4 * sizeof(T) > 16 ? 16 : 4 * sizeof(T)) tir_fields<T, 4> { T x, y, z, w; };
+template <class T, int N> struct tir_vector : tir_fields<T, N> {
+  typedef tir_fields<T, N> fields;
+  TIR_COPIED(tir_vector, fields)
+  template <class... More> constexpr tir_vector(T x, T y, More... more) : fields{x, y, more...} {}
+};
 #define TIR_VECTORS(T, name) \
   typedef tir_vector<T, 2> name##2; \
   typedef tir_vector<T, 4> name##4; \
-  static inline name##2 make_##name##2(T a, T b) { return {a, b}; } \
-  static inline name##4 make_##name##4(T a, T b, T c, T d) { return {a, b, c, d}; }
+  TIR_INLINE name##2 make_##name##2(T a, T b) { return {a, b}; } \
+  TIR_INLINE name##4 make_##name##4(T a, T b, T c, T d) { return {a, b, c, d}; }
 TIR_VECTORS(float, float)
 TIR_VECTORS(double, double)
 TIR_VECTORS(int, int)
@@ -261,7 +313,7 @@ TIR_VECTORS(unsigned long long, ulonglong)
 template <class To, class From> static inline To tir_bits(From v) {
   static_assert(sizeof(To) == sizeof(From), "the same bits");
   To out;
-  memcpy(&out, &v, sizeof(To));
+  __builtin_memcpy(&out, &v, sizeof(To));
   return out;
 }
 static inline float __int_as_float(int i) { return tir_bits<float>(i); }
@@ -280,7 +332,12 @@ static inline float __expf(float x) { return (float)exp2((double)(x * 1.44269504
 static inline float rsqrtf(float x) { return 1.0f / sqrt(x); }
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 
-struct __half { tir_u16 bits; };
+struct tir_half_bits { tir_u16 bits; };
+struct __half : tir_half_bits {
+  TIR_COPIED(__half, tir_half_bits)
+  explicit constexpr __half(tir_half_bits of) : tir_half_bits(of) {}
+};
+TIR_INLINE __half tir_half(tir_u32 bits) { return __half(tir_half_bits{(tir_u16)bits}); }
 static inline float __half2float(__half h) {
   tir_u32 sign = (tir_u32)(h.bits & 0x8000) << 16, rest = h.bits & 0x7fff;
   if (rest >= 0x7c00) return tir_bits<float>(sign | 0x7f800000 | (rest & 0x3ff) << 13);  // infinity, NaN
@@ -289,13 +346,22 @@ static inline float __half2float(__half h) {
 }
 static inline __half __float2half_rn(float f) {
   tir_u32 u = tir_bits<tir_u32>(f), sign = u >> 16 & 0x8000, size = u & 0x7fffffff;
-  if (size > 0x7f800000) return {(tir_u16)(sign | 0x7fff)};
-  if (size >= 0x477ff000) return {(tir_u16)(sign | 0x7c00)};  // rounds to infinity
+  if (size > 0x7f800000) return tir_half(sign | 0x7fff);
+  if (size >= 0x477ff000) return tir_half(sign | 0x7c00);  // rounds to infinity
   if (size < 0x38800000)  // denormal: the adder rounds to nearest even at the last place of a half
-    return {(tir_u16)(sign | (tir_bits<tir_u32>(tir_bits<float>(size) + 0.5f) - 0x3f000000))};
-  return {(tir_u16)(sign | ((size + 0xfff + (size >> 13 & 1) - 0x38000000) >> 13))};
+    return tir_half(sign | (tir_bits<tir_u32>(tir_bits<float>(size) + 0.5f) - 0x3f000000));
+  return tir_half(sign | ((size + 0xfff + (size >> 13 & 1) - 0x38000000) >> 13));
 }
 static inline unsigned short __half_as_ushort(__half h) { return h.bits; }
-static inline __half __ushort_as_half(unsigned short bits) { return {bits}; }
-struct __half2 { __half x, y; };
+static inline __half __ushort_as_half(unsigned short bits) { return tir_half(bits); }
+struct alignas(4) __half2 {
+  __half x, y;
+  __half2() = default;
+  __half2(__half low, __half high) : x(low), y(high) {}
+  inline __attribute__((always_inline)) __half2(const __half2 &from) { *(tir_u32 *)this = *(const tir_u32 *)&from; }
+  inline __attribute__((always_inline)) __half2 &operator=(const __half2 &from) {
+    *(tir_u32 *)this = *(const tir_u32 *)&from;
+    return *this;
+  }
+};
 static inline __half2 __floats2half2_rn(float a, float b) { return {__float2half_rn(a), __float2half_rn(b)}; }

@@ -191,8 +191,7 @@ const void *tir_together(const void *mine, unsigned size) {
 void tir_part() { sync_warp(HERE, (const void *)tir_part); }
 
 void tir_touch(const void *p, unsigned size, int write) {
-  for (unsigned done = 0; done < size; done += 16)
-    access((const u8 *)p + done, std::min(size - done, 16u), write != 0, __builtin_return_address(0));
+  access_bytes(p, size, write != 0, __builtin_return_address(0));
 }
 
 void tir_copy_async(void *to, const void *from, unsigned size, unsigned there) {

@@ -14,6 +14,34 @@
 #include "counts.h"
 #include "watch.h"
 
+// --- arithmetic that rounds otherwise than to nearest
+
+namespace {
+
+uint16_t to_half(double x);  // instructions.h
+
+struct Rounding {  // as long as it is there
+  int before = std::fegetround();
+  explicit Rounding(char mode) {
+    std::fesetround(mode == 'z' ? FE_TOWARDZERO : mode == 'u' ? FE_UPWARD : mode == 'd' ? FE_DOWNWARD : FE_TONEAREST);
+  }
+  ~Rounding() { std::fesetround(before); }
+};
+
+template <class T> T rounded(char what, char mode, T x, T y, T z) {
+  Rounding at(mode);
+  volatile T a = x, b = y, c = z, out = 0;
+  if (what == '+') out = a + b;
+  if (what == '-') out = a - b;
+  if (what == '*') out = a * b;
+  if (what == '/') out = a / b;
+  if (what == 's') out = std::sqrt((T)a);
+  if (what == 'f') out = std::fma((T)a, (T)b, (T)c);
+  return out;
+}
+
+}  // namespace
+
 // --- what the text calls
 
 extern "C" {
@@ -127,6 +155,40 @@ void tir_sync_warp(unsigned mask) {
   sync_warp(HERE, (const void *)tir_sync_warp, true);
 }
 
+void *tir_copy_bytes(void *to, const void *from, size_t n) {
+  access_bytes(from, n, false, HERE);
+  access_bytes(to, n, true, HERE);
+  return std::memmove(to, from, n);
+}
+void *tir_fill_bytes(void *to, int byte, size_t n) {
+  access_bytes(to, n, true, HERE);
+  return std::memset(to, byte, n);
+}
+
+float tir_rounded_float(char what, char mode, float a, float b, float c) {
+  return rounded(what, mode, a, b, c);
+}
+double tir_rounded_double(char what, char mode, double a, double b, double c) {
+  return rounded(what, mode, a, b, c);
+}
+float tir_narrowed(char mode, double x) {
+  Rounding at(mode);
+  volatile double from = x;
+  volatile float to = (float)from;
+  return to;
+}
+double tir_whole(char mode, double x) {
+  Rounding at(mode);
+  volatile double from = x, to = std::nearbyint(from);
+  return to;
+}
+uint16_t tir_rounded_half(char mode, float x) {
+  bool inward = mode == 'z' || (mode == 'u' ? x < 0 : mode == 'd' && x > 0);
+  Rounding at(mode == 'n' ? 'n' : inward ? 'z' : 'u');  // to_half rounds the number without its sign
+  uint16_t found = to_half(x);
+  return inward && (found & 0x7fff) == 0x7c00 && !std::isinf(x) ? found - 1 : found;  // no infinity that was none
+}
+
 void tir_unset(void *room, size_t size) { std::memset(room, 0xff, size); }
 
 float tir_add_float(float *p, float v) {
@@ -148,10 +210,10 @@ uint32_t tir_shuffle(uint32_t value, int lane, int how, unsigned mask, int width
   Fiber *f = W.current;
   int first = f->id - f->lane, by = lane & (WARP - 1);  // five bits of it count
   int base = f->lane & -width;  // of the lane's own segment of the warp
-  int from = how == 0 ? base + (by & (width - 1)) : how == 1 ? f->lane ^ by : f->lane + by;
+  int from = how == 0 ? base + (by & (width - 1)) : how == 1 ? f->lane ^ by : how == 2 ? f->lane + by : f->lane - by;
   W.shuffled[f->id] = value;
   sync_warp(HERE, (const void *)tir_shuffle);
-  if (from >= base + width) from = f->lane;  // a lane that no warp, or its segment, has: its own
+  if (from >= base + width || (how == 3 && from < base)) from = f->lane;  // a lane that no warp, or its segment, has: its own
   bool there = f->number - f->lane + from < W.threads;
   uint32_t got = there ? W.shuffled[first + from] : ~0u;  // of a thread that the block lacks: whatever it is, a NaN here
   sync_warp(HERE, (const void *)tir_shuffle);

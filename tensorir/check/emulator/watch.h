@@ -316,4 +316,10 @@ void access(const void *pointer, unsigned width, bool write, const void *at, boo
   give_up();
 }
 
+// As many bytes as a function is told of: in pieces that one request may have.
+void access_bytes(const void *pointer, size_t n, bool write, const void *at) {
+  for (size_t done = 0; done < n; done += 16)
+    access((const u8 *)pointer + done, (unsigned)std::min(n - done, (size_t)16), write, at);
+}
+
 }  // namespace
