@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, field, fields, replace
+from math import prod
 
-from tensorir.errors import DeclarationError, refuse
+from tensorir.errors import DeclarationError, Problem, refuse
 from tensorir.errors.habits import habit
 from tensorir.errors.needs import need_bool, need_choice, need_int, need_ints, wrong
 from tensorir.errors.shown import Shown
@@ -192,6 +193,38 @@ def preset(language: str, kind: str, arch: str = "") -> Target:
         vector_bytes=32,
         name="OpenCL CPU",
     )
+
+
+def beyond_limits(
+    target: Target, kernel: str, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int,
+    cluster: int = 1, arrays: str = "",
+) -> list[Problem]:  # fmt: skip
+    """Why a target cannot hold a kernel: blocks of a grid, threads and bytes of shared memory of a block; [] if it can.
+
+    A limit of 0 is not known. arrays: lines that say what is in shared memory
+    """
+    problems = []
+    where = target.name or target.text
+    if (threads := prod(block)) > target.max_threads > 0:
+        text = f"kernel {kernel} has blocks of {threads} threads; {where} allows {target.max_threads}"
+        problems.append(Problem("compile.threads", text, hint="smaller thread extents"))
+    for axis, have, most in zip("xyz", block, target.max_block, strict=True):
+        if have > most > 0:
+            text = f"kernel {kernel}: thread.{axis} has extent {have}; {where} allows {most}"
+            problems.append(Problem("compile.threads", text, hint="smaller thread extents"))
+    for axis, have, most in zip("xyz", grid, target.max_grid, strict=True):
+        if have > most > 0:
+            text = f"kernel {kernel}: block.{axis} has extent {have}; {where} allows {most}"
+            problems.append(Problem("compile.grid", text, hint="block.x has the largest limit"))
+    if grid[0] % cluster:
+        text = f"kernel {kernel} has {grid[0]} blocks along x, no whole clusters of {cluster}"
+        problems.append(Problem("compile.grid", text))
+    if shared > target.shared_optin_bytes > 0:
+        has = f"{where} has {target.shared_optin_bytes} for a block"
+        text = f"kernel {kernel} needs {shared} bytes of shared memory; {has}"
+        hint = "a copy at a loop further in, smaller tiles, or fewer pipeline stages"
+        problems.append(Problem("compile.shared-memory", text, arrays, hint))
+    return problems
 
 
 def _unknown(message: str, meant: str | None = None) -> Exception:

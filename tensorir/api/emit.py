@@ -13,7 +13,7 @@ from tensorir.ir.dims import dims_in
 from tensorir.ir.extents import line, value
 from tensorir.ir.text import said
 from tensorir.ir.tree import Buffer, Expr, Var
-from tensorir.lower.pipeline import lower
+from tensorir.lower.lowered import lowered
 from tensorir.schedule.primitives.assume import in_range
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -23,9 +23,9 @@ MOST_TRIED = 4096
 
 
 def emit_source(s: Schedule, target: Target) -> Source:
-    """Lower and print ``s`` for ``target``."""
+    """Lower and print ``s`` for ``target``, which can hold its kernels."""
     need_told(s.program.inputs, dims_of(s.outputs))
-    source = emit(lower(s.program, target), target, s.trace.code.splitlines(), gathers_of(s))
+    source = emit(lowered(s, target), target, s.trace.code.splitlines(), gathers_of(s))
     names = {b.origin: b.name for b in s.program.inputs}
     unique = tuple(
         UniquePlaces(
@@ -69,4 +69,4 @@ def gathers_of(s: Schedule) -> tuple[GatherRange, ...]:
     """The index inputs whose values must be checked at launch, by their names in the signature."""
     names = {b.origin: b.name for b in s.program.inputs}
     found = [x for x in gathers(s.outputs) if not isinstance(x[1], int) or not in_range(s.program, x[0], x[1])]
-    return tuple(dict.fromkeys(GatherRange(names[t], said(limit), into) for t, limit, into in found))
+    return tuple(dict.fromkeys(GatherRange(names[t], said(limit), into, part) for t, limit, into, part in found))

@@ -20,11 +20,16 @@ from tensorir.errors.habits import answering
 from tensorir.errors.needs import need_int, need_list, need_mapping, need_number, need_text
 from tensorir.export.folder import export_part
 from tensorir.export.part import ExportError, Part
+from tensorir.lower.lowered import lowered
+from tensorir.lower.room import may_be_full
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.launch import Program
 from tensorir.schedule.schedule import Schedule as _Schedule
 from tensorir.schedule.trace import Step, Trace
 from tensorir.target import Target
+
+PLACING = ("stage_in", "stage_out", "set_scope", "compute_at", "reverse_compute_at", "pipeline")
+"""Primitives that put arrays into shared memory, or more of them."""
 
 
 class HasDefault(Protocol):
@@ -174,7 +179,22 @@ class Schedule(Exportable, _Schedule):
 
     def _apply(self, name: str, *args: Any) -> tuple[str, ...]:
         self._not_edited(f"s.{name}")
-        return super()._apply(name, *args)
+        made = super()._apply(name, *args)
+        if name in PLACING:
+            self._need_room()
+        return made
+
+    def _need_room(self) -> None:
+        """Take the last step back and refuse it, where the target cannot hold what is in shared memory then."""
+        depths = [int(dict(x.options).get("depth", 2)) for x in self.trace if x.primitive == "pipeline"]
+        if not may_be_full(self.program, self.target, max(depths, default=1)):
+            return
+        try:
+            lowered(self)
+        except TensorIRError as e:
+            if any(p.code == "compile.shared-memory" for p in e.problems):
+                super().undo(1)
+                raise
 
     def undo(self, n: int = 1) -> Self:
         """Take back the last ``n`` calls; refused with edited text, whose launch would change under it."""

@@ -28,6 +28,7 @@ from tensorir.ir.dims import most
 from tensorir.ir.tree import Binary, Const, Expr, If, Prefix, Reduce, Select, Var
 from tensorir.ir.visit import find
 from tensorir.lower.kernel import Module
+from tensorir.lower.lowered import lowered
 from tensorir.lower.pipeline import lower
 from tensorir.schedule.repair import EXTREMES
 from tensorir.schedule.schedule import Schedule
@@ -422,7 +423,7 @@ def _modules(s: Schedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tuple[Mo
 
 def lowered_once(s: Schedule) -> Callable[[], Module]:
     """A function that gives the kernels of ``s`` on the extents of ``s`` itself; only the first call takes time."""
-    return functools.cache(lambda: lower(s.program, s.target))
+    return functools.cache(lambda: lowered(s))
 
 
 def _fitted(

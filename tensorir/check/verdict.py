@@ -39,7 +39,7 @@ from tensorir.interp.rounding import rounding_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr, Loop, Reduce, Var
 from tensorir.ir.visit import find
-from tensorir.runtime.limits import check_source
+from tensorir.lower.lowered import lowered
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
@@ -98,8 +98,9 @@ def check(s: Any, level: str = "fast", shapes: object = None, seed: int = 0, lim
         )
     wanted = _shapes(s, shapes)
     try:
+        lowered(s)  # other extents may fit the target where its own do not
         problems, shown, numbers = over_shapes(s, wanted, seed)
-    except LoweringError as e:
+    except (LoweringError, CompileError) as e:
         return Verdict(e.problems, (), _how(s, Field()))
     return Verdict(tuple(problems), tuple(shown), _how(s, numbers))
 
@@ -203,10 +204,12 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
 
     limit_s: seconds of processor time for each run; what its definition should take when None
     """
-    if too_much := _beyond_limits(s):
-        return Verdict(too_much, (), "not built")
-    alone = s.edited is not None  # on the shape of ``s`` only, where each input has its turn to be the largest
     target = s.target if s.target.language == "cuda" else Target.parse("cuda")
+    try:
+        lowered(s, target)
+    except CompileError as e:
+        return Verdict(e.problems, (), "not built")
+    alone = s.edited is not None  # on the shape of ``s`` only, where each input has its turn to be the largest
     shown: list[str] = []
     for n, (one, source) in enumerate(_on_shapes(s, shapes)):
         shown.append(label(one.began_with))
@@ -267,17 +270,6 @@ def _emulated_s(outputs: tuple[Tensor, ...]) -> float:
     for op in computes_of(outputs):
         terms += prod(op.extents) + sum(terms_of(op, b) for b in op.bodies if isinstance(b, Reduce))
     return 60.0 + 5e-6 * terms
-
-
-def _beyond_limits(s: Any) -> tuple[Problem, ...]:
-    """Why the target would not launch the kernels of ``s``: threads, shared memory, blocks of a grid."""
-    if s.target.language != "cuda":
-        return ()
-    try:
-        check_source(s.emitted(), s.target)
-    except CompileError as e:
-        return e.problems
-    return ()
 
 
 def _conditions(s: Any) -> list[Expr]:

@@ -24,12 +24,13 @@ from tensorir.lower.form_instructions import form_instructions
 from tensorir.lower.hold_cells import hold_cells
 from tensorir.lower.insert_barriers import insert_barriers
 from tensorir.lower.interleave_vthreads import interleave_vthreads
-from tensorir.lower.kernel import Module, bytes_of, module_of
+from tensorir.lower.kernel import Module, module_of
 from tensorir.lower.name_indices import name_indices
 from tensorir.lower.order_products import order_products
 from tensorir.lower.partition_loops import partition_loops
 from tensorir.lower.pipeline_loops import pipeline_loops
 from tensorir.lower.resolve_scopes import resolve_scopes
+from tensorir.lower.room import need_room
 from tensorir.lower.specialize_loops import specialize_loops
 from tensorir.lower.split_init import split_init
 from tensorir.lower.split_roles import split_roles
@@ -71,10 +72,6 @@ PASSES: list[Pass] = [
 _STANDARD = tuple(PASSES)
 
 
-ON_STACK = 4 << 20
-"""Bytes that a processor's thread may keep: half of the usual stack. GPUs' compilers refuse what is too large there."""
-
-
 def standard() -> bool:
     """Whether the passes are those of this package, in their order."""
     return tuple(PASSES) == _STANDARD
@@ -96,31 +93,17 @@ def lower(program: Program, target: Target) -> Module:
     """Run all passes.
 
     Raises LoweringError when the program cannot be expressed, or when a pass is missing (``lower.pass-missing``);
-    ``dim.constant`` where it needs a constant extent.
+    ``dim.constant`` where it needs a constant extent; CompileError for what the target cannot hold (``need_room``).
     """
     try:
         for p in PASSES:
             program = p(program, target)
         verify(program)
-        return _with_room(module_of(program), target)
+        return need_room(module_of(program), target)
     except DeclarationError as e:
         if e.code == "dim.constant":  # an instruction, or a layout, that no expression of dims has
             raise LoweringError(e.problems) from None
         raise
-
-
-def _with_room(module: Module, target: Target) -> Module:
-    """The module, whose threads have room for what they keep on their stacks."""
-    for k in module.kernels if target.kind == "cpu" else ():
-        if (total := sum(bytes_of(b) for b in k.private)) > ON_STACK:
-            largest = k.private[0]
-            raise fail(
-                "lower.private-memory",
-                f"each thread of {k.name} keeps {total} bytes, {bytes_of(largest)} of them in {largest.name}; "
-                f"{target.text} has {ON_STACK} for one",
-                f"compute_at a loop further in keeps a smaller part of {largest.name}; or leave it in global memory",
-            )
-    return module
 
 
 def verify(program: Program) -> None:

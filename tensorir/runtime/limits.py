@@ -11,7 +11,7 @@ from math import prod
 from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
 from tensorir.errors import CompileError, Problem
 from tensorir.runtime.tensor_maps import KINDS
-from tensorir.target import Target
+from tensorir.target import Target, beyond_limits
 
 _WARPGROUP = 128
 _ROLE = re.compile(r"(?:if \(\w+ < (\d+)\) |else )\{  // \w+\n(?:\s*tir_registers_(?:up|down)<(\d+)>\(\);)?")
@@ -31,9 +31,8 @@ def check_source(source: Source, target: Target) -> None:
 
 def check_shared(kernel: str, nbytes: int, target: Target) -> None:
     """Raise CompileError when a compiled kernel needs more shared memory than a block may have."""
-    problem = _shared(kernel, nbytes, target)
-    if problem:
-        raise CompileError(problem)
+    if problems := beyond_limits(target, kernel, (1, 1, 1), (1, 1, 1), nbytes):
+        raise CompileError(problems)
 
 
 def check_registers(launch: KernelLaunch, text: str, registers: int) -> None:
@@ -101,32 +100,7 @@ def _nbytes(p: Param) -> int:
 
 
 def _launch(launch: KernelLaunch, target: Target) -> list[Problem]:
-    problems = []
-    threads = prod(launch.block)
     if min(launch.block) < 1 or min(launch.grid) < 0:
         text = f"kernel {launch.name}: grid {launch.grid} of blocks {launch.block} is not a launch"
         return [Problem("compile.grid", text)]
-    if threads > target.max_threads:
-        text = f"kernel {launch.name} has blocks of {threads} threads; {target.name} allows {target.max_threads}"
-        problems.append(Problem("compile.threads", text, hint="smaller thread extents"))
-    for axis, have, most in zip("xyz", launch.block, target.max_block, strict=True):
-        if have > most:
-            text = f"kernel {launch.name}: thread.{axis} has extent {have}; {target.name} allows {most}"
-            problems.append(Problem("compile.threads", text))
-    for axis, have, most in zip("xyz", launch.grid, target.max_grid, strict=True):
-        if have > most:
-            text = f"kernel {launch.name}: block.{axis} has extent {have}; {target.name} allows {most}"
-            problems.append(Problem("compile.grid", text, hint="block.x has the largest limit"))
-    if launch.grid[0] % launch.cluster:
-        text = f"kernel {launch.name} has {launch.grid[0]} blocks along x, no whole clusters of {launch.cluster}"
-        problems.append(Problem("compile.grid", text))
-    shared = _shared(launch.name, launch.shared_bytes, target)
-    return [*problems, shared] if shared else problems
-
-
-def _shared(kernel: str, nbytes: int, target: Target) -> Problem | None:
-    most = target.shared_optin_bytes
-    if nbytes <= most:
-        return None
-    text = f"kernel {kernel} needs {nbytes} bytes of shared memory; {target.name} has {most} for a block"
-    return Problem("compile.shared-memory", text, hint="smaller tiles or fewer pipeline stages")
+    return beyond_limits(target, launch.name, launch.grid, launch.block, launch.shared_bytes, launch.cluster)

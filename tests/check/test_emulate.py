@@ -144,8 +144,10 @@ def test_more_shared_memory_than_a_block_has_is_told() -> None:
     s = tir.Schedule(tir.ops.matmul(m=64, n=64, k=512).outputs, target="cuda")
     s.split("c.i", [None, 64])
     s.bind("c.i.0", "block.x").bind("c.i.1", "thread.x")
+    s.target = tir.Target.parse("cuda -shared_optin_bytes=262144")
     s.stage_in("a", at="c.i.0", scope="shared")
     s.stage_in("b", at="c.i.0", scope="shared")
+    s.target = tir.Target.parse("cuda")
     verdict = s.check("emulate")
     assert [p.code for p in verdict.problems] == ["compile.shared-memory"]
     assert "262144 bytes" in str(verdict)

@@ -1,0 +1,37 @@
+"""The kernels of a schedule, for a target that can hold them: refusals name the steps that ask too much of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tensorir.errors import CompileError
+from tensorir.lower.kernel import Module
+from tensorir.lower.pipeline import lower
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+
+
+def lowered(s: Schedule, target: Target | None = None) -> Module:
+    """Lower a schedule for its own target, or another.
+
+    Raises LoweringError where the target cannot express it, CompileError where it cannot hold it.
+    """
+    try:
+        return lower(s.program, target or s.target)
+    except CompileError as e:
+        told = [replace(p, at="\n".join(_with_step(s, x) for x in p.at.splitlines())) for p in e.problems]
+        raise CompileError(told) from None
+
+
+def _with_step(s: Schedule, line: str) -> str:
+    """A line that begins with the name of an array, with the step that put it where it is."""
+    name = line.partition(":")[0]
+    steps = [x for x in s.trace if name in x.out or (x.args[:1] == (name,) and x.primitive in MOVES)]
+    if not steps:
+        return line
+    where = f"  at {steps[-1].where}" if steps[-1].where else ""
+    return f"{line}, by {steps[-1]}{where}"
+
+
+MOVES = ("compute_at", "reverse_compute_at", "set_scope")
+"""Primitives that place what a stage makes."""

@@ -1,0 +1,81 @@
+"""What a device can hold: asked wherever a schedule becomes kernels, and by steps that put tensors near."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tensorir.errors import CompileError, Problem
+from tensorir.ir.dims import most, most_of
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.once import nests
+from tensorir.ir.tree import Buffer, Expr, Loop, Program, Scope
+from tensorir.ir.visit import uses
+from tensorir.lower.boxes import Access, common, local_accesses
+from tensorir.lower.form import fail
+from tensorir.lower.kernel import Kernel, Module, bytes_of
+from tensorir.schedule.analysis import in_loops
+from tensorir.target import Target, beyond_limits
+
+ON_STACK = 4 << 20
+"""Bytes that a processor's thread may keep: half of the usual stack."""
+LOCAL_MEMORY = 512 << 10
+"""Bytes that a thread of a CUDA GPU may keep (CUDA programming guide, technical specifications)."""
+SHOWN = 3
+"""Arrays that a refusal names."""
+
+
+def need_room(module: Module, target: Target) -> Module:
+    """The module, whose kernels the target can hold: grids, threads, shared memory and what each thread keeps.
+
+    Raises CompileError ``compile.grid``, ``compile.threads``, ``compile.shared-memory``; LoweringError
+    ``lower.private-memory``.
+    """
+    problems = [p for k in module.kernels for p in _problems(k, target)]
+    if problems:
+        raise CompileError(problems)
+    for k in module.kernels:
+        _need_private(k, target)
+    return module
+
+
+def _problems(k: Kernel, target: Target) -> list[Problem]:
+    x, y, z = (most(n) if isinstance(n, Expr) else n for n in k.grid)
+    largest = sorted(k.shared, key=bytes_of, reverse=True)[:SHOWN]
+    arrays = "\n".join(f"{b.name}: {bytes_of(b)} bytes" for b in largest)
+    return beyond_limits(target, k.name, (x, y, z), k.block, k.shared_bytes, k.cluster, arrays)
+
+
+def _need_private(k: Kernel, target: Target) -> None:
+    room = ON_STACK if target.kind == "cpu" else LOCAL_MEMORY if target.language == "cuda" else None
+    if room is not None and (total := sum(bytes_of(b) for b in k.private)) > room:
+        largest = k.private[0]
+        raise fail(
+            "lower.private-memory",
+            f"each thread of {k.name} keeps {total} bytes, {bytes_of(largest)} of them in {largest.name}; "
+            f"{target.text} has {room} for one",
+            f"compute_at a loop further in keeps a smaller part of {largest.name}; or leave it in global memory",
+        )
+
+
+def may_be_full(program: Program, target: Target, times: int = 1) -> bool:
+    """Whether boxes in shared memory, so many ``times``, are beyond a block's by an estimate; lowering knows."""
+    most = target.shared_optin_bytes
+    return most > 0 and any(
+        sum(_estimate(b, found) for b, found in local_accesses(nest).items() if b.scope is Scope.SHARED) * times > most
+        for nest in nests(program)
+    )
+
+
+def _estimate(b: Buffer, found: list[Access]) -> int:
+    """Bytes of the box that the writers of an array fill where it lives."""
+    _, depth = common(found)
+    cells = [
+        prod(
+            most(x.extent)
+            for x in a.path[depth:]
+            if isinstance(x, Loop) and any(uses(in_loops(i, a.stage), {x.var}) for i in a.index)
+        )
+        for a in found
+        if a.writes
+    ]
+    return min(max(cells, default=0), prod(most_of(b))) * DTYPES[b.dtype].bits // 8
