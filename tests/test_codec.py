@@ -339,7 +339,7 @@ def test_what_a_document_says_is_read_again():
 OPEN = Param("N", "float32", ("n",), "input")
 ANOTHER = {
     (Param, "dtype"): "int32", (Param, "role"): "output", (Param, "data"): b"\0\1\2\4",
-    (Source, "params"): (OPEN,), (Source, "dims"): (DimRange("n", 1, 5),),
+    (GatherRange, "part"): ((0, 2, 1),), (Source, "params"): (OPEN,), (Source, "dims"): (DimRange("n", 1, 5),),
 }  # fmt: skip
 LEFT_OUT = {(Param, "data"), (Source, "text"), (Source, "instructions"), (Source, "language")}
 """Files of the folder, and what chooses the loader; ``instructions`` decide a tolerance, which is there."""

@@ -8,7 +8,7 @@ by its structure. Integers only; ``//`` and ``%`` are floor division and its rem
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from tensorir.arith.bits import Interval as Interval
@@ -16,7 +16,7 @@ from tensorir.arith.bits import within_bits
 from tensorir.ir.build import BITS, SHIFTS, as_int, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.node import Node
-from tensorir.ir.tree import Binary, Broadcast, Cast, Const, Expr, Load, Select, Unary, Var
+from tensorir.ir.tree import Binary, Broadcast, Buffer, Cast, Const, Expr, Load, Select, Unary, Var
 from tensorir.ir.visit import Rewriter, find, uses
 
 N = TypeVar("N", bound=Node)
@@ -112,12 +112,19 @@ class Arith:
     facts:  linear forms known to be <= 0
     tight:  closer bounds of variables that follow from the facts
     known:  conditions that hold and are no such forms, by their structure (what data is compared with)
+    near:   closer bounds of data, from what it is compared with
+    elements: bounds of the elements of an array, where somebody knows them
     """
+
+    elements: Callable[[Buffer], Interval] | None = None
+    inside = 0
+    """Sides of selects whose conditions have been added, one in the other."""
 
     def __init__(self, ranges: Mapping[Var, Interval] | None = None, assume: Iterable[Expr] = ()) -> None:
         self.ranges = Ranges(ranges or {})
         self.facts: list[Linear] = []
         self.tight: dict[Var, Interval] = {}
+        self.near: dict[Expr, Interval] = {}
         self.known: frozenset[Any] = frozenset()
         self.divisors: dict[Var, int] = {}  # variables known to be multiples
         self._atoms: dict[Any, Expr] = {}
@@ -152,8 +159,29 @@ class Arith:
                 self._one_of(binary("<", c.a, c.b), binary("<", c.b, c.a))
             elif isinstance(c, Binary) and c.op == "or":
                 self._one_of(c.a, c.b)
+            elif isinstance(c, Binary) and c.op in ("<", "<=", "==") and find(c, Load):
+                self._compare_data(c)
+            elif isinstance(c, Unary) and c.op == "not" and (opposite := negate(c.a)) is not None and find(c, Load):
+                self.assume(opposite)
             if form is None and (find(c, Load) or (isinstance(c, Binary) and c.op == "or")):
                 self.known |= {structure(c)}
+
+    def _compare_data(self, c: Binary) -> None:
+        """Add what a comparison of integers says of the values of both sides, which no arithmetic has wrapped."""
+        if any(DTYPES[x.dtype].kind not in "iu" for x in (c.a, c.b)):
+            return
+        a, b, strict = self.range(c.a), self.range(c.b), int(c.op == "<")
+        self._bring_near(c.a, (b[0] if c.op == "==" else -math.inf, b[1] - strict))
+        self._bring_near(c.b, (a[0] + strict, a[1] if c.op == "==" else math.inf))
+
+    def _bring_near(self, e: Expr, bounds: Interval) -> None:
+        while isinstance(e, Cast) and _keeps(e):
+            e = e.a
+        if find(e, Load) and bounds != UNKNOWN:
+            atom = self._atom(e)
+            old = self.near.get(atom, UNKNOWN)
+            self.near = {**self.near, atom: (max(old[0], bounds[0]), min(old[1], bounds[1]))}
+            self._forms = {}
 
     def _one_of(self, a: Expr, b: Expr) -> None:
         """Add the one condition where the other is known to fail."""
@@ -348,6 +376,12 @@ class Arith:
         return self.range_of(self.linear(e))
 
     def _atom_range(self, e: Expr) -> Interval:
+        if self.near and (near := self.near.get(e)) is not None:
+            low, high = self._by_parts(e)
+            return max(low, near[0]), min(high, near[1])
+        return self._by_parts(e)
+
+    def _by_parts(self, e: Expr) -> Interval:
         if isinstance(e, Var):
             known, near = self.ranges.get(e) or e.bounds or UNKNOWN, self.tight.get(e, UNKNOWN)
             return max(known[0], near[0]), min(known[1], near[1])
@@ -355,11 +389,7 @@ class Arith:
             if e.op in BITS or e.op in SHIFTS:
                 return within_bits(e.op, self._of_type(e.a), self._of_type(e.b), e.dtype)
             if e.op in ("//", "%"):
-                lo, hi = self.range(e.a)
-                c = as_int(e.b) if isinstance(e.b, Const) else 0
-                if c <= 0:
-                    return UNKNOWN
-                return (0, c - 1) if e.op == "%" else (_floor(lo, c), _floor(hi, c))
+                return self._divided(e)
             a, b = self.range(e.a), self.range(e.b)
             if e.op == "min":
                 return min(a[0], b[0]), min(a[1], b[1])
@@ -372,11 +402,13 @@ class Arith:
                 wraps = e.dtype != "index" and own.kind in "iu" and (low < own.low or high > own.high)
                 return (own.low, own.high) if wraps else (low, high)
         if isinstance(e, Select):
-            a, b = self.range(e.a), self.range(e.b)
+            a, b = self._sides(e)
             return min(a[0], b[0]), max(a[1], b[1])
         if isinstance(e, Broadcast):
             return self.range(e.value)
         kind = DTYPES[e.dtype]
+        if isinstance(e, Load) and self.elements is not None:
+            return self.elements(e.buffer)
         if isinstance(e, Unary) and e.op == "~":
             low, high = self._of_type(e.a)
             return (-1 - high, -1 - low) if kind.kind == "i" else (kind.high - high, kind.high - low)
@@ -387,6 +419,24 @@ class Arith:
         if kind.kind in "iu" and kind.bits < 32:
             return kind.low, kind.high
         return UNKNOWN
+
+    def _sides(self, e: Select) -> tuple[Interval, Interval]:
+        """Bounds of what a select takes where its condition holds, and where it does not."""
+        if self.elements is None or self.inside >= CHAIN or not find(e.cond, Load):
+            return self.range(e.a), self.range(e.b)
+        one, other = self.child(assume=[e.cond]), self.child(assume=[contrary(e.cond)])
+        one.inside = other.inside = self.inside + 1
+        return one.range(e.a), other.range(e.b)
+
+    def _divided(self, e: Binary) -> Interval:
+        """Bounds of a quotient or a remainder by what is known to be positive."""
+        (low, high), (least, most) = self.range(e.a), self.range(e.b)
+        if least <= 0 or is_float(e.dtype):
+            return UNKNOWN
+        if e.op == "%":
+            return 0, min(most - 1, high) if low >= 0 else most - 1
+        ends = [_floor(x, c) for x in (low, high) for c in (least, most)]
+        return min(ends), max(ends)
 
     def _of_type(self, e: Expr) -> Interval:
         """Inclusive bounds of an integer, no wider than its type's; indices have none."""
@@ -453,10 +503,10 @@ class Arith:
                 if v not in less.terms and form.terms[v] * f.terms[v] > 0 and self._at_most(less, (*used, n)):
                     return True
         for atom, k in form.terms.items():  # min(a, n - 1) is at most either, which ranges of dims do not say
-            held = isinstance(atom, Binary) and (atom.op, k > 0) in (("min", True), ("max", False))
-            if held and isinstance(atom, Binary) and any(v.bounds for v in find(atom, Var)):
+            inner = _plain(atom)
+            if isinstance(inner, Binary) and any(v.bounds for v in find(inner, Var)):
                 rest = Linear({t: n for t, n in form.terms.items() if t is not atom}, form.constant)
-                if any(self._at_most(rest.plus(self.linear(e), k)) for e in (atom.a, atom.b)):
+                if self._held(inner, k, rest):
                     return True
         if not self.facts:
             return False
@@ -467,6 +517,15 @@ class Arith:
                 m = Linear({t: n for t, n in form.terms.items() if t is not atom}, form.constant).times(c)
                 return c > 0 and self._at_most(x.times(k).plus(m).plus(Linear({}, 0 if k < 0 else 1 - c)))
         return False
+
+    def _held(self, atom: Binary, k: int, rest: Linear) -> bool:
+        """Whether ``rest + k * atom <= 0`` by what is no less than the term of the atom."""
+        if atom.op == "%" and k > 0 and self.range(atom.b)[0] > 0:
+            return self._at_most(rest.plus(self.linear(atom.b).plus(Linear({}, -1)), k))
+        if atom.op not in ("min", "max"):
+            return False
+        one = any if (atom.op == "min") is (k > 0) else all
+        return one(self._at_most(rest.plus(self.linear(e), k)) for e in (atom.a, atom.b))
 
     def end(self, cond: Expr, var: Var) -> int | None:
         """The n with ``cond`` iff ``var < n``; None when it says anything else."""
@@ -611,8 +670,23 @@ def contrary(cond: Expr) -> Expr:
     return unary("not", cond)
 
 
-def _floor(x: float, c: int) -> float:
+def _floor(x: float, c: float) -> float:
+    if math.isinf(c):
+        return 0 if x >= 0 else -1
     return x if math.isinf(x) else x // c
+
+
+def _keeps(e: Cast) -> bool:
+    """Whether a conversion of integers changes no value."""
+    old, new = DTYPES[e.a.dtype], DTYPES["int64" if e.dtype == "index" else e.dtype]
+    return (
+        e.a.dtype != "index" and old.kind in "iu" and new.kind in "iu" and new.low <= old.low and old.high <= new.high
+    )
+
+
+def _plain(e: Expr) -> Expr:
+    """``e`` without conversions to an index, which keep every integer."""
+    return e.a if isinstance(e, Cast) and e.dtype == "index" and DTYPES[e.a.dtype].kind in "iu" else e
 
 
 def _times(p: float, q: float) -> float:

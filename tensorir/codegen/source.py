@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -102,14 +102,33 @@ class KernelLaunch(Shown):
         return tuple(arrays.get(a, a) for a in self.args)
 
 
+def _slice_text(part: Sequence[int]) -> str:
+    """A slice as Python writes it."""
+    if not part:
+        return ":"
+    start, stop, step = part
+    if stop - start <= step:
+        return str(start)
+    return f"{start}:{stop}" + (f":{step}" if step > 1 else "")
+
+
 @travels
 @dataclass(frozen=True, repr=False)
 class GatherRange(Shown):
-    """Every element of input ``param`` must satisfy ``0 <= value < limit`` (it indexes ``into``); checked at launch."""
+    """Every element of input ``param`` must satisfy ``0 <= value < limit`` (it indexes ``into``); checked at launch.
+
+    part: the elements of which that holds: for each dimension start, stop and step of a slice, or () for all of it
+    """
 
     param: str
     limit: Any
     into: str
+    part: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The name of the elements, such as ``I[:, 0]``."""
+        return f"{self.param}[{', '.join(map(_slice_text, self.part))}]" if self.part else self.param
 
 
 @travels
@@ -129,7 +148,7 @@ class UniquePlaces(Shown):
     """The terms of scatter ``into`` go to different cells: checked at launch.
 
     domain: extents of its axes;  index: for each dimension of the cells an input, or "" for the axis itself, and the
-    numbers of the axes at which it is read;  shape: extents of the cells
+    numbers of the axes at which it is read, -1 - c for a constant place c;  shape: extents of the cells
     """
 
     into: str

@@ -22,6 +22,13 @@ def checks_of(source: Source, given: Sequence[Param], upper: str) -> Iterable[st
         wide, low = ("uint64_t", "") if p.dtype == "uint64" else ("int64_t", "v < 0 || ")
         limit = f"INT64_C({g.limit})" if isinstance(g.limit, int) else said(g.limit)
         yield _each(said(times(p.shape)))
+        for d, part in enumerate(g.part):
+            if part:
+                start, stop, step = part
+                inner, extent = said(times(p.shape[d + 1 :])), said(p.shape[d])
+                yield f"    const size_t d{d} = n / (size_t){inner} % (size_t){extent};"
+                aside = f" || (d{d} - {start}) % {step}" if step > 1 else ""
+                yield f"    if (d{d} < {start} || d{d} >= {stop}{aside}) continue;"
         yield f"    const {wide} v = ((const {_kind(p)} *)buffers[{n}])[n];"
         yield f"    if ({low}v >= {limit if low else f'(uint64_t){limit}'}) return {upper}_INDEX;"
         yield "  }"
@@ -70,7 +77,8 @@ def _place(name: str, axes: Sequence[int], u: UniquePlaces, places: Mapping[str,
     """One index of the cell of term ``n``."""
     if not name and axes[0] < 0:
         return str(axes[1])
-    along = [f"n / (size_t){said(times(u.domain[a + 1 :]))} % (size_t){said(u.domain[a])}" for a in axes]
+    along = [str(-1 - a) if a < 0 else f"n / (size_t){said(times(u.domain[a + 1 :]))} % (size_t){said(u.domain[a])}"
+             for a in axes]  # fmt: skip
     if not name:
         return f"({along[0]})"
     n, p = places[name]

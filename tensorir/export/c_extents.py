@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tensorir.codegen.source import DimRange
 from tensorir.errors import TensorIRError, refuse
@@ -131,10 +131,12 @@ def coded(extent: Extent, known: Sequence[str]) -> int:
     return extent if isinstance(extent, int) else -1 - known.index(extent)
 
 
-def least(limits: Sequence[Extent]) -> Extent:
-    """Return the limit of indices that a door looks at, 0 where there is none: the least constant one, or one of those
-    that calls decide. The function itself looks at all of them.
+def least(gathers: Sequence[Mapping[str, Any]], name: str) -> Extent:
+    """Return the limit of indices that a door looks at in the argument ``name``, 0 where there is none: the least
+    constant one of all its elements, or one of those that calls decide. The function itself looks at all of them, also
+    at those of parts.
     """
+    limits = [g["limit"] for g in gathers if g["param"] == name and not g.get("part")]
     return min((n for n in limits if isinstance(n, int)), default=next(iter(limits), 0))
 
 

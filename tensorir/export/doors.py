@@ -14,6 +14,9 @@ from tensorir.export.c_extents import coded, least, open_extents
 from tensorir.export.destination import Made, Shipment
 from tensorir.ir.dtypes import DTYPES, WIDENED
 
+PARTLY = 2**63 - 1
+"""The limit in the table of an argument of which only parts are indices: the function itself looks at those."""
+
 
 class Codes(NamedTuple):
     """What a type of element is called by DLPack, XLA (PrimitiveType) and ONNX (TensorProto.DataType)."""
@@ -93,7 +96,9 @@ def table(program: Mapping[str, Any], name: str) -> str:
         )
     lines += ["static const door_argument door_arguments[DOOR_ARGUMENTS] = {"]
     for n, p in enumerate(every):
-        limit = coded(least([g["limit"] for g in gathers if g["param"] == p["name"]]), known)
+        limit = coded(least(gathers, p["name"]), known)
+        if not limit and any(g["param"] == p["name"] for g in gathers):
+            limit = PARTLY
         lines += [f"  {_row(n, p, limit)},"]
     return "\n".join([*lines, "};", ""])
 

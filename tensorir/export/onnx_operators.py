@@ -128,7 +128,7 @@ def _values(number: int, operator: Operator) -> str:
 def _row(dims: str, p: Mapping[str, Any], operator: Operator) -> str:
     stored = "float32" if p["role"] == "scalar" and p["dtype"] in WIDENED else p["dtype"]
     size = DTYPES[stored].bits // 8
-    limit = coded(least([g["limit"] for g in operator.gathers if g["param"] == p["name"]]), operator.open)
+    limit = coded(least(operator.gathers, p["name"]), operator.open)
     once = int(p["name"] in operator.once)
     facts = (CODES[stored].onnx, len(p["shape"]), dims, size, max(p["align"], size), limit, once)
     shape = "x".join(map(str, p["shape"])) or "a number"

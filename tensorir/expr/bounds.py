@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 from tensorir.arith.affine import Arith, Interval
@@ -13,6 +16,7 @@ from tensorir.errors import DeclarationError, refuse
 from tensorir.expr.point import NotExactError, evaluate
 from tensorir.expr.segments import pointed
 from tensorir.expr.tensor import Compute
+from tensorir.expr.values import arith_of, ends_of, ranges_of
 from tensorir.ir.build import as_expr, binary, const
 from tensorir.ir.dims import dims_in, most, plain, span
 from tensorir.ir.dtypes import DTYPES
@@ -23,20 +27,25 @@ from tensorir.ir.visit import find, uses, walk
 _SEARCH = 1 << 16  # axis values tried when looking for a witness
 
 
-def ranges_of(op: Compute) -> dict[Var, Interval]:
-    """The range of every axis of a declaration."""
-    return {a: (0, most(as_expr(n)) - 1) for a, n in axes_of(op)}
+@dataclass(frozen=True)
+class Place:
+    """An index that is not proved to be in range: of what is read, or of the cell of a term.
+
+    index: of one dimension, number ``d``, of ``into``, which has the extent ``limit``;  load: None for a cell
+    conditions: what holds where it is used;  arith: what is known there
+    """
+
+    index: Expr
+    d: int
+    limit: int | Expr
+    into: str
+    load: Load | None
+    conditions: tuple[Expr, ...]
+    arith: Arith
 
 
-def axes_of(op: Compute) -> list[tuple[Var, int | Expr]]:
-    """The axes of a declaration, reduce axes included, with their extents."""
-    reduced = [a for body in op.bodies if isinstance(body, Reduce) for a in body.axes]
-    return [*zip(op.axes, op.extents, strict=True), *((a, a.extent) for a in reduced)]
-
-
-def arith_of(op: Compute) -> Arith:
-    """What is known of the axes of a declaration: their ranges, and which of them end at a dim."""
-    return Arith(ranges_of(op), _ends(op))
+Part = tuple[tuple[int, ...], ...]
+"""For each dimension start, stop and step of a slice, or () for all of it; () is the whole tensor."""
 
 
 def check_accesses(op: Compute) -> None:
@@ -54,10 +63,9 @@ def check_accesses(op: Compute) -> None:
             for division, conditions in conditional(part, Binary):
                 if division.op in ("//", "%") and DTYPES[division.dtype].kind in "iu":
                     _check_divisor(division, conditions, arith, ranges)
-            for load, conditions in conditional_loads(part):
-                _check(op, load, conditions, arith, ranges)
-        if isinstance(body, Reduce) and isinstance(body.part, Placed):
-            _check_places(op, body.part, arith, ranges)
+    for place in _unproven(op, arith):
+        if gathered(place.index) is None and not pointed(place.index, place.conditions):
+            _refuse(op, place, ranges)
 
 
 def places(op: Compute) -> Iterator[tuple[tuple[Expr, ...], tuple[int | Expr, ...], str]]:
@@ -68,26 +76,76 @@ def places(op: Compute) -> Iterator[tuple[tuple[Expr, ...], tuple[int | Expr, ..
             yield body.part.index, op.extents, op.name
 
 
-def _check_places(op: Compute, part: Placed, arith: Arith, ranges: dict[Var, Interval]) -> None:
-    """Refuse a scatter that can send a term outside of its result."""
-    for d, (i, n) in enumerate(zip(part.index, op.extents, strict=True)):
-        for load, conditions in conditional_loads(i):
-            _check(op, load, conditions, arith, ranges)
-        if arith.proves(_inside(i, n)) or _within(arith.range(i), n) or gathered(i) is not None:
-            continue
-        what = f"{op.name} has {_said(n)} cells in dimension {d}, and its terms go to {show(i)} there"
-        if is_gather(i):
-            raise refuse(DeclarationError, "scatter.computed", f"{what}, which is computed from data: neither this "
-                         "declaration nor the launch can check it",
-                         hint=f"tir.minimum(tir.maximum({show(i)}, 0), {_said(n - 1)}), "
-                              "or the finished index")  # fmt: skip
-        found = _witness(i, partial(_outside, n), _ends(op), ranges)
-        if found is not False:
-            at = " and ".join(f"{v.name} = {k}" for v, k in found[0].items()) if found else ""
-            when = f", {found[1]} when {at}" if at else ""
-            raise refuse(
-                DeclarationError, "scatter.out-of-range", what + when, hint="a larger shape, or a smaller over"
-            )
+def looked_up(op: Compute) -> Iterator[tuple[Load, int | Expr, str, Part]]:
+    """Elements of inputs that are places, which a launch has to check: the read, the extent that they have to be below,
+    the name of what has it, and the part of the input that is read so.
+    """
+    if not any(is_gather(i) for index, _, _ in places(op) for i in index):
+        return
+    arith = arith_of(op)
+    for place in _unproven(op, arith):
+        if (load := gathered(place.index)) is not None:
+            yield load, place.limit, place.into, _part(load, place.arith)
+
+
+def _part(load: Load, arith: Arith) -> Part:
+    """The smallest slices that have all that a load reads."""
+    return () if not any(found := tuple(map(_slice, load.index, load.buffer.shape, repeat(arith)))) else found
+
+
+def _slice(i: Expr, extent: Expr, arith: Arith) -> tuple[int, ...]:
+    form, size = arith.linear(i), most(extent)
+    low, high = arith.range_of(form)
+    if math.isinf(low) or math.isinf(high):
+        return ()
+    step = math.gcd(*form.terms.values()) or 1
+    start, stop = int(low if low >= 0 else low % step), int(min(high + 1, size))
+    return () if (start, stop, step) == (0, size, 1) else (start, stop, step)
+
+
+def _unproven(op: Compute, arith: Arith) -> Iterator[Place]:
+    """The indices of a declaration that are not proved to be in range."""
+    if any(hi < lo for lo, hi in arith.ranges.values()):
+        return  # an empty domain reads nothing
+
+    def of(index: Sequence[Expr], extents: Sequence[Any], into: str, load: Load | None, conditions: tuple[Expr, ...],
+           here: Arith) -> Iterator[Place]:  # fmt: skip
+        for d, (i, n) in enumerate(zip(index, extents, strict=True)):
+            if not (here.proves(_inside(i, n)) or _within(here.range(i), n)):
+                yield Place(i, d, n, into, load, conditions, here)
+
+    for body in op.bodies:
+        for part in body.values if isinstance(body, Reduce) else (body,):
+            for load, conditions in conditional_loads(part):
+                here = arith.child(assume=conditions)
+                yield from of(load.index, plain(load.buffer.shape), load.buffer.name, load, conditions, here)
+        if isinstance(body, Reduce) and isinstance(body.part, Placed):
+            for load, conditions in (x for i in body.part.index for x in conditional_loads(i)):
+                here = arith.child(assume=conditions)
+                yield from of(load.index, plain(load.buffer.shape), load.buffer.name, load, conditions, here)
+            yield from of(body.part.index, op.extents, op.name, None, (), arith)
+
+
+def _refuse(op: Compute, place: Place, ranges: dict[Var, Interval]) -> None:
+    """Refuse an index, unless every point has been tried."""
+    if place.load is None:
+        _refuse_cell(op, place.index, place.limit, place.d, ranges)
+    else:
+        _refuse_read(op, place.load, place, ranges)
+
+
+def _refuse_cell(op: Compute, i: Expr, n: int | Expr, d: int, ranges: dict[Var, Interval]) -> None:
+    what = f"{op.name} has {_said(n)} cells in dimension {d}, and its terms go to {show(i)} there"
+    if is_gather(i):
+        raise refuse(DeclarationError, "scatter.computed", f"{what}, which is computed from data: neither this "
+                     "declaration nor the launch can check it",
+                     hint=f"tir.minimum(tir.maximum({show(i)}, 0), {_said(n - 1)}), "
+                          "or the finished index")  # fmt: skip
+    found = _witness(i, partial(_outside, n), ends_of(op), ranges)
+    if found is not False:
+        at = " and ".join(f"{v.name} = {k}" for v, k in found[0].items()) if found else ""
+        when = f", {found[1]} when {at}" if at else ""
+        raise refuse(DeclarationError, "scatter.out-of-range", what + when, hint="a larger shape, or a smaller over")
 
 
 def is_gather(e: Expr) -> bool:
@@ -120,11 +178,6 @@ def _said(n: Any) -> str:
     return show(as_expr(n))
 
 
-def _ends(op: Compute) -> tuple[Expr, ...]:
-    """Where the axes of a declaration end that end at a dim."""
-    return tuple([binary("<", a, n) for a, n in axes_of(op) if isinstance(n, Expr)])
-
-
 def _check_divisor(e: Binary, conditions: tuple[Expr, ...], arith: Arith, ranges: dict[Var, Interval]) -> None:
     """Divisors that come from axes alone; what is read from memory is the launch's."""
     low, high = arith.child(assume=conditions).range(e.b)
@@ -136,36 +189,31 @@ def _check_divisor(e: Binary, conditions: tuple[Expr, ...], arith: Arith, ranges
                      hint=f"tir.where({show(e.b)} > 0, {show(e)}, 0)")  # fmt: skip
 
 
-def _check(op: Compute, load: Load, conditions: tuple[Expr, ...], arith: Arith, ranges: dict[Var, Interval]) -> None:
-    here = arith.child(assume=conditions)
-    for d, (i, n) in enumerate(zip(load.index, plain(load.buffer.shape), strict=True)):
-        if here.proves(_inside(i, n)) or _within(here.range(i), n):
-            continue
-        if is_gather(i):
-            if gathered(i) is not None or pointed(i, conditions):
-                continue  # checked at launch
-            raise refuse(
-                DeclarationError,
-                "declare.gather-index",
-                f"{show(load)}: the index {show(i)} is computed from data, "
-                "so neither this declaration nor the launch can check it",
-                hint=f"clamp it: tir.minimum(tir.maximum({show(i)}, 0), {_said(n - 1)}), or pass the finished index",
-            )
-        found = _witness(i, partial(_outside, n), (*conditions, *_ends(op)), ranges, dims_in(as_expr(n)))
-        if found is False:
-            continue  # every point was tried
-        what = f"{show(load)} may read outside dimension {d} of {load.buffer.name}, which has {_said(n)}"
-        if found:
-            at = " and ".join(f"{v.name} = {k}" for v, k in found[0].items())
-            when = f" when {at}" if at else ""
-            has = f"{load.buffer.name} has {_said(n)} rows in dimension {d}"
-            what = f"{show(load)} reads index {found[1]}{when}, but {has}"
-        index = ", ".join(show(j) for j in load.index)
-        if isinstance(i, Const) and isinstance(n, int) and -n <= i.value < 0:  # counted from the end, as in NumPy
-            last = [str(j.value + n) if j is i else show(j) for j in load.index]
-            raise refuse(DeclarationError, "declare.out-of-range", what, hint=f"{load.buffer.name}[{', '.join(last)}]")
-        raise refuse(DeclarationError, "declare.out-of-range", what,
-                     hint=f"pad it: {load.buffer.name}.get({index}, fill=0), or restrict {op.name}")  # fmt: skip
+def _refuse_read(op: Compute, load: Load, place: Place, ranges: dict[Var, Interval]) -> None:
+    i, n, d = place.index, place.limit, place.d
+    if is_gather(i):
+        raise refuse(
+            DeclarationError,
+            "declare.gather-index",
+            f"{show(load)}: the index {show(i)} is computed from data, so neither this declaration nor the launch can "
+            "check it",
+            hint=f"clamp it: tir.minimum(tir.maximum({show(i)}, 0), {_said(n - 1)}), or pass the finished index",
+        )
+    found = _witness(i, partial(_outside, n), (*place.conditions, *ends_of(op)), ranges, dims_in(as_expr(n)))
+    if found is False:
+        return  # every point was tried
+    what = f"{show(load)} may read outside dimension {d} of {load.buffer.name}, which has {_said(n)}"
+    if found:
+        at = " and ".join(f"{v.name} = {k}" for v, k in found[0].items())
+        when = f" when {at}" if at else ""
+        has = f"{load.buffer.name} has {_said(n)} rows in dimension {d}"
+        what = f"{show(load)} reads index {found[1]}{when}, but {has}"
+    index = ", ".join(show(j) for j in load.index)
+    if isinstance(i, Const) and isinstance(n, int) and -n <= i.value < 0:  # counted from the end, as in NumPy
+        last = [str(j.value + n) if j is i else show(j) for j in load.index]
+        raise refuse(DeclarationError, "declare.out-of-range", what, hint=f"{load.buffer.name}[{', '.join(last)}]")
+    raise refuse(DeclarationError, "declare.out-of-range", what,
+                 hint=f"pad it: {load.buffer.name}.get({index}, fill=0), or restrict {op.name}")  # fmt: skip
 
 
 def _witness(i: Expr, bad: Callable[[int, Mapping[Var, int]], bool], conditions: tuple[Expr, ...],

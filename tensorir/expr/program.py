@@ -10,9 +10,10 @@ from typing import Any
 from tensorir.arith.affine import Arith, conjunction, same
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
-from tensorir.expr.bounds import arith_of, gathered, is_gather, places
+from tensorir.expr.bounds import Part, gathered, looked_up
 from tensorir.expr.segments import Segment, segments
 from tensorir.expr.tensor import Compute, Tensor
+from tensorir.expr.values import arith_of
 from tensorir.ir.build import as_expr, as_int, binary, cast, const, select
 from tensorir.ir.dims import dims_in, most
 from tensorir.ir.tree import (
@@ -101,19 +102,18 @@ def dims_of(outputs: Sequence[Tensor]) -> list[Var]:
     return sorted(found, key=lambda v: v.order)
 
 
-def gathers(outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, int | Expr, str]]:
-    """(index tensor, limit, what it indexes) of every read whose place is data: ``0 <= element < limit`` must hold."""
+def gathers(outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, int | Expr, str, Part]]:
+    """(index tensor, limit, what it indexes, part of it) of every read whose place is data: ``0 <= element < limit``
+    must hold in that part.
+    """
     for op in computes_of(outputs):
-        for index, extents, name in places(op):
-            for i, limit in zip(index, extents, strict=True):
-                source = gathered(i) if is_gather(i) else None
-                if source is not None:
-                    yield source.buffer.origin, limit, name
+        for load, limit, name, part in looked_up(op):
+            yield load.buffer.origin, limit, name, part
         for s in segments(op):
             if s.along < 0:
-                yield s.tensor, s.most + 1, f"terms of {op.name}"
+                yield s.tensor, s.most + 1, f"terms of {op.name}", ()
             elif s.into:
-                yield s.tensor, s.limit + 1, s.into
+                yield s.tensor, s.limit + 1, s.into, ()
 
 
 def segments_of(outputs: Sequence[Tensor]) -> list[Segment]:
@@ -298,12 +298,20 @@ def unique_places(outputs: Sequence[Tensor]) -> Iterator[tuple[str, tuple[int, .
             made: list[tuple[Tensor | None, tuple[int, ...]]] = []
             for i in body.part.index:
                 load = gathered(i)
-                at = () if load is None else tuple(body.axes.index(j) for j in load.index if isinstance(j, Var))
+                at = (
+                    ()
+                    if load is None
+                    else tuple(_number(j, body.axes) if isinstance(j, Var) else -1 - as_int(j) for j in load.index)
+                )
                 if load is not None:
                     made.append((load.buffer.origin, at))
                 else:  # a constant is the same for all terms
-                    made.append((None, (body.axes.index(i),) if isinstance(i, Var) else (-1, as_int(i))))
+                    made.append((None, (_number(i, body.axes),) if isinstance(i, Var) else (-1, as_int(i))))
             yield op.name, tuple(v.extent for v in body.axes), tuple(made), op.extents
+
+
+def _number(axis: Var, axes: Sequence[Var]) -> int:
+    return next(n for n, v in enumerate(axes) if v is axis)
 
 
 def _axis_labels(iters: Sequence[Iter]) -> list[str]:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tensorir.arith.affine import Arith
-from tensorir.expr.bounds import check_accesses, is_gather, ranges_of
+from tensorir.expr.bounds import check_accesses, is_gather
 from tensorir.expr.program import computes_of
 from tensorir.expr.reread import Reread
 from tensorir.expr.tensor import Compute, Tensor
+from tensorir.expr.values import ranges_of
 from tensorir.ir.build import as_expr
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Expr, Load, PadLoad, Prefix, Reduce, Var

@@ -15,7 +15,7 @@ from tensorir.expr.tensor import Compute, Tensor, has_reduce
 from tensorir.ir.build import as_expr, as_value, cast, const, converted
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.text import show
-from tensorir.ir.tree import Combiner, Expr, Load, Placed, Reduce, Var
+from tensorir.ir.tree import Combiner, Const, Expr, Load, Placed, Reduce, Var
 from tensorir.ir.visit import find
 
 
@@ -101,7 +101,9 @@ def _need_unique(place: tuple[Expr, ...], axes: tuple[Var, ...], name: str) -> N
     """Refuse places of which a launch could not tell whether they differ."""
     for i in place:
         load = gathered(i)
-        if i in axes or (load is not None and all(j in axes for j in load.index)):
+        if any(i is v for v in axes) or (
+            load is not None and all(isinstance(j, Const) or any(j is v for v in axes) for j in load.index)
+        ):
             continue
         if find(i, (Load, Var)):
             raise refuse(

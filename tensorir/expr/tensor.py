@@ -38,13 +38,17 @@ def next_order() -> int:
 
 @dataclass(eq=False, repr=False)
 class Compute(Shown):
-    """One ``compute`` call: ``bodies[n]`` defines output n over ``axes``; a body may be a Reduce."""
+    """One ``compute`` call: ``bodies[n]`` defines output n over ``axes``; a body may be a Reduce.
+
+    ranges: bounds of the elements of its outputs, as far as anybody asked
+    """
 
     name: str
     axes: tuple[Var, ...]
     extents: tuple[Any, ...]
     bodies: tuple[Expr, ...]
     outputs: tuple[Tensor, ...] = field(default=())
+    ranges: dict[Tensor, tuple[float, float]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return few_lines(f"<Compute {'; '.join(t.definition for t in self.outputs)}>")

@@ -17,6 +17,7 @@ from tensorir.interp.dealt import scalar, table
 from tensorir.interp.numbers import Numbers, numpy_dtype
 from tensorir.interp.uses import (
     bitcast_floats,
+    column_limits,
     divisors,
     gather_limits,
     masked_gathers,
@@ -315,6 +316,7 @@ def random_arguments(
     limits, strict = gather_limits(outputs), gather_limits(outputs, padded=False)
     divide, masked, pointers = divisors(outputs), masked_gathers(outputs), pointer_steps(outputs)
     bits, amounts, patterned = reads_bits(outputs), shift_amounts(outputs), bitcast_floats(outputs)
+    columns = column_limits(outputs)
     compared = _compared(conditions)
     made: list[np.ndarray] = []
     scalars = 0
@@ -329,6 +331,8 @@ def random_arguments(
             constants = np.array([], x.dtype)
         elif not isinstance(a, Var) and a in limits:  # -1 and the limit: what padded reads find beyond both ends
             x = table(rng, shape, min(limits[a], DTYPES[a.dtype].high + 1), a not in strict, seed)
+            for part, limit in columns.get(a, ()) if count is None else ():
+                x[part] = table(rng, x[part].shape, min(limit, DTYPES[a.dtype].high + 1), False, seed)
             constants = np.array([n for n in near if 0 <= n < limits[a]], x.dtype)
         else:
             x = with_.random(rng, shape, a.dtype)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensorir.expr.bounds import gathered, places
-from tensorir.expr.program import computes_of, segments_of, unique_places
+from tensorir.expr.bounds import Part, gathered, places
+from tensorir.expr.program import computes_of, gathers, segments_of, unique_places
 from tensorir.expr.segments import segments
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import BITS, SHIFTS, as_expr, as_int
@@ -35,6 +35,26 @@ def gather_limits(outputs: Sequence[Tensor], padded: bool = True) -> dict[Tensor
     return found
 
 
+def column_limits(outputs: Sequence[Tensor]) -> dict[Tensor, list[tuple[tuple[slice, ...], int]]]:
+    """Parts of index tensors that are places of more than other parts are, with the extents of what they index."""
+    found: dict[Tensor, dict[Part, int]] = {}
+    for t, limit, _, part in gathers(outputs):
+        most = as_int(as_expr(limit))
+        own = found.setdefault(t, {})
+        own[part] = min(most, own.get(part, most))
+    return {t: [(tuple(slice(*p) if p else slice(None) for p in part), n) for part, n in own.items()]
+            for t, own in found.items() if () not in own and _apart(list(own))}  # fmt: skip
+
+
+def _apart(parts: Sequence[Part]) -> bool:
+    """Whether no element is in two parts: some dimension has them in different places."""
+    return all(
+        any(p and q and set(range(*p)).isdisjoint(range(*q)) for p, q in zip(one, other, strict=True))
+        for n, one in enumerate(parts)
+        for other in parts[:n]
+    )
+
+
 def pointer_steps(outputs: Sequence[Tensor]) -> dict[Tensor, Steps]:
     """What values pointers of segments may have: far enough apart for terms of any number, few enough to be there."""
     found = {}
@@ -57,7 +77,13 @@ def distinct_places(outputs: Sequence[Tensor]) -> dict[Tensor, Steps]:
             dims = [d for d, n in enumerate(at) if n in free]
             count = prod(domain[n] for n in free)
             neighbours = bool(dims) and dims == list(range(dims[0], dims[-1] + 1))
-            if t is not None and [at[d] for d in dims] == free and neighbours and count <= limit:
+            if (
+                t is not None
+                and min(at, default=0) >= 0
+                and [at[d] for d in dims] == free
+                and neighbours
+                and count <= limit
+            ):
                 step = limit // count
                 found[t] = Steps(step - 1, step, prod(t.shape[dims[-1] + 1 :]), count)
                 break
@@ -85,12 +111,10 @@ def masked_gathers(outputs: Sequence[Tensor]) -> set[Tensor]:
     """Those of the index tensors whose values may be any: what they are used for makes places of them that are proved
     to be in range (``A[B[i] & 7]``).
     """
-    plain: set[Tensor] = set()
+    plain = {t for t, *_ in gathers(outputs)} | {s.tensor for s in segments_of(outputs)}
     for op in computes_of(outputs):
-        pads = [x.index for body in op.bodies for x in find(body, PadLoad)]
-        for index in (*(i for i, _, _ in places(op)), *pads):
-            plain.update(source.buffer.origin for i in index if (source := gathered(i)) is not None)
-    plain.update(s.tensor for op in computes_of(outputs) for s in segments(op))
+        for x in (x for body in op.bodies for x in find(body, PadLoad)):
+            plain.update(source.buffer.origin for i in x.index if (source := gathered(i)) is not None)
     return set(gather_limits(outputs)) - plain
 
 

@@ -333,16 +333,19 @@ def check_aliasing(inputs: dict[str, Argument], outputs: dict[str, Argument]) ->
 
 def check_gather(gather: GatherRange, indices: np.ndarray) -> Problem | None:
     """An index outside ``0 <= value < limit``, with its position."""
+    whole, part = indices, tuple(slice(*p) if p else slice(None) for p in gather.part)
+    indices = indices[part] if part else indices
     if indices.size == 0:
         return None
     low, high = int(indices.min()), int(indices.max())
     if low >= 0 and high < gather.limit:
         return None
     position = np.unravel_index(int(np.argmax((indices < 0) | (indices >= gather.limit))), indices.shape)
-    place = tuple(map(int, position))
+    steps = [(s.start or 0, s.step or 1) for s in part] or [(0, 1)] * indices.ndim
+    place = tuple(start + int(n) * step for n, (start, step) in zip(position, steps, strict=True))
     message = (
-        f"{gather.param}: expected indices from 0 to {gather.limit - 1} (they index {gather.into}), "
-        f"got {int(indices[place])} at {place}"
+        f"{gather.shown}: expected indices from 0 to {gather.limit - 1} (they index {gather.into}), "
+        f"got {int(whole[place])} at {place}"
     )
     return Problem("launch.index-range", message)
 
@@ -369,7 +372,13 @@ def check_unique(places: UniquePlaces, arrays: Mapping[str, np.ndarray]) -> Prob
     columns = []
     for name, at in places.index:
         fixed = not name and at[0] < 0
-        found = arrays[name][tuple(axes[n] for n in at)] if name else np.array(at[1]) if fixed else axes[at[0]]
+        found = (
+            arrays[name][tuple(axes[n] if n >= 0 else -1 - n for n in at)]
+            if name
+            else np.array(at[1])
+            if fixed
+            else axes[at[0]]
+        )
         columns.append(np.broadcast_to(found, places.domain).reshape(-1))
     cells = np.stack(columns, axis=1) if columns else np.zeros((prod(places.domain), 0))
     first, counts = np.unique(cells, axis=0, return_inverse=True, return_counts=True)[1:]

@@ -25,11 +25,20 @@ def placed():
     return tir.scatter((5, 2), over=(3, 2), index=lambda t, c: (at[t, c], c), value=lambda t, c: x[t, c], op="set")
 
 
+def columns():
+    """Elements of x at places whose numbers are in columns 1 and 3 of a table, of which nothing else is read."""
+    at, x = tir.placeholder((4, 5), "int64", name="at"), tir.placeholder((3, 7), name="x")
+    return tir.compute((4,), lambda i: x[at[i, 1], at[i, 3]], name="y")
+
+
+KERNELS = {"spmv": spmv, "placed": placed, "columns": columns}
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Folders of both kernels."""
+    """Folders of the kernels."""
     made = {}
-    for name, y in (("spmv", spmv()), ("placed", placed())):
+    for name, y in ((n, f()) for n, f in KERNELS.items()):
         made[name] = tmp_path_factory.mktemp("checked") / name
         tir.Schedule(y).export(made[name], to=["c", "pyopencl"], name=name)
     return made
@@ -83,6 +92,35 @@ def test_c_refuses_cells_that_are_there_twice(folders):
     assert f(GOOD, x, out) == codes["OK"] and out[:, 1].tolist() == [1, 0, 5, 0, 3]
 
 
+TABLE = np.array([[-9, 2, 99, 6, 99], [9, 0, 9, 0, 9], [9, 1, -9, 5, 9], [9, 2, 9, 4, 9]])
+WRONG = {(1, 1): 3, (2, 3): 7, (0, 1): -1}
+"""Places of the table, and what is out of range there."""
+
+
+def wrong_tables():
+    for place, value in WRONG.items():
+        table = TABLE.copy()
+        table[place] = value
+        yield table
+
+
+def test_c_looks_at_the_columns_that_are_read(folders):
+    f, codes = function(folders["columns"])
+    x, out = np.arange(21, dtype="float32").reshape(3, 7), np.full(4, -1, "float32")
+    for table in wrong_tables():
+        assert f(table, x, out) == codes["INDEX"]
+    assert (out == -1).all()
+    assert f(TABLE, x, out) == codes["OK"] and np.array_equal(out, x[TABLE[:, 1], TABLE[:, 3]])
+
+
+def test_folders_for_python_look_at_the_columns_that_are_read(programs):
+    f, x = programs["columns"], np.arange(21, dtype="float32").reshape(3, 7)
+    for table in wrong_tables():
+        with pytest.raises(ValueError, match=r"at\[:, [13]:[24]:1\]: an index is not in 0"):
+            f(table, x)
+    assert np.array_equal(f(TABLE, x), x[TABLE[:, 1], TABLE[:, 3]])
+
+
 def program(folder):
     """The program of a folder for pyopencl."""
     spec = importlib.util.spec_from_file_location(f"loader_of_{folder.name}", next(folder.rglob("*loader*.py")))
@@ -96,7 +134,7 @@ def programs(tmp_path_factory):
     """Programs of folders that have nothing else."""
     pytest.importorskip("pyopencl")
     made = {}
-    for name, y in (("spmv", spmv()), ("placed", placed())):
+    for name, y in ((n, f()) for n, f in KERNELS.items()):
         folder = tmp_path_factory.mktemp("alone") / name
         tir.Schedule(y).export(folder, to=["pyopencl"], name=name)
         made[name] = program(folder)

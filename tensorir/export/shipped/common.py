@@ -78,13 +78,26 @@ def _check_segments(about: dict[str, Any], pointers: np.ndarray) -> None:
         )
 
 
+def check_indices(gathers: Sequence[dict[str, Any]], name: str, values: Any) -> None:
+    """Refuse indices out of range among the elements of the argument ``name``."""
+    for g in gathers:
+        if g["param"] == name:
+            part = tuple(slice(*p) if p else slice(None) for p in g.get("part", ()))
+            seen = values[part] if part else values
+            if seen.size and not (seen.min() >= 0 and seen.max() < g["limit"]):
+                inside = ", ".join(f"{s.start}:{s.stop}:{s.step}" if s.step else ":" for s in part)
+                shown = f"{name}[{inside}]" if part else name
+                raise ValueError(f"{shown}: an index is not in 0 ... {g['limit'] - 1}")
+
+
 def _check_unique(about: dict[str, Any], arrays: dict[str, Any]) -> None:
     """Refuse terms of a scatter that go to one cell."""
     domain = tuple(about["domain"])
     axes, columns = np.ix_(*map(np.arange, domain)), []
     for name, at in about["index"]:
         fixed = not name and at[0] < 0
-        found = arrays[name][tuple(axes[n] for n in at)] if name else np.array(at[1]) if fixed else axes[at[0]]
+        there = tuple(axes[n] if n >= 0 else -1 - n for n in at)
+        found = arrays[name][there] if name else np.array(at[1]) if fixed else axes[at[0]]
         columns.append(np.broadcast_to(found, domain).reshape(-1))
     cells = np.stack(columns, axis=1) if columns else np.zeros((prod(domain), 0))
     places, counts = np.unique(cells, axis=0, return_counts=True)
@@ -232,11 +245,8 @@ class Base:
         """The memory of an input; of its own where it is kept, so that what the array becomes later is not read."""
         self.check(p, a)
         native = isinstance(a, self.array)
-        limits = [g["limit"] for g in self.manifest["gathers"] if g["param"] == p["name"]]
-        if limits and a.size:
-            values = self.values(a) if native else a
-            if not (values.min() >= 0 and values.max() < min(limits)):
-                raise ValueError(f"{p['name']}: an index is not in 0 ... {min(limits) - 1}")
+        if any(g["param"] == p["name"] for g in self.manifest["gathers"]):
+            check_indices(self.manifest["gathers"], p["name"], self.values(a) if native else a)
         if native:
             return self.filled(a.get()) if keep else self.memory(a)
         return self.filled(a)

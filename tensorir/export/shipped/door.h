@@ -14,7 +14,7 @@ typedef struct {
   int scalar;                /* whether it is a number */
   int dl, bits, xla, onnx;   /* DLPack's type code and bits, XLA's PrimitiveType, ONNX's TensorProto.DataType */
   size_t align;              /* of its first byte */
-  int64_t limit;             /* its elements are indices below this; 0: no indices */
+  int64_t limit;             /* its elements are indices below this; 0: no indices; INT64_MAX: some, which the kernel looks at */
   int rank;
   const int64_t *shape;      /* here and in limit -1 - k is number k of the extents that a call decides */
   const char *const *names;  /* of extents, for messages */
@@ -101,7 +101,7 @@ static inline int64_t door_integer(const door_argument *a, const char *data, siz
 static inline const door_argument *door_index_wrong(void *const *buffers, const door_sizes *sizes) {
   for (int p = 0; p < DOOR_GIVEN; ++p) {
     const door_argument *a = &door_arguments[p];
-    const size_t count = a->limit ? sizes->of[p].bytes / ((size_t)a->bits / 8) : 0;
+    const size_t count = a->limit && a->limit != INT64_MAX ? sizes->of[p].bytes / ((size_t)a->bits / 8) : 0;
     for (size_t n = 0; n < count; ++n) {
       const int64_t x = door_integer(a, (const char *)buffers[p], n);
       if (x < 0 || x >= sizes->of[p].limit) return a;

@@ -178,8 +178,8 @@ class OnHost:
         for n, p in enumerate(passed(about)):
             if p["role"] == "scalar":
                 given[n] = elements(p, pointers.at_address(given[n], itemsize(p))).item()
-            elif limit := limit_of(about, p):
-                check_indices(p, elements(p, pointers.at_address(given[n], prod(p["shape"]) * itemsize(p))), limit)
+            elif is_index(about, p):
+                check_indices(about, p, elements(p, pointers.at_address(given[n], prod(p["shape"]) * itemsize(p))))
         self.body(given)
 
 
@@ -210,12 +210,11 @@ class OnStream:
             about = at(self.about, dims_after(self.about, addresses))
             for n, p in enumerate(passed(about)):
                 memory = body.array(cupy, given[n], prod(p["shape"]) * itemsize(p))
-                limit = limit_of(about, p)
                 if p["role"] == "scalar":
                     given[n] = elements(p, memory.get()).item()
                     continue
-                if limit:
-                    check_indices(p, elements(p, memory.get()), limit)
+                if is_index(about, p):
+                    check_indices(about, p, elements(p, memory.get()))
                 if given[n] % max(p["align"], 1):  # an item of a batch
                     held.append(cupy.empty((memory.nbytes,), cupy.uint8))
                     given[n] = held[-1].data.ptr
@@ -274,12 +273,11 @@ def elements(p: Mapping[str, object], data: np.ndarray) -> np.ndarray:
     return data.view(np.float32 if "passed_as" in p else common.dtype_of(p["dtype"]))
 
 
-def limit_of(about: Mapping[str, Any], p: Mapping[str, object]) -> int:
-    """Below which an argument's elements have to be, since they are indices; 0 where they are none."""
-    return min((g["limit"] for g in about["gathers"] if g["param"] == p["name"]), default=0)
+def is_index(about: Mapping[str, Any], p: Mapping[str, object]) -> bool:
+    """Whether elements of an argument are indices."""
+    return any(g["param"] == p["name"] for g in about["gathers"])
 
 
-def check_indices(p: Mapping[str, object], values: np.ndarray, limit: int) -> None:
+def check_indices(about: Mapping[str, Any], p: Mapping[str, Any], values: np.ndarray) -> None:
     """ValueError where an index is out of range."""
-    if values.size and not (values.min() >= 0 and values.max() < limit):
-        raise ValueError(f"{p['name']}: an index is not in 0 ... {limit - 1}")
+    common.check_indices(about["gathers"], p["name"], values.reshape(tuple(p["shape"])))

@@ -240,7 +240,8 @@ class Doors:
         functions: tuple[Any, ...] = (body.function, body.rest if packs else None, body.why, *body.tells)
         door = Door(body.name.encode(), *(ctypes.cast(f, ctypes.c_void_p) for f in functions), len(given),
                     len(kernel.results), len(kernel.dims))  # fmt: skip
-        ranges = {position: (limit, into) for position, limit, into in kernel.gathers}
+        # the function itself looks at parts
+        ranges = {position: (limit, into) for position, limit, into, part in kernel.gathers if not part}
         for n, a in enumerate((*given, *kernel.results)):
             limit, into = ranges.get(n, (0, ""))
             dtype = getattr(self.torch, f"aoti_torch_dtype_{str(a.kind).removeprefix('torch.')}")()

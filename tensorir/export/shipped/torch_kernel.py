@@ -92,8 +92,11 @@ class Kernel:
         self.body, self.device, self.refuse = body, torch.device(device), refuse
         self.on_cpu = self.device.type == "cpu"
         names = [a.name for a in self.given]
-        self.gathers = [(names.index(g["param"]), g["limit"], g["into"]) for g in about.get("gathers", ())
-                        if g["param"] in names]  # fmt: skip
+        self.gathers = [
+            (names.index(g["param"]), g["limit"], g["into"], g.get("part", ()))
+            for g in about.get("gathers", ())
+            if g["param"] in names
+        ]
         self.workspace_bytes = 0 if self.on_cpu else about.get("workspace_bytes", 0)
         held = [names.index(n) for n in about.get("held", ())]
         known = self.on_cpu and not any(self.given[n].role == "scalar" for n in held)
@@ -111,7 +114,7 @@ class Kernel:
         made.given, made.results = (
             tuple(a._replace(shape=tuple(values(a.shape, sizes))) for a in some) for some in (self.given, self.results)
         )
-        made.gathers = [(n, values((limit,), sizes)[0], into) for n, limit, into in self.gathers]
+        made.gathers = [(n, values((limit,), sizes)[0], into, part) for n, limit, into, part in self.gathers]
         made.workspace_bytes = values((self.workspace_bytes,), sizes)[0]
         made.dims, made.sizes = (), key
         if not symbols:
@@ -156,8 +159,8 @@ class Kernel:
             tensors, buffers = self.taken(given)
         except AttributeError:  # None in place of a tensor
             raise self.misfit(given) or TypeError("no tensors") from None
-        for position, limit, into in self.gathers:
-            self.check_gather(position, tensors[position], limit, into)
+        for position, limit, into, part in self.gathers:
+            self.check_gather(position, tensors[position], limit, into, part)
         where = self.device if self.on_cpu else next(t.device for t in tensors if t is not None)
         made = [torch.empty(a.shape, dtype=a.kind, device=where) for a in self.results]
         if not self.empty:
@@ -225,8 +228,15 @@ class Kernel:
         with torch.cuda.device(where):
             self.body(buffers, stream, 0 if workspace is None else workspace.data_ptr())
 
-    def check_gather(self, position: int, indices: torch.Tensor, limit: int, into: str) -> None:
-        """Refuse an index out of range; on a GPU by an assertion there, which waits for nothing."""
+    def check_gather(
+        self, position: int, indices: torch.Tensor, limit: int, into: str, part: Sequence[Sequence[int]] = ()
+    ) -> None:
+        """Refuse an index out of range in a part of a tensor; on a GPU by an assertion there, which waits for nothing.
+
+        part: for each dimension start, stop and step of a slice, or () for all of it; () is the whole tensor
+        """
+        slices = tuple(slice(*p) if p else slice(None) for p in part)
+        indices = indices[slices] if slices else indices
         if not indices.numel():
             return
         wide = indices.to(torch.int64) if indices.dtype in (torch.uint16, torch.uint32, torch.uint64) else indices
@@ -236,9 +246,11 @@ class Kernel:
         low, high = (int(n) for n in torch.aminmax(wide))
         if low < 0 or high >= limit:
             where = tuple(torch.nonzero((wide < 0) | (wide >= limit))[0].tolist())
+            steps = [(s.start or 0, s.step or 1) for s in slices] or [(0, 1)] * len(where)
+            place = tuple(start + n * step for n, (start, step) in zip(where, steps, strict=True))
             message = (
                 f"{self.given[position].name}: expected indices from 0 to {limit - 1} (they index {into}), "
-                f"got {int(wide[where])} at {where}"
+                f"got {int(wide[where])} at {place}"
             )
             raise self.refuse("launch.index-range", message, IndexError)
 
@@ -261,8 +273,8 @@ class Kernel:
         for a, value in zip(self.given, given, strict=True):
             if a.role == "scalar":
                 self.check_number(a, value)
-        for position, limit, into in self.gathers:
-            self.check_gather(position, given[position], limit, into)
+        for position, limit, into, part in self.gathers:
+            self.check_gather(position, given[position], limit, into, part)
 
     def fits(self, given: Sequence[object]) -> bool:
         """Whether types, shapes and the device are those of this kernel."""

@@ -78,7 +78,7 @@ def _both(stronger: Callable[[list[int]], int], *given: int | None) -> int | Non
 
 def _indexes(outputs: Sequence[Tensor], buffer: Buffer) -> None:
     """Refuse bounds of an argument that is no index: nothing would rely on them."""
-    found = {t.buffer.name: None for t, _, _ in gathers(outputs)}
+    found = {t.buffer.name: None for t, *_ in gathers(outputs)}
     if buffer.name not in found:
         raise _refuse(
             "assume.not-an-index",
