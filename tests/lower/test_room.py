@@ -128,7 +128,7 @@ def test_grids_of_another_target_are_refused():
     s = tir.Schedule(y, "opencl")
     s.bind("y.i", "block.y")
     assert s.source()
-    with pytest.raises(CompileError, match="block.y has extent 70000") as caught:
+    with pytest.raises(CompileError, match=r"block\.y has extent 70000") as caught:
         s.source("cuda -arch=sm_80")
     assert caught.value.code == "compile.grid"
 
