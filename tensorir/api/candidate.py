@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tensorir.codegen.source import Source
-from tensorir.errors import CompileError, DeviceError, LaunchError, LoweringError, TensorIRError
-from tensorir.schedule.trace import Step
+from tensorir.errors import CompileError, DeviceError, LaunchError, LoweringError, ScheduleError, TensorIRError
+from tensorir.schedule.trace import Trace, read_steps
 from tensorir.target import Target
 from tensorir.tune.circumstances import environment
 from tensorir.tune.trial import Check, Known, Outcome
@@ -202,6 +202,6 @@ def trace_text(made: Candidate) -> str:
 def steps_text(steps: Any) -> str:
     """The steps of a record as Python statements; empty where they are none (what a record says is not checked)."""
     try:
-        return "\n".join(str(Step(name, tuple(args), tuple(options.items()))) for name, args, options in steps or ())
-    except (TypeError, ValueError, AttributeError):
+        return Trace(read_steps(steps or [])).code
+    except ScheduleError:
         return ""

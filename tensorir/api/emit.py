@@ -25,7 +25,7 @@ MOST_TRIED = 4096
 def emit_source(s: Schedule, target: Target) -> Source:
     """Lower and print ``s`` for ``target``, which can hold its kernels."""
     need_told(s.program.inputs, dims_of(s.outputs))
-    source = emit(lowered(s, target), target, s.trace.code.splitlines(), gathers_of(s))
+    source = emit(lowered(s, target), target, str(s.trace).splitlines(), gathers_of(s))
     names = {b.origin: b.name for b in s.program.inputs}
     unique = tuple(
         UniquePlaces(

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError
 from tensorir.ir.text import text
 from tensorir.runtime.cache import cache_key, default_cache
+from tensorir.schedule.trace import read_steps
 from tensorir.target import Target
 from tensorir.tune.record import BadRecord, Identity, Record, relevant, validate
 
@@ -131,9 +132,9 @@ def source_key(work: Work, record: Record, target: Target) -> str | None:
     pipeline = sys.modules.get("tensorir.lower.pipeline")
     if template is None or not ours(template.function) or (pipeline is not None and not pipeline.standard()):
         return None
-    steps: Iterable[Any] = record["trace"] or ()
     try:
-        names = sorted({str(args[1]) for name, args, _ in steps if name == "tensorize"})
+        steps = read_steps(record["trace"] or [])
+        names = sorted({str(s.args[1]) for s in steps if s.primitive == "tensorize"})
         instructions = [_instruction(n) for n in names]
     except (TensorIRError, ValueError, TypeError, LookupError):
         return None

@@ -496,7 +496,7 @@ def _whole_tiles(s: Schedule, extents: dict[Var, int], least: dict[Var, int]) ->
 def _loosened(s: Schedule) -> str:
     """The trace with the outermost factor of fully given splits inferred, so that it fits other extents."""
     steps = json.loads(s.trace.to_json())
-    for name, args, _ in steps:
+    for name, args, *_ in steps:
         if name == "split" and None not in args[1]:
             args[1] = [None, *args[1][1:]]
     return json.dumps(steps)

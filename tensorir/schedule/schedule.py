@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
@@ -207,12 +208,14 @@ class Schedule(AxisMethods[StageRef], History[StageRef]):
         """Apply every step of ``trace`` (a Trace or its JSON) to this schedule."""
         if not isinstance(trace, Trace | str):
             raise wrong("trace", trace, "the trace of a Schedule, or its JSON", ScheduleError)
-        for name, args, options in read_trace(trace if isinstance(trace, str) else trace.to_json()):
+        for step in read_trace(trace if isinstance(trace, str) else trace.to_json()):
+            name, args, options = step.primitive, step.args, dict(step.options)
             if name not in PRIMITIVES or not PRIMITIVES[name].step:
                 raise ScheduleError(Problem("trace.unknown-primitive", f"there is no primitive {name}"))
             try:
                 PRIMITIVES[name].signature.bind(self, *args, **options)
             except TypeError as e:
                 raise ScheduleError(Problem("trace.malformed", f"step {name} cannot be called so: {e}")) from None
-            getattr(self, name)(*args, **options)
+            with self.because(step.why) if step.why else contextlib.nullcontext():
+                getattr(self, name)(*args, **options)
         return self

@@ -36,12 +36,20 @@ class Step(Shown):
 
 
 class Trace(tuple[Step, ...], Shown):
-    """The steps of a schedule in order; ``str`` gives Python statements on a fresh schedule ``s``, with reasons."""
+    """The steps of a schedule in order; ``str`` gives Python statements on a fresh schedule ``s``.
+
+    Steps in a row with one reason have it as a comment above them; an empty line ends them where the next has none.
+    """
 
     __slots__ = ()
 
     def __str__(self) -> str:
-        return "\n".join(f"{step}  # {step.why}" if step.why else str(step) for step in self)
+        lines: list[str] = []
+        for before, step in zip((None, *self), self, strict=False):
+            if step.why != (before.why if before else ""):
+                lines.append(f"# {step.why}" if step.why else "")
+            lines.append(str(step))
+        return "\n".join(lines)
 
     @property
     def code(self) -> str:
@@ -54,21 +62,35 @@ class Trace(tuple[Step, ...], Shown):
         )
 
     def to_json(self) -> str:
-        """A JSON list of ``[primitive, args, options]``."""
-        return json.dumps([[s.primitive, list(s.args), dict(s.options)] for s in self])
+        """A JSON list of ``[primitive, args, options]``; a fourth entry is the reason, where it changes."""
+        whys = [s.why for s in self]
+        return json.dumps([
+            [s.primitive, list(s.args), dict(s.options), *([s.why] if s.why != before else [])]
+            for s, before in zip(self, ["", *whys], strict=False)
+        ])  # fmt: skip
 
 
-def read_trace(text: str) -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
-    """The calls of a JSON trace; anything else is refused, nothing is executed."""
+def read_trace(text: str) -> Iterator[Step]:
+    """Steps of a JSON trace, never executed; ScheduleError ``trace.malformed`` for anything else."""
     try:
         steps = json.loads(text)
     except (ValueError, RecursionError) as e:
         raise ScheduleError(Problem("trace.malformed", f"the trace is not JSON: {e}")) from None
+    return read_steps(steps)
+
+
+def read_steps(steps: object) -> Iterator[Step]:
+    """As ``read_trace``, of the list that the JSON says."""
     if not isinstance(steps, list):
         raise ScheduleError(Problem("trace.malformed", "a trace is a JSON list of steps"))
+    why = ""
     for n, step in enumerate(steps):
         match step:
             case [str() as name, list() as args, dict() as options]:
-                yield name, args, options
+                pass
+            case [str() as name, list() as args, dict() as options, str() as said]:
+                why = " ".join(said.split())  # it becomes a comment of one line
             case _:
-                raise ScheduleError(Problem("trace.malformed", f"step {n + 1} is not [primitive, args, options]"))
+                message = f"step {n + 1} is not [primitive, args, options] or [primitive, args, options, reason]"
+                raise ScheduleError(Problem("trace.malformed", message))
+        yield Step(name, tuple(args), tuple(options.items()), why=why)

@@ -147,8 +147,13 @@ def _source_or_why(s: UserSchedule, language: str) -> Html:
 
 
 def _steps(steps: Trace) -> Html:
-    """One step a line with the user's line, the last one marked."""
-    lines = [Html(words(str(s)) + dim(f"   {s.where.partition(': ')[0].rpartition('/')[2]}")) for s in steps]
+    """One step a line, the last one marked; reasons and the user's lines where they are not the step's before."""
+    lines, before = list[Html](), Step("", (), ())
+    for s in steps:
+        reason = words(f"# {s.why}\n" if s.why else "\n") if s.why != before.why else ""
+        line = s.where.partition(": ")[0].rpartition("/")[2]
+        lines.append(Html(reason + words(str(s)) + (dim(f"   {line}") if s.where != before.where else "")))
+        before = s
     marked = [*lines[:-1], *(Html(f'<span class="tir-last">{x}</span>') for x in lines[-1:])]
     return pre(joined(marked, "\n"))
 

@@ -51,10 +51,16 @@ def test_every_step_has_its_rule_and_reason_and_the_text_replays():
     replayed = tir.Schedule(y, s.target)
     exec(str(s.trace), {"s": replayed})
     assert replayed.tree() == s.tree()
-    told = [line for line in s.source().splitlines() if line.startswith("//")]
-    assert len(told) > len(s.trace)
-    assert not any("#" in line for line in told), "the text of a kernel says the steps alone"
-    assert tir.replay(y, s.trace, s.target).tree() == s.tree()
+    lines = str(s.trace).splitlines()
+    whys = [step.why for step in s.trace]
+    assert [line[2:] for line in lines if line.startswith("# ")] == [w for w, b in zip(whys, ["", *whys]) if w != b]
+    text = s.source()
+    assert text.count("\n".join(f"// {line}" for line in lines)) == 1 == text.count(f"// {lines[1]}\n")
+    for trace in (s.trace, s.trace.to_json()):
+        again = tir.replay(y, trace, s.target)
+        assert again.source() == text and [step.why for step in again.trace] == whys
+    page = s.trace._repr_html_()
+    assert page.count(lines[0][2:20]) == 1 and page.count(__file__.rpartition("/")[2]) == 1
 
 
 def test_what_is_cheap_is_inlined_and_an_output_is_not():

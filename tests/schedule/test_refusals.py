@@ -38,6 +38,7 @@ once("undo.count", "5 of 0", lambda s: s.undo(5))
 once("trace.malformed", "not JSON", lambda s: s.replay("{"))
 once("trace.malformed", "list of steps", lambda s: s.replay("{}"))
 once("trace.malformed", "step 1", lambda s: s.replay("[1]"))
+once("trace.malformed", "reason", lambda s: s.replay('[["unroll", ["C.i"], {}, 1]]'))
 once("trace.unknown-primitive", "system", lambda s: s.replay('[["system", ["ls"], {}]]'))
 
 
