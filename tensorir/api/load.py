@@ -16,6 +16,7 @@ from tensorir.api.candidate import Candidate, Refused, prepare, quiet, steps_tex
 from tensorir.api.frozen import changed, changes, chosen, is_frozen, log_for, pinned, why_stale
 from tensorir.api.identity import command_for, compute_digest, describe, folder_of, identity_of, most_like, suits
 from tensorir.api.kept import check_key, keep_check, keep_source, ranked, recall_source, source_key, was_checked
+from tensorir.api.unproven import needs_proof, prove
 from tensorir.errors import NotTuned, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.launch import Program
@@ -155,6 +156,8 @@ def regenerate(work: Work, record: Record, target: Target) -> Candidate | None:
 def _checked(work: Work, made: Candidate, device: Device) -> Program | None:
     """The program, compared with the reference on this device now or earlier; None when it is wrong here."""
     try:
+        if needs_proof(made.source, edited=False):
+            prove(made.source, device, work.random_inputs)
         program = Program(made.source, device)
     except TensorIRError:
         return None

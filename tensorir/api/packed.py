@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorir._package import PACKAGE_VERSION
+from tensorir.api.unproven import note_imported
 from tensorir.codec import Json
 from tensorir.errors import NotTuned, Problem, TensorIRError, refuse
 from tensorir.runtime.cache import Cache, default_cache, pack_entry, unpack_entry
@@ -175,8 +176,10 @@ def _put(pack: Pack, name: str, key: str, cache: Cache) -> bool:
     if cache.get(key) is not None:
         return False
     found = unpack_entry(pack.read(name))
-    if found is None or found[0] != key:
+    source = _source_of(key)
+    if found is None or source is None or found[0] != key:
         raise damaged(pack.path, f"{name} has changed meanwhile")
+    note_imported(source)  # first, so that nobody meets the code without the mark
     cache.put(*found)
     if cache.directory is None:
         message = "the cache directory cannot be written any more; the records have not been imported"

@@ -1,4 +1,5 @@
-"""Unproven text, edited or with instructions of the user's own, runs in a process of its own until it has passed once.
+"""Unproven code runs in a process of its own until it has passed once: text that was edited or has instructions of the
+user's own, and machine code from a pack.
 
 It may store anywhere, never end or take all memory: there that is an error with its reason, here it would be the end of
 the session. What has passed is known by all that it depends on (text, launches, device), and runs here from then on.
@@ -62,16 +63,31 @@ _lock = threading.Lock()
 
 
 def needs_proof(source: Source, edited: bool) -> bool:
-    """Whether the text is not this package's alone."""
+    """True for text that is not this package's alone, and for machine code that was not compiled here."""
     from tensorir.intrin.intrin import OWN
 
-    return edited or not OWN.isdisjoint(source.instructions)
+    return edited or not OWN.isdisjoint(source.instructions) or _is_imported(source)
+
+
+def note_imported(source_sha256: str) -> None:
+    """Mark the machine code of a source as made elsewhere: its first run here is in another process."""
+    default_cache().put(_imported_key(source_sha256), b"imported")
+
+
+def _is_imported(source: Source) -> bool:
+    return default_cache().get(_imported_key(source.sha256)) is not None
+
+
+def _imported_key(source_sha256: str) -> str:
+    return cache_key(kind="imported", source=source_sha256)
 
 
 def has_passed(source: Source, device: Device) -> bool:
     """Whether this text has run on this device and done no harm; in a measuring process nothing needs to have."""
+    if MARK in os.environ:
+        return True
     key = _key(source, device)
-    return MARK in os.environ or key in _passed or default_cache().get(key) is not None
+    return not _is_imported(source) and (key in _passed or default_cache().get(key) is not None)
 
 
 def _key(source: Source, device: Device) -> str:
@@ -114,6 +130,7 @@ def run_guarded(
         key = _key(source, device)
         _passed.add(key)
         default_cache().put(key, b"passed")
+        default_cache().discard(_imported_key(source.sha256))
     return results[0] if len(results) == 1 else results, problems
 
 

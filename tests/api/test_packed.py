@@ -11,9 +11,10 @@ import pytest
 from noted import note, operator
 
 import tensorir as tir
-from tensorir.api import kept
+from tensorir.api import kept, unproven
 from tensorir.api.packed import export_pack, import_pack
 from tensorir.cli.parse import work_of
+from tensorir.errors import LaunchError, refuse
 from tensorir.runtime import cache, opencl
 from tensorir.runtime.device import devices, open_device
 from tensorir.tune.log import LogReader, freeze
@@ -106,6 +107,34 @@ def test_the_machine_code_is_checked_before_it_is_used(tmp_path, machine, packed
     monkeypatch.setattr(Runner, "verify", wrong)
     with pytest.raises(tir.NotTuned):
         operator().load(log=str(tmp_path / "log there"))
+
+
+def test_the_machine_code_runs_first_in_another_process(tmp_path, machine, packed, monkeypatch):
+    """It may crash; a schedule that has the same text meets it as well as a load."""
+    asked, real = [], unproven._ask
+    monkeypatch.setattr(unproven, "_ask", lambda *a: asked.append(os.getpid()) or real(*a))
+    *_, record = LogReader(tmp_path / "log").records()  # the fastest, whose kernel travels
+    target = record["device"]["target"]
+    build = operator().schedule(record["config"], template=record["template"], target=target).build
+    assert build() and not asked, "it was compiled here"
+    for number, use in enumerate((build, lambda: operator().load(log=str(tmp_path / "log there")))):
+        compiled = machine(f"there {number}")
+        import_pack(packed, str(tmp_path / "log there"))
+        np.testing.assert_array_equal(use()(A, B), A @ B)
+        np.testing.assert_array_equal(use()(A, B), A @ B)
+        assert len(asked) == number + 1 and not compiled
+
+    def crash(*_):
+        raise refuse(LaunchError, "launch.crashed", "it crashed")
+
+    compiled = machine("where it crashes")
+    import_pack(packed, str(tmp_path / "log there"))
+    monkeypatch.setattr(unproven, "_ask", crash)
+    with pytest.raises(tir.LaunchError, match="crashed"):
+        build()
+    f = operator().load(log=str(tmp_path / "log there"))
+    np.testing.assert_array_equal(f(A, B), A @ B)
+    assert len(compiled) == 1, "the next record's, compiled here"
 
 
 def test_for_another_device_it_is_kept_and_not_used(tmp_path, machine, packed_elsewhere):

@@ -1,6 +1,7 @@
 // y float32[1, 6, 6, 5] from x float32[1, 6, 6, 4], w float32[5, 3, 3, 4]
 // alignment in bytes: x 16, w 16
 // launch y_kernel: blocks (1, 2, 1), threads (32, 2, 1), shared 8192 B
+// # tile: a product of 36 x 5 sums of 36 terms
 // s.reindex('y', 'n, p, q, k | r, s, c -> i = (n, p, q), j = k, k = (r, s, c)', reads={'x_pad': 'i, k', 'w': 'j, k'}, writes='i, j')
 // s.reindex('y.out', 'n, p, q, k -> i = (n, p, q), j = k')
 // s.split('y.out.i', [None, 1, 32])

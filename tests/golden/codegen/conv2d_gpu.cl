@@ -1,6 +1,7 @@
 // y float32[1, 16, 8, 8] from x float32[1, 8, 8, 8], w float32[16, 8, 3, 3]
 // alignment in bytes: w 16, y 16
 // launch y_kernel: blocks (1, 1, 1), threads (16, 16, 1), shared 16384 B
+// # tile: a product of 16 x 64 sums of 72 terms
 // s.reindex('y', 'n, k, p, q | c, r, s -> i = k, j = (p, q, n), k = (c, r, s)', reads={'w': 'i, k', 'x_pad': 'k, j'}, writes='i, j')
 // s.reindex('y.out', 'n, k, p, q -> i = k, j = (p, q, n)')
 // s.split('y.out.i', [None, 16, 4])
