@@ -92,13 +92,33 @@ def _each(name: str, count: str, function: str, kind: str) -> str:
     )
 
 
-def extreme_lanes(name: str, kind: str, sign: str, bounded: bool) -> str:
-    """The larger (``>``) or smaller of two vectors of floats, NaN where one of them is; bounded: ``b`` is a number."""
+def signed(fn: str, chosen: str, b: str, rest: str) -> str:
+    """The bits ``chosen`` of a maximum without the sign that the bits ``b`` do not have, of a minimum with theirs; b is
+    empty for a zero, whose sign the result has where both are zeros.
+
+    rest: the bits without that of the sign. b is shifted, or compilers see through both and lose the instruction.
+    """
+    if b:
+        b = f"{b} >> {31 if rest == '0x7fffffff' else 63}"
+    if fn == "max":
+        return f"{chosen} & ({b} | {rest})" if b else f"{chosen} & {rest}"
+    return f"{chosen} | ({b} & ~{rest})" if b else f"{chosen} | ~{rest}"
+
+
+def extreme_lanes(name: str, kind: str, sign: str, case: str) -> str:
+    """The larger (``>``) or smaller of two vectors of floats, NaN where one of them is, and -0 less than 0.
+
+    case: "_const" where ``b`` is a number that only itself is equal to, "_zero" where it is a zero that is not
+    """
     mask = _mask(kind)
-    missing = "" if bounded else " | (b != b)"
+    chosen = f"((m & ({mask})b) | (~m & ({mask})a))"
+    if case != "_const":
+        rest = "0x7fffffff" if "float" in kind else "INT64_C(0x7fffffffffffffff)"
+        chosen = signed("max" if sign == ">" else "min", chosen, "" if case else f"(({mask})b)", rest)
+    missing = "" if case else f"({chosen}) | (b != b)"
     return (
         f"{_LANES} {kind} {name}({kind} a, {kind} b) {{\n  const {mask} m = b {sign} a;\n"
-        f"  return ({kind})((m & ({mask})b) | (~m & ({mask})a){missing});\n}}"
+        f"  return ({kind})({missing or chosen});\n}}"
     )
 
 

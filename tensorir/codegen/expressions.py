@@ -27,8 +27,8 @@ from tensorir.codegen.whole import (
 )
 from tensorir.codegen.wrapping import adds_the_least, may_overflow, wrapped
 from tensorir.errors import LoweringError, Problem
-from tensorir.ir.build import BITS, COMPARE, SHIFTS, as_int, cast
-from tensorir.ir.dtypes import DTYPES, WIDENED
+from tensorir.ir.build import BITS, COMPARE, SHIFTS, as_int
+from tensorir.ir.dtypes import DTYPES, WIDENED, rounded
 from tensorir.ir.tree import (
     Binary,
     Broadcast,
@@ -278,13 +278,13 @@ class Expressions:
         return f"({sides} ? {self.number_of(e.a, _CHOICE)} : {self.number_of(e.b, _CHOICE)})"
 
     def extreme(self, e: Binary) -> str:
-        """The smaller or larger of two floats by a helper; where one is a constant, by one that knows it is no NaN."""
-        a, b = (e.b, e.a) if _is_number(e.a) else (e.a, e.b)
+        """The smaller or larger of two floats by a helper; where one is a constant, by one that knows which it is."""
+        a, b = (e.b, e.a) if _number(e.a) is not None else (e.a, e.b)
         lanes = lanes_of(e)
         size = lanes * bits_of(e.dtype) // 8
         # vectors of 64 bytes: compiled as its callers are
         inline = "" if lanes == 1 else "WIDE_INLINE" if self.may_widen and size > HALF_BYTES else self.d.lane_inline
-        name, text = extreme_helper(e.op, self.vector_type(e.dtype, lanes), lanes, _is_number(b), inline, self.d)
+        name, text = extreme_helper(e.op, self.vector_type(e.dtype, lanes), lanes, _number(b), inline, self.d)
         self.helpers[name] = text
         return f"{name}({self(a)}, {self(b)})"
 
@@ -313,9 +313,24 @@ class Expressions:
             return self.rounded(e, outer)
         if lanes > 1:
             return self.converted(lanes, e.dtype, e.a.dtype, self(e.a))
-        text = f"({c_type(e.dtype, self.d)}){self.number_of(e.a, UNARY)}"
+        if e.dtype not in WIDENED:
+            return f"({c_type(e.dtype, self.d)}){self.number_of(e.a, UNARY)}"
+        text = self.in_float(e.a, e.dtype)
         exact = e.a.dtype == "bool" or (DTYPES[e.a.dtype].bits == 8 and DTYPES[e.dtype].bits == 16)
-        return text if e.dtype not in WIDENED or exact else self.round(e.dtype, text)
+        return text if exact else self.round(e.dtype, text)
+
+    def in_float(self, x: Expr, dtype: str) -> str:
+        """A number in float32, from which rounding to the narrow float ``dtype`` gives what one rounding gives: of as
+        many digits as float32 has, or too many for ``dtype``, any conversion does.
+        """
+        kind = DTYPES[x.dtype]
+        if kind.kind == "f" and x.dtype != "float64":
+            return self(x)
+        odd = "float64" if kind.kind == "f" else "uint64" if x.dtype == "uint64" else "int64"
+        if kind.kind == "f" or (kind.bits > 16 and dtype == "bfloat16"):
+            self.need(f"tir_odd_{odd}")
+            return f"tir_odd_{odd}({self.number_of(x)})"
+        return f"(float){self.number_of(x, UNARY)}"
 
     def call(self, function: str, e: Expr, args: list[str]) -> str:
         """A call of a function of the language on numbers or vectors.
@@ -457,7 +472,7 @@ class Expressions:
         if not self.held_in_float(b):
             if not isinstance(value, Cast) or value.dtype != b.dtype:
                 return self(value)
-            return self(value.a if DTYPES[value.a.dtype].kind == "f" else cast(value.a, "float32"))
+            return self.in_float(value.a, b.dtype)
         if isinstance(value, Load | Cast | Const | Select):
             return self(value)
         return self.round(b.dtype, self(value))
@@ -485,7 +500,8 @@ class Expressions:
     def words(self, e: Pack) -> str:
         """Narrow floats rounded and put together in words of 32 bits: two of 16 bits, or four of 8."""
         each = 32 // DTYPES[e.dtype].bits
-        plain = [self(i.a if isinstance(i, Cast) and i.dtype == e.dtype else i) for i in e.items]
+        given = [i.a if isinstance(i, Cast) and i.dtype == e.dtype else i for i in e.items]
+        plain = [self.in_float(x, e.dtype) for x in given]
         pack = f"tir_pack_{e.dtype if each == 2 else 'bytes'}"
         self.need(pack)
         if each == 4:
@@ -592,7 +608,8 @@ class Expressions:
         return name if isinstance(base, Const) and as_int(base) == 0 else f"{name} + {self(base, SUM)}"
 
 
-def _is_number(e: Expr) -> bool:
-    """Whether all lanes are one constant, and that no NaN."""
+def _number(e: Expr) -> float | None:
+    """The constant that all lanes are, if it is no NaN."""
     e = e.value if isinstance(e, Broadcast) else e
-    return isinstance(e, Const) and not (isinstance(e.value, float) and math.isnan(e.value))
+    value = rounded(e.value, e.dtype) if isinstance(e, Const) else math.nan
+    return None if math.isnan(value) else value

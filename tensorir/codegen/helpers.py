@@ -105,6 +105,18 @@ def _float_quotient(stem: str, bits: int) -> dict[str, str]:
             "cuda": re.sub(r"F\(", f"{f}(", text)}  # fmt: skip
 
 
+# What is converted to a float of 16 or 8 bits by way of float32 is rounded to odd there: the last digit is odd where
+# some were cut off, so that the second rounding has the answer of one alone.
+def _odd_whole(name: str, kind: str, end: str, most: str) -> str:
+    """The text of an integer of 64 bits in float32, rounded to odd."""
+    far = "back > x" if kind == "{ul}" else "(x < 0 ? back < x : back > x)"
+    return (
+        f"{{i}}float {name}({kind} x) {{{{\n  const float y = (float)x;\n"
+        f"  const {kind} back = y < {end} ? ({kind})y : ({kind}){most};\n  if (back == x) return y;\n"
+        f"  return {{as_float}}(({{as_uint}}(y) - ({far} ? 1u : 0u)) | 1u);\n}}}}"
+    )
+
+
 HELPERS: dict[str, Any] = {
     **{f"tir_from_float8_{kind}": _float8(_FROM_FLOAT8, kind) for kind in _FLOAT8},
     **{f"tir_to_float8_{kind}": _float8(_TO_FLOAT8, kind) for kind in _FLOAT8},
@@ -121,6 +133,12 @@ HELPERS: dict[str, Any] = {
     "tir_floordiv_int64": _whole_quotient("tir_floordiv_int64", "floordiv", "{l}", "{ul}"),
     "tir_mod_int64": _whole_quotient("tir_mod_int64", "mod", "{l}", ""),
     **{f"tir_{stem}_float{n}": _float_quotient(stem, n) for stem in ("floordiv", "mod") for n in (32, 64)},
+    "tir_odd_float64": (
+        "{i}float tir_odd_float64(double x) {{\n  const float y = (float)x;\n  if ((double)y == x) return y;\n"
+        "  return {as_float}(({as_uint}(y) - (fabs((double)y) > fabs(x) ? 1u : 0u)) | 1u);\n}}"
+    ),
+    "tir_odd_int64": _odd_whole("tir_odd_int64", "{l}", "9223372036854775808.0f", "0x7fffffffffffffff"),
+    "tir_odd_uint64": _odd_whole("tir_odd_uint64", "{ul}", "18446744073709551616.0f", "0xffffffffffffffff"),
     "tir_from_bfloat16": "{i}float tir_from_bfloat16({us} x) {{ return {as_float}((unsigned int)x << 16); }}",
     "tir_to_bfloat16": (
         "{i}{us} tir_to_bfloat16(float x) {{ unsigned int u = {as_uint}(x); "

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import struct
-from fractions import Fraction
 
 from tensorir.codegen.dialect import Dialect
-from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.dtypes import DTYPES, rounded
 from tensorir.ir.tree import Const
 
 
 def literal(e: Const, d: Dialect) -> str:
     """A literal of the right type."""
     if DTYPES[e.dtype].kind == "f":
-        value = float(e.value) if isinstance(e.value, Fraction) else e.value
+        value = rounded(e.value, e.dtype)
         kind = "float64" if e.dtype == "float64" else "float32"
         if math.isinf(value):
             return ("-" if value < 0 else "") + d.infinity[kind]

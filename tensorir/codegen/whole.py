@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tensorir.codegen.c_text import extreme_lanes
+import math
+
+from tensorir.codegen.c_text import extreme_lanes, signed
 from tensorir.codegen.dialect import Dialect
 from tensorir.codegen.helpers import helper_text
 from tensorir.ir.dtypes import DTYPES
@@ -92,29 +94,44 @@ def upper_half(dtype: str, d: Dialect) -> str:
     return f"{d.upper[dtype]}({{a}}, {{b}})"
 
 
-def extreme_helper(fn: str, kind: str, lanes: int, bounded: bool, inline: str, d: Dialect) -> tuple[str, str]:
-    """The name and the text of ``min`` or ``max`` of two floats of the C type ``kind``, NaN where one of them is.
+def extreme_helper(fn: str, kind: str, lanes: int, bound: float | None, inline: str, d: Dialect) -> tuple[str, str]:
+    """The name and the text of ``min`` or ``max`` of two floats of the C type ``kind``: NaN where one of them is, and
+    -0 is less than 0, so that any order of operands and terms has the same bits.
 
-    bounded: the second one is a constant, and a number;  inline: what stands before a function of vectors
+    bound: the second one, where it is a constant;  inline: what stands before a function of vectors
 
-    ``b > a ? b : a`` is one instruction of x86, which gives its second operand where one is NaN. Where that may be b,
-    all bits are set: compilers would join a second choice of b with the first one and lose the instruction, and a
-    constant is a masked load, which is slow as long as nobody has touched its page.
+    ``b > a ? b : a`` is one instruction of x86, which gives its second operand where one is NaN or both are equal.
+    There a maximum loses its sign if b has none, and a minimum gets one if b has. Where b is NaN, all bits are set:
+    compilers would join a second choice of b with the first one and lose the instruction, and a constant is a masked
+    load, which is slow as long as nobody has touched its page.
     """
-    sign = ">" if fn == "max" else "<"
     if d.family == "cuda" and kind == "float":
         return f"tir_{fn}_float", cuda_extreme(fn)
-    name = f"tir{'_wide' if inline == 'WIDE_INLINE' else ''}_{fn}{'_const' if bounded else ''}_{kind}"
-    chosen = f"b {sign} a ? b : a"
+    case = "" if bound is None else "_zero" if _ties(fn, bound) else "_const"
+    name = f"tir{'_wide' if inline == 'WIDE_INLINE' else ''}_{fn}{case}_{kind}"
+    sign, size = ">" if fn == "max" else "<", 64 if kind.startswith("double") else 32
     if d.family == "c" and lanes > 1:
-        return name, extreme_lanes(name, kind, sign, bounded)
-    if not bounded and d.family != "opencl":
+        return name, extreme_lanes(name, kind, sign, case)
+    chosen = f"b {sign} a ? b : a"
+    if d.family == "opencl":
+        whole = f"{'long' if size == 64 else 'int'}{lanes if lanes > 1 else ''}"
+        to, of = (f"as_{whole}({{}})", f"as_{kind}({{}})")
+        missing = "(b != b)" if lanes > 1 else f"-({whole})(b != b)"
+    else:
+        to, of = d.casts[f"float{size}", f"int{size}"].replace("{x}", "{}"), d.casts[f"int{size}", f"float{size}"]
+        of, missing = of.replace("{x}", "{}"), ""
+    if case != "_const":
+        rest = "0x7fffffff" if size == 32 else d.whole.format(value="0x7fffffffffffffff", unsigned="", UNSIGNED="")
+        with_sign = signed(fn, to.format(chosen), "" if case else to.format("b"), rest)
+        chosen = of.format(with_sign if case or not missing else f"({with_sign}) | {missing}")
+    if not case and not missing:
         chosen = f"b != b ? b : {chosen}"
-    elif not bounded:
-        bits = "long" if kind.startswith("double") else "int"
-        whole, missing = (f"{bits}{lanes}", "(b != b)") if lanes > 1 else (bits, f"-({bits})(b != b)")
-        chosen = f"as_{kind}(as_{whole}({chosen}) | {missing})"
     return name, f"{inline or d.inline} {kind} {name}({kind} a, {kind} b) {{ return {chosen}; }}"
+
+
+def _ties(fn: str, bound: float) -> bool:
+    """True for a constant that may be equal to what is not it: the zero that is the extreme of both."""
+    return bound == 0 and (math.copysign(1, bound) > 0) == (fn == "max")
 
 
 _CUDA_EXTREME = """\
@@ -124,11 +141,12 @@ __device__ __forceinline__ float tir_FN_float(float a, float b) {
   asm("FN.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
 #else
-  return b != b ? b : b SIGN a ? b : a;
+  return b != b ? b : __int_as_float(SIGNED);
 #endif
 }"""
 
 
 def cuda_extreme(fn: str) -> str:
-    """The function ``tir_max_float`` or ``tir_min_float`` of two floats, NaN where one of them is."""
-    return _CUDA_EXTREME.replace("FN", fn).replace("SIGN", ">" if fn == "max" else "<")
+    """The function ``tir_max_float`` or ``tir_min_float`` of two floats: NaN where one is, and -0 less than 0."""
+    chosen = f"__float_as_int(b {'>' if fn == 'max' else '<'} a ? b : a)"
+    return _CUDA_EXTREME.replace("FN", fn).replace("SIGNED", signed(fn, chosen, "__float_as_int(b)", "0x7fffffff"))

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.ir.dtypes import DTYPES, WIDENED
+from tensorir.ir.dtypes import DTYPES, WIDENED, rounded
 
 P = 2**31 - 1
 _WIDE = {**dict.fromkeys(WIDENED, "float32"), "index": "int64", "bool": "bool"}
@@ -37,7 +37,7 @@ class Numbers:
     def const(self, value: Any, dtype: str) -> Any:
         """A literal."""
         if DTYPES[dtype].kind == "f":
-            return self.storage(dtype).type(float(value))
+            return self.storage(dtype).type(rounded(value, dtype))
         return bool(value) if dtype == "bool" else int(value)
 
     def binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
@@ -96,13 +96,13 @@ class Numbers:
         return bits.astype(self.storage(new), copy=False)
 
     def cast(self, x: Any, old: str, new: str) -> Any:
-        """A conversion as C does it; to a float of 16 or 8 bits it rounds."""
+        """A conversion as C does it; to a float of 16 or 8 bits it rounds once, whatever it comes from."""
         if new == "bool":
             return np.not_equal(x, 0)
         x = np.asarray(x)
         if new in WIDENED:
             with np.errstate(all="ignore"):
-                return x.astype(numpy_dtype(new)).astype(np.float32)
+                return odd_float32(x).astype(numpy_dtype(new)).astype(np.float32)
         with np.errstate(all="ignore"):
             return x.astype(self.storage(new))
 
@@ -253,6 +253,24 @@ def numpy_dtype(name: str) -> np.dtype:
     return np.dtype("int32" if name == "index" else name)
 
 
+def odd_float32(x: np.ndarray) -> np.ndarray:
+    """Numbers in float32 with their last digit odd where digits were cut off (rounding to odd; Boldo and Melquiond,
+    "Emulation of FMA and correctly rounded sums", 2008): rounded again, to two digits less or fewer, they are rounded
+    once.
+    """
+    if x.dtype.itemsize < 4 or x.dtype == np.float32:
+        return x
+    if x.dtype.kind in "iu":  # of large ones the lowest bits are one, so that float64 holds the rest
+        wide = x.astype(np.uint64 if x.dtype.kind == "u" else np.int64)
+        low = wide.dtype.type(4095)
+        cut = (wide & ~low) | ((wide & low != 0).astype(wide.dtype) << wide.dtype.type(11))
+        x = np.where(np.abs(wide.astype(np.float64)) > 2.0**40, cut, wide).astype(np.float64)
+    near = x.astype(np.float32)
+    bits, back = near.view(np.int32), near.astype(np.float64)
+    odd = (bits - (np.abs(back) > np.abs(x))) | 1
+    return np.where((back == x) | np.isnan(x), bits, odd).astype(np.int32).view(np.float32)
+
+
 def mixed(x: Any, salt: int) -> Any:
     """A fixed pseudo-random function of a field element."""
     y = (np.asarray(x) + 0x9E3779B1 * salt) % P
@@ -319,6 +337,18 @@ def _erf(x: Any) -> Any:
     return np.vectorize(math.erf, otypes=[np.float64])(x)
 
 
+def _extreme(which: Any, sign: int) -> Callable[[Any, Any], Any]:
+    """NumPy's minimum or maximum: NaN where one operand is, and -0 is less than 0, so that any order gives the same."""
+
+    def function(a: Any, b: Any) -> Any:
+        found = which(a, b)
+        if np.all(found):
+            return found
+        return np.where((a == 0) & (b == 0), sign * (sign * a + sign * b), found)
+
+    return function
+
+
 def _quotient(a: Any, b: Any) -> Any:
     """By 0 it is 0, the least one by -1 is itself, and neither is news: the reference computes both sides of a select,
     of which one may divide by 0.
@@ -353,7 +383,7 @@ _INTEGER: dict[str, Any] = {
 }  # fmt: skip
 _FLOAT: dict[str, Any] = {
     "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "//": np.floor_divide, "%": np.mod,
-    "min": np.minimum, "max": np.maximum,
+    "min": _extreme(np.minimum, -1), "max": _extreme(np.maximum, 1),
 }  # fmt: skip
 _MATH: dict[str, Any] = {
     "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "tanh": np.tanh, "erf": _erf,

@@ -58,6 +58,7 @@ def arguments_of(outputs: Sequence[Tensor]) -> list[Tensor | Var]:
     return sorted(found, key=lambda a: a.order)
 
 
+@np.errstate(all="ignore")
 def evaluate(
     outputs: Sequence[Tensor], arrays: Sequence[object], numbers: Numbers | None = None
 ) -> tuple[np.ndarray, ...]:

@@ -19,7 +19,7 @@ from tensorir.interp.magnitude import is_continuous
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.reference import evaluate
 from tensorir.interp.ulps import LIBRARY_ULPS, ulps_of
-from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.dtypes import DTYPES, rounded
 from tensorir.ir.tree import Reduce
 from tensorir.ir.visit import find
 from tensorir.target import Target
@@ -80,7 +80,7 @@ class _Bounded(Numbers):
     def const(self, value: Any, dtype: str) -> Any:
         if DTYPES[dtype].kind != "f":
             return super().const(value, dtype)
-        number = float(value)
+        number = rounded(value, dtype)
         exact = not np.isfinite(number) or number == int(number)
         return _pair(number, 0.0 if exact else _unit(dtype) * abs(number))[()]
 

@@ -42,6 +42,7 @@ class ModuleLike(Protocol):
     def kernels(self) -> Sequence[KernelLike]: ...
 
 
+@np.errstate(all="ignore")
 def run(module: ModuleLike, arrays: Mapping[str, object], numbers: Numbers) -> dict[str, np.ndarray]:
     """Execute all kernels on ``arrays`` (inputs and scalars by name, in the values of ``numbers``).
 

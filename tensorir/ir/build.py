@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.errors import DeclarationError, TensorIRError, refuse
 from tensorir.errors.habits import habit
 from tensorir.errors.needs import shown
-from tensorir.ir.dtypes import DTYPES, is_float, promote
+from tensorir.ir.dtypes import DTYPES, is_float, promote, rounded
 
 if TYPE_CHECKING:
     from tensorir.ir.tree import Const, Expr, Var
@@ -41,9 +41,8 @@ def as_expr(x: Any, like: str | None = None) -> Expr:
     if isinstance(x, int):
         return _fitting(x, like if like and DTYPES[like].kind in "fiu" else "index")
     if isinstance(x, float):
-        return _t.Const(
-            x, like if like and is_float(like) else "float32" if like in (None, "index", "bool") else "float64"
-        )
+        float_kind = like if like and is_float(like) else "float32" if like in (None, "index", "bool") else "float64"
+        return _fitting(x, float_kind) if math.isfinite(x) else _t.Const(x, float_kind)
     if isinstance(x, Fraction):
         return _t.Const(x, like if like and is_float(like) else "float32")
     kind = getattr(getattr(x, "dtype", None), "name", None)
@@ -96,15 +95,15 @@ def _constants(e: Expr) -> Iterator[Const]:
             yield from _constants(child)
 
 
-def _fitting(x: int, dtype: str) -> Const:
-    """A Python int as a constant of ``dtype``, refused where NumPy raises OverflowError."""
+def _fitting(x: int | float, dtype: str) -> Const:
+    """A plain number as a constant of ``dtype``, refused out of its range, also where NumPy makes it infinite."""
     kind = DTYPES["int64" if dtype == "index" else dtype]
-    low, high = (-(2**1023), 2**1023) if kind.kind == "f" else (kind.low, kind.high)
-    if low <= x <= high:
+    if math.isfinite(rounded(x, dtype)) if kind.kind == "f" else kind.low <= x <= kind.high:
         return _t.Const(x, dtype)
-    limits = f" ({low} to {high})" if kind.kind != "f" else ""
-    raise refuse(DeclarationError, "declare.constant-range", f"{shown(x)} does not fit {kind.name}{limits}",
-                 hint="tir.cast(…, 'int64') of what it meets, or a float")  # fmt: skip
+    low, high = (f"{-kind.largest:g}", f"{kind.largest:g}") if kind.kind == "f" else (kind.low, kind.high)
+    wider = "tir.cast(…, 'float32') of what it meets" if kind.widened else "a smaller number, or infinity"
+    raise refuse(DeclarationError, "declare.constant-range", f"{shown(x)} does not fit {kind.name} ({low} to {high})",
+                 hint=wider if kind.kind == "f" else "tir.cast(…, 'int64') of what it meets, or a float")  # fmt: skip
 
 
 def as_int(e: Expr) -> int:
@@ -150,12 +149,14 @@ def unary(op: str, a: object) -> Expr:
     """``-a``, ``not a`` or ``~a``."""
     x = as_expr(a)
     if op == "-" and x.dtype == "bool":
-        x = cast(x, "int32")  # as 0 - x
+        raise _no_difference("-x")
     if op == "~" and x.dtype == "index":
         return binary("-", -1, x)
     if isinstance(x, _t.Const):
         if op == "not":
             return _t.Const(not x.value, "bool")
+        if op == "-" and x.value == 0 and is_float(x.dtype):
+            return _t.Const(-float(x.value), x.dtype)
         return _t.Const(_wrap(-x.value if op == "-" else ~x.value, x.dtype), x.dtype)
     return _t.Unary(op, x, "bool" if op == "not" else x.dtype)
 
@@ -314,6 +315,10 @@ def binary(op: str, a: object, b: object) -> Expr:
     if op == "/" and not is_float(kind):
         kind = "float64" if DTYPES[kind].bits >= 32 and kind != "index" else "float32"
     if kind == "bool":
+        if op == "-":
+            raise _no_difference("x - y")
+        if op in _AS_LOGIC:
+            return _logic(_AS_LOGIC[op], x, y)
         kind = _OF_BOOLS.get(op, kind)
     if op in SHIFTS and isinstance(y, _t.Const) and not 0 <= y.value < DTYPES[kind].bits:
         if op == "<<" or DTYPES[kind].kind == "u":
@@ -327,8 +332,15 @@ def binary(op: str, a: object, b: object) -> Expr:
     return _t.Binary(op, x, y, "bool" if op in COMPARE else kind)
 
 
-_OF_BOOLS = {"+": "int32", "-": "int32", "*": "int32", "//": "int8", "%": "int8"}
+_AS_LOGIC = {"+": "or", "max": "or", "*": "and", "min": "and"}
+"""Operators of conditions that are conditions, as NumPy's."""
+_OF_BOOLS = {"//": "int8", "%": "int8"}
 """Operators of conditions that are numbers, and of which type."""
+
+
+def _no_difference(what: str) -> TensorIRError:
+    return refuse(DeclarationError, "declare.bool-difference", f"{what} of bools has no meaning, as in NumPy",
+                  hint="p ^ q for one of two, ~p for not p, tir.cast(p, 'int32') for 0 and 1")  # fmt: skip
 
 
 def _compared(op: str, x: Expr, y: Expr) -> Expr:
@@ -417,6 +429,7 @@ def _fold(op: str, x: Expr, y: Expr, kind: str) -> Expr | None:
     if cx and cy:
         p, q = x.value, y.value  # type: ignore[attr-defined]
         if op in COMPARE:
+            p, q = (rounded(v, c.dtype) if is_float(c.dtype) else v for v, c in ((p, x), (q, y)))
             return _t.Const({"<": p < q, "<=": p <= q, "==": p == q, "!=": p != q}[op], "bool")
         if not is_float(kind) and (op not in ("//", "%", "/") or q != 0):
             return _t.Const(_wrap(_INT[op](_wrap(p, kind), _wrap(q, kind)), kind), kind) if op in _INT else None

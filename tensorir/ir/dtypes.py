@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
+import struct
 import warnings
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
@@ -35,6 +38,13 @@ class DType:
     def normal(self) -> float:
         """Least number of a float type that has all its digits."""
         return float(2.0 ** (2 - 2 ** (self.bits - self.digits - 1)))
+
+    @property
+    def largest(self) -> float:
+        """Largest finite number of a float type."""
+        if self.name == "float8_e4m3":
+            return 448.0
+        return float((2 - Fraction(2) ** (1 - self.digits)) * Fraction(2) ** (2 ** (self.bits - self.digits - 1) - 1))
 
     @property
     def low(self) -> int:
@@ -122,6 +132,27 @@ def _numpy_name(given: object) -> str:
 def is_float(name: str) -> bool:
     """Whether the dtype holds fractions."""
     return DTYPES[name].kind == "f"
+
+
+def rounded(value: int | float | Fraction, dtype: str) -> float:
+    """``value`` as a constant of a float type is: the nearest number, of two the even one; infinite beyond the type's.
+
+    Fractions, which algorithms are made of, keep the digits in which narrow types are computed: those of float32.
+    """
+    kind = DTYPES["float32" if isinstance(value, Fraction) and DTYPES[dtype].widened else dtype]
+    if value == 0 or (isinstance(value, float) and (kind.bits == 64 or not math.isfinite(value))):
+        return float(value)
+    if isinstance(value, float) and kind.name == "float32":  # a constant tensor may have many
+        try:
+            return float(struct.unpack("f", struct.pack("f", value))[0])
+        except OverflowError:
+            return math.copysign(math.inf, value)
+    exact = abs(Fraction(value))
+    leading = exact.numerator.bit_length() - exact.denominator.bit_length()
+    leading -= exact < Fraction(2) ** leading
+    step = Fraction(2) ** (max(leading, math.frexp(kind.normal)[1] - 1) - kind.digits + 1)
+    near = round(exact / step) * step
+    return math.copysign(math.inf if near > kind.largest else float(near), -1 if value < 0 else 1)
 
 
 @functools.cache
