@@ -64,7 +64,10 @@ def _condition(x: Any) -> Expr:
 
 def _sign(x: Any) -> Expr:
     e = as_expr(x)
-    return select(binary("<", 0, e), 1, select(binary("<", e, 0), -1, e)) if _signed(e) else binary("min", e, 1)
+    if not _signed(e):
+        return binary("min", e, 1)
+    zero = 0 if is_float(e.dtype) else e  # of -0 too, and NaN stays
+    return select(binary("<", 0, e), 1, select(binary("<", e, 0), -1, select(binary("==", e, 0), zero, e)))
 
 
 def _signed(e: Expr) -> bool:
