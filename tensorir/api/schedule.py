@@ -226,7 +226,10 @@ class Schedule(Exportable, _Schedule):
         return check(self, level, None if shapes is None else _shapes(shapes), seed, _limit(limit_s))
 
     def blame(self) -> Step | None:
-        """The first step that breaks equivalence, or None."""
+        """The first step that breaks equivalence; None where ``check()`` is true.
+
+        Raises CheckError ``blame.no-step`` where the schedule is wrong before its first step.
+        """
         return blame(self)
 
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from tensorir.check.verdict import check
+from tensorir.errors import CheckError, refuse
 from tensorir.schedule.schedule import Schedule
 from tensorir.schedule.trace import Step
 
 
 def blame(s: Schedule) -> Step | None:
-    """The first step after which the schedule no longer computes its definition, by bisection; None where it does, and
-    where a template has scheduled other outputs, which no step has done.
+    """The first step after which the schedule no longer computes its definition, by bisection; None where it does.
+
+    Raises CheckError ``blame.no-step`` where it is wrong before any step: a template has scheduled other outputs, or
+    what is declared is no reduction in any order.
     """
     steps, verdict = s.trace, check(s)
-    if verdict or (verdict.problems[0].code == "check.definition" and s.began_with != s.definition):
+    if verdict:
         return None
+    template = verdict.problems[0].code == "check.definition" and s.began_with != s.definition
+    if template or not (first := check(s.at(0))):
+        told = (verdict if template else first).problems[0]
+        message = f"no step is to blame, for the schedule is wrong before the first one: {told.message} ({told.code})"
+        raise refuse(CheckError, "blame.no-step", message, hint="another declaration, or an associative combiner")
     low, high = 0, len(steps)  # right after ``low`` steps, wrong after ``high``
     while high - low > 1:
         middle = (low + high) // 2
@@ -21,4 +29,4 @@ def blame(s: Schedule) -> Step | None:
             low = middle
         else:
             high = middle
-    return steps[high - 1] if steps else None
+    return steps[high - 1]

@@ -23,6 +23,7 @@ from tensorir.interp.memory import Fault
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.reference import arguments_of, evaluate, random_arguments
 from tensorir.interp.run import iterations, run
+from tensorir.interp.whole import SIZES, Whole, asks_order, joins_by_order
 from tensorir.ir.build import COMPARE, as_expr
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Binary, Const, Expr, If, Prefix, Reduce, Select, Var
@@ -339,7 +340,7 @@ def compare_module(
     want = evaluate(outputs, arrays, numbers)
     for b, w in zip(module.outputs, want, strict=True):
         g = got[b.name].reshape(w.shape)
-        rounded = isinstance(numbers, Doubles) and w.dtype.kind == "f"
+        rounded = type(numbers) is Doubles and w.dtype.kind == "f"
         differs = apart(g, w, most) if rounded else numbers.differ(g, w, b.dtype)
         if differs.any():
             at = tuple(int(i) for i in np.argwhere(differs)[0])
@@ -368,21 +369,37 @@ def compare_in_turn(
     module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int, most: float | None = None,
     ordered: bool = False,
 ) -> tuple[Problem | None, Numbers]:  # fmt: skip
-    """``compare_module``, once more in doubles where a difference may be the field's own, or an approximation of an
-    algorithm; the last numbers.
+    """``compare_module``, once more where a difference may be the field's own: in whole numbers, which have an order,
+    and where these are rounded, or an algorithm approximates, in doubles; the last numbers.
 
     ordered: steps rely on an order that adding and multiplying keep (``rolled_extremes``)
     """
     problem = compare_module(module, outputs, numbers, seed, most)
-    if problem is None or problem.code != "check.not-equal" or isinstance(numbers, Doubles):
+    if problem is None or problem.code != "check.not-equal" or type(numbers) is Doubles:
         return problem, numbers
+    if asks_order(outputs) and (found := _in_whole_numbers(module, outputs, seed)) is not None:
+        return found
     calls = {fn for fns in opaque_combiners(outputs).values() for fn in fns} & numbers.opaque
-    if not calls and most is None and not ordered:
+    if not calls and most is None and not ordered and not joins_by_order(outputs):
         return problem, numbers
     problem = compare_module(module, outputs, Doubles(), seed, most)
     if problem is None and calls & HALF:
         problem = compare_module(module, outputs, Doubles(positive=True), seed, most)
     return problem, Doubles()
+
+
+def _in_whole_numbers(module: Module, outputs: Sequence[Tensor], seed: int) -> tuple[Problem | None, Numbers] | None:
+    """``compare_module`` in the largest whole numbers of which nothing is rounded, then in the least; None where there
+    are none.
+    """
+    for size in SIZES:
+        numbers = Whole(size)
+        problem = compare_module(module, outputs, numbers, seed)
+        if numbers.exact_so_far:
+            if problem is None and size != SIZES[-1]:
+                problem = compare_module(module, outputs, Whole(SIZES[-1]), seed + 1)
+            return problem, numbers
+    return None
 
 
 def _argument_names(module: Module, outputs: Sequence[Tensor]) -> list[str]:
@@ -393,13 +410,14 @@ def _argument_names(module: Module, outputs: Sequence[Tensor]) -> list[str]:
 
 def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tuple[list[Problem], list[str], Numbers]:
     """Compare on each shape that the trace replays on, or on the declared one where it fits no other; stops at the
-    first problem. The numbers are those in which equality was shown.
+    first problem. The numbers are the least exact ones in which equality was shown.
     """
-    numbers: Numbers = field_of(s.began_with)
-    shown, ordered = list[str](), bool(rolled_extremes(s))
+    field: Numbers = field_of(s.began_with)
+    numbers, shown, ordered = field, list[str](), bool(rolled_extremes(s))
     for module, outputs in _modules(s, shapes):
-        name = label(outputs)
-        problem, numbers = compare_in_turn(module, outputs, numbers, seed, _approximation(s), ordered)
+        name, first = label(outputs), numbers if type(numbers) is Doubles else field
+        problem, found = compare_in_turn(module, outputs, first, seed, _approximation(s), ordered)
+        numbers = numbers if found is field else found
         shown.append(name)
         if problem is not None:
             return [Problem(problem.code, f"{problem.message}, for {name}", problem.at, problem.hint)], shown, numbers

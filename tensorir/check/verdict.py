@@ -36,6 +36,7 @@ from tensorir.interp.magnitude import narrow_sums, rounds_inside
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import evaluate, random_arguments, results_of
 from tensorir.interp.rounding import rounding_of
+from tensorir.interp.whole import Whole, joins_by_order
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr, Loop, Reduce, Var
 from tensorir.ir.visit import find
@@ -110,11 +111,18 @@ def _how(s: Any, numbers: Numbers) -> str:
     if isinstance(numbers, Field):
         opaque = f"; {' and '.join(sorted(numbers.opaque))} as if random" if numbers.opaque else ""
         return f"exact over {numbers.title}, {SOUND}{opaque}"
+    if isinstance(numbers, Whole):
+        return f"exact over {numbers.title}, {SOUND}"
     combiners, ordered = opaque_combiners(s.began_with), rolled_extremes(s)
     if ordered:
         return (
             f"equal in double precision within {TOLERANCE:g} of the median result, not exact: the field has no order "
             f"that repairs of {' and '.join(ordered)} would keep; {SOUND}"
+        )
+    if not combiners and (joined := joins_by_order(s.began_with)):
+        return (
+            f"equal in double precision within {TOLERANCE:g} of the median result, not exact: the field has no order "
+            f"that the combiner of {' and '.join(joined)} would keep; {SOUND}"
         )
     if not combiners:
         return f"equal within {s.inexact_by:g} of the largest result, the bound of its algorithm; {SOUND}"

@@ -412,7 +412,10 @@ def test_check_compares_with_the_definition_at_every_level():
         s.split("C.i", [None, 4])
         verdict = s.check(level=level)
         assert not verdict and verdict.problems[0].code == "check.definition"
-        assert s.fork().definition == (C,) and s.blame() is None
+        assert s.fork().definition == (C,)
+        with pytest.raises(tir.CheckError) as caught:
+            s.blame()
+        assert caught.value.code == "blame.no-step" and "check.definition" in str(caught.value)
 
 
 def test_check_of_a_template_that_declares_the_same_in_another_way():
