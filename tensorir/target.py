@@ -9,7 +9,7 @@ from math import prod
 
 from tensorir.errors import DeclarationError, Problem, refuse
 from tensorir.errors.habits import habit
-from tensorir.errors.needs import need_bool, need_choice, need_int, need_ints, wrong
+from tensorir.errors.needs import need_bool, need_choice, need_int, need_ints, need_text, wrong
 from tensorir.errors.shown import Shown
 from tensorir.errors.spelling import nearest
 
@@ -89,7 +89,7 @@ class Target(Shown):
 
         What only "sm_90a" has, no other architecture need have (PTX ISA, on architecture-specific features).
         """
-        least = re.fullmatch(r"sm_(\d+)(a?)", need)
+        least = re.fullmatch(r"sm_(\d+)(a?)", need_text("need", need))
         if least is None:
             return bool(getattr(self, need, False))
         return self.arch == need if least[2] else self.sm >= int(least[1])

@@ -11,7 +11,8 @@ from tensorir.api.exportable import Exportable, parts_of, parts_of_batches
 from tensorir.codegen.source import Source
 from tensorir.errors import LaunchError, Problem
 from tensorir.errors.habits import answering, public, unknown
-from tensorir.errors.needs import need_int
+from tensorir.errors.handles import Handle, unpicklable
+from tensorir.errors.needs import need_int, wrong
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.export.part import Part
 from tensorir.runtime.base import Resources
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @answering(LaunchError)
-class Executable(Exportable, Shown):
+class Executable(Handle, Exportable, Shown):
     """Compiled kernels of one program on one device: ``f(a, b)`` runs them.
 
     Arguments are numpy, pyopencl, cupy or DLPack arrays in the order of the declarations, or by the names of the
@@ -49,6 +50,9 @@ class Executable(Exportable, Shown):
         again: Callable[[str], Part] | None = None,
         target: Target | None = None,
     ) -> None:
+        if not isinstance(source, Source) or not isinstance(device, Device):
+            raise wrong("what makes an executable", source, "an emitted source, and a device", LaunchError,
+                        hint="s.build(), which makes executables")  # fmt: skip
         self.emitted, self.device, self._trace, self.outputs = source, device, trace, tuple(outputs)
         self.nearest, self.max_error = nearest, max_error
         self._again = again  # the same computation for another target, for export
@@ -58,6 +62,12 @@ class Executable(Exportable, Shown):
     def __repr__(self) -> str:
         copies = f"; its last call copied {copied_names(self.copies)}" if self.copies else ""
         return few_lines(f"<Executable {repr(self.program)[1:-1]}{copies}>")
+
+    def _data(self) -> tuple[Any, ...]:
+        again = None if self._again is None or unpicklable(self._again) else self._again
+        outputs = () if unpicklable(self.outputs) else self.outputs
+        made = (self.emitted, self.device, self.trace, outputs, None, self.nearest, self.max_error, again, self._target)
+        return Executable, made
 
     def __call__(self, *arrays: object, out: object = None, **named: object) -> Any:
         return self.program(*(by_name(self.emitted, arrays, named) if named else arrays), out=out)

@@ -129,12 +129,13 @@ def _first_good(work: Work, records: Iterable[Record], device: Device) -> tuple[
 def _again(work: Work, template: str, config: Mapping[str, object], device: Device) -> Callable[[str], Part]:
     """What lowers the kernel for another target, for export; a loaded kernel needs none of it."""
 
-    def again(wanted: str) -> Part:
-        from tensorir.api.shipping import again_of_work
+    return partial(_lowered_for, work, template, config, device.target)
 
-        return again_of_work(work, template, config, device.target)(wanted)
 
-    return again
+def _lowered_for(work: Work, template: str, config: Mapping[str, object], target: Target, wanted: str) -> Part:
+    from tensorir.api.shipping import again_of_work
+
+    return again_of_work(work, template, config, target)(wanted)
 
 
 def choices(work: Work, identity: Identity, log: str) -> list[Choice]:

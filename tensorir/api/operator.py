@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -26,12 +27,21 @@ class Origin(Shown):
     options: Mapping[str, Any] = field(default_factory=dict)
     place: str = ""
 
+    def make(self) -> Any:
+        """What the function of a module gives."""
+        home = importlib.import_module(self.place or f"{__name__.split('.')[0]}.{self.kind}")
+        function = getattr(home, self.name, None)
+        if not callable(function):
+            raise refuse(DeclarationError, "workload.operator", f"{home.__name__} has no {self.name!r}")
+        return function(**self.options)
+
 
 @dataclass(frozen=True)
 class Flag:
     """A parameter of operators that is no extent.
 
-    kind:  "switch", "dtype", "float", "int" from ``least`` on, or "choice" of ``choices``
+    kind:  "switch", "dtype", "float", "int" from ``least`` on, "sides" (such an int, or several: "2x1"), or "choice" of
+           ``choices``
     about: what it means; ``apart``: what it means for single operators
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import runpy
 import sys
 from collections.abc import Callable, Mapping
@@ -18,11 +17,7 @@ def rebuild(origin: Origin) -> Workload:
     """Return the workload of an Origin, in a worker: by calling the function that made it."""
     if origin.kind == "file":
         return from_file(origin.place, origin.name, origin.options)
-    home = importlib.import_module(origin.place or f"{__name__.split('.')[0]}.{origin.kind}")
-    function = getattr(home, origin.name, None)
-    if not callable(function):
-        raise refuse(DeclarationError, "workload.operator", f"{home.__name__} has no {origin.name!r}")
-    made: Workload = function(**origin.options)
+    made: Workload = origin.make()
     return made
 
 

@@ -171,7 +171,7 @@ class Schedule(Exportable, _Schedule):
 
         The signature and launch of the schedule's kernels stay; only their text is the user's.
         """
-        if not isinstance(text, str) or not text.strip():
+        if not isinstance(text, str) or not need_text("text", text, ScheduleError, empty=True).strip():
             raise ScheduleError(Problem("with-source.text", "with_source takes the text of a whole source file"))
         other = self.fork()
         other.edited = text
@@ -195,6 +195,12 @@ class Schedule(Exportable, _Schedule):
             if any(p.code == "compile.shared-memory" for p in e.problems):
                 super().undo(1)
                 raise
+
+    def at(self, step: int) -> Self:
+        """A copy as it was after ``step`` calls, of edited text without it."""
+        other = self.fork()
+        other.edited = None
+        return other.undo(len(self._steps) - need_int("step", step, error=ScheduleError))
 
     def undo(self, n: int = 1) -> Self:
         """Take back the last ``n`` calls; refused with edited text, whose launch would change under it."""

@@ -6,14 +6,16 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tensorir.api.operator import Operator, Origin
 from tensorir.check.tolerance import tolerance
 from tensorir.codec import Json
-from tensorir.errors import DeclarationError, Problem, ScheduleError, refuse
-from tensorir.errors.habits import meant
+from tensorir.errors import DeclarationError, Problem, ScheduleError, TensorIRError, refuse
+from tensorir.errors.habits import answering, meant
+from tensorir.errors.handles import Handle
 from tensorir.errors.needs import (
     need_function,
     need_int,
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
     from tensorir.export.part import Part
 
 
-class Work(Shown):
+@answering(DeclarationError)
+class Work(Handle, Shown):
     """A workload as data: what is computed, and how templates schedule it; ``Workload`` adds tuning and loading."""
 
     def __init__(
@@ -80,6 +83,14 @@ class Work(Shown):
         self.origin, self.operator = made, operator
         self._key: tuple[Any, ...] | None = None  # of the definition, once a template has declared its own
         self._parameters = None if parameters is None else _named("parameters", parameters)
+
+    def __copy__(self) -> Self:
+        made = super().__copy__()
+        made.templates, made.baselines = copy(self.templates), dict(self.baselines)
+        return made
+
+    def _data(self) -> tuple[Any, ...]:
+        return super()._data() if self.origin is None or self.origin.kind == "file" else (Origin.make, (self.origin,))
 
     @property
     def parameters(self) -> dict[str, object]:
@@ -138,6 +149,8 @@ class Work(Shown):
 
     def allowed_error(self, template: str) -> float | None:
         """How far ``template`` may be off relative to the largest output; None: exact on whole numbers."""
+        if need_text("template", template, ScheduleError) not in self.templates:
+            raise self._no_template(template)
         if not self.templates[template].approximate:
             return None
         return tolerance(self.outputs[0].dtype) if self.max_error is None else self.max_error
@@ -166,13 +179,16 @@ class Work(Shown):
         if template is None:
             message = f"{self.name} has no template for a {kind}"
         elif template not in self.templates:
-            message = f"{self.name} has no template {template!r}"
-            raise ScheduleError(Problem("template.unknown", message, hint=meant("template", template, self.templates)))
+            raise self._no_template(template)
         else:
             written = self.templates[template].targets
             message = f"template {template!r} of {self.name} is written for {written} targets, not for {wanted.text}"
         hint = f"one of {', '.join(others)}" if others else ""
         raise ScheduleError(Problem("template.target", message, hint=hint))
+
+    def _no_template(self, template: str) -> TensorIRError:
+        message = f"{self.name} has no template {shown(template)}"
+        return ScheduleError(Problem("template.unknown", message, hint=meant("template", template, self.templates)))
 
     def _can_start(self, template: str, target: Target) -> bool:
         """Whether any configuration of a template is legal; filters of 11 x 11 may be too large for shared memory."""

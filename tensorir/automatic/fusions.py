@@ -14,7 +14,8 @@ from tensorir.automatic.pairs import Pair, cut_out, pairs_of
 from tensorir.automatic.plan import Refusal
 from tensorir.automatic.ways import Way, finished, ways
 from tensorir.errors import Problem, ScheduleError, TensorIRError
-from tensorir.errors.needs import need_choice
+from tensorir.errors.handles import Value
+from tensorir.errors.needs import need_choice, need_int
 from tensorir.errors.shown import Shown
 from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
@@ -34,7 +35,7 @@ MEASURED = 1.02
 
 
 @dataclass(frozen=True, repr=False)
-class Fusion(Shown, Generic[S]):
+class Fusion(Value, Shown, Generic[S]):
     """One kernel for a pair of stages, in place of the kernels that each stage has alone.
 
     kind, first, second: "vertical" (the second stage reads what the first one makes) or "horizontal", and the stages
@@ -158,7 +159,7 @@ class Fusion(Shown, Generic[S]):
         return self._made(which, name)
 
 
-class Fusions(Sequence[Fusion[S]], Shown):
+class Fusions(Value, Sequence[Fusion[S]], Shown):
     """The fusions of a graph, those that save most by the model first, and the illegal ones last."""
 
     def __init__(self, rows: Sequence[Fusion[S]], target: Target) -> None:
@@ -172,7 +173,7 @@ class Fusions(Sequence[Fusion[S]], Shown):
     def __getitem__(self, at: slice) -> tuple[Fusion[S], ...]: ...
 
     def __getitem__(self, at: int | slice) -> Fusion[S] | tuple[Fusion[S], ...]:
-        return self.rows[at]
+        return self.rows[at if isinstance(at, slice) else need_int("at", at)]
 
     def __len__(self) -> int:
         return len(self.rows)

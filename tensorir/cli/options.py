@@ -11,6 +11,7 @@ from tensorir.cli.common import did_you_mean
 from tensorir.errors import DeclarationError
 from tensorir.errors.needs import seconds_of
 from tensorir.ir.dtypes import dtype_of
+from tensorir.nn.sides import spelt, text_of
 from tensorir.ops.operators import FLAGS as OPERATOR_FLAGS
 from tensorir.ops.operators import OPERATORS
 
@@ -53,6 +54,22 @@ class ElementType(click.ParamType[Any]):
             self.fail(f"{e.problems[0].message}; {e.problems[0].hint}", param, ctx)
 
 
+class Sides(click.ParamType[Any]):
+    """An int for all sides, or several, as ``nn.conv2d`` takes them: "2x1"."""
+
+    name = "n|nxn"
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        found = spelt(value)
+        several = found if isinstance(found, tuple) else (found,)
+        if not all(isinstance(n, int) and n >= self.least for n in several):
+            self.fail(f"{value!r:.60} is neither an integer from {self.least} on nor several: 2x1", param, ctx)
+        return text_of(several)
+
+
 def argument(name: str, **given: Any) -> click.Argument:
     """An argument of a verb, with the settings of ``click.Argument``."""
     return click.Argument([name], **given)
@@ -85,7 +102,12 @@ def _flag(flag: Flag) -> click.Option:
     told = [about, *(f"{name}: {what}" for name, what in apart.items())]
     if flag.kind == "switch":
         return option(flag.option, is_flag=True, default=None, help=f"{'. '.join(told)}.")
-    kinds = {"int": at_least(flag.least), "float": click.FloatRange(min=0), "dtype": ElementType()}
+    kinds = {
+        "int": at_least(flag.least),
+        "sides": Sides(flag.least),
+        "float": click.FloatRange(min=0),
+        "dtype": ElementType(),
+    }
     kind = Names(flag.choices) if flag.kind == "choice" else kinds[flag.kind]
     return option(flag.option, type=kind, help=f"{'. '.join(told)}.")
 

@@ -158,7 +158,7 @@ _ONNX = Verb(
     Lazy("tensorir.cli.verb_onnx", "run"),
     """Say for which nodes of an ONNX MODEL kernels are on record; with --replace, write a model that calls them.
 
-    Nodes are Conv (of two dimensions, the same pads and strides on all sides), MatMul and Gemm of floats, with the Add
+    Nodes are Conv (of two dimensions), MatMul and Gemm of floats, with the Add
     and the activation after them where nothing else reads them. Shapes are fixed: symbolic extents need --dim.
 
     OUT runs with onnxruntime 1.16 or newer once the library in OUT.kernels is registered in the session's options.

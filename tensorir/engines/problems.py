@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from tensorir.ir.dtypes import DTYPES, WIDENED, is_float
+from tensorir.nn.sides import Side
 from tensorir.target import Target
 
 
@@ -143,6 +144,8 @@ class Conv(Problem):
 
     r, s: taps of the filter;  layout: "NCHW" or "NHWC"
     back: the convolution whose image's gradient this one computes, if it is one
+    uneven: of rows and of columns where they differ, or the zeros at both ends of one: no template written for
+            convolutions takes those, and ``stride``, ``pad`` and ``dilation`` are not set
     """
 
     n: int
@@ -162,6 +165,12 @@ class Conv(Problem):
     residual: bool = False
     max_error: float = 1e-4
     back: Conv | None = None
+    uneven: tuple[Side, ...] = ()
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """How windows go along rows and along columns."""
+        return self.uneven or (Side(self.stride, self.pad, self.pad, self.dilation),) * 2
 
     @property
     def parts(self) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import linecache
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
 from tensorir.codec import travels
-from tensorir.errors.shown import Shown, few_lines
+from tensorir.errors.shown import Shown, few_lines, short
 
 _PACKAGE = str(Path(__file__).parent.parent)
 _PACKAGE_NAME = __name__.split(".")[0]
@@ -35,6 +35,11 @@ class Problem(Shown):
     at: str = ""
     hint: str = ""
 
+    def __post_init__(self) -> None:
+        for name in ("code", "message", "at", "hint"):
+            if not isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, short(value))
+
     def __str__(self) -> str:
         said = self.message.splitlines()
         if len(said) > 4:  # it quotes something long
@@ -43,7 +48,8 @@ class Problem(Shown):
         if self.at:
             lines += [f"  {line}" for line in self.at.splitlines()]
         if self.hint:
-            lines.append(f"  try: {self.hint}")
+            hint = self.hint.splitlines()
+            lines.append("  try: " + "\n".join(hint if len(hint) <= 4 else [*hint[:3], "…"]))
         return printable("\n".join(lines))
 
     def __repr__(self) -> str:
@@ -110,13 +116,14 @@ class TensorIRError(Shown, Exception):
     """Base of all tensorir errors; catch this one in applications.
 
     code:     the dotted id of the first problem
-    problems: every broken rule that was found
+    problems: every broken rule that was found; of an error that a user raises, any text
     where:    the user's file and line at the call that was refused
     """
 
-    def __init__(self, problems: Problem | Iterable[Problem], where: str | None = None) -> None:
-        self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
-        self.where = user_line() if where is None else where
+    def __init__(self, problems: Problem | Sequence[Problem], where: str | None = None) -> None:
+        several = problems if isinstance(problems, list | tuple) else (problems,)
+        self.problems = tuple(p if isinstance(p, Problem) else Problem("unknown", short(p)) for p in several)
+        self.where = where if isinstance(where, str) else user_line()
         super().__init__(self._text())
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -177,7 +184,7 @@ class LoweringError(TensorIRError):
 class CompileError(TensorIRError):
     """The device compiler refused the emitted or edited source; ``log`` holds its words."""
 
-    def __init__(self, problems: Problem | Iterable[Problem], log: str = "", where: str | None = None) -> None:
+    def __init__(self, problems: Problem | Sequence[Problem], log: str = "", where: str | None = None) -> None:
         self.log = log
         super().__init__(problems, where)
 

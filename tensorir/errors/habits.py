@@ -7,8 +7,9 @@ import functools
 import inspect
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from tensorir.errors import (
@@ -22,6 +23,7 @@ from tensorir.errors import (
     ScheduleTypeError,
     TensorIRError,
     UnknownNameError,
+    ours,
 )
 from tensorir.errors.habit_table import HABITS
 from tensorir.errors.spelling import nearest
@@ -108,21 +110,61 @@ _CLASSES: dict[type[TensorIRError], type[TensorIRError]] = {
 
 
 def answers(error: type[TensorIRError] = DeclarationError) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator: arguments that the function does not take are answered (``argument.call``) from the table."""
+    """A decorator of what users call, the boundary at which Python's errors become the package's.
+
+    Arguments that the function does not take are answered from the table (``argument.call``). Refused are arguments
+    that no validation can look at without failing: nested too deeply (``argument.nested``), larger than memory
+    (``argument.memory``), text that no file system or compiler takes (``argument.text``), objects whose own special
+    methods raise (``argument.raised``). Any other error is left as it is: what a user's function raises, and our bugs.
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 return function(*args, **kwargs)
-            except TypeError as e:
-                if isinstance(e, TensorIRError) or (problem := _misfit(function, args, kwargs)) is None:
+            except TensorIRError:
+                raise
+            except Exception as e:
+                fits = not isinstance(e, TypeError) or (problem := _misfit(function, args, kwargs)) is None
+                if fits and (problem := _unfit(function.__name__, e)) is None:
                     raise
-            raise _CLASSES[error](problem)
+                assert problem is not None
+                refused = error(problem) if fits else _CLASSES.get(error, error)(problem)
+                cause = e if fits else None
+            raise refused from cause
 
         return called
 
     return decorate
+
+
+def _unfit(name: str, error: Exception) -> Problem | None:
+    """What was given that Python could not work with; None where it was not what was given."""
+    if isinstance(error, RecursionError):
+        hint = "less in each other: at most some hundred levels"
+        return Problem("argument.nested", f"{name}: an argument is nested too deeply", hint=hint)
+    if isinstance(error, MemoryError):
+        said = f": {error}" if str(error) else ""
+        return Problem("argument.memory", f"{name} needs more memory than there is{said}", hint="smaller shapes")
+    if isinstance(error, UnicodeEncodeError):
+        message = f"{name}: a text holds {error.object[error.start : error.end]!a}, which is no character"
+        return Problem("argument.text", message, hint="text and paths of Unicode characters")
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if (special := _special(frame)) is not None:
+            message = f"{name}: {special} of what was given raised {type(error).__name__}: {error!s:.80}"
+            return Problem("argument.raised", message, hint="a value without it")
+    return None
+
+
+def _special(frame: FrameType) -> str | None:
+    """The name of the special method of a user's object that a frame is in; None where it is in another function."""
+    code = frame.f_code
+    if ours(frame) or not code.co_argcount or code.co_varnames[0] not in frame.f_locals:
+        return None
+    cls = type(frame.f_locals[code.co_varnames[0]])
+    methods = ((n, m) for c in cls.__mro__ for n, m in vars(c).items() if n.startswith("__"))
+    return next((f"{cls.__name__}.{n}" for n, m in methods if getattr(m, "__code__", None) is code), None)
 
 
 def answering(error: type[TensorIRError]) -> Callable[[C], C]:

@@ -6,6 +6,7 @@ internals. ``error`` is the class to raise, that of the caller's phase.
 
 from __future__ import annotations
 
+import errno
 import functools
 import math
 import operator
@@ -47,7 +48,7 @@ def need_int(
         if isinstance(value, bool):
             raise TypeError
         n = operator.index(cast("SupportsIndex", value))
-    except TypeError:
+    except Exception:  # whatever its __index__ does
         raise wrong(name, value, "an int", error) from None
     if (low is not None and n < low) or (high is not None and n > high):
         limits = [f"{word} {n}" for word, n in (("from", low), ("to", high)) if n is not None]
@@ -61,11 +62,11 @@ def plain_int(value: object) -> Any:
 
     A tensor or an element is not asked: what it would answer takes reading the user's source
     """
-    if isinstance(value, bool | int | Shown) or not hasattr(value, "__index__"):
+    if isinstance(value, bool | int | Shown) or not hasattr(type(value), "__index__"):
         return value
     try:
-        return operator.index(value)
-    except TypeError:
+        return operator.index(cast("SupportsIndex", value))
+    except Exception:  # whatever its __index__ does
         return value
 
 
@@ -91,7 +92,7 @@ def need_number(name: str, value: object, low: float = -math.inf, error: Class =
         if isinstance(value, bool | str | bytes):
             raise TypeError
         number = float(cast("float", value))
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # whatever its __float__ does
         raise wrong(name, value, "a number", error) from None
     if not (math.isfinite(number) and number >= low):
         least = f" from {low:g} up" if low > -math.inf else ""
@@ -107,9 +108,12 @@ def need_bool(name: str, value: object, error: Class = DeclarationError) -> bool
 
 
 def need_text(name: str, value: object, error: Class = DeclarationError, empty: bool = False) -> str:
-    """A string, where ``empty`` does not allow others a non-empty one."""
+    """A string of characters, where ``empty`` does not allow others a non-empty one; ``argument.text``."""
     if not isinstance(value, str) or not (value or empty):
         raise wrong(name, value, "a string" if empty else "a non-empty string", error)
+    if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+        message = f"{name} has half of a surrogate pair, which is no character: {shown(value)}"
+        raise refuse(error, "argument.text", message, hint="text of Unicode characters")
     return value
 
 
@@ -149,10 +153,24 @@ def need_function(name: str, value: object, error: Class = DeclarationError) -> 
     return value
 
 
+_NO_PATH = {errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ELOOP}
+"""What systems say of a path that none of their files can have."""
+
+
 def need_path(name: str, value: object, error: Class = DeclarationError) -> str:
-    """A path that the file system can be asked about."""
-    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    if not isinstance(path, str) or not path or "\0" in path:
+    """A path that the file system can be asked about: it is asked, since what it takes is its own affair."""
+    try:
+        path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+        if isinstance(path, str) and path:
+            os.lstat(path)
+    except FileNotFoundError:
+        pass
+    except OSError as e:
+        if e.errno in _NO_PATH:
+            raise refuse(error, "argument.path", f"{name}={shown(path)}: {e.strerror}", hint="a shorter path") from None
+    except Exception:  # lone surrogates, NUL, whatever its __fspath__ does
+        path = None
+    if not isinstance(path, str) or not path:
         raise wrong(name, value, "a path", error)
     return path
 

@@ -30,9 +30,12 @@ def short(value: object) -> str:
     """A value in a few words, however large it is."""
     if isinstance(value, float):
         return f"{value:.6g}"
-    if callable(value):
-        return str(getattr(value, "__name__", type(value).__name__))
-    return re.sub(r"\n *", " ", repr(value) if isinstance(value, Shown) else _short.repr(value))
+    try:
+        if callable(value):
+            return str(getattr(value, "__name__", type(value).__name__))
+        return re.sub(r"\n *", " ", repr(value) if isinstance(value, Shown) else _short.repr(value))
+    except Exception:  # whatever its repr does
+        return f"a {type(value).__name__}"
 
 
 def fields_of(x: object) -> dict[str, Any]:

@@ -13,7 +13,9 @@ def nearest(word: object, legal: Iterable[str], n: int = 1, cutoff: float = 0.6)
     """
     from difflib import get_close_matches
 
-    words, typed = list(legal), str(word)
+    if not isinstance(word, str):
+        return []
+    words, typed = list(legal), word
     low = typed.lower()
     slips = [w for w in words if one_slip(low, w.lower())]
     return slips[:n] or get_close_matches(typed, words, n, cutoff)

@@ -7,6 +7,7 @@ import keyword
 import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import islice
 from threading import get_ident
 from typing import Any
 
@@ -27,6 +28,9 @@ from tensorir.ir.visit import find
 
 MOST = 2**62
 """The largest extent: addresses have 64 bits."""
+
+MAX_RANK = 64
+"""The most dimensions, as NumPy's arrays have them."""
 
 Extent = int | Expr
 Shape = Sequence[Extent] | Extent
@@ -225,6 +229,10 @@ def extents_of(shape: Shape, name: str) -> tuple[Extent, ...]:
     """Return a shape as a tuple of ints, and of expressions of dims."""
     plain = shape.tolist() if hasattr(shape, "tolist") else shape
     given = plain if isinstance(plain, Sequence) and not isinstance(plain, str) else (plain,)
+    given = tuple(islice(given, MAX_RANK + 1))
+    if len(given) > MAX_RANK:
+        message = f"the shape {shown(shape)} of {shown(name)} has more than {MAX_RANK} dimensions"
+        raise refuse(DeclarationError, "declare.shape", message, hint="a tuple of ints, such as (64, 48)")
     out: list[Any] = []
     for n in given:
         if isinstance(n, Expr) and dims_in(n):

@@ -19,13 +19,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 def _of_tensors(function: F) -> F:
     """``function`` of elements, and element by element of whole tensors."""
 
-    answered = answers()(function)
-
+    @answers()
     @functools.wraps(function)
     def called(*args: Any, **options: Any) -> Any:
-        if any(getattr(a, "WHOLE", False) for a in args):
+        if any(getattr(type(a), "WHOLE", False) for a in args):
             return elementwise(lambda *given: function(*given, **options), args, function.__name__.strip("_"))
-        return answered(*args, **options)
+        return function(*args, **options)
 
     return called  # type: ignore[return-value]
 

@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import answers
-from tensorir.errors.needs import need_bool, need_function, need_text, shown
+from tensorir.errors.handles import Value
+from tensorir.errors.needs import need_bool, need_function, need_names, need_text, shown
 from tensorir.expr.segments import within
 from tensorir.ir.build import as_expr, as_value, binary, cast, const, converted, highest, lowest, select, unary
-from tensorir.ir.dtypes import is_float
+from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.ir.tree import Combiner, Const, Expr, Reduce, Var
 
 Axes = Var | Sequence[Var]
@@ -22,13 +23,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _of_tensors(function: F) -> F:
     """``function`` of elements over reduce axes; of whole tensors over dimensions, all of them by default."""
-    answered = answers()(function)
-
+    @answers()
     @functools.wraps(function)
     def called(value: Any, *args: Any, **options: Any) -> Any:
-        if getattr(value, "WHOLE", False):
+        if getattr(type(value), "WHOLE", False):
             return value._made(function.__name__, value, *args, **options)
-        return answered(value, *args, **options)
+        return function(value, *args, **options)
 
     return called  # type: ignore[return-value]
 
@@ -81,7 +81,7 @@ def argmax(value: object, axis: Axes, where: object = None) -> Expr:
     return _position("argmax", value, axis, where)
 
 
-class UserCombiner:
+class UserCombiner(Value):
     """A reduction of the user's: ``f(value, axis=…)``, and the operator of a scan or a scatter."""
 
     def __init__(self, result: Callable[..., object], identity: object, name: str, commutative: bool) -> None:
@@ -98,6 +98,7 @@ class UserCombiner:
 
     def joining(self, dtypes: Sequence[str], several: bool) -> Combiner:
         """Return how it joins states of these types; several: as tuples, even of one value."""
+        dtypes = [dtype_of(d).name for d in need_names("dtypes", dtypes)]
         start = _as_many("reduce.identity", "the identity", self.identity, len(dtypes), several)
         old = tuple(Var(f"a{n}", d) for n, d in enumerate(dtypes))
         new = tuple(Var(f"b{n}", d) for n, d in enumerate(dtypes))

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 from tensorir.errors import DeclarationError, DeclarationTypeError, TensorIRError, refuse
 from tensorir.errors.asked import item_of, put_right, rows_of, whole_of
 from tensorir.errors.habits import public, unknown
-from tensorir.errors.needs import shown
+from tensorir.errors.handles import Value
+from tensorir.errors.needs import shown, wrong
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.ir.build import as_expr, cast, converted, no_constant
 from tensorir.ir.dtypes import DTYPES
@@ -28,6 +29,7 @@ METHODS = (
 )  # fmt: skip
 """Methods of arrays that tensors have."""
 
+_MAKE = "tir.placeholder, tir.constant or tir.compute, which make tensors"
 _order = itertools.count(1)
 
 
@@ -37,7 +39,7 @@ def next_order() -> int:
 
 
 @dataclass(eq=False, repr=False)
-class Compute(Shown):
+class Compute(Value, Shown):
     """One ``compute`` call: ``bodies[n]`` defines output n over ``axes``; a body may be a Reduce.
 
     ranges: bounds of the elements of its outputs, as far as anybody asked
@@ -65,7 +67,7 @@ class Compute(Shown):
         return list(dict.fromkeys(n.buffer.origin for n in loads))
 
 
-class Tensor(Shown, Operators["Tensor"]):
+class Tensor(Value, Shown, Operators["Tensor"]):
     """An array that is given (placeholder, constant) or computed; index it inside ``compute``.
 
     shape: ints, and expressions of dims;  dtype: a name such as "float32"
@@ -83,6 +85,10 @@ class Tensor(Shown, Operators["Tensor"]):
 
     def __init__(self, name: str, shape: tuple[Any, ...], dtype: str, op: Compute | None = None,
                  data: tuple[Any, ...] | None = None) -> None:  # fmt: skip
+        if not (isinstance(name, str) and isinstance(shape, tuple) and isinstance(dtype, str) and dtype in DTYPES):
+            raise wrong("what makes a tensor", (name, shape, dtype), "a name, a tuple and a dtype", hint=_MAKE)
+        if not isinstance(op, Compute | None) or not isinstance(data, tuple | None):
+            raise wrong("op", op, "what tir.compute makes", hint=_MAKE)
         self.name, self.shape, self.dtype, self.op = name, shape, dtype, op
         self.order = next_order()
         scope = Scope.AUTO if op is not None else Scope.CONSTANT if data is not None else Scope.GLOBAL

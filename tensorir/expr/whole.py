@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_int, shown, wrong
 from tensorir.expr import reducers
 from tensorir.expr.compute import compute, reduce_axis
@@ -44,7 +45,7 @@ def made(name: str, args: tuple[object, ...], options: dict[str, object]) -> Any
     return elementwise(lambda *given: element(name, given, options), args, name)
 
 
-Tensor._of_whole = made
+Tensor._of_whole = answers()(made)
 
 
 def elementwise(function: Callable[..., object], args: Sequence[object], name: str) -> Any:

@@ -366,7 +366,7 @@ def power(a: object, b: object) -> Expr:
         return _whole_power(x, y, kind)
     if n == 0.5:
         return call("sqrt", cast(x, kind))
-    if n is None or n != int(n) or (is_float(kind) and abs(n) > POWERS):
+    if n is None or not math.isfinite(n) or n != int(n) or (is_float(kind) and abs(n) > POWERS):
         return call("pow", x, y)
     made = _product(cast(x, kind), abs(int(n)))
     return binary("/", 1, made) if n < 0 else made

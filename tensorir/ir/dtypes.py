@@ -105,7 +105,8 @@ def dtype_of(given: object) -> DType:
     found = DTYPES.get(SHORT.get(word, word))
     found = found or DTYPES.get(from_numpy(_numpy_name(given)) or "")
     if found is None or found.name == "index":
-        hint = meant("dtype", getattr(given, "__name__", str(given)), [n for n in DTYPES if n != "index"], SHORT)
+        word = given if isinstance(given, str) else given.__name__ if isinstance(given, type) else shown(given)
+        hint = meant("dtype", word, [n for n in DTYPES if n != "index"], SHORT)
         raise refuse(DeclarationError, "declare.dtype", f"dtype {shown(given)} is not known", hint=hint)
     return found
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tensorir.errors import DeclarationError, TensorIRError, refuse
+from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_int
 from tensorir.ir.build import (
     as_expr,
@@ -27,6 +28,7 @@ from tensorir.ir.operators import no_function, too_many
 from tensorir.ir.tree import Expr
 
 
+@answers()
 def element(name: str, args: tuple[object, ...], options: Mapping[str, object]) -> Any:
     """The function that NumPy or torch call ``name``, of elements; ``declare.function`` for one that is not here."""
     function = ELEMENTS.get(name)

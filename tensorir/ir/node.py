@@ -45,6 +45,12 @@ class Node(Shown):
     def __repr__(self) -> str:
         return few_lines(f"<{type(self).__name__} {brief_of(self)}>")
 
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # it never changes, and others know it by its identity
+
     def own_bits(self) -> int:
         """What ``held`` says of the node alone."""
         return self.BIT

@@ -69,7 +69,7 @@ class Operators(Generic[T]):
 
     def __pow__(self, o: Any, modulus: Any = None) -> T:
         power = self._made("power", self, o)
-        return power if modulus is None else power % modulus
+        return power if modulus is None or power is NotImplemented else power % modulus
 
     def __rpow__(self, o: Any) -> T:
         return self._made("power", o, self)

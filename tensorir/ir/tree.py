@@ -38,7 +38,7 @@ class Expr(Node, Operators["Expr"]):
 
     def _made(self, name: str, *args: Any, **options: Any) -> Any:
         for a in args:
-            if getattr(a, "WHOLE", False) and a.shape:
+            if getattr(type(a), "WHOLE", False) and a.shape:
                 return NotImplemented  # one element with a whole array: the array says what that is
         return _elements.element(name, args, options)
 

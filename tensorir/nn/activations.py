@@ -32,13 +32,7 @@ def bias_act(
     """
     need_tensors(y=y, **{n: t for n, t in (("bias", bias), ("d", d)) if t is not None})
     need_int("axis", axis, 0, max(0, y.ndim - 1))
-    if act is not None and (not isinstance(act, str) or act not in ACTIVATIONS):
-        raise refuse(
-            DeclarationError,
-            "nn.act",
-            f"act={shown(act)} is not known",
-            hint=f"None or one of {', '.join(ACTIVATIONS)}",
-        )
+    _need_act(act)
     if bias is None and act is None and alpha is None and d is None:
         return y
 
@@ -57,7 +51,8 @@ def bias_act(
 
 
 def activation(v: Expr, act: str | None) -> Expr:
-    """An activation function of one value."""
+    """An activation function of one value; None for the value itself."""
+    _need_act(act)
     if act == "relu":
         return maximum(v, 0)
     if act == "gelu":
@@ -67,6 +62,12 @@ def activation(v: Expr, act: str | None) -> Expr:
     if act == "sigmoid":
         return 1 / (exp(-v) + 1)
     return tanh(v) if act == "tanh" else v
+
+
+def _need_act(act: object) -> None:
+    if act is not None and (not isinstance(act, str) or act not in ACTIVATIONS):
+        hint = f"None or one of {', '.join(ACTIVATIONS)}"
+        raise refuse(DeclarationError, "nn.act", f"act={shown(act)} is not known", hint=hint)
 
 
 def _each(x: Tensor, value: Callable[[Expr], Expr], name: str) -> Tensor:

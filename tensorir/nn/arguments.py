@@ -13,6 +13,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_expr
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.tree import Expr
+from tensorir.nn.sides import spelt
 
 Index = tuple[Expr, ...]
 
@@ -63,6 +64,7 @@ def misfit(message: str, hint: str = "") -> TensorIRError:
 
 def need_several(name: str, value: object, count: int, low: int) -> tuple[int, ...]:
     """Return an int for each of ``count`` dimensions, from one int or a list of them."""
+    value = spelt(value)
     if not isinstance(value, list | tuple):
         return (need_int(name, value, low),) * count
     found = need_list(name, value, "ints")

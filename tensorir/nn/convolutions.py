@@ -14,33 +14,46 @@ from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr
 from tensorir.nn.activations import convert
 from tensorir.nn.arguments import need_floats, need_tensors, wide
+from tensorir.nn.sides import Side, no_output, sides_of
 
 
 @plain_ints
-def pad2d(x: Tensor, pad: int, *, layout: str = "NCHW", name: str = "x_pad") -> Tensor:
-    """``x`` with ``pad`` zeros around its rows and columns."""
+def pad2d(x: Tensor, pad: object, *, layout: str = "NCHW", name: str = "x_pad") -> Tensor:
+    """``x`` with zeros around its rows and columns; ``pad`` as of ``conv2d``."""
     need_tensors(x=x)
-    need_int("pad", pad, 0)
     need_choice("layout", layout, ("NCHW", "NHWC"))
     if x.ndim != 4:
         raise refuse(DeclarationError, "conv2d.rank", f"x {x.shape} must have 4 dimensions")
-    if layout == "NCHW":
+    return _padded(x, sides_of(2, pad=pad), layout == "NCHW", name)
+
+
+def _padded(x: Tensor, sides: tuple[Side, ...], nchw: bool, name: str) -> Tensor:
+    rows, columns = sides
+    more = rows.before + rows.after, columns.before + columns.after
+    if nchw:
         n, c, h, w = x.shape
-        shape = (n, c, h + 2 * pad, w + 2 * pad)
-        return compute(shape, lambda n, c, h, w: x.get(n, c, h - pad, w - pad, fill=0), name=name)  # type: ignore[no-any-return]
+        shape = (n, c, h + more[0], w + more[1])
+        return compute(  # type: ignore[no-any-return]
+            shape, lambda n, c, h, w: x.get(n, c, h - rows.before, w - columns.before, fill=0), name=name
+        )
     n, h, w, c = x.shape
-    shape = (n, h + 2 * pad, w + 2 * pad, c)
-    return compute(shape, lambda n, h, w, c: x.get(n, h - pad, w - pad, c, fill=0), name=name)  # type: ignore[no-any-return]
+    shape = (n, h + more[0], w + more[1], c)
+    return compute(  # type: ignore[no-any-return]
+        shape, lambda n, h, w, c: x.get(n, h - rows.before, w - columns.before, c, fill=0), name=name
+    )
 
 
 @plain_ints
-def conv2d(x: Tensor, w: Tensor, *, stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1,
+def conv2d(x: Tensor, w: Tensor, *, stride: object = 1, pad: object = 0, dilation: object = 1, groups: int = 1,
            layout: str = "NCHW", accumulate: str | None = None, name: str = "y") -> Tensor:  # fmt: skip
     """2-D convolution without bias.
 
     NCHW: x (N, C, H, W), w (K, C/groups, R, S), returns (N, K, P, Q)
     NHWC: x (N, H, W, C), w (K, R, S, C/groups), returns (N, P, Q, K)
-    P = (H + 2*pad - dilation*(R - 1) - 1) // stride + 1, Q likewise; reads outside x are 0.
+    stride, dilation: an int, or one for rows and one for columns
+    pad: zeros on all sides; (rows, columns) on both ends of each; ((top, bottom), (left, right)); or in ONNX's order
+         (top, left, bottom, right)
+    P = (H + top + bottom - dilation*(R - 1) - 1) // stride + 1, Q likewise; reads outside x are 0.
     Work: 2*N*K*P*Q*(C/groups)*R*S flops.
 
     Raises DeclarationError (``conv2d.*``) naming the parameter that does not fit.
@@ -52,23 +65,19 @@ def conv2d(x: Tensor, w: Tensor, *, stride: int = 1, pad: int = 0, dilation: int
     _rank(x=x, w=w)
     n, c, h, wd = x.shape if nchw else (x.shape[0], x.shape[3], x.shape[1], x.shape[2])
     k, cg, r, s = w.shape if nchw else (w.shape[0], w.shape[3], w.shape[1], w.shape[2])
-    _check(dict(stride=stride, dilation=dilation, groups=groups), pad, c, cg, k, groups)
-    p, q = (out_extent(size, f, stride, pad, dilation) for size, f in ((h, r), (wd, s)))
-    for extent, size, f, axis in ((p, h, r, "h"), (q, wd, s, "w")):
-        if not isinstance(extent, Expr) and extent < 1:
-            taps = "r" if axis == "h" else "s"
-            raise refuse(
-                DeclarationError,
-                "conv2d.extent",
-                f"{axis}={size} with pad={pad} is smaller than the kernel {taps}={f} (dilation={dilation}): no output",
-            )
-    xp = pad2d(x, pad, layout=layout, name=f"{x.name}_pad") if pad else x
+    sides = sides_of(2, stride, pad, dilation)
+    check_groups(groups, c, cg, k)
+    if (refused := no_output((h, wd), (r, s), sides)) is not None:
+        raise refused
+    rows, columns = sides
+    p, q = rows.results(h, r), columns.results(wd, s)
+    xp = _padded(x, sides, nchw, f"{x.name}_pad") if rows.padded or columns.padded else x
     rc, rr, rs = reduce_axis(cg, "c"), reduce_axis(r, "r"), reduce_axis(s, "s")
     per_group = k // groups
 
     def value(n_: Expr, k_: Expr, p_: Expr, q_: Expr) -> Expr:
         ch = rc if groups == 1 else (k_ // per_group) * cg + rc
-        row, col = p_ * stride + rr * dilation, q_ * stride + rs * dilation
+        row, col = p_ * rows.stride + rr * rows.dilation, q_ * columns.stride + rs * columns.dilation
         a = xp[n_, ch, row, col] if nchw else xp[n_, row, col, ch]
         b = w[k_, rc, rr, rs] if nchw else w[k_, rr, rs, rc]
         if accumulate:
@@ -102,9 +111,10 @@ def _two(name: str, value: Any) -> tuple[int, int]:
     return need_int(f"{name}[0]", value[0], 1), need_int(f"{name}[1]", value[1], 1)
 
 
-def _results(have: tuple[int, int], size: tuple[int, int], taps: tuple[int, int], *how: int) -> None:
+def check_results(have: tuple[int, int], size: tuple[int, int], taps: tuple[int, int], sides: tuple[Side, ...]
+                  ) -> None:  # fmt: skip
     """Check that dy is as large as the results of such a convolution."""
-    want = tuple(out_extent(n, f, *how) for n, f in zip(size, taps, strict=True))
+    want = tuple(side.results(n, f) for n, f, side in zip(size, taps, sides, strict=True))
     if have != want:
         message = f"dy has {have} rows and columns, the results of {taps} taps on an image of {size} are {want}"
         raise refuse(DeclarationError, "conv2d.extent", message)
@@ -112,17 +122,16 @@ def _results(have: tuple[int, int], size: tuple[int, int], taps: tuple[int, int]
 
 def out_extent(size: int, taps: int, stride: int, pad: int, dilation: int) -> int:
     """Outputs along one dimension of a convolution (may be below 1)."""
-    return (size + 2 * pad - dilation * (taps - 1) - 1) // stride + 1
+    (side,) = sides_of(1, stride, pad, dilation)
+    return int(side.results(need_int("size", size), need_int("taps", taps)))
 
 
-def _check(positive: dict[str, int], pad: int, c: int, cg: int, k: int, groups: int) -> None:
-    for name, v in positive.items():
-        if isinstance(v, bool) or not isinstance(v, int) or v < 1:
-            raise refuse(DeclarationError, f"conv2d.{name}", f"{name}={shown(v)} must be an int >= 1")
-    if isinstance(pad, bool) or not isinstance(pad, int) or pad < 0:
-        raise refuse(DeclarationError, "conv2d.pad", f"pad={shown(pad)} must be an int >= 0")
+def check_groups(groups: object, c: int, cg: int, k: int) -> None:
+    """Check that channels of image and filter fit the groups: ``conv2d.groups``, ``conv2d.channels``."""
+    if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
+        raise refuse(DeclarationError, "conv2d.groups", f"groups={shown(groups)} must be an int >= 1")
     if c % groups or k % groups:
-        raise refuse(DeclarationError, "conv2d.groups", f"groups={groups} does not divide c={c} and k={k}")
+        raise refuse(DeclarationError, "conv2d.groups", f"groups={shown(groups)} does not divide c={c} and k={k}")
     if cg * groups != c:
         raise refuse(
             DeclarationError,
@@ -131,24 +140,23 @@ def _check(positive: dict[str, int], pad: int, c: int, cg: int, k: int, groups: 
         )
 
 
-def _sized(x: Tensor, w: Tensor, rank: int, geometry: dict[str, int], name: str) -> Tensor:
+def _sized(x: Tensor, w: Tensor, rank: int, sides: tuple[Side, ...], groups: int, name: str) -> Tensor:
     """A convolution over ``rank`` dimensions, channels before them."""
     need_floats(x=x, w=w)
     if x.ndim != rank + 2 or w.ndim != rank + 2:
         raise refuse(DeclarationError, "conv2d.rank", f"x {x.shape} and w {w.shape} must have {rank + 2} dimensions")
-    stride, pad, dilation, groups = (geometry[n] for n in ("stride", "pad", "dilation", "groups"))
     (c, sizes), (k, cg, taps) = (x.shape[1], x.shape[2:]), (w.shape[0], w.shape[1], w.shape[2:])
-    _check(dict(stride=stride, dilation=dilation, groups=groups), pad, c, cg, k, groups)
-    results = [out_extent(n, f, stride, pad, dilation) for n, f in zip(sizes, taps, strict=True)]
-    if any(not isinstance(n, Expr) and n < 1 for n in results):
-        message = f"x {x.shape} with pad={pad} is smaller than the kernel {w.shape} (dilation={dilation}): no output"
-        raise refuse(DeclarationError, "conv2d.extent", message)
+    check_groups(groups, c, cg, k)
+    if (refused := no_output(sizes, taps, sides)) is not None:
+        raise refused
+    results = [side.results(n, f) for side, n, f in zip(sides, sizes, taps, strict=True)]
+    pad = any(side.padded for side in sides)
     rc, *rt = reduce_axis(cg, "c"), *(reduce_axis(f, n) for f, n in zip(taps, "trs"[-rank:], strict=True))
     each, narrow = k // groups, DTYPES[x.dtype].widened
 
     def value(*i: Expr) -> Expr:
         channel = rc if groups == 1 else (i[1] // each) * cg + rc
-        at = [p * stride + r * dilation - pad for p, r in zip(i[2:], rt, strict=True)]
+        at = [p * d.stride + r * d.dilation - d.before for p, r, d in zip(i[2:], rt, sides, strict=True)]
         read = x.get(i[0], channel, *at, fill=0) if pad else x[(i[0], channel, *at)]
         return total(wide(read) * wide(w[(i[1], rc, *rt)]), axis=(rc, *rt))
 
@@ -158,21 +166,22 @@ def _sized(x: Tensor, w: Tensor, rank: int, geometry: dict[str, int], name: str)
 
 
 @plain_ints
-def conv1d(x: Tensor, w: Tensor, *, stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1,
+def conv1d(x: Tensor, w: Tensor, *, stride: object = 1, pad: object = 0, dilation: object = 1, groups: int = 1,
            name: str = "y") -> Tensor:  # fmt: skip
     """1-D convolution without bias: x (N, C, W), w (K, C/groups, S), returns (N, K, Q) of x's type.
 
-    Parameters as of ``conv2d``; narrower floats are added up in float32. Raises DeclarationError (``conv2d.*``,
-    ``nn.dtype``).
+    Parameters as of ``conv2d``, pad: an int or (before, after); narrower floats are added up in float32.
+    Raises DeclarationError (``conv2d.*``, ``nn.dtype``).
     """
-    return _sized(x, w, 1, dict(stride=stride, pad=pad, dilation=dilation, groups=groups), name)
+    return _sized(x, w, 1, sides_of(1, stride, pad, dilation), groups, name)
 
 
 @plain_ints
-def conv3d(x: Tensor, w: Tensor, *, stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1,
+def conv3d(x: Tensor, w: Tensor, *, stride: object = 1, pad: object = 0, dilation: object = 1, groups: int = 1,
            name: str = "y") -> Tensor:  # fmt: skip
     """3-D convolution without bias: x (N, C, D, H, W), w (K, C/groups, T, R, S), returns (N, K, O, P, Q).
 
-    As ``conv1d`` in other respects. Raises DeclarationError (``conv2d.*``, ``nn.dtype``).
+    pad: an int, one for each dimension, three pairs (before, after), or six ints: all before, all after. As ``conv1d``
+    in other respects. Raises DeclarationError (``conv2d.*``, ``nn.dtype``).
     """
-    return _sized(x, w, 3, dict(stride=stride, pad=pad, dilation=dilation, groups=groups), name)
+    return _sized(x, w, 3, sides_of(3, stride, pad, dilation), groups, name)

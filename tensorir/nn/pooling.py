@@ -17,6 +17,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import lowest
 from tensorir.ir.tree import Expr, Var
 from tensorir.nn.arguments import axis_names, misfit, need_floats, need_several, need_tensors, wide
+from tensorir.nn.sides import pads_of
 
 
 @dataclass(frozen=True)
@@ -26,33 +27,34 @@ class _Window:
     size: int
     taps: int
     stride: int
-    pad: int
+    before: int
+    after: int
     dilation: int
     ceil: bool
 
     @property
     def results(self) -> int:
         """How many windows there are; rounded up, the last one begins inside the elements or the padding before."""
-        room = self.size + 2 * self.pad - self.dilation * (self.taps - 1) - 1
+        room = self.size + self.before + self.after - self.dilation * (self.taps - 1) - 1
         if not self.ceil:
             return room // self.stride + 1
         out = -(-room // self.stride) + 1
-        return out - 1 if (out - 1) * self.stride >= self.size + self.pad else out
+        return out - 1 if (out - 1) * self.stride >= self.size + self.before else out
 
     @property
     def crosses(self) -> bool:
         """Whether a window reaches over an end."""
-        return self.pad > 0 or (self.results - 1) * self.stride + (self.taps - 1) * self.dilation >= self.size
+        return self.before > 0 or (self.results - 1) * self.stride + (self.taps - 1) * self.dilation >= self.size
 
     def first(self, i: Expr) -> Expr:
         """The first place of a window, before 0 in the padding."""
-        return i * self.stride - self.pad if self.pad else i * self.stride
+        return i * self.stride - self.before if self.before else i * self.stride
 
     def length(self, i: Expr, padding: bool) -> Any:
         """The elements of a window that count; ``padding`` counts with them, but nothing past it."""
         if not self.crosses or (padding and not self.ceil):
             return self.taps
-        end = minimum(self.first(i) + self.taps, self.size + self.pad)
+        end = minimum(self.first(i) + self.taps, self.size + self.after)
         return end - self.first(i) if padding else minimum(end, self.size) - maximum(self.first(i), 0)
 
 
@@ -62,17 +64,18 @@ def _windows(x: Tensor, kernel_size: object, stride: object, padding: object, di
     need_tensors(x=x)
     taps = need_several("kernel_size", kernel_size, 2, 1)
     steps = taps if stride is None else need_several("stride", stride, 2, 1)
-    pads, apart = need_several("padding", padding, 2, 0), need_several("dilation", dilation, 2, 1)
+    pads, apart = pads_of("padding", padding, 2, "nn.window"), need_several("dilation", dilation, 2, 1)
     up = need_bool("ceil_mode", ceil_mode)
     out = []
     for size, f, s, p, d in zip(_sizes(x), taps, steps, pads, apart, strict=True):
         if isinstance(size, Expr):
             raise misfit(f"the rows and columns of {x.name} {x.shape} must be ints: pooled images have a fixed size")
-        if 2 * p > f:
-            raise refuse(DeclarationError, "nn.window", f"padding={p} is more than half of kernel_size={f}")
-        w = _Window(size, f, s, p, d, up)
+        if 2 * max(p) > f:
+            raise refuse(DeclarationError, "nn.window", f"padding={max(p)} is more than half of kernel_size={f}")
+        w = _Window(size, f, s, *p, d, up)
         if w.results < 1:
-            message = f"{size} elements with padding={p} are fewer than a window of {f} (dilation={d}) reads"
+            zeros = p[0] if p[0] == p[1] else p
+            message = f"{size} elements with padding={zeros} are fewer than a window of {f} (dilation={d}) reads"
             raise refuse(DeclarationError, "nn.window", message)
         out.append(w)
     return out
@@ -105,7 +108,7 @@ def max_pool2d(x: Tensor, kernel_size: object, stride: object = None, padding: o
     """The largest element of each window, NaN where one is, as ``torch.nn.functional.max_pool2d``.
 
     x: (N, C, H, W) or (C, H, W);  kernel_size, stride, padding, dilation: an int, or one for rows and one for columns
-    stride: by default kernel_size. Padding is never the largest
+    stride: by default kernel_size;  padding: uneven too, as ``pad`` of ``conv2d``. Padding is never the largest
     Raises DeclarationError ``nn.window``, ``nn.shape``.
     """
     windows = _windows(x, kernel_size, stride, padding, dilation, ceil_mode)

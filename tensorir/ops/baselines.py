@@ -20,7 +20,9 @@ def conv2d_baselines(shape: Conv) -> dict[str, Baseline]:
         return {}
     if importlib.util.find_spec("torch") is not None:
         return {"torch": _torch_conv2d(shape)}
-    small = shape.n * shape.k * shape.cg <= 64 and shape.stride == shape.dilation == shape.groups == 1
+    small = (
+        shape.n * shape.k * shape.cg <= 64 and shape.stride == shape.dilation == shape.groups == 1 and not shape.uneven
+    )
     slow = {"scipy": _scipy(shape)} if small and importlib.util.find_spec("scipy") is not None else {}
     return {"numpy im2col": _im2col(shape), **slow}
 
@@ -48,14 +50,17 @@ def _in_nchw(shape: Conv, run: Baseline) -> Baseline:
 def _im2col(shape: Conv) -> Baseline:
     """Patches as a matrix, then one BLAS call a group; the weights' matrix is a view."""
     n, g, k, r, s, p, q = shape.n, shape.groups, shape.k, shape.r, shape.s, shape.p, shape.q
-    st, d, pad, terms = shape.stride, shape.dilation, shape.pad, shape.cg * shape.taps
+    (rows, columns), terms = shape.sides, shape.cg * shape.taps
+    pads = [(side.before, side.after) for side in shape.sides]
+    spans = (r - 1) * rows.dilation + 1, (s - 1) * columns.dilation + 1
 
     def run(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-        a = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad))) if pad else x
-        windows = np.lib.stride_tricks.sliding_window_view(a, ((r - 1) * d + 1, (s - 1) * d + 1), axis=(2, 3))
-        patches = windows[:, :, ::st, ::st, ::d, ::d].transpose(0, 1, 4, 5, 2, 3)
-        columns = np.ascontiguousarray(patches).reshape(n, g, terms, p * q)
-        y: np.ndarray = np.matmul(np.ascontiguousarray(w).reshape(g, k // g, terms), columns)
+        a = np.pad(x, ((0, 0), (0, 0), *pads)) if rows.padded or columns.padded else x
+        windows = np.lib.stride_tricks.sliding_window_view(a, spans, axis=(2, 3))
+        some = windows[:, :, :: rows.stride, :: columns.stride, :: rows.dilation, :: columns.dilation]
+        patches = some.transpose(0, 1, 4, 5, 2, 3)
+        matrix = np.ascontiguousarray(patches).reshape(n, g, terms, p * q)
+        y: np.ndarray = np.matmul(np.ascontiguousarray(w).reshape(g, k // g, terms), matrix)
         return y.reshape(n, k, p, q)
 
     return _in_nchw(shape, run)
@@ -74,6 +79,11 @@ def _scipy(shape: Conv) -> Baseline:
 
 
 def _torch_conv2d(shape: Conv) -> Baseline:
+    rows, columns = shape.sides
+    even = all(side.before == side.after for side in shape.sides)
+    how = {"stride": (rows.stride, columns.stride), "dilation": (rows.dilation, columns.dilation)}
+    pad = (rows.before, columns.before) if even else (0, 0)
+
     def run(x: np.ndarray, w: np.ndarray) -> Any:
         import torch
 
@@ -81,9 +91,9 @@ def _torch_conv2d(shape: Conv) -> Baseline:
         if not shape.nchw:
             a, f = a.permute(0, 3, 1, 2), f.permute(0, 3, 1, 2)
         with torch.no_grad():
-            y = torch.nn.functional.conv2d(
-                a, f, stride=shape.stride, padding=shape.pad, dilation=shape.dilation, groups=shape.groups
-            )
+            if not even:
+                a = torch.nn.functional.pad(a, (columns.before, columns.after, rows.before, rows.after))
+            y = torch.nn.functional.conv2d(a, f, padding=pad, groups=shape.groups, **how)
         return y if shape.nchw else y.permute(0, 2, 3, 1)
 
     return run

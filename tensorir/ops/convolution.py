@@ -14,10 +14,12 @@ import numpy as np
 from tensorir import nn
 from tensorir.api.workload import Template, Templates, Workload
 from tensorir.engines.problems import Conv
+from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_number, plain_ints
 from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
+from tensorir.nn.sides import Side, sides_of, texts_of
 from tensorir.ops.baselines import conv2d_baselines
 from tensorir.ops.common import Named, activate, added_type, epilogue, flags, need_precision, out_dtype, positive
 from tensorir.ops.conv_cpu import begins_with, cpu_templates, in_groups, written
@@ -33,13 +35,15 @@ PRODUCTS = {"y": ("xw", "ncpq, kc -> nkpq"), "x": ("yw", "nkpq, kc -> ncpq"), "w
 
 
 @plain_ints
-def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3, stride: int = 1,
-           pad: int = 0, dilation: int = 1, groups: int = 1, layout: str = "NCHW", dtype: str = "float32",
+def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3, stride: object = 1,
+           pad: object = 0, dilation: object = 1, groups: int = 1, layout: str = "NCHW", dtype: str = "float32",
            bias: bool = False, act: str | None = None, residual: bool = False, prepack: bool = False,
            max_error: float = 1e-4, precision: str = "fp32") -> Workload:  # fmt: skip
     """A 2-D convolution whose kernel adds bias and residual and applies an activation; see ``nn.conv2d`` for shapes.
 
     dtype:     of x and w; that of the result follows as in ``matmul``
+    stride, pad, dilation: as of ``nn.conv2d``, or as text: "2x1", "0x1x2x1". Where rows and columns differ, or the
+               zeros at two ends of one, templates are those of ``tir.auto``
     Arguments: x, w, then bias (k,) and a residual of the result's shape as far as they are asked for.
     prepack:   the weights are constants: what only depends on them is packed ahead, once for all launches
     max_error: error relative to the largest output that an algorithm may have (Winograd's grows with its tiles)
@@ -47,12 +51,15 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
 
     Raises DeclarationError naming the parameter that does not fit.
     """
-    given = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
+    given = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, **_geometry(stride, pad, dilation), groups=groups,
                  layout=layout, dtype=dtype_of(dtype).name, bias=bias, act=act, residual=residual, prepack=prepack,
                  max_error=max_error, precision=precision)  # fmt: skip
     flags(given, ("bias", "residual", "prepack"))
     most = need_number("max_error", max_error, 0)
     shape, y = _declared({**given, "max_error": most})
+    if prepack and shape.uneven:
+        message = f"nothing is packed ahead of stride={stride}, pad={pad}, dilation={dilation}"
+        raise refuse(DeclarationError, "conv2d.prepack", message, hint="prepack=False")
     added = added_type(shape.dtype)
     b = placeholder((k,), added, name="b") if bias else None
     d = placeholder(y.shape, added, name="residual") if residual else None
@@ -62,13 +69,14 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
 
 @plain_ints
 def conv2d_backward_data(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3,
-                         stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1, layout: str = "NCHW",
+                         stride: object = 1, pad: object = 0, dilation: object = 1,
+                         groups: int = 1, layout: str = "NCHW",
                          dtype: str = "float32", precision: str = "fp32") -> Workload:  # fmt: skip
     """The gradient of a convolution with respect to its image; the parameters are those of ``conv2d``.
 
     Arguments: dy, w; see ``nn.conv2d_backward_data``. Raises DeclarationError naming the parameter that does not fit.
     """
-    given = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
+    given = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, **_geometry(stride, pad, dilation), groups=groups,
                  layout=layout, dtype=dtype_of(dtype).name, precision=precision)  # fmt: skip
     shape, _ = _declared(given)
     dx = nn.conv2d_backward_data(
@@ -79,19 +87,24 @@ def conv2d_backward_data(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: i
 
 @plain_ints
 def conv2d_backward_weight(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: int = 3, s: int = 3,
-                           stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1, layout: str = "NCHW",
+                           stride: object = 1, pad: object = 0, dilation: object = 1,
+                           groups: int = 1, layout: str = "NCHW",
                            dtype: str = "float32", precision: str = "fp32") -> Workload:  # fmt: skip
     """The gradient of a convolution with respect to its filter; the parameters are those of ``conv2d``.
 
     Arguments: x, dy; see ``nn.conv2d_backward_weight``. Raises DeclarationError naming the parameter that does not fit.
     """
-    given = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, stride=stride, pad=pad, dilation=dilation, groups=groups,
+    given = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, **_geometry(stride, pad, dilation), groups=groups,
                  layout=layout, dtype=dtype_of(dtype).name, precision=precision)  # fmt: skip
     shape, _ = _declared(given)
     dw = nn.conv2d_backward_weight(
         _operand("x", shape), _operand("dy", shape), (r, s), accumulate=shape.wide, **_how(given)
     )
     return _workload("conv2d_backward_weight", epilogue(dw, shape, 1), shape, given, "w")
+
+
+def _geometry(stride: object, pad: object, dilation: object) -> dict[str, Any]:
+    return {**texts_of(sides_of(2, stride, pad, dilation))}
 
 
 def _how(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,7 +119,10 @@ def _declared(given: Mapping[str, Any]) -> tuple[Conv, Tensor]:
     groups = given["groups"]
     counts = isinstance(groups, int) and not isinstance(groups, bool) and groups > 0
     whole = counts and given["c"] % groups == 0  # what does not fit is refused by the declaration
-    shape = Conv(**{**given, "groups": groups if whole else 1}, p=1, q=1)
+    how = {name: given[name] for name in ("stride", "pad", "dilation")}
+    plain = all(isinstance(v, int) for v in how.values())
+    told = {} if plain else {"stride": 1, "pad": 0, "dilation": 1, "uneven": sides_of(2, **how)}
+    shape = Conv(**{**given, **told, "groups": groups if whole else 1}, p=1, q=1)
     y = nn.conv2d(_operand("x", shape), _operand("w", shape), accumulate=shape.wide, **_how(given))
     p, q = y.shape[2:] if shape.nchw else y.shape[1:3]
     return replace(shape, p=p, q=q), y
@@ -138,7 +154,7 @@ def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], mad
     return Workload(
         name,
         out,
-        templates=Templates({}, later, lambda: OneByOne(by_hand), lead),
+        templates=None if shape.uneven else Templates({}, later, lambda: OneByOne(by_hand), lead),
         reference=lambda *arrays: reference(shape, made, *arrays),
         flops=shape.flops,
         origin=("ops", name, {v: x for v, x in given.items() if v not in DEFAULTS or x != DEFAULTS[v]}),
@@ -158,15 +174,18 @@ def reference(shape: Conv, made: str, *arrays: np.ndarray) -> np.ndarray:
 
     arrays: as workloads take them: the two others, then bias and residual as far as used
     """
-    kind, (others, product), pad = np.float64 if is_float(shape.dtype) else np.int64, PRODUCTS[made], shape.pad
+    kind, (others, product) = np.float64 if is_float(shape.dtype) else np.int64, PRODUCTS[made]
+    rows, columns = shape.sides
     first, *more = (np.asarray(a).astype(kind) for a in arrays)
     second, *more = more
     held = {v: a if shape.nchw else a.transpose(0, 3, 1, 2) for v, a in zip(others, (first, second), strict=True)}
     held[made] = np.zeros([getattr(shape, v) for v in SIDES[made]], kind)
-    held["x"] = np.pad(held["x"], ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    held["x"] = np.pad(held["x"], ((0, 0), (0, 0), *((side.before, side.after) for side in shape.sides)))
     for at in _meetings(shape):
         held[made][at[made]] += np.einsum(product, *(held[v][at[v]] for v in others), optimize=True)
-    y: np.ndarray = held[made][:, :, pad : pad + shape.h, pad : pad + shape.w] if made == "x" else held[made]
+    y: np.ndarray = held[made]
+    if made == "x":
+        y = y[:, :, rows.before : rows.before + shape.h, columns.before : columns.before + shape.w]
     if shape.bias:
         y = y + more.pop(0)[:, None, None]
     y = y if shape.nchw else y.transpose(0, 2, 3, 1)
@@ -177,12 +196,13 @@ def reference(shape: Conv, made: str, *arrays: np.ndarray) -> np.ndarray:
 
 def _meetings(shape: Conv) -> Iterator[dict[str, tuple[Any, ...]]]:
     """For each group and tap, the parts of the padded image, of the filter and of the result that meet."""
-    st, d, every = shape.stride, shape.dilation, slice(None)
+    every, (rows, columns) = slice(None), shape.sides
 
-    def met(tap: int, results: int) -> slice:
-        return slice(tap * d, tap * d + (results - 1) * st + 1, st)
+    def met(side: Side, tap: int, results: int) -> slice:
+        first = tap * side.dilation
+        return slice(first, first + (results - 1) * side.stride + 1, side.stride)
 
     for g, r, s in itertools.product(range(shape.groups), range(shape.r), range(shape.s)):
         inner, outer = (slice(g * n, (g + 1) * n) for n in (shape.cg, shape.kg))
-        pixels = met(r, shape.p), met(s, shape.q)
+        pixels = met(rows, r, shape.p), met(columns, s, shape.q)
         yield {"x": (every, inner, *pixels), "w": (outer, every, r, s), "y": (every, outer)}

@@ -15,14 +15,15 @@ from tensorir.errors.needs import plain_ints, shown
 from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of
+from tensorir.nn.sides import each, sides_of, text_of, texts_of
 from tensorir.ops.operators import OPERATORS
 
 Shape = str | int | Sequence[int]
 
 
 def _extents(name: str, given: Shape) -> tuple[int, ...]:
-    given = str(given) if isinstance(given, int) else given  # what logs say of one dimension
-    parts = given.split("x") if isinstance(given, str) else [str(n) for n in given]
+    sizes = given if isinstance(given, list | tuple) else [given]  # a number is what logs say of one dimension
+    parts = given.split("x") if isinstance(given, str) else [shown(n) for n in sizes]
     if not parts or not all(re.fullmatch(r"[1-9]\d{0,11}", p) for p in parts):
         message = f"{name}={shown(given)} is no shape"
         raise refuse(DeclarationError, "ops.extent", message, hint='"4096x1024", or (4096, 1024)')
@@ -117,19 +118,28 @@ def cumsum(x: Shape = "128x512", axis: int = -1, dtype: str = "float32") -> Work
 
 
 @plain_ints
-def max_pool2d(x: Shape = "1x64x56x56", window: int = 3, stride: int = 2, pad: int = 1, dtype: str = "float32"
+def max_pool2d(x: Shape = "1x64x56x56", window: object = 3, stride: object = 2, pad: object = 1, dtype: str = "float32"
                ) -> Workload:  # fmt: skip
-    """``nn.max_pool2d`` by square windows."""
-    define = lambda x: nn.max_pool2d(x, window, stride, pad)  # noqa: E731
-    return _work("max_pool2d", define, {"x": x}, dtype, window=window, stride=stride, pad=pad)
+    """``nn.max_pool2d`` by windows; window, stride and pad may differ by rows and columns: "3x2"."""
+    return _pooled("max_pool2d", nn.max_pool2d, x, window, stride, pad, dtype)
 
 
 @plain_ints
-def avg_pool2d(x: Shape = "1x64x56x56", window: int = 2, stride: int = 2, pad: int = 0, dtype: str = "float32"
+def avg_pool2d(x: Shape = "1x64x56x56", window: object = 2, stride: object = 2, pad: object = 0, dtype: str = "float32"
                ) -> Workload:  # fmt: skip
-    """``nn.avg_pool2d`` by square windows."""
-    define = lambda x: nn.avg_pool2d(x, window, stride, pad)  # noqa: E731
-    return _work("avg_pool2d", define, {"x": x}, dtype, window=window, stride=stride, pad=pad)
+    """``nn.avg_pool2d`` by windows, as ``max_pool2d``."""
+    return _pooled("avg_pool2d", nn.avg_pool2d, x, window, stride, pad, dtype)
+
+
+def _pooled(name: str, define: Callable[..., Tensor], x: Shape, window: object, stride: object, pad: object,
+            dtype: str) -> Workload:  # fmt: skip
+    said = texts_of(sides_of(2, stride, pad))
+    given = {
+        "window": text_of(each("window", window, 2, 1, "ops.extent")),
+        "stride": said["stride"],
+        "pad": said["pad"],
+    }
+    return _work(name, lambda x: define(x, *given.values()), {"x": x}, dtype, (), **given)
 
 
 @plain_ints
@@ -145,28 +155,31 @@ def linear(x: Shape = "128x256", w: Shape = "512x256", dtype: str = "float32") -
 
 
 @plain_ints
-def conv1d(x: Shape = "1x64x128", w: Shape = "64x64x3", stride: int = 1, pad: int = 0, dilation: int = 1,
+def conv1d(x: Shape = "1x64x128", w: Shape = "64x64x3", stride: object = 1, pad: object = 0, dilation: object = 1,
            groups: int = 1, dtype: str = "float32") -> Workload:  # fmt: skip
     """``nn.conv1d``: x (N, C, W) by w (K, C/groups, S)."""
-    return _convolution("conv1d", nn.conv1d, x, w, dtype, stride=stride, pad=pad, dilation=dilation, groups=groups)
+    return _convolution("conv1d", nn.conv1d, x, w, dtype, groups, stride=stride, pad=pad, dilation=dilation)
 
 
 @plain_ints
-def conv3d(x: Shape = "1x16x8x14x14", w: Shape = "16x16x3x3x3", stride: int = 1, pad: int = 0, dilation: int = 1,
-           groups: int = 1, dtype: str = "float32") -> Workload:  # fmt: skip
+def conv3d(x: Shape = "1x16x8x14x14", w: Shape = "16x16x3x3x3", stride: object = 1, pad: object = 0,
+           dilation: object = 1, groups: int = 1, dtype: str = "float32") -> Workload:  # fmt: skip
     """``nn.conv3d``: x (N, C, D, H, W) by w (K, C/groups, T, R, S)."""
-    return _convolution("conv3d", nn.conv3d, x, w, dtype, stride=stride, pad=pad, dilation=dilation, groups=groups)
+    return _convolution("conv3d", nn.conv3d, x, w, dtype, groups, stride=stride, pad=pad, dilation=dilation)
 
 
 @plain_ints
-def conv_transpose2d(x: Shape = "1x64x14x14", w: Shape = "64x32x4x4", stride: int = 1, pad: int = 0,
-                     dilation: int = 1, groups: int = 1, dtype: str = "float32") -> Workload:  # fmt: skip
+def conv_transpose2d(x: Shape = "1x64x14x14", w: Shape = "64x32x4x4", stride: object = 1, pad: object = 0,
+                     dilation: object = 1, groups: int = 1, dtype: str = "float32") -> Workload:  # fmt: skip
     """``nn.conv_transpose2d``: x (N, C, H, W) by w (C, K/groups, R, S)."""
-    given = dict(stride=stride, pad=pad, dilation=dilation, groups=groups)
-    return _convolution("conv_transpose2d", nn.conv_transpose2d, x, w, dtype, **given)
+    how = dict(stride=stride, pad=pad, dilation=dilation)
+    return _convolution("conv_transpose2d", nn.conv_transpose2d, x, w, dtype, groups, **how)
 
 
-def _convolution(name: str, define: Callable[..., Tensor], x: Shape, w: Shape, dtype: str, **given: int) -> Workload:
+def _convolution(name: str, define: Callable[..., Tensor], x: Shape, w: Shape, dtype: str, groups: int,
+                 **how: object) -> Workload:  # fmt: skip
+    rank = len(_extents("x", x)) - 2
+    given = {**texts_of(sides_of(max(rank, 1), **how)), "groups": groups}
     return _work(name, lambda x, w: define(x, w, **given), {"x": x, "w": w}, dtype, (), **given)
 
 

@@ -13,8 +13,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tensorir import ops
-from tensorir.errors import TensorIRError, refuse
+from tensorir.errors import DeclarationError, TensorIRError, refuse
 from tensorir.export.part import ExportError
+from tensorir.nn.sides import sides_of, texts_of
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload
@@ -265,14 +266,14 @@ def _conv(graph: Graph, number: int, node: Any) -> Match:
         if len(values) != 2 or min(values) < 1:
             raise _Other("onnx.attributes", f"{name} are {values}: 2 numbers from 1 on are meant")
     pads = _pads(given, (h, wide), (r, s), strides, dilations)
-    for name, values in (("strides", strides), ("dilations", dilations), ("pads", pads)):
-        if len(set(values)) != 1:
-            raise _Other("onnx.attributes", f"{name} are {values}: conv2d has one number for all sides")
+    try:
+        sides = sides_of(2, strides, pads, dilations)
+    except DeclarationError as error:
+        raise _Other("onnx.attributes", error.problems[0].message) from None
     bias = _bias(graph, node, 2, k)
-    params = dict(n=n, c=c, h=h, w=wide, k=k, r=r, s=s, stride=strides[0], pad=pads[0], dilation=dilations[0],
-                  groups=groups, dtype=dtype, bias=bool(bias))  # fmt: skip
-    (stride,), (pad,), (dilation,) = set(strides), set(pads), set(dilations)
-    p, q = ((size + 2 * pad - dilation * (taps - 1) - 1) // stride + 1 for size, taps in ((h, r), (wide, s)))
+    params = dict(n=n, c=c, h=h, w=wide, k=k, r=r, s=s, **texts_of(sides), groups=groups, dtype=dtype,
+                  bias=bool(bias))  # fmt: skip
+    p, q = (side.results(size, taps) for side, size, taps in zip(sides, (h, wide), (r, s), strict=True))
     inputs = ((node.input[0], x.shape), (node.input[1], w.shape), *bias)
     return _match("conv2d", params, number, inputs, node, (n, k, p, q))
 

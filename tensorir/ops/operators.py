@@ -7,9 +7,9 @@ from tensorir.api.operator import Flag, Operator
 FLAGS = {
     f.name: f
     for f in (
-        Flag("stride", "int", "step of the window", least=1),
-        Flag("pad", "int", "zeros on each side"),
-        Flag("dilation", "int", "distance of the taps", least=1),
+        Flag("stride", "sides", "step of the window, 2, or 2x1 by rows and columns", least=1),
+        Flag("pad", "sides", "zeros on each side, 1, or 1x2, or TOPxLEFTxBOTTOMxRIGHT"),
+        Flag("dilation", "sides", "distance of the taps, 1, or 1x2", least=1),
         Flag("groups", "int", "groups of channels", least=1, apart=(("grouped_matmul", "groups of rows"),)),
         Flag("layout", "choice", "order of the dimensions", choices=("NCHW", "NHWC")),
         Flag("residual", "switch", "add a tensor of the result's shape"),
@@ -24,7 +24,7 @@ FLAGS = {
         Flag("bias", "switch", "add a bias"),
         Flag("act", "choice", "activation of the result", choices=("relu", "gelu", "silu", "sigmoid", "tanh")),
         Flag("axis", "int", "along which axis (default: the last)", least=-8),
-        Flag("window", "int", "rows and columns of a window", least=1),
+        Flag("window", "sides", "rows and columns of a window, 3, or 3x2", least=1),
         Flag("size", "int", "rows and columns of the result", least=1),
         Flag("causal", "switch", "queries see no later keys"),
         Flag("dtype", "dtype", "element type (default float32)"),

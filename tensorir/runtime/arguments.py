@@ -107,10 +107,17 @@ address = _found_address()
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: str, align: int = 64) -> np.ndarray:
-    """A new contiguous NumPy array whose address is a multiple of ``align``, so that a CPU device works in place."""
+    """A new contiguous NumPy array whose address is a multiple of ``align``, so that a CPU device works in place.
+
+    Raises LaunchError ``launch.memory``.
+    """
     kind = numpy_dtype(dtype)
     nbytes = prod(shape) * kind.itemsize
-    raw = np.empty(nbytes + align, np.uint8)
+    try:
+        raw = np.empty(nbytes + align, np.uint8)
+    except (MemoryError, ValueError, OverflowError):
+        raise refuse(LaunchError, "launch.memory", f"there are no {shown(nbytes)} bytes of memory for "
+                     f"{dtype}{shown(list(shape))}", hint="smaller shapes, or out= of parts") from None  # fmt: skip
     start = -raw.ctypes.data % align
     return raw[start : start + nbytes].view(kind).reshape(shape)
 
@@ -124,11 +131,7 @@ def empty(shape: int | Sequence[int], dtype: object = "float32") -> np.ndarray:
     sizes = need_ints("shape", given, LaunchError)
     for n, size in enumerate(sizes):
         need_int(f"shape[{n}]", size, 0, error=LaunchError)
-    kind = dtype_of(dtype).name
-    try:
-        return aligned_empty(sizes, kind)
-    except (MemoryError, ValueError, OverflowError):
-        raise refuse(LaunchError, "argument.value", f"there is no memory for the shape {shown(shape)}") from None
+    return aligned_empty(sizes, dtype_of(dtype).name)
 
 
 def recognise(param: Param, given: object) -> Argument:

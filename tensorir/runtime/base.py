@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypedDict
+from typing import Any, ClassVar, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import DeviceError, LaunchError, TensorIRError, refuse
+from tensorir.errors.handles import Value
 from tensorir.errors.shown import Shown
 from tensorir.target import Target
 
@@ -79,7 +79,7 @@ class Module(Shown, ABC):
         return
 
 
-class Device(Shown, ABC):
+class Device(Value, Shown, ABC):
     """One opened device: compiles, holds memory, runs. Memories are handles of the runtime underneath.
 
     name:     what to pass to ``open_device``
@@ -103,6 +103,11 @@ class Device(Shown, ABC):
     coherent: bool = False
     takes_streams: bool = False
     pid: int
+    _opened: ClassVar[Callable[[str], Device]]
+    """What opens a device by its name. ``runtime/device.py``, which needs devices itself, sets it."""
+
+    def _data(self) -> tuple[Any, ...]:
+        return type(self)._opened, (self.name,)
 
     @property
     def place(self) -> str:
@@ -111,7 +116,8 @@ class Device(Shown, ABC):
 
     def precise(self) -> Device:
         """The same device with the library's functions of float32 (``Target.precise_math``)."""
-        made = copy.copy(self)
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
         made.name, made.target = self.name + PRECISE, replace(self.target, precise_math=True)
         return made
 

@@ -143,10 +143,7 @@ class CDevice(Device):
         return _library(self, text, name, cache=True)[0]
 
     def allocate(self, nbytes: int) -> np.ndarray:
-        try:
-            return aligned_empty((max(nbytes, 16),), "uint8", 4096 if nbytes >= _HUGE_PAGE else 64)
-        except MemoryError as error:
-            raise refuse(LaunchError, "launch.memory", f"{self.name} has no {nbytes} bytes: {error}") from None
+        return aligned_empty((max(nbytes, 16),), "uint8", 4096 if nbytes >= _HUGE_PAGE else 64)
 
     def part(self, memory: object, offset: int, nbytes: int) -> object:
         return cast(np.ndarray, memory)[offset : offset + max(nbytes, 1)]

@@ -77,6 +77,9 @@ def open_device(name: str | Target | Device | None = None) -> Device:
     return device
 
 
+Device._opened = staticmethod(open_device)
+
+
 def _choose(listed: list[DeviceInfo], target: Target | None) -> DeviceInfo | None:
     if target is not None and target.device:
         return next((d for d in listed if _is_named(d, target.device)), None) or next(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import threading
 from collections.abc import Mapping, Sequence
@@ -13,9 +14,12 @@ import numpy as np
 
 from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
 from tensorir.errors import LaunchError, Problem, warn
+from tensorir.errors.habits import answering
+from tensorir.errors.handles import Handle, Value
+from tensorir.errors.needs import need_list, wrong
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime import guard as guarding
-from tensorir.runtime.arguments import bytes_of
+from tensorir.runtime.arguments import bytes_of, wrapped
 from tensorir.runtime.base import Device, Module, Resources, Step
 from tensorir.runtime.call import Attached, Call, accept, attach, fixed_numbers, fixed_values
 from tensorir.runtime.device import open_device
@@ -28,7 +32,7 @@ DIMS_KEPT = 16
 """Extents for which a program keeps what it has prepared."""
 
 
-class Program(Shown):
+class Program(Value, Shown):
     """``source`` compiled for ``device``.
 
     >>> program = Program(source, "opencl")
@@ -69,6 +73,9 @@ class Program(Shown):
         self._quick: QuickCall | None = None
         self._called = False
         self.copies: tuple[Problem, ...] = ()
+
+    def _data(self) -> tuple[Any, ...]:
+        return Program, (self.source, self.device)
 
     def __call__(self, *arrays: object, out: object = None) -> Any:
         """Check the arguments, run, wait, and return the outputs (or ``out``)."""
@@ -302,7 +309,8 @@ def _nbytes(p: Param) -> int:
     return int(np.prod(p.shape, dtype=np.int64)) * itemsize(p.dtype)
 
 
-class BoundLaunch(Shown):
+@answering(LaunchError)
+class BoundLaunch(Handle, Shown):
     """A program with its arguments set: calling it enqueues all kernels and returns at once.
 
     ``wait()`` finishes and returns the results; ``finish()`` only finishes. Host arrays that the device
@@ -316,7 +324,7 @@ class BoundLaunch(Shown):
     its workspace.
     """
 
-    __slots__ = ("_attached", "_call", "_memories", "_natives", "_once", "_program", "_steps")
+    __slots__ = ("__weakref__", "_attached", "_call", "_memories", "_natives", "_once", "_program", "_steps")
 
     def __init__(self, program: Program, call: Call) -> None:
         self._program, self._call = program, call
@@ -339,6 +347,22 @@ class BoundLaunch(Shown):
         copies = f"; copies of {copied_names(self.copies)}" if self.copies else ""
         use = f"b() enqueues, b.wait() returns the results{copies}"
         return few_lines(f"<bound launch of {repr(self._program)[1:-1]}: {use}>")
+
+    def __copy__(self) -> BoundLaunch:
+        return _bound_again(*self._arrays())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BoundLaunch:
+        return _bound_again(self._program, *copy.deepcopy(self._arrays()[1:], memo))
+
+    def _data(self) -> tuple[Any, ...]:
+        return _bound_again, self._arrays()
+
+    def _arrays(self) -> tuple[Program, list[Any], list[Any]]:
+        """The program, its arguments as they were given, and the outputs."""
+        call, source = self._call, self._program.source
+        given = [call.inputs[p.name].given if p.name in call.inputs else call.scalars[p.name] for p in source.inputs]
+        outputs = [call.outputs[p.name] for p in source.outputs]
+        return self._program, given, [wrapped(a.array, a.wrap) if a.given is None else a.given for a in outputs]
 
     @property
     def copies(self) -> tuple[Problem, ...]:
@@ -375,8 +399,12 @@ class BoundLaunch(Shown):
         """Put these contents into the outputs, one array of the right size and dtype for each, as if they had been left
         there; for checks of what a kernel makes of them.
         """
+        wanted = self._program.source.outputs
+        given: tuple[Any, ...] = need_list("outputs", outputs, "arrays", LaunchError)
+        if [np.shape(c) for c in given] != [tuple(p.shape) for p in wanted]:
+            raise wrong("outputs", outputs, f"arrays of the shapes {[p.shape for p in wanted]}", LaunchError)
         self.finish()
-        for p, content in zip(self._program.source.outputs, outputs, strict=True):
+        for p, content in zip(wanted, given, strict=True):
             if p.name in self._memories:  # there are none where nothing is to be computed
                 self._program.device.write(self._memories[p.name], bytes_of(np.ascontiguousarray(content)))
 
@@ -391,3 +419,8 @@ class BoundLaunch(Shown):
             for memory, argument in self._attached.uploads:
                 self._program.device.write(memory, bytes_of(np.ascontiguousarray(argument.array)))
             self._program._enqueue(self._once, self._natives)
+
+
+def _bound_again(program: Program, given: Sequence[object], outputs: Sequence[object]) -> BoundLaunch:
+    """A launch of the same kernels on other arrays."""
+    return program.bind(*given, out=outputs[0] if len(outputs) == 1 else tuple(outputs))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from copy import copy
+from collections.abc import Iterator, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tensorir.errors import LaunchError, LaunchTypeError, Problem, refuse
+from tensorir.errors.handles import Handle
 from tensorir.errors.needs import shown
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime.arguments import Argument, bytes_of
@@ -34,9 +35,11 @@ def sequence(launches: Sequence[BoundLaunch | LaunchSequence]) -> LaunchSequence
 
     Raises LaunchError: ``sequence.launches``, ``sequence.device``, ``sequence.overlap``.
     """
-    if not isinstance(launches, Iterable) or isinstance(launches, str | bytes):
-        raise _no_launch(launches)
-    bound = [b for item in launches for b in _bound(item)]
+    try:
+        items = iter(launches)
+    except Exception:  # not iterable, an array without axes, whatever its __iter__ does
+        raise _no_launch(launches) from None
+    bound = [b for item in items for b in _bound(item)]
     if not bound:
         raise refuse(LaunchTypeError, "sequence.launches", "a sequence needs at least one bound launch", hint=_HINT)
     device = bound[0]._program.device
@@ -78,7 +81,7 @@ class _Use:
     staged: bool
 
 
-class LaunchSequence(Shown):
+class LaunchSequence(Handle, Shown):
     """What ``tir.sequence`` returns: calling it (or ``enqueue()``) enqueues everything and returns at once.
 
     ``run()`` enqueues, waits and returns the results of the last launch; ``wait()`` only waits and returns them;
@@ -102,6 +105,12 @@ class LaunchSequence(Shown):
         self._turns = [(b._program._lock, tuple(self._prepared(n, b, uses, chosen)))
                        for n, b in enumerate(self.launches)]  # fmt: skip
         self._upload()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LaunchSequence:
+        return LaunchSequence(deepcopy(self.launches, memo))
+
+    def _data(self) -> tuple[Any, ...]:
+        return LaunchSequence, (self.launches,)
 
     def _makes(self, argument: Argument) -> bool:
         """Whether a launch of the sequence writes this array."""

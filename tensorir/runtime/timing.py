@@ -12,7 +12,8 @@ from functools import cache, partial
 from math import ceil, comb
 from typing import Protocol
 
-from tensorir.errors import Problem
+from tensorir.errors import LaunchError, Problem
+from tensorir.errors.needs import need_int, need_list, need_number, wrong
 from tensorir.errors.shown import Shown
 
 BATCH_SECONDS = 0.004  # long against the 30-80 us of one finish, short against changes of the machine's speed
@@ -41,7 +42,10 @@ class Timing(Shown):
     @classmethod
     def of(cls, samples: Iterable[float]) -> Timing:
         """Median and interval of these samples (at least one)."""
-        kept = tuple(samples)
+        given = need_list("samples", samples, "seconds", LaunchError)
+        if not given:
+            raise wrong("samples", samples, "at least one", LaunchError)
+        kept = tuple(need_number("a sample", s, error=LaunchError) for s in given)
         ordered = sorted(kept)
         skip = outside(len(ordered))
         half = len(ordered) // 2
@@ -153,6 +157,8 @@ def batch(call: Timed, calls: int) -> float:
 
 def measure(call: Timed, repeat: int = 30, min_seconds: float = 0.1, max_seconds: float = 10.0) -> Timing:
     """Time one callable: at least ``repeat`` batches and ``min_seconds``, but stop after ``max_seconds``."""
+    need_int("repeat", repeat, 1, error=LaunchError)
+    need_number("min_seconds", min_seconds, 0, LaunchError), need_number("max_seconds", max_seconds, 0, LaunchError)
     batch, samples, started = _Batch(call), list[float](), time.perf_counter()
     while True:
         samples.append(batch.run())

@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from tensorir.errors import Problem, ScheduleError, TensorIRError, user_line
 from tensorir.errors.habits import answering
+from tensorir.errors.handles import Handle
 from tensorir.errors.needs import need_int, need_text, plain_int, wrong
 from tensorir.errors.shown import Shown
 from tensorir.expr.program import as_outputs, program_of
@@ -74,7 +75,7 @@ class Version(NamedTuple):
 
 
 @answering(ScheduleError)
-class History(Scheduled[H], Shown):
+class History(Handle, Scheduled[H], Shown):
     """A program with the steps that made it; the tree is a value, so that older ones cost nothing."""
 
     def __init__(self, outputs: Tensor | Sequence[Tensor], target: Any = "opencl") -> None:
@@ -146,6 +147,9 @@ class History(Scheduled[H], Shown):
         other.__dict__.update(self.__dict__)
         other._versions, other._steps = list(self._versions), list(self._steps)
         return other
+
+    def __copy__(self) -> Self:
+        return self.fork()
 
     def undo(self, n: int = 1) -> Self:
         """Take back the last ``n`` calls."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import inspect
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.habits import answering, public, unknown
+from tensorir.errors.handles import Handle
 from tensorir.errors.needs import wrong
 from tensorir.errors.shown import Shown, Text, difference, few_lines
 from tensorir.ir.text import text
@@ -87,7 +89,7 @@ def of_stage(method: Callable[Concatenate[StageRef, Any, P], R]) -> Callable[Con
 
 
 @answering(ScheduleError)
-class StageRef(AxisMethods["StageRef"], Shown):
+class StageRef(Handle, AxisMethods["StageRef"], Shown):
     """One stage of a schedule: its methods are the schedule's, without the stage, and with its own names of axes."""
 
     compute_at = of_stage(placement.compute_at)
@@ -115,6 +117,12 @@ class StageRef(AxisMethods["StageRef"], Shown):
             if not name.startswith("_") and hasattr(type(self.schedule), name):
                 raise unknown("stage", name, f"stage {self.name}", remedy=f's.{name}("{self.name}", …)')
             raise unknown("stage", name, f"stage {self.name}", public(StageRef))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StageRef:
+        return StageRef(copy.deepcopy(self.schedule, memo), self.name)
+
+    def _data(self) -> tuple[Any, ...]:
+        return StageRef, (self.schedule, self.name)
 
     @property
     def _history(self) -> Schedule:

@@ -6,12 +6,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.habits import answering
+from tensorir.errors.handles import Handle
 from tensorir.errors.needs import need_int, need_mapping, shown
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.errors.spelling import nearest
@@ -22,10 +25,13 @@ from tensorir.tune.restrict import WORDS, parse
 Config = dict[str, Any]
 Expected = Callable[[Mapping[str, Any]], float]
 """Seconds that a model expects of a configuration."""
+MAX_VALUES = 1 << 20
+"""Values of one knob."""
 LONGEST_INT = 2048  # bits; Python and JSON readers stop at some number of digits
 
 
-class Space(Shown):
+@answering(DeclarationError)
+class Space(Handle, Shown):
     """``Space(tile=[1, 2, 4], mode=["row", "col"], where={"fits": lambda c: c["tile"] < 4})``.
 
     A knob's values are ints, floats, words, booleans, None or tuples of these; a configuration maps every
@@ -384,10 +390,17 @@ def _name(name: str) -> str:
 
 
 def _values(name: str, given: Iterable[Any]) -> tuple[Any, ...]:
-    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+    try:
+        found = None if isinstance(given, str | bytes | Mapping) else list(islice(given, MAX_VALUES + 1))
+    except TypeError:  # not iterable, or an array without axes
+        found = None
+    if found is None:
         message = f"the values of {name} are {shown(given)}, not a list"
         raise refuse(DeclarationError, "space.knob-values", message, hint=f"{name}=[{shown(given)}]")
-    values = tuple(_frozen(v) for v in given)
+    if len(found) > MAX_VALUES:
+        message = f"{name} has more than {MAX_VALUES} values"
+        raise refuse(DeclarationError, "space.knob-values", message, hint="powers_of_two(low, high), divisors(extent)")
+    values = tuple(_frozen(v) for v in found)
     for value in values:
         if not _plain(value):
             message = f"{name} has the value {shown(value)}; a log cannot hold a {type(value).__name__} like that"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tensorir.errors import DeclarationError, ScheduleError, refuse
+from tensorir.errors.handles import Value
 from tensorir.errors.needs import need_names, shown
 from tensorir.errors.shown import Shown
 from tensorir.runtime.host import target_here
@@ -24,7 +25,7 @@ Function = Callable[[Any, dict[str, Any]], Any]
 
 
 @dataclass(frozen=True, repr=False)
-class Template(Shown):
+class Template(Value, Shown):
     """``function(s, config)`` schedules ``s`` (or returns another Schedule) for every configuration of ``space``.
 
     given: the space, or a function of the target that makes it when it is first asked for (loading a tuned kernel
@@ -43,6 +44,7 @@ class Template(Shown):
 
     def suits(self, target: Target) -> bool:
         """Whether it is written for targets like this one."""
+        target = Target.parse(target)
         return target.kind in self.kinds and (not self.needs or target.has(self.needs))
 
     @property
@@ -159,6 +161,9 @@ class OneByOne(Mapping[str, T]):
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, T]:
+        return self.copy()
+
     def copy(self) -> dict[str, T]:
         """All of them, to be changed apart."""
         return dict(self)
@@ -193,6 +198,7 @@ class Templates(MutableMapping[str, Template]):
         alone: Callable[[], Mapping[str, Template]] | None = None,
         lead: Mapping[str, Callable[[Target], str]] | None = None,
     ) -> None:
+        self._begun: tuple[Any, ...] | None = (first, later, alone, lead)  # until one is replaced
         self._lead = lead or {}
         self._made, self._alone = dict(first), _once(alone)  # copies make none again
         self._later = later and {kind: _once(made) for kind, made in later.items()}
@@ -232,9 +238,11 @@ class Templates(MutableMapping[str, Template]):
         raise KeyError(name)
 
     def __setitem__(self, name: str, template: Template) -> None:
+        self._begun = None
         self._all()[name] = template
 
     def __delitem__(self, name: str) -> None:
+        self._begun = None
         del self._all()[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -251,9 +259,17 @@ class Templates(MutableMapping[str, Template]):
 
     def copy(self) -> Templates:
         """The same templates, to be changed apart."""
-        return Templates(self._made, self._later, self._alone, self._lead)
+        made = Templates(self._made, self._later, self._alone, self._lead)
+        made._begun = self._begun
+        return made
 
     __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Templates:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Templates, self._begun or (self._all(), None)
 
 
 def suiting(templates: Mapping[str, Template], target: Target) -> Iterator[tuple[str, Template]]:

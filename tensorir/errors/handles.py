@@ -1,0 +1,104 @@
+"""Copies and pickles of public objects: a copy is another handle of the same thing, a pickle is data."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from pickle import Pickler  # which only writes
+from typing import Any, Self
+
+from tensorir.errors import DeclarationError, TensorIRError, refuse
+from tensorir.errors.needs import shown
+
+
+class _Probe(threading.local):
+    """Of the thread's last trial: whether it goes on, and the handles that it met, which need none of their own."""
+
+    on = False
+
+    def __init__(self) -> None:
+        self.met: dict[int, weakref.ref[Handle]] = {}
+
+
+_probe = _Probe()
+
+
+class Sink:
+    """A file that forgets."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Bytes of what would be written."""
+        return len(data)
+
+
+class Handle:
+    """What stands for a kernel, a device or a value that never changes: ``copy`` and ``deepcopy`` share that.
+
+    Pickled as ``_data`` says, which is tried first: functions without a name in a module, arrays in a device's memory
+    and expressions too deep are refused (``argument.pickle``), where no other pickler takes them.
+    """
+
+    __slots__ = ()
+
+    def __copy__(self) -> Self:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.__copy__()
+
+    def _data(self) -> tuple[Any, ...]:
+        """A function and its arguments, which make the object again."""
+        made = object.__reduce_ex__(self, 4)
+        assert isinstance(made, tuple)
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        made = self._data()
+        if _probe.on:
+            _probe.met[id(self)] = weakref.ref(self)
+        elif (met := _probe.met.pop(id(self), None)) is None or met() is not self:
+            reason = "" if _tolerant() else unpicklable(made[1:3])
+            if reason:
+                message = f"{shown(self)} cannot be pickled: {reason}"
+                raise refuse(DeclarationError, "argument.pickle", message, hint="functions that a module defines")
+        return made
+
+
+class Value(Handle):
+    """A handle of a value that never changes, which is its own copy."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> Self:
+        return self
+
+
+def unpicklable(value: object) -> str:
+    """Why ``value`` cannot be pickled; "" where it can."""
+    before, _probe.on = _probe.on, True
+    if not before:
+        _probe.met.clear()
+    try:
+        Pickler(Sink(), 4).dump(value)
+    except RecursionError:
+        return "it is nested too deeply"
+    except TensorIRError as error:
+        return error.problems[0].message
+    except Exception as error:  # each type has its own
+        return f"{error!s:.200}"
+    finally:
+        _probe.on = before
+    return ""
+
+
+def _tolerant() -> bool:
+    """True where a pickler asks that takes functions without names."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] in ("cloudpickle", "dill"):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False

@@ -1,0 +1,118 @@
+"""Strides, zeros and dilations of windows along each dimension, in the spellings that people use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensorir.errors import DeclarationError, TensorIRError, refuse
+from tensorir.errors.needs import plain_int, shown
+from tensorir.ir.tree import Expr
+
+LARGEST = 2**31 - 1
+"""Of strides, zeros and dilations, in elements."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """Windows along one dimension.
+
+    stride: of neighbouring windows;  before, after: zeros at the ends;  dilation: distance of taps
+    """
+
+    stride: int = 1
+    before: int = 0
+    after: int = 0
+    dilation: int = 1
+
+    def results(self, size: Any, taps: Any) -> Any:
+        """Windows of ``taps`` on ``size`` elements (may be below 1)."""
+        return (size + self.before + self.after - self.dilation * (taps - 1) - 1) // self.stride + 1
+
+    @property
+    def padded(self) -> bool:
+        """True where there are zeros."""
+        return bool(self.before or self.after)
+
+
+def sides_of(rank: int, stride: object = 1, pad: object = 0, dilation: object = 1) -> tuple[Side, ...]:
+    """The windows along ``rank`` dimensions; ``conv2d.stride``, ``conv2d.pad``, ``conv2d.dilation``.
+
+    stride, dilation: an int, or one for each dimension
+    pad: as well, for both ends; or a pair (before, after) for each dimension; or, in ONNX's order, all before and then
+         all after: (top, left, bottom, right)
+    Texts such as "2x1" are read as those ints.
+    """
+    steps, apart = (each(n, v, rank, 1) for n, v in (("stride", stride), ("dilation", dilation)))
+    zeros = pads_of("pad", pad, rank)
+    return tuple(Side(s, *ends, d) for s, ends, d in zip(steps, zeros, apart, strict=True))
+
+
+def each(name: str, value: object, rank: int, low: int, code: str = "") -> tuple[int, ...]:
+    """An int for each dimension, from one or all of them; refused with ``code`` ("": "conv2d.NAME")."""
+    value = spelt(value)
+    given = tuple(map(plain_int, value)) if isinstance(value, list | tuple) else (plain_int(value),) * rank
+    if len(given) != rank or not all(_whole(n, low) for n in given):
+        raise _refuse(code, name, value, low, f"or {rank} of them" if rank > 1 else "or a list of one")
+    return given
+
+
+def pads_of(name: str, value: object, rank: int, code: str = "") -> tuple[tuple[int, int], ...]:
+    """Zeros before and after, for each dimension."""
+    value = spelt(value)
+    given = tuple(map(plain_int, value)) if isinstance(value, list | tuple) else ()
+    if len(given) == rank and all(isinstance(p, list | tuple) and len(p) == 2 for p in given):
+        pairs = [(plain_int(a), plain_int(b)) for a, b in given]
+    elif len(given) == 2 * rank:
+        pairs = list(zip(given[:rank], given[rank:], strict=True))
+    else:
+        given = given if isinstance(value, list | tuple) else (plain_int(value),) * rank
+        pairs = [(n, n) for n in given] if len(given) == rank else [(-1, -1)]
+    if not all(_whole(n, 0) for pair in pairs for n in pair):
+        several = f"{rank} of them, {rank} pairs (before, after), or {2 * rank}: all before, all after"
+        raise _refuse(code, name, value, 0, several)
+    return tuple(pairs)
+
+
+def spelt(value: object) -> object:
+    """The ints of "2x1", as commands and logs have them; anything else as it is."""
+    if isinstance(value, str) and re.fullmatch(r"\d{1,9}(x\d{1,9})*", value):
+        return tuple(map(int, value.split("x"))) if "x" in value else int(value)
+    return value
+
+
+def text_of(values: Sequence[int]) -> int | str:
+    """The int that all of them are, or "2x1"."""
+    return values[0] if len(set(values)) == 1 else "x".join(map(str, values))
+
+
+def texts_of(sides: Sequence[Side]) -> dict[str, int | str]:
+    """stride, pad and dilation, each as short as it can be said."""
+    before, after = [side.before for side in sides], [side.after for side in sides]
+    return {
+        "stride": text_of([side.stride for side in sides]),
+        "pad": text_of(before if before == after else [*before, *after]),
+        "dilation": text_of([side.dilation for side in sides]),
+    }
+
+
+def no_output(sizes: tuple[Any, ...], taps: tuple[Any, ...], sides: tuple[Side, ...]) -> TensorIRError | None:
+    """The refusal of windows that do not fit into the elements (``conv2d.extent``); None where they do."""
+    for n, (size, f, side) in enumerate(zip(sizes, taps, sides, strict=True)):
+        results = side.results(size, f)
+        if not isinstance(results, Expr) and results < 1:
+            axis, tap = "dhw"[-len(sides) :][n], "trs"[-len(sides) :][n]
+            pad = side.before if side.before == side.after else (side.before, side.after)
+            message = f"{axis}={size} with pad={pad} is smaller than the kernel {tap}={f} (dilation={side.dilation})"
+            return refuse(DeclarationError, "conv2d.extent", f"{message}: no output")
+    return None
+
+
+def _whole(n: object, low: int) -> bool:
+    return isinstance(n, int) and not isinstance(n, bool) and low <= n <= LARGEST
+
+
+def _refuse(code: str, name: str, value: object, low: int, more: str) -> TensorIRError:
+    return refuse(DeclarationError, code or f"conv2d.{name}", f"{name}={shown(value)} must be an int >= {low}, {more}")
