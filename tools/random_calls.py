@@ -48,11 +48,14 @@ CALL_LIMIT_S = 20.0
 """Processor time of one call: compilers take some of it."""
 MEMORY_LIMIT = 6 << 30
 """Bytes of address space of a process."""
-OPERATORS = (
-    "__add__ __radd__ __sub__ __rsub__ __mul__ __truediv__ __rtruediv__ __floordiv__ __mod__ __divmod__ __pow__ __rpow__ "
-    "__matmul__ __lt__ __ge__ __and__ __or__ __xor__ __lshift__ __rshift__ __invert__ __neg__ __abs__ __round__ __getitem__ "
-    "__call__ __len__ __iter__ __repr__ __eq__ __ne__ __hash__ __bool__ __contains__ _repr_html_"
-).split()  # fmt: skip
+OPERATORS = frozenset(
+    f"__{name}__"
+    for name in (
+        "add", "radd", "sub", "rsub", "mul", "truediv", "rtruediv", "floordiv", "mod", "divmod", "pow", "rpow",
+        "matmul", "lt", "ge", "and", "or", "xor", "lshift", "rshift", "invert", "neg", "abs", "round", "getitem",
+        "call", "len", "iter", "repr", "eq", "ne", "hash", "bool", "contains",
+    )
+) | {"_repr_html_"}  # fmt: skip
 """Special methods that are called as methods, of classes that define them."""
 INTERNAL = {"Device", "Source"}
 """Classes of which attributes alone are the users': their methods take memory of a device, or lowered programs."""
@@ -121,7 +124,8 @@ def subjects() -> list[tuple[str, Callable[[], Callable[..., object]]]]:
         value = getattr(tir, name)
         if isinstance(value, types.ModuleType):
             inside = [*getattr(value, "__all__", ()), *(tir.ops.OPERATORS if value is tir.ops else ())]
-            found += [(f"{name}.{n}", lambda v=getattr(value, n): v) for n in inside if callable(getattr(value, n))]
+            called = [(n, getattr(value, n)) for n in inside]
+            found += [(f"{name}.{n}", lambda v=v: v) for n, v in called if callable(v)]
         elif callable(value) and name not in ERRORS - {"TensorIRError", "ScheduleError"}:
             found.append((name, lambda v=value: v))
             methods = [m for m in vars(value) if isinstance(vars(value)[m], classmethod | staticmethod)]
@@ -177,8 +181,7 @@ def arguments(
     leaf = name.rpartition(".")[2]
     for p in _parameters(name):
         if p.kind is p.VAR_POSITIONAL:
-            for _ in range(rng.choice((0, 1, 2, 2, 3))):
-                args.append(_value(p, rng, hostility))
+            args += [_value(p, rng, hostility) for _ in range(rng.choice((0, 1, 2, 2, 3)))]
             continue
         if p.kind is p.VAR_KEYWORD:
             for _ in range(rng.choice((0, 0, 0, 1))):
@@ -349,7 +352,9 @@ def _part(seed: int, first: int, end: int, folder: Path, limit_s: float) -> tupl
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
-    done = subprocess.run(command, cwd=folder / "here", env=env, preexec_fn=limits, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=folder / "here", env=env, preexec_fn=limits, capture_output=True, text=True, check=False
+    )
     lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.exists() else []
     return lines, f"{done.returncode} {done.stderr.strip().splitlines()[-1:]}"
 
@@ -398,7 +403,9 @@ def environment() -> dict[str, object]:
     """Date, versions and commit."""
     import numpy as np
 
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     return {
         "date": datetime.date.today().isoformat(), "commit": commit.stdout.strip(), "tensorir": tir.__version__,
         "python": platform.python_version(), "numpy": np.__version__, "system": platform.platform(),

@@ -150,6 +150,8 @@ def _unfit(name: str, error: Exception) -> Problem | None:
     if isinstance(error, UnicodeEncodeError):
         message = f"{name}: a text holds {error.object[error.start : error.end]!a}, which is no character"
         return Problem("argument.text", message, hint="text and paths of Unicode characters")
+    if isinstance(error, ValueError) and "integer string conversion" in str(error):  # of a message that tells it
+        return Problem("argument.value", f"{name}: an int of thousands of digits", hint="ints of 64 bits")
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if (special := _special(frame)) is not None:
             message = f"{name}: {special} of what was given raised {type(error).__name__}: {error!s:.80}"

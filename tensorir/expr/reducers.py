@@ -23,6 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _of_tensors(function: F) -> F:
     """``function`` of elements over reduce axes; of whole tensors over dimensions, all of them by default."""
+
     @answers()
     @functools.wraps(function)
     def called(value: Any, *args: Any, **options: Any) -> Any:
