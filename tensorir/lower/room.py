@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from tensorir.errors import CompileError, Problem
-from tensorir.ir.dims import most, most_of
+from tensorir.ir.dims import most, most_of, span
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.once import nests
 from tensorir.ir.tree import Buffer, Expr, Loop, Program, Scope
@@ -39,7 +39,7 @@ def need_room(module: Module, target: Target) -> Module:
 
 
 def _problems(k: Kernel, target: Target) -> list[Problem]:
-    x, y, z = (most(n) if isinstance(n, Expr) else n for n in k.grid)
+    x, y, z = (span(n)[0] if isinstance(n, Expr) else n for n in k.grid)  # dims may be small: a launch knows
     largest = sorted(k.shared, key=bytes_of, reverse=True)[:SHOWN]
     arrays = "\n".join(f"{b.name}: {bytes_of(b)} bytes" for b in largest)
     return beyond_limits(target, k.name, (x, y, z), k.block, k.shared_bytes, k.cluster, arrays)

@@ -24,6 +24,7 @@ from tensorir.runtime.base import Device, Module, Resources, Step
 from tensorir.runtime.call import Attached, Call, accept, attach, fixed_numbers, fixed_values
 from tensorir.runtime.device import open_device
 from tensorir.runtime.dims import dims_of_call
+from tensorir.runtime.limits import check_launches
 from tensorir.runtime.quick import QuickCall
 from tensorir.runtime.timing import Timing, copied_names, measure
 from tensorir.target import Target
@@ -127,6 +128,7 @@ class Program(Value, Shown):
             found = self._for.pop(key, None)
             if found is None:
                 source = self.source.at(dims)
+                check_launches(source, self.device.target)
                 found = Program(source, self.device, guard=self.guard, cache=self._cache, module=self._module)
                 found._lock = self._lock  # all set the arguments of the same kernels
                 while len(self._for) >= DIMS_KEPT:

@@ -9,7 +9,7 @@ import re
 from math import prod
 
 from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
-from tensorir.errors import CompileError, Problem
+from tensorir.errors import CompileError, LaunchError, Problem
 from tensorir.runtime.tensor_maps import KINDS
 from tensorir.target import Target, beyond_limits
 
@@ -20,13 +20,19 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 
 def check_source(source: Source, target: Target) -> None:
     """Raise one CompileError with everything that keeps ``source`` from running on ``target``."""
-    if source.dims:  # at their largest extents
-        source = source.at({d.name: d.high for d in source.dims})
+    if source.dims:  # at their least extents: what is too large for others, a launch knows
+        source = source.at({d.name: d.low for d in source.dims})
     problems = _consistency(source, target)
     for launch in source.kernels:
         problems += _launch(launch, target)
     if problems:
         raise CompileError(problems)
+
+
+def check_launches(source: Source, target: Target) -> None:
+    """Raise LaunchError for kernels that are too large for ``target`` at these extents of dims."""
+    if problems := [p for launch in source.kernels for p in _launch(launch, target)]:
+        raise LaunchError(problems)
 
 
 def check_shared(kernel: str, nbytes: int, target: Target) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Part
 from tensorir.automatic.rules import (
+    open_grid,
     register_tile,
     rolling,
     rolling_cpu,
@@ -59,6 +60,7 @@ RULES: tuple[Rule, ...] = (
         split_sum.shared,
         terms.offers,
     )),
+    busy(open_grid.offers),
     stream.offers,
 )  # fmt: skip
 """Rules for what remains, in their order; the last one takes everything."""

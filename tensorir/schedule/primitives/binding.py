@@ -8,6 +8,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.habits import meant
 from tensorir.errors.needs import need_text
 from tensorir.ir.build import as_int
+from tensorir.ir.dims import dims_in
 from tensorir.ir.tree import BLOCKS, THREADS, WARPS, Axis, Kind, Loop, Program, Scope, Stage, Update
 from tensorir.ir.visit import find, uses, writes
 from tensorir.schedule.analysis import (
@@ -251,13 +252,18 @@ def _fits(index: Index, loop: Loop, kind: Kind, extent: int, target: Target) -> 
                 hint=f"s.split({loop.var.name!r}, [None, {max(1, limit * extent // max(threads, 1))}]) "
                 "and bind the inner part",
             )
-    elif extent > target.max_grid[n]:
+    elif extent > target.max_grid[n] and not (n == 0 and ends_at_dims(loop)):
         raise _refuse(
             "bind.device-limit",
             f"{extent} blocks along {kind.value} exceed the {target.max_grid[n]} of {target.text}",
             loop,
             hint="bind it to block.x, or split it and run the inner part serially",
         )
+
+
+def ends_at_dims(loop: Loop) -> bool:
+    """Whether extents that are known at launch have a part in how many iterations of a loop there are."""
+    return bool(dims_in(*(it.extent for s in find(loop, Stage) for it in s.iters)))
 
 
 def _refuse(code: str, message: str, loop: Loop, hint: str = "") -> ScheduleError:

@@ -1,0 +1,84 @@
+"""Stream over several open extents: each has an axis of the grid, whose blocks end where it ends.
+
+One loop over all cells has as many iterations as the largest extents give together: more blocks than a grid has room
+for, most of them in vain where a launch has small arrays.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.stream import VectorPart
+from tensorir.engines.blocks import extent_of
+from tensorir.ir.dims import dims_in
+from tensorir.schedule.schedule import Schedule
+from tensorir.target import Target
+
+MOST_IN_VAIN = 1 << 20
+"""Blocks of the largest extents, which a launch of small arrays takes a millisecond to pass."""
+CELLS = 1 << 10
+"""Cells of a block, at least."""
+
+
+def open_axes(anchor: Nest) -> int:
+    """How many axes of a stage end where a launch says, if their largest extents have too many cells for one loop."""
+    found = sum(bool(dims_in(it.extent)) for it in anchor.spatial)
+    return found if found > 1 and anchor.cells > MOST_IN_VAIN * CELLS else 0
+
+
+def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """The cells of one stage over several open extents."""
+    if anchor.kind in ("map", "reduce") and (count := open_axes(anchor)):
+        reason = f"{anchor.cells} cells at most, {count} of their axes end at dims"
+        yield OpenPart(graph, anchor, target, reason=reason)
+
+
+class OpenPart(VectorPart):
+    """Cells in vectors along the last axis; knobs are those of ``VectorPart``."""
+
+    @property
+    def name(self) -> str:
+        return "stream_open"
+
+    @functools.cached_property
+    def flat(self) -> bool:
+        """Whether cells are counted as one axis: never."""
+        return False
+
+    def _for_cores(self, s: Schedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
+        step = c["lanes"] * c["vectors"]
+        tile, lane = s.split(last, [None, step])
+        block, tile = s.split(tile, [None, max(1, min(c["block"], self.length) // step)])
+        bind_apart(s, [*rows, block], tile, self.target)
+        return tile, lane
+
+    def _for_threads(self, s: Schedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
+        group, lane = s.split(last, [None, c["lanes"]])
+        block, thread = s.split(group, [None, c["block"]])
+        bind_apart(s, [*rows, block], thread, self.target)
+        s.bind(thread, "thread.x")
+        return thread, lane
+
+
+def bind_apart(s: Schedule, loops: Sequence[str], inner: str, target: Target) -> None:
+    """Bind nested loops to axes of the grid, the longest three; a block does the iterations that an axis has no room
+    for, and those of other loops.
+    """
+    longest = sorted(loops, key=lambda x: -extent_of(s, x))[:3]
+    outer, rest = dict[str, str](), [x for x in loops if x not in longest]
+    for axis, loop, most in zip(_axes(), longest, target.max_grid, strict=False):
+        if (count := extent_of(s, loop)) > most > 0:
+            loop, left = s.split(loop, [None, math.ceil(count / most)])
+            rest.append(left)
+        outer[loop] = axis
+    s.reorder(*outer, *rest, inner)
+    for loop, axis in outer.items():
+        s.bind(loop, axis)
+
+
+def _axes() -> Iterator[str]:
+    return iter(("block.x", "block.y", "block.z"))
