@@ -22,6 +22,7 @@ from tensorir.export.folder import export_part
 from tensorir.export.part import ExportError, Part
 from tensorir.lower.lowered import lowered
 from tensorir.lower.room import may_be_full
+from tensorir.runtime.compile_limit import compile_limit
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.launch import Program
 from tensorir.schedule.schedule import Schedule as _Schedule
@@ -77,7 +78,7 @@ class Schedule(Exportable, _Schedule):
         Text of yours (``with_source``, instructions that you registered) runs once in another process before it runs
         here, on inputs that are made for it: what crashes, does not end or writes where it must not is refused.
 
-        limit_s: seconds for that run; 30 when None
+        limit_s: seconds for the compilation, 60 when None (``compile.time-limit``), and for that run, 30 when None
         Raises LoweringError, CompileError, DeviceError; for such text LaunchError ``launch.crashed``,
         ``launch.time-limit``, ``launch.out-of-bounds``, ``launch.input-written``.
         """
@@ -86,8 +87,9 @@ class Schedule(Exportable, _Schedule):
         if doubted:
             prove(source, opened, lambda: arguments_for(self), _seconds(limit_s))
         target = self._target_on(opened)
-        return Executable(source, opened, self.trace.code, self.began_with, max_error=self.allowed_error,
-                          again=self._again, target=target)  # fmt: skip
+        with compile_limit(_limit(limit_s)):
+            return Executable(source, opened, self.trace.code, self.began_with, max_error=self.allowed_error,
+                              again=self._again, target=target)  # fmt: skip
 
     def _target_on(self, device: Device) -> Target:
         """What the schedule is lowered for on a device: its own target where that is of the device's language."""

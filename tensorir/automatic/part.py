@@ -31,9 +31,11 @@ class Part(ABC, Shown):
     rule:   the name of the rule
     reason: why the rule claims them, with numbers; the trace says it with every step
     needs:  what a target must have besides, such as "sm_80"
+    plainest: whether nothing plainer is left to try, so that no length of text is too much
     """
 
     rule: ClassVar[str]
+    plainest: ClassVar[bool] = False
     needs: str = ""
 
     def __init__(self, graph: Graph, anchor: Nest, target: Target, names: Sequence[str] = (), reason: str = "") -> None:

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.length import MOST as MOST_LENGTH
+from tensorir.automatic.length import length_of
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules import RULES, WHOLE, Rule
 from tensorir.automatic.rules.inline import inlined
-from tensorir.errors import Problem, ScheduleError, TensorIRError, refuse
+from tensorir.errors import CompileError, Problem, ScheduleError, TensorIRError, refuse
 from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.once import nests
@@ -240,7 +242,10 @@ class _Claims:
         s = self.begun.fork()
         try:
             part.steps(s, part.space.default)
-            lower(_changed(self.begun.program, s.program, s.target), s.target)
+            module = lower(_changed(self.begun.program, s.program, s.target), s.target)
+            if not part.plainest and (length := length_of(module)) > MOST_LENGTH:
+                message = f"{length} nodes with what is unrolled; a start that compiles in seconds has {MOST_LENGTH}"
+                raise refuse(CompileError, "compile.time-limit", message, hint="fewer iterations unrolled")
         except TensorIRError as e:
             self.refused.append(Refusal.of(part, e))
             return False

@@ -24,6 +24,7 @@ from tensorir.errors import CompileError, DeviceError, LaunchError, refuse
 from tensorir.runtime.arguments import address, aligned_empty
 from tensorir.runtime.base import Bytes, Device, DeviceInfo, Module, Resources, Step
 from tensorir.runtime.cache import cache_key, default_cache
+from tensorir.runtime.compile_limit import run_limited
 from tensorir.runtime.host import CPUINFO, as_here, cores, flags_here
 from tensorir.runtime.limits import check_source
 from tensorir.runtime.opencl import compile_error
@@ -276,10 +277,10 @@ def _built(device: CDevice, text: str, name: str) -> bytes:
         (folder / "kernel.c").write_text(text, encoding="utf-8")
         command = [device.path, *device.options, "kernel.c", "-o", "kernel.so", "-lm"]
         try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            status, said = run_limited(command, folder, name, len(text.encode()))
         except OSError as error:
             raise refuse(DeviceError, "device.no-compiler", f"{device.path} cannot be run: {error}") from None
-        if done.returncode == 0:
+        if status == 0:
             return (folder / "kernel.so").read_bytes()
-    said = re.sub(r"kernel\.c:(\d+):(\d+):", r"line \1:\2:", done.stderr)
+    said = re.sub(r"kernel\.c:(\d+):(\d+):", r"line \1:\2:", said)
     raise compile_error("compile.c-text", name, text, said)

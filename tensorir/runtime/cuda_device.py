@@ -22,6 +22,7 @@ import numpy as np
 from tensorir.codegen.source import KernelLaunch, Source, TensorMap
 from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, TensorIRError, refuse
 from tensorir.runtime.base import Bytes, Device, DeviceInfo, Module, Resources, Step
+from tensorir.runtime.compile_limit import need_end
 from tensorir.runtime.cuda import compile_cubin, load_cupy, nvrtc_version
 from tensorir.runtime.limits import check_registers, check_shared, check_source
 from tensorir.runtime.tensor_maps import TensorMapError, encoded
@@ -102,6 +103,7 @@ class CudaDevice(Device):
     def compile(self, source: Source, *, cache: bool = True) -> CudaModule:
         self.check_process()
         check_source(source, self.target)
+        need_end(source, self)
         return CudaModule(self, source, cache)
 
     def allocate(self, nbytes: int) -> object:

@@ -25,6 +25,7 @@ from tensorir.runtime.base import Bytes, Device, DeviceInfo, HasBytes, Module, R
 from tensorir.runtime.builtins import SKIP, declarations, headers_of
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.caches import damaged_pocl_cache, ensure_cache, pocl_cache
+from tensorir.runtime.compile_limit import need_end
 from tensorir.runtime.host import as_here, name_processor
 from tensorir.runtime.limits import check_shared, check_source
 from tensorir.target import Target, preset
@@ -169,6 +170,7 @@ class OpenCLDevice(Device):
     def compile(self, source: Source, *, cache: bool = True) -> OpenCLModule:
         self.check_process()
         check_source(source, self.target)
+        need_end(source, self)
         return OpenCLModule(self, source, cache and self._has_binaries)
 
     def allocate(self, nbytes: int) -> object:

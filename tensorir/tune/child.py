@@ -19,13 +19,14 @@ import traceback
 from collections.abc import Callable, Mapping
 
 from tensorir.codec import Json, plain
+from tensorir.runtime.scratch import WORKER
 
 Progress = Callable[[str], None]
 Handler = Callable[[Json, Progress], Json]
 
 MAX_FRAME = 16 * 1024 * 1024  # no honest message comes near; a longer one is a wild write into our pipe
 HEADER = 4
-MARK = "TENSORIR_WORKER"
+MARK = WORKER
 """In the environment: which worker a process belongs to, whatever group and parent it has given itself."""
 _PR_SET_PDEATHSIG = 1
 _channel: tuple[int, int] | None = None

@@ -18,6 +18,16 @@ def test_products_on_the_way_to_an_index_have_room(target):
     assert wide in tir.auto_schedule(mixed(2200), target).source()
 
 
+@pytest.mark.parametrize("target", ["cuda -arch=sm_80", "opencl -kind=gpu"])
+@pytest.mark.parametrize("rows", [50_000_000, 33_000_000])
+def test_places_in_large_arrays_have_room(target, rows):
+    """What data give counts for nothing in the indices: the array alone says how far they reach."""
+    weight, at = tir.placeholder((rows, 65), name="weight"), tir.placeholder((4,), "int32", name="at")
+    y = tir.compute((4, 65), lambda i, j: weight[at[i], j], name="y")
+    wide = "const long" if "opencl" in target else "long long"
+    assert (wide in tir.auto_schedule(y, target).source()) is (rows * 65 > 2**31)
+
+
 def test_bits_on_the_way_to_an_index_have_room():
     x = tir.placeholder((97,), name="x")
     y = tir.compute((1025,), lambda i: x[((i | 1023) * 1500000) % 97], name="y")

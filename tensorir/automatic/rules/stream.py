@@ -89,6 +89,7 @@ class StreamPart(Part):
     """One stage, its cells shared out one by one."""
 
     rule = "stream"
+    plainest = True
 
     def schedule(self, s: Schedule, config: Config) -> None:
         loops = [self.anchor.loops[it.var] for it in self.anchor.spatial]

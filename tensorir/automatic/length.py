@@ -1,0 +1,35 @@
+"""How much a compiler has to read of kernels: what a start that unrolls too much is refused by."""
+
+from __future__ import annotations
+
+from tensorir.ir.build import as_int
+from tensorir.ir.node import Node
+from tensorir.ir.tree import Const, Expr, Kind, Loop, Stmt
+from tensorir.lower.kernel import Module
+
+MOST = 1 << 17
+"""Nodes of a start, as often as loops are unrolled: compilers read some 20,000 of them a second."""
+
+
+def length_of(module: Module) -> int:
+    """Nodes of all kernels, each as often as the loops around it are unrolled."""
+    return sum(_length(k.body) for k in module.kernels)
+
+
+def _length(s: Node) -> int:
+    times = as_int(s.extent) if isinstance(s, Loop) and s.kind is Kind.UNROLL and isinstance(s.extent, Const) else 1
+    expressions = {id(e) for c in s.children() if isinstance(c, Expr) for e in _nodes(c)}
+    inside = sum(_length(c) for c in s.children() if isinstance(c, Stmt))
+    return times * (1 + len(expressions) + inside)
+
+
+def _nodes(e: Expr) -> list[Expr]:
+    """The nodes of an expression, each once."""
+    found: dict[int, Expr] = {}
+    left = [e]
+    while left:
+        n = left.pop()
+        if id(n) not in found:
+            found[id(n)] = n
+            left += [c for c in n.children() if isinstance(c, Expr)]
+    return list(found.values())

@@ -1,0 +1,96 @@
+"""The time that a compilation may take: compilers run as processes that are ended when it is over.
+
+Compilers that are libraries cannot be ended, so another process compiles long texts first, and runs them once: some
+compile with the first launch. What it leaves in the artifact cache is loaded here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tensorir.codec import encode
+from tensorir.codegen.source import Source
+from tensorir.errors import CompileError, refuse
+from tensorir.runtime.cache import cache_key, default_cache
+from tensorir.runtime.scratch import WORKER, Scratch
+
+if TYPE_CHECKING:
+    from tensorir.runtime.base import Device
+
+COMPILE_S = 60.0
+"""Seconds that a compilation may take unless others are asked for; those of a search's trials too."""
+LONG_TEXT = 64 << 10
+"""Bytes of a text that a library may take long for."""
+_limit: ContextVar[float] = ContextVar("compile_limit", default=COMPILE_S)
+
+
+@contextlib.contextmanager
+def compile_limit(seconds: float | None) -> Iterator[None]:
+    """Compilations inside may take so many seconds; as many as before when None."""
+    token = None if seconds is None else _limit.set(seconds)
+    try:
+        yield
+    finally:
+        if token is not None:
+            _limit.reset(token)
+
+
+def run_limited(command: Sequence[str], cwd: Path, name: str, nbytes: int,
+                environ: Mapping[str, str] | None = None) -> tuple[int, str]:  # fmt: skip
+    """Exit status and error output of a compiler; CompileError ``compile.time-limit``, after which none of its
+    processes is left.
+
+    name, nbytes: of the text
+    """
+    limit = None if WORKER in os.environ else _limit.get()
+    with subprocess.Popen(
+        command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        errors="replace", start_new_session=limit is not None, env=environ,
+    ) as process:  # fmt: skip
+        try:
+            said = process.communicate(timeout=limit)[1]
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL) if limit is not None else process.kill()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            process.communicate()
+            raise _too_long(name, nbytes) from None
+        return process.returncode, said
+
+
+def _too_long(name: str, nbytes: int) -> CompileError:
+    limit = _limit.get()
+    message = f"{name}: {nbytes} bytes of text were compiled for {limit:g} s, and the compiler had not ended"
+    hint = f"fewer iterations unrolled, a tir.compute for values that are used often, or s.build(limit_s={4 * limit:g})"
+    return refuse(CompileError, "compile.time-limit", message, hint=hint)  # type: ignore[return-value]
+
+
+def need_end(source: Source, device: Device) -> None:
+    """Return when a compiler that is a library has shown in another process that it ends.
+
+    Short texts need not show it, nor those that have. What else goes wrong there is left to the compilation here.
+    """
+    nbytes = len(source.text.encode())
+    if nbytes <= LONG_TEXT or device.target.language == "c" or WORKER in os.environ:
+        return
+    key = cache_key(kind="ends", source=source.sha256, device=device.identity, target=device.target.text)
+    if default_cache().get(key) is not None:
+        return
+    with Scratch() as folder:
+        (folder / "source.json").write_text(json.dumps({"device": device.name, "source": encode(source)}))
+        home = str(Path(__file__).parents[2])
+        paths = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
+        command = [sys.executable, "-m", "tensorir.runtime.compile_child", str(folder / "source.json")]
+        status, _ = run_limited(command, folder, source.name, nbytes, {**os.environ, "PYTHONPATH": paths, WORKER: "1"})
+    if status == 0:
+        default_cache().put(key, b"ends")
