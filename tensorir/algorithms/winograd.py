@@ -17,7 +17,7 @@ from tensorir.algorithms.registry import algorithm
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_int, need_list
 from tensorir.expr.compute import compute, constant, reduce_axis
-from tensorir.expr.functions import cast, not_equal
+from tensorir.expr.functions import not_equal
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.reread import with_other
 from tensorir.expr.tensor import Tensor
@@ -182,9 +182,10 @@ def _terms(coefficient: Expr, x: Expr, axis: Var) -> Expr:
 
 
 def _in_panels(of: _Tiles, panel: int) -> Tensor:
-    """The convolution with filters in panels of output channels, transformed in double precision.
+    """The convolution with filters in panels of output channels.
 
-    Intermediates: x_pad (n, h, w, c), V (u, v, tile, c), U (k/panel, u, v, c, k%panel), M (u, v, tile, k)
+    Intermediates: x_pad (n, h, w, c), V (u, v, tile, c), U (k/panel, u, v, c, k%panel), M (u, v, tile, k), and taps
+    w_panel (k/panel, t, k%panel) with t = (c, r, s) as they are stored; for NHWC (k/panel, (r, s), c, k%panel)
     """
     conv, a, m, tiles = of.conv, of.a, of.m, of.many
     c, r, (at, g, bt) = conv.c, conv.r, of.constants
@@ -192,15 +193,14 @@ def _in_panels(of: _Tiles, panel: int) -> Tensor:
     ry, rx = reduce_axis(a, "y"), reduce_axis(a, "x")
     half = compute((a, a, tiles, c), lambda u, b, t, c: _terms(bt[u, ry], pixel(t, ry, b, c), ry), "T")
     v = compute((a, a, tiles, c), lambda u, v, t, c: _terms(bt[v, rx], half[u, rx, t, c], rx), "V")
-    panels, gr, gs = -(-conv.k // panel), reduce_axis(r, "r"), reduce_axis(r, "s")
-
-    def transformed(ko: Expr, u: Expr, v: Expr, c: Expr, ki: Expr) -> Expr:
-        tap = conv.tap(ko * panel + ki, c, gr, gs, conv.k % panel == 0)
-        wide = cast(g[u, gr], "float64") * cast(g[v, gs], "float64") * cast(tap, "float64")
-        return total(wide, axis=(gr, gs))
-
-    exact = compute((panels, a, a, c, panel), transformed, "U64", axes=("ko", "u", "v", "c", "ki"))
-    weights = compute(exact.shape, lambda ko, u, v, c, ki: cast(exact[ko, u, v, c, ki], "float32"), "U")
+    panels, halves = -(-conv.k // panel), _half_transformed(of, panel)
+    gs = reduce_axis(r, "s")
+    weights = compute(
+        (panels, a, a, c, panel),
+        lambda ko, u, v, c, ki: _terms(g[v, gs], halves[ko, u, gs, c, ki], gs),
+        "U",
+        axes=("ko", "u", "v", "c", "ki"),
+    )
     rc, ru, rv = reduce_axis(c, "c"), reduce_axis(a, "u"), reduce_axis(a, "v")
     products = compute(
         (a, a, tiles, panels * panel),
@@ -211,6 +211,28 @@ def _in_panels(of: _Tiles, panel: int) -> Tensor:
     back = compute((m, a, tiles, panels * panel), lambda i, b, t, k: _terms(at[i, ru], products[ru, b, t, k], ru), "Z")
     out = compute((m, m, tiles, panels * panel), lambda i, j, t, k: _terms(at[j, rv], back[i, rv, t, k], rv), "Y")
     return of.result(out)
+
+
+def _half_transformed(of: _Tiles, panel: int) -> Tensor:
+    """Columns of filters, transformed (k/panel, u, s, c, k%panel), from taps in the order in which they are stored."""
+    conv, (_, g, _), panels, gr = of.conv, of.constants, -(-of.conv.k // panel), reduce_axis(of.conv.r, "r")
+    c, r, name, nchw = conv.c, conv.r, f"{conv.filter.name}_panel", conv.layout == "NCHW"
+
+    def tap(ko: Expr, ki: Expr, c: Expr, r: Expr, s: Expr) -> Expr:
+        return conv.tap(ko * panel + ki, c, r, s, conv.k % panel == 0)
+
+    if nchw:
+        stored = compute((panels, c * r * r, panel), lambda ko, t, ki: tap(ko, ki, t // (r * r), t // r % r, t % r),
+                         name, axes=("ko", "t", "ki"))  # fmt: skip
+    else:
+        stored = compute((panels, r * r, c, panel), lambda ko, z, t, ki: tap(ko, ki, t, z // r, z % r), name,
+                         axes=("ko", "z", "t", "ki"))  # fmt: skip
+
+    def half(ko: Expr, u: Expr, s: Expr, c: Expr, ki: Expr) -> Expr:
+        tap = stored[ko, (c * r + gr) * r + s, ki] if nchw else stored[ko, gr * r + s, c, ki]
+        return _terms(g[u, gr], tap, gr)
+
+    return compute((panels, of.a, r, c, panel), half, "W", axes=("ko", "u", "s", "c", "ki"))  # type: ignore[no-any-return]
 
 
 def _by_places(of: _Tiles, whole: tuple[int, int]) -> Tensor:

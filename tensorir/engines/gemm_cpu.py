@@ -35,7 +35,7 @@ from tensorir.engines.gemm_cycles import (
 from tensorir.engines.model import BLOCK_BYTES, CpuTile, balance, in_balanced_tiles, priced
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product, bind_outer, register_tile
-from tensorir.engines.steps import out_stage, unroll_by
+from tensorir.engines.steps import divisor_near, out_stage, unroll_by
 from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.schedule.analysis import packed_names
 from tensorir.target import Target
@@ -324,7 +324,7 @@ class StripTile(PanelTile):
         pack = ["kernel", "none"] if p.prepack else ["panel", "none", "kernel"]
         return {
             "columns": _strips(p.n, p.vector_lanes),
-            "depth": list(dict.fromkeys(_divisor_near(p.k, d) for d in (256, 128, 64, 16, 8))),
+            "depth": list(dict.fromkeys(divisor_near(p.k, d) for d in (256, 128, 64, 16, 8))),
             **super().knobs(p, target),
             "pack": [x for x in pack if x != "none" or not p.tb],
         }
@@ -332,7 +332,7 @@ class StripTile(PanelTile):
     @classmethod
     def tried(cls, p: Gemm, knobs: Knobs) -> Iterable[Knobs]:
         in_place, one = reads_in_place(p), p.m == 1
-        depth = _divisor_near(p.k, (8 if one else 64) if in_place else 256)
+        depth = divisor_near(p.k, (8 if one else 64) if in_place else 256)
         # a single row has two sums, so that many rows of b are read side by side
         line = max(1, 64 // p.vector_bytes)
         tiles = [tile for tile in _tiles(p) if tile[1] <= line or not one]
@@ -478,9 +478,3 @@ def _strips(n: int, lanes: int, wanted: Sequence[int] = ()) -> list[int]:
     parts = {-(-n // (d * lanes)) * lanes for d in (1, 2, 4, 6, 8)}
     limit = max(2048, *sizes)
     return sorted({v for v in (*sizes, *parts) if v <= limit and v < n + 6 * lanes})
-
-
-def _divisor_near(k: int, wanted: int) -> int:
-    """A divisor of k from 3/4 to 3/2 of ``wanted``; without one the length of balanced pieces of about that size."""
-    near = [d for d in range(max(1, 3 * wanted // 4), 3 * wanted // 2 + 1) if k % d == 0]
-    return min(near, key=lambda d: abs(d - wanted)) if near else -(-k // max(1, round(k / wanted)))

@@ -48,3 +48,9 @@ def divisors_near(n: int, wanted: Sequence[int]) -> list[int]:
     """Sizes of equal parts of n: n itself, and about n/2, n/4 … rounded up, plus the wanted ones that are smaller."""
     out = {n, *(-(-n // d) for d in (2, 3, 4, 8)), *(x for x in wanted if x < n)}
     return sorted(out)
+
+
+def divisor_near(k: int, wanted: int) -> int:
+    """A divisor of k from 3/4 to 3/2 of ``wanted``; without one the length of balanced pieces of about that size."""
+    near = [d for d in range(max(1, 3 * wanted // 4), 3 * wanted // 2 + 1) if k % d == 0]
+    return min(near, key=lambda d: abs(d - wanted)) if near else -(-k // max(1, round(k / wanted)))

@@ -112,8 +112,7 @@ def cpu_direct(
     x = channels_last(s, shape) if stage_x else ""
     view(s, shape, bool(flat))
     width = min(shape.vector_lanes, panel)
-    outer, channels = ("w_packed.g", "w_packed.k") if grouped else ("w_packed.ko", "w_packed.ki")
-    pack_ahead(s, pack, width, outer, channels)
+    pack_ahead(s, pack, shape)
     out = out_stage(s, "y")
     pb, p = s.split(f"{out}.p", [None, rows], tail="shift" if shift else "guard")
     if grouped:
@@ -148,7 +147,7 @@ def cpu_direct(
         s.compute_inline("x_pad")
     s.compute_at("y", q0)
     if pack == "block":
-        pack_at(s, kp, width, channels)
+        pack_at(s, kp, shape)
     sums_in_registers(s, "y", ["n", "r", "s", "c"], ["i"] if flat else ["p", "q"], "k", width)
     for loop in (*inner[:-1], kh):
         s.unroll(loop)
@@ -331,7 +330,7 @@ def cpu_pixels(
     pixel_view(s, shape, along, stage_x, pack != "none")
     out = out_stage(s, "y")
     if pack != "none":
-        pack_ahead(s, pack, width)
+        pack_ahead(s, pack, shape)
     pixels = s.fuse(f"{out}.p", f"{out}.q", name="pixel")
     ib, i = s.split(pixels, [None, block], tail="shift" if along else "guard")
     if along:
@@ -352,7 +351,7 @@ def cpu_pixels(
         strip(s, "x_packed", kb, shape, "i", block, (0, block), pad_c, even)
     s.compute_at("y", inner)
     if pack == "block":
-        pack_at(s, kp, width)
+        pack_at(s, kp, shape)
     rows, vectors = ("k", "i") if along else ("i", "k")
     sums_in_registers(s, "y", ["n", "c"], [rows], vectors, width)
     if along:

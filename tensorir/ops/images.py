@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tensorir.engines.model import LAUNCH, channel_lanes, shared
+from tensorir.engines.model import LAUNCH, PANEL, channel_lanes, shared
+from tensorir.engines.packing import SIDE, turned
 from tensorir.engines.problems import Conv
+from tensorir.engines.steps import divisor_near
 from tensorir.engines.tiles import Config
 from tensorir.ir.words import SIDES
 from tensorir.ops.views import image_stage, reorder_image
+from tensorir.schedule.analysis import packed_names
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
 
-SIDE = 8
-"""Pixels that are read side by side where channels are not contiguous."""
 MOST_CUTS = 4
 """Parts of the loop over such groups of pixels; of more, channels are gathered one by one."""
 UNROLLS = [4, 1, 2, 8]
 """Input channels that are written out in a row: the knob ``unroll_c``."""
+TAPS = 288
+"""Taps of an output channel that are turned before they are put in their places: of 16 channels they stay in the
+first-level cache.
+"""
 NEAR_BYTES = 512 * 1024
 """Weights of this size stay in the second-level cache next to everything else."""
 
@@ -60,7 +65,7 @@ def strip(s: Schedule, stage: str, at: str, shape: Conv, pixels: str, extent: in
     cuts = _cuts(extent, image)
     whole = even and shape.dtype == "float32" and extent >= SIDE and lanes >= SIDE and shape.c % lanes == 0
     if shape.nchw and whole and len(cuts) <= MOST_CUTS:
-        _turned(s, stage, at, pixels, lanes, cuts)
+        cut(s, turned(s, stage, at, pixels, "c", lanes), cuts)
         return
     several, lane = s.split(f"{stage}.c", [None, lanes])
     s.vectorize(lane)
@@ -78,19 +83,6 @@ def _cuts(extent: int, image: Sequence[int]) -> list[int]:
     return [t for t in range(1, len(starts)) if not (inner[t] and inner[t - 1])]
 
 
-def _turned(s: Schedule, stage: str, at: Any, pixels: str, lanes: int, cuts: list[int]) -> None:
-    """Registers of pixels by channels, filled along pixels and written along channels."""
-    s.stage_out(stage, at, "register")
-    group, pixel = s.split(f"{stage}.out.{pixels}", [None, SIDE], tail="shift")
-    several, lane = s.split(f"{stage}.out.c", [None, lanes])
-    s.reorder(group, several, pixel, lane)
-    s.compute_at(stage, several)
-    s.reorder(f"{stage}.c", f"{stage}.{pixels}")
-    s.unroll(f"{stage}.c").vectorize(f"{stage}.{pixels}")
-    s.unroll(pixel).vectorize(lane)
-    cut(s, group, cuts)
-
-
 def staged(shape: Conv) -> float:
     """Cycles of an element of the image that a block keeps channel-last."""
     return TURNED if shape.nchw else COPIED
@@ -104,21 +96,53 @@ def written(shape: Conv) -> float:
 # --- weights
 
 
-def pack_ahead(s: Schedule, pack: str, width: int, panels: str = "w_packed.ko", channels: str = "w_packed.ki") -> None:
+def pack_ahead(s: Schedule, pack: str, shape: Conv) -> None:
     """The panels of weights ``w_packed`` in a kernel of their own, perhaps run once, unless a block packs its own."""
-    if pack == "block":
-        return
-    s.bind(panels, "block.x")
-    vectorized(s, channels, width, "guard" if channels == "w_packed.ki" else "shift")
+    if pack != "block":
+        _weights(s, shape, "root")
     if pack == "once":
         s.run_once("w_packed")
 
 
-def pack_at(s: Schedule, panel: str, width: int, channels: str = "w_packed.ki") -> None:
+def pack_at(s: Schedule, panel: str, shape: Conv) -> None:
     """The panel of weights that one iteration of ``panel`` uses, in block memory."""
     s.set_scope("w_packed", "shared")
     s.compute_at("w_packed", panel)
-    vectorized(s, channels, width, "guard" if channels == "w_packed.ki" else "shift")
+    _weights(s, shape, panel)
+
+
+def _weights(s: Schedule, shape: Conv, at: str) -> None:
+    """Panels of weights in vectors of output channels, which are turned from rows of the filter where these are long
+    enough: of channels, or of channels and taps in the order in which they are stored.
+    """
+    loops = [str(loop) for loop in s.loops("w_packed")]
+    outer, last = loops[0], loops[-1].removeprefix("w_packed.")
+    lanes = next((n for n in SIDES if shape.kg % n == 0), 0) if shape.groups > 1 else SIDE
+    alone = not shape.nchw or shape.taps == 1
+    run = shape.cg if alone and shape.cg >= SIDE else shape.cg * shape.taps
+    if shape.dtype != "float32" or not lanes or run < SIDE:
+        vectorized(s, loops[-1], min(shape.vector_lanes, PANEL), "guard" if last == "ki" else "shift")
+        if at == "root":
+            s.bind(outer, "block.x")
+        return
+    if alone and run == shape.cg:
+        group = turned(s, "w_packed", at, "c", last, lanes)
+        if at == "root":
+            out = group.split(".c")[0]
+            s.bind(f"{out}.{outer.removeprefix('w_packed.')}", "block.x")
+        return
+    own, lead = [x.removeprefix("w_packed.") for x in loops], outer.removeprefix("w_packed.")
+    (rows,) = packed_names(["w"], s.index.names())
+    flat = "c, r, s" if shape.nchw else "r, s, c"
+    s.reindex("w_packed", f"{', '.join(own)} -> {', '.join(own)}", reads={"w": f"{lead}, t = ({flat}), {last}"})
+    size = divisor_near(shape.cg, max(SIDE, TAPS // shape.taps)) if shape.nchw else shape.cg
+    block, c = s.split("w_packed.c", [None, size])
+    s.reorder(outer, block, "w_packed.r", "w_packed.s", c, loops[-1])
+    vectorized(s, loops[-1], min(shape.vector_lanes, PANEL), "guard" if last == "ki" else "shift")
+    s.set_scope(rows, "shared").compute_at(rows, block)
+    turned(s, rows, block, "t", last, lanes)
+    if at == "root":
+        s.bind(outer, "block.y").bind(block, "block.x")  # blocks one after another continue the same rows
 
 
 def fetch_next(s: Schedule, fetch: int, panel: str) -> Schedule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,6 @@ from tensorir.algorithms.winograd import SIZES, error_bound, matrices
 from tensorir.engines.model import (
     BLOCK,
     BLOCK_BYTES,
-    FIRST,
-    NEAR,
     PANEL,
     counts,
     in_balanced_tiles,
@@ -20,8 +19,9 @@ from tensorir.engines.model import (
     space_of,
     tile_sizes,
 )
+from tensorir.engines.packing import SIDE, turned
 from tensorir.engines.problems import Conv
-from tensorir.engines.steps import last_stage, unroll_by
+from tensorir.engines.steps import divisor_near, last_stage, unroll_by
 from tensorir.engines.tiles import Config
 from tensorir.ir.words import SIDES
 from tensorir.ops.images import UNROLLS, fetches, is_turned, staged, strip, write_channels, written
@@ -30,6 +30,14 @@ if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
     from tensorir.tune.space import Space
 
+TAPS = 288
+"""Taps of an output channel that a block transforms, of 32 input channels where filters have 3 x 3: of 16 output
+channels they stay in the first-level cache.
+"""
+FILTER, FAR = 0.16, 0.45
+"""Cycles of a byte of a filter that is read and of a transformed one that is written, in caches and beyond."""
+CACHED = 4 << 20
+"""Bytes of both that stay in caches."""
 TRANSFORMED = 2.1
 """Cycles of an element of the transformed image, for tiles of four outputs and filters of three."""
 
@@ -52,8 +60,7 @@ def cpu_winograd(
     """
     width = shape.vector_lanes
     s.redeclare("winograd", tile=m, panel=PANEL)
-    s.compute_at("U64", s.split("U.ki", [None, PANEL])[0])
-    s.bind("U.ko", "block.x")
+    _filters(s, shape, width)
     if shape.prepack:
         s.run_once("U")
     _input(s, shape, m, cb, width)
@@ -79,10 +86,27 @@ def cpu_winograd(
     return _products(s, kp, width, tile, unroll_c, fetch)
 
 
-def _transform(s: Schedule, stage: str, order: str) -> None:
-    """Vectors of channels, all else but the tiles written out."""
+def _filters(s: Schedule, shape: Conv, width: int) -> None:
+    """Vectors of output channels, of taps that are turned from rows of the filter; a row of places at a time, so that
+    each is written in long runs.
+    """
+    s.stage_out("U", "root", "register")
+    block, c = s.split("U.out.c", [None, divisor_near(shape.c, max(SIDE, TAPS // shape.taps))])
+    half, lanes = s.split("U.out.ki", [None, width])
+    s.reorder("U.out.ko", block, "U.out.u", c, half, "U.out.v", lanes)
+    s.bind("U.out.ko", "block.y").bind(block, "block.x")  # blocks one after another continue the same rows
+    s.unroll("U.out.u").unroll("U.out.v").vectorize(lanes)
+    s.compute_at("U", half).compute_at("W", half)
+    for stage, order in (("W", "usrk"), ("U", "uvsk")):
+        _transform(s, stage, ("ko", "c", *order[:3], "ki"))
+    s.set_scope("w_panel", "shared").compute_at("w_panel", block)
+    turned(s, "w_panel", block, "t", "ki")
+
+
+def _transform(s: Schedule, stage: str, order: Sequence[str]) -> None:
+    """Vectors of the last axis, the three before it written out."""
     s.reorder(*(f"{stage}.{x}" for x in order))
-    for x in order[1:4]:
+    for x in order[-4:-1]:
         s.unroll(f"{stage}.{x}")
     s.vectorize(f"{stage}.{order[-1]}")
 
@@ -117,19 +141,24 @@ def _products(s: Schedule, panel: Any, width: int, tile: int, unroll_c: int, fet
 
 
 @cache
-def transforms(m: int, r: int) -> tuple[float, float, float]:
-    """How long an element takes of the transforms there, of filters, and back, by their operations: filters in cycles,
-    the others over those of tiles of four outputs by filters of three, for which what they take was measured.
+def transforms(m: int, r: int) -> tuple[float, float]:
+    """How long an element takes of the transforms there and back, by their operations, over those of tiles of four
+    outputs by filters of three, for which what they take was measured.
     """
 
-    def each(m: int, r: int) -> tuple[float, float, float]:
+    def each(m: int, r: int) -> tuple[float, float]:
         a = m + r - 1
-        back, filters, there = (sum(1 for row in x for v in row if v) for x in matrices(m, r))
-        return 2 * there / a, filters * (r + a) / a**2, back * (a + m) / a**2
+        back, _, there = (sum(1 for row in x for v in row if v) for x in matrices(m, r))
+        return 2 * there / a, back * (a + m) / a**2
 
-    there, filters, back = each(m, r)
-    usual = each(4, 3)
-    return there / usual[0], 5 * filters, back / usual[2]
+    (there, back), usual = each(m, r), each(4, 3)
+    return there / usual[0], back / usual[1]
+
+
+def filters(shape: Conv, m: int) -> float:
+    """Cycles of all cores for the kernel that transforms filters."""
+    moved = 4 * shape.c * -(-shape.k // PANEL) * PANEL * (shape.taps + (m + shape.r - 1) ** 2)
+    return shared(moved * (FILTER if moved <= CACHED else FAR))
 
 
 def space(shape: Conv) -> Space:
@@ -161,16 +190,14 @@ def space(shape: Conv) -> Space:
             rate, slow = 32 if weights * panels <= 1 << 20 else 16, 8 if kept(v) <= 64 * 1024 else 16
         rate = rate if weights * panels <= 16 << 20 else 6
         step = panel_step(shape, 4 * c, v["unroll_c"], c)
-        there, filters, ways = transforms(v["m"], r)
+        there, ways = transforms(v["m"], r)
         tiles = v["tb"] * wide
         block = in_balanced_tiles(tiles, v["tile"], step) * a2 * c + weights / rate
         block += tiles * (a2 * slow * ways + v["m"] ** 2 * PANEL * written(shape))
         strip = (v["m"] + r - 1) * (wide * v["m"] + r - 1) * staged(shape)
         image = c * high * shape.n * (wide * a2 * TRANSFORMED * there + strip) / inputs
         cycles = shared(priced(BLOCK + v["panels"] * block, blocks)) + shared(priced(BLOCK + image, inputs))
-        if 4 * PANEL * c * shape.taps > FIRST:  # a panel's filters are read for each place of a tile
-            filters += NEAR * shape.taps
-        return cycles + (0.0 if shape.prepack else shared(c * shape.k * a2 * filters))
+        return cycles + (0.0 if shape.prepack else filters(shape, v["m"]))
 
     return space_of(
         knobs,
