@@ -33,6 +33,7 @@ from tensorir.engines.gemm_cycles import (
     reads_in_place,
 )
 from tensorir.engines.model import BLOCK_BYTES, CpuTile, balance, in_balanced_tiles, priced
+from tensorir.engines.packing import SIDE, tiles_of, turned
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product, bind_outer, register_tile
 from tensorir.engines.steps import divisor_near, out_stage, unroll_by
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 
 SMALL = 96
 """Rows up to which the sums of a strip of columns fit next to what the block reads of b."""
-SIDE = 8
-"""Steps of the reduction of a panel that are turned at once."""
+ROWS, COLUMNS = 16, 512
+"""Rows and columns of an operand that a block packs, of such as are packed by a kernel."""
 STEP = 16
 """Rows that no kernel shares out to two groups: those of one product of tensor cores."""
 
@@ -126,14 +127,19 @@ class RegisterTile(CpuTile[Gemm]):
         """Rows of a in the type of the sums, by a kernel of their own."""
         if not self.pack_a:
             return s
-        packed = of.a_copy
-        block, inside = s.split(f"{packed}.i", [None, 8])
-        if self.p.ta:
-            s.reorder(f"{packed}.k", inside)
+        p, packed = self.p, of.a_copy
+        if p.ta and turns(p, p.m, p.k):
+            block = tiles_of(p.m, SIDE, SIDE), tiles_of(p.k, p.vector_lanes, ROWS // SIDE)
+            ib, kb = turned(s, packed, "root", "i", "k", p.vector_lanes, block)
+            packed = ib.split(".i")[0]
+            s.bind(ib, "block.x").bind(kb, "block.y")
         else:
-            _, lane = s.split(f"{packed}.k", [None, self.p.vector_lanes])
-            s.vectorize(lane)
-        s.bind(block, "block.x")
+            block, inside = s.split(f"{packed}.i", [None, 8])
+            if p.ta:
+                s.reorder(f"{packed}.k", inside)
+            else:
+                s.vectorize(s.split(f"{packed}.k", [None, p.vector_lanes])[1])
+            s.bind(block, "block.x")
         return bind_outer(s, [f"{packed}.{v}" for v in of.a_outer])
 
 
@@ -192,28 +198,36 @@ class PanelTile(RegisterTile):
 
     def panels_packed(self, s: Schedule, of: Product, block: str) -> None:
         """Panels of b in the memory of each block, by a kernel of their own, or by one that runs once."""
-        packed, near = of.b_copy, self.pack in ("block", "panel")
+        p, packed, near = self.p, of.b_copy, self.pack in ("block", "panel")
         if near:
             s.set_scope(packed, "shared").compute_at(packed, block)
-        written = s.stage_out(packed, block if near else "root", "register").name if self.turns else packed
-        if not near:
-            s.bind(f"{written}.jo", "block.x")
-            bind_outer(s, [f"{written}.{v}" for v in of.b_outer])
-        half, lane = s.split(f"{written}.ji", [None, self.p.vector_lanes])
-        if self.turns:  # vectors are read along k and written along columns, turned in registers
-            group, step = s.split(f"{written}.k", [None, SIDE], tail="shift")
-            s.reorder(group, half, step, lane).compute_at(packed, half)
-            s.reorder(f"{packed}.ji", f"{packed}.k").unroll(f"{packed}.ji").vectorize(f"{packed}.k").unroll(step)
+        lead = [x for x in map(str, s.loops(packed)) if x.rpartition(".")[2] not in ("jo", "k", "ji")]
+        if self.turns:
+            group, _ = turned(s, packed, block if near else "root", "k", "ji", p.vector_lanes)
+            written = group.rpartition(".k")[0]
+            if not near:
+                kb, _ = s.split(group, [None, tiles_of(self.length, SIDE, 4 * SIDE)])
+                s.bind(kb, "block.x").bind(f"{written}.jo", "block.y")
         else:
-            s.unroll(half)
-        s.vectorize(lane)
-        if self.p.prepack and not near:
+            written = packed
+            half, lane = s.split(f"{packed}.ji", [None, p.vector_lanes])
+            jo, k = f"{packed}.jo", f"{packed}.k"
+            if not near:  # long parts of some rows
+                kb, k = s.split(k, [None, divisor_near(self.length, ROWS)])
+                jb, jo = s.split(jo, [None, tiles_of(p.n, self.width, max(1, COLUMNS // self.width))])
+                s.reorder(*lead, kb, jb, k, jo, half, lane).bind(jb, "block.x").bind(kb, "block.y")
+            else:
+                s.reorder(*lead, k, jo, half, lane)
+            s.unroll(half).vectorize(lane)
+        if not near:
+            bind_outer(s, [f"{written}.{v}" for v in of.b_outer])
+        if p.prepack and not near:
             s.run_once(packed)
 
     @property
     def turns(self) -> bool:
         """Whether panels of b are turned in registers: what is a column of a panel is contiguous in memory."""
-        return self.p.tb and self.p.dtype == "float32" and self.length >= SIDE <= self.p.vector_lanes
+        return self.p.tb and turns(self.p, self.length, self.p.vector_lanes)
 
     @property
     def length(self) -> int:
@@ -460,6 +474,13 @@ def cpu_engines(p: Gemm) -> dict[str, type[RegisterTile]]:
 def cpu_templates(p: Gemm) -> dict[str, Template]:
     """The templates of the algorithms."""
     return {f"cpu_{name}": engine.template(p) for name, engine in cpu_engines(p).items()}
+
+
+def turns(p: Gemm, run: int, last: int) -> bool:
+    """Whether an operand that is stored along one axis of these extents and packed along the other is turned in
+    registers.
+    """
+    return p.dtype == "float32" and run >= SIDE and last >= p.vector_lanes >= SIDE
 
 
 def _tiles(shape: Gemm) -> list[tuple[int, int]]:

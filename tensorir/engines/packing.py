@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tensorir.engines.steps import divisor_near
+
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
 
@@ -11,19 +13,33 @@ SIDE = 8
 """Rows and columns that are turned at a time in registers."""
 
 
-def turned(s: Schedule, stage: str, at: str, run: str, last: str, lanes: int = SIDE) -> str:
+def turned(s: Schedule, stage: str, at: str, run: str, last: str, lanes: int = SIDE,
+           block: tuple[int, int] | None = None) -> tuple[str, str]:  # fmt: skip
     """Fill ``stage``, whose last axis is ``last``, from what is stored along ``run``: tiles of ``SIDE`` places of that
-    by ``lanes`` of ``last`` are read along the one, turned in registers and written along the other. Returns the loop
-    over such tiles.
+    by ``lanes`` of ``last`` are read along the one, turned in registers and written along the other. Returns the loops
+    over tiles, or over blocks of them.
 
     at: the loop in which the stage is computed, or "root"
+    block: tiles of a block along both
     """
     out = s.stage_out(stage, at, "register").name
     group, place = s.split(f"{out}.{run}", [None, SIDE], tail="shift")
-    several, lane = s.split(f"{out}.{last}", [None, lanes])
-    s.reorder(group, several, place, lane)
-    s.compute_at(stage, several)
+    several, lane = s.split(f"{out}.{last}", [None, lanes], tail="shift")
+    loops, inner = (group, several), several
+    if block:
+        g0, g1 = s.split(group, [None, block[0]])
+        s0, s1 = s.split(several, [None, block[1]])
+        s.reorder(g0, s0, s1, g1, place, lane)
+        loops, inner = (g0, s0), g1
+    else:
+        s.reorder(group, several, place, lane)
+    s.compute_at(stage, inner)
     s.reorder(f"{stage}.{last}", f"{stage}.{run}")
     s.unroll(f"{stage}.{last}").vectorize(f"{stage}.{run}")
     s.unroll(place).vectorize(lane)
-    return str(group)
+    return str(loops[0]), str(loops[1])
+
+
+def tiles_of(extent: int, size: int, wanted: int) -> int:
+    """How many tiles of ``size`` a block has along an extent: about ``wanted``, the same in all blocks."""
+    return divisor_near(-(-extent // size), wanted)

@@ -97,9 +97,12 @@ class _Vectorize(Rewriter):
                 return self._in_parts(n, lanes, widest)
         elif self.target.kind != "cpu" and lanes > 8:
             return self._in_parts(n, lanes, 8)  # vload16 and vstore16 are broken in a widely used runtime
+        wide = _Lanes(n.var, lanes, self.arith, self.target, self.raw, self.partly)
         try:
-            return _Lanes(n.var, lanes, self.arith, self.target, self.raw, self.partly).whole(n.body)
+            return wide.whole(n.body)
         except _Scalar as why:
+            if (parts := wide.copy_ending(n)) is not None:
+                return parts
             said = self.target.family != "cuda" or any(_moved(s) for s in find(n.body, Store))
             return n.replace(kind=Kind.UNROLL, said=f"not in vectors: {why}" if said else "")
 
@@ -169,6 +172,23 @@ class _Lanes:
         inside, every = ending(s, self.var, self.lanes, self.arith)
         rest = Loop(self.var, as_expr(self.lanes), s, Kind.SERIAL)
         return sequence([If(every, self.whole(inside)), If(Unary("not", every, "bool"), rest)])
+
+    def copy_ending(self, n: Loop) -> Stmt | None:
+        """A copy that ends inside of a vector: all lanes at once where it continues in all, else one by one."""
+        s = n.body
+        if self.target.kind != "cpu" or not isinstance(s, Store) or s.buffer.scope is Scope.REGISTER:
+            return None
+        if not isinstance(s.value, Select) or not isinstance(s.value.a, Load) or not isinstance(s.value.b, Const):
+            return None
+        cond = s.value.cond
+        if not all(isinstance(c, Binary) and c.op in ("<", "<=") and self._moves_evenly(c) for c in conjuncts(cond)):
+            return None
+        inside, every = ending(If(cond, s.replace(value=s.value.a)), self.var, self.lanes, self.arith)
+        try:
+            whole = If(every, self.stmt(inside))
+        except _Scalar:
+            return None
+        return sequence([whole, If(Unary("not", every, "bool"), n.replace(kind=Kind.SERIAL))])
 
     def stmt(self, s: Stmt) -> Stmt:
         if isinstance(s, Seq):

@@ -65,7 +65,7 @@ def strip(s: Schedule, stage: str, at: str, shape: Conv, pixels: str, extent: in
     cuts = _cuts(extent, image)
     whole = even and shape.dtype == "float32" and extent >= SIDE and lanes >= SIDE and shape.c % lanes == 0
     if shape.nchw and whole and len(cuts) <= MOST_CUTS:
-        cut(s, turned(s, stage, at, pixels, "c", lanes), cuts)
+        cut(s, turned(s, stage, at, pixels, "c", lanes)[0], cuts)
         return
     several, lane = s.split(f"{stage}.c", [None, lanes])
     s.vectorize(lane)
@@ -126,7 +126,7 @@ def _weights(s: Schedule, shape: Conv, at: str) -> None:
             s.bind(outer, "block.x")
         return
     if alone and run == shape.cg:
-        group = turned(s, "w_packed", at, "c", last, lanes)
+        group, _ = turned(s, "w_packed", at, "c", last, lanes)
         if at == "root":
             out = group.split(".c")[0]
             s.bind(f"{out}.{outer.removeprefix('w_packed.')}", "block.x")
