@@ -134,12 +134,12 @@ class RegisterTile(CpuTile[Gemm]):
             packed = ib.split(".i")[0]
             s.bind(ib, "block.x").bind(kb, "block.y")
         else:
-            block, inside = s.split(f"{packed}.i", [None, 8])
+            rows, inside = s.split(f"{packed}.i", [None, 8])
             if p.ta:
                 s.reorder(f"{packed}.k", inside)
             else:
                 s.vectorize(s.split(f"{packed}.k", [None, p.vector_lanes])[1])
-            s.bind(block, "block.x")
+            s.bind(rows, "block.x")
         return bind_outer(s, [f"{packed}.{v}" for v in of.a_outer])
 
 
@@ -201,12 +201,13 @@ class PanelTile(RegisterTile):
         p, packed, near = self.p, of.b_copy, self.pack in ("block", "panel")
         if near:
             s.set_scope(packed, "shared").compute_at(packed, block)
-        lead = [x for x in map(str, s.loops(packed)) if x.rpartition(".")[2] not in ("jo", "k", "ji")]
+        own = [x for x in map(str, s.loops(packed)) if x.startswith(f"{packed}.")]
+        lead = [x for x in own if x.rpartition(".")[2] not in ("jo", "k", "ji")]
         if self.turns:
-            group, _ = turned(s, packed, block if near else "root", "k", "ji", p.vector_lanes)
-            written = group.rpartition(".k")[0]
+            tiles = tiles_of(self.length, SIDE, 4 * SIDE), 1
+            kb, _ = turned(s, packed, block if near else "root", "k", "ji", p.vector_lanes, tiles)
+            written = kb.rpartition(".k")[0]
             if not near:
-                kb, _ = s.split(group, [None, tiles_of(self.length, SIDE, 4 * SIDE)])
                 s.bind(kb, "block.x").bind(f"{written}.jo", "block.y")
         else:
             written = packed

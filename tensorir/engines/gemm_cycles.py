@@ -32,7 +32,7 @@ RAGGED = 1.3
 """Cycles to write an element lane by lane, which all vectors are where the last one is not whole."""
 FAR, RUN = 7.2, 9.9
 """Cycles of 64 bytes that a core reads for the first time, and of each run of them, which no core foresees."""
-PACKED = 49.0
+PACKED = 25.0
 """Cycles of 64 bytes that one kernel packs and another one reads."""
 START = 77_000.0
 """Cycles of a launch in which only one core works."""

@@ -20,7 +20,8 @@ def turned(s: Schedule, stage: str, at: str, run: str, last: str, lanes: int = S
     over tiles, or over blocks of them.
 
     at: the loop in which the stage is computed, or "root"
-    block: tiles of a block along both
+    block: tiles of a block along both; those along ``run`` follow each other, since rows whose pitch divides by a large
+           power of two leave few of their lines in the first-level cache
     """
     out = s.stage_out(stage, at, "register").name
     group, place = s.split(f"{out}.{run}", [None, SIDE], tail="shift")

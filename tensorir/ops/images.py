@@ -106,8 +106,6 @@ def pack_ahead(s: Schedule, pack: str, shape: Conv) -> None:
 
 def pack_at(s: Schedule, panel: str, shape: Conv) -> None:
     """The panel of weights that one iteration of ``panel`` uses, in block memory."""
-    s.set_scope("w_packed", "shared")
-    s.compute_at("w_packed", panel)
     _weights(s, shape, panel)
 
 
@@ -116,33 +114,32 @@ def _weights(s: Schedule, shape: Conv, at: str) -> None:
     enough: of channels, or of channels and taps in the order in which they are stored.
     """
     loops = [str(loop) for loop in s.loops("w_packed")]
-    outer, last = loops[0], loops[-1].removeprefix("w_packed.")
+    lead, *_, last = own = [x.removeprefix("w_packed.") for x in loops]
     lanes = next((n for n in SIDES if shape.kg % n == 0), 0) if shape.groups > 1 else SIDE
-    alone = not shape.nchw or shape.taps == 1
-    run = shape.cg if alone and shape.cg >= SIDE else shape.cg * shape.taps
-    if shape.dtype != "float32" or not lanes or run < SIDE:
-        vectorized(s, loops[-1], min(shape.vector_lanes, PANEL), "guard" if last == "ki" else "shift")
+    channels = shape.cg >= SIDE and (not shape.nchw or shape.taps == 1)
+    able = shape.dtype == "float32" and lanes > 0 and shape.cg * shape.taps >= SIDE
+    rows = packed_names(["w"], s.index.names())[0] if able and not channels else ""
+    if rows:
+        flat, axes = "c, r, s" if shape.nchw else "r, s, c", ", ".join(own)
+        s.reindex("w_packed", f"{axes} -> {axes}", reads={"w": f"{lead}, t = ({flat}), {last}"})
+    if at != "root":
+        s.set_scope("w_packed", "shared").compute_at("w_packed", at)
+    if able and channels:
+        group, _ = turned(s, "w_packed", at, "c", last, lanes, (-(-shape.cg // SIDE), 1))
         if at == "root":
-            s.bind(outer, "block.x")
+            s.bind(f"{group.rpartition('.c')[0]}.{lead}", "block.x")
         return
-    if alone and run == shape.cg:
-        group, _ = turned(s, "w_packed", at, "c", last, lanes)
-        if at == "root":
-            out = group.split(".c")[0]
-            s.bind(f"{out}.{outer.removeprefix('w_packed.')}", "block.x")
-        return
-    own, lead = [x.removeprefix("w_packed.") for x in loops], outer.removeprefix("w_packed.")
-    (rows,) = packed_names(["w"], s.index.names())
-    flat = "c, r, s" if shape.nchw else "r, s, c"
-    s.reindex("w_packed", f"{', '.join(own)} -> {', '.join(own)}", reads={"w": f"{lead}, t = ({flat}), {last}"})
-    size = divisor_near(shape.cg, max(SIDE, TAPS // shape.taps)) if shape.nchw else shape.cg
-    block, c = s.split("w_packed.c", [None, size])
-    s.reorder(outer, block, "w_packed.r", "w_packed.s", c, loops[-1])
+    blocks = [(loops[0], "block.x")]
+    if rows:
+        size = divisor_near(shape.cg, max(SIDE, TAPS // shape.taps)) if shape.nchw else shape.cg
+        block, c = s.split("w_packed.c", [None, size])
+        s.reorder(loops[0], block, "w_packed.r", "w_packed.s", c, loops[-1])
+        s.set_scope(rows, "shared").compute_at(rows, block)
+        turned(s, rows, block, "t", last, lanes, (-(-size * shape.taps // SIDE), 1))
+        blocks = [(loops[0], "block.y"), (block, "block.x")]  # blocks one after another continue the same rows
     vectorized(s, loops[-1], min(shape.vector_lanes, PANEL), "guard" if last == "ki" else "shift")
-    s.set_scope(rows, "shared").compute_at(rows, block)
-    turned(s, rows, block, "t", last, lanes)
-    if at == "root":
-        s.bind(outer, "block.y").bind(block, "block.x")  # blocks one after another continue the same rows
+    for loop, axis in blocks if at == "root" else []:
+        s.bind(loop, axis)
 
 
 def fetch_next(s: Schedule, fetch: int, panel: str) -> Schedule:

@@ -91,7 +91,8 @@ def _filters(s: Schedule, shape: Conv, width: int) -> None:
     each is written in long runs.
     """
     s.stage_out("U", "root", "register")
-    block, c = s.split("U.out.c", [None, divisor_near(shape.c, max(SIDE, TAPS // shape.taps))])
+    size = divisor_near(shape.c, max(SIDE, TAPS // shape.taps))
+    block, c = s.split("U.out.c", [None, size])
     half, lanes = s.split("U.out.ki", [None, width])
     s.reorder("U.out.ko", block, "U.out.u", c, half, "U.out.v", lanes)
     s.bind("U.out.ko", "block.y").bind(block, "block.x")  # blocks one after another continue the same rows
@@ -100,7 +101,7 @@ def _filters(s: Schedule, shape: Conv, width: int) -> None:
     for stage, order in (("W", "usrk"), ("U", "uvsk")):
         _transform(s, stage, ("ko", "c", *order[:3], "ki"))
     s.set_scope("w_panel", "shared").compute_at("w_panel", block)
-    turned(s, "w_panel", block, "t", "ki")
+    turned(s, "w_panel", block, "t", "ki", block=(-(-size * (shape.taps if shape.nchw else 1) // SIDE), 1))
 
 
 def _transform(s: Schedule, stage: str, order: Sequence[str]) -> None:
