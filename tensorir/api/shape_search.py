@@ -288,5 +288,6 @@ class ShapeSearch:
             reasons=grouped_reasons(self.records),
             stopped="exhausted" if self.exhausted else stopped,
             elapsed_s=sum(self.costs),
+            seconds={},
             error=self.error,
         )

@@ -12,6 +12,11 @@ RECENT = 15  # trials whose cost predicts the next one's
 UNSPENT = 0.1  # of the budget is worth a word
 MARGIN = 1.25  # of that cost must be left, or no further trial begins
 
+PARTS = ("before", "trials", "between", "final", "end")
+"""Parts of a search's time: until the first trial begins (worker, device, spaces, log), trials from their schedule to
+their last slot, what the strategy and the log take between two, the final round, and the summary.
+"""
+
 
 class Budget:
     """The seconds of a search.
@@ -36,6 +41,19 @@ class Budget:
         self.reused = 0
         self._costs: list[float] = []
         self._good: list[float] = []
+        self._parts, self._part, self._since = dict.fromkeys(PARTS, 0.0), PARTS[0], self.start
+
+    def enter(self, part: str) -> None:
+        """A part of ``PARTS`` begins, and the one until here ends."""
+        now = self.clock()
+        self._parts[self._part] += now - self._since
+        self._part, self._since = part, now
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds so far by ``PARTS``."""
+        self.enter(self._part)
+        return dict(self._parts)
 
     @property
     def elapsed_s(self) -> float:

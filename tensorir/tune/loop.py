@@ -92,6 +92,7 @@ class _Search:
 
     def confirm(self) -> None:
         """Measure the finalists again."""
+        self.budget.enter("final")
         self.confirmation.measure(self.bench, self.budget.remaining)
         if self.findings.error is not None:
             self.stopped = "log"
@@ -176,6 +177,7 @@ class _Search:
     def _measured(self, batch: Sequence[tuple[Arm, int, str]], ahead: Ahead | None) -> None:
         """Build them all, then measure one after the other; raises _Stop."""
         clock = self.budget.clock
+        self.budget.enter("trials")
         begin, results = clock(), list[Outcome | None]([None] * len(batch))
         trials = [Trial(arm.name, arm.space.config(row), kind) for arm, row, kind in batch]
         if ahead is not None and len(batch) > 1:
@@ -184,11 +186,13 @@ class _Search:
         share = (clock() - begin) / max(1, len(batch))
         known = [n for n, result in enumerate(results) if result is not None]  # these have ended: first into the log
         for n in sorted(range(len(batch)), key=lambda n: n not in known):
+            self.budget.enter("trials")
             (arm, row, _), result, began = batch[n], results[n], clock()
             if result is None:
                 if len(batch) > 1:
                     self._go_on(arm, row)
                 result = self.bench.measure(trials[n], self.budget.left())
+            self.budget.enter("between")
             self._finish(arm, row, result, share + clock() - began)
 
     @contextlib.contextmanager
@@ -225,7 +229,9 @@ class _Search:
                 while over is None and (not flights.under_way or (self.findings.records and flights.room())):
                     over = self._launch(flights, wanted)
                 left = self.budget.left()
+                self.budget.enter("trials")
                 landed = flights.collect(1.0 if left is None else min(1.0, max(0.0, left)))
+                self.budget.enter("between")
                 over = self._take(landed) or over
                 if left is not None and left <= 0:
                     over = _Stop("budget") if over is None or flights.under_way else over
@@ -282,6 +288,7 @@ class _Search:
 
     def outcome(self) -> TuneOutcome:
         """Sum up."""
+        self.budget.enter("end")
         found, spaces = self.findings, [arm.space for arm in self.arms.values()]
         best, ties = self.confirmation.ranked()
         status = "ok" if best is not None else "no_valid_config" if found.records else "not_tried"
@@ -308,6 +315,7 @@ class _Search:
             reasons=grouped_reasons(found.records if best else [*found.records, *found.finals]),
             log_path=found.log_path,
             elapsed_s=self.budget.elapsed_s,
+            seconds=self.budget.seconds,
             unspent_s=self.budget.unspent_s,
             error=self.error or found.error,
             machine=_machine(found.new, self.confirmation.load),

@@ -128,6 +128,7 @@ class TuneOutcome(Shown):
     reasons:  the failures of ``records`` grouped, most frequent first; where none is left, those of final rounds too
     machine:  what else the machine did meanwhile
     unspent_s: seconds of the budget that were left; None without a budget
+    seconds:  parts of ``elapsed_s`` (``tune.budget.PARTS``); {} for a shape of a set, which shares workers with others
     """
 
     status: str
@@ -151,6 +152,7 @@ class TuneOutcome(Shown):
     machine: Machine = field(default_factory=Machine)
     why: str = ""
     unspent_s: float | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def ratio(self) -> Ratio | None:
@@ -209,6 +211,7 @@ class TuneOutcome(Shown):
             "machine": self.machine.json(),
             "log": self.log_path,
             "elapsed_s": self.elapsed_s,
+            "seconds": dict(self.seconds),
         }
 
 

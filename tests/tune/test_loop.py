@@ -7,6 +7,7 @@ import pytest
 from records import first
 from searching import search
 
+from tensorir.tune.budget import PARTS
 from tensorir.tune.choosing import library
 from tensorir.tune.log import Identity, LogReader, LogWriter, best
 from tensorir.tune.outcome import reason_of, without_default
@@ -148,6 +149,8 @@ def test_document_is_the_pinned_one(tmp_path):
     assert peer["name"] == "blas" and choice.record["id"] == doc["best"]["trial"]
     assert ratio == outcome.ratio, "what the log says afterwards is what the run said"
     assert doc["log"] == str(log.path) and doc["elapsed_s"] == 9.0
+    assert list(doc["seconds"]) == list(PARTS) and sum(doc["seconds"].values()) == doc["elapsed_s"]
+    assert doc["seconds"]["trials"] == 9.0
     assert doc["estimator"] == "paired-slots" and doc["baseline"]["steady"] is True and doc["machine"]["busy"] is False
     assert doc["baseline"]["ratio"] == pytest.approx(1e-3 / doc["best"]["time_s"])
 
