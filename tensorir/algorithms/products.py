@@ -9,6 +9,8 @@ from tensorir.arith.affine import Arith, Linear
 from tensorir.errors import Problem, ScheduleError
 from tensorir.expr.program import computes_of
 from tensorir.expr.tensor import Compute, Tensor
+from tensorir.ir.dims import same_extent
+from tensorir.ir.structure import among, identical
 from tensorir.ir.text import show
 from tensorir.ir.tree import Binary, Combiner, Const, Expr, Load, PadLoad, Reduce, Var
 
@@ -36,7 +38,7 @@ def reduction_of(outputs: Sequence[Tensor], of: str | None, algorithm: str) -> C
     raise ScheduleError(Problem("redeclare.stage", message, hint=hint))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Convolution:
     """A convolution of stride 1 with a square filter, as one compute declares it:
 
@@ -149,11 +151,11 @@ class _Roles:
                     return f"{self.op.name} is a convolution of {what} {step}"
         if isinstance(self.image, PadLoad) and not _is_zero(self.image.fill):
             return f"{self.image.buffer.name} is read with {show(self.image.fill)} beyond its ends, not with zeros"
-        if axes["r"].extent != axes["s"].extent:
+        if not same_extent(axes["r"].extent, axes["s"].extent):
             return f"{self.op.name} has a filter of {axes['r'].extent} x {axes['s'].extent}, not a square one"
         (channel,) = set(self.op.axes) - {axes[v] for v in "npq"}
         places = {**axes, "k": channel}
-        if [places[v] for v in LAYOUTS[layout][0]] != list(self.op.axes):
+        if not identical([places[v] for v in LAYOUTS[layout][0]], self.op.axes):
             return f"the result of {self.op.name} is not in the layout of its image, {layout}"
         assert isinstance(weight, Read)
         taps = _forms(weight)
@@ -166,7 +168,7 @@ class _Roles:
         sizes = dict(zip(self.op.axes, self.op.extents, strict=True))
         at = dict(zip(LAYOUTS[layout][1], self.forms, strict=True))
         image, apart = _unpadded(self.image, LAYOUTS[layout][1])
-        (k,) = (n for v, n in sizes.items() if v not in axes.values())
+        (k,) = (n for v, n in sizes.items() if not among(v, axes.values()))
         return Convolution(
             self.op.outputs[0], image, weight.buffer.origin, layout, sizes[axes["n"]], int(axes["c"].extent), k,
             sizes[axes["p"]], sizes[axes["q"]], int(axes["r"].extent),

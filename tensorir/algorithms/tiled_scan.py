@@ -19,6 +19,7 @@ from tensorir.expr.program import computes_of
 from tensorir.expr.reread import with_other
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.ir.build import binary, select
+from tensorir.ir.structure import place
 from tensorir.ir.tree import Expr, Prefix, Reduce, Var
 from tensorir.ir.visit import substitute
 
@@ -71,7 +72,7 @@ class _Tiled:
 
     @cached_property
     def extent(self) -> int:
-        return int(self.op.extents[self.op.axes.index(self.part.at)])
+        return int(self.op.extents[place(self.part.at, self.op.axes)])
 
     @cached_property
     def others(self) -> list[tuple[Var, int]]:

@@ -11,6 +11,7 @@ from tensorir.errors import LoweringError, refuse
 from tensorir.expr.program import dims_of, gathers, segments_of, unique_places
 from tensorir.ir.dims import dims_in
 from tensorir.ir.extents import line, value
+from tensorir.ir.structure import identical
 from tensorir.ir.text import said
 from tensorir.ir.tree import Buffer, Expr, Var
 from tensorir.lower.lowered import lowered
@@ -52,7 +53,7 @@ def need_told(inputs: Sequence[Buffer], dims: Sequence[Var]) -> None:
 
 def _untold(v: Var, places: Sequence[tuple[Expr, str]]) -> str:
     """Why no shape tells a dim: none has it, or several of its values give the same shape."""
-    have = [(said(e), where) for e, where in places if dims_in(e) == [v]]
+    have = [(said(e), where) for e, where in places if identical(dims_in(e), [v])]
     low, high = v.bounds or (0, 0)
     for text, where in have:
         seen: dict[int, int] = {}

@@ -28,6 +28,7 @@ from tensorir.errors.needs import (
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.expr.program import as_outputs, computes_of, inputs_of, scalars_of, terms_of
 from tensorir.expr.tensor import Tensor
+from tensorir.ir.structure import identical
 from tensorir.ir.text import said
 from tensorir.ir.tree import Binary, Call, Reduce, Var
 from tensorir.ir.visit import find
@@ -223,7 +224,7 @@ class Work(Handle, Shown):
             message = f"the template of {self.name} returned {type(made).__name__}, not a Schedule (or nothing)"
             raise ScheduleError(Problem("template.result", message))
         made._workload = self
-        if made.outputs != self.outputs:
+        if not identical(made.outputs, self.outputs):
             self._need_same(made, name)
         return made
 
@@ -246,7 +247,7 @@ class Work(Handle, Shown):
         if self._key is None:
             self._key = key_of(self.outputs)
         most = self.allowed_error(template)
-        error = made.inexact_by if made.began_with == self.outputs else most
+        error = made.inexact_by if identical(made.began_with, self.outputs) else most
         if why := differs_as_class(self.outputs, made.outputs, error, self._key):
             message = f"template {template!r} of {self.name} declares another computation: {why}"
             hint = "schedule the s that the template is given, or declare what the workload computes"

@@ -8,7 +8,7 @@ by its structure. Integers only; ``//`` and ``%`` are floor division and its rem
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from tensorir.arith.bits import Interval as Interval
@@ -16,6 +16,8 @@ from tensorir.arith.bits import within_bits
 from tensorir.ir.build import BITS, SHIFTS, as_int, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.node import Node
+from tensorir.ir.structure import same as same
+from tensorir.ir.structure import structure as structure
 from tensorir.ir.tree import Binary, Broadcast, Buffer, Cast, Const, Expr, Load, Select, Unary, Var
 from tensorir.ir.visit import Rewriter, find, uses
 
@@ -691,25 +693,3 @@ def _plain(e: Expr) -> Expr:
 
 def _times(p: float, q: float) -> float:
     return 0.0 if p == 0 or q == 0 else p * q
-
-
-def structure(e: Expr) -> Hashable:
-    """Structure as a hashable value; variables and buffers by identity."""
-    if isinstance(e, Var):
-        return e
-    if isinstance(e, Const):
-        value: Hashable = e.value
-        return "-0.0" if value == 0 and isinstance(value, float) and math.copysign(1, value) < 0 else value
-    if isinstance(e, Load):
-        return ("load", e.buffer, *map(structure, e.index))
-    if isinstance(e, Binary):
-        return ("Binary", e.op, e.dtype, structure(e.a), structure(e.b))
-    # a name that a node has not is answered with an error, and making that takes longer than all else here
-    what = next((getattr(e, name) for name in ("op", "fn", "lanes") if name in e.FIELDS), None)
-    head: tuple[Any, ...] = (type(e).__name__, what, e.dtype)
-    return (*head, *map(structure, e.children()))
-
-
-def same(a: Expr, b: Expr) -> bool:
-    """Structural equality of expressions."""
-    return a is b or structure(a) == structure(b)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tensorir.check.verdict import check
 from tensorir.errors import CheckError, refuse
+from tensorir.ir.structure import identical
 from tensorir.schedule.schedule import Schedule
 from tensorir.schedule.trace import Step
 
@@ -17,7 +18,7 @@ def blame(s: Schedule) -> Step | None:
     steps, verdict = s.trace, check(s)
     if verdict:
         return None
-    template = verdict.problems[0].code == "check.definition" and s.began_with != s.definition
+    template = verdict.problems[0].code == "check.definition" and not identical(s.began_with, s.definition)
     if template or not (first := check(s.at(0))):
         told = (verdict if template else first).problems[0]
         message = f"no step is to blame, for the schedule is wrong before the first one: {told.message} ({told.code})"

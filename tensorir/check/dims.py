@@ -18,7 +18,7 @@ from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AtDims:
     """A schedule as checks see it where dims have values: its declarations, with constant shapes."""
 

@@ -26,6 +26,7 @@ from tensorir.interp.run import iterations, run
 from tensorir.interp.whole import SIZES, Whole, asks_order, joins_by_order
 from tensorir.ir.build import COMPARE, as_expr
 from tensorir.ir.dims import most
+from tensorir.ir.structure import among, identical, place
 from tensorir.ir.tree import Binary, Const, Expr, If, Prefix, Reduce, Select, Var
 from tensorir.ir.visit import find
 from tensorir.lower.kernel import Module
@@ -56,7 +57,7 @@ def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, int | Expr]]:
     """The axes whose extents are free, as ``C.i`` -> (var, n): those of output computes, and reduce axes."""
     found: dict[str, tuple[Var, int | Expr]] = {}
     for op in computes_of(outputs):
-        if any(t in outputs for t in op.outputs):
+        if any(among(t, outputs) for t in op.outputs):
             for v, n in zip(op.axes, op.extents, strict=True):
                 found[f"{op.name}.{v.name}"] = (v, n)
         for b in op.bodies:
@@ -156,7 +157,7 @@ def _different(
             groups.append([*group])
         else:
             known += group
-    back = sorted(groups, key=lambda g: (g[0].extent is not None, -groups.index(g)))  # what is reduced is last again
+    back = sorted(groups, key=lambda g: (g[0].extent is not None, -place(g, groups)))  # what is reduced is last again
     found = [ascending(g, periods, WORK) for g in (groups, back)] if len(groups) > 1 else []
     return [{v: least[v] - 1 + w[v] for v in periods} for w in found]
 
@@ -266,7 +267,7 @@ def _shrunk(w: dict[Var, int], work: int, least: dict[Var, int], ties: Mapping[V
     """``w`` cut until the work fits: reductions to 2 first, then the longest spatial axes, then anything; none to less
     than its ``least`` extent.
     """
-    out, tied = dict(w), {v: ties.get(v, v) for v in w}
+    out, tied = dict(w), {v: ties.get(v, id(v)) for v in w}
 
     def cost(of: Mapping[Var, int]) -> int:
         return math.prod({tied[v]: max(n for u, n in of.items() if tied[u] == tied[v]) for v in of}.values())
@@ -320,7 +321,7 @@ def compare(s: Schedule, numbers: Numbers, seed: int) -> Problem | None:
 
 def _approximation(s: Schedule) -> float | None:
     """How far an algorithm that approximates may be off what the steps apply to; None where it is exact."""
-    return None if s.outputs == s.began_with else s.inexact_by
+    return None if identical(s.outputs, s.began_with) else s.inexact_by
 
 
 def compare_module(

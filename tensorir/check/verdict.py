@@ -38,6 +38,7 @@ from tensorir.interp.reference import evaluate, random_arguments, results_of
 from tensorir.interp.rounding import rounding_of
 from tensorir.interp.whole import Whole, joins_by_order
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.structure import identical
 from tensorir.ir.tree import Expr, Loop, Reduce, Var
 from tensorir.ir.visit import find
 from tensorir.lower.lowered import lowered
@@ -86,7 +87,7 @@ def check(s: Any, level: str = "fast", shapes: object = None, seed: int = 0, lim
     """Whether the schedule ``s`` (``api.Schedule``) computes what its tensors declare; see ``Schedule.check``."""
     if level not in LEVELS:
         raise CheckError(Problem("check.level", f"there is no level {level!r}", hint=f"one of {', '.join(LEVELS)}"))
-    if s.outputs != s.definition and (why := differs_as_class(s.definition, s.outputs, s.inexact_by)):
+    if not identical(s.outputs, s.definition) and (why := differs_as_class(s.definition, s.outputs, s.inexact_by)):
         problem = Problem("check.definition", f"the schedule computes something other than its definition: {why}")
         return Verdict((problem,), (label(s.definition),), "sampled elements of both definitions, in exact arithmetic")
     if level == "device":

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.structure import among
 from tensorir.ir.tree import Var
 from tensorir.schedule.trace import Trace
 
@@ -37,7 +38,7 @@ def several_blocks(
     extents = dict(named.values())
     sums = sorted((v for v in reversed(extents) if v.extent is not None), key=extents.__getitem__, reverse=True)
     for few in (len(sums) + 1, 2, 1):  # the longest sum has a whole tile, of the others there are a few terms
-        least = {v: min(n, max(terms, more)) if v in sums[:1] else 1 for v, n in extents.items()}
+        least = {v: min(n, max(terms, more)) if among(v, sums[:1]) else 1 for v, n in extents.items()}
         least |= {v: min(extents[v], few, k) for k, v in enumerate(reversed(sums[1:]), 2)}
         found = [least | {v: n for g in new for v, n in g.items()}]
         if math.prod(found[0].values()) <= work:

@@ -29,6 +29,7 @@ from tensorir.codegen.wrapping import adds_the_least, may_overflow, wrapped
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import BITS, COMPARE, SHIFTS, as_int
 from tensorir.ir.dtypes import DTYPES, WIDENED, rounded
+from tensorir.ir.structure import place
 from tensorir.ir.tree import (
     Binary,
     Broadcast,
@@ -587,7 +588,7 @@ class Expressions:
         bases = list(dict.fromkeys(p.base for p in found.parts))
         width = widths.pop()
         vectors = [self.vector_access(found.buffer, Ramp(b, width, "index"), const=True) for b in bases]
-        picks = [k + width * bases.index(p.base) for p in found.parts for k in p.elements]
+        picks = [k + width * place(p.base, bases) for p in found.parts for k in p.elements]
         zeros = found.before + found.after
         if len(vectors) == 2 and zeros:
             vectors = [shuffle(vectors, [*picks, *([picks[-1]] * (lanes - len(picks)))])]

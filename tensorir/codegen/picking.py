@@ -18,7 +18,7 @@ MOST = 4
 """Elements that one part takes: swizzles have names for 1 to 4."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part:
     """``elements`` of the vector of ``width`` at ``base``, in order."""
 
@@ -27,7 +27,7 @@ class Part:
     elements: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Picked:
     """Zeros, the parts of vectors of ``buffer`` in the order of the lanes, zeros."""
 

@@ -12,6 +12,7 @@ from tensorir.engines.tiles import Config, Knob, Knobs, Rule
 from tensorir.intrin.cuda import MULTIPLICATIONS, NARROW, Multiplication, loads_rows, rows_shape
 from tensorir.intrin.stmatrix import COLUMNS
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.structure import identical
 from tensorir.ir.tree import Load
 from tensorir.ir.visit import find
 from tensorir.schedule.rewrite import written_index
@@ -204,9 +205,9 @@ def added(s: Schedule, out: str, total: str) -> list[str]:
     nowhere else.
     """
     stage, sums = s.index.stages[out], written_by(s, total)
-    at, loads = tuple(written_index(stage)), find(stage.body, Load)
+    at, loads = written_index(stage), find(stage.body, Load)
     found = [b for x in loads if DTYPES[(b := x.buffer).dtype].bits == 16 and b.name != sums]
-    return [b.name for b in dict.fromkeys(found) if all(tuple(x.index) == at for x in loads if x.buffer is b)]
+    return [b.name for b in dict.fromkeys(found) if all(identical(x.index, at) for x in loads if x.buffer is b)]
 
 
 def leave_in_vectors(s: Schedule, rows: str, packs: Sequence[str], block: str, i: str, j: str, lanes: int) -> None:

@@ -78,6 +78,16 @@ def call_of(path: list[ast.AST]) -> tuple[str, list[str]]:
     return "", []
 
 
+def search_of(path: list[ast.AST]) -> str | None:
+    """``B in (A, B)`` of whole tensors as a search for the object; anything else as ``truth_of``."""
+    for n in path[:2]:
+        match n:
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[among]):
+                found = f"any({ast.unparse(n.left)} is x for x in {ast.unparse(among)})"
+                return f"not {found}" if isinstance(n.ops[0], ast.NotIn) else found
+    return truth_of(path)
+
+
 def truth_of(path: list[ast.AST]) -> str | None:
     """The condition or choice that ``path`` asks the truth of, as it is said in a declaration."""
     name, given = call_of(path)

@@ -581,6 +581,7 @@ HABITS: dict[str, dict[str, str]] = {
         "complex": "two tensors of float64, real and imaginary",
         "tf32": 'float32, and precision="tf32" of tir.ops.matmul and conv2d',
         "str": "numbers only",
+        "NoneType": "x is None, if that is the question",
         "object": "numbers only",
         "float128": "float64",
         "int4": "int8",

@@ -18,7 +18,7 @@ class ExportError(TensorIRError):
     """A folder that cannot be written: unknown destination, a foreign folder, no room."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part:
     """A program to ship.
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import islice
-from threading import get_ident
 from typing import Any
 
 from tensorir.errors import DeclarationError, TensorIRError, line_of, refuse
@@ -23,7 +22,7 @@ from tensorir.ir.dims import LARGEST, dims_in, span
 from tensorir.ir.dtypes import dtype_of
 from tensorir.ir.node import Node
 from tensorir.ir.text import show
-from tensorir.ir.tree import DECLARING, Expr, Load, Reduce, Var
+from tensorir.ir.tree import Expr, Load, Reduce, Var
 from tensorir.ir.visit import find
 
 MOST = 2**62
@@ -153,7 +152,6 @@ def compute(shape: Shape, fn: Callable[..., object], name: str = "C", axes: Sequ
 
 def called(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
     """Return what a lambda of the declaration ``name`` gives for its axes; its own errors are told with their line."""
-    DECLARING.append(get_ident())
     try:
         return fn(*axes)
     except TensorIRError:
@@ -161,8 +159,6 @@ def called(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
     except Exception as e:  # the user's own code: its line is named, and the error keeps its cause
         message = f"the lambda of {name} raised {type(e).__name__}: {e}"
         raise refuse(DeclarationError, "declare.lambda-failed", message, where=line_of(e)) from e
-    finally:
-        DECLARING.remove(get_ident())
 
 
 def axis_names(fn: Callable[..., Any], rank: int) -> list[str]:

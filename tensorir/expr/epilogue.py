@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tensorir.expr.tensor import Compute, Tensor
+from tensorir.ir.structure import among
 from tensorir.ir.tree import Expr, Reduce, Var
 from tensorir.ir.visit import Rewriter, find, substitute
 
@@ -37,7 +38,7 @@ class _Apart(Rewriter):
 
     def _compute(self, n: Reduce) -> tuple[tuple[Tensor, ...], tuple[Var, ...]]:
         within = {v for e in n.values for v in find(e, Var)}
-        outer = [v for v in within if v.extent is not None and v not in n.axes]
+        outer = [v for v in within if v.extent is not None and not among(v, n.axes)]
         used = (*(v for v in self.axes if v in within), *sorted(outer, key=lambda v: v.name))
         own = tuple(Var(v.name, "index") for v in used)
         sizes = tuple(self.axes[v] if v in self.axes else int(v.extent) for v in used)

@@ -61,7 +61,7 @@ def any_(*conds: object) -> Expr:
 
 @_of_tensors
 def equal(a: object, b: object) -> Expr:
-    """``a == b``, which Python's own ``==`` says in a lambda of ``compute``; elsewhere that compares identity."""
+    """``a == b``."""
     return build.binary("==", a, b)
 
 
@@ -106,8 +106,8 @@ def _condition(cond: Any) -> Expr:
         raise refuse(
             DeclarationError,
             "declare.truth-value",
-            "a condition is a plain Python bool: outside of the lambda == compares identity",
-            hint="tir.equal(a, b), or == in the lambda",
+            "a condition is a plain Python bool, known while the computation is declared",
+            hint="a == b or tir.equal(a, b) for `is`; Python's own if for what is known now",
         )
     return build.cast(cond, "bool")  # a number is a condition as in NumPy: where it is not 0
 

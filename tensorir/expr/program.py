@@ -16,6 +16,7 @@ from tensorir.expr.tensor import Compute, Tensor
 from tensorir.expr.values import arith_of
 from tensorir.ir.build import as_expr, as_int, binary, cast, const, select
 from tensorir.ir.dims import dims_in, most
+from tensorir.ir.structure import among, place
 from tensorir.ir.tree import (
     Axis,
     Buffer,
@@ -139,7 +140,7 @@ def as_outputs(given: object) -> tuple[Tensor, ...]:
                 hint="pass the result of tir.compute",
             )
     if not outputs or len(set(outputs)) < len(outputs):
-        twice = [t.name for n, t in enumerate(outputs) if t in outputs[:n]]
+        twice = [t.name for n, t in enumerate(outputs) if among(t, outputs[:n])]
         message = f"{twice[0]} is given twice as an output" if twice else "there is no output: nothing to schedule"
         raise refuse(DeclarationError, "declare.output", message, hint="pass results of tir.compute, each once")
     return outputs
@@ -186,10 +187,10 @@ class _Names:
 
 
 def _nest(op: Compute, outputs: Sequence[Tensor], buffers: dict[Buffer, Buffer], names: _Names) -> Stmt:
-    stage_name = names.unique(op.name, any(t in outputs for t in op.outputs))
+    stage_name = names.unique(op.name, any(among(t, outputs) for t in op.outputs))
     for t in op.outputs:
-        scope = Scope.GLOBAL if t in outputs else Scope.AUTO
-        label = stage_name if len(op.outputs) == 1 else names.unique(t.name, t in outputs)
+        scope = Scope.GLOBAL if among(t, outputs) else Scope.AUTO
+        label = stage_name if len(op.outputs) == 1 else names.unique(t.name, among(t, outputs))
         buffers[t.buffer] = t.buffer.replace(name=label, scope=scope)
     for t in op.inputs:
         if t.buffer.data is not None:
@@ -244,7 +245,7 @@ def _scan(op: Compute, name: str, buffers: dict[Buffer, Buffer], names: _Names) 
     assert isinstance(body.part, Prefix)
     expand, along = _ExpandPads(arith_of(op)), body.part.at
     others = [(v, n) for v, n in zip(op.axes, op.extents, strict=True) if v is not along]
-    extent = op.extents[op.axes.index(along)]
+    extent = op.extents[place(along, op.axes)]
     at = binary("-", extent - 1, along) if body.part.reverse else along
     states = tuple(
         Buffer(names.unique(f"{name}_carry{n if len(body.values) > 1 else ''}"), tuple(as_expr(n) for _, n in others),
@@ -301,17 +302,13 @@ def unique_places(outputs: Sequence[Tensor]) -> Iterator[tuple[str, tuple[int, .
                 at = (
                     ()
                     if load is None
-                    else tuple(_number(j, body.axes) if isinstance(j, Var) else -1 - as_int(j) for j in load.index)
+                    else tuple(place(j, body.axes) if isinstance(j, Var) else -1 - as_int(j) for j in load.index)
                 )
                 if load is not None:
                     made.append((load.buffer.origin, at))
                 else:  # a constant is the same for all terms
-                    made.append((None, (_number(i, body.axes),) if isinstance(i, Var) else (-1, as_int(i))))
+                    made.append((None, (place(i, body.axes),) if isinstance(i, Var) else (-1, as_int(i))))
             yield op.name, tuple(v.extent for v in body.axes), tuple(made), op.extents
-
-
-def _number(axis: Var, axes: Sequence[Var]) -> int:
-    return next(n for n, v in enumerate(axes) if v is axis)
 
 
 def _axis_labels(iters: Sequence[Iter]) -> list[str]:

@@ -9,6 +9,7 @@ from tensorir.expr.program import computes_of, dims_of
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.ir.build import as_expr
 from tensorir.ir.dims import at
+from tensorir.ir.structure import among
 from tensorir.ir.tree import Buffer, Expr, Load, PadLoad, Var
 from tensorir.ir.visit import Rewriter, substitute
 
@@ -66,7 +67,7 @@ def with_other(outputs: Sequence[Tensor], old: Tensor, new: Tensor) -> tuple[Ten
     """Return ``outputs`` with tensor ``new``, of the same shape, wherever ``old`` is read or is one of them."""
     made = {old: new}
     for op in computes_of(outputs):
-        if old in op.outputs or not any(t in made for t in op.inputs):
+        if among(old, op.outputs) or not any(t in made for t in op.inputs):
             continue
         swap = Reread({t.buffer: other.buffer for t, other in made.items()})
         again = Compute(op.name, op.axes, op.extents, tuple(swap(b) for b in op.bodies))

@@ -14,6 +14,7 @@ from tensorir.expr.tensor import Compute, Tensor
 from tensorir.expr.values import ranges_of
 from tensorir.ir.build import as_expr
 from tensorir.ir.dims import most
+from tensorir.ir.structure import among, place
 from tensorir.ir.tree import Expr, Load, PadLoad, Prefix, Reduce, Var
 from tensorir.ir.visit import find
 
@@ -38,19 +39,20 @@ def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tenso
     new_ranges: dict[Compute, dict[Var, tuple[float, float]]] = {}
     for op in reversed(ops):
         out = op.extents
-        if any(t in outputs for t in op.outputs):
+        final = any(among(t, outputs) for t in op.outputs)
+        if final:
             out = tuple(extents.get(a, n) for a, n in zip(op.axes, out, strict=True))
         needs = [_needed(t, ops, new_ranges) for t in op.outputs]
-        if any(t not in outputs for t in op.outputs) and any(n is not None for n in needs):
+        if any(not among(t, outputs) for t in op.outputs) and any(n is not None for n in needs):
             given = [n for n in needs if n is not None]
             shape = tuple(map(_longest, zip(*given, strict=True)))
-            out = tuple(map(_longest, zip(shape, out, strict=True))) if any(t in outputs for t in op.outputs) else shape
+            out = tuple(map(_longest, zip(shape, out, strict=True))) if final else shape
         for t in op.outputs:
             sizes[t] = out
         for b in op.bodies:
             if isinstance(b, Reduce) and isinstance(b.part, Prefix) and b.axes[0] not in new_reduce:
                 # it has as many terms as elements, of each of its values
-                new_reduce[b.axes[0]] = b.axes[0].replace(extent=out[op.axes.index(b.part.at)])
+                new_reduce[b.axes[0]] = b.axes[0].replace(extent=out[place(b.part.at, op.axes)])
         ranges = ranges_of(op)
         ranges.update({a: (0, most(as_expr(n)) - 1) for a, n in zip(op.axes, out, strict=True)})
         ranges.update({v: (0, most(as_expr(n.extent)) - 1) for v, n in new_reduce.items() if v in ranges})

@@ -11,6 +11,7 @@ from tensorir.errors.needs import need_bool, need_int, need_text, shown
 from tensorir.expr.bounds import check_accesses
 from tensorir.expr.reducers import UserCombiner, simple_combiner
 from tensorir.expr.tensor import Compute, Tensor
+from tensorir.ir.dims import same_shape
 from tensorir.ir.tree import Combiner, Prefix, Reduce, Var
 
 SCANS = ("sum", "prod", "min", "max")
@@ -64,7 +65,7 @@ def _tensors(given: tuple[Any, ...]) -> tuple[Tensor, ...]:
         if not isinstance(t, Tensor):
             raise refuse(DeclarationError, "scan.tensors", f"a scan is of a tensor or a tuple of them, not {shown(t)}",
                          hint="tir.scan(A), with an expression as a tir.compute before it")  # fmt: skip
-    if not given or any(t.shape != given[0].shape for t in given):
+    if not given or not all(same_shape(t.shape, given[0].shape) for t in given):
         told = ", ".join(f"{t.name}{list(t.shape)}" for t in given) or "none"
         raise refuse(
             DeclarationError, "scan.tensors", f"a scan of several tensors is of those of one shape, not {told}"

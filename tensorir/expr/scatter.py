@@ -13,7 +13,9 @@ from tensorir.expr.compute import axis_names, called, extents_of
 from tensorir.expr.scan import joining, letters
 from tensorir.expr.tensor import Compute, Tensor, has_reduce
 from tensorir.ir.build import as_expr, as_value, cast, const, converted
+from tensorir.ir.dims import same_shape
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.structure import among
 from tensorir.ir.text import show
 from tensorir.ir.tree import Combiner, Const, Expr, Load, Placed, Reduce, Var
 from tensorir.ir.visit import find
@@ -91,7 +93,7 @@ def _place(given: Any, extents: tuple[int | Expr, ...], name: str) -> tuple[Expr
 def _fill(fill: Any, extents: tuple[int | Expr, ...], dtype: str, cells: tuple[Var, ...], name: str) -> Expr:
     if not isinstance(fill, Tensor):
         return converted(fill, dtype)
-    if fill.shape != extents or fill.dtype != dtype:
+    if not same_shape(fill.shape, extents) or fill.dtype != dtype:
         raise refuse(DeclarationError, "scatter.fill", f"{name} is {dtype}{list(extents)}, and its fill {fill.name} "
                      f"{fill.dtype}{list(fill.shape)}", hint="a tensor of the same shape and dtype")  # fmt: skip
     return fill[cells] if cells else fill[()]
@@ -101,9 +103,7 @@ def _need_unique(place: tuple[Expr, ...], axes: tuple[Var, ...], name: str) -> N
     """Refuse places of which a launch could not tell whether they differ."""
     for i in place:
         load = gathered(i)
-        if any(i is v for v in axes) or (
-            load is not None and all(isinstance(j, Const) or any(j is v for v in axes) for j in load.index)
-        ):
+        if among(i, axes) or (load is not None and all(isinstance(j, Const) or among(j, axes) for j in load.index)):
             continue
         if find(i, (Load, Var)):
             raise refuse(

@@ -30,7 +30,7 @@ class Most(int):
     given: Expr | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Segment:
     """An input whose elements say how many terms a reduction has.
 

@@ -16,9 +16,10 @@ from tensorir.errors.habits import public, unknown
 from tensorir.errors.handles import Value
 from tensorir.errors.needs import shown, wrong
 from tensorir.errors.shown import Shown, few_lines
-from tensorir.ir.build import as_expr, cast, converted, no_constant
+from tensorir.ir.build import as_expr, cast, converted, is_comparison, no_constant
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.operators import Operators
+from tensorir.ir.operators import Operators, no_truth
+from tensorir.ir.structure import place
 from tensorir.ir.text import brief, show
 from tensorir.ir.tree import Buffer, Expr, Load, PadLoad, Reduce, Scope, Var
 from tensorir.ir.visit import find
@@ -74,11 +75,13 @@ class Tensor(Value, Shown, Operators["Tensor"]):
     op: the Compute that defines it, None when given
 
     Operators, NumPy's functions and methods of arrays make tensors of whole ones: ``A + B``, ``A @ B``, ``A.T``,
-    ``A.sum(axis=0)``, ``np.exp(A)``, ``A[1:, None]`` (``expr/whole.py``). ``==`` compares identity: ``tir.equal``.
+    ``A.sum(axis=0)``, ``np.exp(A)``, ``A[1:, None]``, ``A == B`` (``expr/whole.py``). ``is`` tells tensors apart.
     """
 
     WHOLE = True
     KIND = "tensor"
+    truth: bool | None = None
+    """Of ``==`` and ``!=`` with one tensor on both sides: what ``if`` takes it for."""
     _of_whole: ClassVar[Callable[[str, tuple[Any, ...], dict[str, Any]], Any]]
     """What a function makes, by its name, arguments and options. ``expr/whole.py``, which needs tensors itself, sets
     it, and is imported with whatever of this package is the first."""
@@ -109,7 +112,7 @@ class Tensor(Value, Shown, Operators["Tensor"]):
         if self.op is None:
             return self.name
         axes = ", ".join(a.name for a in self.op.axes)
-        return f"{self.name}[{axes}] = {brief(self.op.bodies[self.op.outputs.index(self)])}"
+        return f"{self.name}[{axes}] = {brief(self.op.bodies[place(self, self.op.outputs)])}"
 
     @property
     def size(self) -> int:
@@ -123,6 +126,11 @@ class Tensor(Value, Shown, Operators["Tensor"]):
     def T(self) -> Tensor:
         """With its dimensions in reverse order."""
         return self._made("transpose", self)  # type: ignore[no-any-return]
+
+    def __bool__(self) -> bool:
+        if self.truth is None:
+            raise no_truth(self.op is not None and any(map(is_comparison, self.op.bodies)), whole=True)
+        return self.truth
 
     def __len__(self) -> int:
         if not self.shape:

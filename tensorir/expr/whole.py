@@ -17,6 +17,7 @@ from tensorir.expr import reducers
 from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import cast, no_constant
+from tensorir.ir.dims import same_extent
 from tensorir.ir.dtypes import DTYPES, dtype_of, is_float
 from tensorir.ir.elements import ELEMENTS, element
 from tensorir.ir.operators import no_function, too_many
@@ -70,13 +71,16 @@ def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """The shape that arrays of ``shapes`` are broadcast to, as in NumPy; ``declare.broadcast``."""
     rank = max(map(len, shapes))
     sides = list(zip(*[(1,) * (rank - len(s)) + s for s in shapes], strict=True))
+    out: list[Any] = []
     for side in sides:
-        if len({n for n in side if n != 1}) > 1:
+        n, *others = [n for n in side if not same_extent(n, 1)] or [1]
+        if not all(same_extent(n, other) for other in others):
             message = f"shapes {' and '.join(map(_said, shapes))} cannot be broadcast together"
             raise refuse(
                 DeclarationError, "declare.broadcast", message, hint="B[:, None] for a column, B[None, :] for a row"
             )
-    return tuple(next((n for n in side if n != 1), 1) for side in sides)
+        out.append(n)
+    return tuple(out)
 
 
 def _said(shape: tuple[Any, ...]) -> str:
@@ -86,7 +90,7 @@ def _said(shape: tuple[Any, ...]) -> str:
 
 def _read(t: Tensor, index: Index) -> Expr:
     own = index[len(index) - t.ndim :]
-    return t[tuple(0 if n == 1 else i for n, i in zip(t.shape, own, strict=True))]
+    return t[tuple(0 if same_extent(n, 1) else i for n, i in zip(t.shape, own, strict=True))]
 
 
 def _letters(rank: int) -> str:
@@ -189,8 +193,8 @@ def reshape(t: Tensor, *shape: object) -> Tensor:
 
 def squeeze(t: Tensor, axis: object = None) -> Tensor:
     """``t`` without dimensions of extent 1."""
-    gone = {d for d in range(t.ndim) if t.shape[d] == 1} if axis is None else set(_axes(t, axis))
-    if any(t.shape[d] != 1 for d in gone):
+    gone = {d for d in range(t.ndim) if same_extent(t.shape[d], 1)} if axis is None else set(_axes(t, axis))
+    if not all(same_extent(t.shape[d], 1) for d in gone):
         message = f"axis={shown(axis)} of {t.name} {t.shape} is not of extent 1"
         raise refuse(DeclarationError, "declare.reshape", message, hint=f"{t.name}.squeeze()")
     return reshape(t, tuple(n for d, n in enumerate(t.shape) if d not in gone))
@@ -277,7 +281,7 @@ def matmul(a: object, b: Any) -> Tensor:
         )
     row, column = a.ndim == 1, b.ndim == 1
     inner = b.shape[0] if column else b.shape[-2] if b.ndim > 1 else -1
-    if not a.ndim or not b.ndim or a.shape[-1] != inner:
+    if not a.ndim or not b.ndim or not same_extent(a.shape[-1], inner):
         message = f"{a.name} {a.shape} and {b.name} {b.shape} do not multiply"
         raise refuse(
             DeclarationError, "matmul.shape", message, hint=f"{a.name} @ {b.name}.T, or tir.nn.matmul(a, b, tb=True)"

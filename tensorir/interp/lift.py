@@ -15,6 +15,7 @@ from tensorir.interp.apart import Apart
 from tensorir.interp.frame import Action, Frame, KernelLike
 from tensorir.interp.lanes import Lanes
 from tensorir.ir.build import as_int
+from tensorir.ir.structure import among
 from tensorir.ir.tree import Alloc, Binary, Const, Expr, If, Kind, Load, Loop, Prefetch, Ramp, Seq, Stmt, Store, Var
 from tensorir.ir.visit import find, lanes_of
 
@@ -26,7 +27,7 @@ PRIVATE_CELLS = 1 << 22
 """Elements of all lanes' own memory that a loop may ask for to run at once."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Lift:
     """Loops whose iterations may run at once.
 
@@ -118,7 +119,7 @@ def _one_store(s: Loop, arith: Arith, exact: Callable[[str], bool], most: int) -
             body = If(cond, body)
         return Lift(spread, body)
     value, times = store.value, math.prod(as_int(x.extent) for x in nest)
-    if not (isinstance(value, Binary) and value.op == "+" and len(own) == 1 and own[0] in (value.a, value.b)):
+    if not (isinstance(value, Binary) and value.op == "+" and len(own) == 1 and among(own[0], (value.a, value.b))):
         return None
     if store.adds or store.later or not exact(value.dtype) or not 0 < times <= most:
         return None

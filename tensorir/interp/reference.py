@@ -28,6 +28,7 @@ from tensorir.interp.uses import (
 )
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.extents import told
+from tensorir.ir.structure import place
 from tensorir.ir.text import said
 from tensorir.ir.tree import (
     Binary,
@@ -126,7 +127,7 @@ def _compute(op: Compute, values: Mapping[Any, np.ndarray], numbers: Numbers) ->
 def _scan(op: Compute, body: Expr, values: Mapping[Any, np.ndarray], numbers: Numbers) -> np.ndarray:
     assert isinstance(body, Reduce)
     assert isinstance(body.part, Prefix)
-    along = op.axes.index(body.part.at)
+    along = place(body.part.at, op.axes)
     axes = [(v, n) for v, n in zip(op.axes, op.extents, strict=True) if v is not body.part.at]
     axes.append((body.axes[0], op.extents[along]))
     out = np.zeros([n for _, n in axes], numbers.storage(body.dtype))

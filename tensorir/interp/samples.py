@@ -21,6 +21,7 @@ from tensorir.interp.reference import (
     scattered,
     value_of,
 )  # fmt: skip
+from tensorir.ir.structure import place
 from tensorir.ir.tree import Buffer, Expr, Placed, Prefix, Reduce, Select, Var
 
 POOL = 65_537
@@ -112,7 +113,7 @@ class Samples:
 
     def _scanned(self, op: Compute, body: Reduce, part: Prefix, flat: NDArray[np.int64]) -> NDArray[Any]:
         """Elements of a scan: whole rows along its axis, of those that have any of them."""
-        along = op.axes.index(part.at)
+        along = place(part.at, op.axes)
         places = list(np.unravel_index(flat, op.extents))
         at, extent = places.pop(along), op.extents[along]
         sides = [n for d, n in enumerate(op.extents) if d != along]

@@ -12,6 +12,7 @@ from tensorir.errors import DeclarationError, TensorIRError, refuse
 from tensorir.errors.habits import habit
 from tensorir.errors.needs import shown
 from tensorir.ir.dtypes import DTYPES, is_float, promote, rounded
+from tensorir.ir.structure import same
 
 if TYPE_CHECKING:
     from tensorir.ir.tree import Const, Expr, Var
@@ -131,6 +132,22 @@ def is_extent(e: Expr) -> bool:
     if isinstance(e, _t.Binary):
         return is_extent(e.a) and is_extent(e.b) and bool(_dims(e))
     return isinstance(e, _t.Const) or (isinstance(e, _t.Var) and e.bounds is not None)
+
+
+def is_comparison(e: Expr) -> bool:
+    """Whether an expression is ``a == b`` or ``a != b``."""
+    return isinstance(e, _t.Binary) and e.op in ("==", "!=")
+
+
+def truth(e: Expr) -> bool | None:
+    """The value of a condition that is known while the computation is declared, else None: of a constant, of Python's
+    ``==`` of one object with itself, and of two extents, which are equal if they are the same dim or number.
+    """
+    if isinstance(e, _t.Const):
+        return bool(e.value) if e.dtype == "bool" else None
+    if isinstance(e, _t.Binary) and is_comparison(e):
+        return same(e.a, e.b) == (e.op == "==") if is_extent(e.a) and is_extent(e.b) else e.truth
+    return None
 
 
 def _dims(e: Expr) -> list[Var]:

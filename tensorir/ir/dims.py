@@ -6,10 +6,11 @@ keep the expression, so that what runs beyond it is guarded as the iterations of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tensorir.ir.build import as_expr, as_int, no_constant
 from tensorir.ir.node import Node
+from tensorir.ir.structure import same
 from tensorir.ir.tree import Binary, Buffer, Const, Expr, Var
 from tensorir.ir.visit import find, substitute
 
@@ -59,6 +60,16 @@ def most_of(b: Buffer) -> tuple[int, ...]:
 def at(e: object, values: Mapping[Var, int]) -> int:
     """Return an extent where dims have these values."""
     return as_int(substitute(as_expr(e), {v: as_expr(n) for v, n in values.items()}))
+
+
+def same_extent(a: object, b: object) -> bool:
+    """Whether two extents are made alike: one number, one dim, one expression of them."""
+    return same(as_expr(a), as_expr(b))
+
+
+def same_shape(a: Sequence[object], b: Sequence[object]) -> bool:
+    """Whether two shapes have equal extents, dims included."""
+    return len(a) == len(b) and all(map(same_extent, a, b))
 
 
 def plain(shape: tuple[Expr, ...]) -> tuple[int | Expr, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
-from operator import attrgetter
+from collections.abc import Callable, Hashable, Sequence
+from operator import attrgetter, is_
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from tensorir.errors.shown import Shown, few_lines
@@ -55,6 +55,14 @@ class Node(Shown):
         """What ``held`` says of the node alone."""
         return self.BIT
 
+    def own(self) -> tuple[Any, ...]:
+        """The fields that are no child nodes."""
+        return ()
+
+    def alone(self) -> Hashable | None:
+        """What tells a node from others of its class whatever its fields; None where its fields do."""
+        return None
+
     def children(self) -> tuple[Any, ...]:
         """Direct child nodes, in field order."""
         return ()
@@ -97,7 +105,7 @@ _set = object.__setattr__  # nodes may be frozen, and this changes none
 T = TypeVar("T", bound=type[Node])
 
 
-@dataclass_transform(frozen_default=True, eq_default=False)
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
 def node(cls: T) -> T:
     """Make ``cls`` an IR node: a slotted dataclass that knows which of its fields are child nodes."""
     cls.__annotations__ = {**cls.__annotations__, "holds": "int"}
@@ -108,6 +116,8 @@ def node(cls: T) -> T:
     out.FIELDS = tuple(f.name for f in fields)
     out.CHILDREN = tuple((f.name, f.type in _MANY) for f in fields if f.type in _ONE | _MANY)
     out.BODIES = tuple((f.name, f.type in _MANY) for f in fields if f.type in _STATEMENTS)
+    if alone := [n for n in out.FIELDS if n not in dict(out.CHILDREN)]:
+        out.own = _fields(alone)  # type: ignore[assignment]
     if out.CHILDREN:
         out.children = _listing(out, out.CHILDREN, 1)  # type: ignore[assignment]
         out.backwards = _listing(out, out.CHILDREN, -1)  # type: ignore[assignment]
@@ -121,6 +131,19 @@ def node(cls: T) -> T:
 
 # Trees are walked and rewritten millions of times: each class has these methods for its own fields, which take half the
 # time of a loop over the names of all.
+
+
+def _fields(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """A method that returns these fields."""
+    get = attrgetter(*names)
+
+    def several(self: Any) -> tuple[Any, ...]:
+        return get(self)
+
+    def alone(self: Any) -> tuple[Any, ...]:
+        return (get(self),)
+
+    return several if len(names) > 1 else alone
 
 
 def _listing(cls: type[Node], children: tuple[tuple[str, bool], ...], step: int) -> Callable[[Any], tuple[Any, ...]]:
@@ -163,7 +186,7 @@ def _mapping(cls: type[Node], children: tuple[tuple[str, bool], ...]) -> Callabl
     and so tuples of them, are compared by identity.
     """
     places = [(cls.FIELDS.index(n), many) for n, many in children]
-    fields = attrgetter(*cls.FIELDS) if len(cls.FIELDS) > 1 else lambda n: (getattr(n, cls.FIELDS[0]),)
+    fields = _fields(cls.FIELDS)
 
     def changed(self: Any, at: int, now: Any, below: int = -1, other: Any = None) -> Any:
         new = list(fields(self))
@@ -196,8 +219,8 @@ def _mapping(cls: type[Node], children: tuple[tuple[str, bool], ...]) -> Callabl
         new = None
         for at, many in places:
             was = old[at]
-            now = tuple([f(x) for x in was]) if many else was if was is None else f(was)
-            if now is not was and (not many or now != was):
+            now: Any = tuple([f(x) for x in was]) if many else was if was is None else f(was)
+            if now is not was and not (many and all(map(is_, now, was))):
                 if new is None:
                     new = list(old)
                 new[at] = now

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from tensorir.errors import DeclarationError, DeclarationTypeError, TensorIRError, refuse
-from tensorir.errors.asked import item_of, items_of, number_of, put_right, truth_of
+from tensorir.errors.asked import item_of, items_of, number_of, put_right, search_of, truth_of
 from tensorir.errors.habits import answers, habit
 from tensorir.errors.needs import shown
 
@@ -113,6 +113,20 @@ class Operators(Generic[T]):
     def __ge__(self, o: Any) -> T:
         return self._made("greater_equal", self, o)
 
+    def __eq__(self, o: object) -> T:  # type: ignore[override]
+        return self._compared("equal", o)
+
+    def __ne__(self, o: object) -> T:  # type: ignore[override]
+        return self._compared("not_equal", o)
+
+    __hash__ = object.__hash__
+
+    def _compared(self, name: str, o: object) -> T:
+        made = self._made(name, self, o)
+        if o is self and hasattr(type(made), "truth"):
+            object.__setattr__(made, "truth", name == "equal")  # nodes may be frozen
+        return made
+
     def __and__(self, o: Any) -> T:
         return self._made("bitwise_and", self, o)
 
@@ -180,15 +194,19 @@ class Operators(Generic[T]):
         raise no_truth()
 
 
-def no_truth() -> TensorIRError:
-    """The error for ``if``, ``and``, ``or``, ``not`` on a symbolic value."""
+def no_truth(comparison: bool = False, whole: bool = False) -> TensorIRError:
+    """The error for ``if``, ``and``, ``or``, ``not`` on a symbolic value: one that ``==`` or ``!=`` made or another, a
+    whole tensor or an element.
+    """
     general = "tir.where(cond, a, b) for if/else, tir.all_(p, q) for and, tir.any_ for or, ~p for not, tir.maximum"
-    return refuse(
-        DeclarationError,
-        "declare.truth-value",
-        "a symbolic value has no truth value while the computation is being declared",
-        hint=put_right(truth_of, general),
-    )
+    message = "a symbolic value has no truth value while the computation is being declared"
+    if comparison:
+        message = (
+            "a comparison of values has no truth value yet: `a is b` asks for one object, `p & q` joins conditions, "
+            "`any(B is x for x in …)` searches"
+        )
+    rule = search_of if whole else truth_of
+    return refuse(DeclarationError, "declare.truth-value", message, hint=put_right(rule, general))
 
 
 def no_iteration() -> TensorIRError:

@@ -1,18 +1,18 @@
 """The node list. Read this file first: everything else is a function over these classes (and their words, words.py).
 
 Every loop starts at 0 and steps by 1; extents and shapes are expressions. ``//`` and ``%`` have Python's floor
-meaning until lowering proves their operands non-negative. Nodes compare by identity.
+meaning until lowering proves their operands non-negative. ``==`` of expressions builds a comparison: nodes are told
+apart by ``is``, in sets and dicts as well, and ``structure.same`` compares how they are made.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from threading import get_ident
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from tensorir.errors import ours
 from tensorir.errors.habits import unknown
 from tensorir.ir.node import NAMES, Node, node
 from tensorir.ir.operators import Operators, no_item, no_iteration, no_number, no_truth
@@ -22,10 +22,6 @@ from tensorir.ir.words import WARPS as WARPS
 from tensorir.ir.words import Axis as Axis
 from tensorir.ir.words import Kind as Kind
 from tensorir.ir.words import Scope as Scope
-
-DECLARING: list[int] = []
-"""Threads in which a lambda of the user's runs, once for each lambda."""
-
 
 # --- expressions -----------------------------------------------------------------------------------------------------
 
@@ -42,26 +38,16 @@ class Expr(Node, Operators["Expr"]):
                 return NotImplemented  # one element with a whole array: the array says what that is
         return _elements.element(name, args, options)
 
-    def __eq__(self, o: object) -> Any:
-        """Identity; in the user's own lines of a lambda that declares, whether the values are equal."""
-        if DECLARING and get_ident() in DECLARING and not ours(sys._getframe(1)):
-            return self._made("equal", self, o)
-        return self is o
-
-    def __ne__(self, o: object) -> Any:
-        if DECLARING and get_ident() in DECLARING and not ours(sys._getframe(1)):
-            return self._made("not_equal", self, o)
-        return self is not o
-
-    __hash__ = object.__hash__
-
     if not TYPE_CHECKING:  # a type checker knows which attributes there are
 
         def __getattr__(self, name):
             raise unknown("element", name, "an element")
 
     def __bool__(self) -> bool:
-        raise _build.no_constant(self) if _build.is_extent(self) else no_truth()
+        known = _build.truth(self)
+        if known is None:
+            raise _build.no_constant(self) if _build.is_extent(self) else no_truth(_build.is_comparison(self))
+        return known
 
     def __index__(self) -> int:
         raise _build.no_constant(self) if _build.is_extent(self) else no_number("an int")
@@ -80,6 +66,10 @@ class Const(Expr):
     value: Any
     dtype: str
 
+    def alone(self) -> Hashable:
+        minus_zero = isinstance(self.value, float) and self.value == 0 and math.copysign(1, self.value) < 0
+        return "-0" if minus_zero else self.value
+
 
 @node
 class Var(Expr):
@@ -94,6 +84,9 @@ class Var(Expr):
     extent: Any = None
     order: int = 0
     bounds: tuple[int, int] | None = None
+
+    def alone(self) -> Hashable:
+        return self
 
     def own_bits(self) -> int:
         return self.BIT | 1 << crc32(self.name.encode()) % NAMES
@@ -110,12 +103,16 @@ class Unary(Expr):
 
 @node
 class Binary(Expr):
-    """``+ - * / // %``, ``min max``, ``& | ^ << >>`` (any number of bits: NumPy's), ``< <= == !=`` and ``and or``."""
+    """``+ - * / // %``, ``min max``, ``& | ^ << >>`` (any number of bits: NumPy's), ``< <= == !=`` and ``and or``.
+
+    truth: of Python's ``==`` and ``!=`` with one object on both sides, what ``if`` takes it for; no copy has it
+    """
 
     op: str
     a: Expr
     b: Expr
     dtype: str
+    truth: bool | None = field(default=None, init=False, repr=False)
 
 
 @node

@@ -15,7 +15,7 @@ from tensorir.schedule.analysis import in_loops
 LOCAL = (Scope.SHARED, Scope.WARP, Scope.REGISTER)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Access:
     """One index at which a stage touches a buffer."""
 

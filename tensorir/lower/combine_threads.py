@@ -37,7 +37,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import find, replace, sequence, substitute
+from tensorir.ir.visit import find, replace, sequence, substitute, uses
 from tensorir.lower.form import lowering
 from tensorir.schedule.analysis import Index, across, index_of, ranges, unique
 from tensorir.schedule.primitives.reduction import init_nest
@@ -71,7 +71,7 @@ def _combined(program: Program, name: str, target: Target) -> Program:
     return swap(program, loop, pieces)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Place:
     """Where a thread has its partial results in the nest of one step: the loops of its cells, and its number."""
 
@@ -263,7 +263,7 @@ class _Combined:
         return _Place(loops, tuple(i.var for i in iters), iters, cells, thread)
 
     def _is_spatial(self, x: Loop) -> bool:
-        driven = [it for it, b in zip(self.stage.iters, self.stage.binds, strict=True) if x.var in find(b, Var)]
+        driven = [it for it, b in zip(self.stage.iters, self.stage.binds, strict=True) if uses(b, {x.var})]
         return bool(driven) and all(it.axis is Axis.SPATIAL for it in driven)
 
     def _nest(self, word: str, p: _Place, body: Stmt) -> Stmt:

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from tensorir.arith.affine import Arith, Interval, conjunction, conjuncts, negate
 from tensorir.arith.reads import conditional_loads
 from tensorir.ir.build import binary, const, select
+from tensorir.ir.structure import among
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
     Axis,
@@ -160,7 +161,7 @@ class _Guards(Rewriter):
             conds = left if n.intrin.stores or not left else conds
         if local and conds:
             relaxed = self._relax(n, conds)
-            if n.intrin is not None or not self._fed_otherwise(n, [g for g in conds if g not in relaxed], conds):
+            if n.intrin is not None or not self._fed_otherwise(n, [g for g in conds if not among(g, relaxed)], conds):
                 conds = relaxed
             if n.intrin is not None and n.intrin.by_warp and isinstance(n.body, Store) and self._cut(n, conds):
                 n = n.replace(intrin=None)  # there is no whole tile to bring near: element by element, with zeros
@@ -173,12 +174,12 @@ class _Guards(Rewriter):
         if local and conds and n.intrin is None and isinstance(body, Store):
             ends = [g for g in conds if self._outside(n, g)]
             if len(ends) == len(conds):
-                dropped = [g for g in wanted if g not in conds]
+                dropped = [g for g in wanted if not among(g, conds)]
                 filled |= self._zero_dims(n, dropped, ends)
             if ends and (len(ends) == len(conds) or body.buffer.scope is Scope.WARP):  # instructions want whole tiles
                 body = body.replace(value=_filled(body, ends))
-                conds = [g for g in conds if g not in ends]
-        if n.intrin is None and (must := [c for c in must if c in conds]):
+                conds = [g for g in conds if not among(g, ends)]
+        if n.intrin is None and (must := [c for c in must if among(c, conds)]):
             n, conds = self._padded(n, conds, must)
             body = n.body
         self.zero |= {b: filled & before.get(b, filled) if local else set() for b in made}
@@ -208,7 +209,7 @@ class _Guards(Rewriter):
         ends = conjunction([g for g in must if not self._outside(n, g)])
         values = zip(body.values, body.combiner.identity, strict=True)
         body = body.replace(values=tuple(select(ends, v, i) for v, i in values))
-        return n.replace(body=body), [c for c in conds if c not in must]
+        return n.replace(body=body), [c for c in conds if not among(c, must)]
 
     def _conditions(self, n: Stage, arith: Arith) -> tuple[list[Expr], list[Expr]]:
         """What must hold for an iteration to count, without what is known anyway; which of it is to be padded away."""
@@ -416,7 +417,7 @@ class _Placed(Rewriter):
         self.n, self.arith, self.copied = n, arith, _copied(n)
 
     def on_Load(self, load: Load) -> Expr:
-        if load in self.copied:
+        if among(load, self.copied):
             return self.children(load)
         needed = [
             c for i, extent in zip(load.index, load.buffer.shape, strict=True)

@@ -42,7 +42,7 @@ HARMLESS = (Barrier, CommitGroup, Fence, Prefetch, WaitGroup)
 """What may run in fewer iterations, the same ones for all threads, where no iteration left out does anything else."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class End:
     """``var < at`` wherever conditions hold; exact: those that are the same as that."""
 

@@ -10,6 +10,7 @@ from collections import Counter
 from tensorir.arith.affine import Arith, Linear, conjunction, conjuncts, same
 from tensorir.ir.build import as_expr, as_int, binary, cast, const
 from tensorir.ir.dims import dims_in
+from tensorir.ir.structure import among
 from tensorir.ir.tree import (
     Alloc,
     Binary,
@@ -164,7 +165,7 @@ class _Hoist(Rewriter):
         stays = [c for c in conds if not find(c, Load) and not uses(c, {n.var})]
         if not stays:
             return n
-        kept = [c for c in conds if c not in stays]
+        kept = [c for c in conds if not among(c, stays)]
         return If(conjunction(stays), n.replace(body=If(conjunction(kept), n.body.then) if kept else n.body.then))
 
     def on_Alloc(self, n: Alloc) -> Stmt:

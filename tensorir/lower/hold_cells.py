@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tensorir.arith.affine import conjunction, conjuncts, same
 from tensorir.ir.build import const
+from tensorir.ir.structure import among
 from tensorir.ir.tree import Alloc, Buffer, Const, Expr, If, Kind, Load, Loop, Program, Scope, Seq, Stmt, Store, Var
 from tensorir.ir.visit import Rewriter, find, uses
 from tensorir.lower.form import lowering
@@ -102,7 +103,7 @@ def _one_cell(loop: Loop, found: _Update) -> bool:
     if any(uses(i, found.variables) or find(i, Load) for i in index):
         return False
     read, value = [x for x in find(loop, Load) if x.buffer is b], find(found.store.value, Load)
-    return bool(read) and all(x in value and len(x.index) == 1 and same(x.index[0], index[0]) for x in read)
+    return bool(read) and all(among(x, value) and len(x.index) == 1 and same(x.index[0], index[0]) for x in read)
 
 
 class _Swap(Rewriter):

@@ -64,7 +64,7 @@ class _Ahead:
     held: tuple[Buffer, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Body:
     """An iteration of the loop over ``var``: its copies, what else it does, and the buffers that are its own."""
 

@@ -16,7 +16,7 @@ from tensorir.ir.tree import Alloc, Broadcast, Buffer, Expr, If, Let, Load, Ramp
 from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LaneScan:
     """The body of a loop over the axis of a scan, as ``expand_updates`` leaves it.
 

@@ -76,7 +76,7 @@ def _kernel(nest: Stmt) -> Stmt:
     return made
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Turn:
     """Which slot an iteration works on, and the parity of the phase in which the slot is full."""
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensorir.arith.affine import same
 from tensorir.errors import DeclarationError, TensorIRError, refuse
 from tensorir.errors.needs import need_int, need_list, wrong
 from tensorir.expr.functions import cast
 from tensorir.expr.scan import letters
 from tensorir.expr.tensor import Tensor
-from tensorir.ir.build import as_expr
+from tensorir.ir.dims import same_shape
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.tree import Expr
 from tensorir.nn.sides import spelt
@@ -50,11 +49,6 @@ def need_shape(name: str, x: Tensor, shape: Sequence[object]) -> None:
     need_tensors(**{name: x})
     if not same_shape(x.shape, shape):
         raise misfit(f"{name} has the shape {x.shape}, expected {tuple(shape)}")
-
-
-def same_shape(a: Sequence[object], b: Sequence[object]) -> bool:
-    """Whether two shapes have equal extents, dims included."""
-    return len(a) == len(b) and all(same(as_expr(m), as_expr(n)) for m, n in zip(a, b, strict=True))
 
 
 def misfit(message: str, hint: str = "") -> TensorIRError:

@@ -8,9 +8,10 @@ from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.functions import cast
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
+from tensorir.ir.dims import same_extent, same_shape
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr
-from tensorir.nn.arguments import misfit, need_floats, need_shape, need_tensors, same_shape, wide
+from tensorir.nn.arguments import misfit, need_floats, need_shape, need_tensors, wide
 
 
 @plain_ints
@@ -29,7 +30,7 @@ def matmul(
     batch, flat = a.shape[:-2], a.ndim not in (2, 3) or b.ndim != a.ndim
     m, k = (0, 0) if flat else (a.shape[-1], a.shape[-2]) if ta else a.shape[-2:]
     kb, n = (0, 0) if flat else (b.shape[-1], b.shape[-2]) if tb else b.shape[-2:]
-    if flat or b.shape[:-2] != batch or kb != k:
+    if flat or not same_shape((*b.shape[:-2], kb), (*batch, k)):
         raise refuse(
             DeclarationError,
             "matmul.shape",
@@ -70,7 +71,7 @@ def grouped_matmul(
     need_tensors(a=a, b=b, group=group)
     need_int("align", align, 1)
     need_bool("tb", tb)
-    if a.ndim != 2 or b.ndim != 3 or a.shape[1] != b.shape[2 if tb else 1]:
+    if a.ndim != 2 or b.ndim != 3 or not same_extent(a.shape[1], b.shape[2 if tb else 1]):
         raise refuse(
             DeclarationError,
             "grouped-matmul.shape",
@@ -78,7 +79,7 @@ def grouped_matmul(
             hint=f"a of (M, K), b of (groups, {'N, K' if tb else 'K, N'})",
         )
     (m, k), n, blocks = a.shape, b.shape[1 if tb else 2], -(-a.shape[0] // align)
-    if group.shape != (blocks,) or group.dtype != "int32":
+    if not same_shape(group.shape, (blocks,)) or group.dtype != "int32":
         raise refuse(
             DeclarationError,
             "grouped-matmul.shape",

@@ -12,14 +12,15 @@ from tensorir.expr.functions import cast, exp, log, rsqrt
 from tensorir.expr.reducers import max as largest_of
 from tensorir.expr.reducers import sum as total_of
 from tensorir.expr.tensor import Tensor
+from tensorir.ir.dims import same_shape
 from tensorir.ir.tree import Expr
-from tensorir.nn.arguments import Index, axis_names, misfit, need_dim, need_floats, need_shape, same_shape, wide
+from tensorir.nn.arguments import Index, axis_names, misfit, need_dim, need_floats, need_shape, wide
 
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-23, "bfloat16": 2.0**-23}
 """The default of ``rms_norm``: the step of floats at 1, in the type of the sums."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Rows:
     """A tensor in rows, each of which has statistics.
 

@@ -14,10 +14,11 @@ from tensorir.expr.reducers import sum as total_of
 from tensorir.expr.scan import scan
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_expr, const
+from tensorir.ir.dims import same_shape
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr
 from tensorir.nn.activations import convert
-from tensorir.nn.arguments import misfit, need_dim, need_floats, need_tensors, same_shape, wide
+from tensorir.nn.arguments import misfit, need_dim, need_floats, need_tensors, wide
 
 
 @plain_ints

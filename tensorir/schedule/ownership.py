@@ -16,6 +16,7 @@ from tensorir.arith.affine import Arith, Linear, structure
 from tensorir.errors import Problem
 from tensorir.expr.point import NotExactError, Number, evaluate
 from tensorir.ir.build import as_int
+from tensorir.ir.structure import among
 from tensorir.ir.tree import (
     Binary,
     Buffer,
@@ -289,7 +290,7 @@ def _values(e: Expr, var: Var, n: int) -> list[Number]:
 
 def _determines(atoms: Sequence[Expr], loop: Loop) -> bool:
     """Whether the values of ``atoms`` tell the iteration of ``loop``."""
-    if loop.var in atoms:
+    if among(loop.var, atoms):
         return True
     alone = [t for t in atoms if set(find(t, Var)) == {loop.var}]
     n = _extent(loop)

@@ -35,7 +35,7 @@ class NoRepairError(Exception):
     """No rule finds the repair; the message says what is missing."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Repair(Shown):
     """What takes a partial result from old values to new ones: a factor, or a summand.
 
@@ -74,7 +74,7 @@ def repair_of(body: Expr, m: Var, axes: Collection[Var], combiner: str, term: Ex
     return Repair(value, old, new, "+") if adds else Repair(value, old, new, start=int(combiner in EXTREMES))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Form:
     """``x * term + m * m + …`` of an exponent, the rest free of both and of the axes.
 
@@ -89,7 +89,7 @@ class _Form:
     lowest: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Rules:
     """The factor of terms from an old value of ``m`` to a new one."""
 

@@ -12,6 +12,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_expr, as_int, binary, cast
 from tensorir.ir.dims import dims_in, most
 from tensorir.ir.dtypes import WIDENED
+from tensorir.ir.structure import among
 from tensorir.ir.tree import (
     Axis,
     Binary,
@@ -36,7 +37,7 @@ from tensorir.ir.visit import Rewriter, find, reads, replace, sequence, substitu
 from tensorir.schedule.analysis import Index, in_loops, index_of, ranges, shares, statements
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Declared:
     """What a program computes.
 
@@ -127,7 +128,7 @@ def where_gathered(readers: Sequence[Stage], sides: Iterable[Side]) -> list[Expr
     """
     gathers = [x for side in sides for term in side.first.terms for x in find(term, Load)]
     axes = {v for x in gathers for v in find(x, Var)}
-    shared = [g for g in readers[0].guards if set(find(g, Var)) <= axes and all(g in r.guards for r in readers)]
+    shared = [g for g in readers[0].guards if set(find(g, Var)) <= axes and all(among(g, r.guards) for r in readers)]
     ends = (
         [g for g in ends_at_dims(readers[0]) if {v for v in find(g, Var) if v.bounds is None} <= axes] if axes else []
     )

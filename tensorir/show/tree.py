@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from tensorir.ir.dims import most_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.text import text
-from tensorir.ir.tree import Buffer, Const, Expr, Load, Loop, Program, Scope, Stage, Update
-from tensorir.ir.visit import find, walk, writes
+from tensorir.ir.tree import Buffer, Const, Expr, Load, Loop, Program, Scope, Stage, Store, Update
+from tensorir.ir.visit import find
 from tensorir.schedule.analysis import Index, index_of
-from tensorir.schedule.rewrite import footprint, written_index
+from tensorir.schedule.rewrite import footprint
 from tensorir.show.pieces import Html, dim, html, size, words
 
 if TYPE_CHECKING:
@@ -134,10 +134,9 @@ def _homes(index: Index, accesses: Mapping[Stage, list[tuple[Buffer, tuple[Expr,
 
 
 def _accesses(s: Stage) -> list[tuple[Buffer, tuple[Expr, ...]]]:
-    read = [(n.buffer, n.index) for n in walk(s) if isinstance(n, Load)]
-    if not any(isinstance(n, Update) for n in walk(s)) and not writes(s):
-        return read
-    return [*read, *((b, written_index(s)) for b in writes(s.body))]
+    read = [(n.buffer, n.index) for n in find(s, Load)]
+    stored = [(n.buffer, n.index) for n in find(s, Store)]
+    return [*read, *stored, *((b, n.index) for n in find(s, Update) for b in n.buffers)]
 
 
 def _said(index: Index, loop: Loop, touched: Mapping[Buffer, list[tuple[Stage, tuple[Expr, ...]]]]) -> str:

@@ -19,6 +19,7 @@ from tensorir.expr.tensor import Compute, Tensor
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import arguments_of, evaluate
 from tensorir.interp.samples import Samples, argument_pools
+from tensorir.ir.structure import identical
 from tensorir.ir.tree import Var
 from tensorir.ir.visit import Rewriter
 
@@ -65,7 +66,7 @@ def redeclared(work, most=2):
                     assert e.code != "template.definition"
                     continue
                 assert s.definition == work.outputs
-                if s.outputs != work.outputs and len(seen) < most and key_of(s.outputs) not in seen:
+                if not identical(s.outputs, work.outputs) and len(seen) < most and key_of(s.outputs) not in seen:
                     seen.add(key_of(s.outputs))
                     yield name, s.outputs
 
@@ -277,7 +278,7 @@ def test_templates_of_an_operator_schedule_another_definition_or_are_refused():
     s = work.schedule(template="cpu_direct")
     assert s.outputs == s.definition == (D,) and s.check()
     s = work.schedule(template="cpu_winograd")
-    assert s.outputs != s.definition == (D,) and s.check()
+    assert not identical(s.outputs, s.definition) and s.definition == (D,) and s.check()
     mirrored = tir.nn.conv2d_backward_data(x, w, (12, 12), pad=1, name="y")
     with pytest.raises(tir.ScheduleError) as e:
         tir.Workload("mine", mirrored, templates=templates).schedule(template="cpu_winograd")
@@ -421,7 +422,7 @@ def test_check_compares_with_the_definition_at_every_level():
 def test_check_of_a_template_that_declares_the_same_in_another_way():
     work = tir.ops.conv2d(n=1, c=16, h=16, w=16, k=16, r=3, s=3, pad=1)
     s = work.schedule(template="cpu_winograd")
-    assert s.definition == work.outputs != s.outputs
+    assert s.definition == work.outputs and not identical(work.outputs, s.outputs)
     assert s.allowed_error == work.allowed_error("cpu_winograd") is not None
     assert differs_as_class(s.definition, s.outputs, s.allowed_error) == ""
     assert s.check()

@@ -1,6 +1,7 @@
 """A computation whose inner nest is exactly what an instruction means."""
 
 import tensorir as tir
+from tensorir.ir.structure import among, place
 from tensorir.ir.tree import Load, Update, Var
 from tensorir.ir.visit import Rewriter, substitute
 
@@ -28,7 +29,7 @@ def embedded(intrin):
         for b in intrin.operands
         if b is not out
     }
-    spatial = [x for x in intrin.loops if x.var in statement.index]
+    spatial = [x for x in intrin.loops if among(x.var, statement.index)]
     inner = {
         x.var: tir.reduce_axis(int(x.extent.value), name=f"u{n}")
         for n, x in enumerate(intrin.loops)
@@ -37,12 +38,12 @@ def embedded(intrin):
     time = tir.reduce_axis(TIMES, name="t")
 
     def value(r, *cell):
-        at: dict[Var, object] = {**inner, **{x.var: cell[statement.index.index(x.var)] for x in spatial}}
+        at: dict[Var, object] = {**inner, **{x.var: cell[place(x.var, statement.index)] for x in spatial}}
         lead = (time, r) if adds else (r,)
         e = _Rows(tensors, lead)(substitute(statement.values[0] if adds else statement.value, at))
         return tir.sum(e, axis=(time, *inner.values())) if adds else e
 
     cells = [f"v{d}" for d in range(len(out.shape))]
     made = tir.compute((ROWS, *out.dims), value, name="Y", axes=["r", *cells])
-    names = [cells[statement.index.index(x.var)] if x in spatial else inner[x.var].name for x in intrin.loops]
+    names = [cells[place(x.var, statement.index)] if x in spatial else inner[x.var].name for x in intrin.loops]
     return made, names

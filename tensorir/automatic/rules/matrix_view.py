@@ -17,6 +17,7 @@ from tensorir.automatic.rules.product_view import innermost, joined, short
 from tensorir.engines.gemm_blocks import Operand
 from tensorir.engines.problems import Gemm, accumulator
 from tensorir.ir.dims import most
+from tensorir.ir.structure import identical
 from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Binary, Cast, Const, Expr, Iter, Load, Update, Var
 from tensorir.ir.visit import find, uses
@@ -35,7 +36,7 @@ class Digit(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MatrixView:
     """A sum as products of matrices ``a`` and ``b``: which axes are ``rows``, ``columns`` and ``terms``, and those
     ``apart``, each of whose iterations is a product of its own.
@@ -197,7 +198,7 @@ class MatrixView:
         """Whether an operand is stored as the matrices are."""
         groups = [*([self.apart] if lead else []), outer, inner]
         whole = all(len(g) == 1 and not g[0].said for g in groups)
-        return whole and tuple(load.index) == tuple(g[0].it.var for g in groups)
+        return whole and identical(load.index, [g[0].it.var for g in groups])
 
 
 def matrix_view(total: Nest, made: str = "", precision: str = "fp32") -> MatrixView | None:

@@ -11,6 +11,7 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.engines.problems import Gemm
 from tensorir.engines.tiles import Tile
+from tensorir.ir.structure import identical
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
@@ -32,7 +33,7 @@ def summed(graph: Graph, anchor: Nest) -> Nest | None:
 def _in_step(reader: Nest, made: Nest) -> bool:
     """Whether each cell of a map reads the one cell of ``made`` at the same place."""
     own = tuple(it.var for it in reader.spatial)
-    return all(x.index == own for x in reader.loads if x.buffer in made.writes)
+    return all(identical(x.index, own) for x in reader.loads if x.buffer in made.writes)
 
 
 def spread(values: Sequence[object], first: object, most: int) -> list[object]:

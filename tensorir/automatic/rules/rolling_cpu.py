@@ -13,6 +13,7 @@ from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.rolling import RollingPart, own_loops, skip_masked
 from tensorir.automatic.rules.stream import fused
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -136,7 +137,7 @@ class TiledRollingPart(RollingPart):
         """The array of the queries, where a product reads it by the query and the term last."""
         n = self.scores[-1]
         ends = (n.spatial[len(self.largest.spatial) - 1].var, n.reduced[-1].var)
-        return next((x.buffer for x in n.loads if x.index[-2:] == ends), None)
+        return next((x.buffer for x in n.loads if identical(x.index[-2:], ends)), None)
 
     def _tile(self, s: Schedule, n: Nest, query: str, column: str, term: str, c: Config) -> None:
         lanes, vectors, tile = int(c["lanes"]), int(c["vectors"]), int(c["tile"])

@@ -15,6 +15,7 @@ from tensorir.automatic.rules.matrix_view import multiplies
 from tensorir.automatic.rules.rolling import RollingPart, own_loops, skip_masked
 from tensorir.automatic.rules.stream import fused
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Const, Var
 from tensorir.ir.visit import find
 from tensorir.schedule.schedule import Schedule
@@ -272,7 +273,7 @@ class WarpRollingPart(RollingPart):
 
 def _read(nest: Nest, ends: tuple[Var, Var]) -> Buffer | None:
     """The array that a product reads with these last two indices."""
-    return next((x.buffer for x in nest.loads if x.index[-2:] == ends), None)
+    return next((x.buffer for x in nest.loads if identical(x.index[-2:], ends)), None)
 
 
 def spread(width: int) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tensorir.arith.affine import Arith
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.ir.dims import most
+from tensorir.ir.structure import identical
 from tensorir.ir.tree import Binary, Const, Expr, Iter, Store, Update, Var
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import Schedule
@@ -47,7 +48,11 @@ class Chain:
 
     def axis(self, nest: Nest, it: Iter) -> Iter:
         """The axis of a stage that is one of the anchor's over rows."""
-        return nest.spatial[self.places[nest].index((it.var, 1))]
+        return next(
+            own
+            for own, at in zip(nest.spatial, self.places[nest], strict=False)
+            if at is not None and at[0] is it.var and at[1] == 1
+        )
 
     @property
     def grouped(self) -> bool:
@@ -103,7 +108,7 @@ def plain(nest: Nest) -> bool:
     """Whether a stage makes each of its cells at the place that its axes say."""
     own = tuple(it.var for it in nest.spatial)
     stores, updates = find(nest.stage.body, Store), find(nest.stage.body, Update)
-    return all(x.index == own for x in stores) and all(x.index == own for x in updates)
+    return all(identical(x.index, own) for x in stores) and all(identical(x.index, own) for x in updates)
 
 
 def _goes_through(nest: Nest) -> bool:

@@ -15,6 +15,7 @@ from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
 from tensorir.automatic.rules.stream import BYTES_S, fused
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Load, Var
 from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import Schedule
@@ -144,7 +145,7 @@ class BlockPart(RowsPart):
         last = [it.var for it in trailing(self.anchor, self.chain.within(self.anchor))]
         rows = {it.var for it in self.chain.rows}
         loads = [x for x in self.anchor.loads if not any(uses(i, rows) for i in x.index)]
-        return list(dict.fromkeys(x.buffer for x in loads if list(x.index[-len(last) :]) == last))
+        return list(dict.fromkeys(x.buffer for x in loads if identical(x.index[-len(last) :], last)))
 
 
 def _places(x: Load, within: set[Var]) -> int:

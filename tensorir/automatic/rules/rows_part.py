@@ -9,6 +9,7 @@ from tensorir.automatic.facts import Graph, Nest, bytes_of
 from tensorir.automatic.part import Part
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.stream import all_along, fused
+from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Expr, Iter
 from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import Schedule
@@ -72,7 +73,7 @@ def trailing(n: Nest, axes: Sequence[Iter]) -> tuple[Iter, ...]:
 
 def _ends_with(index: Sequence[Expr], axes: tuple[Iter, ...]) -> bool:
     own = tuple(it.var for it in axes)
-    return tuple(index[-len(own) :]) == own or not any(uses(i, set(own)) for i in index)
+    return identical(index[-len(own) :], own) or not any(uses(i, set(own)) for i in index)
 
 
 def lies_along(chain: Chain) -> bool:

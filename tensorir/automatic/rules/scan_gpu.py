@@ -12,6 +12,7 @@ from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.requests import SECTOR
 from tensorir.automatic.rules.stream import along_last, fused
 from tensorir.ir.dims import most
+from tensorir.ir.structure import among
 from tensorir.ir.tree import Axis, Iter, Load
 from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import Schedule
@@ -64,9 +65,9 @@ class ThreadsPart(Part):
         """Whether a read moves by one element of a dimension, and along the others with no axis but its own."""
         own = {it.var for it in self.anchor.stage.iters}
         moved = [i for i in x.index if uses(i, {self.axis.var})]
-        plain = all(i in own or not uses(i, own) for i in x.index if i not in moved)
-        return len(moved) == 1 and plain and [*Arith({}).linear(moved[0]).terms.items()] in (
-            [(self.axis.var, 1)], [(self.axis.var, -1)])  # fmt: skip
+        plain = all(i in own or not uses(i, own) for i in x.index if not among(i, moved))
+        terms = Arith({}).linear(moved[0]).terms if len(moved) == 1 else {}
+        return plain and set(terms) == {self.axis.var} and abs(terms[self.axis.var]) == 1
 
     @cached_property
     def in_rows(self) -> bool:

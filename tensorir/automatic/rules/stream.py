@@ -14,6 +14,7 @@ from tensorir.automatic.rules.requests import WINDOW, Requests, Run
 from tensorir.engines.gemm_blocks import multiprocessors
 from tensorir.engines.model import CYCLES_S, balance, crowding
 from tensorir.ir.dims import most
+from tensorir.ir.structure import identical
 from tensorir.ir.tree import Iter, Load, Select, Var
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import Schedule
@@ -80,7 +81,7 @@ def windows(graph: Graph, anchor: Nest, again: bool = False) -> tuple[str, ...]:
     for n in graph.producers(anchor):
         read = [x for x in anchor.loads if x.buffer in n.writes]
         alone = graph.readers(n) == [anchor] and not graph.is_output(n) and n.kind == "reduce"
-        if alone and (again or not n.reuses) and all(tuple(x.index) == own for x in read):
+        if alone and (again or not n.reuses) and all(identical(x.index, own) for x in read):
             found.append(n.name)
     return tuple(dict.fromkeys(found))
 
@@ -122,7 +123,7 @@ class VectorPart(Part):
         """Whether the cells may be counted as one axis: what is read is read at the cell itself, or by all alike."""
         own = tuple(it.var for it in self.anchor.spatial)
         return len(self.names) == 1 and self.anchor.kind == "map" and all(
-            tuple(x.index) == own or not any(uses(i, set(own)) for i in x.index) for x in self.anchor.loads
+            identical(x.index, own) or not any(uses(i, set(own)) for i in x.index) for x in self.anchor.loads
         )  # fmt: skip
 
     @functools.cached_property

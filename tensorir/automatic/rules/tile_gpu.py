@@ -25,6 +25,7 @@ from tensorir.engines.gemm_tensor import VECTOR, TensorTile, added, leave_in_vec
 from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import out_stage
 from tensorir.errors import DeclarationError
+from tensorir.ir.structure import identical
 from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -245,7 +246,7 @@ def _leave_as_rows(view: MatrixView, engine: type[Engine]) -> bool:
 def _adds(anchor: Nest, total: Nest) -> bool:
     """Whether what takes the sums reads another array of as many cells, each at its own place."""
     own = tuple(it.var for it in anchor.spatial)
-    return any(tuple(x.index) == own for x in anchor.loads if x.buffer not in (*anchor.writes, *total.writes))
+    return any(identical(x.index, own) for x in anchor.loads if x.buffer not in (*anchor.writes, *total.writes))
 
 
 def _joins(graph: Graph, nest: Nest, total: Nest) -> bool:

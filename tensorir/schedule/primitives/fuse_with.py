@@ -18,7 +18,7 @@ from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, nest, with_body
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Access:
     stage: Stage
     buffer: Buffer

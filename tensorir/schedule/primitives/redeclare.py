@@ -12,6 +12,7 @@ from tensorir.errors.needs import need_text, plain_int, shown
 from tensorir.expr.program import dims_of, inputs_of, program_of, scalars_of
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import no_constant
+from tensorir.ir.dims import same_shape
 from tensorir.ir.tree import Program, Var
 from tensorir.schedule.analysis import index_of
 from tensorir.schedule.history import S
@@ -64,9 +65,10 @@ def _redeclare(
 
 def _need_alike(name: str, old: Sequence[Tensor], new: Sequence[Tensor]) -> None:
     """Refuse outputs of other types or shapes, or of other arguments: a kernel's callers would have to know."""
-    was, is_ = ([(t.dtype, t.shape) for t in side] for side in (old, new))
-    if was != is_:
-        told = [", ".join(f"{d}[{', '.join(map(str, s))}]" for d, s in side) for side in (was, is_)]
+    if len(old) != len(new) or any(
+        t.dtype != n.dtype or not same_shape(t.shape, n.shape) for t, n in zip(old, new, strict=True)
+    ):
+        told = [", ".join(f"{t.dtype}[{', '.join(map(str, t.shape))}]" for t in side) for side in (old, new)]
         message = f"algorithm {name!r} gives {told[1]}, the definition is {told[0]}"
         raise ScheduleError(Problem("redeclare.outputs", message, hint="outputs of the same shapes and types"))
     before, after = (_arguments(side) for side in (old, new))

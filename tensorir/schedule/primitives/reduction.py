@@ -8,6 +8,7 @@ from tensorir.arith.affine import conjunction
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, as_int, binary, select
 from tensorir.ir.dims import dims_in, most
+from tensorir.ir.structure import among
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
     Axis,
@@ -203,7 +204,7 @@ def _tails(
     if loose := [g for g in tails if any(v not in axes and v.bounds is None for v in find(g, Var))]:
         raise _refuse("rfactor.tail", f"the tail {show(loose[0])} of {stage.name} cannot be said in the axes of its "
                       "partial results", stage, hint="split the reduction exactly (tail='exact')")  # fmt: skip
-    kept = tuple(g for g in stage.guards if g not in tails)
+    kept = tuple(g for g in stage.guards if not among(g, tails))
     return kept, conjunction([substitute(g, axes) for g in tails]) if tails else None
 
 
@@ -225,7 +226,7 @@ def _without(index: Index, stage: Stage, loop: Loop, part: Iter) -> tuple[list[I
             binds.append(bind)
             continue
         values[it.var] = substitute(bind, said)
-        for v in dict.fromkeys(v for v in find(bind, Var) if v in others and v is not loop.var and v not in binds):
+        for v in dict.fromkeys(v for v in find(bind, Var) if v in others and v is not loop.var and not among(v, binds)):
             iters.append(others[v])
             binds.append(v)
     return iters, binds, values

@@ -15,6 +15,7 @@ from tensorir.errors.needs import need_int, need_mapping, need_text
 from tensorir.ir.build import as_expr, binary, const, select
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import dtype_of
+from tensorir.ir.structure import among
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
     Axis,
@@ -294,9 +295,9 @@ class _Reindex:
         wanted = [self.axes[n] for n in dims.names]
         known = self._beyond_the_end(index.above(stage), wanted)
         given = [known.linear(in_loops(i, stage)).expr() for i in load.index]
-        if any(v not in wanted for i in given for v in find(i, Var)):  # of axes of one iteration nothing moves
+        if any(not among(v, wanted) for i in given for v in find(i, Var)):  # of axes of one iteration nothing moves
             given = [context(index, stage).simplify(i) for i in given]
-        if loose := [v for i in given for v in find(i, Var) if v not in wanted]:
+        if loose := [v for i in given for v in find(i, Var) if not among(v, wanted)]:
             axis = loose[0].name
             more = f"{said}, {axis.split('.', 1)[-1]}" if said else axis.split(".", 1)[-1]
             raise self._refuse(
@@ -336,7 +337,7 @@ class _Reindex:
         """
         joined = {self.axes[c.name] for c in self.view.new if len(c.pieces) > 1}
         known = ranges(loops)
-        least = {v: 1 if v in named else 0 for v in known}
+        least = {v: 1 if among(v, named) else 0 for v in known}
         return Arith(
             {v: (low, 2 * high + 1 if v in joined else max(high, least[v])) for v, (low, high) in known.items()}
         )

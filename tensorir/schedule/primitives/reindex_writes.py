@@ -13,6 +13,7 @@ from functools import cached_property
 from tensorir.arith.affine import Arith, conjunction, conjuncts, same, weakest
 from tensorir.ir.build import as_expr, binary, cast, const, select
 from tensorir.ir.dims import most
+from tensorir.ir.structure import among
 from tensorir.ir.tree import (
     Axis,
     Buffer,
@@ -38,7 +39,7 @@ from tensorir.schedule.primitives.reindex_zeros import made_up
 from tensorir.schedule.rewrite import nest, place_at_root, swap, written_index
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Domain:
     """The domain that a view gives to a stage.
 
@@ -69,9 +70,9 @@ class Domain:
 
 def unfit(d: Domain, program: Program, nested: Stage) -> str:
     """Why the result of the stage, which is ``nested`` in the new loops, cannot be kept under them; empty if it can."""
-    walked = [b for b in d.stage.binds if b in d.loops]
+    walked = [b for b in d.stage.binds if among(b, d.loops)]
     if len(walked) < len(d.stage.iters):
-        left = next(it for it, b in zip(d.stage.iters, d.stage.binds, strict=True) if b not in d.loops)
+        left = next(it for it, b in zip(d.stage.iters, d.stage.binds, strict=True) if not among(b, d.loops))
         return f"{left.var.name} is not among the axes of the view, or is a part there: name all axes, each whole"
     if len(set(d.loops)) > len(walked):
         return f"other stages than {d.stage.name} run in its loops"

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tensorir.arith.affine import structure
 from tensorir.arith.box import Side
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int
-from tensorir.ir.dims import most
+from tensorir.ir.dims import most, same_shape
+from tensorir.ir.structure import identical
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
     Axis,
@@ -110,8 +110,8 @@ def _leader(index: Index, m: Stage, into: Sequence[Stage], at: Loop) -> Stage:
         names = " or ".join(s.name for s in into)
         hint = f"s.split({into[-1].name!r}'s reduced axis, [None, 64])[0], and give that loop"
         raise refuse("rolling.axis", f"{at.var.name} drives no reduction of {names}", at, hint)
-    extents = [[structure(it.extent) for it in reduced(s)] for s in (m, *into)]
-    if other := next((s for s, e in zip(into, extents[1:], strict=True) if e != extents[0]), None):
+    extents = [it.extent for it in reduced(m)]
+    if other := next((s for s in into if not same_shape([it.extent for it in reduced(s)], extents)), None):
         told = [" x ".join(show(it.extent) for it in reduced(s)) for s in (m, other)]
         message = f"{m.name} reduces {told[0]} terms, {other.name} {told[1]}: they are not over the same axis"
         raise refuse("rolling.axis", message, other, f"declare {other.name} over {told[0]} terms, or leave it out")
@@ -171,7 +171,7 @@ class _Through:
         self.between[buffer] = None
         if len(makers) == 1 and isinstance(makers[0].body, Store) and self._depends(makers[0]):
             s = makers[0]
-            if all(it.axis is Axis.SPATIAL for it in s.iters) and list(s.body.index) == [it.var for it in s.iters]:  # type: ignore[attr-defined]
+            if all(it.axis is Axis.SPATIAL for it in s.iters) and identical(s.body.index, [it.var for it in s.iters]):  # type: ignore[attr-defined]
                 self.between[buffer] = s
         return self.between[buffer]
 

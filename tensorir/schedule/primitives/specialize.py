@@ -10,7 +10,7 @@ from tensorir.errors.needs import need_text
 from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.text import show
 from tensorir.ir.tree import Binary, Buffer, Const, Expr, Kind, Load, Loop, Program, Scope, Stage, Var
-from tensorir.ir.visit import find, writes
+from tensorir.ir.visit import find, uses, writes
 from tensorir.schedule.analysis import caret, index_of
 from tensorir.schedule.conditions import parse
 from tensorir.schedule.history import Name, S
@@ -121,7 +121,7 @@ def _outside(loop: Loop, cond: Expr, around: list[Loop]) -> Iterator[Problem]:
 
 def _divergent(loop: Loop, cond: Expr, around: list[Loop]) -> Iterator[Problem]:
     """Threads of one block in different versions, of which one waits for all."""
-    threads = [x for x in around if x.kind.level == "thread" and x.var in find(cond, Var)]
+    threads = [x for x in around if x.kind.level == "thread" and uses(cond, {x.var})]
     shared = [b for s in find(loop.body, Stage) for b in writes(s) if b.scope is Scope.SHARED]
     if threads and shared:
         yield _waits(loop, cond, threads[0], shared[0])

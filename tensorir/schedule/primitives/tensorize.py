@@ -14,8 +14,9 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.intrin.intrin import Intrin, intrinsic
 from tensorir.intrin.match import NoMatch, match
 from tensorir.ir.build import binary, const
+from tensorir.ir.structure import identical
 from tensorir.ir.text import show, text
-from tensorir.ir.tree import Expr, Kind, Loop, Program, Region, Scope, Stage, Var
+from tensorir.ir.tree import Expr, Kind, Loop, Program, Region, Scope, Stage
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.analysis import Index, caret, context, in_loops, index_of, need_serial
 from tensorir.schedule.history import Name, S
@@ -120,7 +121,7 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
     known = index_of(before) if marked else index
     for loop in marked:
         inside = any(above in marked for above in index.above(loop))
-        if known.loops.get(loop.var.name) is loop and _around(known, loop) == _around(index, loop):
+        if known.loops.get(loop.var.name) is loop and identical(_around(known, loop), _around(index, loop)):
             continue
         if not inside and (why := _changed(index, loop)):
             copies = any(s.intrin is not None and s.intrin.maps for s in find(loop, Stage))
@@ -133,9 +134,9 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
     return None
 
 
-def _around(index: Index, loop: Loop) -> list[tuple[Var, Expr, Kind]]:
-    """What the loops around a nest say of it."""
-    return [(x.var, x.extent, x.kind) for x in index.above(loop)]
+def _around(index: Index, loop: Loop) -> list[object]:
+    """Variables, extents and kinds of the loops around a nest."""
+    return [said for x in index.above(loop) for said in (x.var, x.extent, x.kind)]
 
 
 def _changed(index: Index, loop: Loop) -> str:

@@ -16,9 +16,10 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_text
 from tensorir.ir.build import binary, const
 from tensorir.ir.dims import most
+from tensorir.ir.structure import among
 from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Binary, Const, Expr, Iter, Load, Loop, Program, Stage, Store, Update, Var
-from tensorir.ir.visit import Rewriter, find, substitute
+from tensorir.ir.visit import Rewriter, substitute, uses
 from tensorir.schedule.analysis import Index, caret, driven_by, index_of, need_constant, need_serial, stages_writing
 from tensorir.schedule.conditions import parse
 from tensorir.schedule.history import Name, S
@@ -56,7 +57,7 @@ def _keep_term(program: Program, loop: Loop, said: str) -> Rewrite:
     equal = parse(f"{loop.var.name} == ({said})", {v.name: v for v in [loop.var, *own]}, {})
     assert isinstance(equal, Binary)
     value = substitute(equal.b, {b: it.var for b, it in own.items()})
-    if loop.var in find(value, Var):
+    if uses(value, {loop.var}):
         raise _refuse(
             "keep-term.value", f"{said!r} is said by {loop.var.name} itself", loop, "numbers, and other loops"
         )
@@ -77,7 +78,7 @@ def _reduced(loop: Loop) -> tuple[Stage, Iter]:
         told = f"{loop.var.name} walks {len(driven)} axes" if driven else f"{loop.var.name} walks no axis"
     elif driven[0][1].axis is not Axis.REDUCE or not isinstance(driven[0][0].body, Update):
         told = f"{loop.var.name} walks no reduce axis of {driven[0][0].name}"
-    elif loop.var not in driven[0][0].binds or driven[0][0].guards:
+    elif not among(loop.var, driven[0][0].binds) or driven[0][0].guards:
         told = f"{loop.var.name} walks a part of an axis, or {driven[0][0].name} has been scheduled already"
     if told:
         raise _refuse("keep-term.axis", told, loop, "a whole reduce axis of one stage, before other steps")
@@ -86,7 +87,7 @@ def _reduced(loop: Loop) -> tuple[Stage, Iter]:
 
 def _need_zeros(index: Index, stage: Stage, axis: Iter, value: Expr, loop: Loop) -> None:
     """Every other term is the identity, for each value of the axes that ``value`` depends on."""
-    axes = [axis, *(it for it in stage.iters if it.var in find(value, Var))]
+    axes = [axis, *(it for it in stage.iters if uses(value, {it.var}))]
     sizes = [most(it.extent) for it in axes]
     if math.prod(sizes) > MOST_TRIED:
         raise _refuse("keep-term.value", f"there are {math.prod(sizes)} cases to prove, more than {MOST_TRIED}", loop,

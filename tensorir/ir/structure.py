@@ -1,0 +1,61 @@
+"""Structural equality: how expressions are made, for those who would compare them. ``==`` builds a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from operator import is_
+
+from tensorir.ir.node import Node
+
+
+def structure(e: Node) -> Hashable:
+    """Structure as a key of dicts and sets, variables and buffers by identity; ``same`` compares two expressions."""
+    alone = e.alone()
+    return (type(e).__name__, *e.own(), *map(structure, e.children())) if alone is None else alone
+
+
+def same(a: Node, b: Node) -> bool:
+    """Structural equality; each pair of nodes is compared once, however often it occurs."""
+    pairs: list[tuple[Node, Node]] = [(a, b)]
+    met: set[tuple[int, int]] = set()
+    while pairs:
+        x, y = pairs.pop()
+        if x is y or (id(x), id(y)) in met:
+            continue
+        met.add((id(x), id(y)))
+        if type(x) is not type(y):
+            return False
+        below, there = x.children(), y.children()
+        if len(below) != len(there) or not all(map(_alike, _told(x), _told(y))):
+            return False
+        pairs += zip(below, there, strict=True)
+    return True
+
+
+def _told(n: Node) -> tuple[object, ...]:
+    alone = n.alone()
+    return n.own() if alone is None else (alone,)
+
+
+def _alike(p: object, q: object) -> bool:
+    """Whether two fields agree: nodes where they are one."""
+    if isinstance(p, Node) or isinstance(q, Node):
+        return p is q
+    if isinstance(p, tuple) and isinstance(q, tuple):
+        return len(p) == len(q) and all(map(_alike, p, q))
+    return bool(p == q)
+
+
+def among(x: object, items: Iterable[object]) -> bool:
+    """Whether ``x`` is one of ``items``, by identity."""
+    return any(x is y for y in items)
+
+
+def place(x: object, items: Iterable[object]) -> int:
+    """The place of ``x`` in ``items``, by identity; ValueError where it is none of them."""
+    return [*map(id, items)].index(id(x))
+
+
+def identical(a: Sequence[object], b: Sequence[object]) -> bool:
+    """Whether the items are the same objects in the same order."""
+    return len(a) == len(b) and all(map(is_, a, b))
