@@ -18,7 +18,7 @@ static_assert static_cast template this thread_local throw true try typeid typen
 half uchar ushort uint ulong kernel global local constant generic pipe main event_t sampler_t queue_t select dot cross
 any all barrier printf assert errno isnan isinf isfinite signbit abs clamp mad fma fmaf fmin fmax threadIdx blockIdx
 blockDim gridDim warpSize linux unix i386 stdin stdout stderr EOF NULL NAN INFINITY memcpy MAXFLOAT HUGE_VAL HUGE_VALF
-HUGE_VALL
+HUGE_VALL complex imaginary near far fortran noreturn typeof_unqual block args
 """
 _RESERVED = frozenset(_WORDS.split())
 _FAMILIES = re.compile(
@@ -32,6 +32,8 @@ _FAMILIES = re.compile(
     r"|WIDE|WIDE_INLINE|TENSORIR_\w+|tir_\w+"  # our own
 )
 """Names that the dialects take besides the reserved words; a macro under a parameter's name is replaced unseen."""
+_COMPILERS_OWN = re.compile("_[A-Z_]")
+"""Names that C leaves to compilers and headers: keywords such as _Bool and _Float16, macros such as __LINE__."""
 
 
 def identifier(name: str) -> str:
@@ -41,11 +43,13 @@ def identifier(name: str) -> str:
     )
     if not out or out[0].isdigit():
         out = f"_{out}"
+    if _COMPILERS_OWN.match(out):
+        out = f"x{out}"
     if len(out) > 60:
         import hashlib
 
         out = f"{out[:48]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-    if out in _RESERVED or out.startswith("__") or _FAMILIES.fullmatch(out):
+    if out in _RESERVED or _FAMILIES.fullmatch(out):
         out += "_"
     return out
 

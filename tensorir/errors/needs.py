@@ -12,6 +12,7 @@ import math
 import operator
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ParamSpec, SupportsIndex, TypeVar, cast
 
@@ -117,6 +118,19 @@ def need_text(name: str, value: object, error: Class = DeclarationError, empty: 
     return value
 
 
+def need_name(name: str, value: object, error: Class = DeclarationError, code: str = "argument.value") -> str:
+    """A non-empty string in Unicode's normal form NFKC, to which Python brings every identifier: texts of extents and
+    arguments by name would miss others.
+    """
+    text = need_text(name, value, error)
+    normal = unicodedata.normalize("NFKC", text)
+    if normal != text:
+        points = " ".join(f"U+{ord(c):04X}" for c in normal)
+        message = f"{name} is {shown(text)}, which Python reads as another name: it is not in the normal form NFKC"
+        raise refuse(error, code, message, hint=f"{normal!r} ({points})")
+    return text
+
+
 def need_choice(name: str, value: object, legal: Collection[str], error: Class = DeclarationError) -> str:
     """One of a few words."""
     if not isinstance(value, str) or value not in legal:
@@ -136,7 +150,7 @@ def need_list(name: str, value: object, of: str, error: Class = DeclarationError
 def need_names(name: str, value: object, error: Class = DeclarationError) -> tuple[str, ...]:
     """A list or tuple of non-empty strings; one of them alone is a list of one."""
     found = (value,) if isinstance(value, str) else need_list(name, value, "names", error)
-    return tuple(need_text(f"{name}[{n}]", v, error) for n, v in enumerate(found))
+    return tuple(need_name(f"{name}[{n}]", v, error) for n, v in enumerate(found))
 
 
 def need_mapping(name: str, value: object, error: Class = DeclarationError) -> Mapping[Any, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tensorir.errors import DeclarationError, TensorIRError, line_of, refuse
 from tensorir.errors.habits import answers
-from tensorir.errors.needs import need_function, need_int, need_names, shown, wrong
+from tensorir.errors.needs import need_function, need_int, need_name, need_names, shown, wrong
 from tensorir.expr.bounds import check_accesses
 from tensorir.expr.epilogue import epilogue
 from tensorir.expr.segments import data_axis, need_most
@@ -256,4 +256,4 @@ def _extent(n: Expr, name: str) -> Expr:
 def _name(name: Any) -> str:
     if not isinstance(name, str) or not name:
         raise refuse(DeclarationError, "declare.name", f"a name must be a non-empty string, got {shown(name)}")
-    return name
+    return need_name("the name", name, code="declare.name")

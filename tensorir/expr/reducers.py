@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import answers
 from tensorir.errors.handles import Value
-from tensorir.errors.needs import need_bool, need_function, need_names, need_text, shown
+from tensorir.errors.needs import need_bool, need_function, need_name, need_names, shown
 from tensorir.expr.segments import within
 from tensorir.ir.build import as_expr, as_value, binary, cast, const, converted, highest, lowest, select, unary
 from tensorir.ir.dtypes import dtype_of, is_float
@@ -129,7 +129,7 @@ def combiner(
     if identity is None:
         message = f"the combiner {shown(name)} has no identity, with which results begin"
         raise refuse(DeclarationError, "reduce.identity", message, hint="the value that changes no other: 0 of a sum")
-    if need_text("name", name) in BUILT_IN:
+    if need_name("name", name) in BUILT_IN:
         message = f"{name!r} is a built-in reduction, and means something else to checks and schedules"
         raise refuse(DeclarationError, "reduce.name", message, hint=f"name='my_{name}'")
     return UserCombiner(result, identity, name, need_bool("commutative", commutative))

@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import answers, near
-from tensorir.errors.needs import need_bool, need_int, need_text, shown
+from tensorir.errors.needs import need_bool, need_int, need_name, shown
 from tensorir.expr.bounds import check_accesses
 from tensorir.expr.reducers import UserCombiner, simple_combiner
 from tensorir.expr.tensor import Compute, Tensor
@@ -48,7 +48,7 @@ def scan(
     index = tuple(over if d == along else v for d, v in enumerate(axes))
     values, terms = tuple(t[index] for t in tensors), Prefix(axes[along], *part)
     bodies = tuple(Reduce(joins, (over,), values, n, v.dtype, terms) for n, v in enumerate(values))
-    made = Compute(need_text("name", name), axes, shape, bodies)
+    made = Compute(need_name("name", name), axes, shape, bodies)
     check_accesses(made)
     labels = [f"{name}_{n}" for n in range(len(bodies))] if several else [name]
     made.outputs = tuple(Tensor(n, shape, b.dtype, made) for n, b in zip(labels, bodies, strict=True))

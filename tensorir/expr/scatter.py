@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import answers
-from tensorir.errors.needs import need_text
+from tensorir.errors.needs import need_name
 from tensorir.expr.bounds import check_accesses, gathered
 from tensorir.expr.compute import axis_names, called, extents_of
 from tensorir.expr.scan import joining, letters
@@ -52,7 +52,7 @@ def scatter(
     cells = tuple(Var(n, "index") for n in letters(len(extents)))
     part = Placed(place, _fill(fill, extents, term.dtype, cells, name))
     body = Reduce(_joins(op, term), axes, (term,), 0, term.dtype, part)
-    made = Compute(need_text("name", name), cells, extents, (body,))
+    made = Compute(need_name("name", name), cells, extents, (body,))
     if isinstance(op, str) and op == "set":
         _need_unique(place, axes, name)
     check_accesses(made)

@@ -52,7 +52,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tensorir.errors import DeclarationError, ScheduleError, refuse
-from tensorir.errors.needs import need_bool, need_int, need_mapping, need_names, need_text, wrong
+from tensorir.errors.needs import need_bool, need_int, need_mapping, need_name, need_names, need_text, wrong
 from tensorir.expr.program import as_outputs, program_of
 from tensorir.expr.reducers import simple_combiner
 from tensorir.expr.tensor import Tensor
@@ -104,7 +104,7 @@ class Intrin:
     blocks: int = 1
 
     def __post_init__(self) -> None:
-        need_text("name", self.name)
+        need_name("name", self.name)
         if not isinstance(self.semantics, Program):
             raise wrong("semantics", self.semantics, "a program", hint="meaning(tensor)")
         for language, text in need_mapping("emit", self.emit).items():

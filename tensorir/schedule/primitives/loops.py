@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tensorir.arith.affine import same
 from tensorir.errors import DeclarationError, Problem, ScheduleError
-from tensorir.errors.needs import need_int, need_list, need_names, need_text, shown
+from tensorir.errors.needs import need_int, need_list, need_name, need_names, need_text, shown
 from tensorir.ir.build import as_expr, as_int, binary, const, no_constant
 from tensorir.ir.dims import dims_in
 from tensorir.ir.tree import (
@@ -267,7 +267,7 @@ class Guard(Rewriter):
 def fuse(self: Scheduled[H], *axes: Name, name: str | None = None) -> AxisRef:
     """Make one loop of perfectly nested ones, outermost first; returns it. Without a ``name`` it has those of all."""
     loops = [self._loop(a) for a in axes]
-    label = None if name is None or not loops else full_name(loops[0], need_text("name", name, ScheduleError))
+    label = None if name is None or not loops else full_name(loops[0], need_name("name", name, ScheduleError))
     out = self._history._apply("fuse", loops, {"name": label}, lambda p: _fuse(p, *loops, name=label))
     return AxisRef(out[0])
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tensorir.arith.affine import Arith, conjunction, same, weakest
 from tensorir.errors import Problem, ScheduleError
-from tensorir.errors.needs import need_int, need_mapping, need_text
+from tensorir.errors.needs import need_int, need_mapping, need_name, need_text
 from tensorir.ir.build import as_expr, binary, const, select
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import dtype_of
@@ -95,7 +95,7 @@ def reindex(self: Scheduled[H], stage: Name, view: str, pad: Mapping[str, int] |
     operands = need_mapping("reads", {} if reads is None else reads, ScheduleError)
     packed = {k: need_text("reads", v, ScheduleError, empty=True) for k, v in operands.items()}
     buffers = {k: (history._buffer(k.partition("[")[0].strip()), v) for k, v in packed.items()}
-    label = None if name is None else need_text("name", name, ScheduleError)
+    label = None if name is None else need_name("name", name, ScheduleError)
     kind = None if dtype is None else dtype_of(dtype).name
     kept = None if writes is None else need_text("writes", writes, ScheduleError, empty=True)
     how = {"pad": padding or None, "reads": packed or None, "name": label, "dtype": kind, "writes": kept}
