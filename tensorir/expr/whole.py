@@ -228,6 +228,8 @@ def _axes(t: Tensor, axis: Any) -> list[int]:
     if any(isinstance(a, Var) for a in given):
         raise refuse(DeclarationError, "declare.whole", f"{t.name} is whole: it is reduced over its dimensions",
                      hint=f"axis=0, or tir.sum({t.name}[{_letters(t.ndim)}], axis=k) in a compute")  # fmt: skip
+    if t.ndim == 0 and len(given) < 2:  # one number, which NumPy reduces over 0 and -1 as well
+        return [need_int("axis", a, -1, 0) for a in given][:0]
     found = sorted(_axis(t, a) for a in given)
     if len(set(found)) < len(found):
         raise refuse(DeclarationError, "reduce.axis", f"axis={shown(axis)} names a dimension twice", hint="each once")
@@ -235,12 +237,17 @@ def _axes(t: Tensor, axis: Any) -> list[int]:
 
 
 def reduced(name: str, t: Tensor, axis: object = None, keepdims: bool = False) -> Tensor:
-    """``t`` reduced over dimensions, all when ``axis`` is None; sums and products of integers have 64 bits."""
+    """``t`` reduced over dimensions, all when ``axis`` is None; sums and products of integers have 64 bits, and
+    positions over all dimensions are those in the flattened array.
+    """
     over = _axes(t, axis)
+    if name in ("argmax", "argmin") and (axis is None or not t.ndim) and t.ndim != 1:
+        found = reduced(name, reshape(t, (t.size,)), 0)
+        return reshape(found, (1,) * t.ndim) if keepdims and t.ndim else found
     loops = {d: reduce_axis(t.shape[d], name="k" if len(over) == 1 else f"k{d}") for d in over}
     if name in ("argmax", "argmin") and len(over) != 1:
         raise refuse(DeclarationError, "reduce.axis", f"{name} of {t.name} is over one dimension, not {len(over)}",
-                     hint=f"axis=0, or {t.name}.ravel().{name}()")  # fmt: skip
+                     hint="axis=0, or None for all of them")  # fmt: skip
     kept = [d for d in range(t.ndim) if d not in loops]
     shape = [1 if d in loops else t.shape[d] for d in range(t.ndim)] if keepdims else [t.shape[d] for d in kept]
 
@@ -248,7 +255,7 @@ def reduced(name: str, t: Tensor, axis: object = None, keepdims: bool = False) -
         own = dict(zip(kept, (i[d] for d in kept) if keepdims else i, strict=True))
         x = t[tuple(loops.get(d, own.get(d)) for d in range(t.ndim))]
         if not loops:
-            return _wide(x) if name in ("sum", "prod") else x
+            return _wide(x) if name in ("sum", "prod") else cast(x, "bool") if name in ("any", "all") else x
         wide = _wide(x) if name in ("sum", "prod") else x
         return getattr(reducers, name)(wide, axis=tuple(loops.values()))  # type: ignore[no-any-return]
 

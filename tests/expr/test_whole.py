@@ -71,6 +71,8 @@ def test_as_numpy(typed):
     ("tir.equal(A, B)", "A == B"), ("tir.all_(A > 0, A < 3)", "(A > 0) & (A < 3)"),
     ("tir.floor(A / 2)", "np.floor(A / 2)"),
     ("A.argmax(axis=1)", "A.argmax(axis=1).astype('i4')"), ("np.argmin(B)", "np.argmin(B).astype('i4')"),
+    ("A.argmax()", "A.argmax().astype('i4')"),
+    ("np.argmin(A, keepdims=True)", "np.argmin(A, keepdims=True).astype('i4')"),
     ("tir.scalar('alpha') * 0 + A", "A"), ("A.sum(dim=0, keepdim=True)", "A.sum(axis=0, keepdims=True)"),
 ])  # fmt: skip
 def test_in_our_words(typed, same):

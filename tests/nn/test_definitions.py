@@ -156,3 +156,53 @@ def test_refusals(call, code):
     with pytest.raises(tir.DeclarationError) as caught:
         call()
     assert caught.value.code == code
+
+
+SIDES = st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(0, 2), st.integers(1, 2))
+
+
+def windows(x, taps, sides):
+    """Every window of an image (…, H, W), as (…, P, Q, R, S): zeros, strides and dilations by their definition."""
+    (st0, t, b, d0), (st1, left, r, d1) = sides
+    x = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(t, b), (left, r)])
+    spans = [(n - 1) * d + 1 for n, d in zip(taps, (d0, d1), strict=True)]
+    return np.lib.stride_tricks.sliding_window_view(x, spans, (-2, -1))[..., ::st0, ::st1, ::d0, ::d1]
+
+
+@settings(max_examples=20, deadline=None)
+@given(SIDES, SIDES, st.integers(1, 3), st.integers(1, 3), st.booleans(), st.sampled_from(["pairs", "onnx", "text"]))
+def test_windows_that_differ_by_axis(rows, columns, r, s, nchw, spelling):
+    """Convolution, its gradients, pooling: each axis and each end has its own, in every spelling."""
+    x = np.random.default_rng(0).integers(-3, 4, (1, 2, 7, 6)).astype("float64")
+    w = np.random.default_rng(1).integers(-3, 4, (3, 2, r, s)).astype("float64")
+    sides, flat = (rows, columns), (rows[1], columns[1], rows[2], columns[2])
+    pad = {"pairs": (rows[1:3], columns[1:3]), "onnx": flat, "text": "x".join(map(str, flat))}[spelling]
+    how = dict(stride=(rows[0], columns[0]), pad=pad, dilation=(rows[3], columns[3]))
+    want = np.einsum("ncpqrs,kcrs->nkpq", windows(x, (r, s), sides), w)
+    turn = (lambda v: v) if nchw else (lambda v: np.ascontiguousarray(v.transpose(0, 2, 3, 1)))
+    layout = "NCHW" if nchw else "NHWC"
+    X, W = given_as(turn(x), "X"), given_as(turn(w), "W")
+    assert np.array_equal(value(nn.conv2d(X, W, layout=layout, **how), turn(x), turn(w)), turn(want))
+    dy = np.random.default_rng(2).integers(-3, 4, want.shape).astype("float64")
+    DY = given_as(turn(dy), "DY")
+    dx = nn.conv2d_backward_data(DY, W, (7, 6), layout=layout, **how)
+    dw = nn.conv2d_backward_weight(X, DY, (r, s), layout=layout, **how)
+    got_x, got_w = evaluate((dx,), (turn(w), turn(dy)))[0], evaluate((dw,), (turn(x), turn(dy)))[0]
+    wanted = (want * dy).sum()  # <dy, conv(x, w)> is linear in x and in w
+    assert (turn(x) * got_x).sum() == wanted == (turn(w) * got_w).sum()
+    assert np.array_equal(got_w, turn(np.einsum("ncpqrs,nkpq->kcrs", windows(x, (r, s), sides), dy)))
+
+
+@pytest.mark.parametrize("pad", [-1, (1, 2, 3), ((1, 2),), ((1, 2), 3), "1x", (True, 0), None, [[1, 2], [3, "a"]]])
+def test_zeros_that_are_none(pad):
+    x, w = tir.placeholder((1, 2, 7, 6), name="x"), tir.placeholder((3, 2, 3, 3), name="w")
+    with pytest.raises(tir.DeclarationError) as error:
+        nn.conv2d(x, w, pad=pad)
+    assert error.value.code == "conv2d.pad"
+
+
+def test_one_number_is_reduced_as_in_numpy():
+    x = np.float64(3)
+    for name in ("sum", "prod", "min", "max", "any", "all", "argmax", "argmin"):
+        for axis in (0, -1, None):
+            assert value(getattr(given_as(x), name)(axis=axis), x) == getattr(np, name)(x, axis=axis), (name, axis)

@@ -39,3 +39,27 @@ def test_what_is_no_shape_is_refused(shape):
     with pytest.raises(tir.DeclarationError) as caught:
         tir.ops.softmax(shape)
     assert caught.value.code == "ops.extent"
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("conv2d", dict(c=4, h=9, w=8, k=4, s=2, stride="2x1", pad=((1, 0), (0, 2)), dilation=(1, 2))),
+        ("conv2d", dict(c=4, h=9, w=8, k=4, pad=(1, 2), bias=True, act="relu", layout="NHWC")),
+        ("conv2d_backward_data", dict(c=4, h=9, w=8, k=4, stride=(1, 2), pad=(0, 1, 2, 1))),
+        ("conv2d_backward_weight", dict(c=4, h=9, w=8, k=4, stride=(1, 2), pad=(0, 1, 2, 1))),
+        ("conv1d", dict(x="1x4x9", w="4x4x3", pad=(2, 0), stride=2)),
+        ("conv3d", dict(x="1x4x5x6x7", w="4x4x3x2x2", pad=(1, 0, 1, 0, 1, 0), stride=(1, 2, 1))),
+        ("conv_transpose2d", dict(x="1x4x5x6", w="4x4x3x2", pad=(1, 0, 0, 1), stride=(1, 2))),
+        ("max_pool2d", dict(x="1x4x9x8", window="3x2", stride=(2, 1), pad=(1, 0, 0, 1))),
+    ],
+)
+def test_windows_that_differ_by_axis(name, given):
+    """Their default is right, their title makes them again, and what is the same on all sides is said in one number."""
+    work = getattr(tir.ops, name)(**given)
+    inputs = work.random_inputs()
+    got = work.schedule(target="c").build()(*inputs)
+    np.testing.assert_allclose(got, work.reference(*inputs), rtol=1e-4, atol=1e-4)
+    again = getattr(tir.ops, name)(**work.parameters)
+    assert again.title == work.title
+    assert "stride=2" in tir.ops.conv2d(stride=(2, 2), pad=((1, 1), (1, 1))).title
