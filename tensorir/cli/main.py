@@ -109,6 +109,10 @@ def _end_as_interrupted() -> None:
 def run(args: list[str] | None = None) -> int:
     """Run the command line; the exit code."""
     warnings.showwarning = _warning
+    for arg in sys.argv[1:] if args is None else args:
+        if not _is_text(arg):
+            say(f"tensorir: {arg!a:.80} is no text that files or results could have")
+            return USAGE
     try:
         code = cli.main(args, prog_name="tensorir", standalone_mode=False)
     except Stop as stop:
@@ -139,9 +143,20 @@ def run(args: list[str] | None = None) -> int:
         return 0
     except OSError as error:
         return _refused(error)
+    except UnicodeEncodeError as error:  # bytes of a path that are no characters, in a result that is text
+        say(f"tensorir: {error.object[error.start : error.end]!a} is no text that results could have")
+        return USAGE
     except Exception as error:
         return _bug(error)
     return code if isinstance(code, int) else 0
+
+
+def _is_text(arg: str) -> bool:
+    """False with a NUL or with half of a surrogate pair, which no real command line has."""
+    try:
+        return b"\0" not in os.fsencode(arg)
+    except UnicodeError:
+        return False
 
 
 def _warning(message: Warning | str, *_: Any, **__: Any) -> None:
