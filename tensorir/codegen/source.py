@@ -248,6 +248,14 @@ class Source(Shown):
             late |= {a for k in once if late & set(k.params) for a in workspace & set(k.params)}
         return tuple(k for k in once if not late & set(k.params))
 
+    def has_indices(self, name: str) -> bool:
+        """Whether launches check elements of an input as places."""
+        return (
+            any(g.param == name for g in self.gathers)
+            or any(s.param == name for s in self.segments)
+            or any(name == n for u in self.unique for n, _ in u.index)
+        )
+
     def fixed(self, values: Mapping[str, bytes]) -> Source:
         """This source with inputs as constants of these contents (little-endian, row-major)."""
         params = [replace(p, role="constant", data=values[p.name]) if p.name in values else p for p in self.params]

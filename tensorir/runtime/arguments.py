@@ -35,12 +35,24 @@ class Argument:
     native: "numpy", "pyopencl" or "cupy"
     wrap:   turns a native result into the kind of the user's array (None: it is native already)
     given:  the user's own object
+    wide:   the user's indices of 64 bits, where ``array`` has their values in the 32 that the kernel takes
     """
 
     array: Any
     native: str
     given: Any
     wrap: Wrap | None = None
+    wide: NDArray[Any] | None = None
+
+    def renew(self, name: str) -> Problem | None:
+        """Take the values of ``wide`` over again; ``launch.index-range`` for one that has no room."""
+        if self.wide is None:
+            return None
+        self.array[...] = self.wide
+        if np.array_equal(self.array, self.wide):
+            return None
+        place = tuple(int(n) for n in np.argwhere(self.array != self.wide)[0])
+        return Problem("launch.index-range", f"{name}: expected indices of int32, got {self.wide[place]} at {place}")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -284,6 +296,13 @@ def _fits(value: Any, kind: np.dtype[Any]) -> bool:
         return int(value) in (0, 1)
     limits = np.iinfo(kind)
     return int(limits.min) <= int(value) <= int(limits.max)
+
+
+def narrowed(param: Param, argument: Argument) -> Argument:
+    """Indices of 64 bits as the 32 that a kernel takes; other arguments as they are."""
+    if argument.native != "numpy" or (argument.dtype, param.dtype) != ("int64", "int32"):
+        return argument
+    return replace(argument, array=argument.array.astype(np.int32), wide=argument.array)
 
 
 def check_array(param: Param, argument: Argument, device: Device, output: bool) -> Problem | None:

@@ -21,6 +21,7 @@ from tensorir.runtime.arguments import (
     check_gather,
     check_segments,
     check_unique,
+    narrowed,
     numpy_dtype,
     recognise,
     scalar_value,
@@ -54,7 +55,8 @@ class Call:
 
     def outside(self, leave: Callable[[Argument], bool] = lambda _: False) -> list[Problem]:
         """Indices, as they are now, that lead out of what they index; but not in the arrays to ``leave``."""
-        problems = []
+        renewed = [a.renew(name) for name, a in self.inputs.items() if a.wide is not None]
+        problems = [p for p in renewed if p is not None]
         for gather in self.source.gathers:
             if gather.param in self.inputs and not leave(self.inputs[gather.param]):
                 array = self.inputs[gather.param].array
@@ -128,7 +130,9 @@ def accept(source: Source, device: Device, arrays: Sequence[object], out: object
                 if param.role == "scalar":
                     call.scalars[param.name] = scalar_value(param, given)
                 else:
-                    (call.inputs if role == "in" else call.outputs)[param.name] = recognise(param, given)
+                    found = recognise(param, given)
+                    found = narrowed(param, found) if role == "in" and source.has_indices(param.name) else found
+                    (call.inputs if role == "in" else call.outputs)[param.name] = found
             except TensorIRError as error:
                 problems += error.problems
                 kinds.append(type(error))

@@ -157,3 +157,34 @@ def test_terms_go_to_places_of_columns():
         with pytest.raises(tir.LaunchError) as caught:
             f(bad, values)
         assert caught.value.code == code
+
+
+@pytest.mark.parametrize("target", ["opencl", "c"])
+def test_indices_of_64_bits_go_where_32_were_declared(target):
+    index = tir.placeholder((4,), "int32", name="I")
+    f = tir.Schedule(tir.compute((4,), lambda a: W[index[a]] * 2, name="Y"), target).build()
+    w, i = np.arange(11, dtype="float32"), np.array([3, 0, 10, 7])
+    assert np.array_equal(f(w, i), w[i] * 2) and np.array_equal(f(w, i[::-1]), w[i[::-1]] * 2)
+    for wrong, said in ((2**32, r"expected indices of int32, got 4294967296 at \(2,\)"), (11, r"got 11 at \(2,\)")):
+        bad = i.copy()
+        bad[2] = wrong
+        with pytest.raises(tir.LaunchError, match=said) as caught:
+            f(w, bad)
+        assert caught.value.code == "launch.index-range"
+    launch = f.bind(w, i)
+    i[0] = 9
+    launch.refresh()
+    launch()
+    assert np.array_equal(launch.wait(), w[i] * 2)
+    i[0] = 2**32
+    with pytest.raises(tir.LaunchError, match="expected indices of int32"):
+        launch.refresh()
+    with pytest.raises(tir.LaunchError, match="expected dtype float32"):
+        f(w.astype("int64"), i)
+
+
+def test_other_integers_are_what_was_declared():
+    x = tir.placeholder((4,), "int32", name="x")
+    f = tir.Schedule(tir.compute((4,), lambda a: x[a] + 1, name="Y")).build()
+    with pytest.raises(tir.LaunchError, match="expected dtype int32, got int64"):
+        f(np.arange(4))
