@@ -8,6 +8,7 @@ from dataclasses import replace
 from tensorir.api.schedule import Schedule
 from tensorir.automatic.fusions import Fusion, Fusions, fusions_of
 from tensorir.errors import ScheduleError
+from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_bool, need_int
 from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
@@ -27,6 +28,7 @@ PLACES = 3
 """Places of the arrays that are measured: some of them make a kernel half as slow again."""
 
 
+@answers(ScheduleError)
 def fusions(
     outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl", *, measure: bool = False, rounds: int = 15
 ) -> Fusions[Schedule]:

@@ -16,7 +16,7 @@ from tensorir.check.blame import blame
 from tensorir.check.verdict import Verdict, arguments_for, check
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, Problem, ScheduleError, TensorIRError, refuse
-from tensorir.errors.habits import answering
+from tensorir.errors.habits import answering, answers
 from tensorir.errors.needs import need_int, need_list, need_mapping, need_number, need_text
 from tensorir.export.folder import export_part
 from tensorir.export.part import ExportError, Part
@@ -263,6 +263,7 @@ def _shapes(shapes: Any) -> tuple[Any, ...]:
     return found
 
 
+@answers(ScheduleError)
 def replay(outputs: Any, trace: Trace | str, target: object = "opencl") -> Schedule:
     """A schedule of ``outputs`` with every step of ``trace`` (a Trace or its JSON) applied."""
     return Schedule(outputs, target).replay(trace)

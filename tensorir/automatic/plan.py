@@ -16,6 +16,7 @@ from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules import RULES, WHOLE, Rule
 from tensorir.automatic.rules.inline import inlined
 from tensorir.errors import CompileError, Problem, ScheduleError, TensorIRError, refuse
+from tensorir.errors.habits import answers
 from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.once import nests
@@ -260,6 +261,7 @@ def _changed(before: Program, after: Program, target: Target) -> Program:
     return scoped.replace(body=sequence([nests(scoped)[k] for k in new]))
 
 
+@answers(ScheduleError)
 def auto(
     outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl", precision: str = "fp32"
 ) -> Mapping[str, Template]:

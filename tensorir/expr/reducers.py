@@ -115,6 +115,7 @@ class UserCombiner(Value):
         )
 
 
+@answers()
 def combiner(
     result: Callable[..., object], identity: object = None, name: str = "user", commutative: bool = True
 ) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tensorir.codegen.source import GatherRange, Param, SegmentRange, UniquePlaces
 from tensorir.errors import LaunchError, LaunchTypeError, Problem, refuse
+from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_int, need_ints, shown
 from tensorir.interp.numbers import numpy_dtype as numpy_dtype
 from tensorir.ir.dtypes import DTYPES, WIDENED, dtype_of, from_numpy
@@ -134,6 +135,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: str, align: int = 64) -> np.nda
     return raw[start : start + nbytes].view(kind).reshape(shape)
 
 
+@answers(LaunchError)
 def empty(shape: int | Sequence[int], dtype: object = "float32") -> np.ndarray:
     """A new NumPy array on which a CPU device works in place: its address is a multiple of 64.
 

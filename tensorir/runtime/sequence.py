@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorir.errors import LaunchError, LaunchTypeError, Problem, refuse
+from tensorir.errors.habits import answers
 from tensorir.errors.handles import Handle
 from tensorir.errors.needs import shown
 from tensorir.errors.shown import Shown, few_lines
@@ -21,6 +22,7 @@ from tensorir.runtime.timing import Timing, measure
 Span = tuple[object, int, int]
 
 
+@answers(LaunchError)
 def sequence(launches: Sequence[BoundLaunch | LaunchSequence]) -> LaunchSequence:
     """The launches of a network's layers, in order, as one object with one wait.
 
