@@ -15,6 +15,7 @@ import numpy as np
 
 from tensorir.check.extremes import at_the_ends
 from tensorir.check.infinities import far_inputs, with_infinities
+from tensorir.check.peaks import with_peaks
 from tensorir.codegen.source import Source
 from tensorir.expr.program import computes_of
 from tensorir.expr.tensor import Tensor
@@ -95,6 +96,8 @@ def _other_numbers(outputs: tuple[Tensor, ...], source: Source, few: list[np.nda
             yield Run(_finite_ones(outputs, conditions, seed + n), exact=False, about=", with long scalars")
         if (far := with_small_results(outputs, few)) is not None:
             yield Run(far, exact=False, about=", with results that are small compared to others")
+    for far in with_peaks(outputs, few):
+        yield Run(far, exact=False, about=", with one element far above the rest of its row")
     for n in range(3 * alone):
         if (plain := _with_plain_scalars(outputs, few, conditions, n)) is not None:
             yield Run(plain, about=", with scalars that are 0, 1 or small")

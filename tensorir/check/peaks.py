@@ -1,0 +1,138 @@
+"""Inputs with one element far above the rest of its row, at another place in each row.
+
+A maximum that is subtracted cancels: softmax of numbers of a middling size is the same whatever was subtracted, until
+one lane, warp or tile that the maximum misses holds a number for which ``exp`` overflows. And the first of many equal
+elements hides the lanes after it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorir.expr.program import computes_of
+from tensorir.expr.tensor import Compute, Tensor
+from tensorir.interp.reference import arguments_of, evaluate
+from tensorir.interp.sizes import EXACT_CALLS
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Binary, Buffer, Call, Expr, Load, PadLoad, Reduce, Var
+from tensorir.ir.visit import find
+
+HEIGHT = 200.0
+"""Of a peak; exp(89) is beyond float32."""
+FACTOR = 64.0
+"""Of a peak that is multiplied by another one, and then perhaps by the inverse root of a length."""
+STEP = 37
+"""From the place of a peak to that in the next row, or a little more: all places of a row have their turn."""
+RUNS = 4
+"""Runs at most, where rows are few."""
+
+
+def with_peaks(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    """The inputs with peaks along what a maximum or minimum goes over, where one is found before a function is called
+    or its place is asked for. Nothing where no input reaches it by sums, products and copies.
+    """
+    bodies = [b for op in computes_of(outputs) for b in op.bodies]
+    calls = any(c.fn not in EXACT_CALLS for b in bodies for c in find(b, Call)) or any(
+        c.fn not in EXACT_CALLS for r in _reduces(bodies) for e in r.combiner.result for c in find(e, Call)
+    )
+    done = set[Any]()
+    for r in _reduces(bodies):
+        up = _direction(r)
+        if not up or not (calls or r.combiner.name not in ("min", "max")):
+            continue
+        for load, axis in _reads(r.values[0], r.axes):
+            key = load.buffer, axis
+            if key in done:
+                continue
+            done.add(key)
+            places = _places(load.buffer, axis, HEIGHT)
+            if places:
+                yield from _runs(outputs, arrays, places, up)
+
+
+Place = tuple[Buffer, int, float]
+"""An input, the dimension along which it has peaks, and how high they are; 0: they are all that is not 0."""
+
+
+def _runs(
+    outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], places: Sequence[Place], up: float
+) -> Iterator[list[np.ndarray]]:
+    given = [a if isinstance(a, Var) else a.buffer for a in arguments_of(outputs)]
+    along = next(n for n, (_, _, height) in enumerate(places) if height)
+    at = given.index(places[along][0])
+    length = arrays[at].shape[places[along][1]]
+    rows = max(1, arrays[at].size // max(length, 1))
+    for turn in range(min(RUNS, -(-length // rows))):
+        made = list(arrays)
+        for b, d, height in places:
+            n = given.index(b)
+            made[n] = _peaked(made[n], d, height * up, turn * rows)
+        with np.errstate(all="ignore"):
+            want = evaluate(outputs, made)
+        if all(np.isfinite(np.asarray(w, np.float64)).all() for w in want):
+            yield made
+
+
+def _peaked(x: np.ndarray, d: int, height: float, first: int) -> np.ndarray:
+    """``x`` with a peak in each row along ``d``; of height 0: with nothing but those, of the size of a factor."""
+    rows = np.moveaxis(np.array(x, copy=True), d, -1)
+    flat = rows.reshape(-1, x.shape[d])
+    low = flat if abs(height) == HEIGHT else np.sign(flat) * (abs(height) > 0)
+    out = np.array(low, x.dtype)
+    at = np.arange(len(flat))
+    step = next(n for n in range(STEP, STEP + x.shape[d] + 1) if math.gcd(n, x.shape[d]) == 1)
+    out[at, step * (at + first) % x.shape[d]] += np.asarray(height or FACTOR, x.dtype)
+    return np.ascontiguousarray(np.moveaxis(out.reshape(rows.shape), -1, d))
+
+
+def _places(b: Buffer, axis: int, height: float) -> list[Place]:
+    """The inputs that make ``b`` high at one place along ``axis``."""
+    op = b.origin.op if isinstance(b.origin, Tensor) else None
+    if op is None:
+        free = b.origin is not None and b.data is None and DTYPES[b.dtype].kind == "f"
+        return [(b, axis, height)] if free else []
+    body = op.bodies[_which(op, b)]
+    v = op.axes[axis]
+    if not isinstance(body, Reduce):
+        return next((found for x, d in _reads(body, (v,)) if (found := _places(x.buffer, d, height))), [])
+    if body.combiner.name != "sum":
+        return []
+    found: list[Place] = []
+    for x, d in _reads(body.values[0], (v,)):  # a factor that is high there
+        if not found and (found := _places(x.buffer, d, FACTOR)):
+            used = {p[0] for p in found}
+            for y, k in _reads(body.values[0], body.axes):  # times another one of which one term is left
+                if not any(isinstance(i, Var) and i is v for i in y.index):
+                    found += [p for p in _places(y.buffer, k, 0.0) if p[0] not in used]
+    return found
+
+
+def _which(op: Compute, b: Buffer) -> int:
+    return next(n for n, t in enumerate(op.outputs) if t.buffer is b)
+
+
+def _reads(e: Expr, axes: Sequence[Var]) -> Iterator[tuple[Load | PadLoad, int]]:
+    """Reads of floats along one of ``axes``, and the dimension of each."""
+    for x in find(e, (Load, PadLoad)):
+        assert isinstance(x, Load | PadLoad)
+        if DTYPES[x.buffer.dtype].kind == "f":
+            yield from ((x, d) for d, i in enumerate(x.index) if any(i is v for v in axes))
+
+
+def _reduces(bodies: Sequence[Expr]) -> Iterator[Reduce]:
+    for b in bodies:
+        yield from find(b, Reduce)
+
+
+def _direction(r: Reduce) -> float:
+    """1 where the largest float decides, -1 where the smallest does, 0 where none."""
+    if r.combiner.name in ("max", "argmax"):
+        return float(DTYPES[r.values[0].dtype].kind == "f")
+    if r.combiner.name in ("min", "argmin"):
+        return -float(DTYPES[r.values[0].dtype].kind == "f")
+    ops = [x.op for e in r.combiner.result for x in find(e, Binary) if DTYPES[x.a.dtype].kind == "f"]
+    return -1.0 if "min" in ops else 1.0 if {"max", "<", "<="} & set(ops) else 0.0
