@@ -24,6 +24,7 @@ from tensorir.check.given import Run, exactly, runs, short
 from tensorir.check.infinities import infinities_spread, where_skipped
 from tensorir.check.parts import not_declared, not_run, undefined
 from tensorir.check.tolerance import tolerance
+from tensorir.check.untested import no_numbers, untested
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, CompileError, LaunchError, LoweringError, Problem, TensorIRError
 from tensorir.errors.shown import Shown, few_lines
@@ -126,7 +127,7 @@ def _how(s: Any, numbers: Numbers) -> str:
             f"that the combiner of {' and '.join(joined)} would keep; {SOUND}"
         )
     if not combiners:
-        return f"equal within {s.inexact_by:g} of the largest result, the bound of its algorithm; {SOUND}"
+        return f"equal within {s.inexact_by:g} of the largest result, the bound of its algorithm; {SOUND}{untested(s)}"
     names = ", ".join(f"that of {op} calls {' and '.join(calls)}" for op, calls in combiners.items())
     return (
         f"equal in double precision within {TOLERANCE:g} of the median result, not exact: functions are opaque in the "
@@ -178,7 +179,7 @@ def on_device(s: Any, seed: int = 0, device: object = None, limit_s: float | Non
         if not found:
             break
         run = short(s.outputs, source, _conditions(s), seed + 1)
-    return replace(verdict, shapes=(label(s.began_with),))
+    return replace(verdict, shapes=(label(s.began_with),), kind=verdict.kind + (untested(s) if verdict else ""))
 
 
 def _on_device_at_dims(s: Any, seed: int, device: object, limit_s: float | None) -> Verdict:
@@ -235,7 +236,8 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
                 return Verdict(wrong, tuple(shown), f"CUDA text on the CPU{run.about}")
         if told := not_run(source.text):
             return Verdict(told, tuple(shown), "CUDA text on the CPU")
-    return Verdict((), tuple(shown), "the CUDA text, run on the CPU: exact, no race, no access out of bounds")
+    kind = f"the CUDA text, run on the CPU: exact, no race, no access out of bounds{untested(s)}"
+    return Verdict((), tuple(shown), kind)
 
 
 def _run_text(s: Any, source: Source, run: Run, seed: int, limit_s: float | None) -> tuple[Problem, ...]:
@@ -357,7 +359,8 @@ def compare_results(
                     f"(largest relative error {worst:.2g})",
                 )
             )
-    return Verdict(tuple(problems), (label(outputs),), f"on the device, largest relative error {worst:.2g}", worst)
+    kind = f"on the device, largest relative error {worst:.2g}{no_numbers(outputs, want)}"
+    return Verdict(tuple(problems), (label(outputs),), kind, worst)
 
 
 def _allowed(dtype: str, want: np.ndarray, scale: float, inside: bool) -> Any:
