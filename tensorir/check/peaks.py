@@ -52,6 +52,8 @@ def with_peaks(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> Ite
             places = _places(load.buffer, axis, HEIGHT)
             if places:
                 yield from _runs(outputs, arrays, places, up)
+            if len(places) == 1:
+                yield from _all_far(outputs, arrays, places[0][0], -up)
 
 
 Place = tuple[Buffer, int, float]
@@ -75,6 +77,24 @@ def _runs(
             want = evaluate(outputs, made)
         if all(np.isfinite(np.asarray(w, np.float64)).all() for w in want):
             yield made
+
+
+def _all_far(
+    outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], b: Buffer, sign: float
+) -> Iterator[list[np.ndarray]]:
+    """The inputs with one number everywhere, nearly as far from 0 as its type has any: a maximum that begins with
+    -1e30, and not with minus infinity, is larger.
+    """
+    made = list(arrays)
+    n = [a if isinstance(a, Var) else a.buffer for a in arguments_of(outputs)].index(b)
+    with np.errstate(all="ignore"):
+        for size in (2.0**126, 2.0**15, 2.0**8):
+            made[n] = np.full_like(arrays[n], sign * size)
+            if np.isfinite(np.asarray(made[n], np.float64)).all():
+                break
+        want = evaluate(outputs, made)
+    if all(np.isfinite(np.asarray(w, np.float64)).all() for w in want):
+        yield made
 
 
 def _peaked(x: np.ndarray, d: int, height: float, first: int) -> np.ndarray:

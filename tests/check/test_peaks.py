@@ -59,6 +59,8 @@ def test_peaks_come_to_places_all_over_a_row(made, n):
     outputs, seen = (made(n),), set()
     runs = list(with_peaks(outputs, random_arguments(outputs, 0)))
     rows = 3 if made is first_axis else 5
+    *runs, (lowest,) = runs
+    assert np.unique(lowest).tolist() == [2.0**126 if made is smallest else -(2.0**126)]
     for (x,) in runs:
         x = x.T if made is first_axis else x
         high = np.abs(x) > 100
@@ -86,6 +88,7 @@ def test_nothing_where_no_maximum_is_subtracted():
 @pytest.mark.parametrize(("shape", "dtype", "old", "new"), [
     ("37x133", "float32", "softmax_max_part[0], 16)", "softmax_max_part[0], 8)"),
     ("9x70", "float16", "softmax_max_part[0], 16)", "softmax_max_part[0], 16, 16)"),
+    ("9x70", "float32", "softmax_max_part[0] = -__int_as_float(0x7f800000)", "softmax_max_part[0] = -1e30f"),
     ("2x64", "float32", "softmax_max_part[0], 2)", "softmax_max_part[0], 1)"),
 ])  # fmt: skip
 def test_maxima_that_miss_lanes(shape, dtype, old, new):
