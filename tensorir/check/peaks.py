@@ -63,20 +63,24 @@ Place = tuple[Buffer, int, float]
 def _runs(
     outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], places: Sequence[Place], up: float
 ) -> Iterator[list[np.ndarray]]:
-    given = [a if isinstance(a, Var) else a.buffer for a in arguments_of(outputs)]
     along = next(n for n, (_, _, height) in enumerate(places) if height)
-    at = given.index(places[along][0])
+    at = _place_of(outputs, places[along][0])
     length = arrays[at].shape[places[along][1]]
     rows = max(1, arrays[at].size // max(length, 1))
     for turn in range(min(RUNS, -(-length // rows))):
         made = list(arrays)
         for b, d, height in places:
-            n = given.index(b)
+            n = _place_of(outputs, b)
             made[n] = _peaked(made[n], d, height * up, turn * rows)
         with np.errstate(all="ignore"):
             want = evaluate(outputs, made)
         if all(np.isfinite(np.asarray(w, np.float64)).all() for w in want):
             yield made
+
+
+def _place_of(outputs: tuple[Tensor, ...], b: Buffer) -> int:
+    """The number of an input."""
+    return next(n for n, a in enumerate(arguments_of(outputs)) if not isinstance(a, Var) and a.buffer is b)
 
 
 def _all_far(
@@ -86,7 +90,7 @@ def _all_far(
     -1e30, and not with minus infinity, is larger.
     """
     made = list(arrays)
-    n = [a if isinstance(a, Var) else a.buffer for a in arguments_of(outputs)].index(b)
+    n = _place_of(outputs, b)
     with np.errstate(all="ignore"):
         for size in (2.0**126, 2.0**15, 2.0**8):
             made[n] = np.full_like(arrays[n], sign * size)
