@@ -122,7 +122,7 @@ def _places(b: Buffer, axis: int, height: float) -> list[Place]:
     body = op.bodies[_which(op, b)]
     v = op.axes[axis]
     if not isinstance(body, Reduce):
-        return next((found for x, d in _reads(body, (v,)) if (found := _places(x.buffer, d, height))), [])
+        return next((some for x, d in _reads(body, (v,)) if (some := _places(x.buffer, d, height))), [])
     if body.combiner.name != "sum":
         return []
     found: list[Place] = []
