@@ -12,7 +12,8 @@ from tensorir.errors.handles import Value
 from tensorir.errors.needs import need_bool, need_function, need_name, need_names, shown
 from tensorir.expr.segments import within
 from tensorir.ir.build import as_expr, as_value, binary, cast, const, converted, highest, lowest, select, unary
-from tensorir.ir.dtypes import dtype_of, is_float
+from tensorir.ir.dims import most
+from tensorir.ir.dtypes import DTYPES, dtype_of, is_float
 from tensorir.ir.tree import Combiner, Const, Expr, Reduce, Var
 
 Axes = Var | Sequence[Var]
@@ -72,13 +73,19 @@ def all(value: object, axis: Axes, where: object = None) -> Expr:
 
 @_of_tensors
 def argmin(value: object, axis: Axes, where: object = None) -> Expr:
-    """The int32 position of the smallest value along one reduce axis, the first one on ties; of the first NaN."""
+    """The position of the smallest value along one reduce axis, the first one on ties; of the first NaN.
+
+    An int32, for an axis of more than 2**31 elements an int64.
+    """
     return _position("argmin", value, axis, where)
 
 
 @_of_tensors
 def argmax(value: object, axis: Axes, where: object = None) -> Expr:
-    """The int32 position of the largest value along one reduce axis, the first one on ties; of the first NaN."""
+    """The position of the largest value along one reduce axis, the first one on ties; of the first NaN.
+
+    An int32, for an axis of more than 2**31 elements an int64.
+    """
     return _position("argmax", value, axis, where)
 
 
@@ -213,13 +220,14 @@ def _position(name: str, value: Any, axis: Axes, where: Any) -> Expr:
     e, axes = as_value(value), _axes(axis)
     if len(axes) != 1:
         raise refuse(DeclarationError, "reduce.axis", f"tir.{name} reduces over one axis, not {len(axes)}")
-    a, b = (Var("a0", e.dtype), Var("a1", "int32")), (Var("b0", e.dtype), Var("b1", "int32"))
+    kind = "int64" if most(as_expr(axes[0].extent)) > 2**31 else "int32"
+    a, b = (Var("a0", e.dtype), Var("a1", kind)), (Var("b0", e.dtype), Var("b1", kind))
     takes = _takes(name, a, b)
     last = highest(e.dtype) if name == "argmin" else lowest(e.dtype)
     made = Combiner(
-        name, a, b, (select(takes, b[0], a[0]), select(takes, b[1], a[1])), (last, const(2**31 - 1, "int32"))
+        name, a, b, (select(takes, b[0], a[0]), select(takes, b[1], a[1])), (last, const(DTYPES[kind].high, kind))
     )
-    return _reduce(made, axes, (e, cast(axes[0], "int32")), where)[1]
+    return _reduce(made, axes, (e, cast(axes[0], kind)), where)[1]
 
 
 def _takes(name: str, a: tuple[Var, Var], b: tuple[Var, Var]) -> Expr:

@@ -76,6 +76,8 @@ class Numbers:
         """``-a``, ``not a`` or ``~a``."""
         if op == "not":
             return np.logical_not(a)
+        if DTYPES[dtype].kind == "f":
+            return np.negative(a)
         return self.wrap(np.negative(a) if op == "-" else np.invert(a), dtype)
 
     def call(self, fn: str, args: list[object], dtype: str, given: str) -> Any:

@@ -12,6 +12,7 @@ from tensorir.errors import DeclarationError, TensorIRError, refuse
 from tensorir.errors.habits import habit
 from tensorir.errors.needs import shown
 from tensorir.ir.dtypes import DTYPES, is_float, promote, rounded
+from tensorir.ir.identities import identity
 from tensorir.ir.structure import same
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def as_expr(x: Any, like: str | None = None) -> Expr:
         return _fitting(x, like if like and DTYPES[like].kind in "fiu" else "index")
     if isinstance(x, float):
         float_kind = like if like and is_float(like) else "float32" if like in (None, "index", "bool") else "float64"
-        return _fitting(x, float_kind) if math.isfinite(x) else _t.Const(x, float_kind)
+        return _t.Const(x, float_kind) if math.isnan(x) else _fitting(x, float_kind)
     if isinstance(x, Fraction):
         return _t.Const(x, like if like and is_float(like) else "float32")
     kind = getattr(getattr(x, "dtype", None), "name", None)
@@ -99,7 +100,9 @@ def _constants(e: Expr) -> Iterator[Const]:
 def _fitting(x: int | float, dtype: str) -> Const:
     """A plain number as a constant of ``dtype``, refused out of its range, also where NumPy makes it infinite."""
     kind = DTYPES["int64" if dtype == "index" else dtype]
-    if math.isfinite(rounded(x, dtype)) if kind.kind == "f" else kind.low <= x <= kind.high:
+    whole = kind.kind != "f"
+    infinite = not whole and math.isinf(x) and kind.name != "float8_e4m3"
+    if infinite or (kind.low <= x <= kind.high if whole else math.isfinite(rounded(x, dtype))):
         return _t.Const(x, dtype)
     low, high = (f"{-kind.largest:g}", f"{kind.largest:g}") if kind.kind == "f" else (kind.low, kind.high)
     wider = "tir.cast(…, 'float32') of what it meets" if kind.widened else "a smaller number, or infinity"
@@ -451,20 +454,9 @@ def _fold(op: str, x: Expr, y: Expr, kind: str) -> Expr | None:
         if not is_float(kind) and (op not in ("//", "%", "/") or q != 0):
             return _t.Const(_wrap(_INT[op](_wrap(p, kind), _wrap(q, kind)), kind), kind) if op in _INT else None
         return None
-    if cy:
-        v = y.value  # type: ignore[attr-defined]
-        if (v == 0 and op in _NEUTRAL_0 and not is_float(kind)) or (v == 1 and op in ("*", "/")):
-            return cast(x, kind)
-        if v == 1 and op == "//" and not is_float(kind):
-            return cast(x, kind)
-        if not is_float(kind) and ((v == 0 and op in ("*", "&")) or (v == 1 and op == "%")):
-            return _t.Const(0, kind)
-    elif cx:
-        v = x.value  # type: ignore[attr-defined]
-        if (v == 0 and op in ("+", "^", "|") and not is_float(kind)) or (v == 1 and op == "*"):
-            return cast(y, kind)
-        if v == 0 and op in ("*", "&", *SHIFTS) and not is_float(kind):
-            return _t.Const(0, kind)
+    for left, c, other in ((False, y, x), (True, x, y)):
+        if isinstance(c, _t.Const) and (gives := identity(op, c.value, kind, left)):
+            return cast(other, kind) if gives == "x" else _t.Const(0, kind)
     return None
 
 
@@ -490,8 +482,6 @@ _INT: dict[str, Callable[[Any, Any], Any]] = {
     "<<": operator.lshift,
     ">>": operator.rshift,
 }
-_NEUTRAL_0 = ("+", "-", "^", "|", *SHIFTS)
-"""Operators that leave their left side as it is where the right one is 0."""
 
 
 def lowest(dtype: str) -> Const:

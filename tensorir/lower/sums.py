@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from tensorir.ir.build import const
 from tensorir.ir.dtypes import DTYPES, is_float
+from tensorir.ir.identities import identity
 from tensorir.ir.tree import Binary, Broadcast, Const, Expr, Unary
 
 
@@ -18,12 +19,10 @@ def value_of(e: Expr) -> object:
 
 def product(n: Binary) -> Expr:
     """``n``, a product, without a factor of 1, and of integers 0 where a factor is: 0 times infinity is NaN."""
-    for a, b in ((n.a, n.b), (n.b, n.a)):
+    for a, b, left in ((n.a, n.b, True), (n.b, n.a, False)):
         value = value_of(a)
-        if value == 0 and not is_float(n.dtype):
-            return a
-        if value == 1:
-            return b
+        if gives := identity("*", value, n.dtype, left):
+            return b if gives == "x" else a
         if value == -1:
             return Unary("-", b, n.dtype)
     return n
@@ -34,22 +33,16 @@ def sum_of(n: Binary) -> Expr:
 
     Of floats -0 + 0 is 0, and 0 - 0 is not -0: a term of 0 goes where the other one cannot be -0.
     """
-    whole = not is_float(n.dtype)
-    if value_of(n.b) == 0 and (whole or _adds_nothing(n.op, n.b) or _no_negative_zero(n.a)):
-        return n.a
-    if value_of(n.a) == 0 and n.op == "+" and (whole or _adds_nothing("+", n.a) or _no_negative_zero(n.b)):
-        return n.b
-    if value_of(n.a) == 0 and n.op == "-" and whole:
+    for a, b, left in ((n.a, n.b, True), (n.b, n.a, False)):
+        value = value_of(a)
+        if identity(n.op, value, n.dtype, left) or (value == 0 and not (left and n.op == "-") and _no_negative_zero(b)):
+            return b
+    if value_of(n.a) == 0 and n.op == "-" and not is_float(n.dtype):
         return _minus(n.b)
     opposite = _opposite(n.b)
     if opposite is not None:
         return Binary("-" if n.op == "+" else "+", n.a, opposite, n.dtype)
     return n
-
-
-def _adds_nothing(op: str, zero: Expr) -> bool:
-    """True for ``+ -0`` and ``- +0``, which change no float."""
-    return (math.copysign(1, value_of(zero)) < 0) == (op == "+")  # type: ignore[arg-type]
 
 
 def _no_negative_zero(e: Expr) -> bool:

@@ -1,0 +1,67 @@
+"""The identities that simplification applies, each with the kinds of types for which bits are equal.
+
+``x op c -> x``, ``x op c -> c`` and their mirror images, where c is a known number: ``ir.build`` folds by them as
+expressions are made, ``lower.fold_constants`` once a constant table has given its numbers. What holds for floats only
+where a side is no -0, and what moves signs, is in ``lower.sums``: ``SIGNS``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tensorir.ir.dtypes import DTYPES
+
+
+@dataclass(frozen=True)
+class Identity:
+    """``x op c``, or ``c op x``, where the operand c is ``number``; gives "x" or the known operand, "c".
+
+    kinds: of the types for which it holds: "i", "u" and "f"
+    zero:  sign of a zero of floats, of which only one changes nothing; 0 for either
+    """
+
+    op: str
+    number: int
+    gives: str
+    kinds: str
+    left: bool = False
+    zero: int = 0
+
+
+IDENTITIES = (
+    *(Identity(op, 0, "x", "iu") for op in ("+", "-", "^", "|", "<<", ">>")),
+    *(Identity(op, 0, "x", "iu", left=True) for op in ("+", "^", "|")),
+    Identity("+", 0, "x", "f", zero=-1),
+    Identity("+", 0, "x", "f", left=True, zero=-1),
+    Identity("-", 0, "x", "f", zero=1),
+    Identity("*", 1, "x", "iuf"),
+    Identity("*", 1, "x", "iuf", left=True),
+    Identity("/", 1, "x", "f"),
+    Identity("//", 1, "x", "iu"),
+    *(Identity(op, 0, "c", "iu") for op in ("*", "&")),
+    *(Identity(op, 0, "c", "iu", left=True) for op in ("*", "&", "<<", ">>")),
+    Identity("%", 1, "0", "iu"),
+)
+SIGNS = {
+    "x * -1 -> -x": "iuf", "x + -y -> x - y": "iuf", "x - -y -> x + y": "iuf", "x + c * y -> x - -c * y": "iuf",
+    "x - c * y -> x + -c * y": "iuf", "0 - x -> -x": "iu", "x + 0 -> x, x no -0": "iuf",
+}  # fmt: skip
+"""Sums and products that ``lower.sums`` writes as by hand, and the kinds of types: c is negative and has an opposite."""
+
+
+def identity(op: str, number: object, dtype: str, left: bool) -> str:
+    """What ``x op number`` gives in this type: "x", "c", "0", or "" where nothing vanishes."""
+    if not isinstance(number, int | float) and number not in (0, 1):  # a fraction
+        return ""
+    for one in _BY_OP.get((op, left), ()):
+        if number == one.number and DTYPES[dtype].kind in one.kinds:
+            sign = math.copysign(1, number)  # type: ignore[arg-type]
+            if not one.zero or sign == one.zero:
+                return one.gives
+    return ""
+
+
+_BY_OP: dict[tuple[str, bool], tuple[Identity, ...]] = {}
+for _one in IDENTITIES:
+    _BY_OP[_one.op, _one.left] = (*_BY_OP.get((_one.op, _one.left), ()), _one)
