@@ -47,7 +47,7 @@ SIGNS = {
     "x * -1 -> -x": "iuf", "x + -y -> x - y": "iuf", "x - -y -> x + y": "iuf", "x + c * y -> x - -c * y": "iuf",
     "x - c * y -> x + -c * y": "iuf", "0 - x -> -x": "iu", "x + 0 -> x, x no -0": "iuf",
 }  # fmt: skip
-"""Sums and products that ``lower.sums`` writes as by hand, and the kinds of types: c is negative and has an opposite."""
+"""Sums and products that ``lower.sums`` writes as by hand, and kinds of types: c is negative and has an opposite."""
 
 
 def identity(op: str, number: object, dtype: str, left: bool) -> str:
