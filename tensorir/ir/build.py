@@ -101,7 +101,7 @@ def _fitting(x: int | float, dtype: str) -> Const:
     """A plain number as a constant of ``dtype``, refused out of its range, also where NumPy makes it infinite."""
     kind = DTYPES["int64" if dtype == "index" else dtype]
     whole = kind.kind != "f"
-    infinite = not whole and math.isinf(x) and kind.name != "float8_e4m3"
+    infinite = isinstance(x, float) and math.isinf(x) and not whole and kind.name != "float8_e4m3"
     if infinite or (kind.low <= x <= kind.high if whole else math.isfinite(rounded(x, dtype))):
         return _t.Const(x, dtype)
     low, high = (f"{-kind.largest:g}", f"{kind.largest:g}") if kind.kind == "f" else (kind.low, kind.high)

@@ -56,7 +56,7 @@ def identity(op: str, number: object, dtype: str, left: bool) -> str:
         return ""
     for one in _BY_OP.get((op, left), ()):
         if number == one.number and DTYPES[dtype].kind in one.kinds:
-            sign = math.copysign(1, number)  # type: ignore[arg-type]
+            sign = math.copysign(1, number)
             if not one.zero or sign == one.zero:
                 return one.gives
     return ""
