@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tensorir.arith.affine import structure
 from tensorir.interp.numbers import Numbers, numpy_dtype
 from tensorir.ir.build import SHIFTS, binary, const, unary
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.identities import IDENTITIES, SIGNS, identity
+from tensorir.ir.structure import structure
 from tensorir.ir.tree import Binary, Const, Var
 from tensorir.lower.sums import product, sum_of
 
