@@ -46,7 +46,7 @@ class Building:
 
 
 TASK = ("identity", "reuse", "flops", "priors")
-PART = ("also", "defaults", "grace_s", "make", "clock")
+PART = ("also", "defaults", "grace_s", "make", "clock", "others")
 
 
 def search(strategy, spaces, measure, final=None, ahead=None, flights=None, cold_s=0.0, log=None, **options):

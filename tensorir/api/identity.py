@@ -7,7 +7,7 @@ import json
 import math
 import platform
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from tensorir.ir.text import said, show, text
 from tensorir.ir.tree import Reduce, Update
 from tensorir.ir.visit import reads, walk, writes
 from tensorir.target import Target
+from tensorir.tune.brief import Brief
+from tensorir.tune.known import counted
 from tensorir.tune.record import Identity, Record, relevant, slug
 from tensorir.tune.store import is_file
 
@@ -149,9 +151,9 @@ def repro_command(work: Work, trial: str, log: str, device: str | None = None) -
     return shlex.join(words)
 
 
-def most_like(work: Work, records: Iterable[Record]) -> str:
-    """The nearest tuned shape on any device, with its distance, in words; empty when there is none."""
-    titles = {r["workload"] for r in records if r["status"] == "ok"}
+def most_like(work: Work, known: Brief) -> str:
+    """The nearest tuned shape of a log on any device, with its distance, in words; empty when there is none."""
+    titles = {run["workload"] for run, statuses in counted(known) if statuses.get("ok")}
     alike = [t for t in titles if t.split()[:1] == work.title.split()[:1] and t != work.title]
     found = min(((distance(work.title, t), t) for t in alike), default=None)
     return "" if found is None else f"{found[1]} (distance {found[0]:.2f})"

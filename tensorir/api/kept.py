@@ -25,6 +25,8 @@ from tensorir.ir.text import text
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.schedule.trace import read_steps
 from tensorir.target import Target
+from tensorir.tune.brief import whole
+from tensorir.tune.index import WORTH
 from tensorir.tune.record import BadRecord, Identity, Record, relevant, validate
 
 if TYPE_CHECKING:
@@ -83,7 +85,8 @@ def _put(key: str | None, value: Any) -> None:
 
 def ranked(work: Work, identity: Identity, log: str, rank: Callable[[], list[Record]]) -> list[Record]:
     """``rank()``, or its first records as they were for the same log files; a caller that needs more ranks again."""
-    files = _contents(folder_of(work, log))
+    folder = folder_of(work, log)
+    files = _contents(folder) if _size(folder) <= WORTH else []  # there is an index of a long log
     mine = {k: str(identity.device.get(k)) for k in ("name", "driver")}
     key = files and _key(
         "ranking", files=files, compute=identity.compute, device=mine, versions=relevant(identity.versions)
@@ -98,8 +101,19 @@ def ranked(work: Work, identity: Identity, log: str, rank: Callable[[], list[Rec
         pass
     made = rank()
     if key and made:
-        _put(key, made[:FIRST])
+        _put(key, [whole(record) for record in made[:FIRST]])
     return made
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the segments of one folder, or of the log that is one file."""
+    try:
+        files = (
+            [folder] if folder.is_file() else [Path(e.path) for e in os.scandir(folder) if e.name.endswith(".jsonl")]
+        )
+        return sum(path.stat().st_size for path in files)
+    except OSError:
+        return 0
 
 
 def _contents(folder: Path) -> list[str]:
@@ -107,17 +121,22 @@ def _contents(folder: Path) -> list[str]:
     found = []
     try:
         if folder.is_file():
-            return [hashlib.sha256(folder.read_bytes()).hexdigest()]
+            return [_digest(folder)]
         for entry in sorted(os.scandir(folder), key=lambda e: e.name):
             if entry.is_dir():
                 return []
             if entry.name.endswith(".jsonl"):
                 if not entry.is_file():
                     return []
-                found.append(hashlib.sha256(Path(entry.path).read_bytes()).hexdigest())
+                found.append(_digest(Path(entry.path)))
     except OSError:
         return []
     return found
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # --- sources

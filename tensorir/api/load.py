@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tensorir.api.build import Executable
 from tensorir.api.candidate import Candidate, Refused, prepare, quiet, steps_text, trace_text
@@ -21,6 +21,7 @@ from tensorir.errors import NotTuned, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.launch import Program
 from tensorir.target import Target
+from tensorir.tune.known import contenders, counted, rows_of
 from tensorir.tune.record import Identity, Record
 from tensorir.tune.store import LogReader
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from tensorir.tune.choosing import Choice
 
 
+RANKED = 100
+"""Configurations among which the first to load are chosen: the fastest."""
 Differences = Callable[[Record], list[str]]
 
 
@@ -40,7 +43,7 @@ def load(work: Work, device: str | Device | None, log: str, nearest: bool = Fals
     log = log_for(work, log, identity.device)
     if is_frozen(log):
         return _pinned(work, identity, log, opened)
-    first = ranked(work, identity, log, lambda: [c.record for c in choices(work, identity, log)])
+    first = ranked(work, identity, log, lambda: [c.record for c in choices(work, identity, log, RANKED)])
     made, stale, wrong = _first_good(work, first, opened)
     if made is None:  # what was kept of the ranking may be a part of it
         every = [c.record for c in choices(work, identity, log)]
@@ -138,9 +141,12 @@ def _lowered_for(work: Work, template: str, config: Mapping[str, object], target
     return again_of_work(work, template, config, target)(wanted)
 
 
-def choices(work: Work, identity: Identity, log: str) -> list[Choice]:
-    """The usable configurations for this definition and device, fastest first."""
-    return chosen(LogReader(folder_of(work, log)).records(workload=work.title, compute=identity.compute), identity)
+def choices(work: Work, identity: Identity, log: str, most: int | None = None) -> list[Choice]:
+    """The usable configurations for this definition and device, fastest first; most: the first are enough."""
+    known = LogReader(folder_of(work, log)).brief()
+    title = work.title
+    mine = rows_of(known, lambda group: group["workload"] == title and identity.accepts(group))
+    return chosen(known.records(contenders(known, mine, most)), identity)
 
 
 def regenerate(work: Work, record: Record, target: Target) -> Candidate | None:
@@ -185,13 +191,16 @@ def left_out(work: Work, log: str, differences: Differences, stale: int = 0, wro
     """
     digest, redefined = compute_digest(work), 0
     apart, failed = dict[str, None](), Counter[str]()
-    for record in LogReader(folder_of(work, log)).records(workload=work.title):
-        if record["compute"] != digest:
-            redefined += record["status"] == "ok"
-        elif found := differences(record):
-            apart.update({"; ".join(found[:3]): None} if record["status"] == "ok" else {})
-        elif record["status"] != "ok":
-            failed[record["status"]] += record["kind"] == "trial"
+    for run, statuses in counted(LogReader(folder_of(work, log)).brief()):
+        if run["workload"] != work.title:
+            continue
+        ok = statuses.pop("ok", 0)
+        if run["compute"] != digest:
+            redefined += ok
+        elif found := differences(cast("Record", run)):
+            apart.update({"; ".join(found[:3]): None} if ok else {})
+        else:
+            failed.update(statuses)
     parts = [
         f"{n} record{'s' * (n != 1)} of another {of}: stale, not used"
         for n, of in ((stale, "version"), (redefined, "definition of the operator"))
@@ -229,7 +238,7 @@ def not_tuned(work: Work, identity: Identity, log: str, stale: int = 0, wrong: i
     message = (
         f"{work.title} is not tuned for {name} in {log}{left_out(work, log, differences_from(identity), stale, wrong)}"
     )
-    like = most_like(work, LogReader(log).records())
+    like = most_like(work, LogReader(log).brief())
     if like:
         message += f"; nearest tuned: {like:.400}"
     return NotTuned(Problem("load.not-tuned", message, hint=command_for(work)))

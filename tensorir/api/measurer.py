@@ -36,9 +36,9 @@ from tensorir.api.waits import Waits
 from tensorir.codec import decode, encode
 from tensorir.runtime.host import cores
 from tensorir.runtime.opencl import POCL
+from tensorir.tune.brief import reason_of
 from tensorir.tune.flight import Flights, Sent
 from tensorir.tune.log import Record, key_of
-from tensorir.tune.outcome import reason_of
 from tensorir.tune.record import steady_s
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import FinalRound, Outcome, Peer, Trial

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tensorir.api.identity import A_WORD, describe, distance, identity_of
 from tensorir.api.work import Work
 from tensorir.errors.needs import need_path, wrong
 from tensorir.runtime.device import Device, open_device
+from tensorir.tune.known import contenders, counted, rows_of, sample
 from tensorir.tune.log import LogReader, Record, choose, slug
 from tensorir.tune.near import Near
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from tensorir.tune.record import Identity
 
 
+RANKED = 100
+"""Configurations of another shape that are ranked: the fastest."""
 FEW = 3
 """Shapes that a search starts from: their times are worth more than those of farther ones."""
 
@@ -40,13 +43,12 @@ def near_shapes(identity: Identity, log: str) -> list[Near]:
 
 def near_choices(identity: Identity, log: str) -> list[list[Near]]:
     """Usable configurations of each other tuned shape, the fastest first, of the nearest shape first."""
-    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in LogReader(log).records():
-        if _alike(identity, record):
-            groups[record["workload"], record["compute"]].append(record)
+    known = LogReader(log).brief()
+    shapes = {(g["workload"], g["compute"]) for g, _ in counted(known) if _alike(identity, cast("Record", g))}
     found = []
-    for (title, _), records in groups.items():
-        if ranked := choose(records):
+    for title, compute in sorted(shapes):
+        fits = rows_of(known, partial(_of, identity, title, compute))
+        if ranked := choose(known.records(contenders(known, fits, RANKED))):
             apart = distance(identity.workload, title)
             found.append([Near(title, apart, c.record["template"], c.record["config"], c.time_s) for c in ranked])
     return sorted(found, key=lambda several: (several[0].distance, several[0].workload))
@@ -61,7 +63,15 @@ def near_records(identity: Identity, log: str) -> list[Record]:
     titles = {folder: next((r["workload"] for r in LogReader(folder).records()), "") for folder in folders}
     apart = {folder: distance(identity.workload, title) for folder, title in titles.items() if title}
     near = sorted((d, titles[f], f) for f, d in apart.items() if d < A_WORD and titles[f] != identity.workload)
-    return [r for _, _, folder in near[:FEW] for r in LogReader(folder).records() if _alike(identity, r)]
+    found: list[Record] = []
+    for _, _, folder in near[:FEW]:
+        known = LogReader(folder).brief()
+        found += known.records(sample(known, rows_of(known, partial(_alike, identity))))
+    return found
+
+
+def _of(identity: Identity, title: str, compute: str, record: Record) -> bool:
+    return (record["workload"], record["compute"]) == (title, compute) and _alike(identity, record)
 
 
 def _alike(identity: Identity, record: Record) -> bool:

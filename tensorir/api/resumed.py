@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tensorir.api.kept import ours
+from tensorir.tune.brief import by_run
 from tensorir.tune.log import key_of
 from tensorir.tune.record import TRANSIENT, Identity, Record, steady_s
 
@@ -31,7 +32,8 @@ def current(
     Records that name no source, because nothing was emitted or the process that knew it died, are stale where there is
     a source now, and where later ones of their template are stale.
     """
-    mine = [r for r in records if r["template"] in templates and identity.accepts(r)]
+    accepts = by_run(identity.accepts)
+    mine = [r for r in records if accepts(r) and r["template"] in templates]
     of: dict[str, dict[str, Record]] = defaultdict(dict)  # by template and configuration
     for record in sorted(mine, key=steady_s):
         if _can_be_told(record):

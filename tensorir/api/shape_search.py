@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import numpy as np
+
 from tensorir.api.channel import Shared
 from tensorir.api.identity import folder_of
 from tensorir.api.measurer import Measurer
@@ -19,6 +21,7 @@ from tensorir.api.tuning import Session
 from tensorir.errors import TensorIRError
 from tensorir.tune.elsewhere import tables
 from tensorir.tune.interfaces import Part, Table, Task
+from tensorir.tune.known import rows_of
 from tensorir.tune.log import Choice, LogReader, LogWriter, Record, choose
 from tensorir.tune.outcome import TuneOutcome, grouped_reasons
 from tensorir.tune.record import steady_s
@@ -227,7 +230,9 @@ class ShapeSearch:
 
     def _task(self) -> Task:
         """What is known of other shapes is told at the beginning of a strategy only."""
-        return replace(self.session.task, reuse=[*self.session.earlier, *self.records], priors={}, own=self._own)
+        return replace(
+            self.session.task, reuse=[*self.session.earlier, *self.records], priors={}, own=self._own, known=None
+        )
 
     def _search(
         self, until: float | None, trials: int, task: Task | None = None, part: Part | None = None,
@@ -266,9 +271,9 @@ class ShapeSearch:
         if self._session is None:
             return []
         mine = {r["id"]: r for r in self.records}  # not all of them are in a log that could not be written
-        written = LogReader(folder_of(self.work, self._given.log)).records(workload=self.title)
-        for record in written:
-            if self.session.identity.accepts(record) and (not self._given.fresh or record.get("of") in mine):
+        written = LogReader(folder_of(self.work, self._given.log)).brief()
+        for record in written.records(np.flatnonzero(rows_of(written, self.session.identity.accepts))):
+            if not self._given.fresh or record.get("of") in mine:
                 mine.setdefault(record["id"], record)
         return choose(r for r in mine.values() if self.legal(r["template"], r["config"]))
 

@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tensorir.api.identity import folder_of, identity_of
 from tensorir.api.measurer import Measurer
 from tensorir.api.near import near_records
@@ -16,10 +18,13 @@ from tensorir.api.resumed import current
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.habits import meant
 from tensorir.target import Target
+from tensorir.tune.brief import Brief
 from tensorir.tune.interfaces import Bench, Part, Task
+from tensorir.tune.known import rows_of, sample, usable_rows
 from tensorir.tune.legal import listed_until
-from tensorir.tune.log import LogReader, LogWriter, answers, usable
+from tensorir.tune.log import LogReader, LogWriter
 from tensorir.tune.loop import search
+from tensorir.tune.others import Others
 from tensorir.tune.outcome import TuneOutcome
 from tensorir.tune.record import Record, compares
 from tensorir.tune.restrict import parse
@@ -54,20 +59,30 @@ class Session:
 
     def __init__(self, work: Work, measurer: Measurer, spec: RunSpec) -> None:
         refuse_options(work, spec)
-        self.work, self.measurer = work, measurer
+        self.work, self.measurer, self.spec = work, measurer, spec
         self.about = measurer.open()
         self.spaces = spaces_of(work, spec, Target.parse(str(self.about["target"])))
         self.identity = identity_of(work, self.about)
-        here = list(LogReader(folder_of(work, spec.log)).records())
-        # what the log knows of this workload, and of the nearest other shapes for the search to start from
-        found = [] if spec.fresh else [*here, *near_records(self.identity, spec.log)]
-        legal = [r for r in found if not self.identity.accepts(r) or self.legal(r["template"], r["config"])]
-        self.earlier = current(legal, self.identity, work.templates, measurer.digests)
-        self.reused = usable(self.earlier, self.identity, spec.limits)
-        _say_older([r for r in self.earlier if self.identity.accepts(r) and not answers(r, self.identity)])
+        self.others = None if spec.fresh else Others(folder_of(work, spec.log), spec.limits)
+        here = LogReader(folder_of(work, spec.log)).brief()
+        levels = here.records(usable_rows(here, self.identity, spec.limits))
+        self.earlier = [] if spec.fresh else self._earlier(here, levels)
+        left = set(map(id, self.earlier))
+        self.reused = [r for r in levels if id(r) in left]
         first = next(iter(self.spaces))
         default = {"template": first, "config": self.spaces[first].default}
-        measurer.known(self.reused, default, usable(here, self.identity, spec.limits))
+        measurer.known(self.reused, default, levels)
+
+    def _earlier(self, here: Brief, levels: Sequence[Record]) -> list[Record]:
+        """What the log knows of this workload, and of the nearest other shapes for the search to start from."""
+        mine = rows_of(here, self.identity.accepts)
+        older = mine & ~rows_of(here, compares) & ~here.columns["final"].astype(bool)
+        _say_older(int(older.sum()))
+        finals = here.records(np.flatnonzero(mine & here.columns["final"].astype(bool)))
+        legal = [r for r in (*levels, *finals) if self.legal(r["template"], r["config"])]
+        others = here.records(sample(here, ~mine | older))
+        found = [*legal, *others, *near_records(self.identity, self.spec.log)]
+        return current(found, self.identity, self.work.templates, self.measurer.digests)
 
     def legal(self, template: str, config: Mapping[str, object]) -> bool:
         """Whether this configuration is among those that are searched."""
@@ -77,7 +92,7 @@ class Session:
     @property
     def task(self) -> Task:
         """What is searched."""
-        return Task(self.identity, self.spaces, self.earlier, self.work.flops)
+        return Task(self.identity, self.spaces, self.earlier, self.work.flops, known=self.reused)
 
     @property
     def bench(self) -> Bench:
@@ -96,7 +111,14 @@ class Session:
         """``tensorir.tune.loop.search`` of this session's task on its bench, or of others."""
         if self.measurer.flights is not None:
             spec = replace(spec, on_trial=partial(self.measurer.watched, spec.on_trial))
-        found = search(spec, task or self.task, bench or self.bench, log, part)
+        if self.others is not None and log is not None:
+            self.others.begin(log.path)
+        try:
+            asked = replace(part or Part(), others=self.others)
+            found = search(spec, task or self.task, bench or self.bench, log, asked)
+        finally:
+            if self.others is not None:
+                self.others.end()
         return replace(found, machine=replace(found.machine, waits=self.measurer.waits.told()))
 
 
@@ -115,9 +137,8 @@ def spaces_of(work: Work, spec: RunSpec, target: Target) -> dict[str, Space]:
     return spaces
 
 
-def _say_older(records: Sequence[Record]) -> None:
+def _say_older(count: int) -> None:
     """Why results of earlier runs are measured again."""
-    count = sum(r["kind"] == "trial" and not compares(r) for r in records)
     if count:
         text = f"{count} trial{'s' * (count != 1)} of the log took times in another way (version 1)"
         warnings.warn(f"{text}: they guide the search, and are no results of it", stacklevel=2)

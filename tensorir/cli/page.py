@@ -16,8 +16,9 @@ from tensorir.cli.roofs import Roofs, target_of
 from tensorir.cli.titles import brief
 from tensorir.show import curves, figures
 from tensorir.show.pieces import Html, code, dim, file, fold, grid, html, joined, pre, source, style, table
+from tensorir.tune.brief import reason_of
 from tensorir.tune.log import passed
-from tensorir.tune.outcome import grouped_reasons, reason_of
+from tensorir.tune.outcome import grouped_reasons
 from tensorir.tune.progress import between, milliseconds
 from tensorir.tune.record import Record, span, steady_s
 from tensorir.tune.summary import HALVES, Tuned, importance, knobs

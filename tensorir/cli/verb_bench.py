@@ -14,7 +14,8 @@ from tensorir.cli.parse import workloads
 from tensorir.cli.tables import table
 from tensorir.codec import encode
 from tensorir.runtime.machine import REST
-from tensorir.tune.outcome import Machine, reason_of
+from tensorir.tune.brief import reason_of
+from tensorir.tune.outcome import Machine
 from tensorir.tune.progress import between, rate
 from tensorir.tune.ratio import Ratio, Span, without_slots
 from tensorir.tune.schema import ESTIMATOR

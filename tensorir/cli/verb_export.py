@@ -138,7 +138,7 @@ def _set(
 
 def _not_tuned(work: Any, log: str, target: Target | str | None) -> TensorIRError:
     message = f"{work.title} is not tuned in {log}{left_out(work, log, other_target(target))}"
-    like = most_like(work, LogReader(log).records())
+    like = most_like(work, LogReader(log).brief())
     message += f"; nearest tuned: {like:.400}" if like else ""
     return NotTuned(Problem("export.not-tuned", message, hint=f"{command_for(work)}, or --untuned for the default"))
 

@@ -126,7 +126,7 @@ def head(
 
 def known_best(work: Workload, device: Mapping[str, object], log: str) -> list[str]:
     """A line about the fastest configuration that the log knows for this device; none where all of them failed."""
-    found = choices(work, identity_of(work, device), log_for(work, log, device))[:1]
+    found = choices(work, identity_of(work, device), log_for(work, log, device), most=1)[:1]
     return [
         f"known  best {between(c.time_s, c.low_s, c.high_s)}  {c.record['template']}: "
         f"{config_text(c.record['config'])}  ({c.record['id']})"

@@ -49,7 +49,8 @@ from tensorir.show.pieces import (
 )  # fmt: skip
 from tensorir.show.tree import schedule_tree, tree
 from tensorir.target import Target
-from tensorir.tune.outcome import Timed, TuneOutcome, reason_of, without_default
+from tensorir.tune.brief import reason_of
+from tensorir.tune.outcome import Timed, TuneOutcome, without_default
 from tensorir.tune.progress import between, duration, milliseconds, rate, statuses
 from tensorir.tune.record import steady_s
 from tensorir.tune.space import Space

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tensorir.tune.brief import told
 from tensorir.tune.interfaces import Make, SpaceLike, Strategy, Table, Task
 from tensorir.tune.record import Record, drift_of, steady_s
 from tensorir.tune.schema import MOST
@@ -54,6 +55,19 @@ class Arm:
         self.strategy.tell(row, seconds)
         if record["status"] == "ok" and seconds is not None:
             self.best_s = min(self.best_s, seconds)
+
+    def take_over(self, records: Mapping[int, Record]) -> None:
+        """Learn what records of earlier runs say about rows: of many the strategy is told the fastest and a sample."""
+        times = {row: believed_time(record) for row, record in records.items()}
+        ok = [steady_s(r) for r in records.values() if r["status"] == "ok"]
+        self.best_s = min(self.best_s, *ok) if ok else self.best_s
+        self.known |= records.keys()
+        begin = getattr(self.strategy, "take_over", None)
+        if begin is not None:
+            begin(times)
+        else:
+            for row, seconds in times.items():
+                self.strategy.tell(row, seconds)
 
     def forget(self, row: int) -> None:
         """A row that was asked for has not been measured after all."""
@@ -149,7 +163,6 @@ class Arms(dict[str, Arm]):
 def believed_time(record: Record) -> float | None:
     """The seconds to tell the strategy: a slow configuration that was cut short counts with its lower bound."""
     if record["status"] == "skipped_slow":
-        detail = record.get("detail")
-        bound = detail.get("at_least_s") if isinstance(detail, dict) else None
+        bound = told(record).get("at_least_s")
         return float(bound) / drift_of(record) if isinstance(bound, (int, float)) and 0 < bound <= MOST else None
     return None if record.get("time_s") is None else steady_s(record)

@@ -11,6 +11,7 @@ from datetime import datetime
 from tensorir.codec import Json
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime.machine import Load
+from tensorir.tune.brief import Stored
 from tensorir.tune.circumstances import open_again
 from tensorir.tune.ratio import Ratio, Span
 from tensorir.tune.record import Record, compares, key_text, span, steady_s
@@ -73,7 +74,7 @@ class Choice(Shown):
 
 def key_of(record: Mapping[str, object]) -> str:
     """What makes two records measurements of the same thing: template and configuration."""
-    return key_text([record["template"], record["config"]])
+    return record.key if isinstance(record, Stored) else key_text([record["template"], record["config"]])
 
 
 _Kernel = tuple[str, str | None]
@@ -82,6 +83,8 @@ _Kernel = tuple[str, str | None]
 
 def passed(record: Record) -> bool:
     """Whether a time counts: it ran, and the result was right."""
+    if isinstance(record, Stored):
+        return record.passed
     return record["status"] == "ok" and record["check"] is not None and record["check"]["ok"] is True
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tensorir.codec import travels
+from tensorir.tune.brief import told
 from tensorir.tune.record import TRANSIENT, Record
 
 COMPILE_S, RUN_S = 60.0, 10.0
@@ -77,13 +77,14 @@ def open_again(record: Record, now: Limits | None = None) -> bool:
         return _less(record, "compile_s", now.compile_s)
     if status == "run_timeout":
         return _less(record, "run_s", now.run_s)
-    detail = record.get("detail")
-    told: Mapping[str, object] = detail if isinstance(detail, Mapping) else {}
+    if status not in ("crashed", "resource_limit"):
+        return False
+    detail = told(record)
     if status == "crashed":
-        return told.get("signal") in _FROM_OUTSIDE or told.get("phase") == "executor"
-    if status == "resource_limit" and told.get("limit") == "host memory":
+        return detail.get("signal") in _FROM_OUTSIDE or detail.get("phase") == "executor"
+    if detail.get("limit") == "host memory":
         return _less(record, "memory_bytes", now.memory_bytes)
-    return status == "resource_limit" and told.get("limit") == "memory"  # the device's, which others use as well
+    return detail.get("limit") == "memory"  # the device's, which others use as well
 
 
 def _less(record: Record, name: str, now: float | None) -> bool:

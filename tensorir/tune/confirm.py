@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import os
 from collections.abc import Callable, Collection
@@ -22,6 +23,8 @@ from tensorir.tune.schema import is_library
 from tensorir.tune.trial import CANCELLED, FinalRound, Peer
 
 ROUNDS = 3  # when all finalists of one are disqualified
+CONTENDERS = 1000
+"""Trials that are ranked for a final round at most, besides those that were in one."""
 MOST_SAMPLES = 200  # of a library's time in a record
 MOST_NAME = 200  # characters of its name
 
@@ -72,7 +75,7 @@ class Confirmation:
             default = None
         chosen: dict[str, Record] = {}
         sources: set[str] = set()
-        for record in (c.record for c in choose([*self._findings.records, *self._findings.finals])):
+        for record in (c.record for c in choose([*self._contenders(), *self._findings.finals])):
             source = record["source_sha256"] or key_of(record)
             asked = record["id"] in self._also
             if asked or (source not in sources and len(chosen) < self._top):
@@ -82,6 +85,15 @@ class Confirmation:
         if chosen and default is not None:
             chosen.setdefault(default["id"], default)
         return [*chosen.values()]
+
+    def _contenders(self) -> list[Record]:
+        """The trials that may be among the fastest: of many that no final round knows the others rank after these."""
+        records = self._findings.records
+        if len(records) <= CONTENDERS:
+            return records
+        known = {*map(key_of, self._findings.finals)}
+        fastest = {id(r) for r in heapq.nsmallest(CONTENDERS // 2, records, key=steady_s)}
+        return [r for r in records if id(r) in fastest or r["id"] in self._also or key_of(r) in known]
 
     def default(self) -> Record | None:
         """The trial of *the* default."""

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from tensorir.tune.arm import believed_time
+from tensorir.tune.brief import by_run
 from tensorir.tune.circumstances import Limits, open_again
 from tensorir.tune.interfaces import SpaceLike, Table
 from tensorir.tune.log import answers, identity_of
@@ -28,7 +29,10 @@ def tables(
     (``tensorir.tune.prior``).
     """
     found: dict[str, dict[tuple[str, bool], dict[int, float | None]]] = defaultdict(lambda: defaultdict(dict))
+    compare, accept = by_run(compares), by_run(identity.accepts)
     for record in records:
+        if accept(record) and compare(record):
+            continue
         space = spaces.get(record["template"])
         if space is None or record["kind"] != "trial" or open_again(record, limits) or answers(record, identity):
             continue

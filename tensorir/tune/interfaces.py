@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tensorir.tune.flight import Flights
+from tensorir.tune.others import Others
 from tensorir.tune.pool import Config, HasRows
 from tensorir.tune.record import Identity, Record
 from tensorir.tune.trial import FinalRound, Outcome, Trial
@@ -100,6 +101,7 @@ class Task:
             again; those of other devices, versions and shapes whose configurations are legal here are what a
             search may start from (``tensorir.tune.elsewhere``). The others are left alone
     priors: what strategies may start from, by template; by ``reuse`` when None
+    known:  those trials of ``reuse`` that need no second measurement; by ``usable`` when None
     own:    ids of trials of this run, which no part of it measures again, whatever ended them
     flops:  operations of one run
     """
@@ -110,6 +112,7 @@ class Task:
     flops: float | None = None
     priors: Mapping[str, Sequence[Table]] | None = None
     own: frozenset[str] = frozenset()
+    known: Sequence[Record] | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,7 @@ class Part:
     grace_s:  that the first trial may take beyond the budget where nothing is known yet
     make:     what makes strategies; ``tensorir.tune.strategy.make`` when None
     clock:    the time, in seconds
+    others:   other processes that tune with the same log, which measure what this one then does not
     """
 
     also: frozenset[str] = frozenset()
@@ -128,3 +132,4 @@ class Part:
     grace_s: float = GRACE_S
     make: Make | None = None
     clock: Callable[[], float] = field(default=time.monotonic)
+    others: Others | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,18 +16,22 @@ from tensorir.codec import Json
 from tensorir.errors import TensorIRError
 from tensorir.runtime.machine import Load
 from tensorir.tune.arm import Arm, Arms
+from tensorir.tune.brief import by_run
 from tensorir.tune.budget import Budget
 from tensorir.tune.confirm import Confirmation
 from tensorir.tune.elsewhere import tables
 from tensorir.tune.findings import Findings
 from tensorir.tune.flight import Flights, Landed, PlacesLost
 from tensorir.tune.interfaces import Ahead, Bench, Log, Part, Task
-from tensorir.tune.log import usable
+from tensorir.tune.log import key_of, usable
 from tensorir.tune.outcome import Machine, TuneOutcome, grouped_reasons
 from tensorir.tune.record import Record, drift_of
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.strategy import make
 from tensorir.tune.trial import CANCELLED, Outcome, Trial
+
+WAIT_S = 0.2
+"""Seconds between two looks at what others measure."""
 
 
 class _Stop(Exception):  # it ends the search, nothing went wrong
@@ -63,6 +68,10 @@ def _ended(run: _Search, phase: Callable[[], None]) -> None:
         run.stopped = "interrupted"
 
 
+def _key(arm: Arm, row: int) -> str:
+    return key_of({"template": arm.name, "config": arm.space.config(row)})
+
+
 class _Search:
     """State of one search.
 
@@ -79,6 +88,7 @@ class _Search:
         self.arms = Arms.opened(task, priors, part.make or make, spec.strategy, spec.seed, spec.trials)
         self.confirmation = Confirmation(self.findings, self.arms, spec.top, part.also, task.flops)
         self.since_best = 0
+        self.elsewhere: dict[str, tuple[Arm, int]] = {}  # what others are measuring, by key
         self.stopped, self.why = "exhausted", ""
         self.error: TensorIRError | None = None
 
@@ -100,13 +110,20 @@ class _Search:
     def _take_over(self) -> None:
         """Tell the strategies what is known already."""
         found = self.findings
-        for record in usable(self.earlier, found.identity, self.spec.limits, self.task.own):
+        known = self.task.known
+        if known is None:
+            known = usable(self.earlier, found.identity, self.spec.limits, self.task.own)
+        taken: dict[str, dict[int, Record]] = {name: {} for name in self.arms}
+        for record in known:
             row = self.arms.row(record)
-            if row is not None and row not in self.arms[record["template"]].known:
-                self.arms[record["template"]].learn(row, record)
+            if row is not None and row not in taken[record["template"]]:
+                taken[record["template"]][row] = record
                 found.records.append(record)
+        for name, records in taken.items():
+            self.arms[name].take_over(records)
         self.budget.reused = found.reused = len(found.records)
-        finals = (r for r in self.earlier if r["kind"] == "final" and found.identity.accepts(r))
+        accepts = by_run(found.identity.accepts)
+        finals = (r for r in self.earlier if r["kind"] == "final" and accepts(r))
         found.finals = [r for r in finals if self.arms.row(r) is not None]
 
     # --- what is next
@@ -116,7 +133,9 @@ class _Search:
         for number, arm in enumerate(self.arms.values()):
             if self.part.defaults and arm.default not in arm.known:
                 yield arm, arm.default, self._kind() if number else "default"
-        while (next_arm := self.arms.promising()) is not None:
+        while (next_arm := self.arms.promising()) is not None or self._others_alone():
+            if next_arm is None:
+                continue
             self._check_limits()
             found = next_arm.next_row()
             if found is not None:
@@ -134,11 +153,64 @@ class _Search:
 
     def _next(self, wanted: Iterator[tuple[Arm, int, str]]) -> tuple[Arm, int, str]:
         """The next trial, which is being measured from here on; raises _Stop."""
-        arm, row, kind = next(wanted)
-        if self.findings.records or self.arms.under_way:
-            self._check_limits()  # something is always measured, however small the limits
-        arm.under_way.add(row)
-        return arm, row, kind
+        while True:
+            arm, row, kind = next(wanted)
+            if self.findings.records or self.arms.under_way:
+                self._check_limits()  # something is always measured, however small the limits
+            arm.under_way.add(row)
+            if self._ours(arm, row):
+                return arm, row, kind
+            arm.under_way.discard(row)
+
+    # --- other processes on the same log
+
+    def _ours(self, arm: Arm, row: int) -> bool:
+        """Whether no other process has measured a row or is measuring it; this one claims it then."""
+        others = self.part.others
+        if others is None:
+            return True
+        mine = [_key(a, r) for a in self.arms.values() for r in a.under_way]
+        claimed = others.claim(mine, _key(arm, row))
+        self._hear()
+        if row not in arm.known and not claimed:
+            self.elsewhere[_key(arm, row)] = arm, row
+        return claimed and row not in arm.known
+
+    def _hear(self) -> None:
+        """Take over what others have measured since, and what they gave up."""
+        others, found = self.part.others, self.findings
+        if others is None:
+            return
+        claimed = others.claimed() if self.elsewhere else set()
+        for record in others.measured():
+            row = self.arms.row(record) if found.identity.accepts(record) else None
+            if row is None:
+                continue
+            if record["kind"] == "final":
+                found.finals.append(record)
+            elif usable([record], found.identity, self.spec.limits) and row not in self.arms[record["template"]].known:
+                self.arms[record["template"]].learn(row, record)
+                found.records.insert(found.reused, record)
+                found.reused += 1
+                self.budget.reused = found.reused
+        for key, (arm, row) in list(self.elsewhere.items()):
+            if row in arm.known or key not in claimed:
+                del self.elsewhere[key]
+                if row not in arm.known:
+                    arm.forget(row)
+                    arm.exhausted = False
+
+    def _others_alone(self) -> bool:
+        """Wait for the first result of others, where they measure all that there is; whether they gave something up."""
+        while self.elsewhere:
+            self._check_limits()
+            self._hear()
+            if any(not arm.exhausted for arm in self.arms.values()):
+                return True
+            if self.findings.records:
+                break
+            time.sleep(WAIT_S)
+        return False
 
     def _check_limits(self) -> None:
         self._check_wishes()

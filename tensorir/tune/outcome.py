@@ -11,6 +11,7 @@ from tensorir.codec import Json
 from tensorir.errors import TensorIRError
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.runtime.machine import REST, Load
+from tensorir.tune.brief import reason_of, whole
 from tensorir.tune.progress import milliseconds
 from tensorir.tune.ratio import Ratio, Span, without_slots
 from tensorir.tune.record import Identity, Record
@@ -61,7 +62,7 @@ class Timed(Shown):
             *(trial["id"], trial["template"], trial["config"], source["status"], time_s, low, high, gflops),
             checked=check.get("ok") is True,
             confirmed=final is not None,
-            record=trial,
+            record=whole(trial),
             taken=timed,
         )
 
@@ -217,20 +218,6 @@ class TuneOutcome(Shown):
 
 def _met(other: Mapping[str, Any]) -> str:
     return "waited for" if other["seconds"] else "timed next to"
-
-
-def reason_of(record: Mapping[str, object]) -> str:
-    """A few words on why a trial failed: its status, and from the detail what tells failures apart."""
-    detail = record.get("detail")
-    if isinstance(detail, str):
-        words = detail
-    elif isinstance(detail, Mapping):
-        found = (detail.get(key) for key in ("signal", "limit", "code", "where", "message", "exit", "phase"))
-        words = next((str(value) for value in found if value not in (None, "")), "")
-    else:
-        words = ""
-    line = words.strip().splitlines()[0][:120] if words.strip() else ""
-    return f"{record['status']}: {line}" if line else str(record["status"])
 
 
 def without_default(record: Mapping[str, object]) -> str:

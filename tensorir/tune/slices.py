@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tensorir.tune.interfaces import Strategy
@@ -39,6 +39,11 @@ class Kept:
         self._told[row] = seconds
         if self._inner is not None:
             self._inner.tell(row, seconds)
+
+    def take_over(self, times: Mapping[int, float | None]) -> None:
+        """``tell`` of each."""
+        for row, seconds in times.items():
+            self.tell(row, seconds)
 
     def __getattr__(self, name: str) -> Any:
         """``counts``, ``surrogate`` and ``forget``, as far as there are any."""

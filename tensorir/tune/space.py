@@ -108,10 +108,12 @@ class Space(Handle, Shown):
 
     def index(self, config: Mapping[str, object]) -> int:
         """The row of ``legal`` that holds ``config`` (as it is or as JSON returned it); -1 when none does."""
-        try:
-            code = self._code(self._indices(config))
-        except DeclarationError:
-            return -1
+        code = self._quick(config)
+        if code is None:
+            try:
+                code = self._code(self._indices(config))
+            except DeclarationError:
+                return -1
         return self._more[code] if code in self._more else self._drawn(code)
 
     def admit(self, config: Mapping[str, object]) -> int:
@@ -293,6 +295,18 @@ class Space(Handle, Shown):
         known = self._codes()
         n = int(np.searchsorted(known, code))
         return n if n < len(known) and known[n] == code else -1
+
+    def _quick(self, config: Mapping[str, object]) -> int | None:
+        """The code of a configuration of exactly the knobs with values that are no lists; None for any other."""
+        if type(config) is not dict or len(config) != len(self.names) or self._before:
+            return None
+        code = 0
+        try:
+            for name, position in zip(self.names, self._position, strict=True):
+                code = code * len(position) + position[config[name]]
+        except (KeyError, TypeError):
+            return None
+        return code
 
     def _code(self, indices: tuple[int, ...]) -> int:
         code = 0

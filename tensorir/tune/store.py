@@ -17,8 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from tensorir.errors import TensorIRError, refuse
-from tensorir.tune.frozen import frozen_records
+from tensorir.tune.brief import Brief, Briefs, joined
+from tensorir.tune.frozen import frozen_records, looks_frozen
+from tensorir.tune.index import Part, brief_of, nowhere
 from tensorir.tune.record import MAX_LINE, BadRecord, NewerRecord, OtherVersion, Record, decode, encode, slug
 
 _NO_FILE = {errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.ELOOP}  # a pipe, a socket, a device, a link to itself
@@ -282,6 +286,68 @@ class LogReader:
                 if all(value is None or value == said for value, said in wanted):
                     yield record
 
+    def brief(self) -> Brief:
+        """``records()`` in brief, from the index where there is one (``tune.index``); updates the counts."""
+        self._reset()
+        if is_file(self.root) and self._is_frozen():
+            made = Briefs()
+            kept = list(self.records())
+            for n, record in enumerate(kept):
+                made.add(record, 0, n, 0, 0)
+            return made.made(kept.__getitem__)
+        folders: dict[Path, list[Path]] = {}
+        for path in self.segments():
+            folders.setdefault(path.parent, []).append(path)
+        parts = []
+        for folder, segments in folders.items():
+            part, others = brief_of(folder, segments, _entries, open_regular, self._passed_over)
+            parts.append(part)
+            for path, other in others:
+                self._add(path, other)
+        return self._distinct(parts)
+
+    def _is_frozen(self) -> bool:
+        try:
+            with open_regular(self.root) as file:
+                return looks_frozen(file)
+        except OSError as error:
+            raise unreadable(error, self.root) from None
+
+    def _passed_over(self, path: Path, error: OSError) -> str:
+        """Why a segment is passed over; empty where it was compacted away meanwhile."""
+        if isinstance(error, FileNotFoundError):
+            return ""
+        if error.errno not in _NO_FILE or path == self.root:
+            raise unreadable(error, path) from None
+        return "not a regular file"
+
+    def _add(self, path: Path, part: Part) -> None:
+        self.damaged += part.counts["damaged"]
+        self.newer += part.counts["newer"]
+        self.older += part.counts["older"]
+        self.reasons.update(part.reasons)
+        room = KEPT_FINDINGS - len(self.findings)
+        self.findings += [Finding(path, line, reason) for line, reason in part.findings[:room]]
+
+    def _distinct(self, parts: list[Brief]) -> Brief:
+        """All as one, each record once."""
+        made = joined(parts, nowhere)
+        begins = np.cumsum([0, *map(len, parts)])
+        rows = made.distinct()
+        self.duplicates = len(made) - len(rows)
+        columns = made.columns if not self.duplicates else {name: c[rows] for name, c in made.columns.items()}
+
+        def line(row: int) -> Record:
+            origin = int(rows[row])
+            number = int(np.searchsorted(begins, origin, side="right")) - 1
+            try:
+                return parts[number].lines(origin - int(begins[number]))
+            except (OSError, BadRecord) as error:
+                message = f"the tuning log {self.root} was changed while it was read: {error}"
+                raise refuse(LogError, "log.unreadable", message) from None
+
+        return Brief(made.words, columns, line)
+
     def _count(self, entry: Entry) -> None:
         self.newer += entry.newer
         self.older += entry.older
@@ -382,8 +448,8 @@ def _broken(path: Path, error: BadRecord) -> TensorIRError:
     )
 
 
-def _entries(path: Path, file: BinaryIO) -> Iterator[Entry]:
-    number = 0
+def _entries(path: Path, file: BinaryIO, number: int = 0) -> Iterator[Entry]:
+    """The lines of an open segment from where it is; number: of the line before."""
     while raw := file.readline(MAX_LINE + 1):
         number += 1
         if len(raw) > MAX_LINE:

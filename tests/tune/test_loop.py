@@ -3,14 +3,16 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from records import first
 from searching import search
 
+from tensorir.tune.brief import reason_of
 from tensorir.tune.budget import PARTS
 from tensorir.tune.choosing import library
 from tensorir.tune.log import Identity, LogReader, LogWriter, best
-from tensorir.tune.outcome import reason_of, without_default
+from tensorir.tune.outcome import without_default
 from tensorir.tune.space import Space
 from tensorir.tune.store import LogError
 from tensorir.tune.trial import FinalRound
@@ -720,3 +722,24 @@ def test_a_build_that_is_cut_off_is_no_trial():
     outcome = run(bench, budget_s=2.9, ahead=Together(bench.clock))
     assert outcome.trials == len(bench.calls) == 4 and outcome.stopped == "budget"
     assert bench.clock.now - 100.0 <= 2.9
+
+
+@pytest.mark.parametrize("strategy", ["bayes", "random", "climb", "evolve"])
+def test_the_same_answers_give_the_same_sequence(tmp_path, strategy):
+    """A stand-in answers what the log of the first run says."""
+    space = Space(x=range(40), default={"x": 3})
+    rng = np.random.default_rng(0)
+    times = {x: float(t) for x, t in enumerate(rng.uniform(1e-3, 1e-2, 40))}
+
+    def sequence(time_of, **options):
+        bench = Bench(time_of)
+        outcome = search(strategy, {"a": space}, bench, identity=ME, clock=bench.clock, trials=14, seed=7, **options)
+        return [x for _, x, _ in bench.calls], outcome
+
+    with LogWriter(tmp_path, ME.workload) as log:
+        first_run, _ = sequence(lambda _, c: times[c["x"]], log=log)
+    said = {r["config"]["x"]: r["time_s"] for r in LogReader(tmp_path).records()}
+    replayed, _ = sequence(lambda _, c: said[c["x"]])
+    assert replayed == first_run and len(replayed) == 14
+    other, _ = sequence(lambda _, c: 1.0 / (1 + times[c["x"]]))
+    assert other[0] == first_run[0] == 3

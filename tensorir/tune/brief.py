@@ -1,0 +1,318 @@
+"""Records in brief: what ranking and searching ask of each, as columns; the rest is decoded when it is asked for."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorir.tune.record import BadRecord, Record, key_text, span, steady_s
+
+Column = npt.NDArray[Any]
+Lines = Callable[[int], Record]
+"""The whole record of a row."""
+WORDS = ("group", "status", "config", "rest")
+"""Columns of numbers of words: most records share these with others."""
+NUMBERS: dict[str, str] = {
+    "segment": "i4", "line": "i4", "offset": "i8", "length": "i4", "final": "u1", "passed": "u1",
+    "steady": "f8", "low": "f8", "high": "f8", **dict.fromkeys(WORDS, "i4"),
+}  # fmt: skip
+TEXTS = ("id", "started", "source")
+"""Columns of text as bytes."""
+GROUP = ("v", "workload", "compute", "template", "device", "versions", "estimator")
+"""Fields that the records of a run share."""
+MAX_WORD = 200
+REST = ("of", "round", "limits", "drift")
+TOLD = ("signal", "limit", "code", "exit", "phase", "at_least_s")
+"""Of the detail of a failure: what later runs ask for."""
+
+
+class Brief:
+    """Columns of a log's records, of one entry each in the order of lines.
+
+    words:   the texts that columns of ``WORDS`` number: JSON
+    columns: of ``NUMBERS`` and ``TEXTS``
+    lines:   gives the whole record of a row
+    """
+
+    def __init__(self, words: dict[str, list[str]], columns: dict[str, Column], lines: Lines) -> None:
+        self.words, self.columns, self.lines = words, columns, lines
+        self._values: dict[str, dict[int, Any]] = {name: {} for name in WORDS}
+        self._numbers: dict[str, list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self.columns["id"])
+
+    def value(self, name: str, number: int) -> Any:
+        """What a word says, not to be changed."""
+        known = self._values[name]
+        if number not in known:
+            known[number] = json.loads(self.words[name][number])
+        return known[number]
+
+    def numbers(self, name: str) -> list[int]:
+        """A column of words as Python's integers."""
+        if name not in self._numbers:
+            self._numbers[name] = self.columns[name].tolist()
+        return self._numbers[name]
+
+    def records(self, rows: Iterable[int] | None = None) -> list[Record]:
+        """The records of some rows, or of all."""
+        every = range(len(self)) if rows is None else rows
+        return [cast("Record", Stored(self, int(row))) for row in every]
+
+    def rows_of(self, accept: Callable[[Mapping[str, Any]], bool]) -> Column:
+        """Which rows are of groups that ``accept`` takes: a mask."""
+        fits = np.array([accept(self.value("group", n)) for n in range(len(self.words["group"]))], dtype=bool)
+        return fits[self.columns["group"]] if len(self) else np.zeros(0, dtype=bool)
+
+    def distinct(self) -> Column:
+        """The rows without those whose id an earlier one has."""
+        first = np.unique(self.columns["id"], return_index=True)[1]
+        return np.sort(first)
+
+
+class Stored(Mapping[str, Any]):
+    """A record of a log, of which a few fields are known and the others are decoded from its line when asked for."""
+
+    __slots__ = ("_whole", "brief", "row")
+
+    def __init__(self, brief: Brief, row: int) -> None:
+        self.brief, self.row = brief, row
+        self._whole: Record | None = None
+
+    @property
+    def whole(self) -> Record:
+        """All of the record, as its line has it."""
+        if self._whole is None:
+            self._whole = self.brief.lines(self.row)
+        return self._whole
+
+    def __getitem__(self, name: str) -> Any:
+        found = _FIELDS.get(name)
+        return self.whole[name] if found is None else found(self)  # type: ignore[literal-required]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.whole)
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def __repr__(self) -> str:
+        return repr(self.whole)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The field, or ``default`` where the record has none."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def word(self, name: str) -> Any:
+        """What one of the columns of words says of it."""
+        return self.brief.value(name, self.brief.numbers(name)[self.row])
+
+    def number(self, name: str) -> float:
+        """What one of the columns of numbers says of it."""
+        return float(self.brief.columns[name][self.row])
+
+    @property
+    def key(self) -> str:
+        """``choosing.key_of``."""
+        config = self.brief.words["config"][self.brief.numbers("config")[self.row]]
+        return f"[{json.dumps(self.word('group')['template'])}, {config}]"
+
+    @property
+    def passed(self) -> bool:
+        """``choosing.passed``."""
+        return bool(self.brief.columns["passed"][self.row])
+
+    @property
+    def detail(self) -> Mapping[str, Any]:
+        """The short part of its detail."""
+        return self.word("rest").get("detail") or {}
+
+
+def _group(name: str) -> Callable[[Stored], Any]:
+    def found(record: Stored) -> Any:
+        return record.word("group")[name]
+
+    return found
+
+
+def _rest(name: str) -> Callable[[Stored], Any]:
+    def found(record: Stored) -> Any:
+        return record.word("rest")[name]
+
+    return found
+
+
+def _text(name: str) -> Callable[[Stored], str]:
+    return lambda record: record.brief.columns[name][record.row].decode("ascii")
+
+
+def _time(column: str, name: str) -> Callable[[Stored], Any]:
+    """A time of a record, which version 1 wrote in another way."""
+
+    def found(record: Stored) -> Any:
+        if record["v"] == 1:
+            return record.whole[name]  # type: ignore[literal-required]
+        seconds = record.number(column)
+        return seconds if math.isfinite(seconds) else None
+
+    return found
+
+
+_FIELDS: dict[str, Callable[[Stored], Any]] = {
+    **{name: _group(name) for name in GROUP},
+    **{name: _rest(name) for name in REST},
+    **{name: _text(name) for name in ("id", "started")},
+    "kind": lambda r: "final" if r.brief.columns["final"][r.row] else "trial",
+    "status": lambda r: r.brief.words["status"][r.brief.numbers("status")[r.row]],
+    "config": lambda r: r.word("config"),
+    "source_sha256": lambda r: _text("source")(r) or None,
+    **{name: _time(name.removesuffix("_s"), name) for name in ("low_s", "high_s")},
+    "time_s": _time("steady", "time_s"),
+    "race": lambda r: r.word("rest").get("race"),
+}
+
+
+def by_run(test: Callable[[Record], bool]) -> Callable[[Record], bool]:
+    """``test``, which asks of a record what its run shares, asked once of each run of a log in brief."""
+    known: dict[tuple[int, int], bool] = {}
+
+    def asked(record: Record) -> bool:
+        if not isinstance(record, Stored):
+            return test(record)
+        run = id(record.brief), record.brief.numbers("group")[record.row]
+        if run not in known:
+            known[run] = test(cast("Record", record))
+        return known[run]
+
+    return asked
+
+
+def whole(record: Record) -> Record:
+    """The record with all of its fields, as a dict."""
+    return record.whole if isinstance(record, Stored) else record
+
+
+def told(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a record's detail at least ``TOLD``; empty where it is a text or there is none."""
+    if isinstance(record, Stored):
+        return record.detail
+    detail = record.get("detail")
+    return detail if isinstance(detail, Mapping) else {}
+
+
+def reason_of(record: Mapping[str, object]) -> str:
+    """A few words on why a trial failed: its status, and from the detail what tells failures apart."""
+    if isinstance(record, Stored) and "reason" in record.word("rest"):
+        return str(record.word("rest")["reason"])
+    detail = record.get("detail")
+    if isinstance(detail, str):
+        words = detail
+    elif isinstance(detail, Mapping):
+        found = (detail.get(key) for key in ("signal", "limit", "code", "where", "message", "exit", "phase"))
+        words = next((str(value) for value in found if value not in (None, "")), "")
+    else:
+        words = ""
+    line = words.strip().splitlines()[0][:120] if words.strip() else ""
+    return f"{record['status']}: {line}" if line else str(record["status"])
+
+
+class Briefs:
+    """Makes the columns of records, one after the other."""
+
+    def __init__(self) -> None:
+        self.words: dict[str, dict[str, int]] = {name: {} for name in WORDS}
+        self.columns: dict[str, list[Any]] = {name: [] for name in (*NUMBERS, *TEXTS)}
+        self._last: tuple[Mapping[str, Any], int] = {}, -1
+
+    def add(self, record: Record, segment: int, line: int, offset: int, length: int) -> None:
+        """The next record, and where its line is."""
+        said: Mapping[str, Any] = record
+        timed = record["time_s"] is not None
+        low, high = span(record) if timed else (math.nan, math.nan)
+        check = record["check"]
+        row = {
+            "segment": segment, "line": line, "offset": offset, "length": length,
+            "final": record["kind"] == "final",
+            "passed": record["status"] == "ok" and check is not None and check["ok"] is True,
+            "steady": steady_s(record) if timed else math.inf, "low": low, "high": high,
+            "group": self._group(said),
+            "status": self._word("status", record["status"]),
+            "config": self._word("config", key_text(record["config"])),
+            "source": (record["source_sha256"] or "").encode("ascii"),
+            "rest": self._word("rest", key_text(_rest_of(said))),
+            "id": record["id"].encode("ascii"), "started": record["started"].encode("ascii"),
+        }  # fmt: skip
+        for name, value in row.items():
+            self.columns[name].append(value)
+
+    def _group(self, said: Mapping[str, Any]) -> int:
+        """The number of what a run shares, which is mostly that of the record before."""
+        group = {name: said[name] for name in GROUP if name in said}
+        if group != self._last[0]:
+            self._last = group, self._word("group", key_text(group))
+        return self._last[1]
+
+    def _word(self, name: str, text: str) -> int:
+        known = self.words[name]
+        return known.setdefault(text, len(known))
+
+    def made(self, lines: Lines) -> Brief:
+        """What was added."""
+        columns: dict[str, Column] = {name: np.array(self.columns[name], dtype=kind) for name, kind in NUMBERS.items()}
+        columns |= {name: np.array(self.columns[name], dtype=np.bytes_) for name in TEXTS}
+        return Brief({name: list(known) for name, known in self.words.items()}, columns, lines)
+
+
+def _rest_of(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What is short, and asked of few records."""
+    found = {name: said[name] for name in REST if said.get(name) is not None}
+    standing = (said.get("race") or {}).get("standing")
+    detail = said.get("detail")
+    if said["status"] != "ok":
+        found["reason"] = reason_of(said)
+    if said["status"] != "ok" and isinstance(detail, Mapping):
+        short = {
+            k: detail[k] for k in TOLD if isinstance(detail.get(k), str | int | float) and len(str(detail[k])) < 200
+        }
+        found |= {"detail": short} if short else {}
+    return found | ({"race": {"standing": standing}} if isinstance(standing, str) else {})
+
+
+def joined(parts: list[Brief], lines: Callable[[int], Any]) -> Brief:
+    """Several as one: words are numbered again."""
+    parts = [part for part in parts if len(part)]
+    if len(parts) == 1:
+        return Brief(parts[0].words, parts[0].columns, lines)
+    words: dict[str, dict[str, int]] = {name: {} for name in WORDS}
+    columns: dict[str, list[Column]] = {name: [] for name in (*NUMBERS, *TEXTS)}
+    for part in parts:
+        for name, column in part.columns.items():
+            if name in WORDS:
+                known = words[name]
+                new = np.array([known.setdefault(text, len(known)) for text in part.words[name]], dtype="i4")
+                column = new[column] if len(column) else column
+            columns[name].append(column)
+    made: dict[str, Column] = {
+        n: np.concatenate(c) if c else np.zeros(0, NUMBERS.get(n, "S1")) for n, c in columns.items()
+    }
+    return Brief({name: list(known) for name, known in words.items()}, made, lines)
+
+
+def checked(record: Record, brief: Brief, row: int) -> Record:
+    """``record`` if it is the one of a row; BadRecord for another."""
+    same = (
+        record["id"].encode() == brief.columns["id"][row]
+        and record["status"] == brief.words["status"][brief.columns["status"][row]]
+    )
+    if not same or (record["time_s"] is not None and steady_s(record) != brief.columns["steady"][row]):
+        raise BadRecord("another record than the index says")
+    return record

@@ -1,0 +1,286 @@
+"""The index beside the segments of a folder: what is asked of each record first, and where its line is.
+
+A file that may be missing, damaged, of another version or of other segments: what it says of a segment counts while the
+segment is what it was, up to where it was indexed, and the rest is read. It is written again, whole, where much was
+read; where it cannot be, it is left out.
+
+One line of JSON (version, segments, words, columns), then the columns as they are in memory, and the checksum of all
+before it. Nothing in it is executed, and a record that is used is decoded from its line, whose checksum counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tensorir.codec import Json
+from tensorir.tune.brief import NUMBERS, TEXTS, WORDS, Brief, Briefs, checked, joined
+from tensorir.tune.record import MAX_LINE, Record, decode
+
+NAME = "records.index"
+VERSION = 1
+WORTH = 1 << 20
+"""Bytes of lines that are read again at each start rather than indexed."""
+SHARE = 8
+"""The index is written again where more than one byte in so many was read past it."""
+RACY_NS = 2_000_000_000
+"""Time stamps of files are believed that were this old when they were looked at: some systems count in seconds."""
+BLOCK = 1 << 20
+MAX_BYTES = 1 << 31
+KEPT_FINDINGS = 1000
+Opened = Callable[[Path], BinaryIO]
+Lines = Callable[[Path, BinaryIO, int], Iterator[Any]]
+"""The entries of an open segment from where it is; int: the number of the line before."""
+
+
+class Part:
+    """What is known of one segment up to ``size`` bytes, at the end of a line.
+
+    crc:   of these bytes
+    stamp: size and times of the whole file when it was read, and when that was
+    lines: how many; counts, reasons and findings: of those that are no record
+    """
+
+    def __init__(self) -> None:
+        self.size = self.crc = self.lines = 0
+        self.stamp: list[int] = []
+        self.counts = {"damaged": 0, "newer": 0, "older": 0}
+        self.reasons: dict[str, int] = {}
+        self.findings: list[list[Any]] = []
+
+    def add(self, line: int, reason: str, kind: str) -> None:
+        """Count a line that is no record."""
+        self.counts[kind] += 1
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+        if len(self.findings) < KEPT_FINDINGS:
+            self.findings.append([line, reason])
+
+
+def brief_of(
+    folder: Path, segments: list[Path], lines: Lines, opened: Opened, failed: Callable[[Path, OSError], str]
+) -> tuple[Brief, list[tuple[Path, Part]]]:
+    """The records of some segments of one folder in brief, and what else is in each segment.
+
+    lines:  reads the entries of an open segment; opened: opens one
+    failed: raises where a segment cannot be opened, or says why that is passed over; empty where it is gone
+    """
+    found = _Folder(folder, segments, opened, failed)
+    old = _read(folder / NAME, opened)
+    if old is not None:
+        found.take(*old)
+    found.read_on(lines)
+    if (found.new > WORTH and found.new * SHARE > found.total) or found.summed > WORTH:
+        found.write()
+    return found.brief(), [
+        (path, part) for path in segments for part in (found.parts[path.name], found.torn[path.name])
+    ]
+
+
+class _Folder:
+    """Segments of a folder, with what is known of them.
+
+    torn:   the same of a last line that does not end
+    new:    bytes of whole lines that were not in the index; total: bytes of all
+    summed: bytes that were compared, since the file is another one or was written to
+    """
+
+    def __init__(
+        self, folder: Path, segments: list[Path], opened: Opened, failed: Callable[[Path, OSError], str]
+    ) -> None:
+        self.folder, self.segments, self.opened, self.failed = folder, segments, opened, failed
+        self.number = {path.name: n for n, path in enumerate(segments)}
+        self.parts = {path.name: Part() for path in segments}
+        self.torn = {path.name: Part() for path in segments}
+        self.known: list[Brief] = []
+        self.tails: list[Brief] = []
+        self.new = self.total = self.summed = 0
+
+    def take(self, parts: dict[str, Part], brief: Brief) -> None:
+        """Take over what an index says of segments that are what they were."""
+        names = list(parts)
+        place = np.full(len(names) + 1, -1, dtype="i4")
+        for n, (name, part) in enumerate(parts.items()):
+            if name in self.number and self._same(name, part):
+                self.parts[name] = part
+                place[n] = self.number[name]
+        segment = place[brief.columns["segment"]] if len(brief) else brief.columns["segment"]
+        keep = segment >= 0
+        columns = {name: column[keep] for name, column in brief.columns.items()}
+        self.known.append(Brief(brief.words, columns | {"segment": segment[keep]}, nowhere))
+
+    def _same(self, name: str, part: Part) -> bool:
+        """Whether a segment still begins with the bytes that were indexed."""
+        try:
+            with self.opened(self.folder / name) as file:
+                now = _stamp(file)
+                if now[:-1] == part.stamp[:-1] and part.stamp[-1] - max(now[1:3]) > RACY_NS:
+                    return True
+                same = now[0] >= part.size and _checksum(file, part.size) == part.crc
+                if same:
+                    part.stamp = now
+                    self.summed += part.size
+                return same
+        except OSError:
+            return False
+
+    def read_on(self, lines: Lines) -> None:
+        """Read what of each segment is not known yet."""
+        for path in self.segments:
+            try:
+                with self.opened(path) as file:
+                    self._read_on(path, file, lines)
+            except OSError as error:
+                if reason := self.failed(path, error):
+                    self.torn[path.name].add(0, reason, "damaged")
+
+    def _read_on(self, path: Path, file: BinaryIO, lines: Lines) -> None:
+        number, part, torn = self.number[path.name], self.parts[path.name], self.torn[path.name]
+        now, start = _stamp(file), part.size
+        self.total += now[0]
+        if start == now[0]:
+            return
+        file.seek(start)
+        made, tail = Briefs(), Briefs()
+        for entry in lines(path, file, part.lines):
+            end = file.tell()
+            ended = entry.raw.endswith(b"\n") or (not entry.raw and _ends_a_line(file, end))
+            if entry.record is not None:
+                length = len(entry.raw)
+                (made if ended else tail).add(entry.record, number, entry.line, end - length, length)
+            else:
+                kind = "newer" if entry.newer else "older" if entry.older else "damaged"
+                (part if ended else torn).add(entry.line, entry.reason, kind)
+            if ended:
+                part.size, part.lines = end, entry.line
+        part.crc, part.stamp = _continued(file, start, part.size, part.crc), now
+        self.new += part.size - start
+        self.known.append(made.made(nowhere))
+        self.tails.append(tail.made(nowhere))
+
+    def brief(self) -> Brief:
+        """All records, in the order of segments and lines."""
+        made = joined([*self.known, *self.tails], nowhere)
+        line_of, segment_of = made.columns["line"].astype("i8"), made.columns["segment"].astype("i8")
+        place = (segment_of << 32) + line_of
+        if (np.diff(place) < 0).any():
+            order = np.argsort(place)
+            made.columns = {name: column[order] for name, column in made.columns.items()}
+        segments = list(self.segments)
+
+        def line(row: int) -> Record:
+            path = segments[int(made.columns["segment"][row])]
+            with self.opened(path) as file:
+                file.seek(int(made.columns["offset"][row]))
+                return checked(decode(file.read(min(MAX_LINE, int(made.columns["length"][row])))), made, row)
+
+        made.lines = line
+        return made
+
+    def write(self) -> None:
+        """Write the index; not where that is not possible."""
+        brief = joined(self.known, nowhere)
+        columns = {name: np.ascontiguousarray(column) for name, column in brief.columns.items()}
+        parts = [[name, vars(self.parts[name])] for name in self.number]
+        head = {
+            "index": VERSION, "order": sys.byteorder, "segments": parts, "words": brief.words,
+            "columns": [[name, column.dtype.str, len(column)] for name, column in columns.items()],
+        }  # fmt: skip
+        scratch = self.folder / f".{NAME}.{os.getpid()}.tmp"
+        try:
+            with open(scratch, "xb") as file:
+                crc = 0
+                for piece in (json.dumps(head).encode() + b"\n", *(c.tobytes() for c in columns.values())):
+                    file.write(piece)
+                    crc = zlib.crc32(piece, crc)
+                file.write(b"%08x" % crc)
+            os.replace(scratch, self.folder / NAME)
+        except OSError:
+            with contextlib.suppress(OSError):
+                scratch.unlink()
+
+
+def nowhere(row: int) -> Record:
+    """Of records in brief whose lines are not to be read."""
+    raise LookupError(row)
+
+
+def _stamp(file: BinaryIO) -> list[int]:
+    """Size, times and number of a file, and the time now."""
+    status = os.fstat(file.fileno())
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, time.time_ns()]
+
+
+def _ends_a_line(file: BinaryIO, end: int) -> bool:
+    file.seek(end - 1)
+    return file.read(1) == b"\n"
+
+
+def _checksum(file: BinaryIO, size: int) -> int:
+    return _continued(file, 0, size, 0)
+
+
+def _continued(file: BinaryIO, start: int, end: int, crc: int) -> int:
+    """The checksum of a file up to ``end``, of which that up to ``start`` is known."""
+    file.seek(start)
+    while start < end and (block := file.read(min(BLOCK, end - start))):
+        crc, start = zlib.crc32(block, crc), start + len(block)
+    return crc
+
+
+def _read(path: Path, opened: Opened) -> tuple[dict[str, Part], Brief] | None:
+    """What an index says; None where there is none, or it is damaged or of another version."""
+    try:
+        with opened(path) as file:
+            if os.fstat(file.fileno()).st_size > MAX_BYTES:
+                return None
+            text = memoryview(file.read())
+        if zlib.crc32(text[:-8]) != int(bytes(text[-8:]), 16):
+            return None
+        stream = io.BytesIO(text)
+        head = json.loads(stream.readline())
+        if head["index"] != VERSION or head["order"] != sys.byteorder:
+            return None
+        return _parts(head), _columns(head, text[stream.tell() : -8])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError, MemoryError):
+        return None
+
+
+def _parts(head: Json) -> dict[str, Part]:
+    found = {}
+    for name, about in head["segments"]:
+        part = Part()
+        for key in vars(part):
+            setattr(part, key, type(getattr(part, key))(about[key]))
+        found[str(name)] = part
+    return found
+
+
+def _columns(head: Json, data: memoryview) -> Brief:
+    """The columns, where all are there, of one length, and number words that there are."""
+    words = {name: [str(text) for text in head["words"][name]] for name in WORDS}
+    columns: dict[str, Any] = {}
+    at = 0
+    for name, kind, length in head["columns"]:
+        dtype = np.dtype(kind)
+        if dtype.kind not in "iufS" or (name in NUMBERS and dtype != np.dtype(NUMBERS[name])):
+            raise ValueError(name)
+        end = at + dtype.itemsize * length
+        columns[name] = np.frombuffer(data[at:end], dtype=dtype)
+        at = end
+    if at != len(data) or columns.keys() != {*NUMBERS, *TEXTS} or len({len(c) for c in columns.values()}) != 1:
+        raise ValueError("columns")
+    for name, limit in {**{n: len(words[n]) for n in WORDS}, "segment": len(head["segments"])}.items():
+        column = columns[name]
+        if len(column) and (column.min() < 0 or column.max() >= limit):
+            raise ValueError(name)
+    return Brief(words, columns, nowhere)

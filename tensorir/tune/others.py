@@ -1,0 +1,135 @@
+"""Other processes that tune with the same log: what they have measured since, and what they are measuring.
+
+Each writes the configurations that it measures to a file of its own next to its segment, whole and by renaming: no
+locks, so that it works on network file systems. Of two that claim one at the same time at least one sees it then, and
+who sees it gives up. A claim is void once its time limit is over, or its file or its process is gone. A record is in
+the log before its claim ends, so who looks at claims first and at records then misses nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+from tensorir.tune.circumstances import Limits
+from tensorir.tune.record import MAX_LINE, BadRecord, Record, decode
+from tensorir.tune.store import host_name, open_regular
+
+SUFFIX = ".claim"
+MAX_CLAIM = 1 << 20
+RUNS = 12.0
+"""Launches of a trial that may each take as long as one is allowed."""
+SETUP_S = 120.0
+"""Seconds of a trial besides compiling and running: its worker, the reference."""
+
+
+class Others:
+    """The other processes on one folder of a log, from now on.
+
+    limits: of this process's trials: its claims are void after as long as one may take
+    """
+
+    def __init__(self, folder: Path, limits: Limits, clock: Callable[[], float] = time.time) -> None:
+        self._folder, self._clock = folder, clock
+        self._limit_s = limits.compile_s + RUNS * limits.run_s + SETUP_S
+        self._own: Path | None = None
+        self._segment = ""
+        self._read = {path.name: path.stat().st_size for path in self._files(".jsonl")}
+
+    def begin(self, segment: Path) -> None:
+        """This process writes its records to ``segment``."""
+        self._segment, self._own = segment.name, segment.with_suffix(SUFFIX)
+
+    def end(self) -> None:
+        """This process measures nothing any more."""
+        own, self._own = self._own, None
+        if own is not None:
+            with contextlib.suppress(OSError):
+                own.unlink(missing_ok=True)
+
+    def _files(self, suffix: str) -> list[Path]:
+        try:
+            return sorted(Path(e.path) for e in os.scandir(self._folder) if e.name.endswith(suffix) and e.is_file())
+        except OSError:
+            return []
+
+    def measured(self) -> Iterator[Record]:
+        """What they have added to the log since the last call."""
+        for path in self._files(".jsonl"):
+            if path.name == self._segment:
+                continue
+            with contextlib.suppress(OSError):
+                yield from self._added(path)
+
+    def _added(self, path: Path) -> list[Record]:
+        begin, found = self._read.get(path.name, 0), list[Record]()
+        if path.stat().st_size <= begin:
+            return found
+        with open_regular(path) as file:
+            file.seek(begin)
+            while (line := file.readline(MAX_LINE + 1)).endswith(b"\n"):
+                self._read[path.name] = file.tell()
+                with contextlib.suppress(BadRecord):
+                    found.append(decode(line))
+        return found
+
+    def claimed(self) -> set[str]:
+        """The keys (``key_of``) of what they are measuring."""
+        return {key for path in self._files(SUFFIX) if path != self._own for key in self._keys(path)}
+
+    def _keys(self, path: Path) -> list[str]:
+        """The keys of a claim; none of a void one, which is removed."""
+        try:
+            with open_regular(path) as file:
+                claim = json.loads(file.read(MAX_CLAIM))
+            until, pid, host, keys = claim["until"], int(claim["pid"]), claim["host"], [str(k) for k in claim["keys"]]
+            void = float(until) < self._clock() or (host == host_name() and not _lives(pid))
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            return []
+        if void:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return []
+        return keys
+
+    def claim(self, keys: Collection[str], wanted: str) -> bool:
+        """Claim what this process is measuring, ``wanted`` among it; False where another one has that.
+
+        A place that cannot be written has no claims.
+        """
+        if self._own is None:
+            return True
+        if wanted in self.claimed():
+            return False
+        self._write(keys)
+        if wanted not in self.claimed():
+            return True
+        self._write([key for key in keys if key != wanted])
+        return False
+
+    def _write(self, keys: Collection[str]) -> None:
+        assert self._own is not None
+        claim = {"pid": os.getpid(), "host": host_name(), "until": self._clock() + self._limit_s, "keys": [*keys]}
+        scratch = self._own.with_name(f".{self._own.name}.tmp")
+        try:
+            scratch.write_text(json.dumps(claim), encoding="ascii")
+            scratch.replace(self._own)
+        except OSError:
+            with contextlib.suppress(OSError):
+                scratch.unlink()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

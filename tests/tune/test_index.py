@@ -1,0 +1,246 @@
+"""The index of a long log: the same answers whatever became of it and of the segments, and few lines decoded."""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from records import ME, first, made, ok
+
+from tensorir.tune import index, store
+from tensorir.tune.brief import Stored, whole
+from tensorir.tune.circumstances import Limits
+from tensorir.tune.known import contenders, rows_of, usable_rows
+from tensorir.tune.log import LogReader, LogWriter, choose, key_of, usable
+from tensorir.tune.record import Identity, encode, steady_s
+
+OTHER = Identity(ME.workload, ME.compute, {**ME.device, "driver": "9"}, ME.versions)
+FAILED = {"status": "compile_timeout", "detail": {"phase": "compile"}, "limits": {"compile_s": 1.0}}
+
+
+def records(count, seed=0):
+    """Trials and final rounds of two drivers, some failed, some twice, with several sources."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for n in range(count):
+        who = OTHER if rng.integers(4) == 0 else ME
+        tile, sha = int(rng.integers(count)), ("b" if rng.integers(9) == 0 else "a") * 64
+        if rng.integers(6) == 0:
+            found.append(who.record("trial", "default", {"tile": tile}, FAILED))
+            continue
+        extra = {"source_sha256": sha}
+        if rng.integers(5) == 0:
+            extra |= {"kind": "final", "round": f"r{n // 7}", "of": "ab12", "race": {"standing": "tie"}}
+        made_ = made(tile, float(rng.uniform(1e-3, 1e-2)), identity=who, **extra)
+        found.append(first(made_) if rng.integers(20) == 0 and made_["kind"] == "trial" else made_)
+    return found
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    monkeypatch.setattr(index, "WORTH", 1000)
+    monkeypatch.setattr(index, "RACY_NS", 0)
+    for part in range(3):
+        with LogWriter(tmp_path / "log", ME.workload) as writer:
+            for record in records(30, part):
+                writer.append(record)
+    return tmp_path / "log"
+
+
+def folder(log):
+    return next(log.iterdir())
+
+
+def answers(log):
+    """What a search, a load and ``log verify`` ask."""
+    reader = LogReader(log)
+    brief = reader.brief()
+    mine = rows_of(brief, ME.accepts)
+    return (
+        [whole(r) for r in brief.records(usable_rows(brief, ME, Limits(compile_s=1.0)))],
+        [c.record["id"] for c in choose(brief.records(contenders(brief, mine, 5)))[:3]],
+        (reader.damaged, reader.newer, reader.older, reader.duplicates, dict(reader.reasons)),
+    )
+
+
+def plainly(log):
+    """The same from the lines alone."""
+    reader = LogReader(log)
+    every = list(reader.records())
+    mine = [r for r in every if ME.accepts(r)]
+    counts = reader.damaged, reader.newer, reader.older, reader.duplicates, dict(reader.reasons)
+    return usable(every, ME, Limits(compile_s=1.0)), [c.record["id"] for c in choose(mine)[:3]], counts
+
+
+def agree(log):
+    have, want = answers(log), plainly(log)
+    assert sorted(have[0], key=key_of) == sorted(want[0], key=key_of) and have[1:] == want[1:]
+
+
+def test_the_index_says_what_the_lines_say(log):
+    agree(log)
+    assert (folder(log) / index.NAME).exists()
+    agree(log)
+
+
+def test_known_lines_are_not_decoded_again(log, monkeypatch):
+    answers(log)
+    calls = []
+    given_ = store.decode
+    monkeypatch.setattr(store, "decode", lambda line: calls.append(line) or given_(line))
+    brief = LogReader(log).brief()
+    usable_rows(brief, ME, None)
+    choose(brief.records(contenders(brief, rows_of(brief, ME.accepts), 5)))
+    assert len(brief) == 90 and not calls
+    with LogWriter(log, ME.workload) as writer:
+        writer.append(made(500))
+    assert len(LogReader(log).brief()) == 91 and len(calls) == 1, "the new one alone"
+
+
+def test_a_field_that_is_not_in_the_index_is_read_from_the_line(log):
+    answers(log)
+    brief = LogReader(log).brief()
+    by_id = {r["id"]: r for r in LogReader(log).records()}
+    for record in brief.records():
+        plain = by_id[record["id"]]
+        assert isinstance(record, Stored) and dict(record) == plain and key_of(record) == key_of(plain)
+        assert steady_s(record) == steady_s(plain)
+        assert {name: record.get(name) for name in plain if name != "crc"} == {
+            k: v for k, v in plain.items() if k != "crc"
+        }
+
+
+def segments(log):
+    return sorted(folder(log).glob("*.jsonl"))
+
+
+def cut(log):
+    os.truncate(segments(log)[0], segments(log)[0].stat().st_size // 2)
+
+
+def torn(log):
+    with segments(log)[0].open("ab") as file:
+        file.write(encode(made(77))[:-20])
+
+
+def appended(log):
+    with segments(log)[1].open("ab") as file:
+        file.write(b"\n\n{}\n" + encode(made(78)) + b'{"v": 99}\n' + encode(made(79))[:-1])
+
+
+def edited(log):
+    """In place, of the same size, with the same time."""
+    path = segments(log)[1]
+    before = path.stat()
+    text = path.read_bytes()
+    path.write_bytes(text.replace(b'"status":"ok"', b'"status":"0k"', 3))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def copied(log):
+    moved = log.with_name("moved")
+    shutil.copytree(log, moved)
+    shutil.rmtree(log)
+    moved.rename(log)
+
+
+def renamed(log):
+    segments(log)[0].rename(segments(log)[0].with_name("z.jsonl"))
+
+
+def twice(log):
+    shutil.copy(segments(log)[0], folder(log) / "a.jsonl")
+
+
+def removed(log):
+    segments(log)[0].unlink()
+
+
+def swapped(log):
+    one, two, _ = segments(log)
+    one.rename(folder(log) / "t")
+    two.rename(one)
+    (folder(log) / "t").rename(two)
+
+
+def replaced(log):
+    (folder(log) / "pipe.jsonl").symlink_to("/dev/null")
+
+
+def other_version(log):
+    path = folder(log) / index.NAME
+    head, _, rest = path.read_bytes().partition(b"\n")
+    path.write_bytes(json.dumps({**json.loads(head), "index": 99}).encode() + b"\n" + rest)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [cut, torn, appended, edited, copied, renamed, twice, removed, swapped, replaced, other_version],
+    ids=lambda change: change.__name__,
+)
+def test_the_same_answers_after(log, change):
+    answers(log)
+    change(log)
+    agree(log)
+    agree(log)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(0, 1), st.integers(0, 255))
+def test_a_damaged_index_is_made_again(place, flipped):
+    """Bits flipped at one place of it; cut there for 0."""
+    with tempfile.TemporaryDirectory() as parent, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "WORTH", 1000)
+        log = Path(parent) / "log"
+        with LogWriter(log, ME.workload) as writer:
+            for record in records(8):
+                writer.append(record)
+        want = answers(log)
+        path = folder(log) / index.NAME
+        text = bytearray(path.read_bytes())
+        at = int(place * (len(text) - 1))
+        if flipped:
+            text[at] ^= flipped
+        else:
+            del text[at:]
+        path.write_bytes(text)
+        assert answers(log) == want
+
+
+def test_a_log_that_cannot_be_written_has_no_index(log, monkeypatch):
+    def refused(*_):
+        raise PermissionError(1, "read-only")
+
+    monkeypatch.setattr(index.os, "replace", refused)
+    agree(log)
+    assert [p.suffix for p in folder(log).iterdir()] == [".jsonl"] * 3
+
+
+def test_few_contenders_rank_as_all_do():
+    every = records(400, 5)
+    from tensorir.tune.brief import Briefs
+
+    briefs = Briefs()
+    for n, record in enumerate(every):
+        briefs.add(record, 0, n, 0, 0)
+    brief = briefs.made(every.__getitem__)
+    mine = rows_of(brief, ME.accepts)
+    some = contenders(brief, mine, 4)
+    ranked = choose(r for r in every if ME.accepts(r))
+    assert len(some) < mine.sum()
+    assert [c.record["id"] for c in choose(brief.records(some))[:4]] == [c.record["id"] for c in ranked[:4]]
+
+
+def test_a_long_log_of_failures_says_why_without_reading_lines(log, monkeypatch):
+    from tensorir.tune.outcome import grouped_reasons
+
+    answers(log)
+    brief = LogReader(log).brief()
+    brief.lines = None
+    reasons = grouped_reasons(brief.records())
+    assert reasons[0]["reason"] == "compile_timeout: compile" and ok()
