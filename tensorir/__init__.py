@@ -6,7 +6,7 @@ Everything public is loaded when it is first used, so that ``import tensorir`` s
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorir import _package
 
@@ -48,17 +48,19 @@ _FOLDERS = ("nn", "ops", "errors", "interp", "lower", "runtime", "tune", "check"
 __all__ = [*_WHERE, *_FOLDERS, "__version__"]  # noqa: PLE0604
 
 
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        value = getattr(importlib.import_module(_WHERE[name]), name)
-    elif name in _FOLDERS:
-        value = importlib.import_module(f"tensorir.{name}")
-    else:
-        from tensorir.errors.habits import unknown_here
+if not TYPE_CHECKING:  # a type checker knows the names below, and that there are no others
 
-        raise unknown_here(name, __all__)
-    globals()[name] = value
-    return value
+    def __getattr__(name):
+        if name in _WHERE:
+            value = getattr(importlib.import_module(_WHERE[name]), name)
+        elif name in _FOLDERS:
+            value = importlib.import_module(f"tensorir.{name}")
+        else:
+            from tensorir.errors.habits import unknown_here
+
+            raise unknown_here(name, __all__)
+        globals()[name] = value
+        return value
 
 
 _package.html_of = _package.Lazy("tensorir.show.cards", "html_of")
@@ -69,6 +71,15 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from tensorir import check as check
+    from tensorir import errors as errors
+    from tensorir import export as export
+    from tensorir import interp as interp
+    from tensorir import lower as lower
+    from tensorir import nn as nn
+    from tensorir import ops as ops
+    from tensorir import runtime as runtime
+    from tensorir import tune as tune
     from tensorir.algorithms.registry import algorithm as algorithm
     from tensorir.api.auto_schedule import auto_schedule as auto_schedule
     from tensorir.api.build import Executable as Executable
@@ -96,15 +107,47 @@ if TYPE_CHECKING:
     from tensorir.expr.compute import placeholder as placeholder
     from tensorir.expr.compute import reduce_axis as reduce_axis
     from tensorir.expr.compute import scalar as scalar
+    from tensorir.expr.functions import abs as abs
     from tensorir.expr.functions import all_ as all_
     from tensorir.expr.functions import any_ as any_
+    from tensorir.expr.functions import bitcast as bitcast
     from tensorir.expr.functions import cast as cast
+    from tensorir.expr.functions import ceil as ceil
+    from tensorir.expr.functions import cos as cos
     from tensorir.expr.functions import equal as equal
+    from tensorir.expr.functions import erf as erf
+    from tensorir.expr.functions import exp as exp
+    from tensorir.expr.functions import exp2 as exp2
+    from tensorir.expr.functions import floor as floor
+    from tensorir.expr.functions import log as log
+    from tensorir.expr.functions import log2 as log2
+    from tensorir.expr.functions import maximum as maximum
+    from tensorir.expr.functions import minimum as minimum
+    from tensorir.expr.functions import mulhi as mulhi
+    from tensorir.expr.functions import not_equal as not_equal
+    from tensorir.expr.functions import pow as pow
+    from tensorir.expr.functions import round as round
+    from tensorir.expr.functions import rsqrt as rsqrt
+    from tensorir.expr.functions import sin as sin
+    from tensorir.expr.functions import sqrt as sqrt
+    from tensorir.expr.functions import tanh as tanh
     from tensorir.expr.functions import where as where
+    from tensorir.expr.reducers import all as all
+    from tensorir.expr.reducers import any as any
+    from tensorir.expr.reducers import argmax as argmax
+    from tensorir.expr.reducers import argmin as argmin
+    from tensorir.expr.reducers import combiner as combiner
+    from tensorir.expr.reducers import max as max
+    from tensorir.expr.reducers import min as min
+    from tensorir.expr.reducers import prod as prod
+    from tensorir.expr.reducers import sum as sum
     from tensorir.expr.scan import scan as scan
     from tensorir.expr.scatter import scatter as scatter
     from tensorir.expr.tensor import Tensor as Tensor
     from tensorir.runtime.arguments import empty as empty
     from tensorir.runtime.sequence import sequence as sequence
     from tensorir.target import Target as Target
+    from tensorir.tune.knobs import divisors as divisors
+    from tensorir.tune.knobs import permutations as permutations
+    from tensorir.tune.knobs import powers_of_two as powers_of_two
     from tensorir.tune.space import Space as Space

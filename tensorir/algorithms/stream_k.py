@@ -52,4 +52,4 @@ def _rows(op: Compute, start: int, end: int, name: str) -> Tensor:
         values = tuple(substitute(e, {**at, **again}) for e in body.values)
         return body.replace(axes=tuple(again.values()), values=values)
 
-    return compute((end - start, *op.extents[1:]), element, name, axes=[v.name for v in op.axes])  # type: ignore[no-any-return]
+    return compute((end - start, *op.extents[1:]), element, name, axes=[v.name for v in op.axes])

@@ -156,7 +156,7 @@ class _Tiles:
         padded = compute(shape, lambda n, h, w, c: conv.pixel(n, h, w, c, inside), f"{conv.image.name}_pad")
 
         def pixel(t: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
-            return padded[t // (rows * columns), (t // columns) % rows * m + y, t % columns * m + x, c]  # type: ignore[no-any-return]
+            return padded[t // (rows * columns), (t // columns) % rows * m + y, t % columns * m + x, c]
 
         return pixel
 
@@ -173,7 +173,7 @@ class _Tiles:
             return element(n, k, p, q)
 
         names = [v.name for v in op.axes]
-        return compute(op.extents, element if conv.layout == "NCHW" else nhwc, op.name, axes=names)  # type: ignore[no-any-return]
+        return compute(op.extents, element if conv.layout == "NCHW" else nhwc, op.name, axes=names)
 
 
 def _terms(coefficient: Expr, x: Expr, axis: Var) -> Expr:
@@ -232,7 +232,7 @@ def _half_transformed(of: _Tiles, panel: int) -> Tensor:
         tap = stored[ko, (c * r + gr) * r + s, ki] if nchw else stored[ko, gr * r + s, c, ki]
         return _terms(g[u, gr], tap, gr)
 
-    return compute((panels, of.a, r, c, panel), half, "W", axes=("ko", "u", "s", "c", "ki"))  # type: ignore[no-any-return]
+    return compute((panels, of.a, r, c, panel), half, "W", axes=("ko", "u", "s", "c", "ki"))
 
 
 def _by_places(of: _Tiles, whole: tuple[int, int]) -> Tensor:

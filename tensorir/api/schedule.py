@@ -20,6 +20,7 @@ from tensorir.errors.habits import answering, answers
 from tensorir.errors.needs import need_int, need_list, need_mapping, need_number, need_text
 from tensorir.export.folder import export_part
 from tensorir.export.part import ExportError, Part
+from tensorir.expr.tensor import Tensor
 from tensorir.lower.lowered import lowered
 from tensorir.lower.room import may_be_full
 from tensorir.runtime.compile_limit import compile_limit
@@ -264,6 +265,6 @@ def _shapes(shapes: Any) -> tuple[Any, ...]:
 
 
 @answers(ScheduleError)
-def replay(outputs: Any, trace: Trace | str, target: object = "opencl") -> Schedule:
+def replay(outputs: Tensor | Sequence[Tensor], trace: Trace | str, target: object = "opencl") -> Schedule:
     """A schedule of ``outputs`` with every step of ``trace`` (a Trace or its JSON) applied."""
     return Schedule(outputs, target).replay(trace)

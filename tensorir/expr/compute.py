@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import islice
-from typing import Any
+from typing import Any, overload
 
 from tensorir.errors import DeclarationError, TensorIRError, line_of, refuse
 from tensorir.errors.habits import answers
@@ -16,6 +16,7 @@ from tensorir.errors.needs import need_function, need_int, need_name, need_names
 from tensorir.expr.bounds import check_accesses
 from tensorir.expr.epilogue import epilogue
 from tensorir.expr.segments import data_axis, need_most
+from tensorir.expr.signatures import Value
 from tensorir.expr.tensor import Compute, Tensor, next_order
 from tensorir.ir.build import as_value
 from tensorir.ir.dims import LARGEST, dims_in, span
@@ -121,8 +122,16 @@ def dim(name: str, low: int = 1, high: int = 4096) -> Expr:
     return Var(label, "index", order=next_order(), bounds=(least, largest))
 
 
+@overload
+def compute(shape: Shape, fn: Callable[..., Value], name: str = "C", axes: Sequence[str] | None = None) -> Tensor: ...
+@overload
+def compute(
+    shape: Shape, fn: Callable[..., tuple[object, ...]], name: str = "C", axes: Sequence[str] | None = None
+) -> tuple[Tensor, ...]: ...
 @answers()
-def compute(shape: Shape, fn: Callable[..., object], name: str = "C", axes: Sequence[str] | None = None) -> Any:
+def compute(
+    shape: Shape, fn: Callable[..., object], name: str = "C", axes: Sequence[str] | None = None
+) -> Tensor | tuple[Tensor, ...]:
     """A tensor defined element by element: ``fn`` is called once with one symbolic index per dimension.
 
     shape: of the result, ints, dims or expressions of them

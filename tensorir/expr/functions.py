@@ -3,45 +3,67 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import answers
+from tensorir.expr.signatures import Choice, Conversion, Logic, OfOne, OfTwo
 from tensorir.expr.whole import elementwise
 from tensorir.ir import build
 from tensorir.ir.dtypes import dtype_of
 from tensorir.ir.tree import Expr
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def _of_tensors(function: F) -> F:
+def _of_tensors(function: Callable[..., Expr]) -> Callable[..., Any]:
     """``function`` of elements, and element by element of whole tensors."""
+    signature = inspect.signature(function)
 
     @answers()
     @functools.wraps(function)
-    def called(*args: Any, **options: Any) -> Any:
-        if any(getattr(type(a), "WHOLE", False) for a in args):
-            return elementwise(lambda *given: function(*given, **options), args, function.__name__.strip("_"))
+    def called(*args: object, **options: object) -> object:
+        if any(getattr(type(a), "WHOLE", False) for a in (*args, *options.values())):
+            given = signature.bind(*args, **options).args
+            return elementwise(function, given, function.__name__.strip("_"))
         return function(*args, **options)
 
-    return called  # type: ignore[return-value]
+    return called
 
 
-@_of_tensors
+def _of_one(function: Callable[[object], Expr]) -> OfOne:
+    return _of_tensors(function)
+
+
+def _of_two(function: Callable[[object, object], Expr]) -> OfTwo:
+    return _of_tensors(function)
+
+
+def _choice(function: Callable[[object, object, object], Expr]) -> Choice:
+    return _of_tensors(function)
+
+
+def _conversion(function: Callable[[object, object], Expr]) -> Conversion:
+    return _of_tensors(function)
+
+
+def _logic(function: Callable[..., Expr]) -> Logic:
+    return _of_tensors(function)
+
+
+@_choice
 def where(cond: object, a: object, b: object) -> Expr:
     """``a`` where ``cond`` holds, else ``b``; the other side is not evaluated, so it may be out of range."""
     return build.select(_condition(cond), a, b)
 
 
-@_of_tensors
+@_conversion
 def cast(x: object, dtype: object) -> Expr:
     """``x`` converted to ``dtype``: to integers toward zero, to bool by ``!= 0``."""
     return build.converted(x, dtype_of(dtype).name)
 
 
-@_of_tensors
+@_logic
 def all_(*conds: object) -> Expr:
     """Whether every condition holds."""
     out = build.as_expr(True)
@@ -50,7 +72,7 @@ def all_(*conds: object) -> Expr:
     return out
 
 
-@_of_tensors
+@_logic
 def any_(*conds: object) -> Expr:
     """Whether some condition holds."""
     out = build.as_expr(False)
@@ -59,31 +81,31 @@ def any_(*conds: object) -> Expr:
     return out
 
 
-@_of_tensors
+@_of_two
 def equal(a: object, b: object) -> Expr:
     """``a == b``."""
     return build.binary("==", a, b)
 
 
-@_of_tensors
+@_of_two
 def not_equal(a: object, b: object) -> Expr:
     """``a != b``."""
     return build.binary("!=", a, b)
 
 
-@_of_tensors
+@_of_two
 def minimum(a: object, b: object) -> Expr:
     """The smaller of two values, NaN where one of them is, as ``numpy.minimum``."""
     return build.binary("min", a, b)
 
 
-@_of_tensors
+@_of_two
 def maximum(a: object, b: object) -> Expr:
     """The larger of two values, NaN where one of them is, as ``numpy.maximum``."""
     return build.binary("max", a, b)
 
 
-@_of_tensors
+@_conversion
 def bitcast(x: object, dtype: object) -> Expr:
     """The bits of ``x`` as a ``dtype`` of as many: ``bitcast(x, "uint32")`` of a float32 has its sign and exponent.
 
@@ -92,7 +114,7 @@ def bitcast(x: object, dtype: object) -> Expr:
     return build.bitcast(x, dtype_of(dtype).name)
 
 
-@_of_tensors
+@_of_two
 def mulhi(a: object, b: object) -> Expr:
     """The upper half of the bits of the product of two integers: ``(a * b) >> 32`` of uint32, with nothing cut off.
 
@@ -112,32 +134,91 @@ def _condition(cond: Any) -> Expr:
     return build.cast(cond, "bool")  # a number is a condition as in NumPy: where it is not 0
 
 
-def _math(name: str) -> Callable[..., Expr]:
-    def function(*args: Any) -> Expr:
-        return build.call(name, *args)
-
-    function.__name__ = name
-    function.__doc__ = f"``{name}`` elementwise; integers are converted to float first (``abs`` keeps them)."
-    return function
+@_of_one
+def exp(x: object) -> Expr:
+    """e to the power of ``x``; integers are converted to float first."""
+    return build.call("exp", x)
 
 
-exp, log, sqrt, rsqrt, tanh, erf, sin, cos, floor, ceil, round, pow, exp2, log2, abs = (
-    _of_tensors(_math(n))
-    for n in (
-        "exp",
-        "log",
-        "sqrt",
-        "rsqrt",
-        "tanh",
-        "erf",
-        "sin",
-        "cos",
-        "floor",
-        "ceil",
-        "round",
-        "pow",
-        "exp2",
-        "log2",
-        "abs",
-    )
-)
+@_of_one
+def exp2(x: object) -> Expr:
+    """2 to the power of ``x``; integers are converted to float first."""
+    return build.call("exp2", x)
+
+
+@_of_one
+def log(x: object) -> Expr:
+    """The natural logarithm; integers are converted to float first."""
+    return build.call("log", x)
+
+
+@_of_one
+def log2(x: object) -> Expr:
+    """The logarithm to base 2; integers are converted to float first."""
+    return build.call("log2", x)
+
+
+@_of_one
+def sqrt(x: object) -> Expr:
+    """The square root; integers are converted to float first."""
+    return build.call("sqrt", x)
+
+
+@_of_one
+def rsqrt(x: object) -> Expr:
+    """``1 / sqrt(x)``; integers are converted to float first."""
+    return build.call("rsqrt", x)
+
+
+@_of_one
+def sin(x: object) -> Expr:
+    """The sine of ``x`` radians; integers are converted to float first."""
+    return build.call("sin", x)
+
+
+@_of_one
+def cos(x: object) -> Expr:
+    """The cosine of ``x`` radians; integers are converted to float first."""
+    return build.call("cos", x)
+
+
+@_of_one
+def tanh(x: object) -> Expr:
+    """The hyperbolic tangent; integers are converted to float first."""
+    return build.call("tanh", x)
+
+
+@_of_one
+def erf(x: object) -> Expr:
+    """The error function; integers are converted to float first."""
+    return build.call("erf", x)
+
+
+@_of_one
+def floor(x: object) -> Expr:
+    """The largest whole number that is no larger; integers are converted to float first."""
+    return build.call("floor", x)
+
+
+@_of_one
+def ceil(x: object) -> Expr:
+    """The smallest whole number that is no smaller; integers are converted to float first."""
+    return build.call("ceil", x)
+
+
+@_of_one
+def round(x: object) -> Expr:
+    """The nearest whole number, the even one of two; integers are converted to float first."""
+    return build.call("round", x)
+
+
+@_of_one
+def abs(x: object) -> Expr:
+    """``x`` without its sign; integers stay integers."""
+    return build.call("abs", x)
+
+
+@_of_two
+def pow(a: object, b: object) -> Expr:
+    """``a`` to the power of ``b``; integers are converted to float first."""
+    return build.call("pow", a, b)

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, overload
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import answers
 from tensorir.errors.handles import Value
 from tensorir.errors.needs import need_bool, need_function, need_name, need_names, shown
 from tensorir.expr.segments import within
+from tensorir.expr.signatures import Axes, Reduction
 from tensorir.ir.build import as_expr, as_value, binary, cast, const, converted, highest, lowest, select, unary
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES, dtype_of, is_float
 from tensorir.ir.tree import Combiner, Const, Expr, Reduce, Var
 
-Axes = Var | Sequence[Var]
 BUILT_IN = ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax")
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def _of_tensors(function: F) -> F:
+def _of_tensors(function: Callable[[object, Axes, object], Expr]) -> Reduction:
     """``function`` of elements over reduce axes; of whole tensors over dimensions, all of them by default."""
 
     @answers()
@@ -32,7 +30,7 @@ def _of_tensors(function: F) -> F:
             return value._made(function.__name__, value, *args, **options)
         return function(value, *args, **options)
 
-    return called  # type: ignore[return-value]
+    return called
 
 
 @_of_tensors
@@ -98,7 +96,12 @@ class UserCombiner(Value):
     def __repr__(self) -> str:
         return f"tir.combiner({self.name})"
 
-    def __call__(self, value: object, axis: Axes, where: object = None) -> Any:
+    @overload
+    def __call__(self, value: tuple[object, ...], axis: Axes, where: object = None) -> tuple[Expr, ...]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, value: object, axis: Axes, where: object = None) -> Expr: ...
+
+    def __call__(self, value: object, axis: Axes, where: object = None) -> Expr | tuple[Expr, ...]:
         several = isinstance(value, tuple)
         values = tuple(as_value(v) for v in (value if isinstance(value, tuple) else (value,)))
         out = _reduce(self.joining([v.dtype for v in values], several), axis, values, where)
@@ -125,7 +128,7 @@ class UserCombiner(Value):
 @answers()
 def combiner(
     result: Callable[..., object], identity: object = None, name: str = "user", commutative: bool = True
-) -> Callable[..., Any]:
+) -> UserCombiner:
     """A reduction of the user's: ``combiner(lambda a, b: …, identity)`` gives ``f(value, axis=…)``.
 
     For a state of several values, ``result`` takes and returns tuples ``(a, b)``, ``identity`` is a tuple, and f takes

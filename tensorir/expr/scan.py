@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import answers, near
@@ -18,6 +18,24 @@ SCANS = ("sum", "prod", "min", "max")
 """Built-in operators of scans."""
 
 
+@overload
+def scan(
+    value: Tensor,
+    axis: int = -1,
+    op: object = "sum",
+    exclusive: bool = False,
+    reverse: bool = False,
+    name: str = "S",
+) -> Tensor: ...
+@overload
+def scan(
+    value: tuple[Tensor, ...],
+    axis: int = -1,
+    op: object = "sum",
+    exclusive: bool = False,
+    reverse: bool = False,
+    name: str = "S",
+) -> tuple[Tensor, ...]: ...
 @answers()
 def scan(
     value: Tensor | tuple[Tensor, ...],
@@ -26,7 +44,7 @@ def scan(
     exclusive: bool = False,
     reverse: bool = False,
     name: str = "S",
-) -> Any:
+) -> Tensor | tuple[Tensor, ...]:
     """A tensor of the shape of ``value`` whose elements combine those of ``value`` up to their place along ``axis``.
 
     value: a tensor, or a tuple of tensors of one shape with a combiner of as many values, for a tuple of tensors

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, overload
 
 from tensorir.errors import DeclarationError, DeclarationTypeError, TensorIRError, refuse
 from tensorir.errors.asked import item_of, put_right, rows_of, whole_of
@@ -164,10 +164,10 @@ class Tensor(Value, Shown, Operators["Tensor"]):
         raise refuse(DeclarationTypeError, "declare.assigned", message, hint=hint)
 
     @overload
-    def __getitem__(self, index: slice | EllipsisType | None) -> Tensor: ...
+    def __getitem__(self, index: SupportsIndex | tuple[SupportsIndex, ...]) -> Expr: ...  # type: ignore[overload-overlap]
 
     @overload
-    def __getitem__(self, index: Any) -> Expr: ...
+    def __getitem__(self, index: slice | EllipsisType | tuple[object, ...] | None) -> Tensor: ...
 
     def __getitem__(self, index: Any) -> Any:
         given = index if isinstance(index, tuple) else (index,)

@@ -107,7 +107,7 @@ def _names(tensors: Sequence[Tensor], rank: int) -> list[str]:
 
 def view(t: Tensor, shape: Sequence[int], place: Callable[..., Sequence[object]], name: str) -> Tensor:
     """The elements of ``t`` at ``place`` of each index."""
-    return compute(tuple(shape), lambda *i: t[tuple(place(*i))], name=name, axes=_names([], len(shape)))  # type: ignore[no-any-return]
+    return compute(tuple(shape), lambda *i: t[tuple(place(*i))], name=name, axes=_names([], len(shape)))
 
 
 def take(t: Tensor, index: tuple[object, ...]) -> Tensor:
@@ -253,13 +253,13 @@ def reduced(name: str, t: Tensor, axis: object = None, keepdims: bool = False) -
 
     def value(*i: Expr) -> Expr:
         own = dict(zip(kept, (i[d] for d in kept) if keepdims else i, strict=True))
-        x = t[tuple(loops.get(d, own.get(d)) for d in range(t.ndim))]
+        x = t[tuple(loops[d] if d in loops else own[d] for d in range(t.ndim))]
         if not loops:
             return _wide(x) if name in ("sum", "prod") else cast(x, "bool") if name in ("any", "all") else x
         wide = _wide(x) if name in ("sum", "prod") else x
         return getattr(reducers, name)(wide, axis=tuple(loops.values()))  # type: ignore[no-any-return]
 
-    return compute(tuple(shape), value, name=name, axes=_names([], len(shape)))  # type: ignore[no-any-return]
+    return compute(tuple(shape), value, name=name, axes=_names([], len(shape)))
 
 
 def _wide(x: Expr) -> Expr:
@@ -305,7 +305,7 @@ def matmul(a: object, b: Any) -> Tensor:
         return reducers.sum(x * y, axis=k)
 
     names = _names([], len(batch) + len(m) + len(n))
-    return compute((*batch, *m, *n), value, name="matmul", axes=["z" + x if x == "k" else x for x in names])  # type: ignore[no-any-return]
+    return compute((*batch, *m, *n), value, name="matmul", axes=["z" + x if x == "k" else x for x in names])
 
 
 def _read_inner(b: Tensor, lead: Index, right: Index, k: Expr) -> Expr:

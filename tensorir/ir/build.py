@@ -314,8 +314,7 @@ def select(cond: object, a: object, b: object) -> Expr:
 def call(fn: str, *args: object) -> Expr:
     """A math function; integers are taken as float32 except by ``abs``."""
     given = [as_expr(a) for a in args]
-    if len(given) != MATH[fn]:
-        raise refuse(DeclarationError, "declare.arity", f"tir.{fn} takes {MATH[fn]} arguments, not {len(given)}")
+    assert len(given) == MATH[fn], f"{fn} of {len(given)} arguments"
     kind = given[0].dtype
     for g in given[1:]:
         kind = promote(kind, g.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tensorir.errors.habits import unknown
 from tensorir.nn.activations import ACTIVATIONS as ACTIVATIONS
@@ -22,5 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    raise unknown("nn", name, "tensorir.nn", __all__)
+if not TYPE_CHECKING:  # a type checker knows the names, and that there are no others
+
+    def __getattr__(name):
+        raise unknown("nn", name, "tensorir.nn", __all__)

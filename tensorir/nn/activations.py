@@ -47,7 +47,7 @@ def bias_act(
         return activation(v, act)
 
     names = axis_names(y)
-    return compute(y.shape, element, name=name, axes=names)  # type: ignore[no-any-return]
+    return compute(y.shape, element, name=name, axes=names)
 
 
 def activation(v: Expr, act: str | None) -> Expr:
@@ -73,7 +73,7 @@ def _need_act(act: object) -> None:
 def _each(x: Tensor, value: Callable[[Expr], Expr], name: str) -> Tensor:
     """A function of each element."""
     need_tensors(x=x)
-    return compute(x.shape, lambda *i: value(x[i]), name=name, axes=axis_names(x))  # type: ignore[no-any-return]
+    return compute(x.shape, lambda *i: value(x[i]), name=name, axes=axis_names(x))
 
 
 @plain_ints

@@ -33,14 +33,10 @@ def _padded(x: Tensor, sides: tuple[Side, ...], nchw: bool, name: str) -> Tensor
     if nchw:
         n, c, h, w = x.shape
         shape = (n, c, h + more[0], w + more[1])
-        return compute(  # type: ignore[no-any-return]
-            shape, lambda n, c, h, w: x.get(n, c, h - rows.before, w - columns.before, fill=0), name=name
-        )
+        return compute(shape, lambda n, c, h, w: x.get(n, c, h - rows.before, w - columns.before, fill=0), name=name)
     n, h, w, c = x.shape
     shape = (n, h + more[0], w + more[1], c)
-    return compute(  # type: ignore[no-any-return]
-        shape, lambda n, h, w, c: x.get(n, h - rows.before, w - columns.before, c, fill=0), name=name
-    )
+    return compute(shape, lambda n, h, w, c: x.get(n, h - rows.before, w - columns.before, c, fill=0), name=name)
 
 
 @plain_ints
@@ -85,8 +81,8 @@ def conv2d(x: Tensor, w: Tensor, *, stride: object = 1, pad: object = 0, dilatio
         return total(a * b, axis=(rc, rr, rs) if nchw else (rr, rs, rc))
 
     if nchw:
-        return compute((n, k, p, q), value, name=name, axes=("n", "k", "p", "q"))  # type: ignore[no-any-return]
-    return compute((n, p, q, k), lambda n, p, q, k: value(n, k, p, q), name=name)  # type: ignore[no-any-return]
+        return compute((n, k, p, q), value, name=name, axes=("n", "k", "p", "q"))
+    return compute((n, p, q, k), lambda n, p, q, k: value(n, k, p, q), name=name)
 
 
 def need_layout(layout: object) -> bool:

@@ -71,8 +71,8 @@ def conv2d_backward_data(
         return total(a * b, axis=(rk, rr, rs))
 
     if nchw:
-        return compute((n, cg * groups, h, wd), value, name=name, axes=("n", "c", "h", "w"))  # type: ignore[no-any-return]
-    return compute((n, h, wd, cg * groups), lambda n, h, w, c: value(n, c, h, w), name=name)  # type: ignore[no-any-return]
+        return compute((n, cg * groups, h, wd), value, name=name, axes=("n", "c", "h", "w"))
+    return compute((n, h, wd, cg * groups), lambda n, h, w, c: value(n, c, h, w), name=name)
 
 
 @plain_ints
@@ -114,8 +114,8 @@ def conv2d_backward_weight(
         return total(a * b, axis=(rn, rp, rq))
 
     if nchw:
-        return compute((k, cg, r, s), value, name=name, axes=("k", "c", "r", "s"))  # type: ignore[no-any-return]
-    return compute((k, r, s, cg), lambda k, r, s, c: value(k, c, r, s), name=name)  # type: ignore[no-any-return]
+        return compute((k, cg, r, s), value, name=name, axes=("k", "c", "r", "s"))
+    return compute((k, r, s, cg), lambda k, r, s, c: value(k, c, r, s), name=name)
 
 
 @plain_ints

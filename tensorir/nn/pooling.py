@@ -99,7 +99,7 @@ def _pooled(x: Tensor, windows: list[_Window], fill: Any, value: Callable[[Expr,
         return value(x.get(*i[:-2], *at, fill=fill) if crosses else x[(*i[:-2], *at)], axes)
 
     shape = (*x.shape[:-2], *(w.results for w in windows))
-    return compute(shape, element, name=name, axes=axis_names(x))  # type: ignore[no-any-return]
+    return compute(shape, element, name=name, axes=axis_names(x))
 
 
 @plain_ints
@@ -145,7 +145,7 @@ def _over(x: Tensor, total: Tensor, count: Callable[[Expr, Expr], Any], name: st
         n = count(i[-2], i[-1])
         return cast(total[i] / (cast(n, total.dtype) if isinstance(n, Expr) else n), x.dtype)
 
-    return compute(total.shape, element, name=name, axes=axis_names(x))  # type: ignore[no-any-return]
+    return compute(total.shape, element, name=name, axes=axis_names(x))
 
 
 @plain_ints

@@ -46,8 +46,8 @@ def matmul(
         return total(x * y, axis=kk)
 
     if batch:
-        return compute((*batch, m, n), lambda z, i, j: product((z,), i, j), name=name)  # type: ignore[no-any-return]
-    return compute((m, n), lambda i, j: product((), i, j), name=name)  # type: ignore[no-any-return]
+        return compute((*batch, m, n), lambda z, i, j: product((z,), i, j), name=name)
+    return compute((m, n), lambda i, j: product((), i, j), name=name)
 
 
 @plain_ints
@@ -95,7 +95,7 @@ def grouped_matmul(
             x, y = cast(x, accumulate), cast(y, accumulate)
         return total(x * y, axis=kk)
 
-    return compute((m, n), product, name=name)  # type: ignore[no-any-return]
+    return compute((m, n), product, name=name)
 
 
 @plain_ints
@@ -121,4 +121,4 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, name: str =
     if plain:
         return sums
     last = lambda *i: cast(sums[i] if bias is None else sums[i] + bias[i[-1]], x.dtype)  # noqa: E731
-    return compute(sums.shape, last, name=name, axes=names)  # type: ignore[no-any-return]
+    return compute(sums.shape, last, name=name, axes=names)

@@ -41,12 +41,12 @@ class _Rows:
         def value(*cell: Expr) -> Expr:
             return reducer(term(self.place(cell, axes)), axis=axes)
 
-        return compute([n for _, n in self.cells], value, name=name, axes=[a for a, _ in self.cells])  # type: ignore[no-any-return]
+        return compute([n for _, n in self.cells], value, name=name, axes=[a for a, _ in self.cells])
 
     def each(self, value: Callable[[Index], Expr], name: str, dtype: str = "") -> Tensor:
         """Return a tensor of the shape of ``x``."""
         made = lambda *i: cast(value(i), dtype) if dtype else value(i)  # noqa: E731
-        return compute(self.x.shape, made, name=name, axes=axis_names(self.x))  # type: ignore[no-any-return]
+        return compute(self.x.shape, made, name=name, axes=axis_names(self.x))
 
     def count(self, kind: str) -> Any:
         """The elements of a row."""

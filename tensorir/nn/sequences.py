@@ -110,7 +110,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, ca
     def divided(b: Expr, h: Expr, i: Expr, c: Expr) -> Expr:
         return cast(where(equal(m[b, h, i], lowest), 0, o[b, h, i, c] / total[b, h, i]), q.dtype)
 
-    return compute(shape, divided, name=name)  # type: ignore[no-any-return]
+    return compute(shape, divided, name=name)
 
 
 def _need_heads(q: Tensor, k: Tensor, v: Tensor) -> int:

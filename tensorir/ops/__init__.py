@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorir.errors.habits import unknown
 from tensorir.ops.operators import OPERATORS as OPERATORS
 
+if not TYPE_CHECKING:  # a type checker knows the names, and that there are no others
 
-def __getattr__(name: str) -> Any:
-    if name in OPERATORS:
-        value = getattr(importlib.import_module(OPERATORS[name].module), name)
-        globals()[name] = value  # found at once from now on
-        return value
-    raise unknown("nn", name, "tensorir.ops", OPERATORS)
+    def __getattr__(name):
+        if name in OPERATORS:
+            value = getattr(importlib.import_module(OPERATORS[name].module), name)
+            globals()[name] = value  # found at once from now on
+            return value
+        raise unknown("nn", name, "tensorir.ops", OPERATORS)
 
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ import pytest
 
 import tensorir as tir
 from tensorir import nn
-from tensorir.ir.build import call
 from tensorir.ir.dtypes import dtype_of
 
 
@@ -66,7 +65,8 @@ CASES = [
     ("declare.output", "not computed", lambda: tir.Schedule(A())),
     ("declare.loose-axis", "outside a reduction", loose),
     ("declare.mixed-reductions", "different axes", mixed),
-    ("declare.arity", "2 arguments", lambda: call("pow", 1.0)),
+    ("argument.call", "exp(x): too many", lambda: tir.exp(A()[0], 2.0)),
+    ("argument.call", "missing a required argument: 'b'", lambda: tir.pow(A())),
     ("reduce.axis", "not a reduce axis", lambda: tir.compute((8,), lambda i: tir.sum(A()[i], axis=i))),
     ("reduce.axis", "once", lambda: tir.compute((8,), lambda i: tir.sum(A()[i], axis=()))),
     ("reduce.axis", "one axis", lambda: tir.compute((8,), lambda i: tir.argmin(A()[i], axis=(k(), k())))),

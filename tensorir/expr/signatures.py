@@ -1,0 +1,75 @@
+"""What editors and type checkers see of functions that take elements as well as whole tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, SupportsFloat, overload
+
+from tensorir.expr.tensor import Tensor
+from tensorir.ir.tree import Expr, Var
+
+Axes = Var | Sequence[Var]
+"""The reduce axes of a reduction of elements."""
+
+Value = Expr | Tensor | SupportsFloat
+"""What a lambda returns for one tensor: an expression, a number, or a tensor of rank 0."""
+
+
+class OfOne(Protocol):
+    """A function of one value."""
+
+    @overload
+    def __call__(self, x: Tensor) -> Tensor: ...  # type: ignore[overload-overlap]  # a tensor is an object as well
+    @overload
+    def __call__(self, x: object) -> Expr: ...
+
+
+class OfTwo(Protocol):
+    """A function of two values, which are broadcast."""
+
+    @overload
+    def __call__(self, a: Tensor, b: object) -> Tensor: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, a: object, b: Tensor) -> Tensor: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, a: object, b: object) -> Expr: ...
+
+
+class Conversion(Protocol):
+    """A conversion to a type of elements."""
+
+    @overload
+    def __call__(self, x: Tensor, dtype: object) -> Tensor: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, x: object, dtype: object) -> Expr: ...
+
+
+class Choice(Protocol):
+    """A choice between two values."""
+
+    @overload
+    def __call__(self, cond: Tensor, a: object, b: object) -> Tensor: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, cond: object, a: Tensor, b: object) -> Tensor: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, cond: object, a: object, b: Tensor) -> Tensor: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, cond: object, a: object, b: object) -> Expr: ...
+
+
+class Logic(Protocol):
+    """A function of conditions."""
+
+    @overload
+    def __call__(self, *conds: Tensor) -> Tensor: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, *conds: object) -> Expr: ...
+
+
+class Reduction(Protocol):
+    """A reduction, of elements over reduce axes or of a whole tensor over dimensions, all of them by default."""
+
+    @overload
+    def __call__(self, value: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor: ...
+    @overload
+    def __call__(self, value: object, axis: Axes, where: object = None) -> Expr: ...
