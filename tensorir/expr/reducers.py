@@ -10,11 +10,13 @@ from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import answers
 from tensorir.errors.handles import Value
 from tensorir.errors.needs import need_bool, need_function, need_name, need_names, shown
+from tensorir.errors.shown import Shown, few_lines, short
 from tensorir.expr.segments import within
 from tensorir.expr.signatures import Axes, Reduction
 from tensorir.ir.build import as_expr, as_value, binary, cast, const, converted, highest, lowest, select, unary
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES, dtype_of, is_float
+from tensorir.ir.text import brief
 from tensorir.ir.tree import Combiner, Const, Expr, Reduce, Var
 
 BUILT_IN = ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax")
@@ -87,14 +89,22 @@ def argmax(value: object, axis: Axes, where: object = None) -> Expr:
     return _position("argmax", value, axis, where)
 
 
-class UserCombiner(Value):
+class UserCombiner(Value, Shown):
     """A reduction of the user's: ``f(value, axis=…)``, and the operator of a scan or a scatter."""
 
     def __init__(self, result: Callable[..., object], identity: object, name: str, commutative: bool) -> None:
         self.result, self.identity, self.name, self.commutative = result, identity, name, commutative
 
     def __repr__(self) -> str:
-        return f"tir.combiner({self.name})"
+        several = isinstance(self.identity, tuple)
+        count = len(self.identity) if isinstance(self.identity, tuple) else 1
+        try:
+            joined = ", ".join(map(brief, self.joining(["float32"] * count, several).result))
+        except Exception:  # a function for other types, or the user's own mistake, which its use will tell
+            joined = short(self.result)
+        order = "" if self.commutative else ", in order"
+        state = " and ".join(f"({', '.join(f'{x}{n}' for n in range(count))})" if several else f"{x}0" for x in "ab")
+        return few_lines(f"<combiner {self.name}: {state} give {joined}; identity {self.identity!r}{order}>")
 
     @overload
     def __call__(self, value: tuple[object, ...], axis: Axes, where: object = None) -> tuple[Expr, ...]: ...  # type: ignore[overload-overlap]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from functools import singledispatch
 from typing import Any
 
@@ -54,7 +55,7 @@ from tensorir.tune.outcome import Timed, TuneOutcome, without_default
 from tensorir.tune.progress import between, duration, milliseconds, rate, statuses
 from tensorir.tune.record import steady_s
 from tensorir.tune.space import Space
-from tensorir.tune.template import Template
+from tensorir.tune.template import OneByOne, Template, Templates
 
 
 def html_of(x: object) -> str:
@@ -353,22 +354,26 @@ def _(x: Work) -> Html:
         "operations": f"{x.flops / 1e9:.4g} G a run" if x.flops >= 1e7 else f"{x.flops:,.0f} a run",
         "baselines": ", ".join(x.baselines),
     }
-    kinds = grid(["template", "for", "space"], [(code(n), t.targets, _space_of(t)) for n, t in x.templates.items()])
+    kinds = _templates(x.templates)
     bodies = "\n".join(t.definition for t in x.outputs)
     title = f"{x.name} {' '.join(f'{k}={short(v)}' for k, v in x.parameters.items())}"
     return card("Workload", code(title), table(rows), fold("templates", kinds), fold("definition", pre(words(bodies))))
 
 
+def _templates(x: Mapping[str, Template]) -> Html:
+    return grid(["template", "for", "space"], [(code(n), t.targets, t.size) for n, t in x.items()])
+
+
+@card_of.register(OneByOne)
+@card_of.register(Templates)
+def _(x: Mapping[str, Template]) -> Html:
+    return card("Templates", f"{len(x)}", _templates(x))
+
+
 @card_of.register
 def _(x: Template) -> Html:
-    rows = {"for": x.targets, "space": _space_of(x), "rounds otherwise": "yes" if x.approximate else None}
+    rows = {"for": x.targets, "space": x.size, "rounds otherwise": "yes" if x.approximate else None}
     return card("Template", code(short(x.function)), table(rows))
-
-
-def _space_of(t: Template) -> str:
-    if callable(t.given):
-        return "made for the target"
-    return f"{t.given.size:,} configurations"
 
 
 @card_of.register

@@ -52,6 +52,18 @@ class Template(Value, Shown):
         """What it is written for, in words."""
         return " and ".join(self.kinds) + (f" ({self.needs} or later)" if self.needs else "")
 
+    @property
+    def size(self) -> str:
+        """The number of configurations in words, where a space is made already."""
+        spaces = self.__dict__.get("spaces", {}).values() if callable(self.given) else [self.given]
+        counts = sorted({space.size for space in spaces})
+        if not counts:
+            return "space made for the target"
+        return f"{' or '.join(f'{n:,}' for n in counts)} configuration{'s' * (counts != [1])}"
+
+    def __repr__(self) -> str:
+        return f"<Template for {self.targets}: {self.size}{', rounds otherwise' * self.approximate}>"
+
     @classmethod
     def of(cls, name: str, given: object) -> Template:
         """``(function, space)``, ``(function, space, kinds)`` or a Template, checked."""
@@ -111,7 +123,15 @@ def _is_space(given: object) -> bool:
     return isinstance(given, Space)
 
 
-class OneByOne(Mapping[str, T]):
+def table_of(templates: Mapping[str, object]) -> str:
+    """Templates one a line: the name, the targets, and the size of a space that is made; no space is made for it."""
+    rows = [(n, t.targets, t.size) if isinstance(t, Template) else (n, "", "") for n, t in templates.items()]
+    name, targets = (max((len(r[n]) for r in rows), default=0) for n in (0, 1))
+    lines = [f"  {a:<{name}}  {b:<{targets}}  {c}".rstrip() for a, b, c in rows]
+    return "\n".join([f"{len(rows) or 'no'} template{'s' * (len(rows) != 1)}", *lines])
+
+
+class OneByOne(Mapping[str, T], Shown):
     """What is made one after another, by name, and only as far as anyone asks: the first of several ways to schedule
     often is all that is wanted. Of equal names the first counts.
 
@@ -177,10 +197,10 @@ class OneByOne(Mapping[str, T]):
         return {**other, **self}
 
     def __repr__(self) -> str:
-        return repr(dict(self))
+        return table_of(self)
 
 
-class Templates(MutableMapping[str, Template]):
+class Templates(MutableMapping[str, Template], Shown):
     """Templates by name, of which the later ones are made when one of them, or all of them, are asked for: where they
     are ``OneByOne``, as far as that takes. They have other names than the first ones.
 
@@ -255,7 +275,7 @@ class Templates(MutableMapping[str, Template]):
         return len(self._all())
 
     def __repr__(self) -> str:
-        return repr(self._all())
+        return table_of(self)
 
     def copy(self) -> Templates:
         """The same templates, to be changed apart."""

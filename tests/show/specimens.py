@@ -66,6 +66,9 @@ def specimens() -> dict[str, object]:
     raised = {n: getattr(tir, n)(Problem("check.level", "there is no such level", hint="one of fast, device"))
               for n in errors}  # fmt: skip
     return raised | {
+        "UserCombiner": tir.combiner(lambda a, b: (a[0] * b[0], a[0] * b[1] + a[1]), (1, 0), commutative=False),
+        "Combiner": tir.combiner(lambda a, b: a + b, 0).joining(["float32"], several=False),
+        "Const": tir.combiner(lambda a, b: a + b, 0).joining(["float32"], several=False).identity[0],
         "Tensor": C, "Var": tir.reduce_axis(8, name="k"), "Expr": A[0, 1] * 2 + 1, "Compute": C.op, "Schedule": s,
         "schedule.Schedule": s, "Executable": f, "Program": program, "launch.Program": f.program, "Source": s.emitted(),
         "Trace": s.trace, "Step": s.trace[-1], "StageRef": s[C], "AxisRef": s[C].axes[0], "Index": s.index,

@@ -87,6 +87,34 @@ def test_names_are_escaped():
         assert "script" not in found.tags and "onclick" not in found.attributes, type(x)
 
 
+def test_templates_are_listed_without_making_spaces():
+    def space(target):
+        raise AssertionError(f"a space is made for {target}")
+
+    given = {"by_hand": (lambda s, c: None, tir.Space(tile=[1, 2, 4])), HOSTILE: (lambda s, c: None, space, ("gpu",))}
+    C = tir.compute((8,), lambda i: i + 1, name="C")
+    templates = tir.Workload("w", C, given).templates
+    assert repr(templates["by_hand"]) == "<Template for cpu and gpu: 3 configurations>"
+    assert repr(templates[HOSTILE]) == "<Template for gpu: space made for the target>"
+    by_rules = tir.auto(C, target="opencl")
+    for made in (by_rules, tir.Workload("w", C).templates):
+        first, *rows = repr(made).splitlines()
+        assert first.startswith(f"{len(made)} template") and [r.split()[0] for r in rows] == list(made)
+        assert all(r.endswith("space made for the target") for r in rows)
+        assert all(name in made._repr_html_() for name in made) and read(made._repr_html_()).tags.count("td") > 2
+    name, template = next(iter(by_rules.items()))
+    size = template.space.size
+    assert f"  {name}  cpu  {size:,} configurations" in repr(by_rules)
+
+
+def test_a_combiner_says_what_it_does():
+    plus = tir.combiner(lambda a, b: a + b, 0, name="plus")
+    assert repr(plus) == "<combiner plus: a0 and b0 give a0 + b0; identity 0>"
+    pairs = tir.combiner(lambda a, b: (a[0] * b[0], a[0] * b[1] + a[1]), (1, 0), commutative=False)
+    assert "(a0, a1) and (b0, b1) give a0 * b0, a0 * b1 + a1; identity (1, 0), in order" in repr(pairs)
+    assert "<lambda>" in repr(tir.combiner(lambda a, b: a ^ b, 0))  # of integers alone
+
+
 def test_text_is_a_string():
     import pickle
 
