@@ -89,7 +89,7 @@ class Target(Shown):
 
         What only "sm_90a" has, no other architecture need have (PTX ISA, on architecture-specific features).
         """
-        least = re.fullmatch(r"sm_(\d+)(a?)", need_text("need", need))
+        least = re.fullmatch(r"sm_(\d+)(a?)", need_text("need", need, empty=True))
         if least is None:
             return bool(getattr(self, need, False))
         return self.arch == need if least[2] else self.sm >= int(least[1])
