@@ -36,7 +36,7 @@ COMPOSED = {
     "{primitive}.scattered": ("reverse-compute-at", "stage-out"),
     "tensorize.{code}": ("one-stage", "dialect", "needs", "same-meaning", "tail", "warp", "scope"),
     "race.{place}": ("shared", "global"),
-    "conv2d.{name}": ("stride", "dilation", "groups"),
+    "conv2d.{name}": ("stride", "pad", "dilation", "groups"),
     "{op}.precision": ("conv2d", "grouped-matmul", "matmul"),
     "intrin.{code}": ("meaning", "text", "fragment"),
 }

@@ -90,7 +90,7 @@ DECLARE = {
         for f in (
             lambda i: I8[i] + a, lambda i: a - I8[i], lambda i: A[i, 0] * a, lambda i: a / A[i, 0], lambda i: i // a,
             lambda i: i % a, lambda i: A[i, 0] // a, lambda i: I8[i] < a, lambda i: (I8[i] > 0) & (a <= I8[i]),
-            lambda i: i + a, lambda i: -(I8[i] > 0) * a,
+            lambda i: i + a, lambda i: ~(I8[i] > 0) * a,
         )
     ],
     "where": lambda cond=0, a=1, b=2: element(lambda i: tir.where(i < 2 if cond == 0 else cond, a, b)),

@@ -41,6 +41,7 @@ NO_CODES = (
     "svg",
     "font",
     "shared",
+    "records",
 )
 """First words of dotted strings that are not codes: axes, files, modules, instructions, settings of figures, other
 tools' words."""

@@ -76,9 +76,6 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
     notes: lines for the header comment (what is computed, the schedule)
     """
     dialect = DIALECTS[target.language]
-    if dialect.one_thread:
-        for k in module.kernels:
-            _one_thread(k)
     for b in (a.buffer for k in module.kernels for a in find(k.body, Alloc)):
         if b.scope not in dialect.space:
             message = f"{b.name} has {b.scope.value} scope, for instructions that {dialect.name} does not have"
@@ -102,16 +99,6 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
     launches = tuple(p.launch() for p in printed)
     used = tuple(dict.fromkeys(c.intrin.name for k in module.kernels for c in find(k.body, IntrinCall)))
     return Source(module.name, dialect.name, text, params, launches, tuple(gathers), assumed, used, dims=dims)
-
-
-def _one_thread(k: Kernel) -> None:
-    """Refuse a kernel whose blocks have several threads."""
-    if math.prod(k.block) == 1:
-        return
-    x, y, z = k.block
-    message = f"a block of {k.name} has ({x}, {y}, {z}) threads, and C runs each block as one function"
-    hint = 'bind these loops to blocks, or leave them serial; target="opencl" runs blocks of several threads'
-    raise LoweringError(Problem("lower.c-threads", message, hint=hint))
 
 
 def _header(module: Module, params: Sequence[Param], notes: Sequence[str]) -> list[str]:

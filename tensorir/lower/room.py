@@ -28,8 +28,11 @@ def need_room(module: Module, target: Target) -> Module:
     """The module, whose kernels the target can hold: grids, threads, shared memory and what each thread keeps.
 
     Raises CompileError ``compile.grid``, ``compile.threads``, ``compile.shared-memory``; LoweringError
-    ``lower.private-memory``.
+    ``lower.private-memory``, ``lower.c-threads``.
     """
+    if target.language == "c":
+        for k in module.kernels:
+            _need_one_thread(k)
     problems = [p for k in module.kernels for p in _problems(k, target)]
     if problems:
         raise CompileError(problems)
@@ -43,6 +46,15 @@ def _problems(k: Kernel, target: Target) -> list[Problem]:
     largest = sorted(k.shared, key=bytes_of, reverse=True)[:SHOWN]
     arrays = "\n".join(f"{b.name}: {bytes_of(b)} bytes" for b in largest)
     return beyond_limits(target, k.name, (x, y, z), k.block, k.shared_bytes, k.cluster, arrays)
+
+
+def _need_one_thread(k: Kernel) -> None:
+    if prod(k.block) == 1:
+        return
+    x, y, z = k.block
+    message = f"a block of {k.name} has ({x}, {y}, {z}) threads, and C runs each block as one function"
+    hint = 'bind these loops to blocks, or leave them serial; target="opencl" runs blocks of several threads'
+    raise fail("lower.c-threads", message, hint)
 
 
 def _need_private(k: Kernel, target: Target) -> None:

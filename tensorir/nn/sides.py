@@ -115,4 +115,5 @@ def _whole(n: object, low: int) -> bool:
 
 
 def _refuse(code: str, name: str, value: object, low: int, more: str) -> TensorIRError:
-    return refuse(DeclarationError, code or f"conv2d.{name}", f"{name}={shown(value)} must be an int >= {low}, {more}")
+    message = f"{name}={shown(value)} must be an int >= {low}, {more}"
+    return refuse(DeclarationError, code, message) if code else refuse(DeclarationError, f"conv2d.{name}", message)

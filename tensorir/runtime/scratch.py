@@ -52,7 +52,8 @@ class Scratch:
         self._lock = -1 if lock is None else lock
         self._end = weakref.finalize(self, _remove, folder, self._lock)
         _live.add(self)
-        if (util := sys.modules.get("multiprocessing.util")) is not None:  # its children end without other finalizers
+        forking = sys.modules.get("multiprocessing")
+        if (util := getattr(forking, "util", None)) is not None:  # its children end without other finalizers
             util.Finalize(self, self._end, exitpriority=0)
 
     def close(self) -> None:
