@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from tensorir.arith.bits import Interval as Interval
 from tensorir.arith.bits import within_bits
 from tensorir.ir.build import BITS, SHIFTS, as_int, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
-from tensorir.ir.node import Node
+from tensorir.ir.node import STEP, Node, held
+from tensorir.ir.shared import once, steps
 from tensorir.ir.structure import same as same
 from tensorir.ir.structure import structure as structure
 from tensorir.ir.tree import Binary, Broadcast, Buffer, Cast, Const, Expr, Load, Select, Unary, Var
-from tensorir.ir.visit import Rewriter, find, uses
+from tensorir.ir.visit import Rewriter, find, has, uses
 
 N = TypeVar("N", bound=Node)
 
@@ -131,6 +132,8 @@ class Arith:
         self.divisors: dict[Var, int] = {}  # variables known to be multiples
         self._atoms: dict[Any, Expr] = {}
         self._forms: dict[Expr, Linear] = {}  # what linear() found with these ranges
+        self._within: dict[Expr, Interval] = {}  # what _atom_range() did
+        self._tall = False
         self._version = self.ranges.version
         for cond in assume:
             self.assume(cond)
@@ -141,7 +144,7 @@ class Arith:
         new.__dict__.update(self.__dict__)
         new.facts = list(self.facts)
         if ranges:
-            new.ranges, new._forms = Ranges({**self.ranges, **ranges}), {}
+            new.ranges, new._forms, new._within = Ranges({**self.ranges, **ranges}), {}, {}
             new._version = new.ranges.version
         for cond in assume:
             new.assume(cond)
@@ -161,11 +164,11 @@ class Arith:
                 self._one_of(binary("<", c.a, c.b), binary("<", c.b, c.a))
             elif isinstance(c, Binary) and c.op == "or":
                 self._one_of(c.a, c.b)
-            elif isinstance(c, Binary) and c.op in ("<", "<=", "==") and find(c, Load):
+            elif isinstance(c, Binary) and c.op in ("<", "<=", "==") and has(c, Load):
                 self._compare_data(c)
-            elif isinstance(c, Unary) and c.op == "not" and (opposite := negate(c.a)) is not None and find(c, Load):
+            elif isinstance(c, Unary) and c.op == "not" and (opposite := negate(c.a)) is not None and has(c, Load):
                 self.assume(opposite)
-            if form is None and (find(c, Load) or (isinstance(c, Binary) and c.op == "or")):
+            if form is None and (has(c, Load) or (isinstance(c, Binary) and c.op == "or")):
                 self.known |= {structure(c)}
 
     def _compare_data(self, c: Binary) -> None:
@@ -183,7 +186,7 @@ class Arith:
             atom = self._atom(e)
             old = self.near.get(atom, UNKNOWN)
             self.near = {**self.near, atom: (max(old[0], bounds[0]), min(old[1], bounds[1]))}
-            self._forms = {}
+            self._forms, self._within = {}, {}
 
     def _one_of(self, a: Expr, b: Expr) -> None:
         """Add the one condition where the other is known to fail."""
@@ -212,7 +215,7 @@ class Arith:
                 end = -form.constant / c  # c * v + constant <= 0
                 new = (low, min(high, math.floor(end))) if c > 0 else (max(low, math.ceil(end)), high)
                 self.tight = {**self.tight, v: new}
-                self._forms = {}
+                self._forms, self._within = {}, {}
 
     # --- linear forms
 
@@ -226,10 +229,19 @@ class Arith:
                 return Linear({}, int(r[0]))
             return Linear({e: 1}, 0)
         if self._version != self.ranges.version:
-            self._forms, self._version = {}, self.ranges.version
+            self._forms, self._within, self._version = {}, {}, self.ranges.version
         form = self._forms.get(e)
         if form is None:
-            form = self._forms[e] = self._found(e)
+            if not self._tall and (e.holds or held(e)) and e.height > STEP:
+                self._tall = True
+                try:
+                    for x in steps(e, self._forms.__contains__):
+                        self.linear(x)  # type: ignore[arg-type]
+                    form = self._forms[e] = self._found(e)
+                finally:
+                    self._tall = False
+            else:
+                form = self._forms[e] = self._found(e)
         return form
 
     def _found(self, e: Expr) -> Linear:
@@ -387,6 +399,14 @@ class Arith:
         if isinstance(e, Var):
             known, near = self.ranges.get(e) or e.bounds or UNKNOWN, self.tight.get(e, UNKNOWN)
             return max(known[0], near[0]), min(known[1], near[1])
+        if self._version != self.ranges.version:
+            self._forms, self._within, self._version = {}, {}, self.ranges.version
+        found = self._within.get(e)
+        if found is None:
+            found = self._within[e] = self._range_inside(e)
+        return found
+
+    def _range_inside(self, e: Expr) -> Interval:
         if isinstance(e, Binary):
             if e.op in BITS or e.op in SHIFTS:
                 return within_bits(e.op, self._of_type(e.a), self._of_type(e.b), e.dtype)
@@ -451,6 +471,7 @@ class Arith:
         low, high = self._of_type(e.b)
         return low >= 0 and high < (64 if e.dtype == "index" else DTYPES[e.dtype].bits)
 
+    @once
     def nonzero(self, e: Expr) -> bool:
         """Whether an integer is known not to be 0."""
         low, high = self._of_type(e)
@@ -554,11 +575,35 @@ class Arith:
         """``e`` with index arithmetic in normal form and decided conditions folded."""
         return _Simplify(self)(e)  # type: ignore[no-any-return]
 
+    @once
+    def decided(self, cond: Expr) -> Expr:
+        """A condition with its parts folded that are decided, and the values that it compares as they are."""
+        if isinstance(cond, Binary) and cond.op in ("and", "or"):
+            return binary(cond.op, self.decided(cond.a), self.decided(cond.b))
+        if isinstance(cond, Binary) and cond.a.dtype == "index":
+            return self.simplify(cond)
+        for c, value in ((cond, True), (contrary(cond), False)) if self.known else ():
+            if structure(c) in self.known:
+                return const(value, "bool")
+        return cond
 
-class _Simplify(Rewriter):
+
+class Knowing(Rewriter):
+    """A Rewriter of expressions that knows more on the chosen side of a select."""
+
     def __init__(self, arith: Arith) -> None:
         self.arith = arith
 
+    def where(self, n: Select, cond: Expr) -> Self:
+        """This rewriter on the chosen side of a select, whose condition has become ``cond``."""
+
+        def learn(inside: Self) -> None:
+            inside.arith = self.arith.child(assume=[cond])
+
+        return self.on_side(n.cond, False, learn)
+
+
+class _Simplify(Knowing):
     def on_Binary(self, n: Binary) -> Expr:
         if n.op in ("<", "<=", "==", "!=") and n.a.dtype == "index" and n.b.dtype == "index":
             if self.arith.proves(n):
@@ -604,8 +649,7 @@ class _Simplify(Rewriter):
         cond = self(n.cond)
         if isinstance(cond, Const):
             return self(n.a if cond.value else n.b)  # type: ignore[no-any-return]
-        inside = _Simplify(self.arith.child(assume=[cond]))
-        return select(cond, inside(n.a), self(n.b))
+        return select(cond, self.where(n, cond)(n.a), self(n.b))
 
     def on_Cast(self, n: Cast) -> Expr:
         return cast(self(n.a), n.dtype)
@@ -613,9 +657,17 @@ class _Simplify(Rewriter):
 
 def conjuncts(cond: Expr) -> list[Expr]:
     """The parts of a conjunction."""
-    if isinstance(cond, Binary) and cond.op == "and":
-        return conjuncts(cond.a) + conjuncts(cond.b)
-    return [] if isinstance(cond, Const) and cond.value else [cond]
+    parts: list[Expr] = []
+    todo, seen = [cond], set[Expr]()
+    while todo:
+        c = todo.pop()
+        if isinstance(c, Binary) and c.op == "and":
+            if c not in seen:
+                seen.add(c)
+                todo += (c.b, c.a)
+        elif not (isinstance(c, Const) and c.value):
+            parts.append(c)
+    return parts
 
 
 def conjunction(conds: Iterable[Expr]) -> Expr:
@@ -636,6 +688,7 @@ def weakest(conds: Iterable[Expr], arith: Arith) -> list[Expr]:
     return kept
 
 
+@once
 def negate(cond: Expr) -> Expr | None:
     """The opposite of a comparison, None when it is not one: where one side is NaN, neither < nor >= holds."""
     if isinstance(cond, Const):
@@ -658,6 +711,7 @@ def negate(cond: Expr) -> Expr | None:
     return None
 
 
+@once
 def contrary(cond: Expr) -> Expr:
     """What holds exactly where ``cond`` does not; of floats too, where neither < nor >= may hold."""
     if isinstance(cond, Binary):

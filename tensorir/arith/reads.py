@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from tensorir.arith.affine import negate
 from tensorir.ir.node import Node
+from tensorir.ir.shared import children_first
 from tensorir.ir.tree import Expr, Load, Select
 
 Conditions = tuple[Expr, ...]
@@ -21,15 +22,42 @@ def conditional_loads(root: Node, given: Conditions = ()) -> Iterator[tuple[Load
 def conditional(root: Node, kind: type[E], given: Conditions = ()) -> Iterator[tuple[E, Conditions]]:
     """Every ``kind`` under ``root`` with what holds where it is evaluated: ``given``, and the sides of selects around.
 
-    Of a select's condition that has no simple opposite, the other side learns nothing.
+    Of a select's condition that has no simple opposite, the other side learns nothing. A subexpression that has several
+    places is said with the conditions of each that no other one implies, of many with what all have in common.
     """
-    if isinstance(root, Select):
-        yield from conditional(root.cond, kind, given)
-        yield from conditional(root.a, kind, (*given, root.cond))
-        opposite = negate(root.cond)
-        yield from conditional(root.b, kind, given if opposite is None else (*given, opposite))
-        return
-    if isinstance(root, kind):
-        yield root, given
-    for child in root.children():
-        yield from conditional(child, kind, given)
+    places: dict[Node, list[Conditions]] = {root: [()]}
+    for n in reversed(children_first([root], lambda n: n.backwards())):  # all parents first, and else in source order
+        here = _needed(places.pop(n))
+        if isinstance(n, kind):
+            yield from ((n, given + conds) for conds in here)
+        for child, cond in _sides(n):
+            inner = here if cond is None else [(*conds, cond)[-MOST_CONDITIONS:] for conds in here]
+            places.setdefault(child, []).extend(inner)
+
+
+MOST_CONDITIONS = 32
+"""Conditions of nested selects that are told of an expression, the innermost ones."""
+MOST_PLACES = 8
+"""Places of an expression that are told apart."""
+
+
+def _sides(n: Node) -> list[tuple[Node, Expr | None]]:
+    """The children of a node, with what holds where they are evaluated in addition."""
+    if isinstance(n, Select):
+        return [(n.cond, None), (n.a, n.cond), (n.b, negate(n.cond))]
+    return [(child, None) for child in n.children()]
+
+
+def _needed(places: list[Conditions]) -> list[Conditions]:
+    """Places without those whose conditions imply another's."""
+    if len(places) == 1:
+        return places
+    kept: list[tuple[set[Expr], Conditions]] = []
+    for conds in sorted(places, key=len):
+        said = set(conds)
+        if not any(less <= said for less, _ in kept):
+            kept.append((said, conds))
+    if len(kept) > MOST_PLACES:
+        common = set.intersection(*[said for said, _ in kept])
+        return [tuple(c for c in kept[0][1] if c in common)]
+    return [conds for _, conds in kept]

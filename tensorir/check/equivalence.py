@@ -26,9 +26,11 @@ from tensorir.interp.run import iterations, run
 from tensorir.interp.whole import SIZES, Whole, asks_order, joins_by_order
 from tensorir.ir.build import COMPARE, as_expr
 from tensorir.ir.dims import most
+from tensorir.ir.places import operands
+from tensorir.ir.shared import children_first
 from tensorir.ir.structure import among, identical, place
 from tensorir.ir.tree import Binary, Const, Expr, If, Prefix, Reduce, Select, Var
-from tensorir.ir.visit import find
+from tensorir.ir.visit import find, under
 from tensorir.lower.kernel import Module
 from tensorir.lower.lowered import lowered
 from tensorir.lower.pipeline import lower
@@ -178,12 +180,19 @@ def _compared(outputs: Sequence[Tensor]) -> tuple[set[int], int]:
     for op in computes_of(outputs):
         axes = {v: most(as_expr(n)) for v, n in zip(op.axes, op.extents, strict=True)}
         axes |= {v: most(as_expr(v.extent)) for b in op.bodies if isinstance(b, Reduce) for v in b.axes}
-        for x in (x for b in op.bodies for x in find(b, Select)):
-            for c in find(x.cond, Binary, lambda c: c.op in COMPARE):
-                both = {v for v in find(c, Var) if v in axes}
-                if len(both) > 1:
-                    found |= {axes[v] for v in both}
-                    away = max([away, *(abs(n.value) for n in find(c, Const) if isinstance(n.value, int))])
+        conds = [x.cond for b in op.bodies for x in find(b, Select)]
+        compared: list[Expr] = [*under(conds, Binary, lambda c: c.op in COMPARE)]
+        named: dict[Expr, frozenset[Var]] = {}
+        number: dict[Expr, int] = {}
+        for e in children_first(compared, operands):
+            named[e] = frozenset([e] if isinstance(e, Var) and e in axes else ()).union(
+                *[named[c] for c in operands(e)]
+            )
+            own = abs(e.value) if isinstance(e, Const) and isinstance(e.value, int) else 0
+            number[e] = max([own, *(number[c] for c in operands(e))])
+        for c in (c for c in compared if len(named[c]) > 1):
+            found |= {axes[v] for v in named[c]}
+            away = max(away, number[c])
     return found, away
 
 

@@ -411,11 +411,12 @@ class _KernelText:
             case Barrier():
                 return [pad + (self.d.barrier_global if Scope.GLOBAL in s.scopes else self.d.barrier)]
             case Let():
-                kind = self.expr.vector_type(s.var.dtype, 1)
-                return [
-                    f"{pad}const {kind} {self.names.variable(s.var)} = {self.expr(s.value)};",
-                    *self.stmt(s.body, depth),
-                ]
+                lines, below = list[str](), s.body
+                while isinstance(s, Let):  # there may be many, one inside the other
+                    kind, value = self.expr.vector_type(s.var.dtype, s.var.lanes), self.expr.number_of(s.value)
+                    lines.append(f"{pad}const {kind} {self.names.variable(s.var)} = {value};")
+                    s = below = s.body
+                return lines + self.stmt(below, depth)
             case CommitGroup() | WaitGroup() | Fence() | Arrive() | Await():
                 sums, given = ([b for b in self.open if b in some] for some in (self.sums, self.given))
                 return [pad + line for line in order_lines(s, self.expr, sums, given)]

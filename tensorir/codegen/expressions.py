@@ -29,6 +29,7 @@ from tensorir.codegen.wrapping import adds_the_least, may_overflow, wrapped
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import BITS, COMPARE, SHIFTS, as_int
 from tensorir.ir.dtypes import DTYPES, WIDENED, rounded
+from tensorir.ir.lanes import lanes_of
 from tensorir.ir.structure import place
 from tensorir.ir.tree import (
     Binary,
@@ -48,7 +49,6 @@ from tensorir.ir.tree import (
     Unary,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import lanes_of
 from tensorir.target import Target
 
 _PREC = {

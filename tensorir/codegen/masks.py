@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tensorir.ir.dtypes import DTYPES, WIDENED
+from tensorir.ir.lanes import lanes_of
 from tensorir.ir.tree import Binary, Broadcast, Expr, Select, Unary
-from tensorir.ir.visit import lanes_of
 
 if TYPE_CHECKING:
     from tensorir.codegen.expressions import Expressions

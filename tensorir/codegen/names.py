@@ -92,12 +92,18 @@ class Names:
     def nest(self, s: Stmt, above: frozenset[str]) -> None:
         """Name every loop and let under ``s``; variables in disjoint scopes may share a name."""
         if isinstance(s, Loop | Let):
-            if s.var not in self._of:
-                short = self._short(s.var)
-                busy = self._taken | above
-                self._of[s.var] = short if short not in busy else self._claim(identifier(s.var.name), set(busy))
-            self._inner.add(self._of[s.var])
-            above = above | {self._of[s.var]}
+            busy, inside = set(self._taken | above), set(above)
+            bound = [s]
+            while isinstance(bound[-1], Let) and isinstance(below := bound[-1].body, Let):  # there may be many
+                bound.append(below)
+            for x in bound:
+                if x.var not in self._of:
+                    short = self._short(x.var)
+                    self._of[x.var] = short if short not in busy else self._claim(identifier(x.var.name), busy)
+                self._inner.add(self._of[x.var])
+                busy.add(self._of[x.var])
+                inside.add(self._of[x.var])
+            s, above = bound[-1], frozenset(inside)
         if isinstance(s, Role):
             above = above | {self.variable(v) for v in s.numbers}
         for c in s.children():
@@ -124,11 +130,8 @@ class Names:
 
 def _declared(s: Stmt) -> list[Var]:
     """The lets of ``s`` that are declared in the block where it stands."""
-    match s:
-        case Let():
-            return [s.var, *_declared(s.body)]
-        case Alloc():
-            return _declared(s.body)
-        case Seq():
-            return [v for x in s.stmts for v in _declared(x)]
-    return []
+    found: list[Var] = []
+    while isinstance(s, Let | Alloc):
+        found += [s.var] if isinstance(s, Let) else []
+        s = s.body
+    return found + [v for x in s.stmts for v in _declared(x)] if isinstance(s, Seq) else found

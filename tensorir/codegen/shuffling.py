@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tensorir.codegen.c_text import shuffle
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.lanes import lanes_of
 from tensorir.ir.tree import Load, Shuffle
-from tensorir.ir.visit import lanes_of
 
 if TYPE_CHECKING:
     from tensorir.codegen.expressions import Expressions

@@ -14,9 +14,10 @@ from typing import Protocol
 
 from tensorir.codegen.dialect import Dialect
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.lanes import lanes_of
 from tensorir.ir.node import Node
 from tensorir.ir.tree import Binary, Buffer, Const, Expr, Load, Stmt, Store, Unary
-from tensorir.ir.visit import find, lanes_of
+from tensorir.ir.visit import find
 
 _SHIFT, _SUM, _PRODUCT, _UNARY = 9, 10, 11, 12
 

@@ -22,7 +22,7 @@ from tensorir.ir.dims import dims_in, most, plain, span
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.text import show
 from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Placed, Reduce, Var
-from tensorir.ir.visit import find, uses, walk
+from tensorir.ir.visit import find, has, uses, walk
 
 _SEARCH = 1 << 16  # axis values tried when looking for a witness
 
@@ -117,6 +117,9 @@ def _unproven(op: Compute, arith: Arith) -> Iterator[Place]:
     for body in op.bodies:
         for part in body.values if isinstance(body, Reduce) else (body,):
             for load, conditions in conditional_loads(part):
+                at = list(zip(load.index, plain(load.buffer.shape), strict=True))
+                if all(arith.proves(_inside(i, n)) or _within(arith.range(i), n) for i, n in at):
+                    continue  # wherever it is read
                 here = arith.child(assume=conditions)
                 yield from of(load.index, plain(load.buffer.shape), load.buffer.name, load, conditions, here)
         if isinstance(body, Reduce) and isinstance(body.part, Placed):
@@ -150,7 +153,7 @@ def _refuse_cell(op: Compute, i: Expr, n: int | Expr, d: int, ranges: dict[Var, 
 
 def is_gather(e: Expr) -> bool:
     """Whether an index depends on data, so that its range is known at launch only."""
-    return bool(find(e, Load))
+    return has(e, Load)
 
 
 def gathered(i: Expr) -> Load | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import keyword
-import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import islice
@@ -21,7 +20,7 @@ from tensorir.expr.tensor import Compute, Tensor, next_order
 from tensorir.ir.build import as_value
 from tensorir.ir.dims import LARGEST, dims_in, span
 from tensorir.ir.dtypes import dtype_of
-from tensorir.ir.node import Node
+from tensorir.ir.node import held
 from tensorir.ir.text import show
 from tensorir.ir.tree import Expr, Load, Reduce, Var
 from tensorir.ir.visit import find
@@ -211,16 +210,17 @@ def _body(value: Any, name: str, axes: Sequence[Var], extents: Sequence[Any]) ->
     return body
 
 
+LEVELS = 20_000
+"""Operations of one expression, each an operand of the next: of some more, Python frees nodes too deep in its stack."""
+
+
 def _not_too_deep(body: Expr, name: str) -> None:
-    """Refuse what the passes over trees, which recurse, could not walk."""
-    level: set[Node] = {body}
-    limit = sys.getrecursionlimit() // 5
-    for _ in range(limit):
-        level = {child for e in level for child in e.children()}
-        if not level:
-            return
-    raise refuse(DeclarationError, "declare.too-deep", f"{name} nests more than {limit} operations in one expression",
-                 hint="tir.sum over a reduce axis, or several computes")  # fmt: skip
+    """Refuse an expression of more than ``LEVELS`` levels."""
+    held(body)
+    if body.height > LEVELS:
+        message = f"{name} nests more than {LEVELS} operations in one expression"
+        hint = "tir.sum over a reduce axis, or several computes: one for each round"
+        raise refuse(DeclarationError, "declare.too-deep", message, hint=hint)
 
 
 def _same_reduction(bodies: tuple[Expr, ...], name: str) -> None:

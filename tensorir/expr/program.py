@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tensorir.arith.affine import Arith, conjunction, same
+from tensorir.arith.affine import Knowing, conjunction, same
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
 from tensorir.expr.bounds import Part, gathered, looked_up
@@ -38,7 +38,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, sequence, substitute, swap_buffers
+from tensorir.ir.visit import find, sequence, substitute, swap_buffers
 
 
 def computes_of(outputs: Sequence[Tensor]) -> list[Compute]:
@@ -339,16 +339,12 @@ def _states(op: Compute, b: Reduce, buffers: dict[Buffer, Buffer], names: _Names
     return tuple(out)
 
 
-class _ExpandPads(Rewriter):
+class _ExpandPads(Knowing):
     """Padded reads become selects whose conditions are only those that can fail."""
-
-    def __init__(self, arith: Arith) -> None:
-        self.arith = arith
 
     def on_Select(self, n: Select) -> Expr:
         cond = self(n.cond)
-        inside = _ExpandPads(self.arith.child(assume=[cond]))
-        return select(cond, inside(n.a), self(n.b))
+        return select(cond, self.where(n, cond)(n.a), self(n.b))
 
     def on_PadLoad(self, n: PadLoad) -> Expr:
         n = self.children(n)

@@ -18,7 +18,7 @@ from tensorir.ir.dims import plain
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.text import show
 from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Reduce, Select, Var
-from tensorir.ir.visit import find
+from tensorir.ir.visit import find, has
 
 if TYPE_CHECKING:
     from tensorir.expr.tensor import Compute, Tensor
@@ -143,7 +143,7 @@ def _given(e: Load) -> bool:
 
 def ends_by_data(cond: Expr, var: Var | None = None) -> bool:
     """Whether a condition ends an axis (``var``, if given) where data say: ``k < P[i + 1] - P[i]``."""
-    if not isinstance(cond, Binary) or cond.op != "<" or not find(cond.b, Load) or find(cond.a, Load):
+    if not isinstance(cond, Binary) or cond.op != "<" or not has(cond.b, Load) or has(cond.a, Load):
         return False
     axis = _plain(cond.a)
     if axis.dtype != "index" or isinstance(axis, Const):

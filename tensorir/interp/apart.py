@@ -25,7 +25,7 @@ from tensorir.ir.tree import (
     Store,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import find, walk
+from tensorir.ir.visit import find, has, walk
 
 PRIVATE = (Scope.WARP, Scope.REGISTER)
 """Each thread has a copy of its own."""
@@ -88,18 +88,19 @@ class Apart:
         exprs: tuple[Expr, ...] = ()
         below: tuple[Stmt, ...] = ()
         inside = arith
+        while isinstance(s, Let):  # there may be many, one inside the other
+            exprs = (*exprs, s.value)
+            if s.var.dtype == "index":  # others have values, such as infinity
+                lets[s.var] = _said(arith.linear(s.value), lets)
+            s = s.body
         if isinstance(s, Store):
-            exprs = (*s.index, s.value)
+            exprs = (*exprs, *s.index, s.value)
             if s.buffer in wanted:
                 yield s.buffer, _access(s.buffer, s.index[0], arith, lets)
         elif isinstance(s, If):
-            exprs, below, inside = (s.cond,), (s.then,), arith.child(assume=[s.cond])
-        elif isinstance(s, Let):
-            exprs, below = (s.value,), (s.body,)
-            if s.var.dtype == "index":  # others have values, such as infinity
-                lets[s.var] = _said(arith.linear(s.value), lets)
+            exprs, below, inside = (*exprs, s.cond), (s.then,), arith.child(assume=[s.cond])
         elif isinstance(s, Loop):
-            exprs, below = (s.extent,), (s.body,)
+            exprs, below = (*exprs, s.extent), (s.body,)
         elif isinstance(s, Alloc):
             below = (s.body,)
         elif isinstance(s, Seq):
@@ -168,7 +169,7 @@ def _parts(form: Linear, var: Var, inner: set[Var]) -> tuple[dict[Expr, int], di
         names = {t} if isinstance(t, Var) else set(find(t, Var))
         if t is var:
             continue
-        if find(t, Load) or var in names:
+        if has(t, Load) or var in names:
             return fixed, None
         if names & inner:
             moving[t] = c

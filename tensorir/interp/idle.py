@@ -27,7 +27,7 @@ from tensorir.ir.tree import (
     Store,
     Var,
 )
-from tensorir.ir.visit import find, substitute
+from tensorir.ir.visit import find, has, substitute
 
 LOOKED_AT = 1 << 18
 """Threads whose guards are evaluated together."""
@@ -143,8 +143,13 @@ class _Walk:
                 self.loops[s.var] = s.extent
                 return self.through(s.body, around)
             case Let():
-                self._reads(s.value, around)
-                return self.through(substitute(s.body, {s.var: s.value}), around)
+                values: dict[Var, Expr] = {}
+                below: Stmt = s
+                while isinstance(below, Let):  # there may be many, one inside the other
+                    values[below.var] = substitute(below.value, values)
+                    self._reads(values[below.var], around)
+                    below = below.body
+                return self.through(substitute(below, values), around)
             case Alloc():
                 self.own.add(s.buffer)
                 return self.through(s.body, around)
@@ -153,7 +158,7 @@ class _Walk:
         return False
 
     def _reads(self, e: Expr, around: Exprs) -> None:
-        if not find(e, Load):
+        if not has(e, Load):
             return
         if isinstance(e, Load):  # of what the kernel writes no block reads for another one: that may be a race
             shared = e.buffer in self.written and e.buffer not in self.own
@@ -178,7 +183,7 @@ class _Walk:
         return Access(tuple(dict.fromkeys(guards)), tuple(parts))
 
     def _is_told(self, e: Expr) -> bool:
-        return not find(e, Load) and all(v in self.told for v in find(e, Var))
+        return not has(e, Load) and all(v in self.told for v in find(e, Var))
 
     def _take(self, e: Expr, parts: dict[Expr, None]) -> None:
         """The largest parts of an expression that are told."""
@@ -192,7 +197,7 @@ class _Walk:
 
     def _weaker(self, c: Expr) -> Expr | None:
         """What a comparison comes to in the iterations of loops in which it is most likely to hold; None for others."""
-        if not isinstance(c, Binary) or c.op not in ("<", "<=") or c.a.dtype != "index" or find(c, Load):
+        if not isinstance(c, Binary) or c.op not in ("<", "<=") or c.a.dtype != "index" or has(c, Load):
             return None
         form = self.arith.linear(c.a).plus(self.arith.linear(c.b), -1)
         least, terms = form.constant, dict(form.terms)

@@ -21,6 +21,7 @@ from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.products import Later, Touched
 from tensorir.ir.build import as_int
+from tensorir.ir.lanes import lanes_of
 from tensorir.ir.tree import (
     Binary,
     Broadcast,
@@ -40,7 +41,7 @@ from tensorir.ir.tree import (
     Unary,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import find, lanes_of
+from tensorir.ir.visit import find, has
 
 
 class Lanes(ABC):
@@ -155,7 +156,7 @@ class Lanes(ABC):
         fixed, loops, other = [], [], []
         for atom, c in form.terms.items():
             names = find(atom, Var)
-            if not find(atom, Load) and all(v in self.hardware for v in names):
+            if not has(atom, Load) and all(v in self.hardware for v in names):
                 fixed.append((self.expr(atom), c))
             elif isinstance(atom, Var):
                 loops.append((atom, c))
@@ -200,7 +201,7 @@ class Lanes(ABC):
     def _stays(self, e: Expr) -> bool:
         """Whether threads and blocks alone decide an expression."""
         names = find(e, Var)
-        return bool(names) and not find(e, Load) and all(v in self.hardware for v in names)
+        return bool(names) and not has(e, Load) and all(v in self.hardware for v in names)
 
     def _compiled(self, e: Expr) -> Value:
         n = self.n
@@ -213,7 +214,7 @@ class Lanes(ABC):
             case Load():
                 return self._load(e)
             case Binary():
-                if e.op in ("and", "or") and lanes_of(e) == 1 and find(e.b, Load):
+                if e.op in ("and", "or") and lanes_of(e) == 1 and has(e.b, Load):
                     return self._lazily(e)
                 a, b, done = self.expr(e.a), self.expr(e.b), n.operation(e.op, e.a.dtype)
                 if isinstance(e.b, Const):

@@ -15,9 +15,10 @@ from tensorir.interp.apart import Apart
 from tensorir.interp.frame import Action, Frame, KernelLike
 from tensorir.interp.lanes import Lanes
 from tensorir.ir.build import as_int
+from tensorir.ir.lanes import lanes_of
 from tensorir.ir.structure import among
 from tensorir.ir.tree import Alloc, Binary, Const, Expr, If, Kind, Load, Loop, Prefetch, Ramp, Seq, Stmt, Store, Var
-from tensorir.ir.visit import find, lanes_of
+from tensorir.ir.visit import find
 
 _T = TypeVar("_T")
 AT_ONCE = 1 << 16

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tensorir.errors import Problem
-from tensorir.interp.frame import Action, Frame, KernelLike
+from tensorir.interp.frame import Action, Frame, KernelLike, Value
 from tensorir.interp.lanes import Lanes
 from tensorir.interp.lift import Lifts, at_once
 from tensorir.interp.memory import Cells, Fault
@@ -43,7 +43,7 @@ from tensorir.ir.tree import (
     Var,
     WaitGroup,
 )  # fmt: skip
-from tensorir.ir.visit import find
+from tensorir.ir.visit import find, has
 
 _Flight = tuple[Cells, np.ndarray, np.ndarray, np.ndarray]
 """Cells, where, and for each thread its number and its block."""
@@ -202,13 +202,19 @@ class Machine(Lanes):
             raise Fault(Problem("interp.not-lowered", "groups of copies are for all threads alike"))
 
     def _let(self, s: Let) -> Action:
-        if not find(s.value, Load) and all(v in self.hardware for v in find(s.value, Var)):
-            self.hardware = self.hardware | {s.var}  # the same in every iteration: addresses may be kept
-        value, body, var = self.expr(s.value), self.stmt(s.body), s.var
+        lets: list[tuple[Var, Value]] = []
+        body: Stmt = s
+        while isinstance(body, Let):  # there may be many, one inside the other
+            if not has(body.value, Load) and all(v in self.hardware for v in find(body.value, Var)):
+                self.hardware = self.hardware | {body.var}  # the same in every iteration: addresses may be kept
+            lets.append((body.var, self.expr(body.value)))
+            body = body.body
+        rest = self.stmt(body)
 
         def run(f: Frame) -> None:
-            f.env[var] = value(f)
-            body(f)
+            for var, value in lets:
+                f.env[var] = value(f)
+            rest(f)
 
         return run
 

@@ -17,6 +17,7 @@ from tensorir.interp.sizes import EXACT_CALLS, InexactError, largest, tensors_re
 from tensorir.interp.uses import gather_limits
 from tensorir.ir.build import BITS
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.shared import once
 from tensorir.ir.tree import Binary, Call, Cast, Const, Expr, Load, PadLoad, Placed, Reduce, Select, Unary, Var
 from tensorir.ir.visit import find
 
@@ -144,6 +145,7 @@ class _Magnitude:
     def __init__(self, amplitude: int, limits: Mapping[Any, int], bounds: dict[object, float]) -> None:
         self.amplitude, self.limits, self.bounds = amplitude, limits, bounds
 
+    @once
     def __call__(self, e: Expr) -> float:
         size = self._of(e)
         kind = DTYPES[e.dtype]

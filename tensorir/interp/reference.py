@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -28,6 +29,8 @@ from tensorir.interp.uses import (
 )
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.extents import told
+from tensorir.ir.node import STEP, Node, held
+from tensorir.ir.shared import children_first, steps
 from tensorir.ir.structure import place
 from tensorir.ir.text import said
 from tensorir.ir.tree import (
@@ -251,12 +254,33 @@ def _fold(c: Combiner, states: list[np.ndarray], numbers: Numbers) -> list[np.nd
 
 
 class Evaluator:
-    """An expression over whole arrays of axis values."""
+    """An expression over whole arrays of axis values; what it has several times is computed once."""
 
     def __init__(self, env: Mapping[Var, Any], values: Mapping[object, np.ndarray], numbers: Numbers) -> None:
         self.env, self.values, self.n = env, values, numbers
+        self.readers: Counter[Node] | None = None  # of the expression that is evaluated, so far
+        self.kept: dict[Expr, Any] = {}
 
     def __call__(self, e: Expr) -> Any:
+        if self.readers is None:
+            order = children_first([e], lambda n: n.children())
+            self.readers = Counter(c for n in order for c in n.children() if c.INNER)
+            try:
+                for x in steps(e, lambda n: False) if held(e) and e.height > STEP else ():
+                    self.readers[x] += 1
+                    self(x)  # type: ignore[arg-type]
+                return self._of(e)
+            finally:
+                self.readers, self.kept = None, {}
+        left = self.readers[e] if e.INNER else 1
+        if left <= 1:  # an array that nobody asks for again may be large
+            return self.kept.pop(e) if e in self.kept else self._of(e)
+        self.readers[e] -= 1
+        if e not in self.kept:
+            self.kept[e] = self._of(e)
+        return self.kept[e]
+
+    def _of(self, e: Expr) -> Any:
         match e:
             case Const():
                 return self.n.const(e.value, e.dtype)

@@ -17,7 +17,7 @@ from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import constant_values
 from tensorir.ir.build import as_int
-from tensorir.ir.tree import Buffer, Const, IntrinCall, Kind, Loop, Stmt, Store, Var
+from tensorir.ir.tree import Buffer, Const, IntrinCall, Kind, Let, Loop, Stmt, Store, Var
 from tensorir.ir.visit import writes
 
 LANES = 4096  # threads run at once
@@ -106,6 +106,8 @@ def iterations(module: ModuleLike) -> int:
 
 
 def _statements(s: Stmt, lifts: Lifts, lanes: int) -> int:
+    while isinstance(s, Let):  # there may be many, one inside the other
+        s = s.body
     if isinstance(s, Loop):
         lift = lifts.of(s, lanes)
         if lift is not None:

@@ -141,12 +141,12 @@ class _Lazy(Evaluator):
         super().__init__(env, scalars, samples.numbers)
         self.samples = samples
 
-    def __call__(self, e: Expr) -> Any:
+    def _of(self, e: Expr) -> Any:
         if isinstance(e, Select):  # often decided for all points alike, and the other side may cost much
             cond = np.asarray(self(e.cond))
             if cond.all() or not cond.any():
                 return np.asarray(self(e.a if cond.all() else e.b)).astype(self.n.storage(e.dtype), copy=False)
-        return super().__call__(e)
+        return super()._of(e)
 
     def read(self, b: Buffer, index: list[Any]) -> Any:
         if not index:

@@ -15,7 +15,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import BITS, SHIFTS, as_expr, as_int
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Binary, Call, Cast, Expr, Load, PadLoad, Reduce, Unary, Var
-from tensorir.ir.visit import find
+from tensorir.ir.visit import find, under
 
 
 def gather_limits(outputs: Sequence[Tensor], padded: bool = True) -> dict[Tensor, int]:
@@ -127,11 +127,11 @@ def divisors(outputs: Sequence[Tensor]) -> set[Tensor | Var]:
     """Integer inputs and parameters that the declarations divide by, where 0 has no quotient."""
     found: set[Tensor | Var] = set()
     for op in computes_of(outputs):
-        for n in (n for body in op.bodies for n in find(body, Binary)):
-            if n.op in ("//", "%") and DTYPES[n.b.dtype].kind in "iu":
-                reads: list[Load | PadLoad] = [*find(n.b, Load), *find(n.b, PadLoad)]
-                found.update(r.buffer.origin for r in reads if r.buffer.origin is not None)
-                found.update(find(n.b, Var))
+        divisions = [n for body in op.bodies for n in find(body, Binary) if n.op in ("//", "%")]
+        by = [n.b for n in divisions if DTYPES[n.b.dtype].kind in "iu"]
+        reads: list[Load | PadLoad] = [*under(by, Load), *under(by, PadLoad)]
+        found.update(r.buffer.origin for r in reads if r.buffer.origin is not None)
+        found.update(under(by, Var))
     return found
 
 

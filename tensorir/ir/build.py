@@ -13,6 +13,7 @@ from tensorir.errors.habits import habit
 from tensorir.errors.needs import shown
 from tensorir.ir.dtypes import DTYPES, is_float, promote, rounded
 from tensorir.ir.identities import identity
+from tensorir.ir.shared import once
 from tensorir.ir.structure import same
 
 if TYPE_CHECKING:
@@ -90,11 +91,16 @@ def converted(x: object, dtype: str) -> Expr:
 
 
 def _constants(e: Expr) -> Iterator[Const]:
-    if isinstance(e, _t.Const):
-        yield e
-    for child in e.children():
-        if isinstance(child, _t.Expr):
-            yield from _constants(child)
+    """The constants of an expression, in their order."""
+    todo: list[Expr] = [e]
+    seen: set[Expr] = set()
+    while todo:
+        x = todo.pop()
+        if isinstance(x, _t.Const):
+            yield x
+        elif x not in seen:
+            seen.add(x)
+            todo += (c for c in x.backwards() if isinstance(c, _t.Expr))
 
 
 def _fitting(x: int | float, dtype: str) -> Const:
@@ -130,6 +136,7 @@ def no_constant(e: Expr) -> TensorIRError:
     )
 
 
+@once
 def is_extent(e: Expr) -> bool:
     """Whether an expression is made of dims and numbers alone: Python's own functions need a constant of it."""
     if isinstance(e, _t.Binary):
@@ -154,10 +161,18 @@ def truth(e: Expr) -> bool | None:
 
 
 def _dims(e: Expr) -> list[Var]:
-    if isinstance(e, _t.Var):
-        return [e] if e.bounds is not None else []
-    found = [v for child in e.children() if isinstance(child, _t.Expr) for v in _dims(child)]
-    return list(dict.fromkeys(found))
+    found: dict[Var, None] = {}
+    todo: list[Expr] = [e]
+    seen: set[Expr] = set()
+    while todo:
+        x = todo.pop()
+        if isinstance(x, _t.Var):
+            if x.bounds is not None:
+                found[x] = None
+        elif x not in seen:
+            seen.add(x)
+            todo += (c for c in x.backwards() if isinstance(c, _t.Expr))
+    return list(found)
 
 
 def const(value: object, dtype: str = "index") -> Const:

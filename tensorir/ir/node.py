@@ -40,7 +40,13 @@ class Node(Shown):
     CHILDREN: ClassVar[tuple[tuple[str, bool], ...]] = ()  # (field, is it a tuple of nodes)
     BODIES: ClassVar[tuple[tuple[str, bool], ...]] = ()  # those of them that are statements
     BIT: ClassVar[int] = 0  # of this class
+    INNER: ClassVar[bool] = False  # an expression with children: others may have it as theirs
+    STATEMENT: ClassVar[bool] = False
     holds: int  # ``held``, once it has been asked for
+    height: int  # of the tree under the node, then: 1 without children
+    spread: int  # nodes of that tree, shared ones once for each parent
+    width: int  # lanes of an expression (``ir.lanes.lanes_of``), once they have been asked for
+    alike: Any  # what expressions of the same structure share (``arith.affine.structure``), once it has been asked for
 
     def __repr__(self) -> str:
         return few_lines(f"<{type(self).__name__} {brief_of(self)}>")
@@ -88,17 +94,39 @@ class Node(Shown):
         return type(self)(*[changes[n] if n in changes else getattr(self, n) for n in self.FIELDS])
 
 
-def held(n: Node) -> int:
+def held(n: Node, nested: int = 0) -> int:
     """Bits of what occurs under ``n``, itself included: of each class of nodes, and of the names of variables, of which
     several share one. Where bits are missing nothing that they stand for is there, so that no walk needs to look.
     """
     found = n.holds
     if not found:
-        found = n.own_bits()
+        found, height, spread = n.own_bits(), 0, 1
         for c in n.children():
-            found |= c.holds or held(c)
+            found |= c.holds or (held(c, nested + 1) if nested < STEP else _from_below(c))
+            if c.height > height:
+                height = c.height
+            spread += c.spread
         _set(n, "holds", found)
+        _set(n, "height", height + 1)
+        _set(n, "spread", min(spread, MANY))
     return found
+
+
+MANY = 1 << 30
+"""Nodes of a tree that are not counted any further."""
+STEP = 24
+"""Levels of an expression that a recursive function goes down at a time."""
+
+
+def _from_below(n: Node) -> int:
+    """``held`` of a node with many levels under it, the lowest first."""
+    todo = [n]
+    while todo:
+        open_ = [c for c in todo[-1].children() if not c.holds]
+        todo += open_
+        if not open_:
+            held(todo.pop())
+    return n.holds
 
 
 _set = object.__setattr__  # nodes may be frozen, and this changes none
@@ -108,8 +136,10 @@ T = TypeVar("T", bound=type[Node])
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
 def node(cls: T) -> T:
     """Make ``cls`` an IR node: a slotted dataclass that knows which of its fields are child nodes."""
-    cls.__annotations__ = {**cls.__annotations__, "holds": "int"}
-    cls.holds = dataclasses.field(default=0, init=False, repr=False)
+    kept = {"holds": "int", "height": "int", "spread": "int", "width": "int", "alike": "Any"}
+    cls.__annotations__ = {**cls.__annotations__, **kept}
+    for name, kind in kept.items():
+        setattr(cls, name, dataclasses.field(default=0 if kind == "int" else None, init=False, repr=False))
     out = dataclasses.dataclass(frozen=_FREEZE, slots=True, eq=False, repr=False)(cls)
     fields = [f for f in dataclasses.fields(out) if f.init]  # type: ignore[arg-type]
     out.BIT = 1 << NAMES + len(NODES)
@@ -118,6 +148,8 @@ def node(cls: T) -> T:
     out.BODIES = tuple((f.name, f.type in _MANY) for f in fields if f.type in _STATEMENTS)
     if alone := [n for n in out.FIELDS if n not in dict(out.CHILDREN)]:
         out.own = _fields(alone)  # type: ignore[assignment]
+    bases = {c.__name__ for c in cls.__mro__}
+    out.INNER, out.STATEMENT = "Expr" in bases and bool(out.CHILDREN), "Stmt" in bases
     if out.CHILDREN:
         out.children = _listing(out, out.CHILDREN, 1)  # type: ignore[assignment]
         out.backwards = _listing(out, out.CHILDREN, -1)  # type: ignore[assignment]

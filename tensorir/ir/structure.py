@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable, Iterable, Sequence
 from operator import is_
+from typing import Any
+from weakref import WeakValueDictionary
 
 from tensorir.ir.node import Node
+from tensorir.ir.shared import children_first
+
+
+class Structure:
+    """One for all nodes of the same structure, so that comparing two takes one step."""
+
+    __slots__ = ("__weakref__", "parts")
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self.parts = parts
+
+    def __reduce__(self) -> Any:
+        return Structure.of, (self.parts,)
+
+    def __deepcopy__(self, memo: object) -> Structure:
+        return self
+
+    @staticmethod
+    def of(parts: tuple[Any, ...]) -> Structure:
+        """The structure with these parts."""
+        with _LOCK:
+            found = _STRUCTURES.get(parts)
+            if found is None:
+                found = _STRUCTURES[parts] = Structure(parts)
+            return found
+
+
+_STRUCTURES: WeakValueDictionary[tuple[Any, ...], Structure] = WeakValueDictionary()
+_LOCK = threading.Lock()
+_set = object.__setattr__  # nodes may be frozen, and this changes none
 
 
 def structure(e: Node) -> Hashable:
     """Structure as a key of dicts and sets, variables and buffers by identity; ``same`` compares two expressions."""
-    alone = e.alone()
-    return (type(e).__name__, *e.own(), *map(structure, e.children())) if alone is None else alone
+    if e.alike is None:
+        for x in children_first([e], lambda n: [c for c in n.children() if c.alike is None]):
+            alone = x.alone()
+            made = Structure.of((type(x).__name__, *x.own(), *map(_known, x.children()))) if alone is None else alone
+            _set(x, "alike", made)
+    return _known(e)
+
+
+def _known(e: Node) -> Hashable:
+    return e.alike  # type: ignore[no-any-return]
 
 
 def same(a: Node, b: Node) -> bool:

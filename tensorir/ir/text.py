@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from tensorir.ir import node
 from tensorir.ir.layout import written
-from tensorir.ir.node import Node, fields_of
+from tensorir.ir.node import Node, fields_of, held
 from tensorir.ir.once import nests, runs_once
+from tensorir.ir.shared import children_first
 from tensorir.ir.tree import (
     Alloc,
     Arrive,
@@ -68,8 +71,47 @@ _UNARY = 11
 _SYMBOL = {"sum": "+", "prod": "*"}
 
 
+LONG = 1000
+"""Nodes of an expression that is written without names for its parts."""
+_TALL = 40  # levels of operations within one name's value
+_NAMED = 8  # nodes of a subexpression that is worth a name
+
+
 def show(e: Expr, outer: int = 0) -> str:
-    """An expression on one line, parenthesised only where needed."""
+    """An expression on one line, parenthesised only where needed; what a long one has several times has a name:
+    ``v1 * v1 with v1 = A[i] + …``.
+    """
+    if (e.holds or held(e)) and e.spread <= LONG:
+        return _show(e, outer)
+    (short,), names = _named([e])
+    text = _show(short, outer)
+    return f"{text} with {', '.join(f'{v.name} = {_show(x)}' for v, x in names)}" if names else text
+
+
+def _named(roots: Sequence[Expr]) -> tuple[list[Expr], list[tuple[Var, Expr]]]:
+    """Expressions in terms of names for what they have several times, and the values of these, each in terms of those
+    before it; as they are if they are short.
+    """
+    if sum(e.spread for e in roots if e.holds or held(e)) <= LONG:
+        return list(roots), []
+    order = children_first(roots, lambda n: [c for c in n.children() if isinstance(c, Expr)])
+    readers = Counter(c for e in order for c in e.children())
+    new: dict[Node, Expr] = {}
+    size: dict[Node, int] = {}
+    height: dict[Node, int] = {}
+    names: list[tuple[Var, Expr]] = []
+    for e in order:
+        made = e.map(lambda c: new.get(c, c))
+        size[e] = 1 + sum(size.get(c, 1) for c in e.children())
+        height[e] = 1 + max((height.get(c, 0) for c in e.children()), default=0)
+        if (readers[e] > 1 and size[e] > _NAMED) or height[e] > _TALL:
+            names.append((Var(f"v{len(names) + 1}", e.dtype), made))
+            made, size[e], height[e] = names[-1][0], 1, 0
+        new[e] = made
+    return [new[r] for r in roots], names
+
+
+def _show(e: Expr, outer: int = 0) -> str:
     match e:
         case Const():
             return _number(e)
@@ -77,46 +119,46 @@ def show(e: Expr, outer: int = 0) -> str:
             return e.name
         case Binary():
             if e.op in ("min", "max"):
-                return f"{e.op}({show(e.a)}, {show(e.b)})"
+                return f"{e.op}({_show(e.a)}, {_show(e.b)})"
             p = _PREC[e.op]
-            text = f"{show(e.a, p)} {e.op} {show(e.b, p + 1)}"
+            text = f"{_show(e.a, p)} {e.op} {_show(e.b, p + 1)}"
             return f"({text})" if p < outer else text
         case Load():
             return f"{e.buffer.name}[{_list(e.index)}]"
         case PadLoad():
-            return f"{e.buffer.name}.get({_list(e.index)}, fill={show(e.fill)})"
+            return f"{e.buffer.name}.get({_list(e.index)}, fill={_show(e.fill)})"
         case Cast(a=inner, dtype="index"):
-            return show(inner, outer)
+            return _show(inner, outer)
         case Cast():
-            return f"{e.dtype}({show(e.a)})"
+            return f"{e.dtype}({_show(e.a)})"
         case Select():
-            return f"where({show(e.cond)}, {show(e.a)}, {show(e.b)})"
+            return f"where({_show(e.cond)}, {_show(e.a)}, {_show(e.b)})"
         case Call():
             return f"{e.fn}({_list(e.args)}{f', {e.dtype}' if e.fn == 'bitcast' else ''})"
         case Unary():
-            return f"{'not ' if e.op == 'not' else e.op}{show(e.a, _UNARY)}"
+            return f"{'not ' if e.op == 'not' else e.op}{_show(e.a, _UNARY)}"
         case Ramp():
-            return f"{show(e.base)} .. +{e.lanes}"
+            return f"{_show(e.base)} .. +{e.lanes}"
         case Broadcast():
-            return f"{show(e.value)} x{e.lanes}"
+            return f"{_show(e.value)} x{e.lanes}"
         case Pack():
             return f"<{_list(e.items)}>"
         case Shuffle():
-            return f"lanes {' '.join(map(str, e.picks))} of ({show(e.a)}, {show(e.b)})"
+            return f"lanes {' '.join(map(str, e.picks))} of ({_show(e.a)}, {_show(e.b)})"
         case Reduce(part=Prefix() as part):
             told = "".join(f", {word}" for word in ("exclusive", "reverse") if getattr(part, word))
             return f"scan({e.combiner.name}, {_list(e.values)}, axis={part.at.name}{told})"
         case Reduce(part=Placed() as part):
             axes = ", ".join(a.name for a in e.axes)
-            told = f"{_list(e.values)} at [{_list(part.index)}], axis={axes}, fill={show(part.fill)}"
+            told = f"{_list(e.values)} at [{_list(part.index)}], axis={axes}, fill={_show(part.fill)}"
             return f"scatter({e.combiner.name}, {told})"
         case Reduce():
             return f"{e.combiner.name}({_list(e.values)}, axis={', '.join(a.name for a in e.axes)})"
     raise TypeError(type(e).__name__)
 
 
-def _list(items: tuple[Expr, ...]) -> str:
-    return ", ".join([show(i) for i in items])
+def _list(items: Iterable[Expr]) -> str:
+    return ", ".join([_show(i) for i in items])
 
 
 def said(e: int | Expr) -> int | str:
@@ -246,15 +288,23 @@ def lines(s: Stmt, depth: int) -> list[str]:
         case Store():
             sign = "+=" if s.adds else "="
             note = "  # later" * s.later + "  # atomic" * s.adds
-            return [f"{pad}{s.buffer.name}[{_list(s.index)}] {sign} {show(s.value)}{note}"]
+            (*index, value), names = _named([*s.index, s.value])
+            return [*_values(names, pad), f"{pad}{s.buffer.name}[{_list(index)}] {sign} {_show(value)}{note}"]
         case Prefetch():
             return [f"{pad}prefetch {s.buffer.name}[{_list(s.index)}]"]
         case Update():
-            return [pad + _update(s)]
+            parts, names = _named([*s.index, *s.values])
+            index, values = parts[: len(s.index)], parts[len(s.index) :]
+            return [*_values(names, pad), pad + _update(s.replace(index=tuple(index), values=tuple(values)))]
         case If():
             return [f"{pad}if {show(s.cond)}:", *lines(s.then, depth + 1)]
         case Let():
-            return [f"{pad}{s.var.name} = {show(s.value)}", *lines(s.body, depth)]
+            out, below = list[str](), s.body
+            while isinstance(s, Let):  # there may be many, one inside the other
+                (value,), names = _named([s.value])
+                out += [*_values(names, pad), f"{pad}{s.var.name} = {_show(value)}"]
+                s = below = s.body
+            return out + lines(below, depth)
         case Alloc():
             return [f"{pad}{_signature(s.buffer)}{_layout(s.buffer)}", *lines(s.body, depth)]
         case Barrier():
@@ -285,6 +335,10 @@ def lines(s: Stmt, depth: int) -> list[str]:
             said += [f"in {s.turns} turns"] if s.turns > 1 else []
             return [f"{pad}role {s.name}:  # {', '.join(said)}", *lines(s.body, depth + 1)]
     return [f"{pad}{type(s).__name__}"]
+
+
+def _values(names: list[tuple[Var, Expr]], pad: str) -> list[str]:
+    return [f"{pad}{v.name} = {_show(x)}" for v, x in names]
 
 
 def noted(s: Loop) -> list[str]:

@@ -77,6 +77,7 @@ class Var(Expr):
 
     extent: of a declared reduce axis, else None;  order: of a scalar parameter's declaration, else 0
     bounds: of a dim, the least and the largest extent that a launch may give it, else None
+    lanes:  of the name of a vector, else 1
     """
 
     name: str
@@ -84,6 +85,7 @@ class Var(Expr):
     extent: Any = None
     order: int = 0
     bounds: tuple[int, int] | None = None
+    lanes: int = 1
 
     def alone(self) -> Hashable:
         return self

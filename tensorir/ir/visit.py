@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, TypeVar, overload
+from typing import Any, ClassVar, Self, TypeVar, overload
 
 from tensorir.ir.build import binary, cast, select
-from tensorir.ir.node import EVERYTHING, NODES, Node, held
+from tensorir.ir.node import EVERYTHING, NODES, STEP, Node, held
+from tensorir.ir.places import Rewritten
+from tensorir.ir.shared import children_first
 from tensorir.ir.tree import (
     Binary,
-    Broadcast,
     Buffer,
-    Call,
     Cast,
     Expr,
     If,
@@ -21,18 +22,14 @@ from tensorir.ir.tree import (
     Let,
     Load,
     Loop,
-    Pack,
     Prefetch,
-    Ramp,
     Region,
     Role,
     Select,
     Seq,
-    Shuffle,
     Stage,
     Stmt,
     Store,
-    Unary,
     Update,
     Var,
 )  # fmt: skip
@@ -41,12 +38,19 @@ N = TypeVar("N", bound=Node)
 
 
 def walk(root: Node, statements: bool = False) -> Iterator[Node]:
-    """Every node under ``root``, parents first, in source order; of ``statements`` only those, no expression is entered
-    (none has a statement inside).
+    """Every node under ``root``, parents first, in source order, an expression once in each statement that has it; of
+    ``statements`` only those, no expression is entered (none has a statement inside).
     """
     stack = [root]
+    seen: set[Node] = set()
     while stack:
         n = stack.pop()
+        if n.INNER:
+            if n in seen:
+                continue
+            seen.add(n)
+        elif n.STATEMENT:
+            seen.clear()
         yield n
         stack += n.bodies_backwards() if statements else n.backwards()
 
@@ -56,18 +60,31 @@ def find(root: Node, cls: type[N], where: Callable[[N], bool] | None = None) -> 
 @overload
 def find(root: Node, cls: tuple[type[Node], ...], where: Callable[[Node], bool] | None = None) -> list[Node]: ...
 def find(root: Node, cls: object, where: Any = None) -> list[Any]:
-    """The nodes of one class, or of several, under ``root``."""
+    """The nodes of one class, or of several, under ``root``, an expression once in each statement that has it."""
     wanted, bits, statements = _kinds(cls)
     out = []
     stack = [root]
+    seen: set[Node] = set()
     while stack:  # walk(), written out: half of all walks are these
         n = stack.pop()
         if not (n.holds or held(n)) & bits:
             continue
+        if n.INNER:
+            if n in seen:
+                continue
+            seen.add(n)
+        elif n.STATEMENT:
+            seen.clear()
         if type(n) in wanted and (where is None or where(n)):
             out.append(n)
         stack += n.bodies_backwards() if statements else n.backwards()
     return out
+
+
+def under(roots: Iterable[Node], cls: type[N], where: Callable[[N], bool] | None = None) -> list[N]:
+    """The nodes of a class under several others, each once."""
+    order = children_first(roots, lambda n: n.children() if has(n, cls) else ())
+    return [n for n in order if isinstance(n, cls) and (where is None or where(n))]
 
 
 @functools.cache
@@ -76,6 +93,11 @@ def _kinds(cls: type[Node] | tuple[type[Node], ...]) -> tuple[frozenset[type[Nod
     kinds = cls if isinstance(cls, tuple) else (cls,)
     found = frozenset(c for c in NODES.values() if issubclass(c, kinds))
     return found, bits_of(found), all(issubclass(c, Stmt) for c in kinds)
+
+
+def has(root: Node, cls: type[Node]) -> bool:
+    """Whether there is a node of a class under ``root``, itself included; known without looking."""
+    return bool((root.holds or held(root)) & cls.BIT)
 
 
 def bits_of(kinds: Iterable[type[Node]]) -> int:
@@ -87,10 +109,15 @@ def uses(root: Node, names: Mapping[Var, object] | set[Var]) -> bool:
     """Whether any of the variables occurs under ``root``."""
     bits = _names(names)
     stack = [root]
+    seen: set[Node] = set()
     while stack:
         n = stack.pop()
         if not (n.holds or held(n)) & bits:
             continue
+        if n.INNER:
+            if n in seen:
+                continue
+            seen.add(n)
         if type(n) is Var and n in names:
             return True
         stack += n.backwards()
@@ -114,9 +141,11 @@ class Rewriter:
     """Rewrite a tree: subclass and define ``on_<Node>``.
 
     A handler returns the replacement; ``self.children(n)`` continues below ``n``. Unchanged subtrees are returned as
-    the same objects. A handler for a node that does not exist is an error at class creation, not a silent no-op.
+    the same objects, and an expression that several others of a statement have is rewritten once for all of them. A
+    handler for a node that does not exist is an error at class creation, not a silent no-op.
     """
 
+    memo: Rewritten | None = None  # what expressions of this statement have become
     meets: int  # ``held`` has some of these bits wherever there is anything to do
     _handlers: ClassVar[dict[type, Callable[..., Any]]] = {}
     _table: ClassVar[_Table]  # of every class of nodes that was met: its handler, or what is done without one
@@ -136,6 +165,23 @@ class Rewriter:
     def __call__(self, n: object) -> Any:
         return self._table[type(n)](self, n)
 
+    def on_side(self, cond: Expr, opposite: bool, learn: Callable[[Self], None]) -> Self:
+        """This rewriter on the side of a select on ``cond`` (on the other one), where it may ``learn`` more.
+
+        What is read outside of that side as well is rewritten there alone, so that it stays one expression; indices
+        and conditions, of which proofs depend on what holds, are rewritten on each side.
+        """
+        assert self.memo is not None  # selects are met under a statement, or an expression
+        place = self.memo.side(cond, opposite)
+        if place is None:
+            return self
+        new: Self | None = self.memo.sides.get(place)
+        if new is None:
+            new = self.memo.sides[place] = copy.copy(self)
+            new.memo = Rewritten(self.memo.root, self.memo.places, place, self, self.memo.level)
+            learn(new)
+        return new
+
     def children(self, n: N) -> N:
         return n.map_bodies(self) if self._table.statements_only else n.map(self)
 
@@ -146,17 +192,59 @@ class _Table(dict[type, Callable[..., Any]]):
     """
 
     def __init__(self, handlers: Mapping[type, Callable[..., Any]], asks_all: bool) -> None:
-        super().__init__(handlers)
         self.expressions = any(issubclass(c, Expr) for c in handlers)
         self.statements_only = not asks_all and all(issubclass(c, (Stmt, Role)) for c in handlers)
+        super().__init__({c: self._sharing(c, do) for c, do in handlers.items()})
 
     def __missing__(self, kind: type) -> Callable[..., Any]:
         if not issubclass(kind, Node) or not kind.CHILDREN or (issubclass(kind, Expr) and not self.expressions):
             do = _as_it_is
+        elif issubclass(kind, Let):
+            do = self._sharing(kind, _below_lets)
         else:
-            do = _below_bodies if self.statements_only else _below
+            do = self._sharing(kind, _below_bodies if self.statements_only else _below)
         self[kind] = do
         return do
+
+    def _sharing(self, kind: type[Node], do: Callable[..., Any]) -> Callable[..., Any]:
+        """``do`` once for each expression of a statement."""
+        if self.statements_only or not (kind.INNER or kind.STATEMENT):
+            return do
+        return _once(do) if kind.INNER else _afresh(do)
+
+
+def _once(do: Callable[..., Any]) -> Callable[..., Any]:
+    def once(rewriter: Rewriter, n: Any) -> Any:
+        memo = rewriter.memo
+        if memo is None:
+            return _afresh(once)(rewriter, n)
+        found = memo.get(n)
+        if found is not None:
+            return found
+        if memo.outer is not None and memo.is_elsewhere(n):
+            return memo.outer(n)
+        if memo.level >= STEP and not memo.descending and (n.holds or held(n)) and n.height > STEP:
+            memo.descending = True
+            for x in memo.stops(n):
+                rewriter(x)
+            memo.descending = False
+        memo.level += 1
+        found = memo[n] = do(rewriter, n)
+        memo.level -= 1
+        return found
+
+    return once
+
+
+def _afresh(do: Callable[..., Any]) -> Callable[..., Any]:
+    def afresh(rewriter: Rewriter, n: Any) -> Any:
+        outer, rewriter.memo = rewriter.memo, Rewritten(n)
+        try:
+            return do(rewriter, n)
+        finally:
+            rewriter.memo = outer
+
+    return afresh
 
 
 def _as_it_is(rewriter: Rewriter, n: Any) -> Any:
@@ -169,6 +257,19 @@ def _below(rewriter: Rewriter, n: Node) -> Node:
 
 def _below_bodies(rewriter: Rewriter, n: Node) -> Node:
     return n.map_bodies(rewriter) if (n.holds or held(n)) & rewriter.meets else n
+
+
+def _below_lets(rewriter: Rewriter, n: Let) -> Stmt:
+    """Names one after another, of which there may be many."""
+    lets: list[tuple[Let, Expr]] = []
+    body: Stmt = n
+    while type(body) is Let and (body.holds or held(body)) & rewriter.meets:
+        lets.append((body, body.value if rewriter._table.statements_only else rewriter(body.value)))
+        body = body.body
+    body = rewriter(body) if lets else body
+    for let, value in reversed(lets):
+        body = let if value is let.value and body is let.body else Let(let.var, value, body)
+    return body
 
 
 class Pruner(Rewriter):
@@ -321,10 +422,12 @@ def reads(n: Node) -> list[Buffer]:
     """Buffers loaded from under ``n`` (not those only updated), each once, in order."""
     found: dict[Buffer, None] = {}
     stack = [n]
+    seen: set[Node] = set()
     while stack:
         s = stack.pop()
-        if not (s.holds or held(s)) & _READING:
+        if not (s.holds or held(s)) & _READING or s in seen:
             continue
+        seen.add(s)
         if type(s) is Stage:
             found.update(dict.fromkeys(_by_stage(s, False)))
             continue
@@ -351,23 +454,3 @@ def _operands(call: IntrinCall, touched: Callable[[Node], list[Buffer]]) -> list
 @functools.lru_cache(maxsize=1024)
 def _touched(touched: Callable[[Node], list[Buffer]], meaning: Node) -> frozenset[Buffer]:
     return frozenset(touched(meaning))
-
-
-def lanes_of(e: Expr) -> int:
-    """How many lanes an expression has (1 for scalars)."""
-    match e:
-        case Ramp() | Broadcast():
-            return e.lanes
-        case Pack():
-            return len(e.items)
-        case Shuffle():
-            return len(e.picks)
-        case Load():
-            return max(lanes_of(e.index[0]), e.buffer.lanes)
-        case Select():
-            return lanes_of(e.a)
-        case Binary() | Unary() | Cast():
-            return lanes_of(e.a)
-        case Call():
-            return max(map(lanes_of, e.args))
-    return 1

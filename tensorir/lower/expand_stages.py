@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorir.arith.affine import Arith, conjunction, conjuncts, weakest
+from tensorir.arith.affine import Knowing, conjunction, conjuncts, weakest
 from tensorir.ir.build import binary, select
 from tensorir.ir.tree import (
     Binary,
@@ -19,7 +19,7 @@ from tensorir.ir.tree import (
     Stmt,
     Store,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses
+from tensorir.ir.visit import Rewriter, has, sequence, substitute, uses
 from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap
 from tensorir.target import Target
 
@@ -36,10 +36,7 @@ def expand_stages(program: Program, target: Target) -> Program:
     return each_nest(program, kernel)
 
 
-class _Expand(Rewriter):
-    def __init__(self, arith: Arith) -> None:
-        self.arith = arith
-
+class _Expand(Knowing):
     def on_Stage(self, n: Stage) -> Stmt:
         if n.guards or n.init is not None:
             raise fail(
@@ -54,7 +51,10 @@ class _Expand(Rewriter):
         return If(cond, inside(n.then))
 
     def _condition(self, cond: Expr) -> Expr:
-        return conjunction(weakest(conjuncts(self.arith.simplify(cond)), self.arith))
+        return self._weakest(self.arith.simplify(cond))
+
+    def _weakest(self, cond: Expr) -> Expr:
+        return conjunction(weakest(conjuncts(cond), self.arith))
 
     def on_Load(self, n: Load) -> Load:
         return Load(n.buffer, self._index(n.index), n.dtype)
@@ -69,9 +69,8 @@ class _Expand(Rewriter):
         return n.replace(index=self._index(n.index))
 
     def on_Select(self, n: Select) -> Expr:
-        cond = self._condition(n.cond)
-        inside = _Expand(self.arith.child(assume=[cond]))
-        return select(_Inner(self)(cond), inside(n.a), self(n.b))
+        cond = self._weakest(self.arith.decided(self(n.cond)))
+        return select(cond, self.where(n, cond)(n.a), self(n.b))
 
     def on_IntrinCall(self, n: IntrinCall) -> IntrinCall:
         return n.replace(operands=tuple(r.replace(first=self._index(r.first)) for r in n.operands))
@@ -84,7 +83,7 @@ class _Inner(Rewriter):
         self.outer = outer
 
     def on_Load(self, n: Load) -> Load:
-        return self.outer.on_Load(n)
+        return self.outer(n)  # type: ignore[no-any-return]
 
 
 def hoist_conditions(s: Stmt) -> Stmt:
@@ -101,7 +100,7 @@ class _Hoist(Rewriter):
         inner: list[Expr] = []
         outer: list[Expr] = []
         for c in _parts(body.cond):
-            (inner if uses(c, {n.var}) or find(c, Load) else outer).append(c)
+            (inner if uses(c, {n.var}) or has(c, Load) else outer).append(c)
         if not outer:
             return n
         then = If(_all(inner), body.then) if inner else body.then

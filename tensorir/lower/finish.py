@@ -28,7 +28,7 @@ from tensorir.ir.tree import (
     Store,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Pruner, Rewriter, find, sequence, substitute, uses
+from tensorir.ir.visit import Pruner, Rewriter, find, has, sequence, substitute, uses
 from tensorir.lower.boxes import LOCAL
 from tensorir.lower.ends import ended
 from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
@@ -162,7 +162,7 @@ class _Hoist(Rewriter):
         if not isinstance(n.body, If):
             return n
         conds = conjuncts(n.body.cond)
-        stays = [c for c in conds if not find(c, Load) and not uses(c, {n.var})]
+        stays = [c for c in conds if not has(c, Load) and not uses(c, {n.var})]
         if not stays:
             return n
         kept = [c for c in conds if not among(c, stays)]
@@ -170,7 +170,7 @@ class _Hoist(Rewriter):
 
     def on_Alloc(self, n: Alloc) -> Stmt:
         n = self.children(n)
-        if not isinstance(n.body, If) or find(n.body.cond, Load):
+        if not isinstance(n.body, If) or has(n.body.cond, Load):
             return n
         return n.body.replace(then=n.replace(body=n.body.then))
 
@@ -178,7 +178,7 @@ class _Hoist(Rewriter):
         done: list[Stmt] = []
         for s in self.children(n).stmts:
             last = done[-1] if done else None
-            if isinstance(s, If) and isinstance(last, If) and not find(s.cond, Load) and same(s.cond, last.cond):
+            if isinstance(s, If) and isinstance(last, If) and not has(s.cond, Load) and same(s.cond, last.cond):
                 done[-1] = last.replace(then=sequence([last.then, s.then]))
             else:
                 done.append(s)

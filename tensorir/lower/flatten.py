@@ -18,7 +18,6 @@ from tensorir.ir.tree import (
     Program,
     Region,
     Scope,
-    Select,
     Seq,
     Stmt,
     Store,
@@ -164,6 +163,3 @@ class _Flatten(Pruner):
             if call.intrin.maps:
                 need_aligned(call, r.buffer, first, self.arith)
         return Region(self._buffer(r.buffer), first, r.extents, strides, swizzle)
-
-    def on_Select(self, n: Select) -> Expr:
-        return self.children(n)

@@ -12,7 +12,7 @@ from tensorir.arith.affine import conjunction, conjuncts, same
 from tensorir.ir.build import const
 from tensorir.ir.structure import among
 from tensorir.ir.tree import Alloc, Buffer, Const, Expr, If, Kind, Load, Loop, Program, Scope, Seq, Stmt, Store, Var
-from tensorir.ir.visit import Rewriter, find, uses
+from tensorir.ir.visit import Rewriter, find, has, uses
 from tensorir.lower.form import lowering
 from tensorir.target import Target
 
@@ -51,7 +51,7 @@ class _Hold(Rewriter):
         for cond in found.conds:
             (changing if uses(cond, found.variables) else where).append(cond)
         known = self.uniform | found.variables
-        alike = all(not find(c, Load) and set(find(c, Var)) <= known for c in changing)
+        alike = all(not has(c, Load) and set(find(c, Var)) <= known for c in changing)
         inside = {found.store.buffer, *found.own}
         told = all(x.buffer not in inside for c in where for x in find(c, Load))
         return where if alike and told else None
@@ -100,7 +100,7 @@ def _updates(loop: Loop) -> _Update | None:
 def _one_cell(loop: Loop, found: _Update) -> bool:
     """Whether all iterations update the same cell, and read no other one of its array."""
     index, b = found.store.index, found.store.buffer
-    if any(uses(i, found.variables) or find(i, Load) for i in index):
+    if any(uses(i, found.variables) or has(i, Load) for i in index):
         return False
     read, value = [x for x in find(loop, Load) if x.buffer is b], find(found.store.value, Load)
     return bool(read) and all(among(x, value) and len(x.index) == 1 and same(x.index[0], index[0]) for x in read)

@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable
 
 from tensorir.arith.affine import Arith, same
+from tensorir.arith.reads import conditional
 from tensorir.ir.build import COMPARE, as_expr, binary, cast, const, select
 from tensorir.ir.dims import span
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.shared import once
 from tensorir.ir.tree import (
     Alloc,
     Binary,
@@ -20,14 +22,13 @@ from tensorir.ir.tree import (
     Load,
     Pack,
     Scope,
-    Select,
     Seq,
     Stmt,
     Store,
     Unary,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import substitute, uses
+from tensorir.ir.visit import find, substitute, uses
 
 _FAR = 1 << 30  # what a lane is compared with, at most: beyond the number of any lane
 
@@ -38,19 +39,23 @@ class NoMask(Exception):
 
 def mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr], Expr]) -> Expr:
     """``cond`` in each lane of ``var``; wide: a value in all lanes, a vector."""
-    if not uses(cond, {var}):
-        return Broadcast(cond, lanes, "bool")
-    match cond:
-        case Binary(op="and" | "or"):
-            a, b = (mask(x, var, lanes, arith, wide) for x in (cond.a, cond.b))
-            return Binary(cond.op, a, b, "bool")
-        case Unary(op="not"):
-            return Unary("not", mask(cond.a, var, lanes, arith, wide), "bool")
-        case Binary() if cond.op in COMPARE and cond.a.dtype == "index":
-            return _of_places(cond, var, lanes, arith)
-        case Binary() if cond.op in COMPARE and cond.a.dtype != "bool":
-            return Binary(cond.op, wide(cond.a), wide(cond.b), "bool")
-    raise NoMask
+
+    @once
+    def masked(cond: Expr) -> Expr:
+        if not uses(cond, {var}):
+            return Broadcast(cond, lanes, "bool")
+        match cond:
+            case Binary(op="and" | "or"):
+                return Binary(cond.op, masked(cond.a), masked(cond.b), "bool")
+            case Unary(op="not"):
+                return Unary("not", masked(cond.a), "bool")
+            case Binary() if cond.op in COMPARE and cond.a.dtype == "index":
+                return _of_places(cond, var, lanes, arith)
+            case Binary() if cond.op in COMPARE and cond.a.dtype != "bool":
+                return Binary(cond.op, wide(cond.a), wide(cond.b), "bool")
+        raise NoMask
+
+    return masked(cond)
 
 
 def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
@@ -66,15 +71,11 @@ def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
 
 def speculable(e: Expr, arith: Arith) -> bool:
     """Whether ``e`` may be computed where its value is not asked for: all that it reads is there, and nothing traps."""
-    if isinstance(e, Select):
-        sides = ((e.a, arith.child(assume=[e.cond])), (e.b, arith))
-        return speculable(e.cond, arith) and all(speculable(x, inner) for x, inner in sides)
-    if isinstance(e, Load):
-        low, high = arith.range(e.index[0])
-        return low >= 0 and high < math.prod(span(n)[0] for n in e.buffer.shape) and speculable(e.index[0], arith)
-    if isinstance(e, Binary) and e.op in ("//", "%") and e.dtype != "index" and DTYPES[e.dtype].kind in "iu":
-        return False
-    return all(speculable(x, arith) for x in e.children() if isinstance(x, Expr))
+    for load, conditions in conditional(e, Load):
+        low, high = (arith.child(assume=conditions) if conditions else arith).range(load.index[0])
+        if not (low >= 0 and high < math.prod(span(n)[0] for n in load.buffer.shape)):
+            return False
+    return not find(e, Binary, lambda x: x.op in ("//", "%") and x.dtype != "index" and DTYPES[x.dtype].kind in "iu")
 
 
 def in_memory(s: Let, var: Var, lanes: int) -> Stmt:

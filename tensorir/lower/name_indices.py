@@ -27,7 +27,7 @@ from tensorir.ir.tree import (
     Store,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, sequence, walk
+from tensorir.ir.visit import Rewriter, find, has, sequence, walk
 from tensorir.lower.form import bound_loops, each_nest, lowering, rewrap
 from tensorir.target import Target
 
@@ -64,7 +64,7 @@ def _named(body: Stmt, loop: str) -> Stmt:
     for n in find(body, Binary):
         if n.op not in ("//", "%") or n.dtype != "index" or isinstance(n.a, Var):
             continue
-        if not find(n.a, Load):  # an element may be there where its condition holds alone
+        if not has(n.a, Load):  # an element may be there where its condition holds alone
             key = structure(n.a)
             found[key] += 1
             first.setdefault(key, n.a)
@@ -126,7 +126,7 @@ class _Hoist(Rewriter):
     def _index(self, b: Buffer, i: Expr) -> Expr:
         if isinstance(i, Ramp):
             return i.replace(base=self._index(b, i.base))
-        if not self.depth or find(i, Load):
+        if not self.depth or has(i, Load):
             return i
         form = self.arith.linear(i)
         fixed = {t: c for t, c in form.terms.items() if all(v in self.hardware for v in find(t, Var))}

@@ -26,6 +26,7 @@ from tensorir.lower.insert_barriers import insert_barriers
 from tensorir.lower.interleave_vthreads import interleave_vthreads
 from tensorir.lower.kernel import Module, module_of
 from tensorir.lower.name_indices import name_indices
+from tensorir.lower.name_values import name_values
 from tensorir.lower.order_products import order_products
 from tensorir.lower.partition_loops import partition_loops
 from tensorir.lower.pipeline_loops import pipeline_loops
@@ -66,6 +67,7 @@ PASSES: list[Pass] = [
     fold_constants,
     finish,
     name_indices,
+    name_values,
 ]
 """In order; each module says what its pass needs and gives."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tensorir.arith.affine import Arith, Linear
+from tensorir.ir.lanes import lanes_of
 from tensorir.ir.tree import Expr, Ramp, Shuffle, Var
-from tensorir.ir.visit import lanes_of
 
 
 def backwards(i: Expr, var: Var, lanes: int, arith: Arith) -> Ramp | None:

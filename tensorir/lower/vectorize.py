@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from tensorir.arith.affine import Arith, Linear, conjunction, conjuncts, negate, same
+from tensorir.arith.affine import Arith, Linear, conjunction, conjuncts, same
 from tensorir.ir.build import SHIFTS, as_expr, as_int, binary, cast, const, select
-from tensorir.ir.dtypes import DTYPES, WIDENED
+from tensorir.ir.dtypes import DTYPES, WIDENED, is_float
+from tensorir.ir.lanes import lanes_of
+from tensorir.ir.node import held
+from tensorir.ir.shared import once
 from tensorir.ir.tree import (
     Alloc,
     Binary,
@@ -31,7 +34,7 @@ from tensorir.ir.tree import (
     Unary,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, lanes_of, sequence, substitute, uses, walk
+from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses, walk
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.lower.masks import NoMask, added_where, in_memory, mask, speculable
 from tensorir.lower.moves import carriers, moves
@@ -315,12 +318,11 @@ class _Lanes:
             if not uses(c, {self.var}):
                 out = binary("and", out, c)
                 continue
-            first, last = (substitute(c, {self.var: const(k)}) for k in (0, self.lanes - 1))
-            opposite = negate(first)
-            ranges = {v: r for v, r in self.arith.ranges.items() if v is not self.var}
             # comparisons are monotonic in the lane: equal at both ends is equal everywhere
-            if opposite is None or not isinstance(c, Binary) or c.op not in ("<", "<=") or not self._moves_evenly(c):
+            if not isinstance(c, Binary) or c.op not in ("<", "<=") or is_float(c.a.dtype) or not self._moves_evenly(c):
                 raise _Scalar("its condition differs from lane to lane")
+            first, last = (substitute(c, {self.var: const(k)}) for k in (0, self.lanes - 1))
+            ranges = {v: r for v, r in self.arith.ranges.items() if v is not self.var}
             rounded = self._aligned(c)
             if rounded is not None:
                 out = binary("and", out, rounded)
@@ -350,6 +352,7 @@ class _Lanes:
         moving = Linear(rest.terms, (low // self.lanes) * self.lanes)
         return binary("<", moving.expr(), const(0))
 
+    @once
     def expr(self, e: Expr) -> Expr:
         """``e`` in all lanes: a vector, or the scalar that all lanes share."""
         if not uses(e, {self.var}):
@@ -437,6 +440,8 @@ class _Lanes:
             try:
                 shared = binary("and", shared, self._same_for_all(c))
             except _Scalar:
+                if held(c) & Load.BIT:  # what data decide no lane knows
+                    raise
                 decided = [self.arith.simplify(substitute(c, {self.var: const(k)})) for k in range(self.lanes)]
                 if not all(isinstance(d, Const) for d in decided):
                     raise
@@ -472,12 +477,22 @@ class _Ahead(Rewriter):
 
 def _always_read(e: Expr) -> list[Load]:
     """What is read for ``e`` whichever side of a choice is taken: reading it ahead reads nothing else."""
-    if isinstance(e, Select):
-        return _always_read(e.cond)
-    if isinstance(e, Binary) and e.op in ("and", "or"):
-        return _always_read(e.a)
-    inside = [x for c in e.children() if isinstance(c, Expr) for x in _always_read(c)]
-    return [e, *inside] if isinstance(e, Load) else inside
+    found: list[Load] = []
+    todo, seen = [e], set[Expr]()
+    while todo:
+        x = todo.pop()
+        if x in seen:
+            continue
+        seen.add(x)
+        if isinstance(x, Load):
+            found.append(x)
+        if isinstance(x, Select):
+            todo.append(x.cond)
+        elif isinstance(x, Binary) and x.op in ("and", "or"):
+            todo.append(x.a)
+        else:
+            todo += (c for c in x.backwards() if isinstance(c, Expr))
+    return found
 
 
 def select_wide(cond: Expr, a: Expr, b: Expr) -> Expr:
@@ -487,6 +502,7 @@ def select_wide(cond: Expr, a: Expr, b: Expr) -> Expr:
     return Select(cond, a, b, a.dtype)
 
 
+@once
 def _is_copy(e: Expr) -> bool:
     if isinstance(e, Select):
         return _is_copy(e.a) and _is_copy(e.b)
@@ -500,6 +516,7 @@ def _moved(s: Store) -> bool:
     )
 
 
+@once
 def _as_it_is(e: Expr) -> bool:
     """Whether a vector is read from memory whole, or 0."""
     if isinstance(e, Select):

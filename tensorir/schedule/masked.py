@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from fractions import Fraction
+from typing import Self
 
 from tensorir.arith.affine import contrary, same, structure
 from tensorir.ir.build import binary, call, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
+from tensorir.ir.shared import once
 from tensorir.ir.tree import Binary, Buffer, Call, Cast, Const, Expr, Load, Select, Stmt, Store, Unary, Update
 from tensorir.ir.visit import Rewriter, find
 
@@ -42,6 +44,7 @@ class Masked:
     def __init__(self, unbounded: Callable[[Buffer], bool]) -> None:
         self.unbounded = unbounded
 
+    @once
     def known(self, e: Expr) -> Known:
         """The values of ``e``."""
         if isinstance(e, Const):
@@ -80,6 +83,7 @@ class Masked:
                 if made is not None and _holds(e.dtype, made):
                     yield made, binary("or", c, d)
 
+    @once
     def may_be_infinite(self, e: Expr) -> bool:
         """Whether ``e`` may be infinite where no input is and nothing overflows."""
         if isinstance(e, Const):
@@ -116,8 +120,14 @@ class _Settle(Rewriter):
         cond, key = self(n.cond), structure(n.cond)
         if key in self.held:
             return self(n.a if self.held[key] else n.b)  # type: ignore[no-any-return]
-        a, b = settled(n.a, {**self.held, key: True}), settled(n.b, {**self.held, key: False})
+        a, b = self._where(n, key, True)(n.a), self._where(n, key, False)(n.b)
         return a if same(a, b) else select(cond, a, b)
+
+    def _where(self, n: Select, key: Hashable, value: bool) -> Self:
+        def learn(inside: Self) -> None:
+            inside.held = {**self.held, key: value}
+
+        return self.on_side(n.cond, not value, learn)
 
     def on_Binary(self, n: Binary) -> Expr:
         a, b = self(n.a), self(n.b)

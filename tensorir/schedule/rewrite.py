@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tensorir.arith.affine import Arith, Interval, Linear, same
@@ -12,6 +13,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_expr, as_int, binary, cast
 from tensorir.ir.dims import dims_in, most
 from tensorir.ir.dtypes import WIDENED
+from tensorir.ir.places import Rewritten
 from tensorir.ir.structure import among
 from tensorir.ir.tree import (
     Axis,
@@ -311,10 +313,21 @@ class InPlace(Rewriter):
         return n if a is n.a and b is n.b else Binary(n.op, a, b, n.dtype)
 
     def _seen(self, e: Expr, rounds: bool = True) -> Expr:
-        before, self.rounds = self.rounds, rounds
-        found: Expr = self(e)
-        self.rounds = before
-        return found
+        if rounds == self.rounds or self.memo is None:
+            return self(e)  # type: ignore[no-any-return]
+        other = self.memo.sides.get("other")
+        if other is None:  # what is rewritten for one kind of reader is not for the other
+            other = self.memo.sides["other"] = copy.copy(self)
+            other.rounds, other.memo = rounds, Rewritten(self.memo.root, level=self.memo.level)
+            other.memo.sides["other"] = self
+        return other(e)  # type: ignore[no-any-return]
+
+    def once(self, key: object, made: Callable[[], Expr]) -> Expr:
+        """What stands for all reads with the same ``key`` in a statement: one expression."""
+        kept = self.memo.sides if self.memo is not None else {}
+        if key not in kept:
+            kept[key] = made()
+        return kept[key]  # type: ignore[no-any-return]
 
     def put(self, value: Expr) -> Expr:
         """A value in place of a read."""

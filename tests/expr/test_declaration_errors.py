@@ -86,7 +86,7 @@ CASES = [
     ("declare.zero-division", "% 0", lambda: tir.compute((8,), lambda i: i % 0)),
     ("declare.zero-division", "i // j divides by 0 when j = 0", lambda: tir.compute((8, 8), lambda i, j: A()[i // j])),
     ("declare.zero-division", "j = 2", lambda: tir.compute((8, 8), lambda i, j: tir.where(j > 1, i % (j - 2), 0))),
-    ("declare.too-deep", "nests more than", lambda: tir.compute((8,), lambda i: sum((A()[i],) * 999, start=0))),
+    ("declare.too-deep", "nests more than", lambda: tir.compute((8,), lambda i: sum((A()[i],) * 20_002, start=0))),
     ("declare.constant-range", "nan does not fit int32", lambda: tir.cast(float("nan"), "int32")),
     ("declare.constant-range", "300 does not fit int8", lambda: tir.compute((8,), lambda i: A(dtype="int8")[i] + 300)),
     ("declare.constant-range", "-1 does not fit uint8", lambda: tir.compute((8,), lambda i: A(dtype="uint8")[i] - -1)),

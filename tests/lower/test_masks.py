@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorir as tir
+from tensorir.ir.lanes import lanes_of
 from tensorir.ir.tree import Binary, Loop, Select
-from tensorir.ir.visit import find, lanes_of
+from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 
 pytestmark = pytest.mark.usefixtures("only_run")

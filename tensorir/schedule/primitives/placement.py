@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tensorir.arith.affine import Arith, Linear
+from tensorir.arith.affine import Arith, Linear, structure
 from tensorir.arith.box import Side, side_of
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int, binary
@@ -371,7 +371,7 @@ class _Inline(InPlace):
         if n.buffer is not self.buffer:
             return n
         at = {v: i for v, i in zip(self.index, n.index, strict=True) if isinstance(v, Var)}
-        return self.put(substitute(self.value, at))
+        return self.once(tuple(map(structure, n.index)), lambda: self.put(substitute(self.value, at)))
 
 
 def _refuse(code: str, message: str, stage: Stage, hint: str = "") -> ScheduleError:

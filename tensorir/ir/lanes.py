@@ -1,0 +1,38 @@
+"""Widths of vectors."""
+
+from __future__ import annotations
+
+from tensorir.ir.shared import children_first
+from tensorir.ir.tree import Binary, Broadcast, Call, Cast, Expr, Load, Pack, Ramp, Select, Shuffle, Unary, Var
+
+
+def lanes_of(e: Expr) -> int:
+    """How many lanes an expression has (1 for scalars)."""
+    if not e.width:
+        for x in children_first([e], lambda n: [c for c in n.children() if not c.width]):
+            _set(x, "width", _lanes(x))
+    return e.width
+
+
+_set = object.__setattr__  # nodes may be frozen, and this changes none
+
+
+def _lanes(e: Expr) -> int:
+    match e:
+        case Var():
+            return e.lanes
+        case Ramp() | Broadcast():
+            return e.lanes
+        case Pack():
+            return len(e.items)
+        case Shuffle():
+            return len(e.picks)
+        case Load():
+            return max(e.index[0].width, e.buffer.lanes)
+        case Select():
+            return e.a.width
+        case Binary() | Unary() | Cast():
+            return e.a.width
+        case Call():
+            return max([x.width for x in e.args])
+    return 1

@@ -1,0 +1,144 @@
+"""Where the parts of an expression are evaluated: everywhere, or only where conditions hold.
+
+The sides of a select, and the right side of ``and`` and ``or``, are places of their own. Lanes of vectors that a mask
+decides compute both sides, so that these are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tensorir.ir.lanes import lanes_of
+from tensorir.ir.node import STEP, Node
+from tensorir.ir.shared import children_first
+from tensorir.ir.tree import Binary, Expr, Ramp, Select
+
+
+class Place:
+    """Where ``of`` holds (or where it does not, the ``opposite``), inside ``outer``; the outermost one is everywhere.
+
+    cond: the name of what holds exactly here, once something has needed it
+    """
+
+    __slots__ = ("_sides", "cond", "depth", "of", "opposite", "outer")
+
+    def __init__(self, outer: Place | None = None, of: Expr | None = None, opposite: bool = False) -> None:
+        self.outer, self.of, self.opposite = outer, of, opposite
+        self.depth: int = 0 if outer is None else outer.depth + 1
+        self.cond: Expr | None = None
+        self._sides: dict[tuple[Expr, bool], Place] = {}
+
+    def side(self, of: Expr, opposite: bool) -> Place:
+        """The place inside this one in which a condition holds, or does not."""
+        key = of, opposite
+        if key not in self._sides:
+            self._sides[key] = Place(self, of, opposite)
+        return self._sides[key]
+
+    def around(self, other: Place) -> Place:
+        """The innermost place around this one and another."""
+        a, b = self, other
+        while a is not b:
+            if a.depth >= b.depth:
+                assert a.outer is not None
+                a = a.outer
+            else:
+                assert b.outer is not None
+                b = b.outer
+        return a
+
+
+def operands(e: Expr) -> tuple[Expr, ...]:
+    """The expressions that one has; of a vector's place in memory none, since its form counts."""
+    return () if isinstance(e, Ramp) else tuple([c for c in e.children() if isinstance(c, Expr)])
+
+
+class Places:
+    """All distinct parts of some expressions, each after its operands, with their numbers of readers and the innermost
+    place in which every reader is evaluated.
+    """
+
+    def __init__(self, roots: Iterable[Expr]) -> None:
+        self.everywhere = Place()
+        self.readers: dict[Expr, int] = {}
+        self.of: dict[Expr, Place] = {}
+        roots = tuple(roots)
+        self.order = children_first(roots, operands)
+        for r in roots:
+            self._read(r, self.everywhere)
+        for e in reversed(self.order):
+            self._visit(e)
+
+    def _read(self, e: Expr, place: Place) -> None:
+        self.readers[e] = self.readers.get(e, 0) + 1
+        known = self.of.get(e)
+        self.of[e] = place if known is None else known.around(place)
+
+    def _visit(self, e: Expr) -> None:
+        """Note where the operands of ``e`` are read: all that read ``e`` are known."""
+        here = self.of[e]
+        if isinstance(e, Select) and lanes_of(e.cond) == 1:
+            self._read(e.cond, here)
+            self._read(e.a, here.side(e.cond, False))
+            self._read(e.b, here.side(e.cond, True))
+        elif isinstance(e, Binary) and e.op in ("and", "or") and lanes_of(e) == 1:
+            self._read(e.a, here)
+            self._read(e.b, here.side(e.a, e.op == "or"))
+        else:
+            for c in operands(e):
+                self._read(c, here)
+
+
+class Rewritten(dict[Any, Any]):
+    """What the expressions of a statement have become, where ``place`` is: there a rewriter may know more.
+
+    outer: rewrites what is read outside of it as well;  level: of rewritings one inside the other
+    """
+
+    __slots__ = ("descending", "level", "outer", "place", "places", "root", "sides")
+
+    def __init__(
+        self, root: Node, places: Places | None = None, place: Place | None = None, outer: Any = None, level: int = 0
+    ) -> None:
+        super().__init__()
+        self.descending, self.level = False, level
+        self.root, self.places, self.place, self.outer = root, places, place, outer
+        self.sides: dict[Any, Any] = {}  # what else is made once in this place
+
+    def side(self, cond: Expr, opposite: bool) -> Place | None:
+        """The place where a condition of this one holds, or does not; None where ``NESTED`` hold already."""
+        place = self._find()
+        return place.side(cond, opposite) if place.depth < NESTED else None
+
+    def is_elsewhere(self, e: Expr) -> bool:
+        """Whether a value is read outside of this place as well; indices and conditions are rewritten in each."""
+        if e.dtype in ("index", "bool") or self.places is None or self.place is None:
+            return False
+        found = self.places.of.get(e)
+        return found is not None and found.depth < self.place.depth
+
+    def stops(self, e: Expr) -> list[Any]:
+        """Where a rewriter may stop under a tall expression, of what is rewritten in this place."""
+        here = self._find().depth
+        assert self.places is not None
+        places = self.places.of
+
+        def below(x: Node) -> list[Any]:
+            tall = [c for c in x.children() if c.INNER and c.height > STEP]
+            return [c for c in tall if c not in self and not self.is_elsewhere(c)]
+
+        found = children_first([e], below)
+        return [x for x in found if x in places and min(places[x].depth, NESTED) <= here]
+
+    def _find(self) -> Place:
+        if self.places is None:
+            roots = [self.root] if isinstance(self.root, Expr) else [c for c in self.root.children() if c.INNER]
+            self.places = Places(roots)
+            self.place = self.places.everywhere
+        assert self.place is not None
+        return self.place
+
+
+NESTED = 32
+"""Conditions, each under the one before, of which rewriters know."""

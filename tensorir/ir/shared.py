@@ -1,0 +1,125 @@
+"""Expressions as graphs: a subexpression that several others have is one node, and counts once.
+
+Recursive functions of an expression take ``once`` for each distinct node: n nodes cost O(n) calls, however many paths
+lead to them. They go down ``STEP`` levels at a time, so that tall expressions need no deep stack.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, ParamSpec, TypeVar
+
+from tensorir.ir.node import STEP, Node, held
+
+P = ParamSpec("P")
+R = TypeVar("R")
+N = TypeVar("N", bound=Node)
+
+
+class Memo(dict[Any, Any]):
+    """Results by node, during one outermost call; level: of the calls one inside the other."""
+
+    __slots__ = ("descending", "level")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.descending, self.level = False, 0
+
+
+def steps(n: Node, done: Callable[[Node], bool]) -> list[Node]:
+    """Nodes under a tall expression at which a recursive function may stop, the lowest first: at most ``2 * STEP``
+    levels are between two. Those that are ``done`` are left out, with all that is under them.
+    """
+    stops: set[Node] = set()
+    seen: set[Node] = set()
+    order: list[Node] = []
+    todo = [(n, False)]
+    while todo:
+        e, below = todo.pop()
+        if below:
+            order.append(e)
+            continue
+        if e in seen or done(e):
+            continue
+        seen.add(e)
+        todo.append((e, True))
+        for c in e.backwards():
+            if c.INNER and c.height > STEP:
+                todo.append((c, False))
+                if c.height // STEP < e.height // STEP:
+                    stops.add(c)
+    return [e for e in order if e in stops]
+
+
+def children_first(roots: Iterable[N], children: Callable[[N], Iterable[N]]) -> list[N]:
+    """Every node under some others once, after its ``children``, and else in their order."""
+    order: list[N] = []
+    seen: set[N] = set()
+    for r in roots:
+        todo = [(r, False)]
+        while todo:
+            n, below = todo.pop()
+            if below:
+                order.append(n)
+            elif n not in seen:
+                seen.add(n)
+                todo.append((n, True))
+                todo += [(c, False) for c in reversed(tuple(children(n)))]
+    return order
+
+
+class _Raised:
+    """In place of a result."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _again(found: Any) -> Any:
+    if type(found) is _Raised:
+        raise found.error
+    return found
+
+
+def once(f: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a pure recursive function whose last argument is an expression: ``f(e)`` or a method ``f(self, e)``.
+
+    Each distinct node is computed once during an outermost call.
+    """
+    here = threading.local()
+
+    @functools.wraps(f)
+    def run(*args: Any) -> Any:
+        n = args[-1]
+        if not n.INNER:
+            return f(*args)  # type: ignore[call-arg]
+        memo: Memo | None = getattr(here, "memo", None)
+        if memo is None:
+            here.memo = Memo()
+            try:
+                return run(*args)
+            finally:
+                here.memo = None
+        key = args if len(args) > 1 else n
+        if key in memo:
+            return _again(memo[key])
+        if memo.level >= STEP and not memo.descending and (n.holds or held(n)) and n.height > STEP:
+            memo.descending = True
+            for x in steps(n, lambda x: (*args[:-1], x) in memo if len(args) > 1 else x in memo):
+                with suppress(Exception):  # it is raised again where the value is needed
+                    run(*args[:-1], x)
+            memo.descending = False
+        memo.level += 1
+        try:
+            found = memo[key] = f(*args)  # type: ignore[call-arg]
+        except Exception as e:
+            memo[key] = _Raised(e)
+            raise
+        finally:
+            memo.level -= 1
+        return found
+
+    return run  # type: ignore[return-value]

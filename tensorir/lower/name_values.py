@@ -1,0 +1,190 @@
+"""Common subexpressions have names: each is computed once, and the text of n distinct operations has O(n) operators.
+
+An expression is a graph of operations: what a lambda uses twice is one node with two readers. Printed as a tree it
+would be written out, and computed, for each of them, and again for each reader of a reader: 2**n times after n rounds
+of ``z = z * z + c``. Here such a node becomes a Let before its statement::
+
+    out[i] = (z * z + c) * (z * z + c) + c   ->   z1 = z * z + c;  out[i] = z1 * z1 + c
+
+A name is computed in the innermost scope in which every reader runs. The sides of a select, and the right side of
+``and`` and ``or``, are scopes: the value of a name that only they read is a select by their condition, so that nothing
+is read, divided or computed where that does not hold::
+
+    where(i > 0, f(A[i - 1]) * f(A[i - 1]), 0)   ->   p = i > 0;  v = where(p, f(A[i - 1]), 0);  where(p, v * v, 0)
+
+Constants, variables, elements in memory, comparisons of these, and index arithmetic of a few operations have no name:
+compilers see that two of them are the same, and texts are read more easily with them. They count in the size of what
+they are operands of, and what has grown past ``SIZE`` that way has a name, so that text stays linear in any case.
+Lanes of vectors that a mask decides compute both sides, so that they have no scope of their own. A subexpression that
+is ``TALL`` has a name even if one other has it alone: compilers nest parentheses to a limit.
+"""
+
+from __future__ import annotations
+
+from tensorir.ir.build import binary, const, unary
+from tensorir.ir.lanes import lanes_of
+from tensorir.ir.places import Place, Places, operands
+from tensorir.ir.tree import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    If,
+    Let,
+    Load,
+    Loop,
+    Pack,
+    Program,
+    Ramp,
+    Select,
+    Shuffle,
+    Stmt,
+    Store,
+    Unary,
+    Var,
+)  # fmt: skip
+from tensorir.ir.visit import Rewriter
+from tensorir.lower.form import lowering
+from tensorir.target import Target
+
+SIZE = 32
+"""The size of an operation on values; of a comparison half of it, of an operation on indices, or a read, 1."""
+TALL = 40
+"""Levels of operations in one expression of the text."""
+
+
+@lowering
+def name_values(program: Program, target: Target) -> Program:
+    """needs: no stages, vectors
+    gives: an operation that several others have as an operand is computed once, where one of them is."""
+    return program.replace(body=_Name()(program.body))
+
+
+class _Name(Rewriter):
+    """Names before statements; those of the values of Lets that follow each other are shared."""
+
+    def on_Store(self, n: Store) -> Stmt:
+        return n if n.later else _named([], n)
+
+    def on_If(self, n: If) -> Stmt:
+        return _named([], n.replace(then=self(n.then)))
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        return _named([], n.replace(body=self(n.body)))
+
+    def on_Let(self, n: Let) -> Stmt:
+        lets: list[Let] = []
+        body: Stmt = n
+        while isinstance(body, Let):
+            lets.append(body)
+            body = body.body
+        return _named(lets, self(body))
+
+
+def _named(lets: list[Let], s: Stmt) -> Stmt:
+    """Lets and then a statement, inside the Lets of what they share."""
+    own = () if lets else tuple(c for c in s.children() if isinstance(c, Expr))
+    names = _Names([let.value for let in lets] + list(own))
+    done: list[tuple[Var, Expr]] = []
+    for let in lets:
+        value = names.value(let.value)
+        done += [*names.take(), (let.var, value)]
+    if own:
+        swap = {c: names.value(c) for c in own}
+        done += names.take()
+        s = s.map(lambda c: swap.get(c, c) if isinstance(c, Expr) else c)
+    for var, value in reversed(done):
+        s = Let(var, value, s)
+    return s
+
+
+class _Names:
+    """The names of some expressions that are evaluated one after another, in the order in which they are needed."""
+
+    def __init__(self, roots: list[Expr]) -> None:
+        self.places = Places(roots)
+        self.size: dict[Expr, int] = {}
+        self.height: dict[Expr, int] = {}
+        self.new: dict[Expr, Expr] = {}
+        self.lets: list[tuple[Var, Expr]] = []
+        self.at = self.count = 0
+
+    def take(self) -> list[tuple[Var, Expr]]:
+        """The names that were needed since the last call, with their values."""
+        taken, self.lets = self.lets, []
+        return taken
+
+    def value(self, root: Expr) -> Expr:
+        """A root in terms of names, which come before it."""
+        while root not in self.new:
+            e = self.places.order[self.at]
+            self.at += 1
+            self._make(e)
+        return self.new[root]
+
+    def _make(self, e: Expr) -> None:
+        parts = {c: self.new[c] for c in operands(e)}
+        made = e if all(c is new for c, new in parts.items()) else self._rebuilt(e, parts)
+        self.size[e] = size = _size(e) + sum(self.size[c] for c in operands(e))
+        self.height[e] = height = 1 + max((self.height[c] for c in operands(e)), default=0)
+        wanted = (self.places.readers[e] > 1 and size >= SIZE) or height >= TALL
+        if wanted and not isinstance(e, Ramp | Broadcast | Const | Var):
+            made = self._name(e, made, self.places.of[e])
+        self.new[e] = made
+
+    def _rebuilt(self, e: Expr, parts: dict[Expr, Expr]) -> Expr:
+        if isinstance(e, Select) and lanes_of(e.cond) == 1:
+            side = self.places.of[e].side(e.cond, False)
+            if side.cond is not None:
+                return Select(side.cond, parts[e.a], parts[e.b], e.dtype)
+        return e.map(lambda c: parts.get(c, c))  # type: ignore[call-overload]
+
+    def _name(self, e: Expr, value: Expr, scope: Place) -> Var:
+        lanes = lanes_of(e)
+        where = self._where(scope)
+        if where is not None:
+            zero: Expr = const(False if e.dtype == "bool" else 0, e.dtype)
+            value = Select(where, value, Broadcast(zero, lanes, e.dtype) if lanes > 1 else zero, e.dtype)
+        return self._let("v", e.dtype, lanes, value, e)
+
+    def _let(self, name: str, dtype: str, lanes: int, value: Expr, e: Expr | None = None) -> Var:
+        self.count += 1
+        var = Var(f"{name}{self.count}", dtype, lanes=lanes)
+        self.lets.append((var, value))
+        if e is not None:
+            self.size[e], self.height[e] = 0, 0
+        return var
+
+    def _where(self, scope: Place) -> Expr | None:
+        """The name of what holds exactly in a scope; None of the outermost one."""
+        path: list[Place] = []
+        while scope.outer is not None and scope.cond is None:
+            path.append(scope)
+            scope = scope.outer
+        where = scope.cond
+        for s in reversed(path):
+            assert s.of is not None
+            assert s.outer is not None
+            cond = self.new[s.of]
+            if not isinstance(cond, Var):
+                self.new[s.of] = cond = self._name(s.of, cond, s.outer)
+            if s.opposite:
+                cond = unary("not", cond)
+            where = cond if where is None or not s.opposite else binary("and", where, cond)
+            if not isinstance(where, Var):
+                where = self._let("p", "bool", 1, where)
+            s.cond = where
+        return where
+
+
+def _size(e: Expr) -> int:
+    """The size of an operation by itself."""
+    if isinstance(e, Const | Var | Broadcast | Cast):
+        return 0
+    if isinstance(e, Load | Ramp | Pack | Shuffle) or e.dtype == "index":
+        return 1
+    if isinstance(e, Binary | Unary) and e.dtype == "bool":
+        return SIZE // 2 if isinstance(e, Binary) and e.a.dtype not in ("index", "bool") else 1
+    return SIZE if isinstance(e, Binary | Call | Select | Unary) else 1
