@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import subprocess
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -120,8 +122,9 @@ def main() -> None:
         found[name] = {"rows": {str(n): row for n, row in rows.items()}, "ratios": ratios}
         times = ", ".join(f"{n}: {row['seconds']:.3f} s" for n, row in rows.items())
         print(f"{name:9} {times}; ratios {', '.join(f'{k} {v:.1f}' for k, v in ratios.items())}", flush=True)
-    written = {"schema": 1, "environment": {**environment(), "tensorir": tir.__version__}, "seed": given.seed,
-               "shapes": found}  # fmt: skip
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    also = {"tensorir": tir.__version__, "commit": commit, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+    written = {"schema": 1, "environment": environment() | also, "seed": given.seed, "shapes": found}
     given.out.write_text(json.dumps(written, indent=1) + "\n")
 
 
