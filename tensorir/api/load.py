@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tensorir.api.build import Executable
 from tensorir.api.candidate import Candidate, Refused, prepare, quiet, steps_text, trace_text
@@ -21,7 +21,7 @@ from tensorir.errors import NotTuned, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.launch import Program
 from tensorir.target import Target
-from tensorir.tune.known import contenders, counted, rows_of
+from tensorir.tune.known import contenders, counted
 from tensorir.tune.record import Identity, Record
 from tensorir.tune.store import LogReader
 
@@ -145,7 +145,7 @@ def choices(work: Work, identity: Identity, log: str, most: int | None = None) -
     """The usable configurations for this definition and device, fastest first; most: the first are enough."""
     known = LogReader(folder_of(work, log)).brief()
     title = work.title
-    mine = rows_of(known, lambda group: group["workload"] == title and identity.accepts(group))
+    mine = known.rows_of(lambda group: group["workload"] == title and identity.accepts(group))
     return chosen(known.records(contenders(known, mine, most)), identity)
 
 
@@ -197,7 +197,7 @@ def left_out(work: Work, log: str, differences: Differences, stale: int = 0, wro
         ok = statuses.pop("ok", 0)
         if run["compute"] != digest:
             redefined += ok
-        elif found := differences(cast("Record", run)):
+        elif found := differences(run):
             apart.update({"; ".join(found[:3]): None} if ok else {})
         else:
             failed.update(statuses)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tensorir.api.identity import A_WORD, describe, distance, identity_of
 from tensorir.api.work import Work
 from tensorir.errors.needs import need_path, wrong
 from tensorir.runtime.device import Device, open_device
-from tensorir.tune.known import contenders, counted, rows_of, sample
+from tensorir.tune.known import contenders, counted, sample
 from tensorir.tune.log import LogReader, Record, choose, slug
 from tensorir.tune.near import Near
 
@@ -44,10 +44,10 @@ def near_shapes(identity: Identity, log: str) -> list[Near]:
 def near_choices(identity: Identity, log: str) -> list[list[Near]]:
     """Usable configurations of each other tuned shape, the fastest first, of the nearest shape first."""
     known = LogReader(log).brief()
-    shapes = {(g["workload"], g["compute"]) for g, _ in counted(known) if _alike(identity, cast("Record", g))}
+    shapes = {(g["workload"], g["compute"]) for g, _ in counted(known) if _alike(identity, g)}
     found = []
     for title, compute in sorted(shapes):
-        fits = rows_of(known, partial(_of, identity, title, compute))
+        fits = known.rows_of(partial(_of, identity, title, compute))
         if ranked := choose(known.records(contenders(known, fits, RANKED))):
             apart = distance(identity.workload, title)
             found.append([Near(title, apart, c.record["template"], c.record["config"], c.time_s) for c in ranked])
@@ -66,7 +66,7 @@ def near_records(identity: Identity, log: str) -> list[Record]:
     found: list[Record] = []
     for _, _, folder in near[:FEW]:
         known = LogReader(folder).brief()
-        found += known.records(sample(known, rows_of(known, partial(_alike, identity))))
+        found += known.records(sample(known, known.rows_of(partial(_alike, identity))))
     return found
 
 

@@ -22,8 +22,8 @@ from tensorir.runtime.cache import Cache, default_cache, pack_entry, unpack_entr
 from tensorir.runtime.device import devices, open_device
 from tensorir.tune.log import slug, write_merged
 from tensorir.tune.pack import MOST_BYTES, MOST_MEMBER, MOST_MEMBERS, Pack, PackError, damaged, opened, write_pack
-from tensorir.tune.record import BadRecord, Record, decode, encode, read_json
-from tensorir.tune.store import Entry, LogReader
+from tensorir.tune.record import BadRecord, Entry, Record, decode, encode, read_json
+from tensorir.tune.store import LogReader
 
 if TYPE_CHECKING:
     from tensorir.api.workload import Workload

@@ -21,7 +21,6 @@ from tensorir.api.tuning import Session
 from tensorir.errors import TensorIRError
 from tensorir.tune.elsewhere import tables
 from tensorir.tune.interfaces import Part, Table, Task
-from tensorir.tune.known import rows_of
 from tensorir.tune.log import Choice, LogReader, LogWriter, Record, choose
 from tensorir.tune.outcome import TuneOutcome, grouped_reasons
 from tensorir.tune.record import steady_s
@@ -272,7 +271,7 @@ class ShapeSearch:
             return []
         mine = {r["id"]: r for r in self.records}  # not all of them are in a log that could not be written
         written = LogReader(folder_of(self.work, self._given.log)).brief()
-        for record in written.records(np.flatnonzero(rows_of(written, self.session.identity.accepts))):
+        for record in written.records(np.flatnonzero(written.rows_of(self.session.identity.accepts))):
             if not self._given.fresh or record.get("of") in mine:
                 mine.setdefault(record["id"], record)
         return choose(r for r in mine.values() if self.legal(r["template"], r["config"]))

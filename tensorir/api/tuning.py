@@ -20,7 +20,7 @@ from tensorir.errors.habits import meant
 from tensorir.target import Target
 from tensorir.tune.brief import Brief
 from tensorir.tune.interfaces import Bench, Part, Task
-from tensorir.tune.known import rows_of, sample, usable_rows
+from tensorir.tune.known import sample, usable_rows
 from tensorir.tune.legal import listed_until
 from tensorir.tune.log import LogReader, LogWriter
 from tensorir.tune.loop import search
@@ -75,8 +75,8 @@ class Session:
 
     def _earlier(self, here: Brief, levels: Sequence[Record]) -> list[Record]:
         """What the log knows of this workload, and of the nearest other shapes for the search to start from."""
-        mine = rows_of(here, self.identity.accepts)
-        older = mine & ~rows_of(here, compares) & ~here.columns["final"].astype(bool)
+        mine = here.rows_of(self.identity.accepts)
+        older = mine & ~here.rows_of(compares) & ~here.columns["final"].astype(bool)
         _say_older(int(older.sum()))
         finals = here.records(np.flatnonzero(mine & here.columns["final"].astype(bool)))
         legal = [r for r in (*levels, *finals) if self.legal(r["template"], r["config"])]

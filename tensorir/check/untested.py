@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Axis, Const, Loop, Stage, Stmt, Var
+from tensorir.ir.tree import Axis, Const, Loop, Program, Stage, Stmt, Var
 from tensorir.ir.visit import find
 
 
-def untested(s: Any) -> str:
+class Judged(Protocol):
+    """What is asked of a schedule."""
+
+    @property
+    def edited(self) -> str | None: ...
+    @property
+    def program(self) -> Program: ...
+    @property
+    def inexact_by(self) -> float | None: ...
+
+
+def untested(s: Judged) -> str:
     """Return what no run of ``s`` shows, each part after a semicolon.
 
     Edited text runs at its own shape alone, where a loop of one iteration carries nothing; an algorithm that
@@ -41,7 +52,7 @@ def _carries(loop: Loop) -> bool:
     return any(v is loop.var for b in reads for v in find(b, Var))
 
 
-def no_numbers(outputs: Sequence[Tensor], want: Sequence[Any]) -> str:
+def no_numbers(outputs: Sequence[Tensor], want: Sequence[np.ndarray]) -> str:
     """Return at how many elements of floats the reference has no number, so that nothing is compared with it."""
     some = [np.asarray(w, np.float64) for t, w in zip(outputs, want, strict=True) if DTYPES[t.dtype].kind == "f"]
     lost, size = sum(int((~np.isfinite(w)).sum()) for w in some), sum(w.size for w in some)

@@ -6,7 +6,6 @@ import re
 import textwrap
 from dataclasses import fields, is_dataclass
 from reprlib import Repr
-from typing import Any
 
 from tensorir import _package
 
@@ -38,7 +37,7 @@ def short(value: object) -> str:
         return f"a {type(value).__name__}"
 
 
-def fields_of(x: object) -> dict[str, Any]:
+def fields_of(x: object) -> dict[str, object]:
     """The fields of a dataclass that are meant to be read; empty for other objects."""
     return {f.name: getattr(x, f.name) for f in fields(x) if f.repr} if is_dataclass(x) else {}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError, refuse
@@ -57,7 +56,7 @@ def mapping(to: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in to if DESTINATIONS[name].maps)
 
 
-def entries(to: Sequence[str], found: Mapping[str, Batch]) -> list[dict[str, Any]]:
+def entries(to: Sequence[str], found: Mapping[str, Batch]) -> list[dict[str, object]]:
     """``manifest["batched"]``."""
     which = list(mapping(to))
     return [{"folder": name, "items": b.items, "mapped": list(b.mapped), "targets": which} for name, b in found.items()]

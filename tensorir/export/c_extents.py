@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tensorir.codegen.source import DimRange
 from tensorir.errors import TensorIRError, refuse
@@ -131,13 +131,14 @@ def coded(extent: Extent, known: Sequence[str]) -> int:
     return extent if isinstance(extent, int) else -1 - known.index(extent)
 
 
-def least(gathers: Sequence[Mapping[str, Any]], name: str) -> Extent:
+def least(gathers: Sequence[Mapping[str, object]], name: str) -> Extent:
     """Return the limit of indices that a door looks at in the argument ``name``, 0 where there is none: the least
     constant one of all its elements, or one of those that calls decide. The function itself looks at all of them, also
     at those of parts.
     """
     limits = [g["limit"] for g in gathers if g["param"] == name and not g.get("part")]
-    return min((n for n in limits if isinstance(n, int)), default=next(iter(limits), 0))
+    opened = (n for n in limits if isinstance(n, str))
+    return min((n for n in limits if isinstance(n, int)), default=next(opened, 0))
 
 
 class Teller(NamedTuple):

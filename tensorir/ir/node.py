@@ -61,7 +61,7 @@ class Node(Shown):
         """What ``held`` says of the node alone."""
         return self.BIT
 
-    def own(self) -> tuple[Any, ...]:
+    def own(self) -> tuple[object, ...]:
         """The fields that are no child nodes."""
         return ()
 

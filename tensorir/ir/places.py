@@ -118,13 +118,13 @@ class Rewritten(dict[Any, Any]):
         found = self.places.of.get(e)
         return found is not None and found.depth < self.place.depth
 
-    def stops(self, e: Expr) -> list[Any]:
+    def stops(self, e: Expr) -> list[Expr]:
         """Where a rewriter may stop under a tall expression, of what is rewritten in this place."""
         here = self._find().depth
         assert self.places is not None
         places = self.places.of
 
-        def below(x: Node) -> list[Any]:
+        def below(x: Expr) -> list[Expr]:
             tall = [c for c in x.children() if c.INNER and c.height > STEP]
             return [c for c in tall if c not in self and not self.is_elsewhere(c)]
 

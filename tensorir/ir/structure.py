@@ -17,7 +17,7 @@ class Structure:
 
     __slots__ = ("__weakref__", "parts")
 
-    def __init__(self, parts: tuple[Any, ...]) -> None:
+    def __init__(self, parts: tuple[object, ...]) -> None:
         self.parts = parts
 
     def __reduce__(self) -> Any:
@@ -27,7 +27,7 @@ class Structure:
         return self
 
     @staticmethod
-    def of(parts: tuple[Any, ...]) -> Structure:
+    def of(parts: tuple[object, ...]) -> Structure:
         """The structure with these parts."""
         with _LOCK:
             found = _STRUCTURES.get(parts)
@@ -36,7 +36,7 @@ class Structure:
             return found
 
 
-_STRUCTURES: WeakValueDictionary[tuple[Any, ...], Structure] = WeakValueDictionary()
+_STRUCTURES: WeakValueDictionary[tuple[object, ...], Structure] = WeakValueDictionary()
 _LOCK = threading.Lock()
 _set = object.__setattr__  # nodes may be frozen, and this changes none
 

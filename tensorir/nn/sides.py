@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import overload
 
 from tensorir.errors import DeclarationError, TensorIRError, refuse
 from tensorir.errors.needs import plain_int, shown
+from tensorir.expr.compute import Extent
 from tensorir.ir.tree import Expr
 
 LARGEST = 2**31 - 1
@@ -27,7 +28,11 @@ class Side:
     after: int = 0
     dilation: int = 1
 
-    def results(self, size: Any, taps: Any) -> Any:
+    @overload
+    def results(self, size: int, taps: int) -> int: ...
+    @overload
+    def results(self, size: Extent, taps: Extent) -> Extent: ...
+    def results(self, size: Extent, taps: Extent) -> Extent:
         """Windows of ``taps`` on ``size`` elements (may be below 1)."""
         return (size + self.before + self.after - self.dilation * (taps - 1) - 1) // self.stride + 1
 
@@ -98,7 +103,7 @@ def texts_of(sides: Sequence[Side]) -> dict[str, int | str]:
     }
 
 
-def no_output(sizes: tuple[Any, ...], taps: tuple[Any, ...], sides: tuple[Side, ...]) -> TensorIRError | None:
+def no_output(sizes: tuple[Extent, ...], taps: tuple[Extent, ...], sides: tuple[Side, ...]) -> TensorIRError | None:
     """The refusal of windows that do not fit into the elements (``conv2d.extent``); None where they do."""
     for n, (size, f, side) in enumerate(zip(sizes, taps, sides, strict=True)):
         results = side.results(size, f)

@@ -13,6 +13,9 @@ import numpy.typing as npt
 from tensorir.tune.record import BadRecord, Record, key_text, span, steady_s
 
 Column = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+"""Numbers of rows, and what is said of each of them."""
+Mask = npt.NDArray[np.bool_]
 Lines = Callable[[int], Record]
 """The whole record of a row."""
 WORDS = ("group", "status", "config", "rest")
@@ -31,6 +34,12 @@ TOLD = ("signal", "limit", "code", "exit", "phase", "at_least_s")
 """Of the detail of a failure: what later runs ask for."""
 
 
+class Rest(Record, total=False):
+    """A word of the column ``rest``: ``REST``, of a race its standing, and of a failure what ``reason_of`` says."""
+
+    reason: str
+
+
 class Brief:
     """Columns of a log's records, of one entry each in the order of lines.
 
@@ -47,8 +56,19 @@ class Brief:
     def __len__(self) -> int:
         return len(self.columns["id"])
 
-    def value(self, name: str, number: int) -> Any:
-        """What a word says, not to be changed."""
+    def group(self, number: int) -> Record:
+        """What the records of a run share, ``GROUP``; not to be changed."""
+        return cast("Record", self._value("group", number))
+
+    def config(self, number: int) -> Mapping[str, object]:
+        """A configuration."""
+        return cast("Mapping[str, object]", self._value("config", number))
+
+    def rest(self, number: int) -> Rest:
+        """What is short, and asked of few records; not to be changed."""
+        return cast("Rest", self._value("rest", number))
+
+    def _value(self, name: str, number: int) -> Any:
         known = self._values[name]
         if number not in known:
             known[number] = json.loads(self.words[name][number])
@@ -65,18 +85,18 @@ class Brief:
         every = range(len(self)) if rows is None else rows
         return [cast("Record", Stored(self, int(row))) for row in every]
 
-    def rows_of(self, accept: Callable[[Mapping[str, Any]], bool]) -> Column:
-        """Which rows are of groups that ``accept`` takes: a mask."""
-        fits = np.array([accept(self.value("group", n)) for n in range(len(self.words["group"]))], dtype=bool)
+    def rows_of(self, accept: Callable[[Record], bool]) -> Mask:
+        """Which rows are of runs that ``accept`` takes, by what their records share and no other fields."""
+        fits = np.array([accept(self.group(n)) for n in range(len(self.words["group"]))], dtype=bool)
         return fits[self.columns["group"]] if len(self) else np.zeros(0, dtype=bool)
 
-    def distinct(self) -> Column:
+    def distinct(self) -> Rows:
         """The rows without those whose id an earlier one has."""
         first = np.unique(self.columns["id"], return_index=True)[1]
         return np.sort(first)
 
 
-class Stored(Mapping[str, Any]):
+class Stored(Mapping[str, object]):
     """A record of a log, of which a few fields are known and the others are decoded from its line when asked for."""
 
     __slots__ = ("_whole", "brief", "row")
@@ -92,7 +112,7 @@ class Stored(Mapping[str, Any]):
             self._whole = self.brief.lines(self.row)
         return self._whole
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         found = _FIELDS.get(name)
         return self.whole[name] if found is None else found(self)  # type: ignore[literal-required]
 
@@ -105,16 +125,20 @@ class Stored(Mapping[str, Any]):
     def __repr__(self) -> str:
         return repr(self.whole)
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """The field, or ``default`` where the record has none."""
-        try:
-            return self[name]
-        except KeyError:
-            return default
+    @property
+    def group(self) -> Record:
+        """What it shares with the other records of its run."""
+        return self.brief.group(self.brief.numbers("group")[self.row])
 
-    def word(self, name: str) -> Any:
-        """What one of the columns of words says of it."""
-        return self.brief.value(name, self.brief.numbers(name)[self.row])
+    @property
+    def config(self) -> Mapping[str, object]:
+        """Its configuration."""
+        return self.brief.config(self.brief.numbers("config")[self.row])
+
+    @property
+    def rest(self) -> Rest:
+        """What is short, and asked of few records."""
+        return self.brief.rest(self.brief.numbers("rest")[self.row])
 
     def number(self, name: str) -> float:
         """What one of the columns of numbers says of it."""
@@ -124,7 +148,7 @@ class Stored(Mapping[str, Any]):
     def key(self) -> str:
         """``choosing.key_of``."""
         config = self.brief.words["config"][self.brief.numbers("config")[self.row]]
-        return f"[{json.dumps(self.word('group')['template'])}, {config}]"
+        return f"[{json.dumps(self.group['template'])}, {config}]"
 
     @property
     def passed(self) -> bool:
@@ -132,33 +156,27 @@ class Stored(Mapping[str, Any]):
         return bool(self.brief.columns["passed"][self.row])
 
     @property
-    def detail(self) -> Mapping[str, Any]:
+    def detail(self) -> Mapping[str, object]:
         """The short part of its detail."""
-        return self.word("rest").get("detail") or {}
+        return cast("Mapping[str, object]", self.rest.get("detail") or {})
 
 
-def _group(name: str) -> Callable[[Stored], Any]:
-    def found(record: Stored) -> Any:
-        return record.word("group")[name]
-
-    return found
+def _group(name: str) -> Callable[[Stored], object]:
+    return lambda record: record.group[name]  # type: ignore[literal-required]
 
 
-def _rest(name: str) -> Callable[[Stored], Any]:
-    def found(record: Stored) -> Any:
-        return record.word("rest")[name]
-
-    return found
+def _rest(name: str) -> Callable[[Stored], object]:
+    return lambda record: record.rest[name]  # type: ignore[literal-required]
 
 
 def _text(name: str) -> Callable[[Stored], str]:
     return lambda record: record.brief.columns[name][record.row].decode("ascii")
 
 
-def _time(column: str, name: str) -> Callable[[Stored], Any]:
+def _time(column: str, name: str) -> Callable[[Stored], object]:
     """A time of a record, which version 1 wrote in another way."""
 
-    def found(record: Stored) -> Any:
+    def found(record: Stored) -> object:
         if record["v"] == 1:
             return record.whole[name]  # type: ignore[literal-required]
         seconds = record.number(column)
@@ -167,17 +185,17 @@ def _time(column: str, name: str) -> Callable[[Stored], Any]:
     return found
 
 
-_FIELDS: dict[str, Callable[[Stored], Any]] = {
+_FIELDS: dict[str, Callable[[Stored], object]] = {
     **{name: _group(name) for name in GROUP},
     **{name: _rest(name) for name in REST},
     **{name: _text(name) for name in ("id", "started")},
     "kind": lambda r: "final" if r.brief.columns["final"][r.row] else "trial",
     "status": lambda r: r.brief.words["status"][r.brief.numbers("status")[r.row]],
-    "config": lambda r: r.word("config"),
+    "config": lambda r: r.config,
     "source_sha256": lambda r: _text("source")(r) or None,
     **{name: _time(name.removesuffix("_s"), name) for name in ("low_s", "high_s")},
     "time_s": _time("steady", "time_s"),
-    "race": lambda r: r.word("rest").get("race"),
+    "race": lambda r: r.rest.get("race"),
 }
 
 
@@ -201,7 +219,7 @@ def whole(record: Record) -> Record:
     return record.whole if isinstance(record, Stored) else record
 
 
-def told(record: Mapping[str, Any]) -> Mapping[str, Any]:
+def told(record: Mapping[str, object]) -> Mapping[str, object]:
     """Of a record's detail at least ``TOLD``; empty where it is a text or there is none."""
     if isinstance(record, Stored):
         return record.detail
@@ -211,8 +229,8 @@ def told(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def reason_of(record: Mapping[str, object]) -> str:
     """A few words on why a trial failed: its status, and from the detail what tells failures apart."""
-    if isinstance(record, Stored) and "reason" in record.word("rest"):
-        return str(record.word("rest")["reason"])
+    if isinstance(record, Stored) and "reason" in record.rest:
+        return str(record.rest["reason"])
     detail = record.get("detail")
     if isinstance(detail, str):
         words = detail
@@ -287,7 +305,7 @@ def _rest_of(said: Mapping[str, Any]) -> dict[str, Any]:
     return found | ({"race": {"standing": standing}} if isinstance(standing, str) else {})
 
 
-def joined(parts: list[Brief], lines: Callable[[int], Any]) -> Brief:
+def joined(parts: list[Brief], lines: Lines) -> Brief:
     """Several as one: words are numbered again."""
     parts = [part for part in parts if len(part)]
     if len(parts) == 1:

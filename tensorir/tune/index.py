@@ -25,7 +25,7 @@ import numpy as np
 
 from tensorir.codec import Json
 from tensorir.tune.brief import NUMBERS, TEXTS, WORDS, Brief, Briefs, checked, joined
-from tensorir.tune.record import MAX_LINE, Record, decode
+from tensorir.tune.record import MAX_LINE, Entry, Record, decode
 
 NAME = "records.index"
 VERSION = 1
@@ -39,7 +39,7 @@ BLOCK = 1 << 20
 MAX_BYTES = 1 << 31
 KEPT_FINDINGS = 1000
 Opened = Callable[[Path], BinaryIO]
-Lines = Callable[[Path, BinaryIO, int], Iterator[Any]]
+Lines = Callable[[Path, BinaryIO, int], Iterator[Entry]]
 """The entries of an open segment from where it is; int: the number of the line before."""
 
 

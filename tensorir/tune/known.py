@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
-from tensorir.tune.brief import Brief, Column
+from tensorir.tune.brief import Brief, Mask, Rows
 from tensorir.tune.circumstances import TIMEOUTS, Limits, open_again
 from tensorir.tune.log import answers
 from tensorir.tune.record import Identity, Record, compares
 
-Fits = Callable[[Record], bool]
-"""Asked of what a run's records share: its fields are there, and no others."""
 SAMPLE = 1000
 """Records of another device or shape that a search starts from: its tables need no more."""
 
 
-def rows_of(brief: Brief, fits: Fits) -> Column:
-    """A mask of the rows of runs that fit."""
-    return brief.rows_of(lambda group: fits(cast("Record", group)))
-
-
-def usable_rows(brief: Brief, identity: Identity, limits: Limits | None) -> Column:
+def usable_rows(brief: Brief, identity: Identity, limits: Limits | None) -> Rows:
     """The rows of ``tune.log.usable``: one of each configuration."""
-    mine = rows_of(brief, identity.accepts) & ~brief.columns["final"].astype(bool)
+    mine = brief.rows_of(identity.accepts) & ~brief.columns["final"].astype(bool)
     rows = np.flatnonzero(mine)
     ends = brief.columns["status"][rows].astype("i8") << 32 | brief.columns["rest"][rows]
     pairs, pair_of = np.unique(ends, return_inverse=True)
@@ -41,13 +33,13 @@ def usable_rows(brief: Brief, identity: Identity, limits: Limits | None) -> Colu
 
 def _ended(brief: Brief, pair: int) -> Record:
     """How a trial ended, as far as later runs ask."""
-    return cast("Record", {**brief.value("rest", pair & 0xFFFFFFFF), "status": brief.words["status"][pair >> 32]})
+    return cast("Record", {**brief.rest(pair & 0xFFFFFFFF), "status": brief.words["status"][pair >> 32]})
 
 
-def _answering(brief: Brief, identity: Identity, rows: Column) -> Column:
+def _answering(brief: Brief, identity: Identity, rows: Rows) -> Mask:
     """A mask of the rows whose times compare, or that have none."""
     timed = np.isin(brief.columns["status"], _numbers(brief, "ok", "skipped_slow"))[rows]
-    compare = rows_of(brief, lambda group: answers(cast("Record", {**group, "status": "ok"}), identity))[rows]
+    compare = brief.rows_of(lambda group: answers(cast("Record", {**group, "status": "ok"}), identity))[rows]
     return ~timed | compare
 
 
@@ -55,17 +47,17 @@ def _numbers(brief: Brief, *statuses: str) -> list[int]:
     return [n for n, status in enumerate(brief.words["status"]) if status in statuses]
 
 
-def keys(brief: Brief, rows: Column) -> Column:
+def keys(brief: Brief, rows: Rows) -> Rows:
     """Numbers that are equal where template and configuration are."""
     names: dict[str, int] = {}
     groups = range(len(brief.words["group"]))
-    template = [names.setdefault(brief.value("group", n)["template"], len(names)) for n in groups]
+    template = [names.setdefault(brief.group(n)["template"], len(names)) for n in groups]
     if not len(rows):
         return np.zeros(0, dtype="i8")
     return np.array(template, dtype="i8")[brief.columns["group"][rows]] << 32 | brief.columns["config"][rows]
 
 
-def sample(brief: Brief, mask: Column) -> Column:
+def sample(brief: Brief, mask: Mask) -> Rows:
     """Rows to start from: of the trials of each run the fastest, and others evenly spaced."""
     found = [np.zeros(0, dtype="i8")]
     rows = np.flatnonzero(mask & ~brief.columns["final"].astype(bool))
@@ -79,7 +71,7 @@ def sample(brief: Brief, mask: Column) -> Column:
     return np.sort(np.concatenate(found))
 
 
-def contenders(brief: Brief, mask: Column, most: int | None = None) -> Column:
+def contenders(brief: Brief, mask: Mask, most: int | None = None) -> Rows:
     """The rows that decide which ``most`` configurations ``choose`` ranks first; all of the mask's for None.
 
     Of configurations of which every trial passed and that were in no final round, which are ranked by their last trial,
@@ -94,7 +86,7 @@ def contenders(brief: Brief, mask: Column, most: int | None = None) -> Column:
     begins = np.flatnonzero(np.r_[True, key[1:] != key[:-1]])
     counts = np.diff(np.r_[begins, len(rows)])
     plain = (brief.columns["final"][rows] == 0) & (brief.columns["passed"][rows] == 1)
-    plain &= rows_of(brief, compares)[rows]
+    plain &= brief.rows_of(compares)[rows]
     ours = np.minimum.reduceat(plain.astype("u1"), begins).astype(bool)
     last = brief.columns["steady"][rows[begins + counts - 1]]
     bar = np.sort(last[ours])[most - 1] if ours.sum() >= most else np.inf
@@ -104,12 +96,12 @@ def contenders(brief: Brief, mask: Column, most: int | None = None) -> Column:
     return np.sort(rows[np.repeat(keep, counts)])
 
 
-def counted(brief: Brief) -> list[tuple[Mapping[str, Any], dict[str, int]]]:
+def counted(brief: Brief) -> list[tuple[Record, dict[str, int]]]:
     """Of each run: what its records share, and how many trials ended with each status."""
     found = []
     for group in range(len(brief.words["group"])):
         mine = (brief.columns["group"] == group) & (brief.columns["final"] == 0)
         numbers, counts = np.unique(brief.columns["status"][mine], return_counts=True)
         statuses = {brief.words["status"][int(n)]: int(c) for n, c in zip(numbers, counts, strict=True)}
-        found.append((brief.value("group", group), statuses))
+        found.append((brief.group(group), statuses))
     return found

@@ -20,6 +20,7 @@ from tensorir.tune.circumstances import TIMEOUTS, Limits, open_again
 from tensorir.tune.record import (
     FIRST_ESTIMATOR,
     BadRecord,
+    Entry,
     Identity,
     Record,
     compares,
@@ -30,7 +31,7 @@ from tensorir.tune.record import (
     span,
     steady_s,
 )
-from tensorir.tune.store import Entry, LogError, LogReader, LogWriter, host_name, refusal
+from tensorir.tune.store import LogError, LogReader, LogWriter, host_name, refusal
 
 __all__ = [
     "DOUBT",

@@ -9,8 +9,8 @@ from typing import Any
 
 from tensorir.tune import record
 from tensorir.tune.log import may_grow, stamp_of, write_whole
-from tensorir.tune.record import BadRecord, encode, migrated
-from tensorir.tune.store import Entry, LogReader, refusal
+from tensorir.tune.record import BadRecord, Entry, encode, migrated
+from tensorir.tune.store import LogReader, refusal
 
 KEPT = ".older"
 

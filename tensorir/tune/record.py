@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from tensorir.codec import Json, plain
@@ -103,6 +104,27 @@ MIGRATIONS: dict[int, Callable[[Record], Record]] = {1: _named}
 A migration gets the record without ``crc`` and may change it in place; it keeps ``id``. ``v`` and ``crc`` are set by
 ``migrated``. The checksum is the same in all versions.
 """
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line as read: exactly one of ``record`` and ``reason`` is there.
+
+    line:         from 1; 0 for what has a segment's name and is no file
+    newer, older: of another version of the schema: carried along, never deleted
+    """
+
+    path: Path
+    line: int
+    raw: bytes
+    record: Record | None = None
+    reason: str = ""
+    newer: bool = False
+    older: bool = False
+
+    @property
+    def damaged(self) -> bool:
+        return self.record is None and not self.newer and not self.older
 
 
 @dataclass(frozen=True, repr=False)

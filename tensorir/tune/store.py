@@ -23,7 +23,7 @@ from tensorir.errors import TensorIRError, refuse
 from tensorir.tune.brief import Brief, Briefs, joined
 from tensorir.tune.frozen import frozen_records, looks_frozen
 from tensorir.tune.index import Part, brief_of, nowhere
-from tensorir.tune.record import MAX_LINE, BadRecord, NewerRecord, OtherVersion, Record, decode, encode, slug
+from tensorir.tune.record import MAX_LINE, BadRecord, Entry, NewerRecord, OtherVersion, Record, decode, encode, slug
 
 _NO_FILE = {errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.ELOOP}  # a pipe, a socket, a device, a link to itself
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -193,27 +193,6 @@ class Finding:
     path: Path
     line: int
     reason: str
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line as read: exactly one of ``record`` and ``reason`` is there.
-
-    line:         from 1; 0 for what has a segment's name and is no file
-    newer, older: of another version of the schema: carried along, never deleted
-    """
-
-    path: Path
-    line: int
-    raw: bytes
-    record: Record | None = None
-    reason: str = ""
-    newer: bool = False
-    older: bool = False
-
-    @property
-    def damaged(self) -> bool:
-        return self.record is None and not self.newer and not self.older
 
 
 class LogReader:

@@ -15,7 +15,7 @@ from records import ME, first, made, ok
 from tensorir.tune import index, store
 from tensorir.tune.brief import Stored, whole
 from tensorir.tune.circumstances import Limits
-from tensorir.tune.known import contenders, rows_of, usable_rows
+from tensorir.tune.known import contenders, usable_rows
 from tensorir.tune.log import LogReader, LogWriter, choose, key_of, usable
 from tensorir.tune.record import Identity, encode, steady_s
 
@@ -60,7 +60,7 @@ def answers(log):
     """What a search, a load and ``log verify`` ask."""
     reader = LogReader(log)
     brief = reader.brief()
-    mine = rows_of(brief, ME.accepts)
+    mine = brief.rows_of(ME.accepts)
     return (
         [whole(r) for r in brief.records(usable_rows(brief, ME, Limits(compile_s=1.0)))],
         [c.record["id"] for c in choose(brief.records(contenders(brief, mine, 5)))[:3]],
@@ -95,7 +95,7 @@ def test_known_lines_are_not_decoded_again(log, monkeypatch):
     monkeypatch.setattr(store, "decode", lambda line: calls.append(line) or given_(line))
     brief = LogReader(log).brief()
     usable_rows(brief, ME, None)
-    choose(brief.records(contenders(brief, rows_of(brief, ME.accepts), 5)))
+    choose(brief.records(contenders(brief, brief.rows_of(ME.accepts), 5)))
     assert len(brief) == 90 and not calls
     with LogWriter(log, ME.workload) as writer:
         writer.append(made(500))
@@ -229,7 +229,7 @@ def test_few_contenders_rank_as_all_do():
     for n, record in enumerate(every):
         briefs.add(record, 0, n, 0, 0)
     brief = briefs.made(every.__getitem__)
-    mine = rows_of(brief, ME.accepts)
+    mine = brief.rows_of(ME.accepts)
     some = contenders(brief, mine, 4)
     ranked = choose(r for r in every if ME.accepts(r))
     assert len(some) < mine.sum()
