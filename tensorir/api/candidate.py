@@ -26,6 +26,7 @@ _LIMITS = {
     "compile.grid": "grid",
     "compile.shared-memory": "smem",
     "launch.memory": "memory",
+    "argument.memory": "host memory",
 }
 _LOST = ("DEVICE_NOT_AVAILABLE", "DEVICE_NOT_FOUND", "device is lost", "cudaErrorDevicesUnavailable", "Xid")
 

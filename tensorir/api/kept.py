@@ -164,7 +164,7 @@ def source_key(work: Work, record: Record, target: Target) -> str | None:
         compute=record["compute"],
         template=record["template"],
         config=record["config"],
-        trace=steps,
+        trace=record["trace"] or [],
         instructions=instructions,
         target=[target.text, target.name, target.device],
         sha256=record["source_sha256"],

@@ -32,7 +32,7 @@ def test_a_command_says_the_workload_again(name):
     shapes = words[: len(o.grammar.split())]
     flags = {w.removeprefix("--"): n for n, w in enumerate(words) if w.startswith("--")}
     options = {f: (True if FLAGS[f].kind == "switch" else words[n + 1]) for f, n in flags.items()}
-    options = {f: int(v) if FLAGS[f].kind == "int" else v for f, v in options.items()}
+    options = {f: int(v) if FLAGS[f].kind in ("int", "sides") else v for f, v in options.items()}
     assert (verb, op) == ("tune", name) and options == given
     assert workloads(op, shapes, options)[0]().title == work.title
 

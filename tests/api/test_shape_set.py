@@ -339,7 +339,7 @@ def test_options_that_fit_no_template_are_refused_before_a_device_is_opened(run)
 def test_tables_are_made_for_strategies_that_begin(run, monkeypatch):
     """Slices go on with the strategy of the first one, which has taken what is known from elsewhere."""
     made = []
-    monkeypatch.setattr(shape_search, "tables", lambda records, identity, spaces: made.append(identity.workload) or {})
+    monkeypatch.setattr(shape_search, "tables", lambda _, identity, *__: made.append(identity.workload) or {})
     monkeypatch.setattr(loop, "tables", lambda *_: made.append("again"))
     run(Bench(near_target), [shape(n, range(40)) for n in (8, 64)], trials=30)
     assert sorted(made) == ["scale n=64", "scale n=8"]

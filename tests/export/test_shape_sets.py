@@ -280,7 +280,7 @@ def test_command_for_destinations_of_both_languages(tmp_path, monkeypatch, capsy
     note("log", zoo.product(13), [(ONE, 1e-3)])
     assert main.run([*args, "-o", "out"]) == common.NO_CONFIG and not (tmp_path / "out").exists()
     err = capsys.readouterr().err
-    assert "cupy needs cuda source" in err and "another device, driver or version: cpu" in err and "pyopencl" not in err
+    assert "cupy needs cuda source" in err and "another device: cpu" in err and "pyopencl" not in err
     note("log", zoo.product(13), [(TWO, 1e-4)], {**DEVICE, "name": "gpu", "target": "cuda -arch=sm_90"})
     assert main.run([*args, "-o", "out", "--name", "mine::product"]) == common.OK
     assert capsys.readouterr().out.split() == ["out"]
