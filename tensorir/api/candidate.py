@@ -26,7 +26,6 @@ _LIMITS = {
     "compile.grid": "grid",
     "compile.shared-memory": "smem",
     "launch.memory": "memory",
-    "argument.memory": "host memory",
 }
 _LOST = ("DEVICE_NOT_AVAILABLE", "DEVICE_NOT_FOUND", "device is lost", "cudaErrorDevicesUnavailable", "Xid")
 
@@ -111,6 +110,8 @@ def _scheduled(work: Work, template: str, config: Mapping[str, object], target: 
     try:
         return work.schedule(config, template=template, target=target)
     except TensorIRError as error:
+        if isinstance(error.__cause__, MemoryError):
+            raise Refused(no_memory(error.__cause__, "schedule")) from None
         raise Refused(_failed("illegal_schedule", error, "schedule")) from None
     except MemoryError as error:
         raise Refused(no_memory(error, "schedule")) from None
