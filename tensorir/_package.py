@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -32,3 +33,14 @@ class Lazy:
         """The function itself."""
         function: Callable[..., Any] = getattr(importlib.import_module(self.module), self.name)
         return function
+
+
+def reserve_standard_streams() -> None:
+    """Open the null device under each of the numbers 0, 1, 2 that is closed (``>&-``, daemons).
+
+    The next pipe or file would get that number: a child would find its own stdin there, and output of C libraries would
+    end in a log.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)

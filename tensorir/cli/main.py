@@ -13,11 +13,10 @@ from typing import Any
 
 import click
 
-from tensorir._package import PACKAGE_VERSION, Lazy
+from tensorir._package import PACKAGE_VERSION, Lazy, reserve_standard_streams
 from tensorir.cli.common import LOG, USAGE, Stop, clean, exit_code, say, words
 from tensorir.cli.group import Group
 from tensorir.errors import TensorIRError
-from tensorir.runtime.streams import reserve_standard_streams
 
 VERBS = {
     "tune": "Search for the fastest schedule of an operator or of your own workload.",

@@ -16,11 +16,11 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 
+from tensorir._package import reserve_standard_streams
 from tensorir.codec import Json
 from tensorir.errors import TensorIRError, refuse
 from tensorir.runtime.caches import damaged_pocl_cache
 from tensorir.runtime.memory import bound_memory
-from tensorir.runtime.streams import reserve_standard_streams
 from tensorir.tune.child import (
     HEADER,
     MARK,

@@ -40,5 +40,7 @@ def drawn(seed: int) -> Drawn:
     last = d.tensors[-1]
     ends = [t for t in d.tensors if id(t) not in d.used or t is last]
     if d.rng.random() < 0.2:
-        ends = [t for t in d.tensors if t in ends or d.rng.random() < 0.3]  # what others read is a result as well
+        ends = [
+            t for t in d.tensors if any(t is x for x in ends) or d.rng.random() < 0.3
+        ]  # what others read is a result as well
     return Drawn(seed, tuple(ends), d.told)

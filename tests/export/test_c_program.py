@@ -214,7 +214,7 @@ def test_a_folder_is_small_and_says_nothing_of_its_maker(folders):
     for kernel in KERNELS:
         folder = folders(kernel)
         read = [f for f in folder.iterdir() if f.suffix in (".c", ".h", ".txt", ".json", ".md")]
-        assert sum(f.stat().st_size for f in read) < 100_000, kernel.__name__
+        assert sum(f.stat().st_size for f in read) < 150_000, kernel.__name__
         assert not any("/home" in f.read_text() or "/tmp" in f.read_text() for f in read)
 
 
@@ -241,7 +241,7 @@ def test_winograd_folders_are_small(tmp_path, registers, taps, tiles, sizes):
     config = min(largest, key=lambda c: c["tile"])
     folder = w.schedule(config, "cpu_winograd", target).export(tmp_path / "conv", to="c")
     read = [f for f in folder.iterdir() if f.suffix in (".c", ".h", ".txt", ".json", ".md")]
-    assert sum(f.stat().st_size for f in read) < 100_000
+    assert sum(f.stat().st_size for f in read) < 150_000
 
 
 @pytest.mark.parametrize("seeds", [1, 2])

@@ -228,7 +228,7 @@ def test_everything_that_a_program_may_have(tmp_path):
     assert done.returncode == 0, done.stderr
     manifest = json.loads((where / "manifest.json").read_text())
     assert [p["role"] for p in manifest["arguments"]][:5] == ["input", "input", "scalar", "output", "output"]
-    assert manifest["gathers"] == [{"param": "index", "limit": 7, "into": "table"}]
+    assert manifest["gathers"] == [{"param": "index", "limit": 7, "into": "table", "part": []}]
 
 
 @needs_device
