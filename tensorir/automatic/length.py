@@ -7,7 +7,7 @@ from tensorir.ir.node import Node
 from tensorir.ir.tree import Const, Expr, Kind, Loop, Stmt
 from tensorir.lower.kernel import Module
 
-MOST = 1 << 17
+MOST = 1 << 19
 """Nodes of a start, as often as loops are unrolled: compilers read some 20,000 of them a second."""
 
 
