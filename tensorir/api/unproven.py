@@ -34,8 +34,7 @@ from tensorir.runtime.arguments import numpy_dtype
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.device import Device
 from tensorir.runtime.launch import Program
-from tensorir.runtime.scratch import Scratch
-from tensorir.tune.child import MARK
+from tensorir.runtime.scratch import WORKER, Scratch
 from tensorir.tune.inputs import Argument
 from tensorir.tune.process import Worker
 from tensorir.tune.trial import Reply
@@ -84,7 +83,7 @@ def _imported_key(source_sha256: str) -> str:
 
 def has_passed(source: Source, device: Device) -> bool:
     """Whether this text has run on this device and done no harm; in a measuring process nothing needs to have."""
-    if MARK in os.environ:
+    if WORKER in os.environ:
         return True
     key = _key(source, device)
     return not _is_imported(source) and (key in _passed or default_cache().get(key) is not None)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tensorir.ir.build import as_int
 from tensorir.ir.node import Node
+from tensorir.ir.shared import children_first
 from tensorir.ir.tree import Const, Expr, Kind, Loop, Stmt
 from tensorir.lower.kernel import Module
 
-MOST = 1 << 19
+MAX_NODES = 1 << 19
 """Nodes of a start, as often as loops are unrolled: compilers read some 20,000 of them a second."""
 
 
@@ -18,18 +19,10 @@ def length_of(module: Module) -> int:
 
 def _length(s: Node) -> int:
     times = as_int(s.extent) if isinstance(s, Loop) and s.kind is Kind.UNROLL and isinstance(s.extent, Const) else 1
-    expressions = {id(e) for c in s.children() if isinstance(c, Expr) for e in _nodes(c)}
+    expressions = children_first(_operands(s), _operands)
     inside = sum(_length(c) for c in s.children() if isinstance(c, Stmt))
     return times * (1 + len(expressions) + inside)
 
 
-def _nodes(e: Expr) -> list[Expr]:
-    """The nodes of an expression, each once."""
-    found: dict[int, Expr] = {}
-    left = [e]
-    while left:
-        n = left.pop()
-        if id(n) not in found:
-            found[id(n)] = n
-            left += [c for c in n.children() if isinstance(c, Expr)]
-    return list(found.values())
+def _operands(n: Node) -> list[Node]:
+    return [c for c in n.children() if isinstance(c, Expr)]

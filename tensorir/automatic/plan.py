@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.length import MOST as MOST_LENGTH
-from tensorir.automatic.length import length_of
+from tensorir.automatic.length import MAX_NODES, length_of
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules import RULES, WHOLE, Rule
 from tensorir.automatic.rules.inline import inlined
@@ -244,8 +243,8 @@ class _Claims:
         try:
             part.steps(s, part.space.default)
             module = lower(_changed(self.begun.program, s.program, s.target), s.target)
-            if not part.plainest and (length := length_of(module)) > MOST_LENGTH:
-                message = f"{length} nodes with what is unrolled; a start that compiles in seconds has {MOST_LENGTH}"
+            if not part.plainest and (length := length_of(module)) > MAX_NODES:
+                message = f"{length} nodes with what is unrolled; a start that compiles in seconds has {MAX_NODES}"
                 raise refuse(CompileError, "compile.time-limit", message, hint="fewer iterations unrolled")
         except TensorIRError as e:
             self.refused.append(Refusal.of(part, e))

@@ -21,7 +21,8 @@ except ImportError:  # Windows: nothing is locked there, and nothing tidied
     fcntl = None  # type: ignore[assignment]
 
 WORKER = "TENSORIR_WORKER"
-"""In the environment of processes that measure: which worker one belongs to. Whoever started it ends it."""
+"""In the environment of processes that measure: which worker one belongs to, whatever group and parent it has
+given itself. Whoever started it ends it."""
 PREFIX = "tensorir-"
 LOCK = ".scratch"
 """File in each folder, locked exclusively (flock) by the process that made the folder."""

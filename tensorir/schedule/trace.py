@@ -44,12 +44,14 @@ class Trace(tuple[Step, ...], Shown):
     __slots__ = ()
 
     def __str__(self) -> str:
-        lines: list[str] = []
-        for before, step in zip((None, *self), self, strict=False):
-            if step.why != (before.why if before else ""):
-                lines.append(f"# {step.why}" if step.why else "")
-            lines.append(str(step))
-        return "\n".join(lines)
+        return "\n".join(f"{heading(why)}{step}" for step, why in self.reasoned())
+
+    def reasoned(self) -> Iterator[tuple[Step, str | None]]:
+        """Each step with its reason; None where that is the reason of the step before."""
+        before = ""
+        for step in self:
+            yield step, None if step.why == before else step.why
+            before = step.why
 
     @property
     def code(self) -> str:
@@ -63,11 +65,14 @@ class Trace(tuple[Step, ...], Shown):
 
     def to_json(self) -> str:
         """A JSON list of ``[primitive, args, options]``; a fourth entry is the reason, where it changes."""
-        whys = [s.why for s in self]
         return json.dumps([
-            [s.primitive, list(s.args), dict(s.options), *([s.why] if s.why != before else [])]
-            for s, before in zip(self, ["", *whys], strict=False)
+            [s.primitive, list(s.args), dict(s.options), *([] if why is None else [why])] for s, why in self.reasoned()
         ])  # fmt: skip
+
+
+def heading(why: str | None) -> str:
+    """The line above steps of one reason: a comment, an empty line where they have none; "" for None."""
+    return "" if why is None else f"# {why}\n" if why else "\n"
 
 
 def read_trace(text: str) -> Iterator[Step]:

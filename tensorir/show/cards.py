@@ -28,7 +28,7 @@ from tensorir.runtime.launch import BoundLaunch, Program
 from tensorir.runtime.sequence import LaunchSequence
 from tensorir.runtime.timing import Timing
 from tensorir.schedule.schedule import Schedule, StageRef
-from tensorir.schedule.trace import Step, Trace
+from tensorir.schedule.trace import Step, Trace, heading
 from tensorir.show import curves
 from tensorir.show.pieces import (
     Html,
@@ -150,12 +150,11 @@ def _source_or_why(s: UserSchedule, language: str) -> Html:
 
 def _steps(steps: Trace) -> Html:
     """One step a line, the last one marked; reasons and the user's lines where they are not the step's before."""
-    lines, before = list[Html](), Step("", (), ())
-    for s in steps:
-        reason = words(f"# {s.why}\n" if s.why else "\n") if s.why != before.why else ""
+    lines, before = list[Html](), ""
+    for s, why in steps.reasoned():
         line = s.where.partition(": ")[0].rpartition("/")[2]
-        lines.append(Html(reason + words(str(s)) + (dim(f"   {line}") if s.where != before.where else "")))
-        before = s
+        lines.append(Html(words(f"{heading(why)}{s}") + (dim(f"   {line}") if s.where != before else "")))
+        before = s.where
     marked = [*lines[:-1], *(Html(f'<span class="tir-last">{x}</span>') for x in lines[-1:])]
     return pre(joined(marked, "\n"))
 

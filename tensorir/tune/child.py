@@ -26,8 +26,6 @@ Handler = Callable[[Json, Progress], Json]
 
 MAX_FRAME = 16 * 1024 * 1024  # no honest message comes near; a longer one is a wild write into our pipe
 HEADER = 4
-MARK = WORKER
-"""In the environment: which worker a process belongs to, whatever group and parent it has given itself."""
 _PR_SET_PDEATHSIG = 1
 _channel: tuple[int, int] | None = None
 
@@ -156,7 +154,7 @@ def _guardian(life: int, others: tuple[int, ...]) -> None:
             os.close(fd)
         while os.read(life, 1):
             pass
-        end_marked(os.environ.get(MARK, ""), os.getpgrp())
+        end_marked(os.environ.get(WORKER, ""), os.getpgrp())
     finally:
         os.killpg(0, signal.SIGKILL)
 
@@ -166,7 +164,7 @@ def end_marked(mark: str, group: int) -> None:
 
     Those inside are not looked at: reading the environment of one that hangs in a driver may take for ever.
     """
-    wanted = f"{MARK}={mark}".encode()
+    wanted = f"{WORKER}={mark}".encode()
     for _ in range(3):  # some may just be starting others
         found = [pid for pid in _outside(group) if mark and wanted in _environment(pid).split(b"\0")]
         for pid in found:

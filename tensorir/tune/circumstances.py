@@ -8,11 +8,12 @@ import resource
 from dataclasses import dataclass
 
 from tensorir.codec import travels
+from tensorir.runtime.compile_limit import COMPILE_S
 from tensorir.tune.brief import told
 from tensorir.tune.record import TRANSIENT, Record
 
-COMPILE_S, RUN_S = 60.0, 10.0
-"""Seconds for one compilation, and for one launch (or one call of the template), unless others are asked for."""
+RUN_S = 10.0
+"""Seconds for one launch, or one call of the template, unless others are asked for."""
 TIMEOUTS = frozenset({"compile_timeout", "run_timeout"})
 MORE = 1.1
 """A limit that grew by less says nothing new."""

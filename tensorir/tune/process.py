@@ -21,9 +21,9 @@ from tensorir.codec import Json
 from tensorir.errors import TensorIRError, refuse
 from tensorir.runtime.caches import damaged_pocl_cache
 from tensorir.runtime.memory import bound_memory
+from tensorir.runtime.scratch import WORKER
 from tensorir.tune.child import (
     HEADER,
-    MARK,
     MAX_FRAME,
     Handler,
     Progress,
@@ -337,7 +337,7 @@ class _Child:
                 stderr=capture[1],
                 pass_fds=theirs[:3],
                 start_new_session=True,
-                env=scrubbed_environment(environment) | {MARK: self._mark},
+                env=scrubbed_environment(environment) | {WORKER: self._mark},
             )
         except BaseException as error:  # an interrupt too: closing ``life`` ends a child that did start
             close_all(self._to, self._from, self._life, self._capture)

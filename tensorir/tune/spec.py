@@ -19,7 +19,8 @@ from tensorir.errors.needs import (
     need_text,
     wrong,
 )  # fmt: skip
-from tensorir.tune.circumstances import COMPILE_S, RUN_S, Limits, available_bytes
+from tensorir.runtime.compile_limit import COMPILE_S
+from tensorir.tune.circumstances import RUN_S, Limits, available_bytes
 from tensorir.tune.record import Record
 from tensorir.tune.space import Space
 

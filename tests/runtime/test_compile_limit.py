@@ -55,7 +55,7 @@ def test_a_start_that_is_too_long_gives_way(monkeypatch):
     y = tir.compute((32, 64), lambda i, j: sum(x[i + p, j + q] * x[i + q, j + p] for p in range(5) for q in range(5)),
                     name="y")  # fmt: skip
     short = len(tir.auto_schedule(y, "c").source())
-    monkeypatch.setattr(plan, "MOST_LENGTH", 100)
+    monkeypatch.setattr(plan, "MAX_NODES", 100)
     made = tir.auto_schedule(y, "c")
     assert len(made.source()) < short and made.check()
     told = [r for r in plan.default_plan([y], made.target).refused if r.problem.code == "compile.time-limit"]
