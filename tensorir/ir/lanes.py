@@ -28,11 +28,11 @@ def _lanes(e: Expr) -> int:
         case Shuffle():
             return len(e.picks)
         case Load():
-            return max(e.index[0].width, e.buffer.lanes)
+            return max([e.buffer.lanes, *(i.width for i in e.index[:1])])  # numbers of rank 0 have no index
         case Select():
             return e.a.width
         case Binary() | Unary() | Cast():
             return e.a.width
         case Call():
-            return max([x.width for x in e.args])
+            return max([1, *(x.width for x in e.args)])
     return 1
