@@ -9,9 +9,8 @@ import click
 from tensorir.api.operator import Flag
 from tensorir.cli.common import did_you_mean
 from tensorir.errors import DeclarationError
-from tensorir.errors.needs import seconds_of
+from tensorir.errors.needs import seconds_of, spelt, text_of
 from tensorir.ir.dtypes import dtype_of
-from tensorir.nn.sides import spelt, text_of
 from tensorir.ops.operators import FLAGS as OPERATOR_FLAGS
 from tensorir.ops.operators import OPERATORS
 

@@ -13,7 +13,7 @@ import operator
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ParamSpec, SupportsIndex, TypeVar, cast
 
 from tensorir.errors import DeclarationError, TensorIRError, refuse
@@ -207,3 +207,15 @@ def need_seconds(value: object) -> float:
     if found is None:
         raise refuse(DeclarationError, "tune.time", f"{shown(value)} is not a time", hint="90s, 5m, 1h")
     return found
+
+
+def spelt(value: object) -> object:
+    """The ints of "2x1", as commands and logs have them; anything else as it is."""
+    if isinstance(value, str) and re.fullmatch(r"\d{1,9}(x\d{1,9})*", value):
+        return tuple(map(int, value.split("x"))) if "x" in value else int(value)
+    return value
+
+
+def text_of(values: Sequence[int]) -> int | str:
+    """The int that all of them are, or "2x1"."""
+    return values[0] if len(set(values)) == 1 else "x".join(map(str, values))

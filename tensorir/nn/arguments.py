@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensorir.errors import DeclarationError, TensorIRError, refuse
-from tensorir.errors.needs import need_int, need_list, wrong
+from tensorir.errors.needs import need_int, need_list, spelt, wrong
 from tensorir.expr.functions import cast
 from tensorir.expr.scan import letters
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dims import same_shape
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.tree import Expr
-from tensorir.nn.sides import spelt
 
 Index = tuple[Expr, ...]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
 
 from tensorir.errors import DeclarationError, TensorIRError, refuse
-from tensorir.errors.needs import plain_int, shown
+from tensorir.errors.needs import plain_int, shown, spelt, text_of
 from tensorir.expr.compute import Extent
 from tensorir.ir.tree import Expr
 
@@ -79,18 +78,6 @@ def pads_of(name: str, value: object, rank: int, code: str = "") -> tuple[tuple[
         several = f"{rank} of them, {rank} pairs (before, after), or {2 * rank}: all before, all after"
         raise _refuse(code, name, value, 0, several)
     return tuple(pairs)
-
-
-def spelt(value: object) -> object:
-    """The ints of "2x1", as commands and logs have them; anything else as it is."""
-    if isinstance(value, str) and re.fullmatch(r"\d{1,9}(x\d{1,9})*", value):
-        return tuple(map(int, value.split("x"))) if "x" in value else int(value)
-    return value
-
-
-def text_of(values: Sequence[int]) -> int | str:
-    """The int that all of them are, or "2x1"."""
-    return values[0] if len(set(values)) == 1 else "x".join(map(str, values))
 
 
 def texts_of(sides: Sequence[Side]) -> dict[str, int | str]:

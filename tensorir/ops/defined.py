@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from tensorir import nn
 from tensorir.api.workload import Workload
 from tensorir.errors import DeclarationError, refuse
-from tensorir.errors.needs import plain_ints, shown
+from tensorir.errors.needs import plain_ints, shown, text_of
 from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of
-from tensorir.nn.sides import each, sides_of, text_of, texts_of
+from tensorir.nn.sides import each, sides_of, texts_of
 from tensorir.ops.operators import OPERATORS
 
 Shape = str | int | Sequence[int]
