@@ -13,7 +13,7 @@ from tensorir.errors.needs import shown
 
 
 class _Probe(threading.local):
-    """Of the thread's last trial: whether it goes on, and the handles that it met, which need none of their own."""
+    """State of the thread's trial pickle: under way or not, and the handles met, already proved by it."""
 
     on = False
 
@@ -25,18 +25,18 @@ _probe = _Probe()
 
 
 class Sink:
-    """A file that forgets."""
+    """A file without content: writes are counted and dropped."""
 
     def write(self, data: bytes | memoryview) -> int:
-        """Bytes of what would be written."""
+        """The number of bytes given."""
         return len(data)
 
 
 class Handle:
-    """What stands for a kernel, a device or a value that never changes: ``copy`` and ``deepcopy`` share that.
+    """Base of kernels, devices and constant values: ``copy`` and ``deepcopy`` share them.
 
-    Pickled as ``_data`` says, which is tried first: functions without a name in a module, arrays in a device's memory
-    and expressions too deep are refused (``argument.pickle``), where no other pickler takes them.
+    A pickle is ``_data()``, tried before it is given. Refused with ``argument.pickle``: functions without a name in a
+    module, arrays in a device's memory, expressions too deep (unless cloudpickle or dill ask).
     """
 
     __slots__ = ()
@@ -50,7 +50,7 @@ class Handle:
         return self.__copy__()
 
     def _data(self) -> tuple[Any, ...]:
-        """A function and its arguments, which make the object again."""
+        """A function and its arguments; the call makes the object again."""
         made = object.__reduce_ex__(self, 4)
         assert isinstance(made, tuple)
         return made
@@ -68,7 +68,7 @@ class Handle:
 
 
 class Value(Handle):
-    """A handle of a value that never changes, which is its own copy."""
+    """A handle of a constant value: its own copy."""
 
     __slots__ = ()
 
@@ -77,7 +77,7 @@ class Value(Handle):
 
 
 def unpicklable(value: object) -> str:
-    """Why ``value`` cannot be pickled; "" where it can."""
+    """The reason not to pickle ``value``; "" for none."""
     before, _probe.on = _probe.on, True
     if not before:
         _probe.met.clear()
@@ -95,7 +95,7 @@ def unpicklable(value: object) -> str:
 
 
 def _tolerant() -> bool:
-    """True where a pickler asks that takes functions without names."""
+    """True if cloudpickle or dill asks: they take functions without names."""
     frame = sys._getframe(2)
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).partition(".")[0] in ("cloudpickle", "dill"):

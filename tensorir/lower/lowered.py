@@ -1,4 +1,4 @@
-"""The kernels of a schedule, for a target that can hold them: refusals name the steps that ask too much of it."""
+"""Kernels of a schedule. Refusals of a target with too little room name the steps to blame."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorir.target import Target
 def lowered(s: Schedule, target: Target | None = None) -> Module:
     """Lower a schedule for its own target, or another.
 
-    Raises LoweringError where the target cannot express it, CompileError where it cannot hold it.
+    Raises LoweringError (not expressible on the target) and CompileError (too large for it).
     """
     try:
         return lower(s.program, target or s.target)
@@ -24,7 +24,7 @@ def lowered(s: Schedule, target: Target | None = None) -> Module:
 
 
 def _with_step(s: Schedule, line: str) -> str:
-    """A line that begins with the name of an array, with the step that put it where it is."""
+    """`NAME: rest   ->   NAME: rest, by STEP  at FILE:LINE`, the last step to place the array."""
     name = line.partition(":")[0]
     steps = [x for x in s.trace if name in x.out or (x.args[:1] == (name,) and x.primitive in MOVES)]
     if not steps:
@@ -34,4 +34,4 @@ def _with_step(s: Schedule, line: str) -> str:
 
 
 MOVES = ("compute_at", "reverse_compute_at", "set_scope")
-"""Primitives that place what a stage makes."""
+"""Primitives placing the result of a stage."""
