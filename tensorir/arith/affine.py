@@ -579,13 +579,18 @@ class Arith:
     def decided(self, cond: Expr) -> Expr:
         """A condition with its parts folded that are decided, and the values that it compares as they are."""
         if isinstance(cond, Binary) and cond.op in ("and", "or"):
-            return binary(cond.op, self.decided(cond.a), self.decided(cond.b))
+            return self.settled(binary(cond.op, self.decided(cond.a), self.decided(cond.b)))
         if isinstance(cond, Binary) and cond.a.dtype == "index":
             return self.simplify(cond)
-        for c, value in ((cond, True), (contrary(cond), False)) if self.known else ():
-            if structure(c) in self.known:
-                return const(value, "bool")
-        return cond
+        return self.settled(cond)
+
+    def settled(self, e: Expr) -> Expr:
+        """True or False where a condition was assumed, or its contrary; else ``e``."""
+        if self.known and e.dtype == "bool" and not isinstance(e, Const):
+            for cond, value in ((e, True), (contrary(e), False)):
+                if structure(cond) in self.known:
+                    return const(value, "bool")
+        return e
 
 
 class Knowing(Rewriter):
@@ -614,17 +619,10 @@ class _Simplify(Knowing):
         if n.dtype == "index":
             return self.arith.linear(n).expr()
         a, b = self(n.a), self(n.b)
-        return self._decided(n if a is n.a and b is n.b else binary(n.op, a, b))
-
-    def _decided(self, e: Expr) -> Expr:
-        if self.arith.known and e.dtype == "bool" and not isinstance(e, Const):
-            for cond, value in ((e, True), (contrary(e), False)):
-                if structure(cond) in self.arith.known:
-                    return const(value, "bool")
-        return e
+        return self.arith.settled(n if a is n.a and b is n.b else binary(n.op, a, b))
 
     def on_Load(self, n: Load) -> Expr:
-        return self._decided(self.children(n))
+        return self.arith.settled(self.children(n))
 
     def on_Unary(self, n: Unary) -> Expr:
         a = self(n.a)
