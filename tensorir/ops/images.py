@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tensorir.engines.blocks import extent_of
 from tensorir.engines.model import LAUNCH, PANEL, channel_lanes, shared
 from tensorir.engines.packing import SIDE, turned
 from tensorir.engines.problems import Conv
@@ -137,7 +138,8 @@ def _weights(s: Schedule, shape: Conv, at: str) -> None:
         s.set_scope(rows, "shared").compute_at(rows, block)
         turned(s, rows, block, "t", last, lanes, (-(-size * shape.taps // SIDE), 1))
         blocks = [(loops[0], "block.y"), (block, "block.x")]  # blocks one after another continue the same rows
-    vectorized(s, loops[-1], min(shape.vector_lanes, PANEL), "guard" if last == "ki" else "shift")
+    most = min(shape.vector_lanes, PANEL, extent_of(s, loops[-1]))  # wider vectors would make the array wider
+    vectorized(s, loops[-1], 1 << (most.bit_length() - 1), "guard" if last == "ki" else "shift")
     for loop, axis in blocks if at == "root" else []:
         s.bind(loop, axis)
 
