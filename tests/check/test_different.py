@@ -14,6 +14,7 @@ from tensorir.check.dims import dim_values
 from tensorir.check.equivalence import awkward_shapes, axes_of
 from tensorir.expr.resize import resize
 from tensorir.ir.build import const
+from tensorir.ir.structure import among, same
 from tensorir.ir.tree import If, Kind, Load, Store
 from tensorir.ir.visit import find, replace, substitute
 from tensorir.lower.pipeline import lower
@@ -42,12 +43,12 @@ def swapped(module, n, m):
                      Load: lambda x: x.replace(index=tuple(substitute(i, both) for i in x.index)),
                      Store: lambda x: x.replace(index=tuple(substitute(i, both) for i in x.index))}  # fmt: skip
             other = parts[kind](x)
-            if other != x:
+            if not same(other, x):
                 body = replace(kernel.body, {x: other})
                 yield kind.__name__, dataclasses.replace(module, kernels=(dataclasses.replace(kernel, body=body),))
     for a, axis in enumerate(kernel.axes):
         other = axis.replace(extent=substitute(axis.extent, both))
-        if other != axis:
+        if not same(other, axis):
             axes = (*kernel.axes[:a], other, *kernel.axes[a + 1 :])
             yield "grid", dataclasses.replace(module, kernels=(dataclasses.replace(kernel, axes=axes),))
 
@@ -178,7 +179,7 @@ def test_axes_along_the_same_dimension_are_one_group():
     Y = tir.compute((5, 9), lambda i, j: X[i, j] / t[i], name="Y")
     axes = {name: v for name, (v, _) in axes_of((Y,)).items()}
     groups = independent((Y,), axes.values())
-    assert [[name for name, v in axes.items() if v in g] for g in groups] == [["Y.i"], ["t.k", "Y.j"]]
+    assert [[name for name, v in axes.items() if among(v, g)] for g in groups] == [["Y.i"], ["t.k", "Y.j"]]
     square, n = tir.placeholder((4, 4), name="S"), tir.dim("n")
     T = tir.compute((n, n), lambda i, j: square[0, 0] + tir.cast(i + j, "float32"), name="T")
     assert len(independent((T,), [v for v, _ in axes_of((T,)).values()])) == 1, "both end with n"
