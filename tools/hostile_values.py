@@ -141,7 +141,7 @@ HOSTILE: dict[str, Maker] = {
     "bytes": lambda: b"x",
     "bytearray": lambda: bytearray(b"xy"),
     "memoryview": lambda: memoryview(b"x"),
-    "type": lambda: int,
+    "type": lambda: str,  # called back it takes anything
     "module": lambda: math,
     "lambda": lambda: lambda *a: 1,
     "lambda raises": lambda: _boom,

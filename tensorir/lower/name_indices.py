@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tensorir.arith.affine import Arith, Linear, structure
+from tensorir.ir.shared import occurrences
 from tensorir.ir.tree import (
     Alloc,
     Barrier,
@@ -61,12 +62,12 @@ def _named(body: Stmt, loop: str) -> Stmt:
     """``body`` inside the lets of the sums that it divides more than once."""
     found: Counter[object] = Counter()
     first: dict[object, Expr] = {}
-    for n in find(body, Binary):
-        if n.op not in ("//", "%") or n.dtype != "index" or isinstance(n.a, Var):
-            continue
-        if not has(n.a, Load):  # an element may be there where its condition holds alone
+    divisions = find(body, Binary, lambda n: n.op in ("//", "%") and n.dtype == "index")
+    written = occurrences(body) if divisions else {}
+    for n in divisions:
+        if not isinstance(n.a, Var) and not has(n.a, Load):  # an element may be there where its condition holds alone
             key = structure(n.a)
-            found[key] += 1
+            found[key] += written[n]
             first.setdefault(key, n.a)
     names: dict[object, Var] = {}
     lets: list[tuple[Var, Expr]] = []
