@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from tensorir.ir.build import binary, const, unary
 from tensorir.ir.lanes import lanes_of
+from tensorir.ir.node import held
 from tensorir.ir.places import Place, Places, operands
 from tensorir.ir.tree import (
     Binary,
@@ -86,6 +87,10 @@ class _Name(Rewriter):
 def _named(lets: list[Let], s: Stmt) -> Stmt:
     """Lets and then a statement, inside the Lets of what they share."""
     own = () if lets else tuple(c for c in s.children() if isinstance(c, Expr))
+    if _none([let.value for let in lets] + list(own)):
+        for let in reversed(lets):
+            s = let.replace(body=s)
+        return s
     names = _Names([let.value for let in lets] + list(own))
     done: list[tuple[Var, Expr]] = []
     for let in lets:
@@ -98,6 +103,22 @@ def _named(lets: list[Let], s: Stmt) -> Stmt:
     for var, value in reversed(done):
         s = Let(var, value, s)
     return s
+
+
+def _none(roots: list[Expr]) -> bool:
+    """Whether nothing has a name, seen at a glance: most statements read each of their operations once."""
+    seen: set[Expr] = set()
+    todo = roots
+    while todo:
+        e = todo.pop()
+        if (e.holds or held(e)) and (e.height >= TALL or (e.dtype == "index" and e.spread >= SIZE - 1)):
+            return False
+        if e in seen and not isinstance(e, Load):  # of an index that is small
+            return False
+        if e.dtype != "index" and not isinstance(e, Const | Var | Broadcast):
+            seen.add(e)
+            todo += operands(e)
+    return True
 
 
 class _Names:
