@@ -106,7 +106,7 @@ def _other_numbers(outputs: tuple[Tensor, ...], source: Source, few: list[np.nda
     for most, about in (((100, 40, 20, 10), "large"), ((-100, -40, -20, -10), "small")):
         if long := with_all_digits(outputs, source, few, seed, most):
             yield Run(long, exact=False, about=f", with {about} numbers of all digits")
-    for ends, about in at_the_ends(outputs, few, _free(outputs, few, conditions), seed):
+    for ends, about in at_the_ends(outputs, few, free_inputs(outputs, few, conditions), seed):
         yield Run(ends, exact=False, about=about)
 
 
@@ -133,7 +133,7 @@ def short(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr
     Where none are exact, zeros alone: what is added to a sum of nothing is seen whatever is rounded.
     """
     arrays = random_arguments(outputs, seed, conditions=conditions)
-    free = _free(outputs, arrays, conditions)
+    free = free_inputs(outputs, arrays, conditions)
     for bits in SCALAR_BITS:
         arrays = random_arguments(outputs, seed, conditions=conditions, scalar_bits=bits)
         arrays = _thinned(outputs, arrays, free, seed)
@@ -162,7 +162,7 @@ def _with_plain_scalars(
 def _finite_ones(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> list[np.ndarray]:
     """Few numbers that are not zero, and scalars of as many digits as leave results finite."""
     arrays = random_arguments(outputs, seed, conditions=conditions)
-    free = _free(outputs, arrays, conditions)
+    free = free_inputs(outputs, arrays, conditions)
     for bits in SCALAR_BITS:
         found = random_arguments(outputs, seed, conditions=conditions, scalar_bits=bits)
         found = _thinned(outputs, found, free, seed)
@@ -199,7 +199,7 @@ def _thin(x: np.ndarray, terms: int, seed: int) -> np.ndarray:
     return kept
 
 
-def _free(outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], conditions: Sequence[Expr]) -> list[bool]:
+def free_inputs(outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], conditions: Sequence[Expr]) -> list[bool]:
     """Which inputs may be any whole numbers: no scalars, tables, divisors, bits to shift by, bits of a float, or
     what kernels are specialised for.
     """
@@ -223,7 +223,7 @@ def larger(
     turn: which input it is
     """
     rng = np.random.default_rng(seed)
-    free = [n for n, f in enumerate(_free(outputs, arrays, ())) if f and np.size(arrays[n]) > 1]
+    free = [n for n, f in enumerate(free_inputs(outputs, arrays, ())) if f and np.size(arrays[n]) > 1]
     whole = _all_whole(outputs)  # these wrap around
     if whole and reads_bits(outputs):
         return arrays  # all bits are there
@@ -241,7 +241,7 @@ def longest(outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray
     mostly zero. tf32 keeps 11, which ``read`` has; two of these keep 21, and results are exact.
     """
     about, rng, operands = ", with operands of many digits", np.random.default_rng(seed), _multiplied(outputs)
-    free = _free(outputs, arrays, ())
+    free = free_inputs(outputs, arrays, ())
     given = [n for n, (f, a) in enumerate(zip(free, arguments_of(outputs), strict=True)) if f and a in operands]
     rounds = not any("3xtf32" in name for name in source.instructions)
     for bits in ((_ROUNDED_BITS,) if rounds else (20, 17, 14)) if given else ():

@@ -20,7 +20,8 @@ from tensorir.check.equivalence import (
     over_shapes,
     rolled_extremes,
 )
-from tensorir.check.given import Run, exactly, runs, short
+from tensorir.check.given import Run, exactly, free_inputs, runs, short
+from tensorir.check.hard_inputs import hard_inputs
 from tensorir.check.infinities import infinities_spread, where_skipped
 from tensorir.check.parts import not_declared, not_run, undefined
 from tensorir.check.tolerance import tolerance
@@ -32,7 +33,7 @@ from tensorir.expr.program import computes_of, dims_of, terms_of
 from tensorir.expr.reread import with_dims
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
-from tensorir.interp.doubles import TOLERANCE, opaque_combiners
+from tensorir.interp.doubles import TOLERANCE, Doubles, opaque_combiners
 from tensorir.interp.magnitude import narrow_sums, rounds_inside
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import evaluate, random_arguments, results_of
@@ -236,6 +237,8 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
                 return Verdict(wrong, tuple(shown), f"CUDA text on the CPU{run.about}")
         if told := not_run(source.text):
             return Verdict(told, tuple(shown), "CUDA text on the CPU")
+        if alone and not n and (found := _beside_emitted(one, source, seed, limit_s)):
+            return Verdict(found[0], tuple(shown), f"CUDA text on the CPU{found[1]}")
     kind = f"the CUDA text, run on the CPU: exact, no race, no access out of bounds{untested(s)}"
     return Verdict((), tuple(shown), kind)
 
@@ -252,6 +255,43 @@ def _run_text(s: Any, source: Source, run: Run, seed: int, limit_s: float | None
         spread = infinities_spread(s.outputs, done.outputs, run.arrays)
         return (spread,) if spread else ()
     return _compared(s, source, run, done.outputs, close=True).problems
+
+
+def _beside_emitted(s: Any, source: Source, seed: int, limit_s: float | None) -> tuple[tuple[Problem, ...], str] | None:
+    """What is wrong with a text that was edited where the emitted one is right, and on which inputs."""
+    from tensorir.check.emulate import emulate  # of use to this level alone
+
+    emitted = replace(source, text=s.emitted("cuda" if s.target.language != "cuda" else None).text)
+    if emitted.text == source.text or s.inexact_by is not None:
+        return None
+    limit = _emulated_s(s.outputs) if limit_s is None else limit_s
+    few = random_arguments(s.outputs, seed, conditions=_conditions(s))
+    for arrays, about in hard_inputs(s.outputs, few, free_inputs(s.outputs, few, _conditions(s)), seed):
+        with np.errstate(all="ignore"):
+            want = evaluate(s.began_with, arrays)
+            sure = [
+                _apart(np.asarray(e), np.asarray(w), t.dtype)
+                <= 2.0 ** -(8 if DTYPES[t.dtype].widened else 16) * _scale(w)
+                for t, w, e in zip(s.outputs, want, evaluate(s.began_with, arrays, Doubles()), strict=True)
+            ]
+            done, bounds = emulate(source, arrays, seed, limit_s=limit), rounding_of(s.outputs, arrays, s.target)
+
+            def right(got: Sequence[Any], want: Any = want, bounds: Any = bounds) -> Verdict:
+                return compare_results(s.outputs, got, want, bounds=bounds)
+
+            asked = [np.where(ok, w, g) for ok, w, g in zip(sure, want, done.outputs, strict=True)]
+            if not done.problems and right(done.outputs, asked):
+                continue
+            other = emulate(emitted, arrays, seed, limit_s=limit)
+            if other.problems:
+                continue
+            if done.problems:
+                return done.problems, about
+            same = beyond(s.outputs, other.outputs, want, bounds=bounds)
+            asked = [np.where(off, g, w) for off, w, g in zip(same, asked, done.outputs, strict=True)]
+            if not (found := right(done.outputs, asked)):
+                return found.problems, about
+    return None
 
 
 def _compared(s: Any, source: Source, run: Run, got: Sequence[Any], close: bool = False) -> Verdict:
@@ -338,20 +378,12 @@ def compare_results(
     error: how far an algorithm may be off, relative to the largest element, where that is more than rounding allows
     """
     problems, worst = [], 0.0
-    inside = rounds_inside(outputs)
-    for t, g, w, most in zip(outputs, got, want, bounds or [np.inf] * len(outputs), strict=True):
+    everywhere = beyond(outputs, got, want, exact, bounds, error)
+    for t, g, w, over in zip(outputs, got, want, everywhere, strict=True):
         found = np.asarray(g)
-        sums = narrow_sums(t)
-        decided = bool(sums) and not exact and DTYPES[t.dtype].kind in "iu"  # a whole number by what is rounded
-        apart, scale = _apart(found, w, "float64" if decided else t.dtype), _scale(w)
-        worst = max(worst, float(apart.max(initial=0.0)) / scale)
-        # sums may cancel: what is left of them says nothing of their digits
-        lost = np.where(np.isfinite(most), most, 0.0) * (CANCELLED if sums else 0.0)
-        least = np.maximum(max(error, *map(tolerance, sums), 0.0) * scale + decided, lost)
-        allowed = np.minimum(np.maximum(_allowed(t.dtype, w, scale, inside), least), most)
-        over = apart > (0.0 if exact else allowed)
+        worst = max(worst, float(_apart(found, w, _compared_as(t, exact)).max(initial=0.0)) / _scale(w))
         if np.any(over):
-            bad = _first_difference(np.where(over, found, w) if over.shape == w.shape else found, w)
+            bad = _first_difference(found, w, over)
             problems.append(
                 Problem(
                     "check.wrong-result",
@@ -361,6 +393,28 @@ def compare_results(
             )
     kind = f"on the device, largest relative error {worst:.2g}{no_numbers(outputs, want)}"
     return Verdict(tuple(problems), (label(outputs),), kind, worst)
+
+
+def beyond(
+    outputs: tuple[Tensor, ...], got: Any, want: Any, exact: bool = False, bounds: Sequence[Any] | None = None,
+    error: float = 0.0,
+) -> list[np.ndarray]:  # fmt: skip
+    """Where results are further off than rounding explains; as ``compare_results``."""
+    inside, out = rounds_inside(outputs), []
+    for t, g, w, most in zip(outputs, got, want, bounds or [np.inf] * len(outputs), strict=True):
+        sums, scale = narrow_sums(t), _scale(w)
+        apart = _apart(np.asarray(g), w, _compared_as(t, exact))
+        # sums may cancel: what is left of them says nothing of their digits
+        lost = np.where(np.isfinite(most), most, 0.0) * (CANCELLED if sums else 0.0)
+        least = max(error, *map(tolerance, sums), 0.0) * scale + (_compared_as(t, exact) != t.dtype)
+        allowed = np.minimum(np.maximum(_allowed(t.dtype, w, scale, inside), np.maximum(least, lost)), most)
+        out.append(apart > (0.0 if exact else allowed))
+    return out
+
+
+def _compared_as(t: Tensor, exact: bool) -> str:
+    """The type in which results are compared: whole numbers by what was rounded as if they were floats."""
+    return "float64" if narrow_sums(t) and not exact and DTYPES[t.dtype].kind in "iu" else t.dtype
 
 
 def _allowed(dtype: str, want: np.ndarray, scale: float, inside: bool) -> Any:
@@ -391,11 +445,10 @@ def _apart(got: np.ndarray, want: np.ndarray, dtype: str) -> np.ndarray:
     return np.where(np.isnan(apart), np.inf, apart)
 
 
-def _first_difference(got: np.ndarray, want: np.ndarray) -> tuple[int, ...]:
+def _first_difference(got: np.ndarray, want: np.ndarray, over: np.ndarray) -> tuple[int, ...]:
+    """The element that is furthest off, of those that are too far."""
     if got.shape != want.shape or want.ndim == 0:
         return ()
     with np.errstate(invalid="ignore"):
-        apart = np.abs(np.nan_to_num(got.astype(np.float64), nan=1e300) - want.astype(np.float64))
-    if not apart.any():  # beyond 2^53, different whole numbers are the same double
-        apart = got != want
-    return tuple(int(i) for i in np.unravel_index(int(np.argmax(apart)), want.shape))
+        apart = np.abs(np.nan_to_num(got.astype(np.float64), nan=1e300) - np.nan_to_num(want.astype(np.float64)))
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(np.where(over, apart, -1.0))), want.shape))

@@ -42,7 +42,7 @@ def network(path, batch=2):
     """Convolutions of several sorts, products of matrices, and what is none of them."""
     rng = np.random.default_rng(0)
     shapes = {"w1": (8, 3, 3, 3), "b1": (8,), "w2": (8, 4, 1, 1), "w3": (8, 1, 3, 3), "w4": (8, 8, 3, 3),
-              "m1": (6, 5), "g": (4, 5), "gb": (4,)}  # fmt: skip
+              "m1": (6, 5), "half": (5, 5), "g": (4, 5), "gb": (4,)}  # fmt: skip
     weights = [onnx.numpy_helper.from_array(rng.integers(-2, 3, s).astype(np.float32), n) for n, s in shapes.items()]
     weights += [onnx.numpy_helper.from_array(np.array(v, np.int64), n) for n, v in
                 {"to": [-1, 8, 6], "rows": [-1, 5]}.items()]  # fmt: skip
@@ -53,7 +53,7 @@ def network(path, batch=2):
         ("Conv", ["r2", "w3"], "c4", {"group": 8, "pads": [1] * 4}),
         ("Conv", ["c4", "w4"], "c5", {"pads": [1, 0, 1, 2], "name": "uneven"}),
         ("Reshape", ["c5", "to"], "t", {}), ("MatMul", ["t", "m1"], "p", {}), ("Reshape", ["p", "rows"], "q", {}),
-        ("Gemm", ["q", "g", "gb"], "y", {"transB": 1}),
+        ("Gemm", ["q", "half"], "h", {"alpha": 0.5, "name": "halved"}), ("Gemm", ["h", "g", "gb"], "y", {"transB": 1}),
     ]  # fmt: skip
     made = [helper.make_node(op, i, [o], **attrs) for op, i, o, attrs in nodes]
     x = helper.make_tensor_value_info("x", FLOAT, (batch, 3, 6, 6))
@@ -84,20 +84,20 @@ def test_all_that_fits_is_replaced_and_computes_the_same(replaced):
     for k in said["kernels"]:
         taken[k["workload"].split()[0]] += k["nodes"]
     assert taken == {
-        "conv2d": ["Conv first", "Conv c2", "Conv c3", "Conv c4"], "matmul": ["MatMul p", "Gemm y"]
+        "conv2d": ["Conv first", "Conv c2", "Conv c3", "Conv c4", "Conv uneven"], "matmul": ["MatMul p", "Gemm y"]
     }  # fmt: skip
     assert said["left"] == [
         {
-            "nodes": ["Conv uneven"],
-            "left": "pads are [1, 0, 1, 2]: conv2d has one number for all sides",
+            "nodes": ["Gemm halved"],
+            "left": "alpha is 0.5, beta 1: only 1 is known",
             "code": "onnx.attributes",
         }
     ]
     made = onnx.load(str(where / "out.onnx"))
     onnx.checker.check_model(made)
     own = [n for n in made.graph.node if n.domain == said["domain"] == "tensorir.out"]
-    assert [n.op_type for n in own][:4] == ["conv2d_1", "conv2d_2", "conv2d_3", "conv2d_4"]
-    assert [n.op_type for n in made.graph.node if n.domain == ""] == ["Conv", "Reshape", "Reshape"]
+    assert [n.op_type for n in own][:5] == [f"conv2d_{n}" for n in range(1, 6)]
+    assert [n.op_type for n in made.graph.node if n.domain == ""] == ["Reshape", "Reshape", "Gemm"]
     assert list(own[0].input) == ["x", "w1", "b1"] and list(own[0].output) == ["r1"]
     assert list(own[2].input) == ["c2", "w2", "c2"] and list(own[2].output) == ["r2"], "the sum and its Relu are in it"
     assert own[0].name == "first"
@@ -145,7 +145,7 @@ def test_a_wrong_kernel_is_noticed(replaced, monkeypatch):
 def test_nothing_on_record_leaves_everything_and_says_how_to_tune(cli, tmp_path):
     network(tmp_path / "net.onnx")
     code, out, _ = cli("onnx", "net.onnx")
-    assert code == 0 and out.startswith("net.onnx: 0 nodes have kernels\nleft 6: not on record [onnx.not-tuned]\n")
+    assert code == 0 and out.startswith("net.onnx: 0 nodes have kernels\nleft 7: not on record [onnx.not-tuned]\n")
     assert "\n  tensorir tune conv2d 2x3x6x6 8x3x3x3 --pad 1 --bias --act relu --prepack\n" in out
     assert "conv2d 2x8x6x6 8x8x1x1 --groups 2 --prepack\n" in out and "matmul 96x4x5 --tb --bias --prepack\n" in out
     assert "never replaced: 2 Relu, 1 Add, 2 Reshape" in out and not (tmp_path / "out.kernels").exists()
@@ -163,7 +163,7 @@ def test_only_what_is_on_record_is_replaced(cli, tmp_path):
     assert code == 0, err
     said = json.loads(out)
     assert [(k["nodes"], k["tuned"]) for k in said["kernels"]] == [(["Conv first"], True)]
-    assert said["kernels"][0]["time_s"] > 0 and len(said["missing"]) == 5 and said["test"]["y"] <= 1e-4
+    assert said["kernels"][0]["time_s"] > 0 and len(said["missing"]) == 6 and said["test"]["y"] <= 1e-4
     made = onnx.load("new/out.onnx")
     assert [n.op_type for n in made.graph.node][:3] == ["conv2d_1", "Relu", "Conv"]
     assert made.graph.node[0].domain == "tensorir.out"
