@@ -221,6 +221,8 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
     except CompileError as e:
         return Verdict(e.problems, (), "not built")
     alone = s.edited is not None  # on the shape of ``s`` only, where each input has its turn to be the largest
+    emitted = s.emitted("cuda" if s.target.language != "cuda" else None).text if alone else ""
+    beside = alone and s.inexact_by is None and emitted != s.source("cuda")
     shown: list[str] = []
     for n, (one, source) in enumerate(_on_shapes(s, shapes)):
         shown.append(label(one.began_with))
@@ -237,7 +239,7 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
                 return Verdict(wrong, tuple(shown), f"CUDA text on the CPU{run.about}")
         if told := not_run(source.text):
             return Verdict(told, tuple(shown), "CUDA text on the CPU")
-        if alone and not n and (found := _beside_emitted(one, source, seed, limit_s)):
+        if beside and not n and (found := _beside_emitted(one, source, emitted, seed, limit_s)):
             return Verdict(found[0], tuple(shown), f"CUDA text on the CPU{found[1]}")
     kind = f"the CUDA text, run on the CPU: exact, no race, no access out of bounds{untested(s)}"
     return Verdict((), tuple(shown), kind)
@@ -257,13 +259,13 @@ def _run_text(s: Any, source: Source, run: Run, seed: int, limit_s: float | None
     return _compared(s, source, run, done.outputs, close=True).problems
 
 
-def _beside_emitted(s: Any, source: Source, seed: int, limit_s: float | None) -> tuple[tuple[Problem, ...], str] | None:
-    """What is wrong with a text that was edited where the emitted one is right, and on which inputs."""
+def _beside_emitted(
+    s: Any, source: Source, text: str, seed: int, limit_s: float | None
+) -> tuple[tuple[Problem, ...], str] | None:
+    """What is wrong with a source that was edited where the emitted ``text`` is right, and on which inputs."""
     from tensorir.check.emulate import emulate  # of use to this level alone
 
-    emitted = replace(source, text=s.emitted("cuda" if s.target.language != "cuda" else None).text)
-    if emitted.text == source.text or s.inexact_by is not None:
-        return None
+    emitted = replace(source, text=text)
     limit = _emulated_s(s.outputs) if limit_s is None else limit_s
     few = random_arguments(s.outputs, seed, conditions=_conditions(s))
     for arrays, about in hard_inputs(s.outputs, few, free_inputs(s.outputs, few, _conditions(s)), seed):
