@@ -25,6 +25,7 @@ import numpy as np
 
 from tensorir import ops
 from tensorir._package import PACKAGE_VERSION
+from tensorir.api.candidate import prepare
 from tensorir.api.identity import describe, identity_of
 from tensorir.runtime.device import open_device
 from tensorir.target import Target
@@ -54,22 +55,28 @@ def write(log: Path, count: int, seed: int) -> int:
     spaces = {n: t.space_for(target) for n, t in work.templates.items() if t.suits(target)}
     rng, names = random.Random(seed), list(spaces)
     trace = [["split", ["c.i", [None, n]], {}] for n in range(30)]
-    first = work.schedule(target=target)
     path = log / slug(work.title) / "20260101T000000-elsewhere-1.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         for n in range(count):
-            name = names[0] if n == 0 else rng.choice(names)
+            name = names[n] if n < len(names) else rng.choice(names)
             space = spaces[name]
-            config = space.default if n == 0 else space.config(rng.randrange(len(space.legal)))
-            digest = hashlib.sha256(json.dumps([name, config]).encode()).hexdigest()
-            result = {"status": "compile_error", "detail": {"message": "error: made"}, "source_sha256": digest}
-            if n == 0 or digest[0] not in "07":
-                seconds = 1e-4 if n == 0 else rng.uniform(1e-3, 1e-2)
-                sha = first.emitted(target).sha256 if n == 0 else digest
-                result = {"status": "ok", "time_s": seconds, "samples": [seconds] * 20, "source_sha256": sha}
+            config = space.default if n < len(names) else space.config(rng.randrange(len(space.legal)))
+            if n < len(names):  # the fastest of each template, and as it is made now
+                sha = prepare(work, name, config, target, check=False).source.sha256
+            elif config == space.default:
+                continue
+            else:
+                sha = hashlib.sha256(json.dumps([name, config]).encode()).hexdigest()
+            if n >= len(names) and sha[0] in "07":
+                result = {"status": "compile_error", "detail": {"message": "error: made"}}
+                result["limits"] = {"compile_s": 60.0, "run_s": 10.0, "memory_bytes": rng.randrange(1 << 33)}
+            else:
+                seconds = 1e-4 * (n + 1) if n < len(names) else rng.uniform(1e-3, 1e-2)
+                result = {"status": "ok", "time_s": seconds, "samples": [seconds] * 20}
                 result["check"] = {"ok": True, "max_err": 0.0, "shapes": ["c[512, 512]"]}
-            file.write(encode(identity.record("trial", name, config, {**result, "trace": trace})))
+            made = {**result, "trace": trace, "source_sha256": sha}
+            file.write(encode(identity.record("trial", name, config, made)))
     return path.stat().st_size
 
 

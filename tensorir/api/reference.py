@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,8 @@ class Reference:
         level of that one's trial; where there is none, with the default once it was measured.
         """
         self._default = key_of(default)
-        short = [r for r in levels if r["status"] == "ok" and steady_s(r) < LONG_S]
-        self._levels = sorted(short, key=lambda r: (key_of(r) != self._default, r["started"]))[:MOST_LEVELS]
+        short = (r for r in levels if r["status"] == "ok" and steady_s(r) < LONG_S)
+        self._levels = nsmallest(MOST_LEVELS, short, key=lambda r: (key_of(r) != self._default, r["started"]))
 
     def standard(self, templates: Container[str]) -> Standard | None:
         """Return the reference; of earlier trials, one whose source is still the same."""

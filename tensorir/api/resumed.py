@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from tensorir.api.kept import ours
@@ -19,6 +20,9 @@ Digests = Callable[[Sequence[Record]], Sequence[str | None]]
 FEW = 1
 """Configurations of a template of this package whose sources are made again, the fastest first: where these are as they
 were, and its version is the same, so are the others. Each takes some hundredths of a second, for every shape."""
+MANY = 200
+"""Configurations of any other template, or of one that has changed, whose sources are made again: the fastest, and
+others evenly spaced. Where one of them has changed, those that were not asked for are stale as well."""
 
 
 def current(
@@ -33,32 +37,34 @@ def current(
     a source now, and where later ones of their template are stale.
     """
     accepts = by_run(identity.accepts)
-    mine = [r for r in records if accepts(r) and r["template"] in templates]
-    of: dict[str, dict[str, Record]] = defaultdict(dict)  # by template and configuration
-    for record in sorted(mine, key=steady_s):
-        if _can_be_told(record):
-            of[record["template"]].setdefault(key_of(record), record)
-    known: dict[str, str | None] = {}
-    changed: set[str] = set()
-    for name, found in of.items():
-        every = list(found.values())
-        few = every[:FEW] if ours(templates[name].function) else every
-        for asked in (few, every[len(few) :]):
-            if asked and (asked is few or name in changed):
-                known |= dict(zip(map(key_of, asked), digests(asked), strict=True))
-                changed |= {name} if any(_differs(r, known) for r in mine if r["template"] == name) else set()
-    newest: dict[str, str] = defaultdict(str)  # by template, when the last stale one was made
+    mine = [r for r in records if r["template"] in templates and accepts(r)]
+    told: dict[str, list[Record]] = defaultdict(list)
     for record in mine:
-        if _differs(record, known):
-            newest[record["template"]] = max(newest[record["template"]], record["started"])
-    stale = {
-        id(r)
+        if _can_be_told(record):
+            told[record["template"]].append(record)
+    known: dict[str, str | None] = {}
+    changed: dict[str, bool] = {}  # whether all of the template's configurations were asked for
+    for name, some in told.items():
+        for asked in _asked(some, ours(templates[name].function)):
+            new = [r for r in asked if key_of(r) not in known]
+            known |= dict(zip(map(key_of, new), digests(new) if new else [], strict=True))
+            if not any(_differs(r, known) for r in some):
+                break
+            changed[name] = len(asked) < MANY
+    if not changed:
+        return list(records)
+    stale = [r for r in mine if _differs(r, known) or _lost(r, known, changed)]
+    newest: dict[str, str] = defaultdict(str)  # by template, when the last stale one was made
+    for record in stale:
+        newest[record["template"]] = max(newest[record["template"]], record["started"])
+    stale += [
+        r
         for r in mine
-        if _differs(r, known)
-        or (r["source_sha256"] is None and key_of(r) not in known and r["started"] <= newest[r["template"]])
-    }
-    left = [r for r in records if id(r) not in stale]
-    lost = {key_of(r) for r in mine if id(r) in stale and r["kind"] == "trial"} - {key_of(r) for r in left}
+        if r["source_sha256"] is None and key_of(r) not in known and r["started"] <= newest[r["template"]]
+    ]
+    gone = set(map(id, stale))
+    left = [r for r in records if id(r) not in gone]
+    lost = {key_of(r) for r in stale if r["kind"] == "trial"} - {key_of(r) for r in left}
     if lost:
         of_which = ", ".join(sorted(changed))
         text = f"{of_which} changed since: {len(lost)} configuration{'s' * (len(lost) != 1)} of the log stale, not used"
@@ -66,10 +72,30 @@ def current(
     return left
 
 
+def _asked(some: Sequence[Record], our: bool) -> Iterator[list[Record]]:
+    """Of some records of a template those to ask for, each configuration once: first ``FEW`` for one of ours, then, as
+    long as they have changed, ``MANY``.
+    """
+    if our:
+        yield nsmallest(FEW, some, key=steady_s)
+    every = list({key_of(r): r for r in sorted(some, key=steady_s, reverse=True)}.values())[::-1]
+    yield [*every[: MANY // 2], *spaced(every[MANY // 2 :], MANY - MANY // 2)]
+
+
+def spaced(some: list[Record], most: int) -> list[Record]:
+    """At most so many of them, evenly spaced."""
+    return some[:: max(1, -(-len(some) // most))]
+
+
 def _can_be_told(record: Record) -> bool:
     """Whether making the source again says something; not for what hung or fell while it was made."""
     said = record["source_sha256"] is not None or record["status"] == "illegal_schedule"
     return said and record["status"] not in TRANSIENT
+
+
+def _lost(record: Record, known: Mapping[str, str | None], changed: Mapping[str, bool]) -> bool:
+    """Whether a record was not asked for, and others of its template have changed."""
+    return not changed.get(record["template"], True) and _can_be_told(record) and key_of(record) not in known
 
 
 def _differs(record: Record, known: Mapping[str, str | None]) -> bool:

@@ -18,7 +18,7 @@ from tensorir.api.resumed import current
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.habits import meant
 from tensorir.target import Target
-from tensorir.tune.brief import Brief
+from tensorir.tune.brief import Brief, Rows
 from tensorir.tune.interfaces import Bench, Part, Task
 from tensorir.tune.known import sample, usable_rows
 from tensorir.tune.legal import listed_until
@@ -65,7 +65,7 @@ class Session:
         self.identity = identity_of(work, self.about)
         self.others = None if spec.fresh else Others(folder_of(work, spec.log), spec.limits)
         here = LogReader(folder_of(work, spec.log)).brief()
-        levels = here.records(usable_rows(here, self.identity, spec.limits))
+        levels = _read(here, usable_rows(here, self.identity, spec.limits))
         self.earlier = [] if spec.fresh else self._earlier(here, levels)
         left = set(map(id, self.earlier))
         self.reused = [r for r in levels if id(r) in left]
@@ -78,11 +78,20 @@ class Session:
         mine = here.rows_of(self.identity.accepts)
         older = mine & ~here.rows_of(compares) & ~here.columns["final"].astype(bool)
         _say_older(int(older.sum()))
-        finals = here.records(np.flatnonzero(mine & here.columns["final"].astype(bool)))
-        legal = [r for r in (*levels, *finals) if self.legal(r["template"], r["config"])]
-        others = here.records(sample(here, ~mine | older))
+        finals = _read(here, np.flatnonzero(mine & here.columns["final"].astype(bool)))
+        legal = self._legal([*levels, *finals])
+        others = _read(here, sample(here, ~mine | older))
         found = [*legal, *others, *near_records(self.identity, self.spec.log)]
         return current(found, self.identity, self.work.templates, self.measurer.digests)
+
+    def _legal(self, records: Sequence[Record]) -> list[Record]:
+        """The records whose configurations are searched."""
+        legal: set[int] = set()
+        for name, space in self.spaces.items():
+            mine = [r for r in records if r["template"] == name]
+            rows = zip(mine, space.rows([r["config"] for r in mine]), strict=True)
+            legal |= {id(r) for r, row in rows if row >= 0}
+        return [r for r in records if id(r) in legal]
 
     def legal(self, template: str, config: Mapping[str, object]) -> bool:
         """Whether this configuration is among those that are searched."""
@@ -120,6 +129,12 @@ class Session:
             if self.others is not None:
                 self.others.end()
         return replace(found, machine=replace(found.machine, waits=self.measurer.waits.told()))
+
+
+def _read(known: Brief, rows: Rows) -> list[Record]:
+    """Records whose configurations will all be asked for."""
+    known.read_configs(rows)
+    return known.records(rows)
 
 
 def spaces_of(work: Work, spec: RunSpec, target: Target) -> dict[str, Space]:

@@ -47,6 +47,13 @@ class Arm:
         """
         return int(getattr(self.space, "admit", self.space.index)(config))
 
+    def rows(self, configs: Sequence[Mapping[str, object]]) -> list[int]:
+        """``row`` of each of many."""
+        if not hasattr(self.space, "rows"):
+            return [self.row(config) for config in configs]
+        found = zip(self.space.rows(configs), configs, strict=True)
+        return [row if row >= 0 else self.row(config) for row, config in found]
+
     def learn(self, row: int, record: Record) -> None:
         """Tell the strategy what a record says about a row."""
         self.known.add(row)
@@ -118,6 +125,14 @@ class Arms(dict[str, Arm]):
         arm = self.get(record["template"])
         row = -1 if arm is None else arm.row(record["config"])
         return row if row >= 0 else None
+
+    def rows(self, records: Sequence[Record]) -> list[tuple[Record, int]]:
+        """The records whose configurations are legal here, each with its row."""
+        row_of: dict[int, int] = {}
+        for name, arm in self.items():
+            mine = [r for r in records if r["template"] == name]
+            row_of.update(zip(map(id, mine), arm.rows([r["config"] for r in mine]), strict=True))
+        return [(r, row_of[id(r)]) for r in records if row_of.get(id(r), -1) >= 0]
 
     def forget(self) -> None:
         """What is being measured has not been after all."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ TEXTS = ("id", "started", "source")
 """Columns of text as bytes."""
 GROUP = ("v", "workload", "compute", "template", "device", "versions", "estimator")
 """Fields that the records of a run share."""
-MAX_WORD = 200
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 REST = ("of", "round", "limits", "drift")
 TOLD = ("signal", "limit", "code", "exit", "phase", "at_least_s")
 """Of the detail of a failure: what later runs ask for."""
@@ -40,6 +40,32 @@ class Rest(Record, total=False):
     reason: str
 
 
+class Words(Sequence[str]):
+    """Texts one after the other as bytes, each made when it is asked for; ends: where each of them ends."""
+
+    def __init__(self, data: bytes | memoryview, ends: Column) -> None:
+        self.data, self.ends = data, ends
+        self._places = [0, *ends.tolist()]
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Words:
+        """These texts."""
+        parts = [text.encode("utf-8") for text in texts]
+        return cls(b"".join(parts), np.cumsum([len(part) for part in parts], dtype="i8"))
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[n] for n in range(*number.indices(len(self)))]
+        return str(self.data[self._places[number] : self._places[number + 1]], "utf-8")
+
+
 class Brief:
     """Columns of a log's records, of one entry each in the order of lines.
 
@@ -48,10 +74,10 @@ class Brief:
     lines:   gives the whole record of a row
     """
 
-    def __init__(self, words: dict[str, list[str]], columns: dict[str, Column], lines: Lines) -> None:
+    def __init__(self, words: Mapping[str, Words], columns: dict[str, Column], lines: Lines) -> None:
         self.words, self.columns, self.lines = words, columns, lines
         self._values: dict[str, dict[int, Any]] = {name: {} for name in WORDS}
-        self._numbers: dict[str, list[int]] = {}
+        self._statuses: list[str] = []
 
     def __len__(self) -> int:
         return len(self.columns["id"])
@@ -68,32 +94,50 @@ class Brief:
         """What is short, and asked of few records; not to be changed."""
         return cast("Rest", self._value("rest", number))
 
+    def status(self, number: int) -> str:
+        """A status."""
+        self._statuses = self._statuses or list(self.words["status"])
+        return self._statuses[number]
+
     def _value(self, name: str, number: int) -> Any:
         known = self._values[name]
         if number not in known:
             known[number] = json.loads(self.words[name][number])
         return known[number]
 
-    def numbers(self, name: str) -> list[int]:
-        """A column of words as Python's integers."""
-        if name not in self._numbers:
-            self._numbers[name] = self.columns[name].tolist()
-        return self._numbers[name]
+    def read_configs(self, rows: Rows) -> None:
+        """Read the configurations of some rows at once, which takes a fifth of the time."""
+        known = self._values["config"]
+        new = [n for n in np.unique(self.columns["config"][rows]).tolist() if n not in known]
+        texts = self.words["config"]
+        known.update(zip(new, json.loads(f"[{','.join(texts[n] for n in new)}]"), strict=True))
 
-    def records(self, rows: Iterable[int] | None = None) -> list[Record]:
+    def records(self, rows: Rows | None = None) -> list[Record]:
         """The records of some rows, or of all."""
-        every = range(len(self)) if rows is None else rows
-        return [cast("Record", Stored(self, int(row))) for row in every]
+        every = range(len(self)) if rows is None else rows.tolist()
+        return [cast("Record", Stored(self, row)) for row in every]
 
     def rows_of(self, accept: Callable[[Record], bool]) -> Mask:
         """Which rows are of runs that ``accept`` takes, by what their records share and no other fields."""
         fits = np.array([accept(self.group(n)) for n in range(len(self.words["group"]))], dtype=bool)
         return fits[self.columns["group"]] if len(self) else np.zeros(0, dtype=bool)
 
+    def in_time(self, rows: Rows) -> Rows:
+        """The same rows in the order in which they were started, and of their ids."""
+        started = self.columns["started"][rows]
+        if (started[1:] > started[:-1]).all():  # a log of one process after the other
+            return rows
+        return rows[np.lexsort((self.columns["id"][rows], started))]
+
     def distinct(self) -> Rows:
         """The rows without those whose id an earlier one has."""
-        first = np.unique(self.columns["id"], return_index=True)[1]
-        return np.sort(first)
+        ids = self.columns["id"]
+        parts = -(-ids.itemsize // 8)
+        mixed = ids.astype(f"S{8 * parts}").view("u8").reshape(-1, parts) @ _ODD ** np.arange(parts, dtype="u8")
+        mixed.sort()
+        if (mixed[1:] != mixed[:-1]).all():  # a fifth of the time that texts take
+            return np.arange(len(ids))
+        return np.sort(np.unique(ids, return_index=True)[1])
 
 
 class Stored(Mapping[str, object]):
@@ -125,35 +169,44 @@ class Stored(Mapping[str, object]):
     def __repr__(self) -> str:
         return repr(self.whole)
 
+    def at(self, name: str) -> Any:
+        """What a column says of it."""
+        return self.brief.columns[name].item(self.row)
+
     @property
     def group(self) -> Record:
         """What it shares with the other records of its run."""
-        return self.brief.group(self.brief.numbers("group")[self.row])
+        return self.brief.group(self.at("group"))
 
     @property
     def config(self) -> Mapping[str, object]:
         """Its configuration."""
-        return self.brief.config(self.brief.numbers("config")[self.row])
+        return self.brief.config(self.at("config"))
 
     @property
     def rest(self) -> Rest:
         """What is short, and asked of few records."""
-        return self.brief.rest(self.brief.numbers("rest")[self.row])
-
-    def number(self, name: str) -> float:
-        """What one of the columns of numbers says of it."""
-        return float(self.brief.columns[name][self.row])
+        return self.brief.rest(self.at("rest"))
 
     @property
     def key(self) -> str:
         """``choosing.key_of``."""
-        config = self.brief.words["config"][self.brief.numbers("config")[self.row]]
-        return f"[{json.dumps(self.group['template'])}, {config}]"
+        return f"[{json.dumps(self.group['template'])}, {self.brief.words['config'][self.at('config')]}]"
 
     @property
     def passed(self) -> bool:
         """``choosing.passed``."""
-        return bool(self.brief.columns["passed"][self.row])
+        return bool(self.at("passed"))
+
+    @property
+    def steady_s(self) -> float:
+        """``record.steady_s``."""
+        return float(self.at("steady"))
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """``record.span``."""
+        return self.at("low"), self.at("high")
 
     @property
     def detail(self) -> Mapping[str, object]:
@@ -170,16 +223,16 @@ def _rest(name: str) -> Callable[[Stored], object]:
 
 
 def _text(name: str) -> Callable[[Stored], str]:
-    return lambda record: record.brief.columns[name][record.row].decode("ascii")
+    return lambda record: record.at(name).decode("ascii")
 
 
 def _time(column: str, name: str) -> Callable[[Stored], object]:
     """A time of a record, which version 1 wrote in another way."""
 
     def found(record: Stored) -> object:
-        if record["v"] == 1:
+        if record.group["v"] == 1:
             return record.whole[name]  # type: ignore[literal-required]
-        seconds = record.number(column)
+        seconds = record.at(column)
         return seconds if math.isfinite(seconds) else None
 
     return found
@@ -189,8 +242,8 @@ _FIELDS: dict[str, Callable[[Stored], object]] = {
     **{name: _group(name) for name in GROUP},
     **{name: _rest(name) for name in REST},
     **{name: _text(name) for name in ("id", "started")},
-    "kind": lambda r: "final" if r.brief.columns["final"][r.row] else "trial",
-    "status": lambda r: r.brief.words["status"][r.brief.numbers("status")[r.row]],
+    "kind": lambda r: "final" if r.at("final") else "trial",
+    "status": lambda r: r.brief.status(r.at("status")),
     "config": lambda r: r.config,
     "source_sha256": lambda r: _text("source")(r) or None,
     **{name: _time(name.removesuffix("_s"), name) for name in ("low_s", "high_s")},
@@ -206,7 +259,7 @@ def by_run(test: Callable[[Record], bool]) -> Callable[[Record], bool]:
     def asked(record: Record) -> bool:
         if not isinstance(record, Stored):
             return test(record)
-        run = id(record.brief), record.brief.numbers("group")[record.row]
+        run = id(record.brief), record.at("group")
         if run not in known:
             known[run] = test(cast("Record", record))
         return known[run]
@@ -287,7 +340,7 @@ class Briefs:
         """What was added."""
         columns: dict[str, Column] = {name: np.array(self.columns[name], dtype=kind) for name, kind in NUMBERS.items()}
         columns |= {name: np.array(self.columns[name], dtype=np.bytes_) for name in TEXTS}
-        return Brief({name: list(known) for name, known in self.words.items()}, columns, lines)
+        return Brief({name: Words.of(known) for name, known in self.words.items()}, columns, lines)
 
 
 def _rest_of(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,14 +375,14 @@ def joined(parts: list[Brief], lines: Lines) -> Brief:
     made: dict[str, Column] = {
         n: np.concatenate(c) if c else np.zeros(0, NUMBERS.get(n, "S1")) for n, c in columns.items()
     }
-    return Brief({name: list(known) for name, known in words.items()}, made, lines)
+    return Brief({name: Words.of(known) for name, known in words.items()}, made, lines)
 
 
 def checked(record: Record, brief: Brief, row: int) -> Record:
     """``record`` if it is the one of a row; BadRecord for another."""
     same = (
         record["id"].encode() == brief.columns["id"][row]
-        and record["status"] == brief.words["status"][brief.columns["status"][row]]
+        and record["status"] == brief.status(brief.columns["status"][row])
     )
     if not same or (record["time_s"] is not None and steady_s(record) != brief.columns["steady"][row]):
         raise BadRecord("another record than the index says")

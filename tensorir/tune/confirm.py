@@ -14,7 +14,7 @@ from tensorir.runtime.machine import REST, Load
 from tensorir.tune.arm import Arms
 from tensorir.tune.findings import Findings
 from tensorir.tune.interfaces import Bench
-from tensorir.tune.log import choose, key_of
+from tensorir.tune.log import choose, key_of, passed
 from tensorir.tune.outcome import Timed
 from tensorir.tune.paired import TIE
 from tensorir.tune.ratio import Span
@@ -92,7 +92,7 @@ class Confirmation:
         if len(records) <= CONTENDERS:
             return records
         known = {*map(key_of, self._findings.finals)}
-        fastest = {id(r) for r in heapq.nsmallest(CONTENDERS // 2, records, key=steady_s)}
+        fastest = {id(r) for r in heapq.nsmallest(CONTENDERS // 2, filter(passed, records), key=steady_s)}
         return [r for r in records if id(r) in fastest or r["id"] in self._also or key_of(r) in known]
 
     def default(self) -> Record | None:
@@ -119,7 +119,7 @@ class Confirmation:
         ties = tuple(t for t in ranked[1:] if t.trial not in lost and t.trial in near)
         if ranked:
             return ranked[0], ties
-        choices = choose([*self._findings.records, *self._findings.finals])
+        choices = choose([*self._contenders(), *self._findings.finals])
         return (Timed.of(choices[0].record, None, self._flops) if choices else None), ties
 
     def timed_default(self, best: Timed | None) -> Timed | None:

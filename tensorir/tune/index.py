@@ -4,8 +4,8 @@ A file that may be missing, damaged, of another version or of other segments: wh
 segment is what it was, up to where it was indexed, and the rest is read. It is written again, whole, where much was
 read; where it cannot be, it is left out.
 
-One line of JSON (version, segments, words, columns), then the columns as they are in memory, and the checksum of all
-before it. Nothing in it is executed, and a record that is used is decoded from its line, whose checksum counts.
+One line of JSON (version, segments, columns), then the columns and the words as they are in memory, and the checksum of
+all before it. Nothing in it is executed, and a record that is used is decoded from its line, whose checksum counts.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from tensorir.codec import Json
-from tensorir.tune.brief import NUMBERS, TEXTS, WORDS, Brief, Briefs, checked, joined
+from tensorir.tune.brief import NUMBERS, TEXTS, WORDS, Brief, Briefs, Column, Words, checked, joined
 from tensorir.tune.record import MAX_LINE, Entry, Record, decode
 
 NAME = "records.index"
-VERSION = 1
+VERSION = 2
 WORTH = 1 << 20
 """Bytes of lines that are read again at each start rather than indexed."""
 SHARE = 8
@@ -114,9 +114,10 @@ class _Folder:
                 self.parts[name] = part
                 place[n] = self.number[name]
         segment = place[brief.columns["segment"]] if len(brief) else brief.columns["segment"]
-        keep = segment >= 0
-        columns = {name: column[keep] for name, column in brief.columns.items()}
-        self.known.append(Brief(brief.words, columns | {"segment": segment[keep]}, nowhere))
+        columns, keep = brief.columns | {"segment": segment}, segment >= 0
+        if not keep.all():
+            columns = {name: column[keep] for name, column in columns.items()}
+        self.known.append(Brief(brief.words, columns, nowhere))
 
     def _same(self, name: str, part: Part) -> bool:
         """Whether a segment still begins with the bytes that were indexed."""
@@ -189,10 +190,10 @@ class _Folder:
     def write(self) -> None:
         """Write the index; not where that is not possible."""
         brief = joined(self.known, nowhere)
-        columns = {name: np.ascontiguousarray(column) for name, column in brief.columns.items()}
+        columns = {name: np.ascontiguousarray(column) for name, column in (brief.columns | _texts(brief.words)).items()}
         parts = [[name, vars(self.parts[name])] for name in self.number]
         head = {
-            "index": VERSION, "order": sys.byteorder, "segments": parts, "words": brief.words,
+            "index": VERSION, "order": sys.byteorder, "segments": parts,
             "columns": [[name, column.dtype.str, len(column)] for name, column in columns.items()],
         }  # fmt: skip
         scratch = self.folder / f".{NAME}.{os.getpid()}.tmp"
@@ -265,10 +266,15 @@ def _parts(head: Json) -> dict[str, Part]:
     return found
 
 
+def _texts(words: Mapping[str, Words]) -> dict[str, Column]:
+    """Words as two columns each: all of them, and where each ends."""
+    data = {f"{name} words": np.frombuffer(found.data, dtype="u1") for name, found in words.items()}
+    return data | {f"{name} ends": found.ends for name, found in words.items()}
+
+
 def _columns(head: Json, data: memoryview) -> Brief:
     """The columns, where all are there, of one length, and number words that there are."""
-    words = {name: [str(text) for text in head["words"][name]] for name in WORDS}
-    columns: dict[str, Any] = {}
+    columns: dict[str, Column] = {}
     at = 0
     for name, kind, length in head["columns"]:
         dtype = np.dtype(kind)
@@ -277,6 +283,7 @@ def _columns(head: Json, data: memoryview) -> Brief:
         end = at + dtype.itemsize * length
         columns[name] = np.frombuffer(data[at:end], dtype=dtype)
         at = end
+    words = {name: _words(columns.pop(f"{name} words"), columns.pop(f"{name} ends")) for name in WORDS}
     if at != len(data) or columns.keys() != {*NUMBERS, *TEXTS} or len({len(c) for c in columns.values()}) != 1:
         raise ValueError("columns")
     for name, limit in {**{n: len(words[n]) for n in WORDS}, "segment": len(head["segments"])}.items():
@@ -284,3 +291,9 @@ def _columns(head: Json, data: memoryview) -> Brief:
         if len(column) and (column.min() < 0 or column.max() >= limit):
             raise ValueError(name)
     return Brief(words, columns, nowhere)
+
+
+def _words(data: Column, ends: Column) -> Words:
+    if data.dtype != "u1" or ends.dtype != "i8" or (np.diff(ends, prepend=0) < 0).any() or ends[-1:].sum() != len(data):
+        raise ValueError("words")
+    return Words(data.data, ends)

@@ -25,8 +25,7 @@ def usable_rows(brief: Brief, identity: Identity, limits: Limits | None) -> Rows
     rows = rows[settled[pair_of]] if len(rows) else rows
     rows = rows[_answering(brief, identity, rows)]
     late = np.isin(brief.columns["status"][rows], [n for n, s in enumerate(brief.words["status"]) if s in TIMEOUTS])
-    order = np.lexsort((brief.columns["id"][rows], brief.columns["started"][rows], ~late))
-    rows = rows[order]
+    rows = np.concatenate([brief.in_time(rows[late]), brief.in_time(rows[~late])])
     last = np.unique(keys(brief, rows)[::-1], return_index=True)[1]
     return rows[::-1][np.sort(last)][::-1]
 
@@ -80,8 +79,9 @@ def contenders(brief: Brief, mask: Mask, most: int | None = None) -> Rows:
     rows = np.flatnonzero(mask)
     if most is None or len(rows) <= most:
         return rows
+    rows = brief.in_time(rows)
     key = keys(brief, rows)
-    order = np.lexsort((brief.columns["id"][rows], brief.columns["started"][rows], key))
+    order = np.argsort(key, kind="stable")
     rows, key = rows[order], key[order]
     begins = np.flatnonzero(np.r_[True, key[1:] != key[:-1]])
     counts = np.diff(np.r_[begins, len(rows)])

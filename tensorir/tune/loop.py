@@ -114,17 +114,15 @@ class _Search:
         if known is None:
             known = usable(self.earlier, found.identity, self.spec.limits, self.task.own)
         taken: dict[str, dict[int, Record]] = {name: {} for name in self.arms}
-        for record in known:
-            row = self.arms.row(record)
-            if row is not None and row not in taken[record["template"]]:
-                taken[record["template"]][row] = record
+        for record, row in self.arms.rows(known):
+            if taken[record["template"]].setdefault(row, record) is record:
                 found.records.append(record)
         for name, records in taken.items():
             self.arms[name].take_over(records)
         self.budget.reused = found.reused = len(found.records)
         accepts = by_run(found.identity.accepts)
-        finals = (r for r in self.earlier if r["kind"] == "final" and accepts(r))
-        found.finals = [r for r in finals if self.arms.row(r) is not None]
+        finals = [r for r in self.earlier if r["kind"] == "final" and accepts(r)]
+        found.finals = [r for r, _ in self.arms.rows(finals)]
 
     # --- what is next
 

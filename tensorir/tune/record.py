@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, Protocol, TypedDict, cast
 
 from tensorir.codec import Json, plain
 from tensorir.errors.shown import Shown
@@ -184,6 +184,15 @@ class Identity(Shown):
         )
 
 
+class Timed(Protocol):
+    """What knows its time besides a dict: ``brief.Stored``."""
+
+    @property
+    def steady_s(self) -> float: ...
+    @property
+    def span(self) -> tuple[float, float]: ...
+
+
 def drift_of(record: Record) -> float:
     """By how much slower what trials are timed with (the reference) ran than in its own trial; 1 where the record does
     not say.
@@ -201,6 +210,8 @@ def steady_s(record: Record) -> float:
 
     As if the machine were as fast as it was when the reference had its own trial: since version 2 ``time_s`` is that.
     """
+    if not isinstance(record, dict):  # of a log in brief, whose columns say it
+        return cast("Timed", record).steady_s
     seconds = record.get("time_s")
     if seconds is None:
         return math.inf
@@ -209,6 +220,8 @@ def steady_s(record: Record) -> float:
 
 def span(record: Record) -> tuple[float, float]:
     """The 95 % interval of ``steady_s``; the record has a time."""
+    if not isinstance(record, dict):
+        return cast("Timed", record).span
     seconds, low, high = cast("float", record["time_s"]), record.get("low_s"), record.get("high_s")
     if low is not None and high is not None and record.get("v", VERSION) >= VERSION:
         return min(low, seconds), max(high, seconds)

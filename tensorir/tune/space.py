@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
@@ -115,6 +115,16 @@ class Space(Handle, Shown):
             except DeclarationError:
                 return -1
         return self._more[code] if code in self._more else self._drawn(code)
+
+    def rows(self, configs: Sequence[Mapping[str, object]]) -> list[int]:
+        """``index`` of each of many."""
+        known, asked = self._codes(), [self._quick(config) for config in configs]
+        if known.dtype == object or not len(known):
+            return [self.index(config) for config in configs]
+        wanted = np.array([-1 if code is None else code for code in asked], dtype=np.int64)
+        found = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        hits = zip(found.tolist(), (known[found] == wanted).tolist(), configs, strict=True)
+        return [row if hit else self.index(config) for row, hit, config in hits]
 
     def admit(self, config: Mapping[str, object]) -> int:
         """The row of ``config`` as ``index`` gives it; one that is legal and was not drawn is listed now."""
@@ -298,7 +308,7 @@ class Space(Handle, Shown):
 
     def _quick(self, config: Mapping[str, object]) -> int | None:
         """The code of a configuration of exactly the knobs with values that are no lists; None for any other."""
-        if type(config) is not dict or len(config) != len(self.names) or self._before:
+        if type(config) is not dict or len(config) != len(self.names):
             return None
         code = 0
         try:
