@@ -133,7 +133,7 @@ class Session:
 
 def _read(known: Brief, rows: Rows) -> list[Record]:
     """Records whose configurations will all be asked for."""
-    known.read_configs(rows)
+    known.read("config", known.columns["config"][rows])
     return known.records(rows)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, cast, overload
 
 import numpy as np
@@ -77,7 +78,7 @@ class Brief:
     def __init__(self, words: Mapping[str, Words], columns: dict[str, Column], lines: Lines) -> None:
         self.words, self.columns, self.lines = words, columns, lines
         self._values: dict[str, dict[int, Any]] = {name: {} for name in WORDS}
-        self._statuses: list[str] = []
+        self._prefixes: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self.columns["id"])
@@ -94,10 +95,11 @@ class Brief:
         """What is short, and asked of few records; not to be changed."""
         return cast("Rest", self._value("rest", number))
 
-    def status(self, number: int) -> str:
-        """A status."""
-        self._statuses = self._statuses or list(self.words["status"])
-        return self._statuses[number]
+    def key(self, run: int, config: int) -> str:
+        """``choosing.key_of`` a record of a run."""
+        if run not in self._prefixes:
+            self._prefixes[run] = f"[{json.dumps(self.group(run)['template'])}, "
+        return f"{self._prefixes[run]}{self.words['config'][config]}]"
 
     def _value(self, name: str, number: int) -> Any:
         known = self._values[name]
@@ -105,17 +107,21 @@ class Brief:
             known[number] = json.loads(self.words[name][number])
         return known[number]
 
-    def read_configs(self, rows: Rows) -> None:
-        """Read the configurations of some rows at once, which takes a fifth of the time."""
-        known = self._values["config"]
-        new = [n for n in np.unique(self.columns["config"][rows]).tolist() if n not in known]
-        texts = self.words["config"]
+    def read(self, name: str, numbers: Rows) -> None:
+        """Read words that will all be asked for at once, which takes a fifth of the time."""
+        known, texts = self._values[name], self.words[name]
+        new = [n for n in np.unique(numbers).tolist() if n not in known]
         known.update(zip(new, json.loads(f"[{','.join(texts[n] for n in new)}]"), strict=True))
 
     def records(self, rows: Rows | None = None) -> list[Record]:
         """The records of some rows, or of all."""
-        every = range(len(self)) if rows is None else rows.tolist()
-        return [cast("Record", Stored(self, row)) for row in every]
+        every = np.arange(len(self)) if rows is None else rows
+        groups, statuses = list(map(self.group, range(len(self.words["group"])))), self.words["status"][:]
+        columns = (self.columns[name][every].tolist() for name in ("group", "status", "config", "steady"))
+        return [
+            cast("Record", Stored(self, row, groups[run], run, statuses[status], config, steady))
+            for row, run, status, config, steady in zip(every.tolist(), *columns, strict=True)
+        ]
 
     def rows_of(self, accept: Callable[[Record], bool]) -> Mask:
         """Which rows are of runs that ``accept`` takes, by what their records share and no other fields."""
@@ -143,10 +149,14 @@ class Brief:
 class Stored(Mapping[str, object]):
     """A record of a log, of which a few fields are known and the others are decoded from its line when asked for."""
 
-    __slots__ = ("_whole", "brief", "row")
+    __slots__ = ("_config", "_whole", "brief", "group", "row", "run", "status", "steady_s")
 
-    def __init__(self, brief: Brief, row: int) -> None:
-        self.brief, self.row = brief, row
+    def __init__(
+        self, brief: Brief, row: int, group: Record, run: int, status: str, config: int, steady_s: float
+    ) -> None:
+        """group: what it shares with the other records of its run; steady_s: ``record.steady_s``."""
+        self.brief, self.row, self.group, self.run, self.status = brief, row, group, run, status
+        self.steady_s, self._config = steady_s, config
         self._whole: Record | None = None
 
     @property
@@ -174,14 +184,9 @@ class Stored(Mapping[str, object]):
         return self.brief.columns[name].item(self.row)
 
     @property
-    def group(self) -> Record:
-        """What it shares with the other records of its run."""
-        return self.brief.group(self.at("group"))
-
-    @property
     def config(self) -> Mapping[str, object]:
         """Its configuration."""
-        return self.brief.config(self.at("config"))
+        return self.brief.config(self._config)
 
     @property
     def rest(self) -> Rest:
@@ -191,17 +196,12 @@ class Stored(Mapping[str, object]):
     @property
     def key(self) -> str:
         """``choosing.key_of``."""
-        return f"[{json.dumps(self.group['template'])}, {self.brief.words['config'][self.at('config')]}]"
+        return self.brief.key(self.run, self._config)
 
     @property
     def passed(self) -> bool:
         """``choosing.passed``."""
         return bool(self.at("passed"))
-
-    @property
-    def steady_s(self) -> float:
-        """``record.steady_s``."""
-        return float(self.at("steady"))
 
     @property
     def span(self) -> tuple[float, float]:
@@ -232,7 +232,7 @@ def _time(column: str, name: str) -> Callable[[Stored], object]:
     def found(record: Stored) -> object:
         if record.group["v"] == 1:
             return record.whole[name]  # type: ignore[literal-required]
-        seconds = record.at(column)
+        seconds = record.steady_s if column == "steady" else record.at(column)
         return seconds if math.isfinite(seconds) else None
 
     return found
@@ -243,8 +243,8 @@ _FIELDS: dict[str, Callable[[Stored], object]] = {
     **{name: _rest(name) for name in REST},
     **{name: _text(name) for name in ("id", "started")},
     "kind": lambda r: "final" if r.at("final") else "trial",
-    "status": lambda r: r.brief.status(r.at("status")),
-    "config": lambda r: r.config,
+    "status": attrgetter("status"),
+    "config": attrgetter("config"),
     "source_sha256": lambda r: _text("source")(r) or None,
     **{name: _time(name.removesuffix("_s"), name) for name in ("low_s", "high_s")},
     "time_s": _time("steady", "time_s"),
@@ -254,12 +254,12 @@ _FIELDS: dict[str, Callable[[Stored], object]] = {
 
 def by_run(test: Callable[[Record], bool]) -> Callable[[Record], bool]:
     """``test``, which asks of a record what its run shares, asked once of each run of a log in brief."""
-    known: dict[tuple[int, int], bool] = {}
+    known: dict[int, bool] = {}
 
     def asked(record: Record) -> bool:
         if not isinstance(record, Stored):
             return test(record)
-        run = id(record.brief), record.at("group")
+        run = id(record.group)  # which its brief keeps
         if run not in known:
             known[run] = test(cast("Record", record))
         return known[run]
@@ -382,7 +382,7 @@ def checked(record: Record, brief: Brief, row: int) -> Record:
     """``record`` if it is the one of a row; BadRecord for another."""
     same = (
         record["id"].encode() == brief.columns["id"][row]
-        and record["status"] == brief.status(brief.columns["status"][row])
+        and record["status"] == brief.words["status"][int(brief.columns["status"][row])]
     )
     if not same or (record["time_s"] is not None and steady_s(record) != brief.columns["steady"][row]):
         raise BadRecord("another record than the index says")

@@ -21,6 +21,7 @@ def usable_rows(brief: Brief, identity: Identity, limits: Limits | None) -> Rows
     rows = np.flatnonzero(mine)
     ends = brief.columns["status"][rows].astype("i8") << 32 | brief.columns["rest"][rows]
     pairs, pair_of = np.unique(ends, return_inverse=True)
+    brief.read("rest", pairs & 0xFFFFFFFF)
     settled = np.array([not open_again(_ended(brief, int(p)), limits) for p in pairs], dtype=bool)
     rows = rows[settled[pair_of]] if len(rows) else rows
     rows = rows[_answering(brief, identity, rows)]
