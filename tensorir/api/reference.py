@@ -13,7 +13,7 @@ from tensorir.api.bench import LONG_S, REFERENCE_FILE, REFERENCE_PHASE
 from tensorir.api.candidate import Refused
 from tensorir.api.expected import save_json
 from tensorir.api.questions import Standard, Wanted
-from tensorir.codec import encode
+from tensorir.codec import encode, plain
 from tensorir.tune.log import Record, key_of
 from tensorir.tune.record import steady_s
 from tensorir.tune.trial import Outcome
@@ -48,7 +48,10 @@ class Reference:
         """
         self._default = key_of(default)
         short = (r for r in levels if r["status"] == "ok" and steady_s(r) < LONG_S)
-        self._levels = nsmallest(MOST_LEVELS, short, key=lambda r: (key_of(r) != self._default, r["started"]))
+        template, config = default["template"], plain(default["config"])
+        self._levels = nsmallest(
+            MOST_LEVELS, short, key=lambda r: (r["config"] != config or r["template"] != template, r["started"])
+        )
 
     def standard(self, templates: Container[str]) -> Standard | None:
         """Return the reference; of earlier trials, one whose source is still the same."""

@@ -48,7 +48,8 @@ def current(
         for asked in _asked(some, ours(templates[name].function)):
             new = [r for r in asked if key_of(r) not in known]
             known |= dict(zip(map(key_of, new), digests(new) if new else [], strict=True))
-            if not any(_differs(r, known) for r in some):
+            configs = [r["config"] for r in new]
+            if not any(_differs(r, known) for r in some if len(new) > FEW or r["config"] in configs):
                 break
             changed[name] = len(asked) < MANY
     if not changed:

@@ -30,13 +30,17 @@ TEXTS = ("id", "started", "source")
 GROUP = ("v", "workload", "compute", "template", "device", "versions", "estimator")
 """Fields that the records of a run share."""
 _ODD = np.uint64(0x9E3779B97F4A7C15)
-REST = ("of", "round", "limits", "drift")
+REST = ("of", "round", "drift")
 TOLD = ("signal", "limit", "code", "exit", "phase", "at_least_s")
 """Of the detail of a failure: what later runs ask for."""
+MEMORY = ("memory_bytes", "resource_limit")
+"""A limit that differs from record to record, and the status of which it is asked."""
 
 
 class Rest(Record, total=False):
-    """A word of the column ``rest``: ``REST``, of a race its standing, and of a failure what ``reason_of`` says."""
+    """A word of the column ``rest``: ``REST``, of a race its standing, and of a failure its limits and what
+    ``reason_of`` says.
+    """
 
     reason: str
 
@@ -280,6 +284,12 @@ def told(record: Mapping[str, object]) -> Mapping[str, object]:
     return detail if isinstance(detail, Mapping) else {}
 
 
+def limits_told(record: Mapping[str, object]) -> Mapping[str, object]:
+    """The limits of a failure, as far as later runs ask."""
+    found = record.rest.get("limits") if isinstance(record, Stored) else record.get("limits")
+    return cast("Mapping[str, object]", found or {})
+
+
 def reason_of(record: Mapping[str, object]) -> str:
     """A few words on why a trial failed: its status, and from the detail what tells failures apart."""
     if isinstance(record, Stored) and "reason" in record.rest:
@@ -350,6 +360,8 @@ def _rest_of(said: Mapping[str, Any]) -> dict[str, Any]:
     detail = said.get("detail")
     if said["status"] != "ok":
         found["reason"] = reason_of(said)
+        limits = {k: v for k, v in (said.get("limits") or {}).items() if k != MEMORY[0] or said["status"] == MEMORY[1]}
+        found |= {"limits": limits} if limits else {}
     if said["status"] != "ok" and isinstance(detail, Mapping):
         short = {
             k: detail[k] for k in TOLD if isinstance(detail.get(k), str | int | float) and len(str(detail[k])) < 200

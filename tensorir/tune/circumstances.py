@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tensorir.codec import travels
 from tensorir.runtime.compile_limit import COMPILE_S
-from tensorir.tune.brief import told
+from tensorir.tune.brief import limits_told, told
 from tensorir.tune.record import TRANSIENT, Record
 
 RUN_S = 10.0
@@ -90,7 +90,7 @@ def open_again(record: Record, now: Limits | None = None) -> bool:
 
 def _less(record: Record, name: str, now: float | None) -> bool:
     """True where a record failed under a lower limit than that of now; False where one of them is not known."""
-    then = (record.get("limits") or {}).get(name)
+    then = limits_told(record).get(name)
     if now is None or not isinstance(then, int | float) or isinstance(then, bool):
         return False
     return now > MORE * then

@@ -118,10 +118,9 @@ class Space(Handle, Shown):
 
     def rows(self, configs: Sequence[Mapping[str, object]]) -> list[int]:
         """``index`` of each of many."""
-        known, asked = self._codes(), [self._quick(config) for config in configs]
-        if known.dtype == object or not len(known):
+        known, wanted = self._codes(), self._quick_codes(configs)
+        if known.dtype == object or not len(known) or wanted is None:
             return [self.index(config) for config in configs]
-        wanted = np.array([-1 if code is None else code for code in asked], dtype=np.int64)
         found = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
         hits = zip(found.tolist(), (known[found] == wanted).tolist(), configs, strict=True)
         return [row if hit else self.index(config) for row, hit, config in hits]
@@ -317,6 +316,20 @@ class Space(Handle, Shown):
         except (KeyError, TypeError):
             return None
         return code
+
+    def _quick_codes(self, configs: Sequence[Mapping[str, object]]) -> npt.NDArray[np.int64] | None:
+        """``_quick`` of each of many, a knob at a time; None where one has other knobs or values."""
+        if self.size >= 2**62 or any(len(config) != len(self.names) for config in configs):
+            return None
+        made = np.zeros(len(configs), dtype=np.int64)
+        try:
+            for name, position in zip(self.names, self._position, strict=True):
+                plain = not any(isinstance(value, tuple) for value in position)
+                values = [c[name] for c in configs] if plain else [_frozen(c[name]) for c in configs]
+                made = made * len(position) + np.array([position[v] for v in values], dtype=np.int64)
+        except (KeyError, TypeError):
+            return None
+        return made
 
     def _code(self, indices: tuple[int, ...]) -> int:
         code = 0
