@@ -48,7 +48,7 @@ def best(workload: str | None, log: str, as_json: bool) -> int:
     reader = LogReader(log)
     choices = logs.best(reader, workload=next(iter(whole(reader, [workload] if workload else [])), None))
     skipped(reader)
-    rounds = [r for r in reader.records() if r.get("baseline")]
+    rounds = logs.peers(reader)
     peers = [library((r for r in rounds if logs.identity_of(r) == logs.identity_of(c.record)), c) for c in choices]
     if as_json:
         records = [

@@ -22,7 +22,7 @@ Lines = Callable[[int], Record]
 WORDS = ("group", "status", "config", "rest")
 """Columns of numbers of words: most records share these with others."""
 NUMBERS: dict[str, str] = {
-    "segment": "i4", "line": "i4", "offset": "i8", "length": "i4", "final": "u1", "passed": "u1",
+    "segment": "i4", "line": "i4", "offset": "i8", "length": "i4", "final": "u1", "passed": "u1", "peer": "u1",
     "steady": "f8", "low": "f8", "high": "f8", **dict.fromkeys(WORDS, "i4"),
 }  # fmt: skip
 TEXTS = ("id", "started", "source")
@@ -131,6 +131,10 @@ class Brief:
         """Which rows are of runs that ``accept`` takes, by what their records share and no other fields."""
         fits = np.array([accept(self.group(n)) for n in range(len(self.words["group"]))], dtype=bool)
         return fits[self.columns["group"]] if len(self) else np.zeros(0, dtype=bool)
+
+    def has_status(self, *statuses: str) -> Mask:
+        """Which rows have one of these."""
+        return np.isin(self.columns["status"], [n for n, s in enumerate(self.words["status"]) if s in statuses])
 
     def in_time(self, rows: Rows) -> Rows:
         """The same rows in the order in which they were started, and of their ids."""
@@ -322,7 +326,7 @@ class Briefs:
         check = record["check"]
         row = {
             "segment": segment, "line": line, "offset": offset, "length": length,
-            "final": record["kind"] == "final",
+            "final": record["kind"] == "final", "peer": bool(record.get("baseline") and record.get("round")),
             "passed": record["status"] == "ok" and check is not None and check["ok"] is True,
             "steady": steady_s(record) if timed else math.inf, "low": low, "high": high,
             "group": self._group(said),

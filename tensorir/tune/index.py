@@ -28,7 +28,7 @@ from tensorir.tune.brief import NUMBERS, TEXTS, WORDS, Brief, Briefs, Column, Wo
 from tensorir.tune.record import MAX_LINE, Entry, Record, decode
 
 NAME = "records.index"
-VERSION = 3
+VERSION = 2
 WORTH = 1 << 20
 """Bytes of lines that are read again at each start rather than indexed."""
 SHARE = 8

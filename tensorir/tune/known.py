@@ -8,8 +8,7 @@ import numpy as np
 
 from tensorir.tune.brief import Brief, Mask, Rows
 from tensorir.tune.circumstances import TIMEOUTS, Limits, open_again
-from tensorir.tune.log import answers
-from tensorir.tune.record import Identity, Record, compares
+from tensorir.tune.record import Identity, Record, answers, compares
 
 SAMPLE = 1000
 """Records of another device or shape that a search starts from: its tables need no more."""
@@ -25,7 +24,7 @@ def usable_rows(brief: Brief, identity: Identity, limits: Limits | None) -> Rows
     settled = np.array([not open_again(_ended(brief, int(p)), limits) for p in pairs], dtype=bool)
     rows = rows[settled[pair_of]] if len(rows) else rows
     rows = rows[_answering(brief, identity, rows)]
-    late = np.isin(brief.columns["status"][rows], [n for n, s in enumerate(brief.words["status"]) if s in TIMEOUTS])
+    late = brief.has_status(*TIMEOUTS)[rows]
     rows = np.concatenate([brief.in_time(rows[late]), brief.in_time(rows[~late])])
     last = np.unique(keys(brief, rows)[::-1], return_index=True)[1]
     return rows[::-1][np.sort(last)][::-1]
@@ -38,13 +37,9 @@ def _ended(brief: Brief, pair: int) -> Record:
 
 def _answering(brief: Brief, identity: Identity, rows: Rows) -> Mask:
     """A mask of the rows whose times compare, or that have none."""
-    timed = np.isin(brief.columns["status"], _numbers(brief, "ok", "skipped_slow"))[rows]
+    timed = brief.has_status("ok", "skipped_slow")[rows]
     compare = brief.rows_of(lambda group: answers(cast("Record", {**group, "status": "ok"}), identity))[rows]
     return ~timed | compare
-
-
-def _numbers(brief: Brief, *statuses: str) -> list[int]:
-    return [n for n, status in enumerate(brief.words["status"]) if status in statuses]
 
 
 def keys(brief: Brief, rows: Rows) -> Rows:

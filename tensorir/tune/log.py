@@ -10,19 +10,25 @@ import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from tensorir.codec import Json
 from tensorir.errors import refuse
 from tensorir.runtime.machine import Load
+from tensorir.tune.brief import Brief, whole
 from tensorir.tune.choosing import DOUBT, Choice, choose, key_of, passed
 from tensorir.tune.circumstances import TIMEOUTS, Limits, open_again
+from tensorir.tune.known import contenders
 from tensorir.tune.record import (
     FIRST_ESTIMATOR,
     BadRecord,
     Entry,
     Identity,
     Record,
+    answers,
     compares,
     encode,
     key_text,
@@ -51,6 +57,7 @@ __all__ = [
     "key_of",
     "listing",
     "may_grow",
+    "peers",
     "merge",
     "passed",
     "show",
@@ -92,14 +99,6 @@ def usable(
     return list({key_of(r): r for r in found}.values())
 
 
-def answers(record: Record, identity: Identity) -> bool:
-    """Whether a record says what ``identity`` would measure again: ``accepts``, and the times compare where it has one.
-
-    What was illegal, wrong or too large in a record of version 1 is so still.
-    """
-    return identity.accepts(record) and (compares(record) or record["status"] not in ("ok", "skipped_slow"))
-
-
 def best(
     reader: LogReader, *, workload: str | None = None, compute: str | None = None, per_template: bool = False
 ) -> list[Choice]:
@@ -107,15 +106,28 @@ def best(
 
     Damaged, forged and newer lines never take part; ``reader`` has their count afterwards.
     """
-    return _winners(reader.records(workload=workload, compute=compute), per_template)
+    return _winners(
+        reader.brief(),
+        lambda run: workload in (None, run["workload"]) and compute in (None, run["compute"]),
+        per_template,
+    )
 
 
-def _winners(records: Iterable[Record], per_template: bool = False) -> list[Choice]:
-    groups: dict[tuple[str, str | None], list[Record]] = defaultdict(list)
-    for record in records:
-        groups[identity_of(record), record["template"] if per_template else None].append(record)
-    winners = [ranked[0] for group in groups.values() if (ranked := choose(group))]
+def _winners(known: Brief, wanted: Callable[[Record], bool], per_template: bool = False) -> list[Choice]:
+    runs: dict[tuple[str, str | None], list[int]] = defaultdict(list)
+    for number, run in enumerate(map(known.group, range(len(known.words["group"])))):
+        if wanted(run):
+            runs[identity_of(run), run["template"] if per_template else None].append(number)
+    masks = (np.isin(known.columns["group"], numbers) for numbers in runs.values())
+    ranked = (choose(known.records(contenders(known, mask, 1))) for mask in masks)
+    winners = [replace(c, record=whole(c.record), timed=whole(c.timed)) for c, *_ in filter(None, ranked)]
     return sorted(winners, key=lambda c: (c.record["started"], c.record["id"]), reverse=True)
+
+
+def peers(reader: LogReader) -> list[Record]:
+    """The records that hold what is known of the library of their final round (``choosing.library``)."""
+    known = reader.brief()
+    return list(map(whole, known.records(np.flatnonzero(known.columns["peer"]))))
 
 
 def freeze(
@@ -147,9 +159,12 @@ def freeze(
 def listing(reader: LogReader) -> list[Json]:
     """One row per workload and device: how much is known and how good it is (``log ls``)."""
     rows: dict[tuple[str, str], Json] = {}
-    known = list(reader.records())
-    for record in known:
-        key = (record["workload"], record["device"]["name"])
+    known = reader.brief()
+    for number, run in enumerate(map(known.group, range(len(known.words["group"])))):
+        mine = known.columns["group"] == number
+        if not mine.any():
+            continue
+        key = (run["workload"], run["device"]["name"])
         row = rows.setdefault(
             key,
             {
@@ -162,12 +177,12 @@ def listing(reader: LogReader) -> list[Json]:
                 "last": "",
             },
         )
-        row["last"] = max(row["last"], record["started"])
-        if record["kind"] == "trial":
-            row["trials"] += 1
-            row["ok"] += record["status"] == "ok"
+        row["last"] = max(row["last"], max(known.columns["started"][mine].tolist()).decode("ascii"))
+        trials = mine & (known.columns["final"] == 0)
+        row["trials"] += int(trials.sum())
+        row["ok"] += int((trials & known.has_status("ok")).sum())
     best: dict[tuple[str, str], tuple[bool, float]] = {}
-    for c in _winners(known):  # of several drivers or versions: times that compare with new ones before all others
+    for c in _winners(known, lambda _: True):  # of several drivers or versions: times that compare with new ones before all others
         key = (c.record["workload"], c.record["device"]["name"])
         best[key] = min(best.get(key, (True, math.inf)), (not compares(c.timed), c.time_s))
         rows[key]["best_s"] = best[key][1]
@@ -176,11 +191,13 @@ def listing(reader: LogReader) -> list[Json]:
 
 def show(reader: LogReader, name: str) -> list[Record]:
     """The records whose id starts with ``name``, and the final measurements of those (``log show``)."""
-    return (
-        [r for r in reader.records() if r["id"].startswith(name) or str(r.get("of", "")).startswith(name)]
-        if name
-        else []
-    )
+    known = reader.brief()
+    if not name:
+        return []
+    known.read("rest", known.columns["rest"])
+    of = [n for n in range(len(known.words["rest"])) if str(known.rest(n).get("of", "")).startswith(name)]
+    found = np.char.startswith(known.columns["id"], name.encode("utf-8")) | np.isin(known.columns["rest"], of)
+    return list(map(whole, known.records(np.flatnonzero(found))))
 
 
 def stats(reader: LogReader) -> dict[str, object]:

@@ -205,6 +205,14 @@ def compares(record: Record) -> bool:
     return bool(record.get("v", VERSION) >= VERSION and record.get("estimator", ESTIMATOR) == ESTIMATOR)
 
 
+def answers(record: Record, identity: Identity) -> bool:
+    """Whether a record says what ``identity`` would measure again: ``accepts``, and the times compare where it has one.
+
+    What was illegal, wrong or too large in a record of version 1 is so still.
+    """
+    return identity.accepts(record) and (compares(record) or record["status"] not in ("ok", "skipped_slow"))
+
+
 def steady_s(record: Record) -> float:
     """Seconds to compare with those of records of the same kind (``compares``); infinite for what has no time.
 
