@@ -13,6 +13,7 @@ from tensorir.errors import CompileError, DeviceError, LaunchError, LoweringErro
 from tensorir.schedule.trace import Trace, read_steps
 from tensorir.target import Target
 from tensorir.tune.circumstances import environment
+from tensorir.tune.record import Record
 from tensorir.tune.trial import Check, Known, Outcome
 
 if TYPE_CHECKING:
@@ -104,6 +105,14 @@ def prepare(
     if check:
         made.check(progress)
     return made
+
+
+def digest_of(work: Work, record: Record, target: Target) -> str | None:
+    """The SHA-256 of the source that the template makes now of a record's configuration; None where there is none."""
+    try:
+        return prepare(work, record["template"], record["config"], target, check=False).source.sha256
+    except Refused:
+        return None
 
 
 def _scheduled(work: Work, template: str, config: Mapping[str, object], target: Target) -> Schedule:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tensorir.api.builders import MOST
-from tensorir.api.candidate import Refused, prepare
+from tensorir.api.candidate import Refused, digest_of, prepare
 from tensorir.api.channel import Channel, Shared
 from tensorir.api.final_asked import final_round, race_s
 from tensorir.api.limits import Experience
@@ -119,7 +119,8 @@ class Measurer:
 
         levels: usable trials of the log, whether or not they count in this run (``Reference.known``)
         """
-        self.experience.better(min((steady_s(r) for r in records if r["status"] == "ok"), default=math.inf))
+        for seconds in [steady_s(r) for r in records if r["status"] == "ok"]:
+            self.experience.better(seconds)
         self.reference.known(default, levels)
 
     @property
@@ -235,7 +236,7 @@ class Measurer:
         That of the record where nothing is known, since the budget ended or making one of them took the worker along.
         """
         if self.work.origin is None:
-            return [self._digest(r["template"], r["config"]) for r in records]
+            return [digest_of(self.work, r, self.channel.target) for r in records]
         found: list[str | None] = []
         for low in range(0, len(records), AT_ONCE):
             some = records[low : low + AT_ONCE]
@@ -246,12 +247,6 @@ class Measurer:
                 warnings.warn(text, stacklevel=2)
             found += decode(Digests, reply.answer).found if reply.ok else [r["source_sha256"] for r in some]
         return found
-
-    def _digest(self, template: str, config: Mapping[str, object]) -> str | None:
-        try:
-            return prepare(self.work, template, config, self.channel.target, check=False).source.sha256
-        except Refused:
-            return None
 
     def _first_baseline(self, remaining: float | None) -> None:
         told = (self.spec.on_baseline, self.spec.on_peer)

@@ -14,7 +14,7 @@ import numpy as np
 from tensorir.api.identity import folder_of, identity_of
 from tensorir.api.measurer import Measurer
 from tensorir.api.near import near_records
-from tensorir.api.resumed import current
+from tensorir.api.resumed import Digests, current
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.habits import meant
 from tensorir.target import Target
@@ -26,7 +26,7 @@ from tensorir.tune.log import LogReader, LogWriter
 from tensorir.tune.loop import search
 from tensorir.tune.others import Others
 from tensorir.tune.outcome import TuneOutcome
-from tensorir.tune.record import Record, compares
+from tensorir.tune.record import Identity, Record, compares
 from tensorir.tune.restrict import parse
 from tensorir.tune.space import Space
 from tensorir.tune.spec import RunSpec
@@ -51,11 +51,7 @@ def tune(work: Work, device: str | Device | Sequence[str | Device] | None, spec:
 
 
 class Session:
-    """A workload on an opened device: the spaces to search, and what is known from earlier runs.
-
-    earlier: records of this workload and of shapes near to it, of any device and kind, without those that are stale;
-    reused:  those that count here
-    """
+    """A workload on an opened device: the spaces to search, and what is known from earlier runs."""
 
     def __init__(self, work: Work, measurer: Measurer, spec: RunSpec) -> None:
         refuse_options(work, spec)
@@ -64,34 +60,11 @@ class Session:
         self.spaces = spaces_of(work, spec, Target.parse(str(self.about["target"])))
         self.identity = identity_of(work, self.about)
         self.others = None if spec.fresh else Others(folder_of(work, spec.log), spec.limits)
-        here = LogReader(folder_of(work, spec.log)).brief()
-        levels = _read(here, usable_rows(here, self.identity, spec.limits))
-        self.earlier = [] if spec.fresh else self._earlier(here, levels)
-        left = set(map(id, self.earlier))
-        self.reused = [r for r in levels if id(r) in left]
+        known = Earlier(work, self.identity, self.spaces, spec, measurer.digests)
+        self.earlier, self.reused = known.records, known.reused
         first = next(iter(self.spaces))
         default = {"template": first, "config": self.spaces[first].default}
-        measurer.known(self.reused, default, levels)
-
-    def _earlier(self, here: Brief, levels: Sequence[Record]) -> list[Record]:
-        """What the log knows of this workload, and of the nearest other shapes for the search to start from."""
-        mine = here.rows_of(self.identity.accepts)
-        older = mine & ~here.rows_of(compares) & ~here.columns["final"].astype(bool)
-        _say_older(int(older.sum()))
-        finals = _read(here, np.flatnonzero(mine & here.columns["final"].astype(bool)))
-        legal = self._legal([*levels, *finals])
-        others = _read(here, sample(here, ~mine | older))
-        found = [*legal, *others, *near_records(self.identity, self.spec.log)]
-        return current(found, self.identity, self.work.templates, self.measurer.digests)
-
-    def _legal(self, records: Sequence[Record]) -> list[Record]:
-        """The records whose configurations are searched."""
-        legal: set[int] = set()
-        for name, space in self.spaces.items():
-            mine = [r for r in records if r["template"] == name]
-            rows = zip(mine, space.rows([r["config"] for r in mine]), strict=True)
-            legal |= {id(r) for r, row in rows if row >= 0}
-        return [r for r in records if id(r) in legal]
+        measurer.known(self.reused, default, known.levels)
 
     def legal(self, template: str, config: Mapping[str, object]) -> bool:
         """Whether this configuration is among those that are searched."""
@@ -129,6 +102,45 @@ class Session:
             if self.others is not None:
                 self.others.end()
         return replace(found, machine=replace(found.machine, waits=self.measurer.waits.told()))
+
+
+class Earlier:
+    """What a run on a device takes over from the log.
+
+    digests: as for ``current``
+
+    levels:  usable trials of this workload, whether or not they count in this run
+    records: of this workload and of shapes near to it, of any device and kind, without those that are stale
+    reused:  those that count here
+    """
+
+    def __init__(
+        self, work: Work, identity: Identity, spaces: Mapping[str, Space], spec: RunSpec, digests: Digests
+    ) -> None:
+        self._identity, self._spaces = identity, spaces
+        here = LogReader(folder_of(work, spec.log)).brief()
+        self.levels = _read(here, usable_rows(here, identity, spec.limits))
+        found = [] if spec.fresh else [*self._found(here), *near_records(identity, spec.log)]
+        self.records = current(found, identity, work.templates, digests)
+        left = set(map(id, self.records))
+        self.reused = [r for r in self.levels if id(r) in left]
+
+    def _found(self, here: Brief) -> list[Record]:
+        """What the log knows of this workload."""
+        mine = here.rows_of(self._identity.accepts)
+        older = mine & ~here.rows_of(compares) & ~here.columns["final"].astype(bool)
+        _say_older(int(older.sum()))
+        finals = _read(here, np.flatnonzero(mine & here.columns["final"].astype(bool)))
+        return [*self._legal([*self.levels, *finals]), *_read(here, sample(here, ~mine | older))]
+
+    def _legal(self, records: Sequence[Record]) -> list[Record]:
+        """The records whose configurations are searched."""
+        legal: set[int] = set()
+        for name, space in self._spaces.items():
+            mine = [r for r in records if r["template"] == name]
+            rows = zip(mine, space.rows([r["config"] for r in mine]), strict=True)
+            legal |= {id(r) for r, row in rows if row >= 0}
+        return [r for r in records if id(r) in legal]
 
 
 def _read(known: Brief, rows: Rows) -> list[Record]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tensorir.api.identity import repro_command
+from tensorir.api.candidate import digest_of
+from tensorir.api.identity import describe, identity_of, repro_command
 from tensorir.api.places import device_names
 from tensorir.api.shape_set import tune_set
-from tensorir.api.tuning import spaces_of, tune
+from tensorir.api.tuning import Earlier, spaces_of, tune
 from tensorir.api.workload import Workload
 from tensorir.cli import common
 from tensorir.cli.common import Stop, put, put_code, put_json, say, usage, words
@@ -25,6 +26,8 @@ from tensorir.runtime.host import target_here
 from tensorir.target import Target
 from tensorir.tune.outcome import TuneOutcome
 from tensorir.tune.portfolio import REGRET
+from tensorir.tune.record import Record
+from tensorir.tune.space import Space
 from tensorir.tune.spec import RunSpec
 
 
@@ -136,9 +139,9 @@ def _say_why(outcome: TuneOutcome, again: Callable[[TuneOutcome, str], str]) -> 
 
 
 def _dry(works: list[Workload], device: str | None, spec: RunSpec, as_json: bool) -> int:
-    """Spaces that a run would search, and the default that it would begin with; nothing is compiled or measured."""
+    """Spaces that a run would search, what of the log it would reuse, and the default; nothing is measured."""
     documents = []
-    target = _target(next(iter(device_names(_several(device))), None))
+    target, about = _target(next(iter(device_names(_several(device))), None))
     for work in works:
         spaces = spaces_of(work, spec, target)
         name, space = next(iter(spaces.items()))
@@ -153,11 +156,15 @@ def _dry(works: list[Workload], device: str | None, spec: RunSpec, as_json: bool
             "legal": sum(len(x.legal) for x in spaces.values()),
         }
         begin = {"default": space.default, "knobs": templates[name]["knobs"], "tree": str(s), "source": s.source()}
+        reused = _reused(work, spec, spaces, about)
+        begin = {"reused": reused, **begin}
         documents.append({"workload": work.title, "template": name, **total, "templates": templates, **begin})
         if not as_json:
             told = [f"template {n}: {x.explain()}" for n, x in spaces.items()]
             begins = f"begins with {name}: {config_text(space.default)}"
-            put("\n".join([f"{work.title}: {total['configs']} configurations, {total['legal']} legal", *told, begins]))
+            counts = f"{total['configs']} configurations, {total['legal']} legal"
+            counts += "" if reused is None else f"; {reused} results of the log would be reused"
+            put("\n".join([f"{work.title}: {counts}", *told, begins]))
             put(f"\n{s}\n")
             put_code(s.source())
     if as_json:
@@ -167,11 +174,26 @@ def _dry(works: list[Workload], device: str | None, spec: RunSpec, as_json: bool
     return common.OK
 
 
-def _target(device: str | None) -> Target:
-    """What a run on a device schedules for; where it is not here, what its name says, with a message."""
+def _reused(
+    work: Workload, spec: RunSpec, spaces: Mapping[str, Space], about: Mapping[str, object] | None
+) -> int | None:
+    """How many results of the log a run on a device would start with; None where it is not here."""
+    if about is None:
+        return None
+    target = Target.parse(str(about["target"]))
+
+    def digests(some: Sequence[Record]) -> list[str | None]:
+        return [digest_of(work, record, target) for record in some]
+
+    return len(Earlier(work, identity_of(work, about), spaces, spec, digests).reused)
+
+
+def _target(device: str | None) -> tuple[Target, dict[str, object] | None]:
+    """What a run on a device schedules for, and the device; where it is not here, what its name says, and a message."""
     try:
-        return replace(open_device(device).target, device="")
+        opened = open_device(device)
+        return replace(opened.target, device=""), describe(opened)
     except DeviceError as error:
         target = target_here(device or "opencl")
         say(f"{error.problems[0].message}: this is what a device like {target.text} would begin with")
-        return target
+        return target, None

@@ -127,6 +127,10 @@ class Brief:
             for row, run, status, config, steady in zip(every.tolist(), *columns, strict=True)
         ]
 
+    def runs(self) -> list[tuple[int, Record]]:
+        """What the records of each run share, by its number."""
+        return [(n, self.group(n)) for n in np.unique(self.columns["group"]).tolist()]
+
     def rows_of(self, accept: Callable[[Record], bool]) -> Mask:
         """Which rows are of runs that ``accept`` takes, by what their records share and no other fields."""
         fits = np.array([accept(self.group(n)) for n in range(len(self.words["group"]))], dtype=bool)

@@ -95,9 +95,9 @@ def contenders(brief: Brief, mask: Mask, most: int | None = None) -> Rows:
 def counted(brief: Brief) -> list[tuple[Record, dict[str, int]]]:
     """Of each run: what its records share, and how many trials ended with each status."""
     found = []
-    for group in range(len(brief.words["group"])):
+    for group, run in brief.runs():
         mine = (brief.columns["group"] == group) & (brief.columns["final"] == 0)
         numbers, counts = np.unique(brief.columns["status"][mine], return_counts=True)
         statuses = {brief.words["status"][int(n)]: int(c) for n, c in zip(numbers, counts, strict=True)}
-        found.append((brief.group(group), statuses))
+        found.append((run, statuses))
     return found

@@ -57,9 +57,9 @@ __all__ = [
     "key_of",
     "listing",
     "may_grow",
-    "peers",
     "merge",
     "passed",
+    "peers",
     "show",
     "slug",
     "stamp_of",
@@ -115,7 +115,7 @@ def best(
 
 def _winners(known: Brief, wanted: Callable[[Record], bool], per_template: bool = False) -> list[Choice]:
     runs: dict[tuple[str, str | None], list[int]] = defaultdict(list)
-    for number, run in enumerate(map(known.group, range(len(known.words["group"])))):
+    for number, run in known.runs():
         if wanted(run):
             runs[identity_of(run), run["template"] if per_template else None].append(number)
     masks = (np.isin(known.columns["group"], numbers) for numbers in runs.values())
@@ -160,10 +160,8 @@ def listing(reader: LogReader) -> list[Json]:
     """One row per workload and device: how much is known and how good it is (``log ls``)."""
     rows: dict[tuple[str, str], Json] = {}
     known = reader.brief()
-    for number, run in enumerate(map(known.group, range(len(known.words["group"])))):
+    for number, run in known.runs():
         mine = known.columns["group"] == number
-        if not mine.any():
-            continue
         key = (run["workload"], run["device"]["name"])
         row = rows.setdefault(
             key,
@@ -182,7 +180,7 @@ def listing(reader: LogReader) -> list[Json]:
         row["trials"] += int(trials.sum())
         row["ok"] += int((trials & known.has_status("ok")).sum())
     best: dict[tuple[str, str], tuple[bool, float]] = {}
-    for c in _winners(known, lambda _: True):  # of several drivers or versions: times that compare with new ones before all others
+    for c in _winners(known, lambda _: True):  # of several drivers or versions: times that compare with new ones first
         key = (c.record["workload"], c.record["device"]["name"])
         best[key] = min(best.get(key, (True, math.inf)), (not compares(c.timed), c.time_s))
         rows[key]["best_s"] = best[key][1]

@@ -426,7 +426,10 @@ class TestTuned:
         for options in ((), ("--restrict", "tj <= 4"), ("--template", "tile")):
             dry = json.loads(cli("tune", OWN, "--dry-run", "--json", *options)[1])["workloads"][0]
             run = json.loads(cli("tune", OWN, "--trials", "1", "--json", "--log", "".join(options) or "l", *options)[1])
-            assert {key: dry[key] for key in ("configs", "legal")} == run["space"], options
+            assert {key: dry[key] for key in ("configs", "legal")} == run["space"] and dry["reused"] == 0, options
+        reused = [json.loads(cli("tune", OWN, "--dry-run", "--json", "--log", "l", *more)[1])["workloads"][0]["reused"]
+                  for more in ((), ("--fresh",))]  # fmt: skip
+        assert reused == [1, 0]
         assert cli("tune", OWN, "--dry-run", "--restrict", "tj <= 4 and")[0] == 2
         assert cli("tune", OWN, "--dry-run", "--restrict", "tj > 4000")[0] == 2
         assert cli("tune", OWN, "--dry-run", "--template", "none")[0] == 2
