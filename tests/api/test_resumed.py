@@ -75,3 +75,14 @@ def test_what_is_of_another_device_is_no_answer_anyway():
     other = Identity(ME.workload, ME.compute, {"name": "gpu", "driver": "1"}, ME.versions)
     made = other.record("trial", "t", {"x": 1}, {**OK, "time_s": 1.0, "source_sha256": "b" * 64})
     assert taken([made], lambda x: "a") == ([1], [])
+
+
+def test_of_many_configurations_some_are_asked_for(monkeypatch):
+    """The fastest and a sample: as they were, so are the others; otherwise those not asked for are stale."""
+    monkeypatch.setattr(resumed, "MANY", 4)
+    every = [record(x) for x in range(9)]
+    assert taken(every, lambda x: "a") == (list(range(9)), [0, 1, 2, 6])
+    with pytest.warns(UserWarning, match="6 configurations"):
+        assert taken(every, lambda x: "ab"[x == 6]) == ([0, 1, 2], [0, 1, 2, 6])
+    with pytest.warns(UserWarning, match="6 configurations"):
+        assert taken(every, lambda x: "ab"[x == 0], OURS) == ([1, 2, 6], [0, 1, 2, 6])

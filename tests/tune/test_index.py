@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from records import ME, first, made, ok
 
 from tensorir.tune import index, store
+from tensorir.tune import log as logs
 from tensorir.tune.brief import Stored, whole
 from tensorir.tune.circumstances import Limits
 from tensorir.tune.known import contenders, usable_rows
@@ -20,6 +21,8 @@ from tensorir.tune.log import LogReader, LogWriter, choose, key_of, usable
 from tensorir.tune.record import Identity, encode, steady_s
 
 OTHER = Identity(ME.workload, ME.compute, {**ME.device, "driver": "9"}, ME.versions)
+SMALL = {"status": "resource_limit", "detail": {"limit": "host memory"}}
+NOW = Limits(compile_s=1.0, memory_bytes=1 << 20)
 FAILED = {"status": "compile_timeout", "detail": {"phase": "compile"}, "limits": {"compile_s": 1.0}}
 
 
@@ -31,7 +34,9 @@ def records(count, seed=0):
         who = OTHER if rng.integers(4) == 0 else ME
         tile, sha = int(rng.integers(count)), ("b" if rng.integers(9) == 0 else "a") * 64
         if rng.integers(6) == 0:
-            found.append(who.record("trial", "default", {"tile": tile}, FAILED))
+            memory = {"compile_s": 1.0, "memory_bytes": int(rng.integers(1 << 21))}
+            failed = {**(SMALL if rng.integers(3) == 0 else FAILED), "limits": memory}
+            found.append(who.record("trial", "default", {"tile": tile}, failed))
             continue
         extra = {"source_sha256": sha}
         if rng.integers(5) == 0:
@@ -62,7 +67,7 @@ def answers(log):
     brief = reader.brief()
     mine = brief.rows_of(ME.accepts)
     return (
-        [whole(r) for r in brief.records(usable_rows(brief, ME, Limits(compile_s=1.0)))],
+        [whole(r) for r in brief.records(usable_rows(brief, ME, NOW))],
         [c.record["id"] for c in choose(brief.records(contenders(brief, mine, 5)))[:3]],
         (reader.damaged, reader.newer, reader.older, reader.duplicates, dict(reader.reasons)),
     )
@@ -74,7 +79,7 @@ def plainly(log):
     every = list(reader.records())
     mine = [r for r in every if ME.accepts(r)]
     counts = reader.damaged, reader.newer, reader.older, reader.duplicates, dict(reader.reasons)
-    return usable(every, ME, Limits(compile_s=1.0)), [c.record["id"] for c in choose(mine)[:3]], counts
+    return usable(every, ME, NOW), [c.record["id"] for c in choose(mine)[:3]], counts
 
 
 def agree(log):
@@ -113,6 +118,27 @@ def test_a_field_that_is_not_in_the_index_is_read_from_the_line(log):
         assert {name: record.get(name) for name in plain if name != "crc"} == {
             k: v for k, v in plain.items() if k != "crc"
         }
+
+
+def test_best_ls_and_show_ask_the_index(log, monkeypatch):
+    every = list(LogReader(log).records())
+    ranked = [choose(r for r in every if who.accepts(r)) for who in (ME, OTHER)]
+    want = sorted((c[0].record["id"], c[0].time_s) for c in ranked)
+    answers(log)
+    calls = []
+    given_ = index.decode
+    monkeypatch.setattr(index, "decode", lambda line: calls.append(line) or given_(line))
+    reader = LogReader(log)
+    found = logs.best(reader, workload=ME.workload)
+    assert sorted((c.record["id"], c.time_s) for c in found) == want and len(calls) <= 4
+    assert all(isinstance(c.record, dict) for c in found) and not logs.best(reader, compute="other")
+    (row,) = logs.listing(reader)
+    trials = [r for r in every if r["kind"] == "trial"]
+    assert (row["trials"], row["ok"]) == (len(trials), sum(r["status"] == "ok" for r in trials))
+    assert row["best_s"] == min(c[0].time_s for c in ranked) and row["last"] == max(r["started"] for r in every)
+    del calls[:]
+    assert logs.show(reader, every[3]["id"]) == [every[3]] and len(calls) == 1
+    assert logs.show(reader, "ab12") == [r for r in every if r["id"].startswith("ab12") or r.get("of") == "ab12"]
 
 
 def segments(log):

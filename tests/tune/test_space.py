@@ -164,6 +164,19 @@ def test_huge_spaces_are_sampled_and_say_so() -> None:
     assert np.array_equal(found.rows, again.rows)
 
 
+def test_rows_of_many_are_the_index_of_each() -> None:
+    """As JSON returned them, with values and knobs that there are not, and those that say nothing of a new knob."""
+    space = Space(order=[(0, 1), (1, 0)], tile=[1, 2, 4], where={"odd": lambda c: c["tile"] != 2})
+    known = [json.loads(json.dumps(space.config(row))) for row in range(4)]
+    others: list[dict[str, Any]] = [{"order": [0, 1], "tile": 2}, {"order": [0, 1], "tile": 3}, {"tile": 1}, {"x": 1}]
+    assert space.rows(known) == [0, 1, 2, 3] and space.rows([]) == []
+    for some in (space, space.since({"order": (1, 0)})):
+        for asked in (known, [*known, *others], others[:1]):
+            assert some.rows(asked) == [some.index(config) for config in asked]
+    few = space.rows([*known, others[2]])
+    assert few == [0, 1, 2, 3, -1] and space.since({"order": (1, 0)}).rows(others)[2] == 2
+
+
 def test_needles_in_a_sample_lead_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A given product of all knobs: no prefix can be judged, and no single knob of a legal one can be changed."""
     monkeypatch.setattr(legal, "STEPS", 5000)
