@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from heapq import nsmallest
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tensorir.api.kept import ours
@@ -38,13 +38,12 @@ def current(
     """
     accepts = by_run(identity.accepts)
     mine = [r for r in records if r["template"] in templates and accepts(r)]
-    told: dict[str, list[Record]] = defaultdict(list)
-    for record in mine:
-        if _can_be_told(record):
-            told[record["template"]].append(record)
+    of: dict[str, list[Record]] = defaultdict(list)
+    for record in sorted(mine, key=steady_s):
+        of[record["template"]].append(record)
     known: dict[str, str | None] = {}
     changed: dict[str, bool] = {}  # whether all of the template's configurations were asked for
-    for name, some in told.items():
+    for name, some in of.items():
         for asked in _asked(some, ours(templates[name].function)):
             new = [r for r in asked if key_of(r) not in known]
             known |= dict(zip(map(key_of, new), digests(new) if new else [], strict=True))
@@ -74,12 +73,14 @@ def current(
 
 
 def _asked(some: Sequence[Record], our: bool) -> Iterator[list[Record]]:
-    """Of some records of a template those to ask for, each configuration once: first ``FEW`` for one of ours, then, as
-    long as they have changed, ``MANY``.
+    """Of records of a template, the fastest first, those to ask for, each configuration once: first ``FEW`` for one of
+    ours, then, as long as they have changed, ``MANY``.
     """
-    if our:
-        yield nsmallest(FEW, some, key=steady_s)
-    every = list({key_of(r): r for r in sorted(some, key=steady_s, reverse=True)}.values())[::-1]
+    told = filter(_can_be_told, some)
+    few = list(islice(told, FEW)) if our else []
+    if few:
+        yield few
+    every = list({key_of(r): r for r in reversed([*few, *told])}.values())[::-1]
     yield [*every[: MANY // 2], *spaced(every[MANY // 2 :], MANY - MANY // 2)]
 
 
