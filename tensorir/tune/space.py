@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -324,9 +325,11 @@ class Space(Handle, Shown):
         made = np.zeros(len(configs), dtype=np.int64)
         try:
             for name, position in zip(self.names, self._position, strict=True):
-                plain = not any(isinstance(value, tuple) for value in position)
-                values = [c[name] for c in configs] if plain else [_frozen(c[name]) for c in configs]
-                made = made * len(position) + np.array([position[v] for v in values], dtype=np.int64)
+                values: Iterable[Any] = map(itemgetter(name), configs)
+                if any(isinstance(value, tuple) for value in position):
+                    values = map(_frozen, values)
+                places = np.fromiter(map(position.__getitem__, values), np.int64, len(configs))
+                made = made * len(position) + places
         except (KeyError, TypeError):
             return None
         return made
