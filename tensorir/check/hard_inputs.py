@@ -52,7 +52,7 @@ def hard_inputs(
              _alone(outputs, arrays, open_, rng)]  # fmt: skip
     for kind in kinds:
         for n, made in enumerate(kind):
-            if not left or (n >= MOST // 4 and kind is not kinds[-1]):
+            if not left or (n >= MOST // 2 and kind is not kinds[-1]):
                 break
             left -= 1
             yield made
@@ -156,6 +156,10 @@ def _spoiled(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.
                 for turn in range(4):
                     made = _one_each(x, x, d, at, turn, value)
                     yield _instead(arrays, n, made), f", with one {value:g} in each row"
+                    if len(open_) > 1:  # which 0 times it, or it less itself, does not hide
+                        ones = [np.ones_like(y) if k in open_ else y for k, y in enumerate(arrays)]
+                        alone = _one_each(x, ones[n], d, at, turn, value)
+                        yield _instead(ones, n, alone), f", with one {value:g} in each row of 1"
                 many = _one_each(x, _one_each(x, x, d, at, 5, value), d, at, 9, value)
                 yield _instead(arrays, n, many), f", with two of {value:g} in each row"
                 along = _along(x, d)
