@@ -332,15 +332,20 @@ class _Library(_File):
         return self._lines.get(place, 0)
 
 
+@functools.lru_cache(maxsize=8)
+def _written(source: Source) -> tuple[str, str, str, str, bool]:
+    """What is compiled of a source."""
+    text = prepared(source)
+    return text, _entries(source), *derived(source), any(cluster_of(text, k.name)[0] > 1 for k in source.kernels)
+
+
 def _compile(source: Source) -> _Library:
     """The library of the kernels."""
-    text = prepared(source)
-    declared, defined = derived(source)
-    clusters = any(cluster_of(text, k.name)[0] > 1 for k in source.kernels)
-    library = _compiled(text, _entries(source), declared, defined, clusters)
+    written = _written(source)
+    library = _compiled(*written)
     if not library.path.exists():  # someone has tidied the folder for temporary files
         _compiled.cache_clear()
-        library = _compiled(text, _entries(source), declared, defined, clusters)
+        library = _compiled(*written)
     if library.own > OWN_BYTES:
         message = f"{source.name} has {library.own} bytes for each thread alone, in registers and local memory"
         raise refuse(CheckError, "emulate.own-memory", f"{message}; GPUs have room for {OWN_BYTES}",
