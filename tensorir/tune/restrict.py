@@ -222,7 +222,8 @@ class _Parser(Words):
 
     def mark(self, at: int) -> str:
         low = max(0, at - 60)
-        return f"{self.text[low : at + 40]}\n{' ' * (at - low)}^"
+        line = re.sub(r"\s", " ", self.text[low : at + 40])
+        return f"{line}\n{' ' * (at - low)}^"
 
     def error(self, message: str, hint: str = "", at: int | None = None) -> Exception:
         where = self.mark(self.now.at if at is None else at)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import answering
 from tensorir.errors.handles import Handle
-from tensorir.errors.needs import need_int, need_mapping, shown
+from tensorir.errors.needs import need_int, need_list, need_mapping, shown
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.errors.spelling import nearest
 from tensorir.tune.legal import EXACT_LIMIT, Legal, Predicate, accepted, around, codes, enumerate_legal
@@ -119,6 +119,9 @@ class Space(Handle, Shown):
 
     def rows(self, configs: Sequence[Mapping[str, object]]) -> list[int]:
         """``index`` of each of many."""
+        for n, config in enumerate(need_list("configs", configs, "dicts")):
+            if not isinstance(config, Mapping):
+                need_mapping(f"configs[{n}]", config)
         known, wanted = self._codes(), self._quick_codes(configs)
         if known.dtype == object or not len(known) or wanted is None:
             return [self.index(config) for config in configs]
