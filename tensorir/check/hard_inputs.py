@@ -20,6 +20,7 @@ import numpy as np
 
 from tensorir.expr.program import computes_of, terms_of
 from tensorir.expr.tensor import Tensor
+from tensorir.interp.reference import arguments_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Const, Reduce
 from tensorir.ir.visit import find
@@ -48,8 +49,13 @@ def hard_inputs(
     terms = sum(prod(op.extents) + sum(terms_of(op, b) for b in op.bodies if isinstance(b, Reduce))
                 for op in computes_of(outputs))  # fmt: skip
     left = min(MOST, max(FEWEST, WORK // max(1, terms)))
-    kinds = [_uniform(outputs, arrays, open_), _sizes(arrays, open_, rng), _spoiled(arrays, open_, rng),
-             _alone(outputs, arrays, open_, rng)]  # fmt: skip
+    kinds = [
+        _uniform(outputs, arrays, open_),
+        _few_digits(outputs, arrays, open_, rng),
+        _sizes(arrays, open_, rng),
+        _spoiled(arrays, open_, rng),
+        _alone(outputs, arrays, open_, rng),
+    ]
     for kind in kinds:
         for n, made in enumerate(kind):
             if not left or (n >= MOST // 2 and kind is not kinds[-1]):
@@ -92,6 +98,8 @@ def _uniform(outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], open_: Seq
         values: list[float] = [low, high, 0, 1]
         if _kind(x) == "f":
             values += [np.nan, HIGH, -HIGH, 2.0**15, -(2.0**15), 2.0**100, -(2.0**100), 2.0**-20, -10.01]
+            most = DTYPES[arguments_of(outputs)[n].dtype].largest
+            values += [sign * part * most for part in (1, 0.95) for sign in (1, -1)]
         elif _kind(x) != "b":
             values += [low + 1, high - 1, 90, high // 2 + 1]
         for c in _constants(outputs, x):
@@ -132,6 +140,24 @@ def _sizes(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Ge
         for step in (1e-5, 3e-5, 1e-3, -1e-3, 0.1):
             made = each(lambda x, d=d, k=step: _along(x, min(d, x.ndim - 1)) * k)
             yield made, f", with numbers that {'rise' if step > 0 else 'fall'} by {abs(step):g}"
+
+
+def _few_digits(
+    outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Generator
+) -> Iterator[Inputs]:
+    """Floats of a few digits more than narrow results have: many are in the middle of two of these, or beyond them."""
+    narrow = [DTYPES[t.dtype] for t in outputs if DTYPES[t.dtype].kind == "f" and DTYPES[t.dtype].bits < 32]
+    floats = [n for n in open_ if _kind(arrays[n]) == "f"]
+    if not narrow or not floats:
+        return
+    digits = min(kind.digits for kind in narrow)
+    for power in (-6, -2, 1, 4, 7, 10, 16):
+        for more in (2, 6):
+            made = list(arrays)
+            for n in floats:
+                whole = rng.integers(-(1 << digits + more), 1 << digits + more, arrays[n].shape, endpoint=True)
+                made = _instead(made, n, whole * 2.0 ** (power - digits - more))
+            yield made, f", with numbers up to {2.0**power:g} of {digits + more} digits"
 
 
 def _along(x: np.ndarray, d: int) -> Any:

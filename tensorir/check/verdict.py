@@ -271,15 +271,13 @@ def _beside_emitted(
     for arrays, about in hard_inputs(s.outputs, few, free_inputs(s.outputs, few, _conditions(s)), seed):
         with np.errstate(all="ignore"):
             want = evaluate(s.began_with, arrays)
-            sure = [
-                _apart(np.asarray(e), np.asarray(w), t.dtype)
-                <= 2.0 ** -(8 if DTYPES[t.dtype].widened else 16) * _scale(w)
-                for t, w, e in zip(s.outputs, want, evaluate(s.began_with, arrays, Doubles()), strict=True)
-            ]
             done, bounds = emulate(source, arrays, seed, limit_s=limit), rounding_of(s.outputs, arrays, s.target)
+            numbers = all(np.isfinite(np.asarray(x, np.float64)).all() for x in arrays)
+            exact = numbers and exactly(s.outputs, source, arrays, each=True)
+            sure = [np.full(np.shape(w), True) for w in want] if exact else _sure(s, arrays, want)
 
-            def right(got: Sequence[Any], want: Any = want, bounds: Any = bounds) -> Verdict:
-                return compare_results(s.outputs, got, want, bounds=bounds)
+            def right(got: Sequence[Any], want: Any, exact: bool = exact, bounds: Any = bounds) -> Verdict:
+                return compare_results(s.outputs, got, want, exact, bounds)
 
             asked = [np.where(ok, w, g) for ok, w, g in zip(sure, want, done.outputs, strict=True)]
             if not done.problems and right(done.outputs, asked):
@@ -289,11 +287,21 @@ def _beside_emitted(
                 continue
             if done.problems:
                 return done.problems, about
-            same = beyond(s.outputs, other.outputs, want, bounds=bounds)
+            same = beyond(s.outputs, other.outputs, want, exact, bounds)
             asked = [np.where(off, g, w) for off, w, g in zip(same, asked, done.outputs, strict=True)]
             if not (found := right(done.outputs, asked)):
                 return found.problems, about
     return None
+
+
+def _sure(s: Any, arrays: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Where results are those of double precision, up to the digits of their types."""
+    out = []
+    for t, w, e in zip(s.outputs, want, evaluate(s.began_with, arrays, Doubles()), strict=True):
+        kind = DTYPES[t.dtype]
+        digits = min(8 if kind.widened else 16, kind.digits - 1) if kind.kind == "f" else 0
+        out.append(_apart(np.asarray(e), np.asarray(w), t.dtype) <= 2.0**-digits * _scale(w))
+    return out
 
 
 def _compared(s: Any, source: Source, run: Run, got: Sequence[Any], close: bool = False) -> Verdict:
