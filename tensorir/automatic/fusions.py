@@ -4,7 +4,7 @@ model of the device makes of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, overload
 
@@ -173,7 +173,10 @@ class Fusions(Value, Sequence[Fusion[S]], Shown):
     def __getitem__(self, at: slice) -> tuple[Fusion[S], ...]: ...
 
     def __getitem__(self, at: int | slice) -> Fusion[S] | tuple[Fusion[S], ...]:
-        return self.rows[at if isinstance(at, slice) else need_int("at", at)]
+        return self.rows[at if isinstance(at, slice) else need_int("at", at, -len(self), len(self) - 1)]
+
+    def __iter__(self) -> Iterator[Fusion[S]]:
+        return iter(self.rows)
 
     def __len__(self) -> int:
         return len(self.rows)

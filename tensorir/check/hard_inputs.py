@@ -25,9 +25,9 @@ from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Const, Reduce
 from tensorir.ir.visit import find
 
-WORK = 1 << 26
+WORK = 1 << 22
 """Terms of the definition in all runs of one text together."""
-FEWEST, MOST = 24, 400
+FEWEST, MOST = 16, 400
 """Runs."""
 HIGH = 200.0
 """Of one element among others; exp(89) is beyond float32."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,6 +46,9 @@ from tensorir.ir.visit import find
 from tensorir.lower.lowered import lowered
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
+
+if TYPE_CHECKING:
+    from tensorir.check.emulate import Emulated
 
 LEVELS = ("fast", "device", "emulate")
 
@@ -245,12 +248,17 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
     return Verdict((), tuple(shown), kind)
 
 
+def _emulate(*args: Any, **options: Any) -> Emulated:
+    """``emulate``, which is of use to this level alone."""
+    from tensorir.check.emulate import emulate
+
+    return emulate(*args, **options)
+
+
 def _run_text(s: Any, source: Source, run: Run, seed: int, limit_s: float | None) -> tuple[Problem, ...]:
     """What is wrong with one run of the text of ``s``."""
-    from tensorir.check.emulate import emulate  # of use to this level alone
-
     limit = _emulated_s(s.outputs) if limit_s is None else limit_s
-    done = emulate(source, run.arrays, seed, run.eager, limit, run.packed)
+    done = _emulate(source, run.arrays, seed, run.eager, limit, run.packed)
     if done.problems:
         return done.problems
     if run.spread:
@@ -263,15 +271,13 @@ def _beside_emitted(
     s: Any, source: Source, text: str, seed: int, limit_s: float | None
 ) -> tuple[tuple[Problem, ...], str] | None:
     """What is wrong with a source that was edited where the emitted ``text`` is right, and on which inputs."""
-    from tensorir.check.emulate import emulate  # of use to this level alone
-
     emitted = replace(source, text=text)
     limit = _emulated_s(s.outputs) if limit_s is None else limit_s
     few = random_arguments(s.outputs, seed, conditions=_conditions(s))
     for arrays, about in hard_inputs(s.outputs, few, free_inputs(s.outputs, few, _conditions(s)), seed):
         with np.errstate(all="ignore"):
             want = evaluate(s.began_with, arrays)
-            done, bounds = emulate(source, arrays, seed, limit_s=limit), rounding_of(s.outputs, arrays, s.target)
+            done, bounds = _emulate(source, arrays, seed, limit_s=limit), rounding_of(s.outputs, arrays, s.target)
             numbers = all(np.isfinite(np.asarray(x, np.float64)).all() for x in arrays)
             exact = numbers and exactly(s.outputs, source, arrays, each=True)
             sure = [np.full(np.shape(w), True) for w in want] if exact else _sure(s, arrays, want)
@@ -282,7 +288,7 @@ def _beside_emitted(
             asked = [np.where(ok, w, g) for ok, w, g in zip(sure, want, done.outputs, strict=True)]
             if not done.problems and right(done.outputs, asked):
                 continue
-            other = emulate(emitted, arrays, seed, limit_s=limit)
+            other = _emulate(emitted, arrays, seed, limit_s=limit)
             if other.problems:
                 continue
             if done.problems:

@@ -39,7 +39,7 @@ def destinations(to: str | Sequence[str]) -> tuple[str, ...]:
         raise refuse(ExportError, "export.destination", "to is a list of destinations", hint=f"one or more of {legal}")
     for name in to:
         if not isinstance(name, str) or name not in DESTINATIONS:
-            near = nearest(str(name), DESTINATIONS)
+            near = nearest(name if isinstance(name, str) else "", DESTINATIONS)
             hint = f"{near[0]} (legal: {legal})" if near else f"one of {legal}"
             raise refuse(ExportError, "export.destination", f"there is no destination {shown(name)}", hint=hint)
     return tuple(dict.fromkeys(to))

@@ -12,7 +12,7 @@ from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import answers
-from tensorir.errors.needs import need_int, shown, wrong
+from tensorir.errors.needs import need_bool, need_int, shown, wrong
 from tensorir.expr import reducers
 from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.tensor import Tensor
@@ -240,7 +240,7 @@ def reduced(name: str, t: Tensor, axis: object = None, keepdims: bool = False) -
     """``t`` reduced over dimensions, all when ``axis`` is None; sums and products of integers have 64 bits, and
     positions over all dimensions are those in the flattened array.
     """
-    over = _axes(t, axis)
+    over, keepdims = _axes(t, axis), need_bool("keepdims", keepdims)
     if name in ("argmax", "argmin") and (axis is None or not t.ndim) and t.ndim != 1:
         found = reduced(name, reshape(t, (t.size,)), 0)
         return reshape(found, (1,) * t.ndim) if keepdims and t.ndim else found
