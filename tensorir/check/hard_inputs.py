@@ -13,16 +13,16 @@ largest element. What is asked is whether the edited text is wrong where the emi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tensorir.expr.program import computes_of, terms_of
+from tensorir.expr.program import computes_of, work_of
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import arguments_of
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Const, Reduce
+from tensorir.ir.tree import Const
 from tensorir.ir.visit import find
 
 WORK = 1 << 22
@@ -46,9 +46,7 @@ def hard_inputs(
     """
     open_ = [n for n, f in enumerate(free) if f and arrays[n].size > 1]
     rng = np.random.default_rng(seed)
-    terms = sum(prod(op.extents) + sum(terms_of(op, b) for b in op.bodies if isinstance(b, Reduce))
-                for op in computes_of(outputs))  # fmt: skip
-    left = min(MOST, max(FEWEST, WORK // max(1, terms)))
+    left = min(MOST, max(FEWEST, WORK // max(1, work_of(outputs))))
     kinds = [
         _uniform(outputs, arrays, open_),
         _few_digits(outputs, arrays, open_, rng),
@@ -71,8 +69,15 @@ def _instead(arrays: Sequence[np.ndarray], n: int, made: Any) -> list[np.ndarray
     return out
 
 
+def _instead_of_each(arrays: Sequence[np.ndarray], which: Sequence[int], f: Any) -> list[np.ndarray]:
+    out = list(arrays)
+    for n in which:
+        out = _instead(out, n, f(arrays[n]))
+    return out
+
+
 def _kind(x: np.ndarray) -> str:
-    return "b" if x.dtype == bool else x.dtype.kind if x.dtype.kind in "iu" else "f"
+    return x.dtype.kind if x.dtype.kind in "biu" else "f"
 
 
 def _ends(x: np.ndarray) -> tuple[float, float]:
@@ -103,9 +108,9 @@ def _uniform(outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], open_: Seq
         elif _kind(x) != "b":
             values += [low + 1, high - 1, 90, high // 2 + 1]
         for c in _constants(outputs, x):
-            values += [c, *(np.nextafter(np.float32(c), np.float32(far)) for far in (-np.inf, np.inf))] * (
-                _kind(x) == "f"
-            ) + [v for v in (c, c - 1, c + 1) if low <= v <= high]
+            if _kind(x) == "f":
+                values += [c, *(np.nextafter(np.float32(c), np.float32(far)) for far in (-np.inf, np.inf))]
+            values += [v for v in (c, c - 1, c + 1) if low <= v <= high]
         for v in dict.fromkeys(values):
             yield _instead(arrays, n, np.full(x.shape, v)), f", with {v:g} everywhere in an input"
 
@@ -115,13 +120,7 @@ def _sizes(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Ge
     floats = [n for n in open_ if _kind(arrays[n]) == "f"]
     if not floats:
         return
-
-    def each(f: Any) -> list[np.ndarray]:
-        out = list(arrays)
-        for n in floats:
-            out = _instead(out, n, f(arrays[n]))
-        return out
-
+    each = partial(_instead_of_each, arrays, floats)
     for size in (1.0, 3e-4, 1e-3, 0.05, 10.0, 1e3, 1e5, 1e12, 2.0**-40, 2.0**-70, 2.0**-126):
         yield each(lambda x, k=size: k * rng.standard_normal(x.shape)), f", with numbers of the size of {size:g}"
     for other in (1e-21, 2.0**-60, 2.0**60):
@@ -152,12 +151,11 @@ def _few_digits(
         return
     digits = min(kind.digits for kind in narrow)
     for power in (-6, -2, 1, 4, 7, 10, 16):
-        for more in (2, 6):
-            made = list(arrays)
-            for n in floats:
-                whole = rng.integers(-(1 << digits + more), 1 << digits + more, arrays[n].shape, endpoint=True)
-                made = _instead(made, n, whole * 2.0 ** (power - digits - more))
-            yield made, f", with numbers up to {2.0**power:g} of {digits + more} digits"
+        for bits in (digits + 2, digits + 6):
+            made = _instead_of_each(arrays, floats, lambda x, b=bits, unit=2.0 ** (power - bits): (
+                rng.integers(-(1 << b), 1 << b, x.shape, endpoint=True) * unit
+            ))  # fmt: skip
+            yield made, f", with numbers up to {2.0**power:g} of {bits} digits"
 
 
 def _along(x: np.ndarray, d: int) -> Any:

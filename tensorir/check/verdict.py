@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from tensorir.check.untested import no_numbers, untested
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, CompileError, LaunchError, LoweringError, Problem, TensorIRError
 from tensorir.errors.shown import Shown, few_lines
-from tensorir.expr.program import computes_of, dims_of, terms_of
+from tensorir.expr.program import dims_of, work_of
 from tensorir.expr.reread import with_dims
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
@@ -41,7 +40,7 @@ from tensorir.interp.rounding import rounding_of
 from tensorir.interp.whole import Whole, joins_by_order
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.structure import identical
-from tensorir.ir.tree import Expr, Loop, Reduce, Var
+from tensorir.ir.tree import Expr, Loop, Var
 from tensorir.ir.visit import find
 from tensorir.lower.lowered import lowered
 from tensorir.schedule.schedule import Schedule
@@ -293,8 +292,8 @@ def _beside_emitted(
                 continue
             if done.problems:
                 return done.problems, about
-            same = beyond(s.outputs, other.outputs, want, exact, bounds)
-            asked = [np.where(off, g, w) for off, w, g in zip(same, asked, done.outputs, strict=True)]
+            wrong = _differences(s.outputs, other.outputs, want, exact, bounds)
+            asked = [np.where(off, g, w) for (_, off), w, g in zip(wrong, asked, done.outputs, strict=True)]
             if not (found := right(done.outputs, asked)):
                 return found.problems, about
     return None
@@ -333,10 +332,7 @@ def _emulated_s(outputs: tuple[Tensor, ...]) -> float:
     """Seconds of processor time for a run of the text: a minute, and 5 us for each term of the definition, which takes
     0.1 us in the kernels of the operators.
     """
-    terms = 0
-    for op in computes_of(outputs):
-        terms += prod(op.extents) + sum(terms_of(op, b) for b in op.bodies if isinstance(b, Reduce))
-    return 60.0 + 5e-6 * terms
+    return 60.0 + 5e-6 * work_of(outputs)
 
 
 def _conditions(s: Any) -> list[Expr]:
@@ -394,10 +390,10 @@ def compare_results(
     error: how far an algorithm may be off, relative to the largest element, where that is more than rounding allows
     """
     problems, worst = [], 0.0
-    everywhere = beyond(outputs, got, want, exact, bounds, error)
-    for t, g, w, over in zip(outputs, got, want, everywhere, strict=True):
+    differences = _differences(outputs, got, want, exact, bounds, error)
+    for t, g, w, (apart, over) in zip(outputs, got, want, differences, strict=True):
         found = np.asarray(g)
-        worst = max(worst, float(_apart(found, w, _compared_as(t, exact)).max(initial=0.0)) / _scale(w))
+        worst = max(worst, float(apart.max(initial=0.0)) / _scale(w))
         if np.any(over):
             bad = _first_difference(found, w, over)
             problems.append(
@@ -411,26 +407,21 @@ def compare_results(
     return Verdict(tuple(problems), (label(outputs),), kind, worst)
 
 
-def beyond(
-    outputs: tuple[Tensor, ...], got: Any, want: Any, exact: bool = False, bounds: Sequence[Any] | None = None,
-    error: float = 0.0,
-) -> list[np.ndarray]:  # fmt: skip
-    """Where results are further off than rounding explains; as ``compare_results``."""
+def _differences(
+    outputs: tuple[Tensor, ...], got: Any, want: Any, exact: bool, bounds: Sequence[Any] | None, error: float = 0.0
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """How far each element is off, and whether by more than rounding explains; as ``compare_results``."""
     inside, out = rounds_inside(outputs), []
     for t, g, w, most in zip(outputs, got, want, bounds or [np.inf] * len(outputs), strict=True):
         sums, scale = narrow_sums(t), _scale(w)
-        apart = _apart(np.asarray(g), w, _compared_as(t, exact))
+        decided = bool(sums) and not exact and DTYPES[t.dtype].kind in "iu"  # a whole number by what is rounded
+        apart = _apart(np.asarray(g), w, "float64" if decided else t.dtype)
         # sums may cancel: what is left of them says nothing of their digits
         lost = np.where(np.isfinite(most), most, 0.0) * (CANCELLED if sums else 0.0)
-        least = max(error, *map(tolerance, sums), 0.0) * scale + (_compared_as(t, exact) != t.dtype)
+        least = max(error, *map(tolerance, sums), 0.0) * scale + decided
         allowed = np.minimum(np.maximum(_allowed(t.dtype, w, scale, inside), np.maximum(least, lost)), most)
-        out.append(apart > (0.0 if exact else allowed))
+        out.append((apart, apart > (0.0 if exact else allowed)))
     return out
-
-
-def _compared_as(t: Tensor, exact: bool) -> str:
-    """The type in which results are compared: whole numbers by what was rounded as if they were floats."""
-    return "float64" if narrow_sums(t) and not exact and DTYPES[t.dtype].kind in "iu" else t.dtype
 
 
 def _allowed(dtype: str, want: np.ndarray, scale: float, inside: bool) -> Any:

@@ -78,6 +78,14 @@ def terms_of(op: Compute, body: Expr) -> int:
     return elements * math.prod(_largest([v.extent for v in body.axes]))
 
 
+def work_of(outputs: Sequence[Tensor]) -> int:
+    """Elements of all computes together, and terms of their reductions."""
+    return sum(
+        math.prod(op.extents) + sum(terms_of(op, b) for b in op.bodies if isinstance(b, Reduce))
+        for op in computes_of(outputs)
+    )
+
+
 def _largest(extents: Sequence[Any]) -> list[int]:
     return [most(as_expr(n)) for n in extents]
 

@@ -396,6 +396,13 @@ def sequence(stmts: Any) -> Stmt:
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
 
 
+def let_all(lets: Iterable[tuple[Var, Expr]], body: Stmt) -> Stmt:
+    """``body`` inside a Let of each variable and value, the first outermost."""
+    for var, value in reversed([*lets]):
+        body = Let(var, value, body)
+    return body
+
+
 def writes(n: Node) -> list[Buffer]:
     """Buffers written under ``n``, each once, in order."""
     found: dict[Buffer, None] = {}

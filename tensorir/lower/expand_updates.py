@@ -9,7 +9,6 @@ from tensorir.ir.tree import (
     Expr,
     If,
     Kind,
-    Let,
     Load,
     Loop,
     Program,
@@ -19,7 +18,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, sequence, substitute, uses
+from tensorir.ir.visit import Rewriter, let_all, sequence, substitute, uses
 from tensorir.lower.form import lowering
 from tensorir.schedule.analysis import reduces_in_order, scans
 from tensorir.target import Target
@@ -73,7 +72,4 @@ class _Expand(Rewriter):
                 swap[v] = Var(f"{b.name}_{kind}", v.dtype)
                 lets.append((swap[v], e))  # type: ignore[arg-type]
         stores = zip(n.buffers, n.combiner.result, strict=True)
-        out = sequence([Store(b, n.index, substitute(r, swap)) for b, r in stores])
-        for var, e in reversed(lets):
-            out = Let(var, e, out)
-        return out
+        return let_all(lets, sequence([Store(b, n.index, substitute(r, swap)) for b, r in stores]))

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from tensorir.arith.affine import Arith, Linear, same, structure
 from tensorir.ir.build import as_int
-from tensorir.ir.tree import Binary, Buffer, Const, Expr, Let, Load, Loop, Ramp, Scope, Seq, Stmt, Store, Var
-from tensorir.ir.visit import Rewriter, find, sequence, substitute
+from tensorir.ir.tree import Binary, Buffer, Const, Expr, Load, Loop, Ramp, Scope, Seq, Stmt, Store, Var
+from tensorir.ir.visit import Rewriter, find, let_all, sequence, substitute
 from tensorir.lower.sums import sum_of
 
 REPEATED = 4
@@ -147,9 +147,7 @@ class NameBases(Rewriter):
                 parts.setdefault(part[0], (x.buffer, part[1]))
         names = {key: Var(f"{parts[key][0].name}_at", "index") for key, k in count.items() if k >= REPEATED}
         body = _Based(self, names)(n.body) if names else n.body
-        for key, name in reversed(names.items()):
-            body = Let(name, parts[key][1].expr(), body)
-        return n.replace(body=body)
+        return n.replace(body=let_all([(name, parts[key][1].expr()) for key, name in names.items()], body))
 
     def _part(self, x: Load) -> tuple[object, Linear] | None:
         """What moves of an address, with a key; None where that is one variable, or data."""

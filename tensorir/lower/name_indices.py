@@ -28,7 +28,7 @@ from tensorir.ir.tree import (
     Store,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, has, sequence, walk
+from tensorir.ir.visit import Rewriter, find, has, let_all, sequence, walk
 from tensorir.lower.form import bound_loops, each_nest, lowering, rewrap
 from tensorir.target import Target
 
@@ -78,10 +78,7 @@ def _named(body: Stmt, loop: str) -> Stmt:
         value = _Use(names)(first[key])
         names[key] = Var(f"{stem}.e{suffix}" if stem else f"e{suffix}", "index")
         lets.append((names[key], value))
-    out = _Use(names)(body) if names else body
-    for v, value in reversed(lets):
-        out = Let(v, value, out)
-    return out
+    return let_all(lets, _Use(names)(body) if names else body)
 
 
 def _hoisted(body: Stmt, hoist: _Hoist) -> Stmt:
@@ -95,9 +92,7 @@ def _hoisted(body: Stmt, hoist: _Hoist) -> Stmt:
             roles=tuple(r.replace(body=_hoisted(r.body, _Hoist(hoist.hardware | set(r.numbers)))) for r in body.roles)
         )
     out = hoist.one(body)
-    for v, value in reversed(hoist.lets):
-        out = Let(v, value, out)
-    return out
+    return let_all(hoist.lets, out)
 
 
 class _Hoist(Rewriter):

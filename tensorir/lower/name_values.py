@@ -21,6 +21,8 @@ is ``TALL`` has a name even if one other has it alone: compilers nest parenthese
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tensorir.ir.build import binary, const, unary
 from tensorir.ir.lanes import lanes_of
 from tensorir.ir.node import held
@@ -46,7 +48,7 @@ from tensorir.ir.tree import (
     Unary,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter
+from tensorir.ir.visit import Rewriter, let_all
 from tensorir.lower.form import lowering
 from tensorir.target import Target
 
@@ -87,11 +89,10 @@ class _Name(Rewriter):
 def _named(lets: list[Let], s: Stmt) -> Stmt:
     """Lets and then a statement, inside the Lets of what they share."""
     own = () if lets else tuple(c for c in s.children() if isinstance(c, Expr))
-    if _none([let.value for let in lets] + list(own)):
-        for let in reversed(lets):
-            s = let.replace(body=s)
-        return s
-    names = _Names([let.value for let in lets] + list(own))
+    roots = (*(let.value for let in lets), *own)
+    if _none(roots):
+        return let_all([(let.var, let.value) for let in lets], s)
+    names = _Names(roots)
     done: list[tuple[Var, Expr]] = []
     for let in lets:
         value = names.value(let.value)
@@ -100,15 +101,13 @@ def _named(lets: list[Let], s: Stmt) -> Stmt:
         swap = {c: names.value(c) for c in own}
         done += names.take()
         s = s.map(lambda c: swap.get(c, c) if isinstance(c, Expr) else c)
-    for var, value in reversed(done):
-        s = Let(var, value, s)
-    return s
+    return let_all(done, s)
 
 
-def _none(roots: list[Expr]) -> bool:
+def _none(roots: Sequence[Expr]) -> bool:
     """Whether nothing has a name, seen at a glance: most statements read each of their operations once."""
     seen: set[Expr] = set()
-    todo = roots
+    todo = [*roots]
     while todo:
         e = todo.pop()
         if (e.holds or held(e)) and (e.height >= TALL or (e.dtype == "index" and e.spread >= SIZE - 1)):
@@ -124,7 +123,7 @@ def _none(roots: list[Expr]) -> bool:
 class _Names:
     """The names of some expressions that are evaluated one after another, in the order in which they are needed."""
 
-    def __init__(self, roots: list[Expr]) -> None:
+    def __init__(self, roots: Sequence[Expr]) -> None:
         self.places = Places(roots)
         self.size: dict[Expr, int] = {}
         self.height: dict[Expr, int] = {}

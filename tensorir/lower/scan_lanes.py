@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tensorir.arith.affine import Arith, conjunction, conjuncts
 from tensorir.ir.build import as_expr, const
 from tensorir.ir.tree import Alloc, Broadcast, Buffer, Expr, If, Let, Load, Ramp, Scope, Seq, Shuffle, Stmt, Store, Var
-from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses
+from tensorir.ir.visit import Rewriter, find, let_all, sequence, substitute, uses
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,10 +132,8 @@ class InLanes:
         last: Stmt = sequence(list(self.scan.updates))
         for new, x in reversed(list(zip(self.scan.news, self.terms, strict=True))):
             last = Let(new, self._shuffle(x, x, (self.lanes - 1,)), last)
-        out = sequence([*states, *results, last])
-        for old, carry in reversed(list(zip(self.scan.olds, self.scan.carries, strict=True))):
-            out = Let(old, carry, out)
-        out = sequence([*made, out])
+        carried = zip(self.scan.olds, self.scan.carries, strict=True)
+        out = sequence([*made, let_all(carried, sequence([*states, *results, last]))])
         for b in (*self.states.values(), *self.after, *self.before, *self.terms):
             out = Alloc(b, out)
         return out

@@ -45,7 +45,7 @@ class Rest(Record, total=False):
     reason: str
 
 
-class Words(Sequence[str]):
+class WordTable(Sequence[str]):
     """Texts one after the other as bytes, each made when it is asked for; ends: where each of them ends."""
 
     def __init__(self, data: bytes | memoryview, ends: Column) -> None:
@@ -53,7 +53,7 @@ class Words(Sequence[str]):
         self._places = [0, *ends.tolist()]
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> Words:
+    def of(cls, texts: Iterable[str]) -> WordTable:
         """These texts."""
         parts = [text.encode("utf-8") for text in texts]
         return cls(b"".join(parts), np.cumsum([len(part) for part in parts], dtype="i8"))
@@ -79,7 +79,7 @@ class Brief:
     lines:   gives the whole record of a row
     """
 
-    def __init__(self, words: Mapping[str, Words], columns: dict[str, Column], lines: Lines) -> None:
+    def __init__(self, words: Mapping[str, WordTable], columns: dict[str, Column], lines: Lines) -> None:
         self.words, self.columns, self.lines = words, columns, lines
         self._values: dict[str, dict[int, Any]] = {name: {} for name in WORDS}
         self._prefixes: dict[int, str] = {}
@@ -358,7 +358,7 @@ class Briefs:
         """What was added."""
         columns: dict[str, Column] = {name: np.array(self.columns[name], dtype=kind) for name, kind in NUMBERS.items()}
         columns |= {name: np.array(self.columns[name], dtype=np.bytes_) for name in TEXTS}
-        return Brief({name: Words.of(known) for name, known in self.words.items()}, columns, lines)
+        return Brief({name: WordTable.of(known) for name, known in self.words.items()}, columns, lines)
 
 
 def _rest_of(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -395,7 +395,7 @@ def joined(parts: list[Brief], lines: Lines) -> Brief:
     made: dict[str, Column] = {
         n: np.concatenate(c) if c else np.zeros(0, NUMBERS.get(n, "S1")) for n, c in columns.items()
     }
-    return Brief({name: Words.of(known) for name, known in words.items()}, made, lines)
+    return Brief({name: WordTable.of(known) for name, known in words.items()}, made, lines)
 
 
 def checked(record: Record, brief: Brief, row: int) -> Record:

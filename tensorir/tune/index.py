@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tensorir.codec import Json
-from tensorir.tune.brief import NUMBERS, TEXTS, WORDS, Brief, Briefs, Column, Words, checked, joined
+from tensorir.tune.brief import NUMBERS, TEXTS, WORDS, Brief, Briefs, Column, WordTable, checked, joined
 from tensorir.tune.record import MAX_LINE, Entry, Record, decode
 
 NAME = "records.index"
@@ -266,7 +266,7 @@ def _parts(head: Json) -> dict[str, Part]:
     return found
 
 
-def _texts(words: Mapping[str, Words]) -> dict[str, Column]:
+def _texts(words: Mapping[str, WordTable]) -> dict[str, Column]:
     """Words as two columns each: all of them, and where each ends."""
     data = {f"{name} words": np.frombuffer(found.data, dtype="u1") for name, found in words.items()}
     return data | {f"{name} ends": found.ends for name, found in words.items()}
@@ -293,7 +293,7 @@ def _columns(head: Json, data: memoryview) -> Brief:
     return Brief(words, columns, nowhere)
 
 
-def _words(data: Column, ends: Column) -> Words:
+def _words(data: Column, ends: Column) -> WordTable:
     if data.dtype != "u1" or ends.dtype != "i8" or (np.diff(ends, prepend=0) < 0).any() or ends[-1:].sum() != len(data):
         raise ValueError("words")
-    return Words(data.data, ends)
+    return WordTable(data.data, ends)

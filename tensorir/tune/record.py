@@ -184,8 +184,8 @@ class Identity(Shown):
         )
 
 
-class Timed(Protocol):
-    """What knows its time besides a dict: ``brief.Stored``."""
+class InBrief(Protocol):
+    """A record whose time is known without its line: ``brief.Stored``."""
 
     @property
     def steady_s(self) -> float: ...
@@ -219,7 +219,7 @@ def steady_s(record: Record) -> float:
     As if the machine were as fast as it was when the reference had its own trial: since version 2 ``time_s`` is that.
     """
     if not isinstance(record, dict):  # of a log in brief, whose columns say it
-        return cast("Timed", record).steady_s
+        return cast("InBrief", record).steady_s
     seconds = record.get("time_s")
     if seconds is None:
         return math.inf
@@ -229,7 +229,7 @@ def steady_s(record: Record) -> float:
 def span(record: Record) -> tuple[float, float]:
     """The 95 % interval of ``steady_s``; the record has a time."""
     if not isinstance(record, dict):
-        return cast("Timed", record).span
+        return cast("InBrief", record).span
     seconds, low, high = cast("float", record["time_s"]), record.get("low_s"), record.get("high_s")
     if low is not None and high is not None and record.get("v", VERSION) >= VERSION:
         return min(low, seconds), max(high, seconds)
