@@ -16,7 +16,7 @@ import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -322,6 +322,31 @@ def judged(s: tir.Schedule, text: str, seed: int) -> str:
     return "not judged" if str(verdict).startswith("not judged") else f"seen: {verdict.problems[0].code}"
 
 
+def tried(faults: Iterable[tuple[dict, tir.Schedule, str | None]], results: Path, save: bool, seed: int) -> list[dict]:
+    """Rows of faults, each with what is found of its text (None: it has no place). Of those that ``results`` has,
+    which is written with ``save``, nothing is asked again.
+    """
+    kept = json.loads(results.read_text())["rows"] if save and results.exists() else []
+    done = {(r["kernel"], r["about"], r.get("nth", 0)) for r in kept}
+    for row, s, text in faults:
+        if (row["kernel"], row["about"], row.get("nth", 0)) in done:
+            continue
+        found = "no place" if text is None else judged(s, text, seed)
+        kept.append({**row, "found": found})
+        print(
+            f"{row['kernel']}: {row['about']}: {found}" + (f" (expected: {row['fate']})" if row["fate"] else ""),
+            flush=True,
+        )
+        if save:
+            about = {
+                "date": time.strftime("%Y-%m-%d"),
+                "python": platform.python_version(),
+                "tensorir": tir.__version__,
+            }
+            results.write_text(json.dumps({**about, "seed": seed, "rows": kept}, indent=1) + "\n")
+    return kept
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernels", default="", help="of which the name has this in it")
@@ -329,27 +354,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--scan", action="store_true", help="small changes of the scan's text, too: listed, not judged")
     given = parser.parse_args()
-    kept = json.loads(RESULTS.read_text())["rows"] if given.save and RESULTS.exists() else []
-    done = {(r["kernel"], r["about"], r["nth"]) for r in kept}
     made = {name: make() for name, make in KERNELS.items() if given.kernels in name}
     faults = [f for f in FAULTS if f.kernel in made]
     if given.scan and "min-plus scan" in made:
         faults += scan_faults(made["min-plus scan"].emitted().text)
     print(f"seed {given.seed}, {len(faults)} faults", flush=True)
-    for f in faults:
-        if (f.kernel, f.about, f.nth) in done:
-            continue
-        text = planted(made[f.kernel].emitted().text, f)
-        found = "no place" if text is None else judged(made[f.kernel], text, given.seed)
-        kept.append({**asdict(f), "found": found})
-        print(f"{f.kernel}: {f.about}: {found}" + (f" (expected: {f.fate})" if f.fate else ""), flush=True)
-        if given.save:
-            about = {
-                "date": time.strftime("%Y-%m-%d"),
-                "python": platform.python_version(),
-                "tensorir": tir.__version__,
-            }
-            RESULTS.write_text(json.dumps({**about, "seed": given.seed, "rows": kept}, indent=1) + "\n")
+    texts = ((asdict(f), made[f.kernel], planted(made[f.kernel].emitted().text, f)) for f in faults)
+    kept = tried(texts, RESULTS, given.save, given.seed)
     survived = [r for r in kept if r["fate"] == "seen" and r["found"] in ("passes", "void")]
     print(Counter(r["found"].split(":")[0] for r in kept), "survived:", [(r["kernel"], r["about"]) for r in survived])
     return bool(survived)

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
-from edited_planted import judged
+from edited_planted import tried
 
 import tensorir as tir
 
@@ -345,30 +345,21 @@ def planted(text: str, row: dict) -> str | None:
     return text
 
 
+def edits(kernels: str) -> Iterator[tuple[dict, tir.Schedule, str | None]]:
+    """What is known of each edit, its schedule and its text; of kernels with a word in their names."""
+    for name, rows in groupby(sorted(json.loads(ROWS.read_text()), key=itemgetter("kernel")), itemgetter("kernel")):
+        if kernels in name:
+            s = KERNELS[name]()
+            for row in rows:
+                yield {key: row[key] for key in ("kernel", "about", "fate")}, s, planted(s.source(), row)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernels", default="", help="of which the name has this in it")
     parser.add_argument("--save", action="store_true")
     given = parser.parse_args()
-    kept = json.loads(RESULTS.read_text())["rows"] if given.save and RESULTS.exists() else []
-    done = {(r["kernel"], r["about"]) for r in kept}
-    made: dict[str, tir.Schedule] = {}
-    for row in json.loads(ROWS.read_text()):
-        name = row["kernel"]
-        if given.kernels not in name or (name, row["about"]) in done:
-            continue
-        s = made[name] = made.get(name) or KERNELS[name]()
-        text = planted(s.source(), row)
-        found = "no place" if text is None else judged(s, text, 0)
-        kept.append({"kernel": name, "about": row["about"], "fate": row["fate"], "found": found})
-        print(f"{name}: {row['about']}: {found} ({row['fate']})", flush=True)
-        if given.save:
-            about = {
-                "date": time.strftime("%Y-%m-%d"),
-                "python": platform.python_version(),
-                "tensorir": tir.__version__,
-            }
-            RESULTS.write_text(json.dumps({**about, "rows": kept}, indent=1) + "\n")
+    kept = tried(edits(given.kernels), RESULTS, given.save, 0)
     survived = [r for r in kept if r["fate"] == "seen" and r["found"] in ("passes", "void", "no place")]
     alarms = [r for r in kept if r["fate"] != "seen" and r["found"].startswith("seen")]
     print(Counter((r["fate"], r["found"].split(":")[0]) for r in kept))
