@@ -131,8 +131,9 @@ def _sizes(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Ge
             made = each(lambda x, k=sign * far: k + rng.standard_normal(x.shape))
             yield made, f", with numbers near {sign * far:g}"
     for other in (-7.8, -10.01, 30.0, 2.0**12):
-        made = each(lambda x, k=other: np.where(rng.random(x.shape) < 0.5, k, 0.0))
-        yield made, f", with numbers that are 0 or {other:g}"
+        for share in (0.5, 0.25, 0.75):
+            made = each(lambda x, k=other, part=share: np.where(rng.random(x.shape) < part, k, 0.0))
+            yield made, f", with numbers that are 0 or {other:g}"
         made = each(lambda x, k=other: np.where(rng.random(x.shape) < 4 / max(x.shape), 0.0, k))
         yield made, f", with numbers that are {other:g}, hardly any 0"
     for d in range(max(arrays[n].ndim for n in floats)):
@@ -186,8 +187,9 @@ def _spoiled(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.
                     for turn in turns:
                         alone = _one_each(x, ones[n], d, at, turn, value)
                         yield _instead(ones, n, alone), f", with one {value:g} in each row of 1"
-            two = _one_each(x, _one_each(x, x, d, at, 5, np.nan), d, at, 9, np.nan)
-            yield _instead(arrays, n, two), ", with two NaNs in each row"
+            for first, second in ((5, 9), (0, 40), (2, 17), (30, 61)):
+                two = _one_each(x, _one_each(x, x, d, at, first, np.nan), d, at, second, np.nan)
+                yield _instead(arrays, n, two), ", with two NaNs in each row"
             for part in sorted({1, 16, length // 2, length - 1} & set(range(1, length))):
                 for where, which in (("begin", along < part), ("end", along >= length - part)):
                     made = np.where(which, -np.inf, x.astype(np.float64))
