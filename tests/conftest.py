@@ -75,19 +75,6 @@ def unoptimised(monkeypatch):
     monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-cl-opt-disable")
 
 
-@pytest.fixture
-def unkept(monkeypatch):
-    """What is built for an OpenCL device is not kept for later: PoCL gives the binary of a program only after it has
-    compiled every kernel again, for blocks of any size.
-    """
-    monkeypatch.setattr("tensorir.runtime.opencl.OpenCLModule.keep", lambda self: None)
-
-
-@pytest.fixture
-def only_run(unoptimised, unkept):
-    """What is built is neither optimised nor kept."""
-
-
 FEWER_SHAPES = frozenset(
     {"algorithms", "automatic", "benchmarks", "examples", "export", "expr", "nn", "ops", "property", "warps"}
 )

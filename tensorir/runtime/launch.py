@@ -70,7 +70,7 @@ class Program(Value, Shown):
         self._siblings: dict[Device, Program] = {}
         self._for: dict[tuple[int, ...], Program] = {}  # by extents of dims, the last used ones
         self._lock = threading.RLock()
-        self._kept = self._warned = False
+        self._warned = False
         self._quick: QuickCall | None = None
         self._called = False
         self.copies: tuple[Problem, ...] = ()
@@ -215,10 +215,8 @@ class Program(Value, Shown):
         return self._module.digest
 
     def keep(self) -> None:
-        """Put the compiled program into the artifact cache, unless it is there (a first call does)."""
-        if not self._kept:
-            self._kept = True
-            self._module.keep()
+        """Put the compiled program into the artifact cache, unless it is there; after a first call, and as slow as compiling."""
+        self._module.keep()
 
     def __repr__(self) -> str:
         takes = ", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in self.source.inputs)
@@ -304,7 +302,6 @@ class Program(Value, Shown):
             self.device.finish()
         for memory, array in attached.copied:
             self.device.read(memory, bytes_of(array))
-        self.keep()
 
 
 def _nbytes(p: Param) -> int:

@@ -394,7 +394,11 @@ class OpenCLModule(Module):
         return {"registers": None, "spills": None, "shared_bytes": shared, "kernels": kernels}
 
     def keep(self) -> None:
-        """Store PoCL's binary. After a first launch it holds the code for the block size used; asking costs 0.1 s."""
+        """Store PoCL's binary, which after a first launch holds the code for the block size used.
+
+        Asking for it compiles each kernel once more, for blocks of any size: often longer than the first time, and
+        PoCL has a cache of its own. So only what a log gave is kept, for packs.
+        """
         if self._key and not self.cached:
             try:
                 binaries = self._program.get_info(self._cl.program_info.BINARIES)

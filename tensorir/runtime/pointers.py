@@ -65,7 +65,6 @@ class OnPointers:
                 device.finish()
             for memory, array in back:
                 device.read(memory, array)
-            program.keep()
 
     def _pack(self, buffers: Sequence[Any]) -> dict[str, Any]:
         program, device = self.program, self.program.device

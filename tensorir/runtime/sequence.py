@@ -191,8 +191,6 @@ class LaunchSequence(Handle, Shown):
             self.device.finish()
         for memory, array in self._copied:
             self.device.read(memory, bytes_of(array))
-        for b in self.launches:
-            b._program.keep()
         return self.launches[-1].results
 
     def run(self) -> Any:

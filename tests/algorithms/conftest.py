@@ -9,5 +9,5 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True)
-def _only_run(only_run):
+def _unoptimised(unoptimised):
     """PoCL takes up to 20 s to optimise a kernel whose loops are unrolled."""

@@ -45,7 +45,7 @@ def test_kernels(kernel, way, tmp_path):
     assert all(np.array_equal(g(ROW[:n]), ROW[:n] + 1) for n in (3, 12))
 
 
-def test_fixed_inputs(unkept):
+def test_fixed_inputs():
     x, w = tir.placeholder((4,), name="x"), tir.placeholder((4,), name="w")
     twice = tir.compute((4,), lambda i: w[i] * 2, name="twice")
     s = tir.Schedule(tir.compute((4,), lambda i: x[i] * twice[i], name="Y"))

@@ -7,8 +7,6 @@ import tensorir as tir
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import evaluate, random_arguments
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 
 def run(t, *arrays):
     return tir.Schedule(t).build()(*arrays)

@@ -15,7 +15,7 @@ from tensorir.runtime.device import devices
 from tensorir.tune.process import Worker
 
 pytestmark = [
-    pytest.mark.usefixtures("only_run"),
+    pytest.mark.usefixtures("unoptimised"),
     pytest.mark.skipif(
         not any(d.usable and not d.simulator and d.language == "opencl" for d in devices()), reason="no OpenCL device"
     ),

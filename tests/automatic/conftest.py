@@ -9,6 +9,7 @@ judging.SLOW_S = math.inf  # how long a schedule takes to make is a benchmark's:
 
 
 @pytest.fixture(autouse=True)
-def _only_run(request):
+def _unoptimised(request):
     """PoCL takes up to 15 s to optimise a kernel of unrolled tiles; what is drawn runs as users run it."""
-    request.getfixturevalue("unkept" if request.module.__name__ == "test_drawn" else "only_run")
+    if request.module.__name__ != "test_drawn":
+        request.getfixturevalue("unoptimised")

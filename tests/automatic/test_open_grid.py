@@ -6,7 +6,6 @@ import pytest
 import tensorir as tir
 from tensorir.runtime.limits import check_launches
 
-pytestmark = pytest.mark.usefixtures("unkept")
 B, N, M = (tir.dim(name, high=10**6) for name in "bnm")
 
 

@@ -16,7 +16,7 @@ from tensorir.ops import OPERATORS
 SEED = 1  # the saved files have those of seed 0
 
 
-@pytest.mark.usefixtures("only_run")
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("number", range(16))
 def test_a_default_for_the_cpu_passes_its_check_and_is_right(number):
     row = cpu.one(number, SEED, "opencl:pocl")

@@ -7,8 +7,6 @@ import tensorir as tir
 from tensorir.interp.reference import random_arguments
 from tensorir.tune.inputs import arguments, integer_arrays, random_arrays
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8"])
 def test_integer_divisors_are_not_0_and_right_kernels_pass(dtype):

@@ -11,8 +11,6 @@ import tensorir as tir
 from tensorir.check.emulate import emulate
 from tensorir.interp.numbers import Numbers, numpy_dtype
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 KINDS = ("float8_e4m3", "float8_e5m2")
 TARGETS = ["opencl", pytest.param("cuda", marks=pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"))]  # fmt: skip

@@ -49,7 +49,7 @@ def results(s, text, device):
     return verdict
 
 
-@pytest.mark.usefixtures("only_run")
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", CASES)
 def test_opencl_runs(name):
     pytest.importorskip("pyopencl")

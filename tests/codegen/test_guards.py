@@ -62,7 +62,6 @@ def on_all(f, dtype, a, b):
     return want
 
 
-@pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("dtype", ["int8", "int32", "uint16", "int64", "uint64"])
 def test_quotients_by_0_are_0(dtype):
     pytest.importorskip("pyopencl")
@@ -72,7 +71,6 @@ def test_quotients_by_0_are_0(dtype):
     assert not on_all(lambda x, y: x % y, dtype, a, zeros).any()
 
 
-@pytest.mark.usefixtures("unkept")
 def test_powers_of_integers():
     pytest.importorskip("pyopencl")
     a, b = np.array([3, -2, 7, -1, 1, 2, 0, -1], "int32"), np.array([4, 31, 40, -3, -5, -1, 0, -4], "int32")
@@ -90,7 +88,6 @@ def test_powers_that_are_no_integers_are_refused():
         tir.compute((N,), lambda i: A[i] ** -2)
 
 
-@pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("signed", ["int8", "int64"])
 def test_signed_types_compare_exactly_with_uint64(signed):
     """float64, NumPy's type of both, would make neighbours of 2**63 equal."""
@@ -105,7 +102,6 @@ def test_signed_types_compare_exactly_with_uint64(signed):
         assert_array_equal(on_all(lambda x, y, f=mine: f(y, x), signed, a, b), numpys(b, a))
 
 
-@pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int32", "int64"])
 def test_integers_are_stored_as_halves(dtype):
     """OpenCL's vstore_half takes a float or a double, and nothing that both could be made of."""
@@ -114,7 +110,6 @@ def test_integers_are_stored_as_halves(dtype):
     assert_array_equal(on_all(lambda x, y: tir.cast(x, "float16"), dtype, a, a), a.astype("float16"))
 
 
-@pytest.mark.usefixtures("unkept")
 def test_sums_beyond_the_type_keep_their_bits():
     """LLVM makes ``a + INT_MIN`` an or, and 0 of the sign of a sum of two positive numbers, where that is undefined."""
     pytest.importorskip("pyopencl")

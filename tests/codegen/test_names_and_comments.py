@@ -7,7 +7,7 @@ import pytest
 
 import tensorir as tir
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 NAMES = [
     "float",

@@ -9,7 +9,7 @@ from tensorir.codegen.transposing import TRANSPOSE, across
 from tensorir.ir.build import as_expr, binary, const
 from tensorir.ir.tree import Buffer, If, Kind, Load, Loop, Pack, Ramp, Scope, Store, Var
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 CPU_LIMITS = "opencl -registers=16 -vector_bytes=32"
 CPU, WIDE = "opencl -kind=cpu", "opencl -registers=32 -vector_bytes=64"

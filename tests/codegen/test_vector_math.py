@@ -18,7 +18,7 @@ from tensorir.interp.ulps import LIBRARY_ULPS, VECTOR_ULPS
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from vector_math import EXACT, schedule, ulps
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 ROOT = Path(__file__).parents[2]
 NAMES = list(VECTOR_ULPS)

@@ -7,7 +7,7 @@ import tensorir as tir
 from tensorir.interp.reference import random_arguments
 from tensorir.runtime.device import open_device
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 CPU, WIDE = "opencl -kind=cpu", "opencl -registers=32 -vector_bytes=64"
 

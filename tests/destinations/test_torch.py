@@ -21,7 +21,7 @@ from tensorir.export.shipped import torch_operator as shipped  # noqa: E402
 from tensorir.runtime import c_device  # noqa: E402
 from tensorir.runtime.pointers import OnPointers  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 WORKLOADS = torch_zoo.workloads()
 
 

@@ -7,7 +7,7 @@ from tensorir.runtime import c_device
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 KINDS = {
     "NCHW": {"stride": 2, "pad": 1},
     "NHWC": {"stride": 2, "pad": 1, "layout": "NHWC", "groups": 2},

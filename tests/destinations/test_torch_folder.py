@@ -11,7 +11,7 @@ import torch_zoo
 import tensorir as tir
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 ALONE = """
 import sys

@@ -25,7 +25,7 @@ def test_first_layer_agrees_with_numpy(image):
     np.testing.assert_allclose(z, filters.layer_reference(*arguments), atol=1e-5)
 
 
-@pytest.mark.usefixtures("only_run")
+@pytest.mark.usefixtures("unoptimised")
 def test_as_a_user_runs_it(image, tmp_path, monkeypatch, capsys):
     """On a small part of the photograph, which both convolutions take."""
     from PIL import Image

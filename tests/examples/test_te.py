@@ -92,7 +92,7 @@ def test_every_step_says_what_it_does(module):
     assert all(step.__doc__ for step in module.STEPS)
 
 
-@pytest.mark.usefixtures("only_run")
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("module", [gemm, conv])
 def test_runs_as_a_script(module, capsys, monkeypatch):
     """It asserts that the result of each step is exact, and times it, here by one launch: how long a run takes is no

@@ -16,8 +16,6 @@ import tensorir as tir
 sys.path.insert(0, str(Path(__file__).parents[1] / "expr"))
 from test_segments import BAD, PLACES, ROWS, dense, some, spmv
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 
 def placed():
     """Rows of x to places of y, in the columns where they are, and one cell that is fixed."""

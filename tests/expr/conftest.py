@@ -4,5 +4,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _only_run(only_run):
+def _unoptimised(unoptimised):
     """PoCL takes up to 20 s to optimise a kernel whose loops are unrolled."""

@@ -145,7 +145,6 @@ FLOATS = {"float32": "uint32", "float64": "int64", "float16": "uint16", "bfloat1
           "float8_e5m2": "int8"}  # fmt: skip
 
 
-@pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("name", FLOATS)
 def test_bits_of_floats_and_back(name):
     pytest.importorskip("pyopencl")

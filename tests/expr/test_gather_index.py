@@ -5,8 +5,6 @@ import pytest
 
 import tensorir as tir
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 
 def test_an_index_computed_from_data_is_refused_with_the_clamp_that_makes_it_legal():
     b, at = tir.placeholder((4, 3), name="B"), tir.placeholder((5,), "int32", name="at")

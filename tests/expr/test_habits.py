@@ -558,7 +558,7 @@ def test_answered(typed, code, words, remedy):
     run(remedy)
 
 
-@pytest.mark.usefixtures("only_run")
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(("typed", "code", "words", "remedy"), ON_DEVICE, ids=[a[0] for a in ON_DEVICE])
 def test_answered_by_what_runs(typed, code, words, remedy, tmp_path, monkeypatch):
     pytest.importorskip("pyopencl")
@@ -604,7 +604,7 @@ def test_dtypes_are_understood_everywhere(name, said):
         assert tir.ops.matmul(m=8, n=8, k=8, dtype=said).outputs[0].dtype == name
 
 
-@pytest.mark.usefixtures("only_run")
+@pytest.mark.usefixtures("unoptimised")
 def test_paths_destinations_and_lists_of_one(tmp_path):
     pytest.importorskip("pyopencl")
     A = tir.placeholder((np.int64(8),), name="A")

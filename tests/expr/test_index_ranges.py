@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 import tensorir as tir
 from tensorir.runtime.arguments import check_gather
 
-pytestmark = pytest.mark.usefixtures("unkept")
 X = tir.placeholder((3, 5), name="X")
 W = tir.placeholder((11,), name="W")
 J = tir.placeholder((9,), "int32", name="J")

@@ -79,7 +79,6 @@ def in_vectors(s):
     s.reorder("Y.k", "Y.j").vectorize("Y.j")
 
 
-@pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("steps", [(), (in_threads,), (in_pieces,), (in_threads, in_pieces)])
 def test_segmented_sums(steps):
     v = some()[1]
@@ -93,7 +92,6 @@ def test_segmented_sums(steps):
         np.testing.assert_array_equal(s.build("c:0")(PLACES, v), want)
 
 
-@pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("steps", [(), (in_vectors,), (in_threads, in_pieces)])
 def test_products_of_sparse_rows(steps):
     j, d, x = some()
@@ -105,7 +103,6 @@ def test_products_of_sparse_rows(steps):
     np.testing.assert_array_equal(checked(spmv()).build()(PLACES, j, d, x[:, 0].copy()), want[:, 0])
 
 
-@pytest.mark.usefixtures("unkept")
 def test_other_reductions_of_segments():
     v = some(3)[1]
     rows = list(itertools.pairwise(PLACES))
@@ -126,7 +123,6 @@ def test_other_reductions_of_segments():
     np.testing.assert_array_equal(high, most)
 
 
-@pytest.mark.usefixtures("unkept")
 def test_lengths_and_means_of_rows():
     L, X = tir.placeholder((5,), "uint16", name="L"), tir.placeholder((5, 12), name="X")
 
@@ -167,7 +163,6 @@ BAD = {
 }
 
 
-@pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("device", ["opencl", "c:0"])
 def test_what_a_launch_refuses_writes_nothing(device):
     f = tir.Schedule(spmv(), "c" if device == "c:0" else "opencl").build(device)
@@ -232,7 +227,6 @@ def test_what_a_declaration_refuses():
         tir.compute((ROWS,), lambda i: V[P[i] + i], name="Y")
 
 
-@pytest.mark.usefixtures("unkept")
 def test_rows_and_terms_of_any_number():
     n, m = tir.dim("n", low=1, high=64), tir.dim("m", low=1, high=512)
     P, V = tir.placeholder((n + 1,), "int32", name="P"), tir.placeholder((m,), name="V")

@@ -214,7 +214,7 @@ def test_parts_of_one_name_are_found_by_their_tensors():
     assert s.check()
 
 
-@pytest.mark.usefixtures("only_run")
+@pytest.mark.usefixtures("unoptimised")
 def test_softmax_of_whole_tensors_on_the_device():
     pytest.importorskip("pyopencl")
     A = tir.placeholder((8, 32), name="A")

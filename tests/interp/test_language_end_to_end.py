@@ -7,8 +7,6 @@ import tensorir as tir
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.reference import evaluate
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 pytest.importorskip("pyopencl")
 RNG = np.random.default_rng(7)
 

@@ -10,8 +10,6 @@ from tensorir.interp.reference import evaluate, results_of
 from tensorir.interp.run import run
 from tensorir.lower.pipeline import lower
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 VALUES = [np.nan, -np.inf, -2.0, -0.0, 0.0, 1.5, np.inf]
 
 

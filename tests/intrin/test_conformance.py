@@ -10,7 +10,7 @@ from tensorir.ir.tree import IntrinCall
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 TABLE = sorted(n for n in known() if n.startswith("opencl."))
 

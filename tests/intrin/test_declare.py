@@ -13,8 +13,6 @@ from tensorir.ir.build import as_expr
 from tensorir.ir.text import text
 from tensorir.ir.tree import Buffer, Region, Scope
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 
 def test_documented_example(device, table):
     a, b = tir.placeholder((4,), name="a"), tir.placeholder((4,), name="b")

@@ -8,7 +8,7 @@ from tensorir.intrin.intrin import Intrin, meaning, register
 from tensorir.ir.tree import Kind, Loop
 from tensorir.ir.visit import find
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 
 def matmul(m=12, n=16, k=8, target="opencl", transposed=False, dtype="float32"):

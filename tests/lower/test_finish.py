@@ -10,8 +10,6 @@ from tensorir.ir.tree import If, Kind, Loop
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 
 @pytest.mark.parametrize(("n", "factor", "length"), [(5, 8, 5), (6, 4, 4)])
 def test_a_loop_is_cut_at_a_guard_on_its_own_variable(n, factor, length):

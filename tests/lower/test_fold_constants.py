@@ -14,8 +14,6 @@ from tensorir.ir.visit import find
 from tensorir.lower.joined import Joiner
 from tensorir.lower.pipeline import lower
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 INPUT = np.array([[4, 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0],
                   [0, -2, -1, 2, 1, 0], [0, 2, -1, -2, 1, 0], [0, 4, 0, -5, 0, 1]], np.float32)  # fmt: skip
 """B transposed of F(4x4, 3x3): Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016."""

@@ -11,7 +11,7 @@ from tensorir.ir.tree import Binary, Loop, Select
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 CPU = "opencl -kind=cpu"
 TYPES = ("float32", "float64", "int32", "int64", "uint32", "int16", "uint16", "int8", "uint8")

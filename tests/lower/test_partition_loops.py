@@ -10,7 +10,7 @@ from tensorir.ir.tree import Alloc, If, Loop, Select
 from tensorir.ir.visit import Rewriter, find
 from tensorir.lower.pipeline import forms, lower
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 
 def tiled_matmul(m, tail, tile=6, target="opencl -kind=cpu"):

@@ -5,7 +5,6 @@ import pytest
 import tensorir as tir
 from tensorir.errors import CompileError, LoweringError
 
-pytestmark = pytest.mark.usefixtures("unkept")
 X = tir.placeholder((64, 4096), name="X")
 
 

@@ -11,7 +11,7 @@ import tensorir as tir
 from tensorir.ir.visit import substitute
 from tensorir.lower import scan_lanes
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 WAYS = list(itertools.product((False, True), (False, True)))
 AFTER = tir.combiner(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (1, 0), name="affine", commutative=False)
 LATEST = tir.combiner(

@@ -11,7 +11,7 @@ from tensorir.ir.tree import If, Pack, Select
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 CPU = "opencl -kind=cpu"
 

@@ -17,7 +17,7 @@ from tensorir.interp.reference import random_arguments
 from tensorir.runtime.host import target_here
 from tensorir.tune.template import suiting
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 OPERATORS = ("conv2d_backward_data", "conv2d_backward_weight")
 TARGETS = {"cpu": "opencl -kind=cpu", "gpu": "cuda -arch=sm_80"}

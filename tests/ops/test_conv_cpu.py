@@ -19,7 +19,7 @@ from tensorir.ir.structure import identical
 from tensorir.ops.direct import flat_bodies
 from tensorir.ops.winograd import admissible
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 CPU = "opencl -registers=16 -vector_bytes=32"
 WIDE = "opencl -registers=32 -vector_bytes=64"

@@ -11,7 +11,7 @@ from tensorir.check.equivalence import compare
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import random_arguments
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 CPU = "opencl -registers=16 -vector_bytes=32"
 WIDE = "opencl -registers=32 -vector_bytes=64"

@@ -17,7 +17,7 @@ from tensorir.engines.problems import Gemm
 from tensorir.interp.reference import random_arguments
 from tensorir.ops.gemm_grouped import blocks_of
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 AMPERE, HOPPER = "cuda -arch=sm_80", "cuda -arch=sm_90a -units=4"
 emulated = pytest.mark.skipif(

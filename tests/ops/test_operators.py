@@ -12,8 +12,6 @@ from tensorir.check.equivalence import compare
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import evaluate, random_arguments
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 MATMULS = [
     dict(m=17, n=31, k=5, alpha=True, beta=True, bias=True, act="relu"),
     dict(m=33, n=24, k=16, alpha=True, batch=2, tb=True),

@@ -4,7 +4,6 @@ import integer_cases
 import pytest
 
 
-@pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("seed", range(5))
 def test_drawn_operators_and_casts(seed):
     pytest.importorskip("pyopencl")

@@ -174,34 +174,29 @@ def hold_together(ta, tb, schedule, names=None, device=True):
     agree(emulated(schedule(C, "cuda"), given), want, names, "CUDA")
 
 
-@pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("dtype", [*TYPES, "bool"])
 def test_operators_of_one_type(dtype):
     pytest.importorskip("pyopencl")
     hold_together(dtype, dtype, plain)
 
 
-@pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("types", MIXED, ids=":".join)
 def test_operators_of_two_types(types):
     pytest.importorskip("pyopencl")
     hold_together(*types, plain)
 
 
-@pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("dtype", TYPES)
 def test_operators_in_vectors(dtype):
     pytest.importorskip("pyopencl")
     hold_together(dtype, dtype, in_vectors)
 
 
-@pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64"])
 def test_operators_in_threads(dtype):
     hold_together(dtype, dtype, in_threads, device=False)
 
 
-@pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("dtype", TYPES)
 def test_what_wraps_around_in_an_array_of_the_kernel(dtype):
     """Compilers see through arrays, and believe where it is compared what they believe of a sum that is kept there."""
@@ -346,7 +341,6 @@ def test_random_expressions_interpreted(seed):
     run_drawn(seed, device=False)
 
 
-@pytest.mark.usefixtures("unkept")
 @pytest.mark.parametrize("seed", range(100, 106))
 def test_random_expressions_compiled(seed):
     pytest.importorskip("pyopencl")

@@ -20,8 +20,6 @@ from tensorir.interp.numbers import Field
 from tensorir.interp.reference import evaluate, random_arguments
 from tensorir.lower.pipeline import lower
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 HIGHS = (1, 3, 4, 7, 8, 12, 16)
 
 

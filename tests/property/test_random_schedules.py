@@ -5,8 +5,6 @@ import random_schedules as drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 
 class Drawn:
     """Decisions by hypothesis, so that failures shrink."""

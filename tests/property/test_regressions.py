@@ -6,8 +6,6 @@ import random_schedules as drawn
 
 import tensorir as tir
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 CASES = {
     # a fused loop that drove a spatial and a reduction axis left the initialisation with a variable that did not exist
     "fuse spatial with reduce": ("argmin", (2, 3, 1), [("fuse", "Y.i", "Y.r")], "fuse.mixed-axes"),

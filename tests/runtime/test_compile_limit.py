@@ -12,8 +12,6 @@ from tensorir.automatic import plan
 from tensorir.errors import CompileError
 from tensorir.runtime import compile_limit as limits
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 
 def doubled(target):
     x = tir.placeholder((8,), name="x")

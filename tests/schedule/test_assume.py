@@ -13,8 +13,6 @@ from tensorir.codec import decode, encode
 from tensorir.codegen.source import Assumed, Source
 from tensorir.runtime.device import devices
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 needs_device = pytest.mark.skipif(
     not any(d.usable and not d.simulator and d.language == "opencl" for d in devices()), reason="no OpenCL device"
 )

@@ -5,7 +5,7 @@ import pytest
 
 import tensorir as tir
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 
 def staged(extent, most, tail, blocks=3):

@@ -24,7 +24,6 @@ def apart():
     return tir.Schedule([m, tir.compute((10,), lambda i: tir.sum(X[i, k], axis=k), name="t")])
 
 
-@pytest.mark.usefixtures("unkept")
 def test_equal_nests_are_one_kernel():
     s = two()
     assert s.fuse_with("A", "B").name == "B"

@@ -15,7 +15,7 @@ from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
 from tensorir.schedule.primitives.buffers import layout_of
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 
 @st.composite

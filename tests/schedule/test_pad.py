@@ -8,8 +8,6 @@ import pytest
 
 import tensorir as tir
 
-pytestmark = pytest.mark.usefixtures("unkept")
-
 CPU = "opencl -kind=cpu"
 
 

@@ -12,7 +12,7 @@ import tensorir as tir
 from tensorir.check.emulate import emulate
 from tensorir.lower import pipeline as passes
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 GPU, CUDA = "opencl -kind=gpu", "cuda -arch=sm_80"
 

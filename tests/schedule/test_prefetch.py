@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import tensorir as tir
-
-pytestmark = pytest.mark.usefixtures("unkept")
 
 CPU = "opencl -kind=cpu"
 

@@ -11,7 +11,7 @@ import tensorir as tir
 from tensorir.ir.tree import Stage
 from tensorir.ir.visit import find
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 CPU = "opencl -kind=cpu"
 

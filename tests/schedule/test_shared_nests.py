@@ -5,7 +5,7 @@ import pytest
 
 import tensorir as tir
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 A = tir.placeholder((7, 13, 5), name="A")
 r, q = tir.reduce_axis(13, name="r"), tir.reduce_axis(5, name="q")

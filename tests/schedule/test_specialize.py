@@ -21,7 +21,7 @@ from tensorir.lower.pipeline import forms, lower
 from tensorir.runtime.device import devices
 from tensorir.schedule.conditions import parse
 
-pytestmark = pytest.mark.usefixtures("only_run")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 DEVICE = any(d.usable and not d.simulator and d.language == "opencl" for d in devices())
 
