@@ -215,7 +215,7 @@ class Program(Value, Shown):
         return self._module.digest
 
     def keep(self) -> None:
-        """Put the compiled program into the artifact cache, unless it is there; after a first call, and as slow as compiling."""
+        """Put the compiled program into the artifact cache, after a first call; as slow as compiling."""
         self._module.keep()
 
     def __repr__(self) -> str:
