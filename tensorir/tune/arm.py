@@ -41,6 +41,12 @@ class Arm:
         """The row of the default."""
         return int(self.space.index(self.space.default))
 
+    @property
+    def promised_s(self) -> float:
+        """The seconds that a model expects of the default; infinite where there is none."""
+        expected = getattr(self.space, "expected_s", None)
+        return math.inf if expected is None else float(expected(self.space.default))
+
     def row(self, config: Mapping[str, object]) -> int:
         """The row of a configuration, -1 when it is not legal. A space that lists a sample lists this one as well:
         a search of such a space finds rows that its next run does not know of.

@@ -127,8 +127,11 @@ class _Search:
     # --- what is next
 
     def _wanted(self) -> Iterator[tuple[Arm, int, str]]:
-        """The defaults, then what the strategies ask for; raises _Stop."""
-        for number, arm in enumerate(self.arms.values()):
+        """*The* default, those of other templates as soon as they promise, then what the strategies ask for; raises
+        _Stop.
+        """
+        arms = [*self.arms.values()]
+        for number, arm in enumerate([*arms[:1], *sorted(arms[1:], key=lambda arm: arm.promised_s)]):
             if self.part.defaults and arm.default not in arm.known:
                 yield arm, arm.default, self._kind() if number else "default"
         while (next_arm := self.arms.promising()) is not None or self._others_alone():

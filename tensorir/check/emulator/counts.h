@@ -72,7 +72,8 @@ void counted(Fiber *f, int id, u64 address) {
   r.site = id;
   r.lanes |= 1u << f->lane;
   r.address[f->lane] = address;
-  if (r.lanes != 0xffffffffu) return;
+  int lanes = std::min(WARP, W.threads - (f->number - f->lane));  // the last warp may have fewer
+  if (r.lanes != 0xffffffffu >> (WARP - lanes)) return;
   settle(r);
   open.erase(key);
 }
