@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tensorir.arith.affine import negate, same
+from tensorir.arith.affine import same
+from tensorir.arith.conditions import negate
 from tensorir.ir.build import as_int, binary, const, select
 from tensorir.ir.text import show
 from tensorir.ir.tree import (

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 from tensorir.arith.bits import Interval as Interval
 from tensorir.arith.bits import within_bits
+from tensorir.arith.conditions import conjuncts, contrary, negate
 from tensorir.ir.build import BITS, SHIFTS, as_int, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.node import STEP, Node, held
@@ -651,77 +652,6 @@ class _Simplify(Knowing):
 
     def on_Cast(self, n: Cast) -> Expr:
         return cast(self(n.a), n.dtype)
-
-
-def conjuncts(cond: Expr) -> list[Expr]:
-    """The parts of a conjunction."""
-    parts: list[Expr] = []
-    todo, seen = [cond], set[Expr]()
-    while todo:
-        c = todo.pop()
-        if isinstance(c, Binary) and c.op == "and":
-            if c not in seen:
-                seen.add(c)
-                todo += (c.b, c.a)
-        elif not (isinstance(c, Const) and c.value):
-            parts.append(c)
-    return parts
-
-
-def conjunction(conds: Iterable[Expr]) -> Expr:
-    """All of ``conds``."""
-    out: Expr = const(True, "bool")
-    for c in conds:
-        out = binary("and", out, c)
-    return out
-
-
-def weakest(conds: Iterable[Expr], arith: Arith) -> list[Expr]:
-    """``conds`` without those that follow from the others."""
-    kept = list(conds)
-    for c in list(kept):
-        others = [o for o in kept if o is not c]
-        if arith.child(assume=others).proves(c):
-            kept = others
-    return kept
-
-
-@once
-def negate(cond: Expr) -> Expr | None:
-    """The opposite of a comparison, None when it is not one: where one side is NaN, neither < nor >= holds."""
-    if isinstance(cond, Const):
-        return const(not cond.value, "bool")
-    if isinstance(cond, Binary):
-        if is_float(cond.a.dtype) and cond.op in ("<", "<=", "=="):
-            return None
-        if cond.op == "<":
-            return binary("<=", cond.b, cond.a)
-        if cond.op == "<=":
-            return binary("<", cond.b, cond.a)
-        if cond.op == "!=":
-            return binary("==", cond.a, cond.b)
-        if cond.op == "==":
-            return binary("or", binary("<", cond.a, cond.b), binary("<", cond.b, cond.a))
-        if cond.op in ("and", "or"):
-            a, b = negate(cond.a), negate(cond.b)
-            if a is not None and b is not None:
-                return binary("or" if cond.op == "and" else "and", a, b)
-    return None
-
-
-@once
-def contrary(cond: Expr) -> Expr:
-    """What holds exactly where ``cond`` does not; of floats too, where neither < nor >= may hold."""
-    if isinstance(cond, Binary):
-        if cond.op in ("and", "or"):
-            return binary("or" if cond.op == "and" else "and", contrary(cond.a), contrary(cond.b))
-        if cond.op in ("==", "!="):
-            return binary("!=" if cond.op == "==" else "==", cond.a, cond.b)
-        if cond.a.dtype == "index":
-            return binary("<=" if cond.op == "<" else "<", cond.b, cond.a)
-    if isinstance(cond, Unary) and cond.op == "not":
-        return cond.a
-    return unary("not", cond)
 
 
 def _floor(x: float, c: float) -> float:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from tensorir.arith.affine import Arith, Interval, Linear, contrary
+from tensorir.arith.affine import Arith, Interval, Linear
+from tensorir.arith.conditions import contrary
 from tensorir.ir.build import as_int, binary, cast, const
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.text import show

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
-from tensorir.arith.affine import negate
+from tensorir.arith.conditions import negate
 from tensorir.ir.node import Node
 from tensorir.ir.shared import children_first
 from tensorir.ir.tree import Expr, Load, Select

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import isinf
 
-from tensorir.arith.affine import Arith, Interval, conjunction, conjuncts
+from tensorir.arith.affine import Arith, Interval
+from tensorir.arith.conditions import conjunction, conjuncts
 from tensorir.expr.segments import ends_by_data
 from tensorir.ir.build import binary, cast, const
 from tensorir.ir.dtypes import DTYPES

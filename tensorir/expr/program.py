@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tensorir.arith.affine import Knowing, conjunction, same
+from tensorir.arith.affine import Knowing, same
+from tensorir.arith.conditions import conjunction
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
 from tensorir.expr.bounds import Part, gathered, looked_up

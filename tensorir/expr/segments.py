@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tensorir.arith.affine import Arith, conjuncts, same
+from tensorir.arith.affine import Arith, same
+from tensorir.arith.conditions import conjuncts
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
 from tensorir.ir.build import as_expr, binary

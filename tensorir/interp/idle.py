@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensorir.arith.affine import Arith, Linear, conjuncts, contrary
+from tensorir.arith.affine import Arith, Linear
+from tensorir.arith.conditions import conjuncts, contrary
 from tensorir.interp.frame import KernelLike
 from tensorir.interp.lanes import Lanes
 from tensorir.ir.build import as_int, binary, const

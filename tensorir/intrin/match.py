@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from tensorir.arith.affine import Arith, Interval, Linear, conjuncts, same
+from tensorir.arith.affine import Arith, Interval, Linear, same
+from tensorir.arith.conditions import conjuncts
 from tensorir.intrin.declare import MOST_DIMS, Intrin
 from tensorir.intrin.pixels import NoPixels, in_one, through_image
 from tensorir.ir.build import as_int, binary, const

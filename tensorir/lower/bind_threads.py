@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorir.arith.affine import conjunction
+from tensorir.arith.conditions import conjunction
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.tree import BLOCKS, THREADS, If, Kind, Loop, Program, Scope, Stage, Stmt, Var
 from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, writes

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tensorir.arith.affine import Arith, Interval, conjunction, conjuncts, negate
+from tensorir.arith.affine import Arith, Interval
+from tensorir.arith.conditions import conjunction, conjuncts, negate
 from tensorir.arith.reads import conditional_loads
 from tensorir.ir.build import binary, const, select
 from tensorir.ir.structure import among

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tensorir.arith.affine import Arith, Linear, conjunction, conjuncts, same
+from tensorir.arith.affine import Arith, Linear, same
+from tensorir.arith.conditions import conjunction, conjuncts
 from tensorir.ir.build import as_int, binary
 from tensorir.ir.dims import dims_in
 from tensorir.ir.tree import (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tensorir.arith.affine import Knowing, conjunction, conjuncts, weakest
+from tensorir.arith.affine import Knowing
+from tensorir.arith.conditions import conjunction, conjuncts, weakest
 from tensorir.ir.build import binary, select
 from tensorir.ir.tree import (
     Binary,

@@ -7,7 +7,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from tensorir.arith.affine import Arith, Linear, conjunction, conjuncts, same
+from tensorir.arith.affine import Arith, Linear, same
+from tensorir.arith.conditions import conjunction, conjuncts
 from tensorir.ir.build import as_expr, as_int, binary, cast, const
 from tensorir.ir.dims import dims_in
 from tensorir.ir.structure import among

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorir.arith.affine import conjunction
+from tensorir.arith.conditions import conjunction
 from tensorir.intrin.hopper import tile_copy
 from tensorir.intrin.match import NoMatch, match
 from tensorir.ir.build import const

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tensorir.arith.affine import conjunction, conjuncts, same
+from tensorir.arith.affine import same
+from tensorir.arith.conditions import conjunction, conjuncts
 from tensorir.ir.build import const
 from tensorir.ir.structure import among
 from tensorir.ir.tree import Alloc, Buffer, Const, Expr, If, Kind, Load, Loop, Program, Scope, Seq, Stmt, Store, Var

@@ -15,8 +15,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from tensorir.arith.affine import Arith, conjunction, same
+from tensorir.arith.affine import Arith, same
 from tensorir.arith.box import Side, union
+from tensorir.arith.conditions import conjunction
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.dims import dims_in
 from tensorir.ir.text import whole

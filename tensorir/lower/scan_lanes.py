@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tensorir.arith.affine import Arith, conjunction, conjuncts
+from tensorir.arith.affine import Arith
+from tensorir.arith.conditions import conjunction, conjuncts
 from tensorir.ir.build import as_expr, const
 from tensorir.ir.tree import Alloc, Broadcast, Buffer, Expr, If, Let, Load, Ramp, Scope, Seq, Shuffle, Stmt, Store, Var
 from tensorir.ir.visit import Rewriter, find, let_all, sequence, substitute, uses

@@ -6,7 +6,7 @@ bounds and selects vanish there. The copies keep the loops' names; stages and lo
 
 from __future__ import annotations
 
-from tensorir.arith.affine import conjuncts, contrary
+from tensorir.arith.conditions import conjuncts, contrary
 from tensorir.ir.build import as_expr
 from tensorir.ir.tree import Binary, Const, Expr, If, Loop, Program, Stage, Stmt, Var
 from tensorir.ir.visit import find, sequence, substitute

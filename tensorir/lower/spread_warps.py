@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tensorir.arith.affine import Arith, Linear, conjunction
+from tensorir.arith.affine import Arith, Linear
+from tensorir.arith.conditions import conjunction
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.layout import written

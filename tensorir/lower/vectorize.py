@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tensorir.arith.affine import Arith, Linear, conjunction, conjuncts, same
+from tensorir.arith.affine import Arith, Linear, same
+from tensorir.arith.conditions import conjunction, conjuncts
 from tensorir.ir.build import SHIFTS, as_expr, as_int, binary, cast, const, select
 from tensorir.ir.dtypes import DTYPES, WIDENED, is_float
 from tensorir.ir.lanes import lanes_of

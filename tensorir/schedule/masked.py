@@ -12,7 +12,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from fractions import Fraction
 from typing import Self
 
-from tensorir.arith.affine import contrary, same, structure
+from tensorir.arith.affine import same, structure
+from tensorir.arith.conditions import contrary
 from tensorir.ir.build import binary, call, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.shared import once

@@ -3,8 +3,9 @@
 import pytest
 
 import tensorir as tir
-from tensorir.arith.affine import Arith, negate, same
+from tensorir.arith.affine import Arith, same
 from tensorir.arith.box import side_of
+from tensorir.arith.conditions import negate
 from tensorir.ir.build import binary, const
 from tensorir.ir.tree import Broadcast, Ramp, Var
 

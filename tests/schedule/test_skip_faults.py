@@ -10,7 +10,7 @@ from blaming import checked_and_blamed
 from test_skip import triangle
 
 import tensorir as tir
-from tensorir.arith.affine import contrary
+from tensorir.arith.conditions import contrary
 from tensorir.arith.reach import Reach
 from tensorir.ir.build import binary, const
 from tensorir.ir.tree import Binary, Var

@@ -8,7 +8,7 @@ import pytest
 from refusal_cases import masked
 
 import tensorir as tir
-from tensorir.arith.affine import contrary
+from tensorir.arith.conditions import contrary
 from tensorir.check.equivalence import compare_module
 from tensorir.errors import LoweringError
 from tensorir.expr.point import evaluate

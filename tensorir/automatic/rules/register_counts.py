@@ -6,7 +6,8 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from tensorir.arith.affine import Arith, Linear, conjuncts
+from tensorir.arith.affine import Arith, Linear
+from tensorir.arith.conditions import conjuncts
 from tensorir.automatic.counts import called
 from tensorir.automatic.facts import Nest
 from tensorir.ir.build import as_int, binary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensorir.arith.affine import conjunction
+from tensorir.arith.conditions import conjunction
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, as_int, binary, select
 from tensorir.ir.dims import dims_in, most

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tensorir.arith.affine import Arith, conjunction, same, weakest
+from tensorir.arith.affine import Arith, same
+from tensorir.arith.conditions import conjunction, weakest
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_int, need_mapping, need_name, need_text
 from tensorir.ir.build import as_expr, binary, const, select

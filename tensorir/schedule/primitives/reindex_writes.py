@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tensorir.arith.affine import Arith, conjunction, conjuncts, same, weakest
+from tensorir.arith.affine import Arith, same
+from tensorir.arith.conditions import conjunction, conjuncts, weakest
 from tensorir.ir.build import as_expr, binary, cast, const, select
 from tensorir.ir.dims import most
 from tensorir.ir.structure import among

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tensorir.arith.affine import Arith, conjuncts, same
+from tensorir.arith.affine import Arith, same
 from tensorir.arith.box import Side, side_of, union
+from tensorir.arith.conditions import conjuncts
 from tensorir.arith.reach import Reach
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import binary, const

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensorir.arith.affine import Linear, conjunction
+from tensorir.arith.affine import Linear
 from tensorir.arith.box import Side
+from tensorir.arith.conditions import conjunction
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.habits import meant
 from tensorir.errors.needs import need_bool, need_int, need_ints, need_text
