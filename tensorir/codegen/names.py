@@ -58,7 +58,7 @@ def names_of_constants(constants: Iterable[Buffer]) -> dict[Buffer, str]:
     """The names of constants, which are global as functions of the language and kernels are: none of these ends so."""
     found: dict[Buffer, str] = {}
     for b in constants:
-        base, n = f"{identifier(b.name)}_const", 1
+        base, n = identifier(f"{identifier(b.name)[:54]}_const"), 1  # of "_" no keyword __const
         name = base
         while name in found.values():
             name, n = f"{base}_{n}", n + 1

@@ -127,7 +127,7 @@ def answers(error: type[TensorIRError] = DeclarationError) -> Callable[[Callable
                 raise
             except Exception as e:
                 fits = not isinstance(e, TypeError) or (problem := _misfit(function, args, kwargs)) is None
-                if fits and (problem := _unfit(function.__name__, e)) is None:
+                if fits and (problem := _unfit(function.__name__.strip("_"), e)) is None:
                     raise
                 assert problem is not None
                 refused = error(problem) if fits else _CLASSES.get(error, error)(problem)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, overload
 
 from tensorir.errors import DeclarationError, DeclarationTypeError, TensorIRError, refuse
 from tensorir.errors.asked import item_of, put_right, rows_of, whole_of
-from tensorir.errors.habits import public, unknown
+from tensorir.errors.habits import answers, public, unknown
 from tensorir.errors.handles import Value
 from tensorir.errors.needs import shown, wrong
 from tensorir.errors.shown import Shown, few_lines
@@ -186,6 +186,7 @@ class Tensor(Value, Shown, Operators["Tensor"]):
         """The element at ``index``, or ``fill`` where the index is out of bounds: a padded read."""
         return PadLoad(self.buffer, self._index(index), converted(fill, self.dtype), self.dtype)
 
+    @answers(DeclarationError)
     def _index(self, index: Any) -> tuple[Expr, ...]:
         given = index if isinstance(index, tuple) else (index,)
         for n, i in enumerate(given):

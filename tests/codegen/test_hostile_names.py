@@ -30,3 +30,12 @@ def test_a_program_of_hostile_names_is_right(row, tmp_path):
     """Another name in each place; tools/hostile_names.py tries all, in all languages."""
     at = rows(NAMES, "c")[row]
     assert trial(at, "c", tmp_path) == "right", at
+
+
+@pytest.mark.parametrize("name", ["\\", '"', "_", "-" * 70])
+def test_constants_without_a_letter_have_legal_names(name):
+    """Underscores alone, and what is added to them, are no keyword such as ``__const``."""
+    table = tir.constant([3, 1, 2], name=name)
+    a = tir.placeholder((3,), "int32", name="a")
+    made = tir.Schedule(tir.compute((3,), lambda i: a[i] + table[i], name="c"), target="c").build("c")
+    assert made([10, 20, 30]).tolist() == [13, 21, 32]

@@ -191,3 +191,16 @@ def test_what_nan_makes_false_proves_nothing():
 
     with pytest.raises(tir.DeclarationError, match="out-of-range"):
         tir.compute((4, 50), value, name="Y")
+
+
+class Unhelpful:
+    """An object whose attributes raise."""
+
+    def __getattr__(self, name):
+        raise ValueError(name)
+
+
+@pytest.mark.parametrize("read", [lambda t, x: t[x], lambda t, x: t.get(x), lambda t, x: t[0] + x])
+def test_objects_whose_attributes_raise_are_named(read):
+    with pytest.raises(tir.DeclarationError, match=r"\[argument.raised\].*Unhelpful.__getattr__"):
+        read(tir.placeholder((4,), name="t"), Unhelpful())
