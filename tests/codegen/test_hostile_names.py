@@ -5,6 +5,7 @@ import sys
 import unicodedata
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tensorir as tir
@@ -38,4 +39,4 @@ def test_constants_without_a_letter_have_legal_names(name):
     table = tir.constant([3, 1, 2], name=name)
     a = tir.placeholder((3,), "int32", name="a")
     made = tir.Schedule(tir.compute((3,), lambda i: a[i] + table[i], name="c"), target="c").build("c")
-    assert made([10, 20, 30]).tolist() == [13, 21, 32]
+    assert made(np.array([10, 20, 30], np.int32)).tolist() == [13, 21, 32]
