@@ -189,7 +189,13 @@ class _Run(Placed):
         words += ["all", self.granule, self.library.own, int(eager), seed, int(self.library.placed)]
         for p in self.source.params:
             if p.role in ("input", "output", "workspace"):
-                words += ["array", p.name, self.place[p.name], self.arrays[p.name].nbytes, int(p.role != "input")]
+                words += [
+                    "array",
+                    _word(p.name),
+                    self.place[p.name],
+                    self.arrays[p.name].nbytes,
+                    int(p.role != "input"),
+                ]
         for k in self.source.kernels:
             for m in k.maps:
                 words += ["map", self.place[m.name], self.place[m.array]]
@@ -201,10 +207,10 @@ class _Run(Placed):
 
     def unwritten(self, said: Sequence[str]) -> Iterator[Problem]:
         """Outputs that no thread filled."""
-        left = {name: int(nbytes) for name, nbytes in (line.split("|") for line in said)}
+        left = {name: int(nbytes) for name, _, nbytes in (line.rpartition("|") for line in said)}
         for p in self.source.outputs:
-            if left[p.name]:
-                count = left[p.name] // numpy_dtype(p.dtype).itemsize
+            if left[_word(p.name)]:
+                count = left[_word(p.name)] // numpy_dtype(p.dtype).itemsize
                 yield Problem(
                     "launch.unwritten", f"{p.name}: {count} of {self.arrays[p.name].size} elements were never written"
                 )
@@ -393,6 +399,11 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
         _run([compiler, *common, *flags, *header, *turns, *alone, *objects, "-o", str(folder / "k.so")])
         stacks = [line.split("	")[1] for file in folder.glob("*.su") for line in file.read_text().splitlines()]
         return _Library((folder / "k.so").read_bytes(), max(map(int, stacks), default=0), is_placed(text))
+
+
+def _word(name: str) -> str:
+    """A name as the emulator's process is told it, on one line."""
+    return re.sub(r"[\s%]", lambda m: f"%{ord(m[0]):x}", name)
 
 
 def _entries(source: Source) -> str:

@@ -29,6 +29,7 @@ _CUDA = DIALECTS["cuda"]
 _TYPE = r"(?:void|bool|char|short|int|long|float|double|unsigned|__half2?|T|auto|u?int\d+_t)"
 _DEFINED = re.compile(
     rf"\b{_TYPE}\s*[*&]?\s*(tir_\w+)\s*\(|#\s*define\s+(tir_\w+|TIR_\w+)|\bstruct\b[^;{{]*?(Tir\w+)\s*\{{"
+    r"|__launch_bounds__\s*\([^()]*\)\s*(tir_\w+)\s*\("  # a kernel of that name
 )
 _USED = re.compile(r"\b(tir_\w+)\s*(?:<[^<>;(){}]*>\s*)?\(|\b(TIR_SHARED)\s*\(|\b(TirTensorMap)\b")
 _NEEDS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib.resources import files as resources
 
+from tensorir.codegen.names import identifier
 from tensorir.codegen.source import Source
 from tensorir.export.c_extents import tellers, variable
 from tensorir.export.c_header import dim_names, extents_of, given, in_c, spaces
@@ -37,7 +38,7 @@ def _reading(source: Source, called: str) -> Iterator[str]:
     yield "static const tir_teller tir_tellers[] = {"
     rows = tellers(p.shape for p in source.inputs)
     for dim, n, axis, a, b in rows:
-        yield f'  {{{order.index(dim)}, {n}, {axis}, {a}, {b}, "{source.inputs[n].name}.shape[{axis}]"}},'
+        yield f'  {{{order.index(dim)}, {n}, {axis}, {a}, {b}, "{identifier(source.inputs[n].name)}.shape[{axis}]"}},'
     yield "};"
     known = f"tir_told(tir_every_dim, {len(order)}, tir_tellers, {len(rows)}, shapes, dims, why, room)"
     yield from _function(

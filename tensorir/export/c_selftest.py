@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorir.codegen.names import identifier
 from tensorir.codegen.source import Param, Source, itemsize
 from tensorir.export.c_extents import helpers, times, variable
 from tensorir.export.c_header import BY_ADDRESS, c_type, given, in_c, spaces
@@ -251,9 +252,12 @@ def _case(source: Source, called: str, evidence: Evidence, exact: bool) -> list[
     lines += _called(source, called)
     for n, p in enumerate(arrays):
         if p.role != "dim":
-            lines += [f'  look(p{n}, {said(_bytes(p))}, {"0xa5" if p.role == "output" else "0xff"}, "{p.name}");']
+            lines += [
+                f'  look(p{n}, {said(_bytes(p))}, {"0xa5" if p.role == "output" else "0xff"}, "{identifier(p.name)}");'
+            ]
         if p.role not in ("output", "dim"):
-            lines += [f'  if (sum_of(p{n}, {said(_bytes(p))}) != before_{n}) fail("it was written", "{p.name}", 0, 0);']
+            changed = f"sum_of(p{n}, {said(_bytes(p))}) != before_{n}"
+            lines += [f'  if ({changed}) fail("it was written", "{identifier(p.name)}", 0, 0);']
     for n, p in enumerate(source.outputs):
         at, wanted = len(source.inputs) + n, [made[n] for made in evidence.arrays.values()]
         allowed = [_allowed(p, want, evidence.manifest["tolerance"].get(p.name, 0.0)) for want in wanted]
@@ -352,7 +356,7 @@ def _exactly(p: Param, at: int, wanted: Sequence[NDArray[Any]], count: str) -> t
     if DTYPES[p.dtype].kind == "f":
         lines += [f"    if (!({kind})(x << 1)) x = 0; /* no negative zeros */"]
     lines += [f"    sum_{at} += (mixed(n) | 1) * x;", "  }", f"  if (sum_{at} != bits_{at}[number])"]
-    lines += [f'    fail("its bits are not those of the reference", "{p.name}", 0, 0);']
+    lines += [f'    fail("its bits are not those of the reference", "{identifier(p.name)}", 0, 0);']
     return [f"static const uint64_t bits_{at}[] = {{{digests}}};"], lines
 
 
@@ -389,7 +393,7 @@ def _nearly(p: Param, at: int, wanted: Sequence[NDArray[Any]], allowed: Sequence
     )
     tables += [*sized, *stepped, *long]
     lines = [f"  for (size_t n = first_{at}[number]; n < {size}; n += {step})"]
-    lines += [f'    within((double){value}, {taken(f"n / {step}")}, allowed_{at}[number], "{p.name}");']
+    lines += [f'    within((double){value}, {taken(f"n / {step}")}, allowed_{at}[number], "{identifier(p.name)}");']
     if max(steps) > 1:
         sums = [
             np.array([row[k : k + most].sum() for k in range(0, len(row), most)])
@@ -402,7 +406,10 @@ def _nearly(p: Param, at: int, wanted: Sequence[NDArray[Any]], allowed: Sequence
         lines += [
             f"    for (size_t n = k * {length}; n < {size} && n < (k + 1) * {length}; ++n) sum += (double){value};"
         ]
-        lines += [f'    if (isfinite(should)) within(sum, should, allowed_{at}[number] * {length}, "{p.name}");', "  }"]
+        lines += [
+            f'    if (isfinite(should)) within(sum, should, allowed_{at}[number] * {length}, "{identifier(p.name)}");',
+            "  }",
+        ]
     return tables, lines
 
 

@@ -40,3 +40,14 @@ def test_constants_without_a_letter_have_legal_names(name):
     a = tir.placeholder((3,), "int32", name="a")
     made = tir.Schedule(tir.compute((3,), lambda i: a[i] + table[i], name="c"), target="c").build("c")
     assert made(np.array([10, 20, 30], np.int32)).tolist() == [13, 21, 32]
+
+
+@pytest.mark.parametrize(("name", "target"), [("\\", "folder"), ('"', "folder"), ("x\n", "cuda"), ("tir_x", "cuda")])
+def test_names_that_are_no_words_stand_everywhere(name, target, tmp_path):
+    """In tables and tests of folders, and in what the emulator is told and says."""
+    at = {place: f"n{n}" for n, place in enumerate(PLACES)} | dict.fromkeys(("tensor", "stage", "output"), name)
+    for place in ("tensor", "output"):
+        assert (
+            trial(at | dict.fromkeys({"tensor", "stage", "output"} - {place}, "plain"), target, tmp_path / place)
+            == "right"
+        )
