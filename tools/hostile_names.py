@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from random_calls import environment
 
 import tensorir as tir
 
@@ -130,6 +131,7 @@ def main() -> int:
     done: dict[str, Any] = (
         json.loads(given.out.read_text("utf-8")) if given.out and given.out.exists() else {"rows": {}}
     )
+    done["environment"] = environment()
     done["refused"] = {p: {n: c for n in names if (c := refusal(p, n)) is not None} for p in PLACES}
     undotted = [c for found in done["refused"].values() for c in found.values() if "." not in c]
     bad = len(undotted)
