@@ -7,6 +7,8 @@ largest element. What is asked is whether the edited text is wrong where the emi
     one element unlike the others     a reduction that leaves out a row's end, or one warp of it
     a NaN, an infinity, a part of -inf    comparisons the other way round, guards that are gone
     far from 0, near it, rising       digits that are lost, limits that are wrong
+    one a little above the others     terms and sums that are left out as too small
+    whole numbers next to 2**k        comparisons in too few bits, or of halves
     at the constants of the definition, and next to them
 """
 
@@ -18,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorir.check.peaks import with_lone_peaks
 from tensorir.expr.program import computes_of, work_of
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import arguments_of
@@ -31,6 +34,8 @@ FEWEST, MOST = 16, 400
 """Runs."""
 HIGH = 200.0
 """Of one element among others; exp(89) is beyond float32."""
+NEXT = (7, 8, 15, 16, 24, 31, 32, 53)
+"""Powers of two at which words, halves of words and digits of floats end."""
 PLACES = 64
 """In a row, besides its ends and those of its tiles."""
 
@@ -50,16 +55,19 @@ def hard_inputs(
     kinds = [
         _uniform(outputs, arrays, open_),
         _few_digits(outputs, arrays, open_, rng),
+        _neighbours(arrays, open_, rng),
+        _peaks(outputs, arrays, open_),
         _sizes(arrays, open_, rng),
         _spoiled(arrays, open_, rng),
         _alone(outputs, arrays, open_, rng),
     ]
-    for kind in kinds:
-        for n, made in enumerate(kind):
-            if not left or (n >= MOST // 2 and kind is not kinds[-1]):
-                break
-            left -= 1
-            yield made
+    while left and kinds:  # in turn: a long definition has time for some of each
+        for kind in [*kinds]:
+            if (made := next(kind, None)) is None:
+                kinds.remove(kind)
+            elif left:
+                left -= 1
+                yield made
 
 
 def _instead(arrays: Sequence[np.ndarray], n: int, made: Any) -> list[np.ndarray]:
@@ -123,6 +131,9 @@ def _sizes(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Ge
     each = partial(_instead_of_each, arrays, floats)
     for size in (1.0, 3e-4, 1e-3, 0.05, 10.0, 1e3, 1e5, 1e12, 2.0**-40, 2.0**-70, 2.0**-126):
         yield each(lambda x, k=size: k * rng.standard_normal(x.shape)), f", with numbers of the size of {size:g}"
+    for span in (20, 45):
+        made = each(lambda x, k=span: rng.choice((-1.0, 1.0), x.shape) * 2.0 ** rng.uniform(-k, k, x.shape))
+        yield made, f", with numbers of all sizes between 2**-{span} and 2**{span}"
     for other in (1e-21, 2.0**-60, 2.0**60):
         made = each(lambda x, k=other: np.where(rng.random(x.shape) < 1 / max(x.shape), k, 1.0))
         yield made, f", with numbers that are 1, hardly any {other:g}"
@@ -140,6 +151,27 @@ def _sizes(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Ge
         for step in (1e-5, 3e-5, 1e-3, -1e-3, 0.1):
             made = each(lambda x, d=d, k=step: _along(x, min(d, x.ndim - 1)) * k)
             yield made, f", with numbers that {'rise' if step > 0 else 'fall'} by {abs(step):g}"
+
+
+def _neighbours(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Generator) -> Iterator[Inputs]:
+    """Whole numbers next to a power of two, all alike in their upper bits, some or hardly any of them larger."""
+    whole = [n for n in open_ if _kind(arrays[n]) in "iu"]
+    for k in NEXT:
+        wide = [n for n in whole if 2**k < _ends(arrays[n])[1]]
+        if not wide:
+            continue
+        for share in (0.5, 0.04):
+            made = _instead_of_each(arrays, wide, lambda x, k=k, part=share: (
+                np.array(2**k, x.dtype) + (rng.random(x.shape) < part) - (rng.random(x.shape) < 0.5)
+            ))  # fmt: skip
+            yield made, f", with numbers next to 2**{k}"
+
+
+def _peaks(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], open_: Sequence[int]) -> Iterator[Inputs]:
+    """One number above the zeros of each row of what a maximum goes over."""
+    for made, height in with_lone_peaks(outputs, arrays):
+        if all(made[n] is arrays[n] for n in range(len(arrays)) if n not in open_):
+            yield made, f", with rows of 0 and one {height:g}"
 
 
 def _few_digits(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,42 @@ def with_peaks(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> Ite
     """The inputs with peaks along what a maximum or minimum goes over, where one is found before a function is called
     or its place is asked for. Nothing where no input reaches it by sums, products and copies.
     """
+    for places, up in _peaks_of(outputs):
+        yield from _runs(outputs, arrays, places, up)
+        if len(places) == 1:
+            yield from _all_far(outputs, arrays, places[0][0], -up)
+
+
+def with_lone_peaks(
+    outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]
+) -> Iterator[tuple[list[np.ndarray], float]]:
+    """The inputs with rows of zeros but for one peak, and its height: at other places in each row, as high as limits
+    below which a term or an old sum is left out; then at one place in all rows, where conditions such as j <= i may
+    not look.
+    """
+    for places, up in _peaks_of(outputs):
+        along = next(n for n, (_, _, height) in enumerate(places) if height)
+        length = arrays[_place_of(outputs, places[along][0])].shape[places[along][1]]
+        apart = [(h, n, False) for n, h in enumerate(LIMITS)]
+        joint = [(HEIGHT * FACTOR, n, True) for n in range(min(length, TOGETHER) if len(places) > 1 else 0)]
+        for height, turn, together in (t for both in zip_longest(apart, joint) for t in both if t is not None):
+            made = list(arrays)
+            for b, d, high in places:
+                n = _place_of(outputs, b)
+                made[n] = _lone(made[n], d, height * up if high else 1.0, turn, together and high != 0)
+            yield made, height * up
+
+
+LIMITS = tuple(9.01 * 1.12 ** (11 * n % 30) for n in range(30))
+"""Heights of which one is a little above any limit between 9 and 200, or up to 25 where they are divided by eight; the
+first few of them are far from each other.
+"""
+TOGETHER = 48
+"""Places at which all rows have their peak."""
+
+
+def _peaks_of(outputs: tuple[Tensor, ...]) -> Iterator[tuple[list[Place], float]]:
+    """The inputs that reach what a maximum or minimum goes over, and which way: 1 up, -1 down."""
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     calls = any(c.fn not in EXACT_CALLS for b in bodies for c in find(b, Call)) or any(
         c.fn not in EXACT_CALLS for r in _reduces(bodies) for e in r.combiner.result for c in find(e, Call)
@@ -46,14 +83,9 @@ def with_peaks(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> Ite
             continue
         for load, axis in _reads(r.values[0], r.axes):
             key = load.buffer, axis
-            if key in done:
-                continue
+            if key not in done and (places := _places(load.buffer, axis, HEIGHT)):
+                yield places, up
             done.add(key)
-            places = _places(load.buffer, axis, HEIGHT)
-            if places:
-                yield from _runs(outputs, arrays, places, up)
-            if len(places) == 1:
-                yield from _all_far(outputs, arrays, places[0][0], -up)
 
 
 Place = tuple[Buffer, int, float]
@@ -111,6 +143,16 @@ def _peaked(x: np.ndarray, d: int, height: float, first: int) -> np.ndarray:
     step = next(n for n in range(STEP, STEP + x.shape[d] + 1) if math.gcd(n, x.shape[d]) == 1)
     out[at, step * (at + first) % x.shape[d]] += np.asarray(height or FACTOR, x.dtype)
     return np.ascontiguousarray(np.moveaxis(out.reshape(rows.shape), -1, d))
+
+
+def _lone(x: np.ndarray, d: int, height: float, turn: int, together: bool) -> np.ndarray:
+    """Zeros but for one number in each row along ``d``, at one place in all rows or at another one in each."""
+    out = np.zeros_like(np.moveaxis(x, d, -1))
+    flat = out.reshape(-1, x.shape[d])
+    at = np.arange(len(flat))
+    places = STEP * (turn if together else at + turn * len(flat)) % x.shape[d]
+    flat[at, places] = np.asarray(height).astype(x.dtype)
+    return np.ascontiguousarray(np.moveaxis(flat.reshape(out.shape), -1, d))
 
 
 def _places(b: Buffer, axis: int, height: float) -> list[Place]:
