@@ -15,7 +15,7 @@ from tensorir.automatic.plan import Refusal
 from tensorir.automatic.ways import Way, finished, ways
 from tensorir.errors import Problem, ScheduleError, TensorIRError
 from tensorir.errors.handles import Value
-from tensorir.errors.needs import need_choice, need_int
+from tensorir.errors.needs import need_choice, need_int, wrong
 from tensorir.errors.shown import Shown
 from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
@@ -173,7 +173,12 @@ class Fusions(Value, Sequence[Fusion[S]], Shown):
     def __getitem__(self, at: slice) -> tuple[Fusion[S], ...]: ...
 
     def __getitem__(self, at: int | slice) -> Fusion[S] | tuple[Fusion[S], ...]:
-        return self.rows[at if isinstance(at, slice) else need_int("at", at, -len(self), len(self) - 1)]
+        if not isinstance(at, slice):
+            return self.rows[need_int("at", at, -len(self), len(self) - 1)]
+        try:
+            return self.rows[at]
+        except (TypeError, ValueError):
+            raise wrong("a slice", at, "a slice of ints", ScheduleError) from None
 
     def __iter__(self) -> Iterator[Fusion[S]]:
         return iter(self.rows)

@@ -85,7 +85,7 @@ def reduce_axis(extent: Extent, name: str = "k", most: int | None = None) -> Var
                      "no bound", hint=f"tir.reduce_axis({shown(extent)})")  # fmt: skip
     if isinstance(extent, tuple | list | range) or type(second) is int:  # TVM's (begin, extent), Python's range
         given = (extent, second) if type(second) is int else tuple(begin)
-        size = len(given) if isinstance(extent, range) else given[-1] if given else 1
+        size = extent.stop if isinstance(extent, range) else given[-1] if given else 1
         message = f"a reduce axis starts at 0 and has one int for its extent, not {shown(given)}"
         raise refuse(DeclarationError, "declare.shape", message, hint=f"k = tir.reduce_axis({shown(size)})")
     (n,) = extents_of((begin,), name)

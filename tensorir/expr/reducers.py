@@ -111,6 +111,7 @@ class UserCombiner(Value, Shown):
     @overload
     def __call__(self, value: object, axis: Axes, where: object = None) -> Expr: ...
 
+    @answers()
     def __call__(self, value: object, axis: Axes, where: object = None) -> Expr | tuple[Expr, ...]:
         several = isinstance(value, tuple)
         values = tuple(as_value(v) for v in (value if isinstance(value, tuple) else (value,)))

@@ -182,6 +182,7 @@ class Tensor(Value, Shown, Operators["Tensor"]):
         raise refuse(DeclarationTypeError, "declare.iterated", f"{self.name} is symbolic: it cannot be iterated",
                      hint=put_right(rows_of, "index it with the axes of a compute"))  # fmt: skip
 
+    @answers(DeclarationError)
     def get(self, *index: object, fill: object = 0) -> Expr:
         """The element at ``index``, or ``fill`` where the index is out of bounds: a padded read."""
         return PadLoad(self.buffer, self._index(index), converted(fill, self.dtype), self.dtype)

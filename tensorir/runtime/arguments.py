@@ -148,6 +148,7 @@ def empty(shape: int | Sequence[int], dtype: object = "float32") -> np.ndarray:
     return aligned_empty(sizes, dtype_of(dtype).name)
 
 
+@answers(LaunchError)
 def recognise(param: Param, given: object) -> Argument:
     """The Argument of what the user passed for ``param``; LaunchTypeError ``launch.type`` for what is no array,
     ``launch.gradient`` for a tensor whose gradient would be lost. For an input without axes a number is one."""

@@ -400,7 +400,7 @@ class BoundLaunch(Handle, Shown):
         """
         wanted = self._program.source.outputs
         given: tuple[Any, ...] = need_list("outputs", outputs, "arrays", LaunchError)
-        if [np.shape(c) for c in given] != [tuple(p.shape) for p in wanted]:
+        if [getattr(c, "shape", None) for c in given] != [tuple(p.shape) for p in wanted]:
             raise wrong("outputs", outputs, f"arrays of the shapes {[p.shape for p in wanted]}", LaunchError)
         self.finish()
         for p, content in zip(wanted, given, strict=True):
