@@ -84,8 +84,9 @@ def reduce_axis(extent: Extent, name: str = "k", most: int | None = None) -> Var
         raise refuse(DeclarationError, "declare.data-extent", f"the extent {shown(extent)} of reduce axis {name} needs "
                      "no bound", hint=f"tir.reduce_axis({shown(extent)})")  # fmt: skip
     if isinstance(extent, tuple | list | range) or type(second) is int:  # TVM's (begin, extent), Python's range
-        given = (extent, second) if type(second) is int else tuple(begin)
-        size = extent.stop if isinstance(extent, range) else given[-1] if given else 1
+        spans = isinstance(extent, range)
+        given = (extent, second) if type(second) is int else (begin.start, begin.stop) if spans else tuple(begin)
+        size = given[-1] if given else 1
         message = f"a reduce axis starts at 0 and has one int for its extent, not {shown(given)}"
         raise refuse(DeclarationError, "declare.shape", message, hint=f"k = tir.reduce_axis({shown(size)})")
     (n,) = extents_of((begin,), name)
