@@ -86,7 +86,7 @@ def reduce_axis(extent: Extent, name: str = "k", most: int | None = None) -> Var
     if isinstance(extent, tuple | list | range) or type(second) is int:  # TVM's (begin, extent), Python's range
         spans = isinstance(extent, range)
         given = (extent, second) if type(second) is int else (begin.start, begin.stop) if spans else tuple(begin)
-        size = given[-1] if given else 1
+        size = begin.stop - begin.start if spans else given[-1] if given else 1
         message = f"a reduce axis starts at 0 and has one int for its extent, not {shown(given)}"
         raise refuse(DeclarationError, "declare.shape", message, hint=f"k = tir.reduce_axis({shown(size)})")
     (n,) = extents_of((begin,), name)
