@@ -43,7 +43,7 @@ def next_order() -> int:
 class Compute(Value, Shown):
     """One ``compute`` call: ``bodies[n]`` defines output n over ``axes``; a body may be a Reduce.
 
-    ranges: bounds of the elements of its outputs, as far as anybody asked
+    ranges: bounds of the elements of its outputs, and what it reads, as far as anybody asked
     """
 
     name: str
@@ -52,6 +52,7 @@ class Compute(Value, Shown):
     bodies: tuple[Expr, ...]
     outputs: tuple[Tensor, ...] = field(default=())
     ranges: dict[Tensor, tuple[float, float]] = field(default_factory=dict)
+    _reads: tuple[Tensor, ...] | None = field(default=None, init=False)
 
     def __repr__(self) -> str:
         return few_lines(f"<Compute {'; '.join(t.definition for t in self.outputs)}>")
@@ -64,8 +65,10 @@ class Compute(Value, Shown):
     @property
     def inputs(self) -> list[Tensor]:
         """Tensors that the bodies read, each once, in order of appearance."""
-        loads = [n for b in self.bodies for n in find(b, (Load, PadLoad)) if isinstance(n, Load | PadLoad)]
-        return list(dict.fromkeys(n.buffer.origin for n in loads))
+        if self._reads is None:
+            loads = [n for b in self.bodies for n in find(b, (Load, PadLoad)) if isinstance(n, Load | PadLoad)]
+            self._reads = tuple(dict.fromkeys(n.buffer.origin for n in loads))
+        return list(self._reads)
 
 
 class Tensor(Value, Shown, Operators["Tensor"]):
