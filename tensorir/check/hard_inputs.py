@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -50,16 +51,18 @@ def hard_inputs(
     arrays: few whole numbers;  free: which of them may be any numbers
     """
     open_ = [n for n, f in enumerate(free) if f and arrays[n].size > 1]
-    rng = np.random.default_rng(seed)
+    rngs = (np.random.default_rng([seed, n]) for n in count())  # what one kind draws is no matter of the others
     left = min(MOST, max(FEWEST, WORK // max(1, work_of(outputs))))
+    sizes = _sizes(arrays, open_, next(rngs))  # see most: they have two turns
     kinds = [
         _uniform(outputs, arrays, open_),
-        _few_digits(outputs, arrays, open_, rng),
-        _neighbours(arrays, open_, rng),
+        sizes,
+        _few_digits(outputs, arrays, open_, next(rngs)),
+        _neighbours(arrays, open_, next(rngs)),
         _peaks(outputs, arrays, open_),
-        _sizes(arrays, open_, rng),
-        _spoiled(arrays, open_, rng),
-        _alone(outputs, arrays, open_, rng),
+        sizes,
+        _spoiled(arrays, open_, next(rngs)),
+        _alone(outputs, arrays, open_, next(rngs)),
     ]
     while left and kinds:  # in turn: a long definition has time for some of each
         for kind in [*kinds]:
@@ -183,7 +186,7 @@ def _few_digits(
     if not narrow or not floats:
         return
     digits = min(kind.digits for kind in narrow)
-    for power in (-6, -2, 1, 4, 7, 10, 16):
+    for power in (-6, -2, 1, 4, 7, 10, 16, -2, 1, 4):
         for bits in (digits + 2, digits + 6):
             made = _instead_of_each(arrays, floats, lambda x, b=bits, unit=2.0 ** (power - bits): (
                 rng.integers(-(1 << b), 1 << b, x.shape, endpoint=True) * unit
