@@ -188,7 +188,7 @@ def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) 
     if tail not in TAILS:
         raise _refuse("split.tail", f"there is no tail {tail!r}", loop, hint=f"one of {', '.join(TAILS)}")
     given: list[int | None] = []
-    if isinstance(factors, Sequence) and not isinstance(factors, str):
+    if isinstance(factors, list | tuple):  # a range may be endless, for all that matters
         with contextlib.suppress(DeclarationError):
             given = [f if f is None else need_int("factor", f, high=_MOST) for f in factors]
     if not given:
