@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 
 from tensorir.errors import DeclarationError, LoweringError
@@ -93,18 +92,13 @@ def forms(program: Program, target: Target) -> Iterator[tuple[str, Program]]:
 
 
 def lower(program: Program, target: Target) -> Module:
-    """Run all passes, once for a program that is asked for again.
+    """Run all passes.
 
     Raises LoweringError when the program cannot be expressed, or when a pass is missing (``lower.pass-missing``);
     ``dim.constant`` where it needs a constant extent; CompileError for what the target cannot hold (``need_room``).
     """
-    return _lowered(program, target, tuple(PASSES))
-
-
-@functools.lru_cache(maxsize=16)  # what is checked is printed and built as well
-def _lowered(program: Program, target: Target, passes: tuple[Pass, ...]) -> Module:
     try:
-        for p in passes:
+        for p in PASSES:
             program = p(program, target)
         verify(program)
         return need_room(module_of(program), target)
