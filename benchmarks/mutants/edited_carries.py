@@ -10,21 +10,13 @@ done are kept (``--save``), so that a run can be continued.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import groupby
-from operator import itemgetter
-from pathlib import Path
+from collections.abc import Callable
 
-from edited_planted import tried
+from edits import judge_edits
 
 import tensorir as tir
 
-ROWS = Path(__file__).with_name("edited_carries.json")
-RESULTS = Path(__file__).parents[1] / "results" / "edited_carries.json"
 T80, T90 = "cuda -arch=sm_80", "cuda -arch=sm_90a"
 inf = float("inf")
 
@@ -122,10 +114,10 @@ def tiledaff():
     return s
 
 
-def lcse():
-    x = tir.placeholder((3, 66), name="x")
+def log_cumsum_exp(dtype):
+    x = tir.placeholder((3, 66), dtype, name="x")
     m0 = tir.compute((3, 66), lambda i, j: x[i, j], name="m0")
-    l0 = tir.compute((3, 66), lambda i, j: 1.0, name="l0")
+    l0 = tir.compute((3, 66), lambda i, j: tir.cast(1.0, dtype), name="l0")
 
     def j(a, b):
         m = tir.maximum(a[0], b[0])
@@ -135,6 +127,10 @@ def lcse():
     op = tir.combiner(j, (-inf, 0.0), name="ose", commutative=False)
     m, l = tir.scan((m0, l0), axis=1, op=op, name="L")
     return tir.auto_schedule(tir.compute((3, 66), lambda i, j: m[i, j] + tir.log(l[i, j]), name="Y"), target=T80)
+
+
+def lcse():
+    return log_cumsum_exp("float32")
 
 
 def online16():
@@ -298,18 +294,7 @@ def prod16():
 
 
 def lcse64():
-    x = tir.placeholder((3, 66), "float64", name="x")
-    m0 = tir.compute((3, 66), lambda i, j: x[i, j], name="m0")
-    l0 = tir.compute((3, 66), lambda i, j: tir.cast(1.0, "float64"), name="l0")
-
-    def j(a, b):
-        m = tir.maximum(a[0], b[0])
-        r = tir.where(m == -inf, 0.0, m)
-        return m, a[1] * tir.exp(a[0] - r) + b[1] * tir.exp(b[0] - r)
-
-    op = tir.combiner(j, (-inf, 0.0), name="ose", commutative=False)
-    m, l = tir.scan((m0, l0), axis=1, op=op, name="L")
-    return tir.auto_schedule(tir.compute((3, 66), lambda i, j: m[i, j] + tir.log(l[i, j]), name="Y"), target=T80)
+    return log_cumsum_exp("float64")
 
 
 def runs():
@@ -397,41 +382,5 @@ KERNELS: dict[str, Callable[[], tir.Schedule]] = {
 }
 
 
-def planted(text: str, edits: list[list[str]]) -> str | None:
-    """The text with each edit's first place changed, or all of them; "@body NAME" is what a kernel does."""
-    for old, new, *every in edits:
-        if old.startswith("@body "):
-            start = text.index("{", text.index(f"{old[6:]}(")) + 1
-            text = text[:start] + new + text[text.index("\n}", start) + 1 :]
-        elif old not in text:
-            return None
-        else:
-            text = text.replace(old, new, -1 if every else 1)
-    return text
-
-
-def edits(kernels: str) -> Iterator[tuple[dict, tir.Schedule, str | None]]:
-    """The rows, each with the schedule and the edited text; None where it has no place there."""
-    wanted = [r for r in json.loads(ROWS.read_text()) if kernels in r["kernel"]]
-    for kernel, some in groupby(sorted(wanted, key=itemgetter("kernel")), itemgetter("kernel")):
-        s = KERNELS[kernel]()
-        for row in some:
-            yield row, s, planted(s.source(), row["edits"])
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kernels", default="", help="of which the name has this in it")
-    parser.add_argument("--save", action="store_true")
-    given = parser.parse_args()
-    kept = tried(edits(given.kernels), RESULTS, given.save, 0)
-    survived = [r for r in kept if r["fate"] == "seen" and r["found"] in ("passes", "void", "no place")]
-    alarms = [r for r in kept if r["fate"] != "seen" and r["found"].startswith("seen")]
-    print(Counter((r["fate"], r["found"].split(":")[0]) for r in kept))
-    for kind, some in (("survived", survived), ("false alarm", alarms)):
-        print(*(f"{kind}: {r['kernel']}: {r['about']}" for r in some), sep="\n")
-    return bool(survived or alarms)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(judge_edits(__doc__ or "", "edited_carries", KERNELS))

@@ -10,21 +10,12 @@ exit code is 1 for either. Rows that are done are kept (``--save``), so that a r
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import groupby
-from operator import itemgetter
-from pathlib import Path
+from collections.abc import Callable
 
-from edited_planted import tried
+from edits import judge_edits
 
 import tensorir as tir
-
-ROWS = Path(__file__).with_name("edited_rows.json")
-RESULTS = Path(__file__).parents[1] / "results" / "edited_rows.json"
 
 
 def sm80(x):
@@ -336,37 +327,5 @@ KERNELS: dict[str, Callable[[], tir.Schedule]] = {f.__name__: f for f in (
 )}  # fmt: skip
 
 
-def planted(text: str, row: dict) -> str | None:
-    """``text`` with the edit; None where it has no place for it."""
-    for old, new in zip(row["old"], row["new"], strict=True):
-        if old not in text:
-            return None
-        text = text.replace(old, new, -1 if row["every"] else 1)
-    return text
-
-
-def edits(kernels: str) -> Iterator[tuple[dict, tir.Schedule, str | None]]:
-    """What is known of each edit, its schedule and its text; of kernels with a word in their names."""
-    for name, rows in groupby(sorted(json.loads(ROWS.read_text()), key=itemgetter("kernel")), itemgetter("kernel")):
-        if kernels in name:
-            s = KERNELS[name]()
-            for row in rows:
-                yield {key: row[key] for key in ("kernel", "about", "fate")}, s, planted(s.source(), row)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kernels", default="", help="of which the name has this in it")
-    parser.add_argument("--save", action="store_true")
-    given = parser.parse_args()
-    kept = tried(edits(given.kernels), RESULTS, given.save, 0)
-    survived = [r for r in kept if r["fate"] == "seen" and r["found"] in ("passes", "void", "no place")]
-    alarms = [r for r in kept if r["fate"] != "seen" and r["found"].startswith("seen")]
-    print(Counter((r["fate"], r["found"].split(":")[0]) for r in kept))
-    for kind, some in (("survived", survived), ("false alarm", alarms)):
-        print(*(f"{kind}: {r['kernel']}: {r['about']}" for r in some), sep="\n")
-    return bool(survived or alarms)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(judge_edits(__doc__ or "", "edited_rows", KERNELS))

@@ -15,7 +15,7 @@ from tensorir.automatic.plan import Refusal
 from tensorir.automatic.ways import Way, finished, ways
 from tensorir.errors import Problem, ScheduleError, TensorIRError
 from tensorir.errors.handles import Value
-from tensorir.errors.needs import need_choice, need_int, wrong
+from tensorir.errors.needs import need_choice, need_int, need_slice
 from tensorir.errors.shown import Shown
 from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
@@ -175,10 +175,7 @@ class Fusions(Value, Sequence[Fusion[S]], Shown):
     def __getitem__(self, at: int | slice) -> Fusion[S] | tuple[Fusion[S], ...]:
         if not isinstance(at, slice):
             return self.rows[need_int("at", at, -len(self), len(self) - 1)]
-        try:
-            return self.rows[at]
-        except (TypeError, ValueError):
-            raise wrong("a slice", at, "a slice of ints", ScheduleError) from None
+        return tuple(self.rows[n] for n in need_slice(at, len(self), ScheduleError))
 
     def __iter__(self) -> Iterator[Fusion[S]]:
         return iter(self.rows)

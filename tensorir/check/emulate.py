@@ -189,13 +189,8 @@ class _Run(Placed):
         words += ["all", self.granule, self.library.own, int(eager), seed, int(self.library.placed)]
         for p in self.source.params:
             if p.role in ("input", "output", "workspace"):
-                words += [
-                    "array",
-                    _word(p.name),
-                    self.place[p.name],
-                    self.arrays[p.name].nbytes,
-                    int(p.role != "input"),
-                ]
+                size, written = self.arrays[p.name].nbytes, int(p.role != "input")
+                words += ["array", _word(p.name), self.place[p.name], size, written]
         for k in self.source.kernels:
             for m in k.maps:
                 words += ["map", self.place[m.name], self.place[m.array]]
@@ -209,8 +204,8 @@ class _Run(Placed):
         """Outputs that no thread filled."""
         left = {name: int(nbytes) for name, _, nbytes in (line.rpartition("|") for line in said)}
         for p in self.source.outputs:
-            if left[_word(p.name)]:
-                count = left[_word(p.name)] // numpy_dtype(p.dtype).itemsize
+            if nbytes := left[_word(p.name)]:
+                count = nbytes // numpy_dtype(p.dtype).itemsize
                 yield Problem(
                     "launch.unwritten", f"{p.name}: {count} of {self.arrays[p.name].size} elements were never written"
                 )

@@ -147,6 +147,14 @@ def need_list(name: str, value: object, of: str, error: Class = DeclarationError
     return tuple(value)
 
 
+def need_slice(x: slice, length: int, error: Class = DeclarationError) -> range:
+    """The positions of a slice of so many elements."""
+    try:
+        return range(*x.indices(length))
+    except (TypeError, ValueError):
+        raise wrong("a slice", x, "a slice of ints", error) from None
+
+
 def need_names(name: str, value: object, error: Class = DeclarationError) -> tuple[str, ...]:
     """A list or tuple of non-empty strings; one of them alone is a list of one."""
     found = (value,) if isinstance(value, str) else need_list(name, value, "names", error)

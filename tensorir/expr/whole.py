@@ -12,7 +12,7 @@ from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.habits import answers
-from tensorir.errors.needs import need_bool, need_int, shown, wrong
+from tensorir.errors.needs import need_bool, need_int, need_slice, shown, wrong
 from tensorir.expr import reducers
 from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.tensor import Tensor
@@ -135,7 +135,7 @@ def take(t: Tensor, index: tuple[object, ...]) -> Tensor:
             places.append((len(shape), 0, 1))
             shape.append(n)
         elif isinstance(x, slice):
-            steps = _steps(x, n)
+            steps = need_slice(x, n)
             places.append((len(shape), steps.start, steps.step))
             shape.append(len(steps))
         else:
@@ -146,13 +146,6 @@ def take(t: Tensor, index: tuple[object, ...]) -> Tensor:
         return [first if a is None else i[a] * step + first for a, first, step in places]
 
     return view(t, shape, place, f"{t.name}_part")
-
-
-def _steps(x: slice, n: int) -> range:
-    try:
-        return range(*x.indices(n))
-    except (TypeError, ValueError):
-        raise wrong("a slice", x, "a slice of ints") from None
 
 
 def transpose(t: Tensor, *axes: object) -> Tensor:
