@@ -66,7 +66,10 @@ def strip(s: Schedule, stage: str, at: str, shape: Conv, pixels: str, extent: in
     cuts = _cuts(extent, image)
     whole = even and shape.dtype == "float32" and extent >= SIDE and lanes >= SIDE and shape.c % lanes == 0
     if shape.nchw and whole and len(cuts) <= MOST_CUTS:
-        cut(s, turned(s, stage, at, pixels, "c", lanes)[0], cuts)
+        group, several = turned(s, stage, at, pixels, "c", lanes)
+        if pixels == "w":  # rows of one channel follow each other in memory
+            s.reorder(several, f"{group.removesuffix('.w.0')}.h", group)
+        cut(s, group, cuts)
         return
     several, lane = s.split(f"{stage}.c", [None, lanes])
     s.vectorize(lane)

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from tensorir.algorithms.winograd import SIZES, error_bound, matrices
 from tensorir.engines.model import (
     BLOCK,
     BLOCK_BYTES,
+    DELAY,
+    FIRST,
+    FIRST_NEAR,
+    MOST_WRITTEN,
+    NEAR,
     PANEL,
+    SPARE,
+    SPILLED,
+    SUMS,
+    channel_lanes,
     counts,
     in_balanced_tiles,
-    panel_step,
     priced,
     shared,
     space_of,
-    tile_sizes,
 )
 from tensorir.engines.packing import SIDE, turned
 from tensorir.engines.problems import Conv
@@ -38,8 +46,14 @@ FILTER, FAR = 0.16, 0.45
 """Cycles of a byte of a filter that is read and of a transformed one that is written, in caches and beyond."""
 CACHED = 4 << 20
 """Bytes of both that stay in caches."""
-TRANSFORMED = 2.1
+LONGEST = 56
+"""Tiles of a panel, of which register tiles are equal parts."""
+TRANSFORMED = 1.6
 """Cycles of an element of the transformed image, for tiles of four outputs and filters of three."""
+ADDED, LOADED = 0.56, 0.8
+"""Cycles of adding a product to a vector of 64 bytes whose operands are there, and of a load."""
+AWAY = 1.0
+"""Cycles of an element of the transformed image that is written by one kernel and read by another."""
 
 
 def admissible(shape: Conv) -> list[int]:
@@ -51,24 +65,27 @@ def admissible(shape: Conv) -> list[int]:
 
 
 def cpu_winograd(
-    s: Schedule, shape: Conv, *, m: int, tb: int, panels: int, cb: int, tile: int, unroll_c: int, fetch: int
-) -> Schedule:
-    """Kernels: the weights, the input transform, and per panel of 16 channels the products with their way back.
+    s: Schedule, shape: Conv, *, m: int, tb: int, panels: int, vectors: int, image: str, cb: int, tile: int,
+    unroll_c: int, fetch: int,
+) -> Schedule:  # fmt: skip
+    """Kernels: the filters, the image unless each block transforms its own, and the products with their way back.
 
-    ``tb`` rows of tiles of ``m`` outputs, and ``panels``, of a block; ``cb`` channels of an input block;
+    ``tb`` rows of tiles of ``m`` outputs, and ``panels`` of ``vectors`` of output channels, of a block; where the
+    transformed ``image`` is kept: of a "block" in its memory, or by a "kernel"; ``cb`` channels of it at a time;
     ``tile`` tiles of a register tile; ``unroll_c``; ``fetch`` as in ``direct``
     """
-    width = shape.vector_lanes
+    width, panel = shape.vector_lanes, _panel(shape, m, tb)
     s.redeclare("winograd", tile=m, panel=PANEL)
+    # register tiles read a panel of tiles channel by channel, one after another
+    s.reindex("M", "u, v, t, k | c -> u, v, t, k, c", reads={"V": f"u, v, to = t/{panel}, c, ti = t%{panel}"})
     _filters(s, shape, width)
     if shape.prepack:
         s.run_once("U")
-    _input(s, shape, m, cb, width)
     out = last_stage(s, "y")
     p0, p1 = s.split(f"{out}.p", [None, m])
     q0, q1 = s.split(f"{out}.q", [None, m])
     pb, pt = s.split(p0, [None, tb])
-    kb, kp, kh, kl = s.split(f"{out}.k", [None, panels, PANEL // width, width])
+    kb, kp, kh, kl = s.split(f"{out}.k", [None, panels, vectors, width])
     s.reorder(f"{out}.n", pb, kb, kp, pt, q0, kh, p1, q1, kl)
     s.bind(f"{out}.n", "block.z").bind(pb, "block.y").bind(kb, "block.x")
     s.compute_at("Y", kh)
@@ -83,7 +100,22 @@ def cpu_winograd(
     else:
         s.unroll(q1)
         write_channels(s, kl, shape)
-    return _products(s, kp, width, tile, unroll_c, fetch)
+    _products(s, kp, width, panel, tile)
+    unroll_by(s, "M.c", unroll_c)
+    if fetch:
+        s.prefetch("U", at="M.c", ahead="M.v")
+    if image == "block":
+        s.set_scope("V_packed", "shared").compute_at("V_packed", kb)
+    _image(s, shape, m, cb, panel, image == "kernel")
+    return s
+
+
+def _panel(shape: Conv, m: int, tb: int) -> int:
+    """Tiles of a panel: whole rows of them, or an equal part of a long row."""
+    wide = -(-shape.q // m)
+    if wide <= LONGEST:
+        return wide * max(n for n in range(1, tb + 1) if tb % n == 0 and (n == 1 or n * wide <= LONGEST))
+    return next((n for n in range(PANEL, SIDE - 1, -1) if wide % n == 0), wide)
 
 
 def _filters(s: Schedule, shape: Conv, width: int) -> None:
@@ -112,33 +144,50 @@ def _transform(s: Schedule, stage: str, order: Sequence[str]) -> None:
     s.vectorize(f"{stage}.{order[-1]}")
 
 
-def _input(s: Schedule, shape: Conv, m: int, channels: int, width: int) -> None:
-    columns = -(-shape.q // m)
-    s.stage_out("V", "root", "register")
-    tb, tw = s.split("V.out.t", [None, columns])
-    cb, cl, lanes = s.split("V.out.c", [None, channels // width, width])
-    s.reorder(tb, cb, tw, cl, "V.out.u", "V.out.v", lanes)
-    s.bind(tb, "block.y").bind(cb, "block.x")
-    s.compute_at("V", cl)
-    s.compute_at("T", cl)
-    _transform(s, "T", "tbuyc")
+def _image(s: Schedule, shape: Conv, m: int, channels: int, panel: int, blocks: bool) -> None:
+    """Tiles in vectors of channels, of which panels are turned into vectors of tiles; ``channels`` at a time.
+
+    blocks: share them out, as a kernel of its own
+    """
+    wide, lanes = -(-shape.q // m), channel_lanes(shape)
+    several, lane = s.split("V_packed.c", [None, lanes], tail="shift")
+    cb, cl = s.split(several, [None, max(1, channels // lanes)])
+    group, c = s.split(lane, [None, min(SIDE, lanes)])
+    panels = list(s.split("V_packed.to", [None, wide // panel])) if panel < wide else ["V_packed.to"]
+    s.reorder(*panels, cb, cl, "V_packed.u", "V_packed.v", group, c, "V_packed.ti")
+    if blocks:
+        s.bind(s.fuse(*panels) if panels[1:] else panels[0], "block.y").bind(cb, "block.x")
+    at, side = cl, next((n for n in SIDES if n <= panel), 0)
+    if side:
+        place, ti = s.split("V_packed.ti", [None, side], tail="shift")
+        s.reorder(group, place, c, ti)
+        s.unroll(c).vectorize(ti)
+        if panel > PANEL:  # more tiles than the first-level cache holds with all their places
+            s.reorder(place, "V_packed.u", "V_packed.v", group)
+            at = place
+    else:
+        s.reorder(group, "V_packed.ti", c)
+        s.unroll("V_packed.ti").vectorize(c)
+    s.set_scope("V", "register").compute_at("V", at)
     _transform(s, "V", "tuvxc")
-    s.unroll("V.out.u").unroll("V.out.v").vectorize(lanes)
-    strip(s, "x_pad", cb, shape, "w", columns * m + shape.r - 1, (shape.pad, shape.pad + shape.w))
+    s.compute_at("T", "V.t")
+    _transform(s, "T", "tbuyc")
+    taken = min(panel, wide) * m  # results of a row, the last of which are the fewest of the image
+    strip(s, "x_pad", cb, shape, "w", taken + shape.r - 1, (shape.pad, shape.pad + shape.w - wide * m + taken))
 
 
-def _products(s: Schedule, panel: Any, width: int, tile: int, unroll_c: int, fetch: int) -> Schedule:
+def _products(s: Schedule, at: Any, width: int, panel: int, tile: int) -> None:
+    """The sums of products in register tiles of ``tile`` tiles, which do not go beyond a panel of them."""
     s.set_scope("M", "shared")
-    s.compute_at("M", panel)
-    t0, t1 = s.split("M.t", [None, tile], tail="balanced")
+    s.compute_at("M", at)
+    several, place = s.split("M.t", [None, panel])
+    t0, t1 = s.split(place, [None, min(tile, panel)], tail="balanced")
     half, lanes = s.split("M.k", [None, width])
-    s.reorder("M.u", "M.v", t0, "M.c", t1, half, lanes)
+    s.reorder("M.u", "M.v", several, t0, "M.c", t1, half, lanes)
     s.stage_out("M", t0, "register")
     s.unroll(t1).unroll(half).vectorize(lanes)
-    unroll_by(s, "M.c", unroll_c)
     half, lanes = s.split("M.out.k", [None, width])
     s.unroll("M.out.t").unroll(half).vectorize(lanes)
-    return s.prefetch("U", at="M.c", ahead="M.v") if fetch else s
 
 
 @cache
@@ -164,51 +213,134 @@ def filters(shape: Conv, m: int) -> float:
 
 def space(shape: Conv) -> Space:
     """Tiles of outputs, blocks and register tiles that are worth a try."""
-    p, q, c, r = shape.p, shape.q, shape.c, shape.r
-    panels, sizes, lanes = -(-shape.k // PANEL), admissible(shape), shape.vector_lanes
+    p, c = shape.p, shape.c
+    sizes, lanes, most = admissible(shape), shape.vector_lanes, max(2, shape.registers - SPARE)
+    vectors = [2, 1, 4]
+    panels = {v: -(-shape.k // (v * lanes)) for v in vectors}
     knobs: dict[str, list[Any]] = dict(
         m=sizes,
         tb=sorted({v for m in sizes for v in counts(-(-p // m), 8)}),
-        panels=counts(panels, panels),
-        cb=sorted({min(v, -(-c // lanes) * lanes) for v in (16, 32, 64, 128)}, reverse=True),
-        tile=[v for v in tile_sizes(shape, 2 * PANEL) if v >= 6] or tile_sizes(shape, PANEL)[:1],
+        panels=sorted({n for v in panels.values() for n in counts(v, v)}),
+        vectors=vectors,
+        image=["kernel", "block"],
+        cb=sorted({min(v, -(-c // lanes) * lanes) for v in (16, 32, 64, 128)}),
+        tile=[v for v in (14, 12, 7, 8, 6, 4, 28, 10, 5) if v <= most] or [2],
         unroll_c=UNROLLS,
         fetch=fetches(shape, 36),
     )
-
-    def kept(v: Config) -> int:
-        """Bytes of a block's products."""
-        return int(4 * (v["m"] + r - 1) ** 2 * v["tb"] * -(-q // v["m"]) * PANEL)
-
-    def cost(v: Config) -> float:
-        high, wide, a2 = -(-p // v["m"]), -(-q // v["m"]), (v["m"] + r - 1) ** 2
-        blocks, inputs = shape.n * (high // v["tb"]) * -(-panels // v["panels"]), shape.n * high * -(-c // v["cb"])
-        weights = a2 * c * PANEL * 4
-        # bytes of weights a cycle, cycles an element on the way back: both measured, on cores of two generations
-        if shape.vector_bytes >= 64:
-            rate, slow = 200 if v["fetch"] else 16, 8
-        else:
-            rate, slow = 32 if weights * panels <= 1 << 20 else 16, 8 if kept(v) <= 64 * 1024 else 16
-        rate = rate if weights * panels <= 16 << 20 else 6
-        step = panel_step(shape, 4 * c, v["unroll_c"], c)
-        there, ways = transforms(v["m"], r)
-        tiles = v["tb"] * wide
-        block = in_balanced_tiles(tiles, v["tile"], step) * a2 * c + weights / rate
-        block += tiles * (a2 * slow * ways + v["m"] ** 2 * PANEL * written(shape))
-        strip = (v["m"] + r - 1) * (wide * v["m"] + r - 1) * staged(shape)
-        image = c * high * shape.n * (wide * a2 * TRANSFORMED * there + strip) / inputs
-        cycles = shared(priced(BLOCK + v["panels"] * block, blocks)) + shared(priced(BLOCK + image, inputs))
-        return cycles + (0.0 if shape.prepack else filters(shape, v["m"]))
 
     return space_of(
         knobs,
         {
             "rows": lambda v: v["tb"] <= -(-p // v["m"]) and -(-p // v["m"]) % v["tb"] == 0,
-            "fits": lambda v: (
-                kept(v) <= BLOCK_BYTES
-                and 4 * (v["m"] + r - 1) * (-(-q // v["m"]) * v["m"] + r - 1) * v["cb"] <= BLOCK_BYTES
-            ),
+            "channels": lambda v: v["vectors"] == 1 or v["vectors"] // 2 * lanes < shape.k,
+            "panels": lambda v: v["panels"] <= panels[v["vectors"]],
+            "registers": lambda v: bool(min(v["tile"], _panel(shape, v["m"], v["tb"])) * v["vectors"] <= most),
+            # each block of output channels would transform the image again
+            "once": lambda v: v["image"] == "kernel" or v["panels"] == panels[v["vectors"]],
+            "fits": lambda v: _Blocks(shape, v).bytes <= BLOCK_BYTES,
         },
-        cost,
+        lambda v: _Blocks(shape, v).cost,
         ("unroll_c",),
     )
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """The blocks of a configuration: their memory and their cycles."""
+
+    shape: Conv
+    config: Config
+
+    @cached_property
+    def m(self) -> int:
+        return int(self.config["m"])
+
+    @cached_property
+    def a(self) -> int:
+        """Rows and columns of a transformed tile."""
+        return self.m + self.shape.r - 1
+
+    @cached_property
+    def wide(self) -> int:
+        """Tiles of a row."""
+        return -(-self.shape.q // self.m)
+
+    @cached_property
+    def tiles(self) -> int:
+        return int(self.config["tb"]) * self.wide
+
+    @cached_property
+    def panel(self) -> int:
+        return _panel(self.shape, self.m, self.config["tb"])
+
+    @cached_property
+    def channels(self) -> int:
+        """Output channels of a panel."""
+        return int(self.config["vectors"]) * self.shape.vector_lanes
+
+    @cached_property
+    def strip(self) -> int:
+        """Pixels of the image that a panel takes of a channel."""
+        rows = max(1, self.panel // self.wide)
+        return (rows * self.m + self.shape.r - 1) * (min(self.panel, self.wide) * self.m + self.shape.r - 1)
+
+    def places(self, channels: int) -> int:
+        """Bytes of so many channels of a block's transformed tiles."""
+        return 4 * self.a**2 * self.tiles * channels
+
+    @cached_property
+    def bytes(self) -> int:
+        """Memory of the larger block."""
+        products, strip = self.places(self.channels), 4 * self.strip * int(self.config["cb"])
+        if self.config["image"] == "block":
+            return products + self.places(self.shape.c) + strip
+        return max(products, strip)
+
+    @cached_property
+    def cost(self) -> float:
+        """Cycles of all cores."""
+        shape, v, high = self.shape, self.config, -(-self.shape.p // self.m)
+        blocks = shape.n * (high // v["tb"]) * -(-shape.k // (v["panels"] * self.channels))
+        panels = v["panels"] * self._products()
+        there = transforms(self.m, shape.r)[0] * TRANSFORMED
+        turned = shape.c * (self.panel * self.a**2 * there + self.strip * staged(shape))
+        if v["image"] == "block":
+            cycles = shared(priced(BLOCK + panels + turned * self.tiles / self.panel, blocks))
+        else:
+            parts = -(-shape.c // v["cb"])
+            cycles = shared(priced(BLOCK + panels, blocks)) + AWAY * shape.n * high * self.wide * self.a**2 * shape.c
+            cycles += shared(priced(BLOCK + turned / parts, shape.n * high * self.wide // self.panel * parts))
+        return cycles + (0.0 if shape.prepack else filters(shape, self.m))
+
+    def _products(self) -> float:
+        """Cycles of a panel of output channels, with the way back."""
+        shape, v = self.shape, self.config
+        weights, kept = self.a**2 * shape.c * self.channels * 4, self.places(self.channels)
+        filter_bytes = weights * -(-shape.k // self.channels)
+        # bytes of weights a cycle, cycles an element on the way back: both measured, on cores of two generations
+        if shape.vector_bytes >= 64:
+            rate, slow = 200 if v["fetch"] else 16, 8 if kept <= 96 * 1024 else 11
+        else:
+            rate, slow = 32 if filter_bytes <= 1 << 20 else 16, 8 if kept <= 64 * 1024 else 16
+        rate = rate if filter_bytes <= 16 << 20 else 6
+        step = _step(shape, v["vectors"], v["unroll_c"])
+        added = in_balanced_tiles(self.panel, v["tile"], step) * self.tiles / self.panel * self.a**2 * shape.c
+        back = self.a**2 * slow * transforms(self.m, shape.r)[1] + self.m**2 * PANEL * written(shape)
+        return added + weights / rate + self.tiles * back * self.channels / PANEL
+
+
+def _step(shape: Conv, vectors: int, unroll: int) -> Callable[[int], float]:
+    """Cycles of one step of the reduction for some tiles by so many vectors of output channels: of adding, or of
+    loading both operands.
+    """
+    adding = ADDED if shape.vector_bytes >= 64 else 0.5
+    near = NEAR if shape.c * vectors * shape.vector_bytes > FIRST // 2 else FIRST_NEAR
+
+    def step(tiles: int) -> float:
+        sums = tiles * vectors
+        spilled = SPILLED if sums * unroll > MOST_WRITTEN else 0.0
+        waited = DELAY * max(0, SUMS - sums) + near * vectors
+        return max(adding * sums, LOADED * (tiles + vectors)) + spilled * sums + waited
+
+    return step
