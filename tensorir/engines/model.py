@@ -43,9 +43,9 @@ HANDED = 80_000.0
 """Cycles in which a kernel is handed to all cores and what they read and write comes near: measured on convolutions
 of a virtual machine with vectors of 64 bytes, as are the next ones.
 """
-RATE, DELAY = 0.63, 0.22
-"""Cycles of adding a product to a vector of 64 bytes, of shorter ones 0.5; and what each sum that is missing for a core
-not to wait adds to that.
+RATE, ADDED, DELAY = 0.63, 0.56, 0.22
+"""Cycles of adding a product to a vector of 64 bytes, where each takes a load and where several share one, of shorter
+ones 0.5; and what each sum that is missing for a core not to wait adds to that.
 """
 FIRST = 32 * 1024
 """Bytes of a panel that stays in the first-level cache while pixels pass by."""
@@ -97,10 +97,18 @@ def channel_lanes(shape: Conv) -> int:
     return lanes
 
 
-def most_pixels(shape: Problem) -> int:
-    """Rows of the largest register tile of one panel's width; products of integers need room as well."""
-    vectors = PANEL // shape.vector_lanes * shape.product_room
-    return max(1, (int(shape.registers) - SPARE) // vectors)
+def panel_vectors(shape: Problem) -> list[int]:
+    """Vectors of output channels that a register tile may have, a panel's first: two panels for wide vectors, where one
+    load a sum would be the limit.
+    """
+    own = PANEL // shape.vector_lanes
+    return [own, 2 * own] if own == 1 else [own]
+
+
+def most_pixels(shape: Problem, vectors: int = 0) -> int:
+    """Rows of the largest register tile of so many vectors (one panel's); products of integers need room as well."""
+    wide = (vectors or PANEL // shape.vector_lanes) * shape.product_room
+    return max(1, (int(shape.registers) - SPARE) // wide)
 
 
 def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> float:
@@ -110,18 +118,22 @@ def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> f
     return more * step(least + 1) + (tiles - more) * step(least)
 
 
-def panel_step(shape: Problem, pitch: int = 0, unroll: int = 1, terms: int = 0) -> Callable[[int], float]:
-    """Cycles of one step of the reduction for some pixels, ``pitch`` bytes apart, by one panel.
+def panel_step(
+    shape: Problem, pitch: int = 0, unroll: int = 1, terms: int = 0, vectors: int = 0
+) -> Callable[[int], float]:
+    """Cycles of one step of the reduction for some pixels, ``pitch`` bytes apart, by so many vectors, or one panel.
 
     unroll: steps that are written out;  terms: steps of a panel, which each register tile goes through
     """
-    vectors, rate = PANEL // shape.vector_lanes, RATE if shape.vector_bytes >= 64 else 0.5
-    load = NEAR if terms * PANEL * shape.sum_bytes > FIRST else FIRST_NEAR
+    own = PANEL // shape.vector_lanes
+    wide = vectors or own
+    rate = (RATE if wide == 1 else ADDED) if shape.vector_bytes >= 64 else 0.5
+    load = NEAR if terms * wide * shape.vector_lanes * shape.sum_bytes > FIRST else FIRST_NEAR
 
     def step(pixels: int) -> float:
-        sums = pixels * vectors
+        sums = pixels * wide
         cycles = sums * (rate + (SPILLED if sums * unroll > MOST_WRITTEN else 0.0)) + DELAY * max(0, SUMS - sums)
-        return (cycles + load) * crowding(pixels, pitch)
+        return (cycles + load * wide / own) * crowding(pixels, pitch)
 
     return step
 
@@ -163,9 +175,12 @@ def seconds_of(cost: Cost, clock: float = CYCLES_S) -> Cost:
 
 
 def space_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost, free: Iterable[str]) -> Space:
-    """The space whose default is cheapest; ``free`` knobs, which the model cannot judge, start at their first value."""
+    """The space whose default is cheapest; ``free`` knobs, which the model cannot judge, start at their first value,
+    where that is legal.
+    """
     fixed = {k: (v[:1] if k in set(free) else v) for k, v in knobs.items()}
-    return space_with(where, cheapest(fixed, where, cost), knobs).expecting(seconds_of(cost))
+    start = cheapest(fixed, where, cost) or cheapest(knobs, where, cost)
+    return space_with(where, start, knobs).expecting(seconds_of(cost))
 
 
 def counts(n: int, most: int) -> list[int]:

@@ -49,6 +49,7 @@ class Problem:
     result: of what is written, where that is not ``result_type``
     prepack: one operand is a constant, packed ahead once for all launches
     registers, vector_bytes: vector registers of a core, and their size; 0 where no core is meant
+    block_bytes: block memory that it has
     """
 
     dtype: str = "float32"
@@ -59,10 +60,12 @@ class Problem:
     prepack: bool = False
     registers: int = 0
     vector_bytes: int = 0
+    block_bytes: int = 0
 
     def on(self, target: Target) -> Self:
         """The same on a core of ``target``."""
-        return replace(self, registers=target.registers, vector_bytes=target.vector_bytes)
+        room = target.shared_optin_bytes
+        return replace(self, registers=target.registers, vector_bytes=target.vector_bytes, block_bytes=room)
 
     @property
     def element_bytes(self) -> int:

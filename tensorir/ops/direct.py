@@ -1,8 +1,8 @@
 """Direct convolution on CPUs with output channels in the vector lanes: what it computes, its schedule and its space.
 
 One work-item a block. The input rows of a block are in block memory, zero padded and channel last, weights in panels
-of 16 output channels; per step of the reduction a register tile of some pixels by one panel takes the load of the panel
-(one vector or two) and one broadcast a pixel.
+of 16 output channels; per step of the reduction a register tile of some pixels by some vectors of channels takes the
+loads of these and one broadcast a pixel.
 
 In groups, panels are of channels of one group: as wide as the configuration says, the last one moved back where they do
 not divide it. A block computes whole groups, from their channels of the input alone.
@@ -30,6 +30,7 @@ from tensorir.engines.model import (
     in_balanced_tiles,
     most_pixels,
     panel_step,
+    panel_vectors,
     priced,
     shared,
     space_of,
@@ -101,12 +102,14 @@ def strip_bytes(shape: Conv, rows: int, channels: int) -> int:
 def cpu_direct(
     s: Schedule, shape: Conv, *, rows: int, tile: int, tile_rows: int, unroll_c: int, stage_x: int, pad_c: int,
     shift: int, pack: str, flat: int, fetch: int = 0, panels: int = 1, several: int = 1, panel: int = PANEL,
+    vectors: int = 1,
 ) -> Schedule:  # fmt: skip
-    """``rows`` and ``panels`` of a block; pixels of the register tile (``tile`` columns by ``tile_rows``, or ``tile``
-    pixels that run over row ends when ``flat``); in groups, ``several`` groups of a block and ``panel`` channels of a
-    tile instead of panels; ``unroll_c``; ``stage_x`` strip in block memory; ``pad_c`` spare channels of a pixel there;
-    ``shift`` the last rows back; where the weights are packed (``pack``): "once", ahead; "kernel", one of its own;
-    "block", each panel by the block; ``fetch`` the next panel into the caches while this one is used
+    """``rows`` and ``panels``, of so many ``vectors``, of a block; pixels of the register tile (``tile`` columns by
+    ``tile_rows``, or ``tile`` pixels that run over row ends when ``flat``); in groups, ``several`` groups of a block
+    and ``panel`` channels of a tile instead of panels; ``unroll_c``; ``stage_x`` strip in block memory; ``pad_c`` spare
+    channels of a pixel there; ``shift`` the last rows back; where the weights are packed (``pack``): "once", ahead;
+    "kernel", one of its own; "block", each panel by the block; ``fetch`` the next panel into the caches while this one
+    is used
     """
     grouped = shape.groups > 1
     x = channels_last(s, shape) if stage_x else ""
@@ -122,7 +125,7 @@ def cpu_direct(
         kh, kl = s.split(k, [None, width])
         within = [kb, kg, kp]
     else:
-        kb, kp, kh, kl = s.split(f"{out}.k", [None, panels, PANEL // width, width])
+        kb, kp, kh, kl = s.split(f"{out}.k", [None, panels, vectors, width])
         within = [kb, kp]
     if flat:
         bodies, size = flat_bodies(rows * shape.q, shape.q, tile)
@@ -162,11 +165,13 @@ def cpu_direct(
 def strip_space(shape: Conv) -> Space:
     """Strips of rows, panels and register tiles that are worth a try."""
     p, q, c, r, s = shape.p, shape.q, shape.c, shape.r, shape.s
-    panels, lanes, size = -(-shape.k // PANEL), channel_lanes(shape), shape.sum_bytes
+    lanes, size = channel_lanes(shape), shape.sum_bytes
+    panels = {v: -(-shape.k // (v * shape.vector_lanes)) for v in panel_vectors(shape)}
     in_place = not shape.pad and not shape.nchw and shape.stride == 1 and r == s == 1
     knobs: dict[str, list[Any]] = dict(
         rows=_rows(p),
-        panels=counts(panels, panels),
+        panels=sorted({n for v in panels.values() for n in counts(v, v)}),
+        vectors=list(panels),
         tile=tile_sizes(shape, 4 * q if q <= NARROW else q),
         tile_rows=[1, 2, 3] if most_pixels(shape) < 14 else [1, 2, 3, 4],
         unroll_c=UNROLLS,
@@ -174,7 +179,7 @@ def strip_space(shape: Conv) -> Space:
         pad_c=[0, 16] if c % 64 == 0 else [0],
         shift=[0, 1],
         pack=packs(shape),
-        fetch=fetches(shape, r * s),
+        fetch=fetches(shape, r * s) if shape.prepack else [0, 1],
         flat=[0, 1] if q <= NARROW else [0],
     )
 
@@ -182,24 +187,29 @@ def strip_space(shape: Conv) -> Space:
         rows = (v["rows"] - 1) * shape.stride + (r - 1) * shape.dilation + 1
         return int(rows * (shape.w + 2 * shape.pad) * (-(-c // lanes) * lanes + v["pad_c"]))
 
+    def packed(v: Config) -> int:
+        """Weights that a block packs at a time."""
+        return c * r * s * int(v["vectors"]) * shape.vector_lanes if v["pack"] == "block" else 0
+
     def cost(v: Config) -> float:
-        step = panel_step(shape, size * (c + v["pad_c"]) * shape.stride, v["unroll_c"], c * r * s)
-        flat = v["flat"]
+        pitch, wide = size * (c + v["pad_c"]) * shape.stride, v["vectors"] * shape.vector_lanes
+        step, flat = panel_step(shape, pitch, v["unroll_c"], c * r * s, v["vectors"]), v["flat"]
         steps = in_balanced_tiles(v["rows"] * q, v["tile"], step) if flat else _tall_tiles(v, q, step)
-        weights = c * r * s * PANEL * size
+        weights = c * r * s * wide * size
         cycles = BLOCK + steps * c * r * s * v["panels"]
         cycles += v["stage_x"] * strip_cells(v) * staged(shape)
         cycles += v["panels"] * (weights / 24 if weights > 128 * 1024 else weights / 48)
         cycles += v["panels"] * weights / size * packing(shape, v["pack"])
-        cycles += v["rows"] * q * v["panels"] * PANEL * written(shape)
-        blocks = shape.n * -(-p // v["rows"]) * -(-panels // v["panels"])
+        cycles += v["rows"] * q * v["panels"] * wide * written(shape)
+        blocks = shape.n * -(-p // v["rows"]) * -(-panels[v["vectors"]] // v["panels"])
         return shared(priced(cycles, blocks)) + packed_ahead(shape, v["pack"])
 
     return space_of(
         knobs,
         {
             "fetch": fetchable,
-            "registers": lambda v: v["tile"] * v["tile_rows"] <= most_pixels(shape),
+            "panels": lambda v: v["panels"] <= panels[v["vectors"]],
+            "registers": lambda v: v["tile"] * v["tile_rows"] <= most_pixels(shape, v["vectors"]),
             "sensible": lambda v: (
                 v["tile_rows"] <= v["rows"]
                 and (v["flat"] or v["tile"] <= max(q, 2))
@@ -208,6 +218,7 @@ def strip_space(shape: Conv) -> Space:
                 and (not v["flat"] or _is_flat(v["rows"], v["tile_rows"], v["tile"], p, q))
             ),
             "fits": lambda v: not v["stage_x"] or size * strip_cells(v) <= BLOCK_BYTES,
+            "room": lambda v: size * (v["stage_x"] * strip_cells(v) + packed(v)) <= (shape.block_bytes or BLOCK_BYTES),
         },
         cost,
         ("unroll_c", "shift", "pack", "fetch"),
@@ -381,7 +392,7 @@ def pixel_space(shape: Conv) -> Space:
         pad_c=[0, 16] if c % 64 == 0 else [0],
         unroll_c=UNROLLS,
         pack=packs(shape) if not nchw or shape.prepack else ["none", *packs(shape)],
-        fetch=fetches(shape, 1),
+        fetch=fetches(shape, 1) if shape.prepack else [0, 1],
     )
 
     def cost(v: Config) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.algorithms.winograd import SIZES, error_bound, matrices
 from tensorir.engines.model import (
+    ADDED,
     BLOCK,
     BLOCK_BYTES,
     DELAY,
@@ -50,8 +51,8 @@ LONGEST = 56
 """Tiles of a panel, of which register tiles are equal parts."""
 TRANSFORMED = 1.6
 """Cycles of an element of the transformed image, for tiles of four outputs and filters of three."""
-ADDED, LOADED = 0.56, 0.8
-"""Cycles of adding a product to a vector of 64 bytes whose operands are there, and of a load."""
+LOADED = 0.8
+"""Cycles of a load of a vector of 64 bytes, or of a number for all its lanes."""
 AWAY = 1.0
 """Cycles of an element of the transformed image that is written by one kernel and read by another."""
 

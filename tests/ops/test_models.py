@@ -96,7 +96,7 @@ def test_winograd_pays_where_its_kernels_are_long_enough():
 
 def test_few_sums_wait_for_each_other():
     work = conv(32, 28)
-    alike = dict(rows=14, panels=2, tile_rows=1, pack="block", shift=0, flat=0)
+    alike = dict(rows=14, panels=2, vectors=1, tile_rows=1, pack="block", shift=0, flat=0)
     assert expected(work, "cpu_direct", tile=6, **alike) > 1.05 * expected(work, "cpu_direct", tile=14, **alike)
 
 
