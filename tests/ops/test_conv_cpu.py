@@ -135,6 +135,20 @@ def test_the_stated_error_bound_holds(m, r):
     assert error >= winograd.error_bound(m, r) / 100, "the bound says more than is known"
 
 
+@pytest.mark.parametrize(("layout", "image"), [("NCHW", "block"), ("NHWC", "block"), ("NCHW", "kernel")])
+@pytest.mark.parametrize("shape", [(24, 9, 9, 40), (16, 5, 4, 16), (20, 7, 70, 33), (8, 6, 250, 17)])
+def test_panels_of_tiles_are_rows_or_parts_of_them(shape, layout, image):
+    """Tiles a row: 3, 1, 18 and 63, the last in parts of 9."""
+    c, h, w, k = shape
+    work = tir.ops.conv2d(n=2, c=c, h=h, w=w, k=k, pad=1, layout=layout)
+    space = work.templates["cpu_winograd"].space_for(tir.Target.parse(WIDE))
+    found = [v for v in map(space.config, range(len(space.legal))) if (v["m"], v["image"]) == (4, image)]
+    s = work.schedule(found[len(found) // 2], "cpu_winograd", WIDE)
+    arrays = work.random_inputs(0)
+    want = work.reference(*arrays)
+    assert np.abs(np.asarray(s.build()(*arrays)) - want).max() <= 5e-5 * np.abs(want).max()
+
+
 def test_max_error_decides_which_tiles_are_admissible():
     for error, tiles in ((1e-4, [4, 2]), (1e-5, [2]), (1e-2, [4, 2, 6])):
         assert admissible(Conv(n=1, c=64, h=56, w=56, k=64, r=3, s=3, p=54, q=54, max_error=error)) == tiles
