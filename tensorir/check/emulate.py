@@ -380,7 +380,8 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
         (folder / "k.cpp").write_text("\n".join([text, entries]))
         (folder / "derived.h").write_text(declared)
         names = [_FOLDER / "cuda.h", *([_FOLDER / "hopper.h"] if _HOPPER.search(text) else [])]
-        names += [*([_FOLDER / "intrinsics.h"] if intrinsics().intersection(re.findall(r"\b__\w+", text)) else [])]
+        asked = intrinsics().intersection(re.findall(r"\b__\w+", text)) or "__half" in text  # which has operators
+        names += [_FOLDER / "intrinsics.h"] if asked else []
         names.append(folder / "derived.h")
         header = [word for name in names for word in ("-include", str(name))]
         turns = ["-include", str(_FOLDER / "turns.h")]  # the last one: no other header has its loops counted

@@ -336,6 +336,7 @@ struct tir_half_bits { tir_u16 bits; };
 struct __half : tir_half_bits {
   TIR_COPIED(__half, tir_half_bits)
   explicit constexpr __half(tir_half_bits of) : tir_half_bits(of) {}
+  explicit operator float() const;
 };
 TIR_INLINE __half tir_half(tir_u32 bits) { return __half(tir_half_bits{(tir_u16)bits}); }
 static inline float __half2float(__half h) {
@@ -344,6 +345,7 @@ static inline float __half2float(__half h) {
   float size = tir_bits<float>(rest << 13) * 0x1p112f;                                    // exact, denormals too
   return tir_bits<float>(sign | tir_bits<tir_u32>(size));
 }
+inline __half::operator float() const { return __half2float(*this); }
 static inline __half __float2half_rn(float f) {
   tir_u32 u = tir_bits<tir_u32>(f), sign = u >> 16 & 0x8000, size = u & 0x7fffffff;
   if (size > 0x7f800000) return tir_half(sign | 0x7fff);

@@ -45,6 +45,77 @@ TIR_OF_MODES(TIR_ROUNDED)
 TIR_TO_HALF(rz, 'z') TIR_TO_HALF(ru, 'u') TIR_TO_HALF(rd, 'd')
 TIR_INLINE __half __float2half(float a) { return __float2half_rn(a); }
 
+// Halves are computed in float and rounded again, which is one rounding: 24 digits are 2 * 11 + 2. A product and a sum
+// may need more; what is cut off of those leaves its mark in their last digit.
+TIR_INLINE __half __hadd(__half a, __half b) { return __float2half_rn(__half2float(a) + __half2float(b)); }
+TIR_INLINE __half __hsub(__half a, __half b) { return __float2half_rn(__half2float(a) - __half2float(b)); }
+TIR_INLINE __half __hmul(__half a, __half b) { return __float2half_rn(__half2float(a) * __half2float(b)); }
+TIR_INLINE __half __hdiv(__half a, __half b) { return __float2half_rn(__half2float(a) / __half2float(b)); }
+TIR_INLINE __half hsqrt(__half a) { return __float2half_rn(sqrtf(__half2float(a))); }
+static inline __half __hfma(__half a, __half b, __half c) {
+  double product = (double)__half2float(a) * __half2float(b), d = __half2float(c), sum = product + d;
+  double there = sum - product, off = (product - (sum - there)) + (d - there);
+  if (isfinite(sum) && off != 0 && !(__double_as_longlong(sum) & 1))
+    sum = __longlong_as_double(__double_as_longlong(sum) + ((off > 0) == (sum > 0) ? 1 : -1));
+  float narrow = (float)sum;
+  if (isfinite(narrow) && narrow != sum) {
+    int bits = __float_as_int(narrow) - (fabs((double)narrow) > fabs(sum));
+    narrow = __int_as_float(bits | 1);
+  }
+  return __float2half_rn(narrow);
+}
+TIR_INLINE __half __hneg(__half a) { return tir_half(a.bits ^ 0x8000); }
+TIR_INLINE __half __habs(__half a) { return tir_half(a.bits & 0x7fff); }
+TIR_INLINE bool __hisnan(__half a) { return (a.bits & 0x7fff) > 0x7c00; }
+TIR_INLINE bool __heq(__half a, __half b) { return __half2float(a) == __half2float(b); }
+TIR_INLINE bool __hne(__half a, __half b) { return !__hisnan(a) && !__hisnan(b) && !__heq(a, b); }
+TIR_INLINE bool __hlt(__half a, __half b) { return __half2float(a) < __half2float(b); }
+TIR_INLINE bool __hle(__half a, __half b) { return __half2float(a) <= __half2float(b); }
+TIR_INLINE bool __hgt(__half a, __half b) { return __hlt(b, a); }
+TIR_INLINE bool __hge(__half a, __half b) { return __hle(b, a); }
+// of two zeros the positive one is the larger; a number before a NaN, in those named _nan the NaN
+TIR_INLINE __half __hmax_nan(__half a, __half b) {
+  if (__hisnan(a) || __hisnan(b)) return tir_half(0x7fff);
+  return __heq(a, b) ? tir_half(a.bits & b.bits) : __hlt(a, b) ? b : a;
+}
+TIR_INLINE __half __hmin_nan(__half a, __half b) { return __hneg(__hmax_nan(__hneg(a), __hneg(b))); }
+TIR_INLINE __half __hmax(__half a, __half b) { return __hmax_nan(__hisnan(a) ? b : a, __hisnan(b) ? a : b); }
+TIR_INLINE __half __hmin(__half a, __half b) { return __hmin_nan(__hisnan(a) ? b : a, __hisnan(b) ? a : b); }
+TIR_INLINE __half __low2half(__half2 a) { return a.x; }
+TIR_INLINE __half __high2half(__half2 a) { return a.y; }
+TIR_INLINE float __low2float(__half2 a) { return __half2float(a.x); }
+TIR_INLINE float __high2float(__half2 a) { return __half2float(a.y); }
+TIR_INLINE __half2 __half2half2(__half a) { return {a, a}; }
+TIR_INLINE __half2 __halves2half2(__half a, __half b) { return {a, b}; }
+TIR_INLINE __half2 __float2half2_rn(float a) { return __half2half2(__float2half_rn(a)); }
+TIR_INLINE float2 __half22float2(__half2 a) { return {__half2float(a.x), __half2float(a.y)}; }
+TIR_INLINE __half2 __hadd2(__half2 a, __half2 b) { return {__hadd(a.x, b.x), __hadd(a.y, b.y)}; }
+TIR_INLINE __half2 __hsub2(__half2 a, __half2 b) { return {__hsub(a.x, b.x), __hsub(a.y, b.y)}; }
+TIR_INLINE __half2 __hmul2(__half2 a, __half2 b) { return {__hmul(a.x, b.x), __hmul(a.y, b.y)}; }
+TIR_INLINE __half2 __hmax2(__half2 a, __half2 b) { return {__hmax(a.x, b.x), __hmax(a.y, b.y)}; }
+TIR_INLINE __half2 __hmin2(__half2 a, __half2 b) { return {__hmin(a.x, b.x), __hmin(a.y, b.y)}; }
+TIR_INLINE __half2 __h2div(__half2 a, __half2 b) { return {__hdiv(a.x, b.x), __hdiv(a.y, b.y)}; }
+TIR_INLINE __half2 __hneg2(__half2 a) { return {__hneg(a.x), __hneg(a.y)}; }
+TIR_INLINE __half2 __hfma2(__half2 a, __half2 b, __half2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }
+#define TIR_OPERATORS(T, add, sub, mul, div, neg) \
+  TIR_INLINE T operator+(T a, T b) { return add(a, b); } \
+  TIR_INLINE T operator-(T a, T b) { return sub(a, b); } \
+  TIR_INLINE T operator*(T a, T b) { return mul(a, b); } \
+  TIR_INLINE T operator/(T a, T b) { return div(a, b); } \
+  TIR_INLINE T operator-(T a) { return neg(a); } \
+  TIR_INLINE T &operator+=(T &a, T b) { return a = add(a, b); } \
+  TIR_INLINE T &operator-=(T &a, T b) { return a = sub(a, b); } \
+  TIR_INLINE T &operator*=(T &a, T b) { return a = mul(a, b); } \
+  TIR_INLINE T &operator/=(T &a, T b) { return a = div(a, b); }
+TIR_OPERATORS(__half, __hadd, __hsub, __hmul, __hdiv, __hneg)
+TIR_OPERATORS(__half2, __hadd2, __hsub2, __hmul2, __h2div, __hneg2)
+TIR_INLINE bool operator==(__half a, __half b) { return __heq(a, b); }
+TIR_INLINE bool operator!=(__half a, __half b) { return !__heq(a, b); }
+TIR_INLINE bool operator<(__half a, __half b) { return __hlt(a, b); }
+TIR_INLINE bool operator<=(__half a, __half b) { return __hle(a, b); }
+TIR_INLINE bool operator>(__half a, __half b) { return __hgt(a, b); }
+TIR_INLINE bool operator>=(__half a, __half b) { return __hge(a, b); }
+
 TIR_INLINE float __frsqrt_rn(float a) { return tir_narrowed('n', 1 / sqrt((double)a)); }
 TIR_INLINE float __fdividef(float a, float b) {  // 0 where the approximate inverse is
   float size = fabsf(b);
@@ -74,7 +145,17 @@ TIR_INLINE unsigned __byte_perm(unsigned low, unsigned high, unsigned order) {
   }
   return out;
 }
+// how caches keep it is no matter of what is read and written
 template <class T> TIR_INLINE T __ldg(const T *p) { return *p; }
+template <class T> TIR_INLINE T __ldca(const T *p) { return *p; }
+template <class T> TIR_INLINE T __ldcg(const T *p) { return *p; }
+template <class T> TIR_INLINE T __ldcs(const T *p) { return *p; }
+template <class T> TIR_INLINE T __ldcv(const T *p) { return *p; }
+template <class T> TIR_INLINE T __ldlu(const T *p) { return *p; }
+template <class T> TIR_INLINE void __stcg(T *p, T value) { *p = value; }
+template <class T> TIR_INLINE void __stcs(T *p, T value) { *p = value; }
+template <class T> TIR_INLINE void __stwb(T *p, T value) { *p = value; }
+template <class T> TIR_INLINE void __stwt(T *p, T value) { *p = value; }
 
 // a lane that does not take part has no say
 template <class Join> static inline tir_u32 tir_voted(unsigned mask, tir_u32 mine, Join join) {
