@@ -37,6 +37,7 @@ from tensorir.lower.pipeline import lower
 from tensorir.schedule.repair import EXTREMES
 from tensorir.schedule.schedule import Schedule
 from tensorir.schedule.trace import Trace
+from tensorir.target import Target
 
 WORK = 60_000
 """Iterations of the unscheduled program above which a shape is too large to interpret in a moment."""
@@ -217,26 +218,30 @@ def _least_extents(s: Schedule) -> dict[Var, int]:
     steps = Trace(x for x in s.trace if x.primitive == "redeclare")
     if not steps:  # of axes that a dim ends as well
         return dict.fromkeys((v for v, _ in axes_of(s.began_with).values()), 1)
-    axes = {v: n for v, n in axes_of(s.began_with).values() if isinstance(n, int)}
-    return {v: _first(s, steps, v, n) for v, n in axes.items() if _takes(s, steps, {v: n + 1})}
+    return dict(_least_of(s.began_with, steps.to_json(), s.target))
 
 
-def _first(s: Schedule, steps: Trace, axis: Var, declared: int) -> int:
-    """The least extent that steps take, by bisection between 1 and the declared one."""
-    low, high = 0, 1 if _takes(s, steps, {axis: 1}) else declared
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _takes(s, steps, {axis: middle}) else (middle, high)
-    return high
+@functools.lru_cache(maxsize=64)
+def _least_of(outputs: tuple[Tensor, ...], steps: str, target: Target) -> tuple[tuple[Var, int], ...]:
+    """The least extent of each axis of ``outputs`` that steps take, which many schedules have in common."""
 
+    def takes(axis: Var, extent: int) -> bool:
+        try:
+            Schedule(resize(outputs, {axis: extent}), target).replay(steps)
+        except TensorIRError:
+            return False
+        return True
 
-def _takes(s: Schedule, steps: Trace, extents: dict[Var, int]) -> bool:
-    """Whether steps can be done on other extents."""
-    try:
-        Schedule(resize(s.began_with, extents), s.target).replay(steps)
-    except TensorIRError:
-        return False
-    return True
+    def least(axis: Var, declared: int) -> int:
+        """By bisection between 1 and the declared one."""
+        low, high = 0, 1 if takes(axis, 1) else declared
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if takes(axis, middle) else (middle, high)
+        return high
+
+    axes = {v: n for v, n in axes_of(outputs).values() if isinstance(n, int)}
+    return tuple((v, least(v, n)) for v, n in axes.items() if takes(v, n + 1))
 
 
 def _periods(s: Schedule, axis: str, extent: int) -> list[int]:
