@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 import numpy as np
 
+from tensorir.algorithms.registry import Algorithm, find_algorithm
 from tensorir.check.different import ascending, independent, kept_apart, kept_in_order
 from tensorir.check.dims import constant_extents, dim_values, module_at
 from tensorir.check.views import several_blocks
@@ -218,11 +219,14 @@ def _least_extents(s: Schedule) -> dict[Var, int]:
     steps = Trace(x for x in s.trace if x.primitive == "redeclare")
     if not steps:  # of axes that a dim ends as well
         return dict.fromkeys((v for v, _ in axes_of(s.began_with).values()), 1)
-    return dict(_least_of(s.began_with, steps.to_json(), s.target))
+    algorithms = tuple(find_algorithm(str(x.args[0])) for x in steps)  # another may have the name next time
+    return dict(_least_of(s.began_with, steps.to_json(), algorithms, s.target))
 
 
-@functools.lru_cache(maxsize=64)
-def _least_of(outputs: tuple[Tensor, ...], steps: str, target: Target) -> tuple[tuple[Var, int], ...]:
+@functools.lru_cache(maxsize=16)
+def _least_of(
+    outputs: tuple[Tensor, ...], steps: str, algorithms: tuple[Algorithm, ...], target: Target
+) -> tuple[tuple[Var, int], ...]:
     """The least extent of each axis of ``outputs`` that steps take, which many schedules have in common."""
 
     def takes(axis: Var, extent: int) -> bool:

@@ -76,8 +76,8 @@ def intrinsics() -> frozenset[str]:
     """Functions of CUDA that no emitted text calls, and the emulator has."""
     text = without_comments((_FOLDER / "intrinsics.h").read_text())
     made = [n + s for n in re.findall(r"\b(__\w+_)##suffix", text) for s in ("rn", "rz", "ru", "rd")]
-    named = re.findall(r"\b__\w+(?=\()|(?<=#define )__\w+", text)
-    return frozenset(w for w in (*made, *named) if not _COMPILERS.fullmatch(w))
+    named = re.findall(r"inline [^(]*?\b(__\w+)\(|#define (__\w+)", text, re.IGNORECASE)
+    return frozenset(w for w in (*made, *map("".join, named)) if w and not _COMPILERS.fullmatch(w))
 
 
 @functools.cache

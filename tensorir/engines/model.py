@@ -97,12 +97,17 @@ def channel_lanes(shape: Conv) -> int:
     return lanes
 
 
-def panel_vectors(shape: Problem) -> list[int]:
+def panel_vectors(shape: Conv) -> list[int]:
     """Vectors of output channels that a register tile may have, a panel's first: two panels for wide vectors, where one
     load a sum would be the limit.
     """
     own = PANEL // shape.vector_lanes
-    return [own, 2 * own] if own == 1 else [own]
+    return [own, 2 * own] if own == 1 and shape.k > PANEL else [own]
+
+
+def room(shape: Problem) -> int:
+    """Bytes that the arrays of a block may have together."""
+    return shape.block_bytes or BLOCK_BYTES
 
 
 def most_pixels(shape: Problem, vectors: int = 0) -> int:
@@ -178,9 +183,10 @@ def space_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost, free: Ite
     """The space whose default is cheapest; ``free`` knobs, which the model cannot judge, start at their first value,
     where that is legal.
     """
-    fixed = {k: (v[:1] if k in set(free) else v) for k, v in knobs.items()}
-    start = cheapest(fixed, where, cost) or cheapest(knobs, where, cost)
-    return space_with(where, start, knobs).expecting(seconds_of(cost))
+    firsts = {k: v[:1] for k, v in knobs.items() if k in set(free)}
+    tried = ({**knobs, **firsts, k: knobs.get(k, ())} for k in ("", *firsts))  # then with one of them free
+    starts = (cheapest({k: v for k, v in some.items() if k}, where, cost) for some in tried)
+    return space_with(where, next((s for s in starts if s), None), knobs).expecting(seconds_of(cost))
 
 
 def counts(n: int, most: int) -> list[int]:

@@ -32,6 +32,7 @@ from tensorir.engines.model import (
     panel_step,
     panel_vectors,
     priced,
+    room,
     shared,
     space_of,
     tile_sizes,
@@ -52,6 +53,7 @@ from tensorir.ops.images import (
     pack_ahead,
     pack_at,
     packed_ahead,
+    packed_bytes,
     packing,
     packs,
     staged,
@@ -179,17 +181,13 @@ def strip_space(shape: Conv) -> Space:
         pad_c=[0, 16] if c % 64 == 0 else [0],
         shift=[0, 1],
         pack=packs(shape),
-        fetch=fetches(shape, r * s) if shape.prepack else [0, 1],
+        fetch=_fetches(shape),
         flat=[0, 1] if q <= NARROW else [0],
     )
 
     def strip_cells(v: Config) -> int:
         rows = (v["rows"] - 1) * shape.stride + (r - 1) * shape.dilation + 1
         return int(rows * (shape.w + 2 * shape.pad) * (-(-c // lanes) * lanes + v["pad_c"]))
-
-    def packed(v: Config) -> int:
-        """Weights that a block packs at a time."""
-        return c * r * s * int(v["vectors"]) * shape.vector_lanes if v["pack"] == "block" else 0
 
     def cost(v: Config) -> float:
         pitch, wide = size * (c + v["pad_c"]) * shape.stride, v["vectors"] * shape.vector_lanes
@@ -218,11 +216,19 @@ def strip_space(shape: Conv) -> Space:
                 and (not v["flat"] or _is_flat(v["rows"], v["tile_rows"], v["tile"], p, q))
             ),
             "fits": lambda v: not v["stage_x"] or size * strip_cells(v) <= BLOCK_BYTES,
-            "room": lambda v: size * (v["stage_x"] * strip_cells(v) + packed(v)) <= (shape.block_bytes or BLOCK_BYTES),
+            "room": lambda v: (
+                size * v["stage_x"] * strip_cells(v) + packed_bytes(shape, v["vectors"] * shape.vector_lanes, v["pack"])
+                <= room(shape)
+            ),
         },
         cost,
         ("unroll_c", "shift", "pack", "fetch"),
     )
+
+
+def _fetches(shape: Conv) -> list[int]:
+    """``fetches`` where panels are there ahead of time; else the block that packs them has them near."""
+    return fetches(shape, shape.taps) if shape.prepack else [0, 1]
 
 
 def _rows(p: int) -> list[int]:
@@ -302,6 +308,11 @@ def grouped_space(shape: Conv) -> Space:
             "registers": lambda v: v["tile"] * v["tile_rows"] <= max(2, most[v["panel"]]),
             "sensible": lambda v: v["tile_rows"] <= v["rows"] and (v["shift"] == 0 or p % v["rows"] > 0),
             "fits": lambda v: not v["stage_x"] or strip_bytes(shape, v["rows"], cg * v["several"]) <= BLOCK_BYTES,
+            "room": lambda v: (
+                v["stage_x"] * strip_bytes(shape, v["rows"], cg * v["several"])
+                + packed_bytes(shape, v["panel"], v["pack"])
+                <= room(shape)
+            ),
         },
         cost,
         ("unroll_c", "shift", "pack"),
@@ -392,7 +403,7 @@ def pixel_space(shape: Conv) -> Space:
         pad_c=[0, 16] if c % 64 == 0 else [0],
         unroll_c=UNROLLS,
         pack=packs(shape) if not nchw or shape.prepack else ["none", *packs(shape)],
-        fetch=fetches(shape, 1) if shape.prepack else [0, 1],
+        fetch=_fetches(shape),
     )
 
     def cost(v: Config) -> float:
@@ -425,6 +436,10 @@ def pixel_space(shape: Conv) -> Space:
             "pad_c": lambda v: not v["pad_c"] or (v["stage_x"] and v["lanes"] == "channels"),
             "block": lambda v: v["block"] in (wide if v["lanes"] == "pixels" else rows),
             "fits": lambda v: not v["stage_x"] or size * v["block"] * (c + v["pad_c"]) <= BLOCK_BYTES,
+            "room": lambda v: (
+                v["stage_x"] * size * v["block"] * (c + v["pad_c"]) + packed_bytes(shape, PANEL, v["pack"])
+                <= room(shape)
+            ),
         },
         cost,
         ("unroll_c", "fetch"),

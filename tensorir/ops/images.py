@@ -147,6 +147,15 @@ def _weights(s: Schedule, shape: Conv, at: str) -> None:
         s.bind(loop, axis)
 
 
+def packed_bytes(shape: Conv, channels: int, pack: str) -> int:
+    """Block memory of so many channels of weights that a block packs, and of the rows of a panel that it turns."""
+    if pack != "block":
+        return 0
+    chunk = divisor_near(shape.cg, max(SIDE, TAPS // shape.taps)) if shape.nchw else shape.cg
+    turned_rows = 0 if shape.dtype != "float32" or ((shape.taps == 1 or not shape.nchw) and shape.cg >= SIDE) else chunk
+    return (channels * shape.cg * shape.sum_bytes + PANEL * turned_rows * 4) * shape.taps
+
+
 def fetch_next(s: Schedule, fetch: int, panel: str) -> Schedule:
     """Ask for the weights of the next ``panel`` while one is used, if they are to be fetched."""
     return s.prefetch("w_packed", at="y.c", ahead=panel) if fetch else s

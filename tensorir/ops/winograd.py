@@ -25,6 +25,7 @@ from tensorir.engines.model import (
     counts,
     in_balanced_tiles,
     priced,
+    room,
     shared,
     space_of,
 )
@@ -47,8 +48,10 @@ FILTER, FAR = 0.16, 0.45
 """Cycles of a byte of a filter that is read and of a transformed one that is written, in caches and beyond."""
 CACHED = 4 << 20
 """Bytes of both that stay in caches."""
-LONGEST = 56
-"""Tiles of a panel, of which register tiles are equal parts."""
+LONGEST, USUAL = 56, 16
+"""Tiles of a panel of whole rows, of which register tiles are equal parts; and of parts of a row, whose places stay in
+the first-level cache.
+"""
 TRANSFORMED = 1.6
 """Cycles of an element of the transformed image, for tiles of four outputs and filters of three."""
 LOADED = 0.8
@@ -112,11 +115,11 @@ def cpu_winograd(
 
 
 def _panel(shape: Conv, m: int, tb: int) -> int:
-    """Tiles of a panel: whole rows of them, or an equal part of a long row."""
+    """Tiles of a panel: whole rows of them, or an equal part of a long row that has one of a usual size."""
     wide = -(-shape.q // m)
     if wide <= LONGEST:
         return wide * max(n for n in range(1, tb + 1) if tb % n == 0 and (n == 1 or n * wide <= LONGEST))
-    return next((n for n in range(PANEL, SIDE - 1, -1) if wide % n == 0), wide)
+    return next((n for n in range(USUAL, SIDE - 1, -1) if wide % n == 0), wide)
 
 
 def _filters(s: Schedule, shape: Conv, width: int) -> None:
@@ -163,7 +166,7 @@ def _image(s: Schedule, shape: Conv, m: int, channels: int, panel: int, blocks: 
         place, ti = s.split("V_packed.ti", [None, side], tail="shift")
         s.reorder(group, place, c, ti)
         s.unroll(c).vectorize(ti)
-        if panel > PANEL:  # more tiles than the first-level cache holds with all their places
+        if panel > USUAL:  # more tiles than the first-level cache holds with all their places
             s.reorder(place, "V_packed.u", "V_packed.v", group)
             at = place
     else:
@@ -230,16 +233,18 @@ def space(shape: Conv) -> Space:
         fetch=fetches(shape, 36),
     )
 
+    least = min(knobs["tile"])
     return space_of(
         knobs,
         {
             "rows": lambda v: v["tb"] <= -(-p // v["m"]) and -(-p // v["m"]) % v["tb"] == 0,
             "channels": lambda v: v["vectors"] == 1 or v["vectors"] // 2 * lanes < shape.k,
             "panels": lambda v: v["panels"] <= panels[v["vectors"]],
+            "tile": lambda v: v["tile"] == least or v["tile"] <= _panel(shape, v["m"], v["tb"]),
             "registers": lambda v: bool(min(v["tile"], _panel(shape, v["m"], v["tb"])) * v["vectors"] <= most),
             # each block of output channels would transform the image again
             "once": lambda v: v["image"] == "kernel" or v["panels"] == panels[v["vectors"]],
-            "fits": lambda v: _Blocks(shape, v).bytes <= BLOCK_BYTES,
+            "fits": lambda v: _Blocks(shape, v).bytes <= min(BLOCK_BYTES, room(shape)),
         },
         lambda v: _Blocks(shape, v).cost,
         ("unroll_c",),

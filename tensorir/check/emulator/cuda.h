@@ -348,7 +348,7 @@ static inline float __half2float(__half h) {
 inline __half::operator float() const { return __half2float(*this); }
 static inline __half __float2half_rn(float f) {
   tir_u32 u = tir_bits<tir_u32>(f), sign = u >> 16 & 0x8000, size = u & 0x7fffffff;
-  if (size > 0x7f800000) return tir_half(sign | 0x7fff);
+  if (size > 0x7f800000) return tir_half(0x7fff);  // the NaN of PTX
   if (size >= 0x477ff000) return tir_half(sign | 0x7c00);  // rounds to infinity
   if (size < 0x38800000)  // denormal: the adder rounds to nearest even at the last place of a half
     return tir_half(sign | (tir_bits<tir_u32>(tir_bits<float>(size) + 0.5f) - 0x3f000000));

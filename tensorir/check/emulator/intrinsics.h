@@ -78,7 +78,9 @@ TIR_INLINE __half __hmax_nan(__half a, __half b) {
   if (__hisnan(a) || __hisnan(b)) return tir_half(0x7fff);
   return __heq(a, b) ? tir_half(a.bits & b.bits) : __hlt(a, b) ? b : a;
 }
-TIR_INLINE __half __hmin_nan(__half a, __half b) { return __hneg(__hmax_nan(__hneg(a), __hneg(b))); }
+TIR_INLINE __half __hmin_nan(__half a, __half b) {
+  return __hisnan(a) || __hisnan(b) ? tir_half(0x7fff) : __hneg(__hmax_nan(__hneg(a), __hneg(b)));
+}
 TIR_INLINE __half __hmax(__half a, __half b) { return __hmax_nan(__hisnan(a) ? b : a, __hisnan(b) ? a : b); }
 TIR_INLINE __half __hmin(__half a, __half b) { return __hmin_nan(__hisnan(a) ? b : a, __hisnan(b) ? a : b); }
 TIR_INLINE __half __low2half(__half2 a) { return a.x; }
@@ -152,10 +154,10 @@ template <class T> TIR_INLINE T __ldcg(const T *p) { return *p; }
 template <class T> TIR_INLINE T __ldcs(const T *p) { return *p; }
 template <class T> TIR_INLINE T __ldcv(const T *p) { return *p; }
 template <class T> TIR_INLINE T __ldlu(const T *p) { return *p; }
-template <class T> TIR_INLINE void __stcg(T *p, T value) { *p = value; }
-template <class T> TIR_INLINE void __stcs(T *p, T value) { *p = value; }
-template <class T> TIR_INLINE void __stwb(T *p, T value) { *p = value; }
-template <class T> TIR_INLINE void __stwt(T *p, T value) { *p = value; }
+template <class T, class V> TIR_INLINE void __stcg(T *p, V value) { *p = value; }
+template <class T, class V> TIR_INLINE void __stcs(T *p, V value) { *p = value; }
+template <class T, class V> TIR_INLINE void __stwb(T *p, V value) { *p = value; }
+template <class T, class V> TIR_INLINE void __stwt(T *p, V value) { *p = value; }
 
 // a lane that does not take part has no say
 template <class Join> static inline tir_u32 tir_voted(unsigned mask, tir_u32 mine, Join join) {
