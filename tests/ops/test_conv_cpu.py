@@ -126,7 +126,9 @@ def test_the_transforms_make_a_convolution(m, r):
 def test_the_stated_error_bound_holds(m, r):
     c, size, k = 256, 12, 16
     work = tir.ops.conv2d(c=c, h=size, w=size, k=k, r=r, s=r, pad=r // 2, max_error=1.0)
-    s = work.schedule({**work.templates["cpu_winograd"].space.default, "m": m, "tb": 1}, "cpu_winograd")
+    space = work.templates["cpu_winograd"].space_for(tir.Target.parse(CPU))
+    config = next(v for v in map(space.config, range(len(space.legal))) if (v["m"], v["tb"]) == (m, 1))
+    s = work.schedule(config, "cpu_winograd", CPU)
     rng = np.random.default_rng(m)
     x, w = (rng.standard_normal(a.shape).astype(np.float32) for a in work.inputs)
     want = work.reference(x.astype(np.float64), w.astype(np.float64)).astype(np.float64)
