@@ -148,6 +148,8 @@ def _sizes(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Ge
         for share in (0.5, 0.25, 0.75):
             made = each(lambda x, k=other, part=share: np.where(rng.random(x.shape) < part, k, 0.0))
             yield made, f", with numbers that are 0 or {other:g}"
+        made = each(lambda x, k=other: np.where(_early(x), 0.0, k))
+        yield made, f", with numbers that are 0, then {other:g}"
         made = each(lambda x, k=other: np.where(rng.random(x.shape) < 4 / max(x.shape), 0.0, k))
         yield made, f", with numbers that are {other:g}, hardly any 0"
     for d in range(max(arrays[n].ndim for n in floats)):
@@ -172,9 +174,9 @@ def _neighbours(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.rand
 
 def _peaks(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], open_: Sequence[int]) -> Iterator[Inputs]:
     """One number above the zeros of each row of what a maximum goes over."""
-    for made, height in with_lone_peaks(outputs, arrays):
+    for made, about in with_lone_peaks(outputs, arrays):
         if all(made[n] is arrays[n] for n in range(len(arrays)) if n not in open_):
-            yield made, f", with rows of 0 and one {height:g}"
+            yield made, about
 
 
 def _few_digits(
@@ -192,6 +194,12 @@ def _few_digits(
                 rng.integers(-(1 << b), 1 << b, x.shape, endpoint=True) * unit
             ))  # fmt: skip
             yield made, f", with numbers up to {2.0**power:g} of {bits} digits"
+
+
+def _early(x: np.ndarray) -> np.ndarray:
+    """Whether an element is among the first eighth of its row, or up to three eighths, other parts in other rows."""
+    row = np.arange(x.size).reshape(x.shape) // x.shape[-1]
+    return _along(x, x.ndim - 1) < x.shape[-1] * (2 + row % 5) / 16  # type: ignore[no-any-return]
 
 
 def _along(x: np.ndarray, d: int) -> Any:

@@ -44,27 +44,59 @@ def with_peaks(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> Ite
 
 def with_lone_peaks(
     outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]
-) -> Iterator[tuple[list[np.ndarray], float]]:
-    """The inputs with rows of zeros but for one peak, and its height: at other places in each row, as high as limits
-    below which a term or an old sum is left out; then at one place in all rows, where conditions such as j <= i may
-    not look.
+) -> Iterator[tuple[list[np.ndarray], str]]:
+    """The inputs with rows of zeros but for one peak, and that in words::
+
+    another place, another height in each row    limits below which a term or an old sum is left out
+    one place in all rows, high                  conditions such as j <= i, which do not look there
+    one place, where all other inputs are 0      results that are made of the small terms alone
     """
     for places, up in _peaks_of(outputs):
         along = next(n for n, (_, _, height) in enumerate(places) if height)
+        rest = next((n for n, (_, _, height) in enumerate(places) if not height), along)
         length = arrays[_place_of(outputs, places[along][0])].shape[places[along][1]]
-        apart = [(h, n, False) for n, h in enumerate(LIMITS)]
-        joint = [(HEIGHT * FACTOR, n, True) for n in range(min(length, TOGETHER) if len(places) > 1 else 0)]
-        for height, turn, together in (t for both in zip_longest(apart, joint) for t in both if t is not None):
-            made = list(arrays)
-            for b, d, high in places:
-                n = _place_of(outputs, b)
-                made[n] = _lone(made[n], d, height * up if high else 1.0, turn, together and high != 0)
-            yield made, height * up
+
+        def made(heights: Sequence[float], turn: int, together: bool, places: Any = places, at: Any = (along, rest),
+                 up: float = up) -> list[np.ndarray]:  # fmt: skip
+            out = list(arrays)
+            for k, (b, d, high) in enumerate(places):
+                n, sign = _place_of(outputs, b), up if high else 1.0
+                # what is multiplied by a peak has more rows than the peak's own array
+                own = heights if k == at[not together] else (1.0,)
+                out[n] = _lone(out[n], d, [sign * h for h in own], turn, together and high != 0)
+            return out
+
+        apart = (made((*LIMITS[n:], *LIMITS[:n]), n, False) for n in range(len(LIMITS)))
+        joint = (made((HEIGHT * FACTOR,), n, True) for n in range(min(length, TOGETHER) if len(places) > 1 else 0))
+        used = [_place_of(outputs, b) for b, _, _ in places]
+        drowned = (_drowned(made((h,), n, True), used, length, STEP * n % length) for n, h in enumerate(SMALL))
+        for one, other, third in zip_longest(apart, joint, drowned):
+            if one is not None:
+                yield one, ", with rows of 0 and one other number"
+            if third is not None:
+                yield third, ", with rows of 0 and one number that is multiplied by 0"
+            if other is not None:
+                yield other, f", with 0 and one {HEIGHT * FACTOR * up:g} in all rows"
+
+
+def _drowned(arrays: list[np.ndarray], used: Sequence[int], length: int, place: int) -> list[np.ndarray]:
+    """``arrays`` with 1 in those that are not ``used``, but 0 at a place along what is as long as rows."""
+    out = list(arrays)
+    for n, x in enumerate(arrays):
+        if n not in used and x.dtype.kind not in "biu":
+            out[n] = np.ones_like(x)
+            for d in (d for d, size in enumerate(x.shape) if size == length):
+                np.moveaxis(out[n], d, 0)[place] = 0
+    return out
 
 
 LIMITS = tuple(9.01 * 1.12 ** (11 * n % 30) for n in range(30))
-"""Heights of which one is a little above any limit between 9 and 200, or up to 25 where they are divided by eight; the
-first few of them are far from each other.
+"""Heights of which one is a little above any limit between 9 and 200, or up to 25 where they are divided by eight;
+those of rows next to each other are far from each other.
+"""
+SMALL = (40.0, 28.0, 85.0, 14.0, 20.0, 10.0, 57.0)
+"""Heights of which one is a little above 10 where they are divided by 1 to 8, as by the root of a length: exponentials
+that halves have with fewer digits.
 """
 TOGETHER = 48
 """Places at which all rows have their peak."""
@@ -145,13 +177,15 @@ def _peaked(x: np.ndarray, d: int, height: float, first: int) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(out.reshape(rows.shape), -1, d))
 
 
-def _lone(x: np.ndarray, d: int, height: float, turn: int, together: bool) -> np.ndarray:
-    """Zeros but for one number in each row along ``d``, at one place in all rows or at another one in each."""
+def _lone(x: np.ndarray, d: int, heights: Sequence[float], turn: int, together: bool) -> np.ndarray:
+    """Zeros but for one number in each row along ``d``, of ``heights`` in turn, at one place in all rows or at another
+    one in each.
+    """
     out = np.zeros_like(np.moveaxis(x, d, -1))
     flat = out.reshape(-1, x.shape[d])
     at = np.arange(len(flat))
     places = STEP * (turn if together else at + turn * len(flat)) % x.shape[d]
-    flat[at, places] = np.asarray(height).astype(x.dtype)
+    flat[at, places] = np.resize(np.asarray(heights), len(flat)).astype(x.dtype)
     return np.ascontiguousarray(np.moveaxis(flat.reshape(out.shape), -1, d))
 
 

@@ -300,12 +300,18 @@ def _beside_emitted(
 
 
 def _sure(s: Any, arrays: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Where results are those of double precision, up to the digits of their types."""
+    """Where results are those of double precision, up to the digits of their types; beyond its range, a type's infinity
+    is.
+    """
     out = []
     for t, w, e in zip(s.outputs, want, evaluate(s.began_with, arrays, Doubles()), strict=True):
         kind = DTYPES[t.dtype]
         digits = min(8 if kind.widened else 16, kind.digits - 1) if kind.kind == "f" else 0
-        out.append(_apart(np.asarray(e), np.asarray(w), t.dtype) <= 2.0**-digits * _scale(w))
+        close = _apart(np.asarray(e), np.asarray(w), t.dtype) <= 2.0**-digits * _scale(w)
+        if kind.kind == "f":
+            beyond = np.isfinite(e) & (np.abs(np.asarray(e)) > (1 + 2.0**-digits) * kind.largest)
+            close |= beyond & (np.asarray(w) == np.copysign(np.inf, e))
+        out.append(close)
     return out
 
 

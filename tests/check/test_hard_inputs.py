@@ -18,12 +18,21 @@ def row(dtype, reduced, n=301, rows=3):
     return tir.compute((rows,), lambda i: reduced(X, i, k), name="R")
 
 
+def weights(n=75):
+    S, V = tir.placeholder((4, n), "float32", name="S"), tir.placeholder((n,), "float32", name="V")
+    k, j = tir.reduce_axis(n, name="k"), tir.reduce_axis(n, name="j")
+    m = tir.compute((4,), lambda i: tir.max(S[i, k], axis=k), name="m")
+    return tir.compute((4,), lambda i: tir.sum(tir.exp(S[i, j] - m[i]) * V[j], axis=j), name="R")
+
+
 ROWS = {
     "max": lambda: row("float16", lambda X, i, k: tir.max(X[i, k], axis=k)),
     "argmin": lambda: row("int32", lambda X, i, k: tir.argmin(X[i, k], axis=k)),
     "any": lambda: row("float32", lambda X, i, k: tir.any(X[i, k] > 2.5, axis=k)),
     "sum of int8": lambda: row("int8", lambda X, i, k: tir.sum(tir.cast(X[i, k], "int32"), axis=k)),
     "norm": lambda: row("float32", lambda X, i, k: tir.sum(X[i, k] * X[i, k], axis=k) + 1e-3),
+    "three": lambda: row("float16", lambda X, i, k: tir.max(X[i, k], axis=k) * 3),
+    "weights": weights,
 }
 # the kernel, what stands in its text, and what is put there
 FAULTS = {
@@ -34,6 +43,9 @@ FAULTS = {
     "any but for the last element": ("any", "< 301", "< 300"),
     "at the constant": ("any", "2.5f <", "2.5f <="),
     "a sum in 16 bits": ("sum of int8", "R[i] = R_part", "R[i] = (short)R_part"),
+    "cut, not rounded": ("three", "R[i] = __float2half_rn(", "R[i] = __float2half_rz("),
+    "small terms": ("weights", "__expf(S[min(i_0_1 * 4 + i_1, 3) * 75 + j] - m_register[i_1])",
+                    "fmaxf(__expf(S[min(i_0_1 * 4 + i_1, 3) * 75 + j] - m_register[i_1]) - 6e-6f, 0.0f)"),
     "another constant": ("norm", "0.001f", "0.0011f"),
 }  # fmt: skip
 
