@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import tensorir as tir
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.numbers import numpy_dtype
 from tensorir.ir.dtypes import DTYPES, is_float
+from tensorir.tune.template import suiting
 
 KINDS: dict[str, dict[str, Any]] = {
     "bf16": dict(dtype="bfloat16"),
@@ -52,6 +53,13 @@ class Argument:
     @property
     def signed(self) -> bool:
         return is_float(self.dtype) or bool(DTYPES[self.dtype].low)
+
+
+@lru_cache(maxsize=256)
+def _workload(op: str, options: tuple[tuple[str, Any], ...]) -> tir.Workload:
+    """The same one for each template and knob that a problem is listed with: what its templates are takes a second."""
+    made: tir.Workload = getattr(tir.ops, op)(**dict(options))
+    return made
 
 
 @dataclass(frozen=True)
@@ -134,15 +142,14 @@ class Problem:
         """Why the template cannot be used on a device; empty where it can."""
         templates, wanted = self.workload().templates, tir.Target.parse(target)
         if self.template is None:
-            return "" if any(t.suits(wanted) for t in templates.values()) else "there is no template for this device"
+            return "" if any(suiting(templates, wanted)) else "there is no template for this device"
         if self.template not in templates:
             return f"there is no template {self.template} for this shape"
         suits = templates[self.template].suits(wanted)
         return "" if suits else f"needs {templates[self.template].needs or templates[self.template].kinds}"
 
     def workload(self) -> tir.Workload:
-        made: tir.Workload = getattr(tir.ops, self.op)(**self.parameters)
-        return made
+        return _workload(self.op, self.options)
 
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:
