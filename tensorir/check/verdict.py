@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorir.check.definition import differs_as_class
-from tensorir.check.dims import constant_extents, dim_values, schedule_at
+from tensorir.check.dims import dim_values, schedule_at
 from tensorir.check.equivalence import (
     awkward_shapes,
     axes_of,
+    definition_at,
     label,
     lowered_once,
     need_own_extents,
@@ -30,7 +32,6 @@ from tensorir.errors import CheckError, CompileError, LaunchError, LoweringError
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.expr.program import dims_of, work_of
 from tensorir.expr.reread import with_dims
-from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Tensor
 from tensorir.interp.doubles import TOLERANCE, Doubles, opaque_combiners
 from tensorir.interp.magnitude import narrow_sums, rounds_inside
@@ -104,8 +105,8 @@ def check(s: Any, level: str = "fast", shapes: object = None, seed: int = 0, lim
         )
     wanted = _shapes(s, shapes)
     try:
-        lowered(s)  # other extents may fit the target where its own do not
-        problems, shown, numbers = over_shapes(s, wanted, seed)
+        own = lowered(s)  # other extents may fit the target where its own do not
+        problems, shown, numbers = over_shapes(s, own, wanted, seed)
     except (LoweringError, CompileError) as e:
         return Verdict(e.problems, (), _how(s, Field()))
     return Verdict(tuple(problems), tuple(shown), _how(s, numbers))
@@ -349,17 +350,16 @@ def _conditions(s: Any) -> list[Expr]:
 def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
     """The schedule and its CUDA text on a few awkward shapes that both fit; edited text fits only its own."""
     language = "cuda" if s.target.language != "cuda" else None
-    made, own = 0, lowered_once(s)
+    made, own, as_it_is = 0, lowered_once(s), functools.cache(lambda: s.emitted(language))
     if s.edited is None:
         for extents in _shapes(s, shapes):
             try:
-                dims, constant = dim_values(s.began_with, extents), constant_extents(extents, axes_of(s.began_with))
-                outputs = resize(s.began_with, constant) if constant else s.began_with
-                again = type(s)(outputs, s.target).replay(s.trace)
+                dims, outputs = dim_values(s.began_with, extents), definition_at(s, extents)
+                again = s if outputs is s.began_with else type(s)(outputs, s.target).replay(s.trace)
             except TensorIRError:
                 continue
             try:
-                source = again.emitted(language)
+                source = as_it_is() if again is s else again.emitted(language)
                 if dims:
                     again = schedule_at(again, dims)
                     source = source.at({v.name: n for v, n in dims.items()})
@@ -371,7 +371,7 @@ def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
             if made == EMULATED:
                 return
     if not made:
-        source = s.emitted(language)
+        source = as_it_is()
         text = source if s.edited is None else replace(source, text=s.source("cuda"))
         for dims in _values(s, shapes):
             yield (schedule_at(s, dims), text.at({v.name: n for v, n in dims.items()})) if dims else (s, text)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 from tensorir.errors import CompileError
+from tensorir.ir.tree import Program
+from tensorir.lower import pipeline
+from tensorir.lower.form import Pass
 from tensorir.lower.kernel import Module
-from tensorir.lower.pipeline import lower
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
@@ -17,10 +20,16 @@ def lowered(s: Schedule, target: Target | None = None) -> Module:
     Raises LoweringError (not expressible on the target) and CompileError (too large for it).
     """
     try:
-        return lower(s.program, target or s.target)
+        return _lowered(s.program, target or s.target, tuple(pipeline.PASSES))
     except CompileError as e:
         told = [replace(p, at="\n".join(_with_step(s, x) for x in p.at.splitlines())) for p in e.problems]
         raise CompileError(told) from None
+
+
+@functools.lru_cache(maxsize=4)
+def _lowered(program: Program, target: Target, passes: tuple[Pass, ...]) -> Module:
+    """What ``lower`` gives by these passes, once for those who check, read, build and time the same schedule."""
+    return pipeline.lower(program, target)
 
 
 def _with_step(s: Schedule, line: str) -> str:
