@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorir as tir
+from tensorir.check.equivalence import awkward_shapes
 from tensorir.ir.tree import Scope
 
 
@@ -40,7 +41,8 @@ def test_attention_is_one_kernel_without_workspace(variant, rng):
 def test_every_piece_and_block_gives_what_was_declared(n, keys, piece, rows, weights, variant):
     Y = online.attention(n, 2, online.VARIANTS[variant], weights=weights, keys=keys)
     s = online.rolled(Y, piece, rows if rows < n else None)
-    verdict = s.check()
+    shapes = [{v.name: size for v, size in shape.items()} for shape in awkward_shapes(s)]
+    verdict = s.check(shapes=shapes[:1] + shapes[1 + n % 3 :: 3])  # another third each time: extents are drawn as well
     assert verdict, str(verdict)
     draw = np.random.default_rng(n * keys).standard_normal
     q, k, v = (draw((1, length, 2), "float32") for length in (n, keys, keys))
