@@ -83,7 +83,8 @@ def test_same_run_again_measures_nothing(product_log):
     log, _, _ = product_log
     again = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, trials=8, top=1)
     assert (again.trials, again.reused, again.status) == (0, 8, "ok")
-    fresh = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, trials=1, fresh=True, strategy="grid")
+    given = {"trials": 1, "fresh": True, "strategy": "grid", "top": 1}
+    fresh = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, **given)
     assert (fresh.trials, fresh.reused) == (1, 0) and fresh.search["name"] == "grid"
 
 
@@ -227,8 +228,8 @@ def test_load_never_uses_a_stale_record(product_log, monkeypatch):
 
 def test_without_an_origin_the_worker_gets_sources(tmp_path):
     work = zoo.product(16)
-    outcome = work.tune(budget="60s", log=str(tmp_path), trials=4)
-    assert outcome.trials == 4 and outcome.counts == {"ok": 4} and outcome.baseline is None
+    outcome = work.tune(budget="60s", log=str(tmp_path), trials=2)
+    assert outcome.trials == 2 and outcome.counts == {"ok": 2} and outcome.baseline is None
     assert all(r["check"]["shapes"] and r["source_sha256"] and r["trace"] for r in outcome.records)
     assert work.load(log=str(tmp_path)).source
 
@@ -245,8 +246,8 @@ def test_a_template_of_which_nothing_is_left_leaves_the_others():
         _restricted(work, ["tile > 9"], (), target)
 
 
-@pytest.mark.parametrize("builders", [1, 3])
-def test_builders_make_several_candidates_at_once(tmp_path, monkeypatch, builders):
+@pytest.mark.parametrize(("builders", "trials", "together"), [(1, 2, []), (3, 6, [3, 2])])
+def test_builders_make_several_candidates_at_once(tmp_path, monkeypatch, builders, trials, together):
     replies = []
 
     class Noted(Builders):
@@ -257,9 +258,9 @@ def test_builders_make_several_candidates_at_once(tmp_path, monkeypatch, builder
 
     monkeypatch.setattr("tensorir.api.channel.Builders", Noted)
     work = from_file(ZOO, "product", {"n": 24})
-    outcome = work.tune(trials=6, budget="120s", log=str(tmp_path), builders=builders, strategy="grid", top=1)
-    assert outcome.trials == 6 and outcome.counts == {"ok": 6}
-    assert [len(r) for r in replies] == ([3, 2] if builders == 3 else []), "the default is measured alone"
+    outcome = work.tune(trials=trials, budget="120s", log=str(tmp_path), builders=builders, strategy="grid", top=1)
+    assert outcome.trials == trials and outcome.counts == {"ok": trials}
+    assert [len(r) for r in replies] == together, "the default is measured alone"
     for r in outcome.records:
         assert len(r["check"]["shapes"]) > 3 and len(set(r["check"]["shapes"])) == len(r["check"]["shapes"])
         assert r["source_sha256"] and r["trace"] and r["samples"]
@@ -335,8 +336,8 @@ def test_a_set_of_shapes(tmp_path, monkeypatch):
     monkeypatch.setattr("tensorir.api.channel.Builders", Noted)
     works = [from_file(ZOO, "product", {"n": n}) for n in (16, 20)]
     given = {"weights": [1, 2], "strategy": "random", "builders": 2, "top": 1}
-    found = tir.tune_shapes(works, trials=6, budget=None, log=str(tmp_path), **given)
-    assert found.status == "ok" and [o.trials for o in found.outcomes] == [6, 6]
+    found = tir.tune_shapes(works, trials=4, budget=None, log=str(tmp_path), **given)
+    assert found.status == "ok" and [o.trials for o in found.outcomes] == [4, 4]
     assert len({who for who, _ in asked}) == 1 and max(len(keys) for _, keys in asked) == 2
     assert len({key for _, keys in asked for key in keys}) == 2, "those of both shapes are built"
     assert len(found.portfolio.served) == len(works)
