@@ -79,6 +79,8 @@ FEWER_SHAPES = frozenset(
     {"algorithms", "automatic", "benchmarks", "examples", "export", "expr", "nn", "ops", "property", "warps"}
 )
 """Folders whose tests check many schedules by the same rules, templates or primitives."""
+OF_PAIRS = frozenset({"test_skip", "test_reindex"})
+"""Files of other folders whose tests do so: what one primitive leaves to all others."""
 EVERY_SHAPE = frozenset({"checks", "fault", "faults", "mutants", "planted", "unseen", "wrong"})
 """Words in the names of tests there that check on every shape: they want faults seen, or are about the shapes."""
 
@@ -86,12 +88,12 @@ EVERY_SHAPE = frozenset({"checks", "fault", "faults", "mutants", "planted", "uns
 @pytest.fixture(autouse=True)
 def _some_shapes(request, monkeypatch):
     """``check`` tries the awkward shape that tells most, the one with the longest axis, which is over several tiles and
-    stages, and two others that are others for every trace: where hundreds of schedules are checked, each shape is there
-    often. Three are run as text.
+    stages, and one other that is another for every trace: where hundreds of schedules are checked, each shape is there
+    often.
     """
     folder = request.path.relative_to(Path(__file__).parent).parts[0]
     name = f"{request.path.stem}_{request.node.originalname}"
-    if folder not in FEWER_SHAPES or EVERY_SHAPE & {*name.split("_")}:
+    if (folder not in FEWER_SHAPES and request.path.stem not in OF_PAIRS) or EVERY_SHAPE & {*name.split("_")}:
         return
     from tensorir.check import verdict
 
@@ -101,7 +103,7 @@ def _some_shapes(request, monkeypatch):
         found, turn = every(s), zlib.crc32(str(s.trace).encode())
         longest = max(found[1:], key=lambda shape: max(shape.values(), default=0), default=None)
         others = [shape for shape in found[1:] if shape is not longest]
-        groups = (found[:1], [] if longest is None else [longest], others[:2], others[2:])
+        groups = (found[:1], [] if longest is None else [longest], others)
         return [those[(turn >> 8 * n) % len(those)] for n, those in enumerate(groups) if those]
 
     monkeypatch.setattr(verdict, "awkward_shapes", some)

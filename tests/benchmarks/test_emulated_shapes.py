@@ -16,12 +16,14 @@ HOPPER = [name for name in emulated_shapes.CLASSES if "wgmma" in name]
 @pytest.mark.parametrize("name", HOPPER)
 def test_warpgroups_get_shapes_that_tensor_copies_take(name):
     """Small tiles and few blocks: most blocks walk several tiles, most rings wrap around."""
-    found = list(emulated_shapes.cases(emulated_shapes.CLASSES[name], 6))
-    of_images = "convolution" in name or "gradient" in name
-    assert {c.template for c in found} == {emulated_shapes.WGMMA if of_images else "gpu_hopper"}
-    turns = [(*c.turns(), c.config["depth"]) for c in found]
-    assert sum(tiles > 1 for tiles, *_ in turns) >= 2
-    assert sum(iterations > depth for _, iterations, depth in turns) >= 3
+    of_images, several, around = "convolution" in name or "gradient" in name, 0, 0
+    for c in emulated_shapes.cases(emulated_shapes.CLASSES[name], 6):
+        assert c.template == (emulated_shapes.WGMMA if of_images else "gpu_hopper")
+        tiles, iterations = c.turns()
+        several, around = several + (tiles > 1), around + (iterations > c.config["depth"])
+        if several >= 2 and around >= 3:
+            break
+    assert several >= 2 and around >= 3
 
 
 def test_another_seed_draws_others():

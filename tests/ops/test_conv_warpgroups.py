@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 from dataclasses import replace
@@ -41,6 +42,14 @@ def work(c=64, k=64, **given):
 def tiled(made, **given):
     s, template = tir.Schedule(made.outputs, HOPPER), made.templates[WGMMA]
     return template.function(s, {**template.space_for(s.target).default, **TILES, **given})
+
+
+@functools.cache
+def in_steps(n):
+    """The source of a convolution of n images in steps of 2, inputs of small integers, and the exact result."""
+    made = work(n=n, h=13, w=9, r=3, s=2, stride=2, pad=1)
+    source = tiled(made, depth=2).emitted()
+    return source, (arrays := small_integers(source)), made.reference(*arrays)
 
 
 CASES = {
@@ -135,14 +144,12 @@ def test_a_single_image_ends_where_it_ends():
 ])  # fmt: skip
 def test_other_maps_are_found(change):
     """Corners swapped, moved or left out, steps dropped; 3 x 2 taps, so that rows and columns differ."""
-    made = work(n=3, h=13, w=9, r=3, s=2, stride=2, pad=1)
-    source = tiled(made, depth=2).emitted()
-    arrays = small_integers(source)
+    source, arrays, want = in_steps(3)
     (kernel,) = source.kernels
     maps = tuple(replace(m, **change) if m.lower else m for m in kernel.maps)
     assert maps != kernel.maps
     got = emulate(replace(source, kernels=(replace(kernel, maps=maps),)), arrays)
-    assert got.problems or not np.array_equal(got.outputs[0], made.reference(*arrays).astype(got.outputs[0].dtype))
+    assert got.problems or not np.array_equal(got.outputs[0], want.astype(got.outputs[0].dtype))
 
 
 @emulated
@@ -170,14 +177,12 @@ def test_maps_of_another_kind_are_told():
 )  # fmt: skip
 def test_other_texts_are_found(before, behind):
     """Offsets left out, swapped or out of range; the first row where there is none."""
-    made = work(n=7, h=13, w=9, r=3, s=2, stride=2, pad=1)
-    source = tiled(made, depth=2).emitted()
+    source, arrays, want = in_steps(7)
     copy = next(line for line in source.text.splitlines() if line.strip().startswith("tir_tma_im2col("))
     changed = copy.replace(before, behind)
     assert changed != copy, copy
-    arrays = small_integers(source)
     got = emulate(replace(source, text=source.text.replace(copy, changed)), arrays)
-    assert got.problems or not np.array_equal(got.outputs[0], made.reference(*arrays).astype(got.outputs[0].dtype))
+    assert got.problems or not np.array_equal(got.outputs[0], want.astype(got.outputs[0].dtype))
     if "300" in behind:
         assert "tma.pixels" in {p.code for p in got.problems}
 

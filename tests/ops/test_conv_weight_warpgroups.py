@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 from dataclasses import replace
@@ -120,12 +121,11 @@ def test_parts_meet_in_a_second_kernel():
      ("x", dict(swizzle=0)), ("dy", dict(swizzle=0)), ("dy", dict(box=(32, 64))), ("out", dict(swizzle=0))],
 )  # fmt: skip
 def test_other_maps_are_found(array, change):
-    made = work(n=3, h=13, w=9, r=3, s=2, stride=2)
-    source = scheduled(made).emitted()
+    source, *_ = in_steps()
     (kernel,) = source.kernels
     maps = tuple(replace(m, **change) if m.array == array else m for m in kernel.maps)
     assert maps != kernel.maps
-    assert differs(made, replace(source, kernels=(replace(kernel, maps=maps),)))
+    assert differs(replace(source, kernels=(replace(kernel, maps=maps),)))
 
 
 @emulated
@@ -138,20 +138,25 @@ def test_other_maps_are_found(array, change):
 )  # fmt: skip
 def test_other_texts_are_found(line, before, behind):
     """The first pixel, the tap, the place of a tap's channels, the first row of dy; strides of tiles along channels."""
-    made = work(n=3, h=13, w=9, r=3, s=2, stride=2)
-    source = scheduled(made).emitted()
+    source, *_ = in_steps()
     found = next(x for x in source.text.splitlines() if x.strip().startswith("tir_") and line in x)
     changed = found.replace(before, behind)
     assert changed != found, found
-    assert differs(made, replace(source, text=source.text.replace(found, changed)))
+    assert differs(replace(source, text=source.text.replace(found, changed)))
 
 
-def differs(made, source):
-    arrays = small_integers(source)
+@functools.cache
+def in_steps():
+    """The source of a gradient in steps of 2, inputs of small integers, and the exact result."""
+    made = work(n=3, h=13, w=9, r=3, s=2, stride=2)
+    source = scheduled(made).emitted()
+    return source, (arrays := small_integers(source)), made.reference(*arrays)
+
+
+def differs(source):
+    _, arrays, want = in_steps()
     got = emulate(source, arrays)
-    return got.problems or not np.array_equal(
-        got.outputs[0], made.reference(*arrays).astype(got.outputs[0].dtype), equal_nan=False
-    )
+    return got.problems or not np.array_equal(got.outputs[0], want.astype(got.outputs[0].dtype), equal_nan=False)
 
 
 def test_where_it_is_the_default():
