@@ -2,7 +2,9 @@
 
 import difflib
 import gc
+import json
 import os
+import random
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,10 @@ from pathlib import Path
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
+CASES = json.loads((Path(__file__).parent / "cases.json").read_text())
+"""Of tests with many cases those that always run: they have the lines of the others (``tools/case_lines.py``)."""
+DRAWN = 0.04
+"""Of the other cases, in each run."""
 os.environ.pop("COLUMNS", None)  # readline leaves it to the processes of xdist, which are no terminals
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "16")  # NumPy's threads spin for 60 ms in each process that imports it
 
@@ -18,6 +24,37 @@ def pytest_addoption(parser):
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files instead of comparing with them"
     )
+    parser.addoption(
+        "--every-case", action="store_true", help="run all cases of tests, not those of cases.json and few"
+    )
+
+
+def pytest_configure(config):
+    os.environ.setdefault(
+        "TENSORIR_CASES_SEED", str(random.SystemRandom().randrange(1 << 30))
+    )  # all processes draw alike
+
+
+def pytest_report_header(config):
+    return f"cases: seed {os.environ['TENSORIR_CASES_SEED']} (TENSORIR_CASES_SEED), all with --every-case"
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out cases that run no line but those that several other tests run, unless tests are asked for by name."""
+    if config.getoption("--every-case") or config.option.keyword or any("::" in a for a in config.args):
+        return
+    left_out, met = [], set()
+    for item in items:
+        test, _, case = item.nodeid.partition("[")
+        if case.removesuffix("]") in CASES.get(test, (case.removesuffix("]"),)):
+            met.add(test)
+        elif random.Random(f"{os.environ['TENSORIR_CASES_SEED']} {item.nodeid}").random() >= DRAWN:
+            left_out.append(item)
+    if gone := {item.nodeid.partition("[")[0] for item in left_out} - met:
+        raise pytest.UsageError(f"no case of {min(gone)} is in tests/cases.json: tools/case_lines.py writes it")
+    config.hook.pytest_deselected(items=left_out)
+    some = set(left_out)
+    items[:] = [item for item in items if item not in some]
 
 
 def pytest_collection(session):
@@ -31,7 +68,7 @@ def pytest_collection_finish(session):
     """
     gc.freeze()
     gc.enable()
-    gc.set_threshold(20_000, 10, 10)
+    gc.set_threshold(200_000, 10, 10)
 
 
 @pytest.fixture(autouse=True, scope="session")

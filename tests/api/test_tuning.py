@@ -105,8 +105,9 @@ def test_whatever_a_template_raises_is_its_own_trial(error):
 
 def test_what_a_template_made_before_it_was_changed_is_stale(tmp_path):
     """People mend their templates and tune again: what failed is tried again, what was fast says nothing any more."""
-    A = tir.placeholder((4,), name="A")
-    C = tir.compute((4,), lambda i: A[i] * 5 + 7, name="C")
+    n = 1 << 17  # of microseconds a busy machine may make any number
+    A = tir.placeholder((n,), name="A")
+    C = tir.compute((n,), lambda i: A[i] * 5 + 7, name="C")
     text = {"wrong": "C[3] = 0;", "slower": "// fast once", "same": "", "default": ""}
 
     def schedule(s, config):

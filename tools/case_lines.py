@@ -1,0 +1,157 @@
+"""Lines of the package that each test runs, and the cases of large tests whose lines no other tests run often enough.
+
+    TENSORIR_LINES=lines PYTHONPATH=tools python -m pytest -p case_lines --every-case     (Python 3.12 or newer)
+    python tools/case_lines.py lines --out tests/cases.json
+
+Recording takes a tenth of the suite's time: a line says once in a test that it ran (``sys.monitoring``). Of tests with
+many cases, each line is then kept in several, the cheapest per line that is still needed; ``tests/conftest.py`` runs
+those, with a few of the others that a seed draws, and ``--every-case`` (``.ci/long``) all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import os
+import resource
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+TIMES = 3
+"""Tests that run a line where as many can."""
+CASES, SECONDS = 4, 2.0
+"""Tests with fewer cases, or of less processor time, are left whole."""
+TOOL = 4
+"""A number that no other tool of ``sys.monitoring`` has."""
+
+
+class Recorder:
+    """Plugin of pytest: a JSON line for each test, with its processor time and the lines of the package that ran."""
+
+    def __init__(self, folder: Path, package: str) -> None:
+        self.out, self.package = folder / f"{os.getpid()}.jsonl", package
+        self.lines: set[tuple[str, int]] = set()
+        tell = self.tell = sys.monitoring
+        tell.use_tool_id(TOOL, "case_lines")
+        tell.register_callback(TOOL, tell.events.PY_START, self._begins)
+        tell.register_callback(TOOL, tell.events.LINE, self._runs)
+        tell.set_events(TOOL, tell.events.PY_START)
+
+    def _begins(self, code: object, _: int) -> object:
+        if code.co_filename.startswith(self.package):
+            self.tell.set_local_events(TOOL, code, self.tell.events.LINE)
+        return self.tell.DISABLE
+
+    def _runs(self, code: object, line: int) -> object:
+        self.lines.add((code.co_filename, line))
+        return self.tell.DISABLE
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.tell.restart_events()
+        self.lines.clear()
+        before = spent()
+        done = yield
+        by_file = defaultdict(list)
+        for name, line in sorted(self.lines):
+            by_file[name.removeprefix(self.package)].append(line)
+        row = {"id": item.nodeid, "cpu": round(spent() - before, 3), "lines": by_file}
+        with self.out.open("a") as out:
+            out.write(json.dumps(row) + "\n")
+        return done
+
+    def pytest_unconfigure(self) -> None:
+        self.tell.set_events(TOOL, 0)
+        self.tell.free_tool_id(TOOL)
+
+
+def spent() -> float:
+    """Processor time of this process and of those that it waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    folder = Path(os.environ["TENSORIR_LINES"])
+    folder.mkdir(parents=True, exist_ok=True)
+    config.pluginmanager.register(Recorder(folder, str(config.rootpath / "tensorir") + "/"))
+
+
+def function_of(test: str) -> str:
+    """``file::test[case]`` -> ``file::test``."""
+    return test.partition("[")[0]
+
+
+def chosen(rows: Iterable[dict], times: int) -> dict[str, list[str]]:
+    """Cases to keep of each test that is not left whole, so that ``times`` tests run each line, where as many do."""
+    number: dict[tuple[str, int], int] = {}
+    lines, cost, names = list[frozenset[int]](), list[float](), list[str]()
+    for row in rows:
+        places = ((f, n) for f, some in row["lines"].items() for n in some)
+        lines.append(frozenset(number.setdefault(p, len(number)) for p in places))
+        cost.append(row["cpu"] + 0.02)
+        names.append(row["id"])
+    count = Counter(map(function_of, names))
+    total = Counter[str]()
+    for name, c in zip(names, cost, strict=True):
+        total[function_of(name)] += c
+    large = {f for f in count if count[f] >= CASES and total[f] >= SECONDS}
+    missing = Counter(n for some in lines for n in some)
+    missing = Counter({n: min(times, k) for n, k in missing.items()})
+    for some, name in zip(lines, names, strict=True):
+        if function_of(name) not in large:
+            missing.subtract(some)
+    open_ = [k for k, name in enumerate(names) if function_of(name) in large]
+    kept = dict[str, list[str]]((f, []) for f in sorted(large))
+    for k in _cheapest(open_, lines, cost, missing):
+        kept[function_of(names[k])].append(names[k].partition("[")[2].removesuffix("]"))
+    for f, some in kept.items():  # what a test says of itself is seen in one case at least
+        if not some:
+            least = min((k for k in open_ if function_of(names[k]) == f), key=cost.__getitem__)
+            some.append(names[least].partition("[")[2].removesuffix("]"))
+    return {f: sorted(some) for f, some in kept.items() if len(some) < count[f]}
+
+
+def _cheapest(
+    tests: Iterable[int], lines: list[frozenset[int]], cost: list[float], missing: Counter[int]
+) -> Iterator[int]:
+    """Tests with the most ``missing`` lines for their time, until none is missing that they run."""
+    heap = [(-len(lines[k]) / cost[k], k) for k in tests]
+    heapq.heapify(heap)
+    while heap:
+        _, k = heapq.heappop(heap)
+        gain = -sum(missing[n] > 0 for n in lines[k]) / cost[k]
+        if not gain:
+            continue
+        if heap and gain > heap[0][0]:
+            heapq.heappush(heap, (gain, k))
+            continue
+        missing.subtract(lines[k])
+        yield k
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="where the lines were recorded")
+    parser.add_argument("--times", type=int, default=TIMES, help="tests that run each line")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    rows = [json.loads(line) for f in sorted(given.folder.glob("*.jsonl")) for line in f.open()]
+    kept = chosen(rows, given.times)
+    left_out = [r["cpu"] for r in rows if (f := function_of(r["id"])) in kept
+                and r["id"].partition("[")[2].removesuffix("]") not in kept[f]]  # fmt: skip
+    print(
+        f"{len(rows)} tests of {sum(r['cpu'] for r in rows):.0f} s: {len(left_out)} of {sum(left_out):.0f} s left out"
+    )
+    if given.out:
+        given.out.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
