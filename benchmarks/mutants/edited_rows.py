@@ -4,8 +4,9 @@
 
 Softmax, norms, arg-reductions, any and all, log-sum-exp, running and user-defined states, in nine types. Each of 252
 rows of ``edited_rows.json`` says what becomes of an edit: "seen", or why it is no fault ("equivalent", "below
-tolerance"). One that is to be seen and passes has survived, one that is none and is called wrong is a false alarm: the
-exit code is 1 for either. Rows that are done are kept (``--save``), so that a run can be continued.
+tolerance", or "stricter": devices let a part of a warp meet, or a block without those that have ended; we do not). One
+that is to be seen and passes has survived, one that is none and is called wrong is a false alarm: the exit code is 1
+for either. Rows that are done are kept (``--save``), so that a run can be continued.
 """
 
 from __future__ import annotations

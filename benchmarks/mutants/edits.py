@@ -51,7 +51,7 @@ def judge_edits(doc: str, name: str, kernels: Kernels) -> int:
     wanted = edits(here.with_name(f"{name}.json"), kernels, given.kernels)
     kept = tried(wanted, here.parents[1] / "results" / f"{name}.json", given.save, 0)
     survived = [r for r in kept if r["fate"] == "seen" and r["found"] in ("passes", "void", "no place")]
-    alarms = [r for r in kept if r["fate"] != "seen" and r["found"].startswith("seen")]
+    alarms = [r for r in kept if r["fate"] not in ("seen", "stricter") and r["found"].startswith("seen")]
     print(Counter((r["fate"], r["found"].split(":")[0]) for r in kept))
     for kind, some in (("survived", survived), ("false alarm", alarms)):
         print(*(f"{kind}: {r['kernel']}: {r['about']}" for r in some), sep="\n")

@@ -66,7 +66,7 @@ def with_lone_peaks(
                 out[n] = _lone(out[n], d, [sign * h for h in own], turn, together and high != 0)
             return out
 
-        apart = (made((*LIMITS[n:], *LIMITS[:n]), n, False) for n in range(len(LIMITS)))
+        apart = (made(_some_limits(n), n, False) for n in range(len(LIMITS)))
         joint = (made((HEIGHT * FACTOR,), n, True) for n in range(min(length, TOGETHER) if len(places) > 1 else 0))
         used = [_place_of(outputs, b) for b, _, _ in places]
         drowned = (_drowned(made((h,), n, True), used, length, STEP * n % length) for n, h in enumerate(SMALL))
@@ -90,10 +90,17 @@ def _drowned(arrays: list[np.ndarray], used: Sequence[int], length: int, place: 
     return out
 
 
-LIMITS = tuple(9.01 * 1.12 ** (11 * n % 30) for n in range(30))
-"""Heights of which one is a little above any limit between 9 and 200, or up to 25 where they are divided by eight;
-those of rows next to each other are far from each other.
-"""
+def _some_limits(turn: int) -> Sequence[float]:
+    """A third of ``LIMITS``, another one next time and then from the next one on: what is far smaller than the largest
+    result is rounded away in the comparison.
+    """
+    first = len(LIMITS) // 3 * (turn % 3)
+    some, n = LIMITS[first : first + len(LIMITS) // 3], turn // 3
+    return *some[n:], *some[:n]
+
+
+LIMITS = tuple(9.01 * 1.12**n for n in range(30))
+"""Heights of which one is a little above any limit between 9 and 200, or up to 25 where they are divided by eight."""
 SMALL = (40.0, 28.0, 85.0, 14.0, 20.0, 10.0, 57.0)
 """Heights of which one is a little above 10 where they are divided by 1 to 8, as by the root of a length: exponentials
 that halves have with fewer digits.
