@@ -35,8 +35,11 @@ def pytest_configure(config):
     )  # all processes draw alike
 
 
-def pytest_report_header(config):
-    return f"cases: seed {os.environ['TENSORIR_CASES_SEED']} (TENSORIR_CASES_SEED), all with --every-case"
+def pytest_terminal_summary(terminalreporter, config):
+    if not config.getoption("--every-case"):
+        terminalreporter.write_line(
+            f"some cases of large tests, TENSORIR_CASES_SEED={os.environ['TENSORIR_CASES_SEED']}"
+        )
 
 
 def pytest_collection_modifyitems(config, items):
