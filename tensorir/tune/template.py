@@ -251,7 +251,7 @@ class Templates(MutableMapping[str, Template], Shown):
         later, made = self._later, self._made  # in this order: ``_all`` sets the other one first
         if name in made or later is None:
             return made[name]
-        kinds = sorted(later, key=lambda kind: not str(name).startswith(kind))  # those that rules make are called so
+        kinds = [kind for kind in later if str(name).startswith(f"{kind}_")] or [*later]  # as rules call theirs
         for known in (self._alone, *(later[kind] for kind in kinds)):
             if known is not None and name in (found := known()):
                 return found[name]

@@ -97,6 +97,17 @@ def test_a_late_template_that_takes_no_time_is_made_alone():
     assert list(t) == ["a", "b", "c"] and t["c"] is one and made == [1], "in its place, and the same one"
 
 
+def test_a_name_that_begins_with_a_kind_makes_none_of_another():
+    def never():
+        raise AssertionError("the templates for processors are made")
+
+    one = Template(lambda s, c: None, tir.Space())
+    t = Templates({}, {"cpu": never, "gpu": lambda: {"gpu_tile": one}})
+    assert t["gpu_tile"] is one and "gpu_warp" not in t
+    with pytest.raises(AssertionError):
+        t["tile"]
+
+
 def test_later_templates_are_made_one_by_one_as_far_as_anyone_asks():
     one, two, three = (Template(lambda s, c: None, tir.Space(n=[n])) for n in (1, 2, 3))
     made = []
