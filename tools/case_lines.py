@@ -17,6 +17,7 @@ import os
 import resource
 import sys
 import time
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -88,8 +89,15 @@ def function_of(test: str) -> str:
     return test.partition("[")[0]
 
 
-def chosen(rows: Iterable[dict], times: int) -> dict[str, list[str]]:
-    """Cases to keep of each test that is not left whole, so that ``times`` tests run each line, where as many do."""
+def case_of(test: str) -> str:
+    """``file::test[case]`` -> ``case``."""
+    return test.partition("[")[2].removesuffix("]")
+
+
+def chosen(rows: Iterable[dict], times: int) -> dict[str, dict]:
+    """Cases to keep of each test that is not left whole, so that ``times`` tests run each line, where as many do; with
+    a number of all its cases: where some come or go, all run until lines are recorded again.
+    """
     number: dict[tuple[str, int], int] = {}
     lines, cost, names = list[frozenset[int]](), list[float](), list[str]()
     for row in rows:
@@ -110,12 +118,20 @@ def chosen(rows: Iterable[dict], times: int) -> dict[str, list[str]]:
     open_ = [k for k, name in enumerate(names) if function_of(name) in large]
     kept = dict[str, list[str]]((f, []) for f in sorted(large))
     for k in _cheapest(open_, lines, cost, missing):
-        kept[function_of(names[k])].append(names[k].partition("[")[2].removesuffix("]"))
+        kept[function_of(names[k])].append(case_of(names[k]))
     for f, some in kept.items():  # what a test says of itself is seen in one case at least
         if not some:
             least = min((k for k in open_ if function_of(names[k]) == f), key=cost.__getitem__)
-            some.append(names[least].partition("[")[2].removesuffix("]"))
-    return {f: sorted(some) for f, some in kept.items() if len(some) < count[f]}
+            some.append(case_of(names[least]))
+    every = defaultdict[str, list[str]](list)
+    for name in names:
+        every[function_of(name)].append(case_of(name))
+    return {f: {"all": crc(every[f]), "kept": sorted(some)} for f, some in kept.items() if len(some) < count[f]}
+
+
+def crc(cases: Iterable[str]) -> int:
+    """A number of a set of cases, as ``tests/conftest.py`` makes it."""
+    return zlib.crc32("\n".join(sorted(cases)).encode())
 
 
 def _cheapest(
@@ -144,8 +160,9 @@ def main() -> None:
     given = parser.parse_args()
     rows = [json.loads(line) for f in sorted(given.folder.glob("*.jsonl")) for line in f.open()]
     kept = chosen(rows, given.times)
-    left_out = [r["cpu"] for r in rows if (f := function_of(r["id"])) in kept
-                and r["id"].partition("[")[2].removesuffix("]") not in kept[f]]  # fmt: skip
+    left_out = [
+        r["cpu"] for r in rows if (f := function_of(r["id"])) in kept and case_of(r["id"]) not in kept[f]["kept"]
+    ]
     print(
         f"{len(rows)} tests of {sum(r['cpu'] for r in rows):.0f} s: {len(left_out)} of {sum(left_out):.0f} s left out"
     )

@@ -25,7 +25,7 @@ import tokenize
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from case_lines import function_of
+from case_lines import case_of, function_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 30.0
@@ -66,8 +66,7 @@ def recorded(folder: Path, every: bool) -> list[dict]:
     """The tests that were recorded, without cases that a plain run leaves out."""
     rows = [json.loads(line) for f in sorted(folder.glob("*.jsonl")) for line in f.open()]
     kept = {} if every else json.loads((ROOT / "tests/cases.json").read_text())
-    return [r for r in rows if (f := function_of(r["id"])) not in kept
-            or r["id"].partition("[")[2].removesuffix("]") in kept[f]]  # fmt: skip
+    return [r for r in rows if (f := function_of(r["id"])) not in kept or case_of(r["id"]) in kept[f]["kept"]]
 
 
 def draw(rows: list[dict], number: int, seed: int) -> list[dict]:
