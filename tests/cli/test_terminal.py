@@ -1,5 +1,6 @@
 """What people read fits their terminal, whole lines go into pipes, and nothing in it is Python's."""
 
+import functools
 import io
 import json
 import os
@@ -32,6 +33,14 @@ WIDTHS = (60, 80, 120)
 needs_device = pytest.mark.skipif(
     not any(d.usable and not d.simulator and d.language == "opencl" for d in devices()), reason="no OpenCL device"
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _planned_once():
+    """How wide lines are is asked of the same convolution dozens of times: its templates are made once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ops, "conv2d", functools.cache(ops.conv2d))
+        yield
 
 
 @pytest.fixture(scope="module")
