@@ -333,7 +333,7 @@ def label(outputs: Sequence[Tensor]) -> str:
 def compare(s: Schedule, numbers: Numbers, seed: int) -> Problem | None:
     """Run the schedule's kernels in the interpreter against its declarations; the first thing wrong, or None."""
     dims = dim_values(s.began_with, {})
-    module = module_at(lower(s.program, s.target), dims)
+    module = module_at(lowered(s), dims)
     return compare_module(module, with_dims(s.began_with, dims), numbers, seed, _approximation(s))
 
 
@@ -494,8 +494,8 @@ def _lowered(
     """
     up, fits = _whole_tiles(s, extents, least), False
     rounded = [{**extents, v: n} for v, n in up.items() if n != extents[v]]
-    for trace in (s.trace.to_json(), _loosened(s)):
-        for wanted in (extents, *rounded, up):
+    for trace in _traces(s):
+        for wanted in (extents, *rounded, *([up] if len(rounded) > 1 else [])):
             try:
                 dims, resized = dim_values(s.began_with, wanted), definition_at(s, wanted)
                 made = None if resized is s.began_with else Schedule(resized, s.target).replay(trace)
@@ -550,10 +550,14 @@ def _whole_tiles(s: Schedule, extents: dict[Var, int], least: dict[Var, int]) ->
     return {v: apart[v] - (apart[v] - n) // period[v] * period[v] for v, n in extents.items()}
 
 
-def _loosened(s: Schedule) -> str:
-    """The trace with the outermost factor of fully given splits inferred, so that it fits other extents."""
-    steps = json.loads(s.trace.to_json())
+def _traces(s: Schedule) -> Iterator[str]:
+    """The trace, and the same with the outermost factor of fully given splits inferred, so that it fits other extents,
+    where it has such splits.
+    """
+    yield s.trace.to_json()
+    steps, given = json.loads(s.trace.to_json()), False
     for name, args, *_ in steps:
         if name == "split" and None not in args[1]:
-            args[1] = [None, *args[1][1:]]
-    return json.dumps(steps)
+            args[1], given = [None, *args[1][1:]], True
+    if given:
+        yield json.dumps(steps)
