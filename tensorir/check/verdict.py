@@ -366,6 +366,10 @@ def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
             except LoweringError as e:
                 need_own_extents(own, e)
                 continue
+            except CompileError:
+                if again is s:
+                    raise
+                continue  # a target may have no room for other extents
             made += 1
             yield again, source
             if made == EMULATED:
