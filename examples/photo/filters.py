@@ -115,6 +115,8 @@ def save(path: str, image: Array, bank: Array, layer: Array) -> None:
 def tuned(work: tir.Workload, budget: str, log: str, trials: int | None) -> tir.Executable:
     """The fastest kernel found within the budget."""
     result = work.tune(budget=budget, trials=trials, log=log)
+    if result.best is None or result.default is None:
+        raise SystemExit(f"{work.name}: {result.status}, {result.reasons}")
     print(f"{work.name}: {sum(result.counts.values())} trials, best {result.best.time_s * 1e3:.3f} ms, ", end="")
     print(f"default {result.default.time_s * 1e3:.3f} ms")
     return work.load(log=log)
