@@ -13,13 +13,12 @@ import numpy as np
 from tensorir.api.candidate import Candidate, Progress, failure
 from tensorir.api.expected import SEED, Data, compare, compare_floats, each
 from tensorir.api.floats import Floats
-from tensorir.check.dims import constant_extents, dim_values
-from tensorir.check.equivalence import awkward_shapes, axes_of, label
+from tensorir.check.dims import dim_values
+from tensorir.check.equivalence import awkward_shapes, definition_at, label
 from tensorir.codec import Json
 from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError
 from tensorir.expr.reread import with_dims
-from tensorir.expr.resize import resize
 from tensorir.interp.reference import evaluate
 from tensorir.runtime.estimate import Estimate, Reference, look
 from tensorir.runtime.guard import LONG_SECONDS
@@ -331,8 +330,7 @@ def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
     shapes = awkward_shapes(s)
     for extents in sorted((*shapes[1:], *shapes[:1]), key=lambda w: -len(set(w.values()))):  # one dim is no other
         try:
-            dims, constant = dim_values(s.began_with, extents), constant_extents(extents, axes_of(s.began_with))
-            outputs = resize(s.began_with, constant) if constant else s.began_with
+            dims, outputs = dim_values(s.began_with, extents), definition_at(s, extents)
             source = type(s)(outputs, s.target).replay(s.trace).emitted().at({v.name: n for v, n in dims.items()})
             outputs = with_dims(outputs, dims)
         except TensorIRError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from tensorir.check.different import ascending, independent, kept_apart, kept_in
 from tensorir.check.dims import constant_extents, dim_values, module_at
 from tensorir.check.views import several_blocks
 from tensorir.errors import LoweringError, Problem, TensorIRError
-from tensorir.expr.program import computes_of, dims_of, inputs_of
+from tensorir.expr.program import computes_of, dims_of
 from tensorir.expr.reread import with_dims
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Compute, Tensor
@@ -29,7 +29,7 @@ from tensorir.ir.build import COMPARE, as_expr
 from tensorir.ir.dims import most
 from tensorir.ir.places import operands
 from tensorir.ir.shared import children_first
-from tensorir.ir.structure import among, identical, place, structure
+from tensorir.ir.structure import among, identical, place
 from tensorir.ir.tree import Binary, Const, Expr, If, Prefix, Reduce, Select, Var
 from tensorir.ir.visit import find, under
 from tensorir.lower.kernel import Module
@@ -427,17 +427,13 @@ def _argument_names(module: Module, outputs: Sequence[Tensor]) -> list[str]:
     return [by_order[a.order] for a in arguments_of(outputs)]
 
 
-def over_shapes(
-    s: Schedule, own: Module, shapes: Iterable[dict[Var, int]], seed: int
-) -> tuple[list[Problem], list[str], Numbers]:
+def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tuple[list[Problem], list[str], Numbers]:
     """Compare on each shape that the trace replays on, or on the declared one where it fits no other; stops at the
     first problem. The numbers are the least exact ones in which equality was shown.
-
-    own: the kernels of ``s`` as it is
     """
     field: Numbers = field_of(s.began_with)
     numbers, shown, ordered = field, list[str](), bool(rolled_extremes(s))
-    for module, outputs in _modules(s, own, shapes):
+    for module, outputs in _modules(s, shapes):
         name, first = label(outputs), numbers if type(numbers) is Doubles else field
         problem, found = compare_in_turn(module, outputs, first, seed, _approximation(s), ordered)
         numbers = numbers if found is field else found
@@ -447,11 +443,11 @@ def over_shapes(
     return [], shown, numbers
 
 
-def _modules(s: Schedule, own: Module, shapes: Iterable[dict[Var, int]]) -> Iterator[tuple[Module, tuple[Tensor, ...]]]:
+def _modules(s: Schedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tuple[Module, tuple[Tensor, ...]]]:
     """The kernels on each shape that the trace fits, once: several are often rounded to the same one."""
     fits, seen, least = False, set[str](), _least_extents(s)
     for extents in shapes:
-        fitted = _fitted(s, extents, own, least, seen)
+        fitted = _fitted(s, extents, least, seen)
         if fitted is not None:  # else this trace does not fit that shape (exact splits, fixed factors)
             fits = True
             seen.add(label(fitted[1]))
@@ -459,16 +455,11 @@ def _modules(s: Schedule, own: Module, shapes: Iterable[dict[Var, int]]) -> Iter
     if not fits:
         for extents in [{}, *shapes] if dims_of(s.began_with) else [{}]:
             dims = dim_values(s.began_with, extents)
-            yield module_at(own, dims), with_dims(s.began_with, dims)
-
-
-def lowered_once(s: Schedule) -> Callable[[], Module]:
-    """A function that gives the kernels of ``s`` on the extents of ``s`` itself; only the first call takes time."""
-    return functools.cache(lambda: lowered(s))
+            yield module_at(lowered(s), dims), with_dims(s.began_with, dims)
 
 
 def _fitted(
-    s: Schedule, extents: dict[Var, int], own: Module, least: dict[Var, int], seen: Container[str]
+    s: Schedule, extents: dict[Var, int], least: dict[Var, int], seen: Container[str]
 ) -> tuple[Module, tuple[Tensor, ...]] | None:
     """The schedule lowered on ``extents``, or on the nearest extents that it fits and that cost little to interpret;
     None where it fits none, or those that were ``seen``.
@@ -479,7 +470,7 @@ def _fitted(
         if smaller == tried:
             break
         tried = smaller
-        made = _lowered(s, smaller, own, least, seen)
+        made = _lowered(s, smaller, least, seen)
         found = made or found
         if made is None or iterations(made[0]) <= ITERATIONS:
             break
@@ -487,7 +478,7 @@ def _fitted(
 
 
 def _lowered(
-    s: Schedule, extents: dict[Var, int], own: Module, least: dict[Var, int], seen: Container[str]
+    s: Schedule, extents: dict[Var, int], least: dict[Var, int], seen: Container[str]
 ) -> tuple[Module, tuple[Tensor, ...]] | None:
     """The trace lowered on other extents; where that is refused axes are rounded up to whole tiles, one at a time, then
     all. None where it fits none, or those that were ``seen``.
@@ -503,9 +494,9 @@ def _lowered(
                 outputs = with_dims(resized, dims)
                 if label(outputs) in seen:
                     return None
-                return module_at(own if made is None else lower(made.program, made.target), dims), outputs
+                return module_at(lowered(s) if made is None else lower(made.program, made.target), dims), outputs
             except LoweringError as e:
-                need_own_extents(lambda: own, e)
+                need_own_extents(s, e)
             except TensorIRError:
                 continue
         if fits:
@@ -515,28 +506,16 @@ def _lowered(
 
 def definition_at(s: Schedule, extents: Mapping[Var, int]) -> tuple[Tensor, ...]:
     """What the steps of ``s`` apply to on other extents; as it is, where these are its own or those of dims."""
-    before = s.began_with
-    constant = constant_extents(extents, axes_of(before))
-    made = resize(before, constant) if constant else before
-    return before if _sizes(made) == _sizes(before) else made
+    return resize(s.began_with, constant_extents(extents, axes_of(s.began_with)))
 
 
-def _sizes(outputs: Sequence[Tensor]) -> list[object]:
-    """The extents of all axes and tensors, those with dims by what they are."""
-    ops = computes_of(outputs)
-    tensors = [*inputs_of(outputs), *(t for op in ops for t in op.outputs)]
-    extents = [n for t in tensors for n in t.shape] + [n for op in ops for n in op.extents]
-    extents += [v.extent for op in ops for b in op.bodies if isinstance(b, Reduce) for v in b.axes]
-    return [structure(n) if isinstance(n, Expr) else n for n in extents]
-
-
-def need_own_extents(own: Callable[[], Module], refusal: LoweringError) -> None:
-    """Raise what lowering has against other extents than a schedule's ``own``, unless it can be lowered on those: a
+def need_own_extents(s: Schedule, refusal: LoweringError) -> None:
+    """Raise what lowering has against other extents than those of ``s``, unless it can be lowered on those: a
     declaration may divide by them.
     """
     if any(p.code in OURS for p in refusal.problems):
         raise refusal
-    own()
+    lowered(s)
 
 
 def _whole_tiles(s: Schedule, extents: dict[Var, int], least: dict[Var, int]) -> dict[Var, int]:

@@ -16,7 +16,6 @@ from tensorir.check.equivalence import (
     axes_of,
     definition_at,
     label,
-    lowered_once,
     need_own_extents,
     over_shapes,
     rolled_extremes,
@@ -105,8 +104,8 @@ def check(s: Any, level: str = "fast", shapes: object = None, seed: int = 0, lim
         )
     wanted = _shapes(s, shapes)
     try:
-        own = lowered(s)  # other extents may fit the target where its own do not
-        problems, shown, numbers = over_shapes(s, own, wanted, seed)
+        lowered(s)  # other extents may fit the target where its own do not
+        problems, shown, numbers = over_shapes(s, wanted, seed)
     except (LoweringError, CompileError) as e:
         return Verdict(e.problems, (), _how(s, Field()))
     return Verdict(tuple(problems), tuple(shown), _how(s, numbers))
@@ -350,7 +349,7 @@ def _conditions(s: Any) -> list[Expr]:
 def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
     """The schedule and its CUDA text on a few awkward shapes that both fit; edited text fits only its own."""
     language = "cuda" if s.target.language != "cuda" else None
-    made, own, as_it_is = 0, lowered_once(s), functools.cache(lambda: s.emitted(language))
+    made, as_it_is = 0, functools.cache(lambda: s.emitted(language))
     if s.edited is None:
         for extents in _shapes(s, shapes):
             try:
@@ -364,7 +363,7 @@ def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
                     again = schedule_at(again, dims)
                     source = source.at({v.name: n for v, n in dims.items()})
             except LoweringError as e:
-                need_own_extents(own, e)
+                need_own_extents(s, e)
                 continue
             except CompileError:
                 if again is s:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tensorir.arith.affine import Arith
@@ -24,10 +24,12 @@ def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tenso
 
     extents: axes of the computes that make outputs, and reduce axes anywhere -> new extent; others keep theirs,
              except the axes of intermediate tensors, which follow their readers.
-    Extents that depend on dims are what they are.
+    Extents that depend on dims are what they are; where all are what they were, so are ``outputs``.
     Raises DeclarationError when some access can no longer be proved in range.
     """
     ops = computes_of(outputs)
+    if all(extents.get(v, n) is n or extents[v] == n for v, n in _free(ops, outputs)):
+        return tuple(outputs)
     new_reduce = {
         v: v.replace(extent=type(v.extent)(extents[v]))
         for op in ops
@@ -58,6 +60,16 @@ def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tenso
         ranges.update({v: (0, most(as_expr(n.extent)) - 1) for v, n in new_reduce.items() if v in ranges})
         new_ranges[op] = ranges
     return _rebuild(outputs, ops, sizes, new_ranges, new_reduce)
+
+
+def _free(ops: Sequence[Compute], outputs: Sequence[Tensor]) -> Iterator[tuple[Var, Any]]:
+    """The axes of outputs and of reductions, with their extents."""
+    for op in ops:
+        if any(among(t, outputs) for t in op.outputs):
+            yield from zip(op.axes, op.extents, strict=True)
+        for b in op.bodies:
+            if isinstance(b, Reduce):
+                yield from ((v, v.extent) for v in b.axes)
 
 
 def _needed(
