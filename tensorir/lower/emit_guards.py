@@ -461,6 +461,6 @@ def _is_zero(e: Expr, zero: Mapping[Buffer, set[int]], n: Stage, arith: Arith) -
         return _is_zero(e.a, zero, n, arith) and _is_zero(e.b, zero, n, arith)
     if isinstance(e, Select):
         return _is_zero(e.a, zero, n, arith) and _is_zero(e.b, zero, n, arith)
-    if isinstance(e, Cast | Unary):
+    if isinstance(e, Cast) or (isinstance(e, Unary) and e.op == "-"):  # not ~0, not 0
         return _is_zero(e.a, zero, n, arith)
     return False

@@ -267,6 +267,7 @@ def wrapped(array: object, wrap: Wrap | None) -> Any:
         return array
 
 
+@answers(LaunchError)
 def scalar_value(param: Param, given: object) -> Any:
     """The value of a "scalar" parameter as a NumPy scalar that the runtime can pass by copy: floats of 8 and 16 bits,
     which kernels take as float, rounded to their type."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeGuard
 
 from tensorir.codegen.source import DimRange, Param, Source
 from tensorir.errors import LaunchError, Problem
+from tensorir.errors.habits import answers
 from tensorir.ir.extents import Told, line, told
 
 
+@answers(LaunchError)
 def dims_of_call(source: Source, arrays: Sequence[object], out: object = None) -> dict[str, int]:
     """Return the extents that arguments (or, where those leave one open, outputs) have for the dims of ``source``.
 
@@ -16,8 +19,8 @@ def dims_of_call(source: Source, arrays: Sequence[object], out: object = None) -
     ``launch.shape``, ``launch.dim-disagree``, ``launch.dim-range``.
     """
     outs = out if isinstance(out, tuple | list) else () if out is None else (out,)
-    pairs = [(p, tuple(a.shape)) for p, a in (*zip(source.inputs, arrays, strict=False),
-             *zip(source.outputs, outs, strict=False)) if isinstance(getattr(a, "shape", None), tuple)]  # fmt: skip
+    given = (*zip(source.inputs, arrays, strict=False), *zip(source.outputs, outs, strict=False))
+    pairs = [(p, tuple(shape)) for p, a in given if _is_shape(shape := getattr(a, "shape", None))]
     problems = [p for p in (_shape(param, shape) for param, shape in pairs) if p is not None]
     found, faults = told((param.name, param.shape, shape) for param, shape in pairs) if not problems else ({}, [])
     problems += [Problem("launch.dim-disagree", fault) for fault in faults]
@@ -26,6 +29,10 @@ def dims_of_call(source: Source, arrays: Sequence[object], out: object = None) -
     if problems:
         raise LaunchError(problems)
     return {d.name: found[d.name][0] if d.name in found else d.low for d in source.dims}
+
+
+def _is_shape(shape: object) -> TypeGuard[tuple[int, ...]]:
+    return isinstance(shape, tuple) and all(isinstance(n, int) for n in shape)
 
 
 def _shape(param: Param, shape: tuple[int, ...]) -> Problem | None:

@@ -65,3 +65,20 @@ def test_the_parts_of_a_cut_copy_fill_it_together(parts):
 )
 def test_intervals_with_a_gap_fill_nothing(row, found):
     assert _chain(row, 9) == found
+
+
+@pytest.mark.parametrize(("term", "guarded"), [
+    (lambda x: x, False), (lambda x: -x, False), (lambda x: ~x, True), (lambda x: tir.cast(~(x > 3), "int32"), True),
+    (lambda x: tir.cast(~tir.cast(x, "uint8"), "int32"), True),
+])  # fmt: skip
+def test_what_is_not_0_of_the_zeros_around_a_copy_is_not_added(term, guarded):
+    A, B = tir.placeholder((13, 13), "int32", name="A"), tir.placeholder((13, 13), "int32", name="B")
+    k = tir.reduce_axis(13, name="k")
+    C = tir.compute((13, 13), lambda i, j: tir.sum(term(A[i, k]) * term(B[k, j]), axis=k), name="C")
+    s = tir.Schedule(C, "opencl")
+    (io, ii), (jo, ji), (ko, ki) = (s.split(f"C.{v}", [None, 4]) for v in "ijk")
+    s.reorder(io, jo, ko, ki, ii, ji)
+    s.stage_out("C", at=jo, scope="register")
+    for name in "AB":
+        s.stage_in(name, at=ko, scope="register")
+    assert s.check(shapes=[{}]) and ("k_0 * 4 + k_1 < 13" in s.source().partition("+=")[0][-250:]) == guarded

@@ -49,6 +49,20 @@ def test_arguments_must_agree_and_nothing_is_written():
     assert problem_of(lambda: f(np.ones((5, 3), "f4"), np.ones(5, "f4"), out=out[:4])).code == "launch.dim-disagree"
 
 
+class Hostile:
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+
+class Shaped:
+    shape = ("many", 3)
+
+
+@pytest.mark.parametrize(("given", "code"), [(Hostile, "argument.raised"), (Shaped, "launch.type")])
+def test_what_has_no_shape_is_refused(given, code):
+    assert problem_of(lambda: added().build()(given(), np.ones(6, "f4"))).code == code
+
+
 @pytest.mark.parametrize("extent", [0, 1, 9])
 def test_extents_outside_the_range(extent):
     f = added(low=2, high=8).build()

@@ -18,27 +18,30 @@ def zeroed(term: Expr, axes: Collection[Var], packed: Collection[Buffer]) -> set
 
 def made_up(term: Expr, identity: Const, axes: Collection[Var], packed: Collection[Buffer]) -> bool:
     """Whether a term is the identity of its reduction where a condition on ``axes`` does not hold, by the zeros of what
-    is ``packed``: then nobody need ask whether it holds.
+    is ``packed``: then nobody need ask whether it holds. 0 times what is no zero may be NaN, which reaches the result.
     """
-    return bool(at_zero(term, zeroed(term, axes, packed)) == identity.value)
+    return bool(at_zero(term, zeroed(term, axes, packed), added=True) == identity.value)
 
 
-def at_zero(e: Expr, zeros: set[Buffer]) -> object:
-    """The value of a term where reads of ``zeros`` are 0, in exact arithmetic; None where it depends on others."""
+def at_zero(e: Expr, zeros: set[Buffer], added: bool = False) -> object:
+    """The value of a term where reads of ``zeros`` are 0, in exact arithmetic; None where it depends on others.
+
+    added: the term is added, so that 0 times a float that may be infinite is not known; else it is left out
+    """
     if isinstance(e, Load):
         return 0 if e.buffer in zeros else None
     if isinstance(e, Const):
         return e.value
     if isinstance(e, Cast):
-        value = at_zero(e.a, zeros)
+        value = at_zero(e.a, zeros, added)
         exact = is_float(e.dtype) or not is_float(e.a.dtype)  # what a float is cut to is not known in a field
         return _within(value, e.dtype) if exact and (e.dtype == "bool") == (e.a.dtype == "bool") else None
     if isinstance(e, Select):
-        a, b = at_zero(e.a, zeros), at_zero(e.b, zeros)
+        a, b = at_zero(e.a, zeros, added), at_zero(e.b, zeros, added)
         return a if a == b else None
     if isinstance(e, Binary) and e.op in ("+", "-", "*"):
-        a, b = at_zero(e.a, zeros), at_zero(e.b, zeros)
-        if e.op == "*" and (a == 0 or b == 0):
+        a, b = at_zero(e.a, zeros, added), at_zero(e.b, zeros, added)
+        if e.op == "*" and (a == 0 or b == 0) and not (added and is_float(e.dtype)):
             return 0
         if isinstance(a, int | float) and isinstance(b, int | float):
             return _within(a + b if e.op == "+" else a - b if e.op == "-" else a * b, e.dtype)
