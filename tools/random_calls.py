@@ -1,6 +1,7 @@
 """Random calls of every public function and method, with wrong, huge, odd and hostile arguments.
 
     python tools/random_calls.py --calls 20000 --seeds 1 2 3 4 5 --json benchmarks/results/random_calls.json
+    python tools/random_calls.py --every           # each hostile value in each place, all else as it should be
     python tools/random_calls.py --only 3:1234     # one call of a seed again, with its traceback
 
 Expected of each call: it gives something, or it raises a ``TensorIRError``, or Python's own TypeError for the number or
@@ -62,6 +63,8 @@ INTERNAL = {"Device", "Source"}
 ERRORS = {name for name in tir.__all__ if isinstance(v := getattr(tir, name), type) and issubclass(v, Exception)}
 SLOW = {"tune", "tune_shapes"}
 """What searches when all of its arguments are good: it is given a budget of one trial."""
+EVERY, PLACES = -1, 5
+"""The seed of calls that are not drawn: each hostile value in each of the first places of each function."""
 FILES = {"export", "export_shapes", "tune", "tune_shapes", "save"}
 """What writes files when it succeeds."""
 
@@ -206,6 +209,33 @@ def arguments(
     return args, kwargs
 
 
+@cache
+def places() -> list[tuple[str, int, str]]:
+    """Function, place of a parameter, and hostile value of each call of ``EVERY``."""
+    names = [name for name, _ in subjects() if name.rpartition(".")[2] not in SLOW]
+    return [(name, at, bad) for name in names for at in range(min(PLACES, len(_parameters(name)))) for bad in HOSTILE]
+
+
+def placed(
+    name: str, at: int, bad: str, rng: random.Random
+) -> tuple[list[tuple[str, Callable[[], object]]], dict[str, tuple[str, Callable[[], object]]]]:
+    """``arguments`` with a hostile value in one place, and good ones where a call needs some."""
+    args: list[tuple[str, Callable[[], object]]] = []
+    kwargs: dict[str, tuple[str, Callable[[], object]]] = {}
+    for n, p in enumerate(_parameters(name)):
+        optional = p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        if n != at and optional:
+            continue
+        value = (bad, HOSTILE[bad]) if n == at else _value(p, rng, 0.0)
+        if p.kind is p.VAR_KEYWORD:
+            kwargs["axis"] = value
+        elif p.kind is p.KEYWORD_ONLY or (p.kind is p.POSITIONAL_OR_KEYWORD and optional):
+            kwargs[p.name] = value
+        else:
+            args.append(value)
+    return args, kwargs
+
+
 def _value(p: inspect.Parameter, rng: random.Random, hostility: float) -> tuple[str, Callable[[], object]]:
     good = good_values(p.name, specimens())
     if rng.random() < hostility or not good:
@@ -216,10 +246,15 @@ def _value(p: inspect.Parameter, rng: random.Random, hostility: float) -> tuple[
 def call(seed: int, n: int) -> tuple[str, Callable[[], object]]:
     """The text of call n of a seed, and the call."""
     rng = random.Random(f"{seed}:{n}")
-    functions = sum(not name.startswith("<") for name, _ in subjects())
-    among = subjects()[:functions] if rng.random() < 0.4 else subjects()[functions:]
-    name, function = rng.choice(among)
-    args, kwargs = arguments(name, rng)
+    if seed == EVERY:
+        name, at, bad = places()[n]
+        function = dict(subjects())[name]
+        args, kwargs = placed(name, at, bad, rng)
+    else:
+        functions = sum(not name.startswith("<") for name, _ in subjects())
+        among = subjects()[:functions] if rng.random() < 0.4 else subjects()[functions:]
+        name, function = rng.choice(among)
+        args, kwargs = arguments(name, rng)
     said = ", ".join([*(w for w, _ in args), *(f"{k}={w}" for k, (w, _) in kwargs.items())])
     use = rng.random()
 
@@ -364,6 +399,7 @@ def main() -> None:
     parse = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parse.add_argument("--calls", type=int, default=2000)
     parse.add_argument("--seeds", type=int, nargs="+", default=None)
+    parse.add_argument("--every", action="store_true", help="each hostile value in each place")
     parse.add_argument("--only", help="SEED:N, one call with its traceback")
     parse.add_argument("--json", type=Path, help="where the results of seeds are kept")
     parse.add_argument("--part", help=argparse.SUPPRESS)
@@ -378,12 +414,12 @@ def main() -> None:
         print(said)
         print(repr(act())[:500])
         return
-    seeds = given.seeds or [random.SystemRandom().randrange(1 << 30)]
+    seeds = [EVERY] if given.every else given.seeds or [random.SystemRandom().randrange(1 << 30)]
     print("seeds", *seeds, flush=True)
     kept = json.loads(given.json.read_text()) if given.json and given.json.exists() else {"seeds": {}}
     for seed in seeds:
         of_seed = kept["seeds"].setdefault(str(seed), {"calls": 0, "findings": [], "seconds": 0})
-        for first, end in parts(given.calls):
+        for first, end in parts(len(places()) if seed == EVERY else given.calls):
             if end <= of_seed["calls"]:
                 continue
             begun = time.time()

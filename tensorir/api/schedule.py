@@ -231,7 +231,7 @@ class Schedule(Exportable, _Schedule):
                  CUDA text on the CPU (processor time), 60 and more for a large definition when None
         """
         need_text("level", level, CheckError)
-        need_int("seed", seed, 0, error=CheckError)
+        seed = need_int("seed", seed, 0, error=CheckError)
         return check(self, level, None if shapes is None else _shapes(shapes), seed, _limit(limit_s))
 
     def blame(self) -> Step | None:

@@ -170,11 +170,11 @@ def _special(frame: FrameType) -> str | None:
 
 
 def answering(error: type[TensorIRError]) -> Callable[[C], C]:
-    """A decorator of a class: ``answers`` for each of its public methods and its constructor."""
+    """A decorator of a class: ``answers`` for each of its public methods, its constructor and ``x[…]``."""
 
     def decorate(cls: C) -> C:
         for name, method in list(vars(cls).items()):
-            if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
+            if inspect.isfunction(method) and (name in ("__init__", "__getitem__") or not name.startswith("_")):
                 setattr(cls, name, answers(error)(method))
         return cls
 

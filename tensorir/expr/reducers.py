@@ -120,6 +120,7 @@ class UserCombiner(Value, Shown):
 
     def joining(self, dtypes: Sequence[str], several: bool) -> Combiner:
         """Return how it joins states of these types; several: as tuples, even of one value."""
+        need_bool("several", several)
         dtypes = [dtype_of(d).name for d in need_names("dtypes", dtypes)]
         start = _as_many("reduce.identity", "the identity", self.identity, len(dtypes), several)
         old = tuple(Var(f"a{n}", d) for n, d in enumerate(dtypes))

@@ -87,7 +87,7 @@ class RunSpec:
         for name in ("trials", "patience", "width", "builders"):
             if getattr(self, name) is not None:
                 need_int(name, getattr(self, name), 1)
-        need_int("seed", self.seed, 0, 2**63)
+        object.__setattr__(self, "seed", need_int("seed", self.seed, 0, 2**63))  # a NumPy array without axes is one
         need_int("top", self.top, 1, 50)
         need_path("log", self.log)
         need_bool("fresh", self.fresh)

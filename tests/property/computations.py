@@ -30,6 +30,19 @@ def matmul(m, n, k, dtype):
     return tir.compute((m, n), lambda i, j: tir.sum(A[i, kk] * B[kk, j], axis=kk), name="C")
 
 
+TERMS = (
+    lambda a, b: ~a * ~b, lambda a, b: (a ^ 5) | b, lambda a, b: tir.where(~(a > 2), b, 1), lambda a, b: a * b + 1,
+    tir.maximum, lambda a, b: tir.abs(a - b), lambda a, b: -a * b, lambda a, b: (a + 1) * (b - 1),
+)  # fmt: skip
+"""Terms that are not all 0 where what they read is."""
+
+
+def terms(m, n, k, dtype):
+    A, B = tir.placeholder((m, k), dtype, name="A"), tir.placeholder((k, n), dtype, name="B")
+    kk, of = tir.reduce_axis(k, name="k"), TERMS[(m + 2 * n + 3 * k) % len(TERMS)]
+    return tir.compute((m, n), lambda i, j: tir.sum(of(A[i, kk], B[kk, j]), axis=kk), name="C")
+
+
 def scaled_matmul(m, n, k, dtype):
     A, B = tir.placeholder((k, m), dtype, name="A"), tir.placeholder((n, k), dtype, name="B")
     kk = tir.reduce_axis(k, name="k")
@@ -163,6 +176,7 @@ def total(m, n, _, dtype):
 
 ZOO = {
     "matmul": Computation(matmul, 3),
+    "terms": Computation(terms, 3, ("int32", "int8", "uint8")),
     "scaled_matmul": Computation(scaled_matmul, 3),
     "epilogue": Computation(epilogue, 3),
     "two_matmuls": Computation(two_matmuls, 3, ("float32", "int32")),

@@ -10,7 +10,7 @@ import collections
 import random
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -212,6 +212,22 @@ def draw_call(c: Chance, s: tir.Schedule) -> tuple[str, tuple[Any, ...], dict[st
     raise AssertionError(what)
 
 
+def draw_tiles(c: Chance, s: tir.Schedule) -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
+    """A tiled nest with its operands and its result staged, as people write it: calls one by one."""
+    stage = c.pick(list(s.index.stages))
+    outer, inner = list[str](), list[str]()
+    for name in [x.var.name for x in s.index.above(s.index.stages[stage])]:
+        steps = len(s.trace)
+        yield "split", (name, [None, c.pick(FACTORS[1:])]), {}
+        first, *rest = s.trace[-1].out if len(s.trace) > steps else [name]
+        outer, inner = [*outer, first], [*inner, *rest]
+    yield "reorder", (*outer, *inner), {}
+    if outer:
+        yield "stage_out", (stage, c.pick(outer), "register"), {}
+        for buffer in list(s.index.buffers()):
+            yield "stage_in", (buffer, c.pick(outer[-2:]), c.pick(("register", "shared"))), {}
+
+
 def draw_condition(c: Chance, s: tir.Schedule, loop: str) -> str:
     """A condition on one or two of the loops around a body, or on an element of an input."""
     around = [x.var.name for x in s.index.above(s.index.loops[loop])] + [loop]
@@ -334,8 +350,9 @@ def run_case(c: Chance, names: Sequence[str] = tuple(ZOO), calls: int = 14, devi
     case = draw_case(c, names)
     s = case.schedule()
     trees = [str(s)]
+    tiles = draw_tiles(c, s) if c.pick(range(4)) == 0 else iter(())
     for _ in range(calls):
-        call = draw_call(c, s)
+        call = next(tiles, None) or draw_call(c, s)
         case.calls.append(call)
         try:
             done = apply(s, call)

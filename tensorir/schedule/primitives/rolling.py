@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tensorir.arith.affine import structure
 from tensorir.arith.box import Side
 from tensorir.errors import ScheduleError
-from tensorir.errors.needs import need_list
+from tensorir.errors.needs import need_list, wrong
 from tensorir.ir.build import as_expr, binary, cast, const, select
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Axis, Buffer, Expr, Iter, Load, Loop, Program, Scope, Stage, Stmt, Store, Update, Var
@@ -48,6 +48,8 @@ def rolling(self: Scheduled[H], stage: Name, into: Name | Sequence[Name], at: Na
     several = (
         (into,) if isinstance(into, str) or hasattr(into, "name") else need_list("into", into, "stages", ScheduleError)
     )
+    if not several:
+        raise wrong("into", into, "a stage, or a list of stages", ScheduleError)
     first, loop = history._stage(stage), self._loop(at)
     later = [history._stage(x) for x in several]
     out = history._apply(
