@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import inspect
 import math
 import operator
 import os
@@ -168,10 +169,19 @@ def need_mapping(name: str, value: object, error: Class = DeclarationError) -> M
     return value
 
 
-def need_function(name: str, value: object, error: Class = DeclarationError) -> Callable[..., Any]:
-    """Something that can be called."""
+def need_function(
+    name: str, value: object, error: Class = DeclarationError, takes: int | None = None
+) -> Callable[..., Any]:
+    """Something that can be called; takes: with so many arguments, where it says what it takes."""
     if not callable(value):
         raise wrong(name, value, "a function", error)
+    if takes is not None:
+        try:
+            inspect.signature(value).bind(*[None] * takes)
+        except TypeError:
+            raise wrong(name, value, f"a function of {takes or 'no'} argument{'s' * (takes != 1)}", error) from None
+        except ValueError:  # of a built-in function nothing is known
+            pass
     return value
 
 

@@ -97,9 +97,9 @@ class RunSpec:
             need_text(f"restrict[{n}]", condition)
         for n, template in enumerate(need_list("templates", self.templates, "names of templates")):
             need_text(f"templates[{n}]", template)
-        for name in ("on_trial", "stop", "on_start", "on_baseline", "on_peer"):
+        for name, takes in {"on_trial": 1, "stop": 0, "on_start": 3, "on_baseline": 2, "on_peer": 1}.items():
             if getattr(self, name) is not None:
-                need_function(name, getattr(self, name))
+                need_function(name, getattr(self, name), takes=takes)
         if self.least_gain is not None and need_number("least_gain", self.least_gain, 0.0) >= 1:
             raise wrong("least_gain", self.least_gain, "a share below 1", hint="least_gain=0.01")
         if self.started is not None:

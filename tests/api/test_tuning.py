@@ -323,6 +323,13 @@ def test_restrict_and_patience(product_log):
         assert caught.value.code.startswith(code)
 
 
+@pytest.mark.parametrize("given", [{"on_trial": 5}, {"on_trial": lambda: 1}, {"stop": lambda record: 1}])
+def test_what_is_told_takes_what_it_is_told(given):
+    with pytest.raises(tir.DeclarationError) as caught:
+        tir.ops.matmul(8, 8, 8).tune(trials=1, **given)
+    assert caught.value.code == "argument.type" and "must be a function" in str(caught.value)
+
+
 def test_a_set_of_shapes(tmp_path, monkeypatch):
     """Two shapes on the device: made by the same builders, checked, re-measured in turn, served by kernels that this
     version makes again.
