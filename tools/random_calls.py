@@ -380,7 +380,7 @@ def _part(seed: int, first: int, end: int, folder: Path, limit_s: float) -> tupl
     env = os.environ | {
         "TMPDIR": str(folder / "tmp"), "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tools'}", "PYTHONHASHSEED": "0",
     }  # fmt: skip
-    command = [sys.executable, str(Path(__file__).resolve()), "--part", f"{seed}:{first}:{end}", "--out", str(out)]
+    command = [sys.executable, str(Path(__file__).resolve()), f"--part={seed}:{first}:{end}", "--out", str(out)]
     seconds = int(limit_s)
 
     def limits() -> None:
