@@ -448,3 +448,10 @@ def test_every_public_call_is_here():
     assert sorted(methods - set(SCHEDULE) - set(REFUSED) - {"build", "fork", "tree", "blame", "export"}) == []
     handles = {n for n, m in inspect.getmembers(StageRef, inspect.isfunction) if not n.startswith("_")}
     assert handles - {"axis"} <= methods
+
+
+def test_every_public_function_answers_for_what_python_cannot_look_at():
+    modules = [tir, *(m for n in tir.__all__ if inspect.ismodule(m := getattr(tir, n)))]
+    functions = {f"{m.__name__}.{n}": getattr(m, n) for m in modules for n in getattr(m, "__all__", ())}
+    open_ = [n for n, f in functions.items() if inspect.isfunction(f) and not hasattr(f, "__wrapped__")]
+    assert len(functions) > 100 and not open_, "errors.habits.answers"

@@ -15,6 +15,7 @@ from tensorir.api.load import left_out, other_target, regenerate
 from tensorir.api.shape_outcome import Portfolio, ShapeResult
 from tensorir.api.shape_set import understood
 from tensorir.errors import NotTuned, Problem
+from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_path
 from tensorir.export.asked import by_language, each_language, places, refuse_sets
 from tensorir.export.folder import export_set
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 NAMED = 5  # of the shapes that are not tuned
 
 
+@answers()
 def export_shapes(
     works: Sequence[Work],
     path: str | Path,

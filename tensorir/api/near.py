@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tensorir.api.identity import A_WORD, describe, distance, identity_of
 from tensorir.api.work import Work
+from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_path, wrong
 from tensorir.runtime.device import Device, open_device
 from tensorir.tune.known import contenders, counted, sample
@@ -25,6 +26,7 @@ FEW = 3
 """Shapes that a search starts from: their times are worth more than those of farther ones."""
 
 
+@answers()
 def nearest(work: Work, device: str | Device | None = None, log: str = "tuning_logs") -> list[Near]:
     """Other tuned shapes of this operator on this device, the nearest first, each with its best configuration.
 

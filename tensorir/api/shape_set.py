@@ -20,6 +20,7 @@ from tensorir.api.shape_search import FINALISTS, Clock, ShapeSearch
 from tensorir.api.tuning import refuse_options
 from tensorir.api.work import Work
 from tensorir.errors import DeclarationError, DeviceError, refuse
+from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_list, need_number, wrong
 from tensorir.tune.dispatch import aligned
 from tensorir.tune.gains import expected_gain
@@ -43,6 +44,7 @@ FINAL = 0.25  # of the budget, at most, is for the final rounds
 _END = ("interrupted", "log", "device_lost", "workers", "stop")
 
 
+@answers()
 def tune_shapes(
     works: Sequence[Work],
     device: str | Device | Sequence[str | Device] | None = None,

@@ -15,6 +15,7 @@ from tensorir.ir.tree import (
     Binary,
     Buffer,
     Call,
+    Cast,
     Const,
     Expr,
     Iter,
@@ -93,6 +94,11 @@ class Nest(Shown):
     def loads(self) -> tuple[Load, ...]:
         """What a cell, or a term of it, reads."""
         return tuple(find(self.stage.body, Load))
+
+    def converts(self, buffer: Buffer, dtype: str) -> bool:
+        """Whether all that it reads of an array becomes another type at once."""
+        casts = {x.a for x in find(self.stage.body, Cast) if x.dtype == dtype}
+        return all(x in casts for x in self.loads if x.buffer is buffer)
 
     @cached_property
     def reads(self) -> tuple[Buffer, ...]:

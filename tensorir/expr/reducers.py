@@ -104,7 +104,7 @@ class UserCombiner(Value, Shown):
             joined = short(self.result)
         order = "" if self.commutative else ", in order"
         state = " and ".join(f"({', '.join(f'{x}{n}' for n in range(count))})" if several else f"{x}0" for x in "ab")
-        return few_lines(f"<combiner {self.name}: {state} give {joined}; identity {self.identity!r}{order}>")
+        return few_lines(f"<combiner {self.name}: {state} give {joined}; identity {shown(self.identity)}{order}>")
 
     @overload
     def __call__(self, value: tuple[object, ...], axis: Axes, where: object = None) -> tuple[Expr, ...]: ...  # type: ignore[overload-overlap]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_choice, need_int, plain_ints, shown
 from tensorir.expr.compute import compute
 from tensorir.expr.functions import cast, erf, exp, maximum, tanh
@@ -15,6 +16,7 @@ from tensorir.nn.arguments import axis_names, need_tensors
 ACTIVATIONS = ("relu", "gelu", "silu", "sigmoid", "tanh")
 
 
+@answers()
 def bias_act(
     y: Tensor,
     bias: Tensor | None,
@@ -50,6 +52,7 @@ def bias_act(
     return compute(y.shape, element, name=name, axes=names)
 
 
+@answers()
 def activation(v: Expr, act: str | None) -> Expr:
     """An activation function of one value; None for the value itself."""
     _need_act(act)
@@ -105,6 +108,7 @@ def sigmoid(x: Tensor, *, name: str = "sigmoid") -> Tensor:
     return _each(x, lambda v: activation(v, "sigmoid"), name)
 
 
+@answers()
 def convert(x: Tensor, dtype: str, *, name: str = "cast") -> Tensor:
     """``x`` in another element type, elementwise."""
     return _each(x, lambda v: cast(v, dtype), name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_choice, need_int, plain_ints, shown, wrong
 from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.functions import cast
@@ -85,6 +86,7 @@ def conv2d(x: Tensor, w: Tensor, *, stride: object = 1, pad: object = 0, dilatio
     return compute((n, p, q, k), lambda n, p, q, k: value(n, k, p, q), name=name)
 
 
+@answers()
 def need_layout(layout: object) -> bool:
     """Return whether a layout of images is "NCHW"; refuse what is neither that nor "NHWC" (``conv2d.layout``)."""
     if not isinstance(layout, str) or layout not in ("NCHW", "NHWC"):
@@ -116,6 +118,7 @@ def check_results(have: tuple[int, int], size: tuple[int, int], taps: tuple[int,
         raise refuse(DeclarationError, "conv2d.extent", message)
 
 
+@answers()
 def out_extent(size: int, taps: int, stride: int, pad: int, dilation: int) -> int:
     """Outputs along one dimension of a convolution (may be below 1)."""
     (side,) = sides_of(1, stride, pad, dilation)

@@ -51,6 +51,7 @@ def log_softmax(x: Shape = "128x512", axis: int = -1, dtype: str = "float32") ->
     return _work("log_softmax", lambda x: nn.log_softmax(x, axis), {"x": x}, dtype, axis=axis)
 
 
+@plain_ints
 def layer_norm(x: Shape = "128x512", dtype: str = "float32") -> Workload:
     """``nn.layer_norm`` over the last axis, with a factor and a bias for each element."""
     row = _extents("x", x)[-1:]
@@ -58,6 +59,7 @@ def layer_norm(x: Shape = "128x512", dtype: str = "float32") -> Workload:
     return _rows("layer_norm", define, x, ("weight", "bias"), dtype)
 
 
+@plain_ints
 def rms_norm(x: Shape = "128x512", dtype: str = "float32") -> Workload:
     """``nn.rms_norm`` over the last axis, with a factor for each element."""
     row = _extents("x", x)[-1:]
@@ -91,21 +93,25 @@ def group_norm(x: Shape = "1x64x56x56", groups: int = 8, dtype: str = "float32")
     return _work("group_norm", lambda x: nn.group_norm(x, groups), {"x": x}, dtype, groups=groups)
 
 
+@plain_ints
 def relu(x: Shape = "128x512", dtype: str = "float32") -> Workload:
     """``nn.relu`` of each element."""
     return _work("relu", nn.relu, {"x": x}, dtype)
 
 
+@plain_ints
 def gelu(x: Shape = "128x512", dtype: str = "float32") -> Workload:
     """``nn.gelu`` of each element, by the error function."""
     return _work("gelu", nn.gelu, {"x": x}, dtype)
 
 
+@plain_ints
 def silu(x: Shape = "128x512", dtype: str = "float32") -> Workload:
     """``nn.silu`` of each element."""
     return _work("silu", nn.silu, {"x": x}, dtype)
 
 
+@plain_ints
 def sigmoid(x: Shape = "128x512", dtype: str = "float32") -> Workload:
     """``nn.sigmoid`` of each element."""
     return _work("sigmoid", nn.sigmoid, {"x": x}, dtype)

@@ -6,12 +6,14 @@ import itertools
 from collections.abc import Sequence
 
 from tensorir.errors import DeclarationError, refuse
+from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_int, need_list, shown
 
 LONGEST = 8
 """Things whose orders are listed: 40,320 of eight."""
 
 
+@answers()
 def powers_of_two(low: int, high: int) -> list[int]:
     """The powers of two from ``low`` to ``high``, both included: ``powers_of_two(4, 40)`` is ``[4, 8, 16, 32]``.
 
@@ -25,6 +27,7 @@ def powers_of_two(low: int, high: int) -> list[int]:
     return found
 
 
+@answers()
 def divisors(extent: int, low: int = 1, high: int | None = None) -> list[int]:
     """The divisors of ``extent`` from ``low`` to ``high`` (``extent`` itself when None), in order.
 
@@ -41,6 +44,7 @@ def divisors(extent: int, low: int = 1, high: int | None = None) -> list[int]:
     return found
 
 
+@answers()
 def permutations(things: Sequence[object]) -> list[tuple[object, ...]]:
     """All orders of up to eight different words or numbers, as tuples; a word is taken letter by letter.
 

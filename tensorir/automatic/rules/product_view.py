@@ -132,7 +132,7 @@ def _problem(total: Nest, a: Load, b: Load, rows: Sequence[Iter], columns: Seque
     """The product as the engines know it, and the type that packed operands are converted to."""
     kind, types = total.writes[0].dtype, {a.buffer.dtype, b.buffer.dtype}
     narrow = types.pop() if len(types) == 1 else kind
-    widened = narrow != kind and accumulator(narrow) == kind
+    widened = narrow != kind and accumulator(narrow) == kind and all(total.converts(x.buffer, kind) for x in (a, b))
     m, n, k = (total.size(group) for group in (rows, columns, total.reduced))
     ta, tb = innermost(a, rows, total), not innermost(b, columns, total)
     return Gemm(m=m, n=n, k=k, ta=ta, tb=tb, dtype=narrow if widened else kind), kind if widened else None

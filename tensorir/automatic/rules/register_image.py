@@ -16,7 +16,7 @@ from tensorir.expr.point import evaluate
 from tensorir.ir.build import as_int
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import is_float
-from tensorir.ir.tree import Cast, Const, Expr, Load, Var
+from tensorir.ir.tree import Const, Expr, Load, Var
 from tensorir.ir.visit import find
 from tensorir.schedule.schedule import Schedule
 
@@ -101,5 +101,4 @@ def widened(nest: Nest, load: Load) -> str | None:
     """The type to which a sum converts all that it reads of an array of narrow floats; None where it does not."""
     kind = load.buffer.dtype
     wide = accumulator(kind) if is_float(kind) else None
-    casts = [x.a for x in find(nest.stage.body, Cast) if x.dtype == wide]
-    return wide if all(any(x is a for a in casts) for x in nest.loads if x.buffer is load.buffer) else None
+    return wide if wide is not None and nest.converts(load.buffer, wide) else None

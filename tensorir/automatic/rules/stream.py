@@ -133,7 +133,9 @@ class VectorPart(Part):
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         if self.target.kind == "gpu":
-            return {"block": [256, 128, 512, *([64] if self._long else [])], "lanes": self._gpu_lanes(), "vectors": [1]}
+            most = self.target.max_threads
+            blocks = [n for n in (256, 128, 512, *([64] if self._long else [])) if n <= most] or [most]
+            return {"block": blocks, "lanes": self._gpu_lanes(), "vectors": [1]}
         widest = vector_lanes(self.target, self.bits)
         lanes = [n for n in (widest, 2 * widest, widest // 2) if 1 < n <= 16 and n <= self.length] or [1]
         vectors = [1, 2, 4] if self._reduces else [1]
