@@ -152,7 +152,8 @@ def _unfit(name: str, error: Exception) -> Problem | None:
         return Problem("argument.text", message, hint="text and paths of Unicode characters")
     if isinstance(error, ValueError) and "integer string conversion" in str(error):  # of a message that tells it
         return Problem("argument.value", f"{name}: an int of thousands of digits", hint="ints of 64 bits")
-    for frame, _ in traceback.walk_tb(error.__traceback__):
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in frames if frames and not ours(frames[-1]) else ():  # what our own code raises is our own mistake
         if (special := _special(frame)) is not None:
             message = f"{name}: {special} of what was given raised {type(error).__name__}: {error!s:.80}"
             return Problem("argument.raised", message, hint="a value without it")

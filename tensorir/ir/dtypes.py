@@ -135,6 +135,11 @@ def is_float(name: str) -> bool:
     return DTYPES[name].kind == "f"
 
 
+def keeps_zero(old: str, new: str) -> bool:
+    """Whether a conversion of 0 is 0 in a prime field too: floats are cut to integers by an opaque function there."""
+    return (is_float(new) or not is_float(old)) and (new == "bool") == (old == "bool")
+
+
 def rounded(value: int | float | Fraction, dtype: str) -> float:
     """``value`` as a constant of a float type is: the nearest number, of two the even one; infinite beyond the type's.
 

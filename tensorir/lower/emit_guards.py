@@ -20,6 +20,7 @@ from tensorir.arith.affine import Arith, Interval
 from tensorir.arith.conditions import conjunction, conjuncts, negate
 from tensorir.arith.reads import conditional_loads
 from tensorir.ir.build import binary, const, select
+from tensorir.ir.dtypes import keeps_zero
 from tensorir.ir.structure import among
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
@@ -461,6 +462,6 @@ def _is_zero(e: Expr, zero: Mapping[Buffer, set[int]], n: Stage, arith: Arith) -
         return _is_zero(e.a, zero, n, arith) and _is_zero(e.b, zero, n, arith)
     if isinstance(e, Select):
         return _is_zero(e.a, zero, n, arith) and _is_zero(e.b, zero, n, arith)
-    if isinstance(e, Cast) or (isinstance(e, Unary) and e.op == "-"):  # not ~0, not 0
+    if (isinstance(e, Cast) and keeps_zero(e.a.dtype, e.dtype)) or (isinstance(e, Unary) and e.op == "-"):
         return _is_zero(e.a, zero, n, arith)
     return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tensorir.ir.dtypes import DTYPES, is_float
+from tensorir.ir.dtypes import DTYPES, is_float, keeps_zero
 from tensorir.ir.tree import Binary, Buffer, Cast, Const, Expr, Load, Select, Var
 from tensorir.ir.visit import find
 
@@ -18,30 +18,26 @@ def zeroed(term: Expr, axes: Collection[Var], packed: Collection[Buffer]) -> set
 
 def made_up(term: Expr, identity: Const, axes: Collection[Var], packed: Collection[Buffer]) -> bool:
     """Whether a term is the identity of its reduction where a condition on ``axes`` does not hold, by the zeros of what
-    is ``packed``: then nobody need ask whether it holds. 0 times what is no zero may be NaN, which reaches the result.
+    is ``packed``: then nobody need ask whether it holds.
     """
-    return bool(at_zero(term, zeroed(term, axes, packed), added=True) == identity.value)
+    return bool(at_zero(term, zeroed(term, axes, packed)) == identity.value)
 
 
-def at_zero(e: Expr, zeros: set[Buffer], added: bool = False) -> object:
-    """The value of a term where reads of ``zeros`` are 0, in exact arithmetic; None where it depends on others.
-
-    added: the term is added, so that 0 times a float that may be infinite is not known; else it is left out
-    """
+def at_zero(e: Expr, zeros: set[Buffer]) -> object:
+    """The value of a term where reads of ``zeros`` are 0, in exact arithmetic; None where it depends on others."""
     if isinstance(e, Load):
         return 0 if e.buffer in zeros else None
     if isinstance(e, Const):
         return e.value
     if isinstance(e, Cast):
-        value = at_zero(e.a, zeros, added)
-        exact = is_float(e.dtype) or not is_float(e.a.dtype)  # what a float is cut to is not known in a field
-        return _within(value, e.dtype) if exact and (e.dtype == "bool") == (e.a.dtype == "bool") else None
+        value = at_zero(e.a, zeros)
+        return _within(value, e.dtype) if keeps_zero(e.a.dtype, e.dtype) else None
     if isinstance(e, Select):
-        a, b = at_zero(e.a, zeros, added), at_zero(e.b, zeros, added)
+        a, b = at_zero(e.a, zeros), at_zero(e.b, zeros)
         return a if a == b else None
     if isinstance(e, Binary) and e.op in ("+", "-", "*"):
-        a, b = at_zero(e.a, zeros, added), at_zero(e.b, zeros, added)
-        if e.op == "*" and (a == 0 or b == 0) and not (added and is_float(e.dtype)):
+        a, b = at_zero(e.a, zeros), at_zero(e.b, zeros)
+        if e.op == "*" and (a == 0 or b == 0):
             return 0
         if isinstance(a, int | float) and isinstance(b, int | float):
             return _within(a + b if e.op == "+" else a - b if e.op == "-" else a * b, e.dtype)
