@@ -70,6 +70,7 @@ def test_intervals_with_a_gap_fill_nothing(row, found):
 @pytest.mark.parametrize(("term", "guarded"), [
     (lambda x: x, False), (lambda x: -x, False), (lambda x: ~x, True), (lambda x: tir.cast(~(x > 3), "int32"), True),
     (lambda x: tir.cast(~tir.cast(x, "uint8"), "int32"), True),
+    (lambda x: tir.cast(tir.cast(x, "float32"), "int32"), True),  # opaque in the field
 ])  # fmt: skip
 def test_what_is_not_0_of_the_zeros_around_a_copy_is_not_added(term, guarded):
     A, B = tir.placeholder((13, 13), "int32", name="A"), tir.placeholder((13, 13), "int32", name="B")
