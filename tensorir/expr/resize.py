@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tensorir.arith.affine import Arith
@@ -28,7 +28,8 @@ def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tenso
     Raises DeclarationError when some access can no longer be proved in range.
     """
     ops = computes_of(outputs)
-    if all(extents.get(v, n) is n or extents[v] == n for v, n in _free(ops, outputs)):
+    now = {v: n for op in ops for v, n in zip(op.axes, op.extents, strict=True)}
+    if all(isinstance(old := now.get(v, v.extent), int) and old == n for v, n in extents.items()):
         return tuple(outputs)
     new_reduce = {
         v: v.replace(extent=type(v.extent)(extents[v]))
@@ -60,16 +61,6 @@ def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tenso
         ranges.update({v: (0, most(as_expr(n.extent)) - 1) for v, n in new_reduce.items() if v in ranges})
         new_ranges[op] = ranges
     return _rebuild(outputs, ops, sizes, new_ranges, new_reduce)
-
-
-def _free(ops: Sequence[Compute], outputs: Sequence[Tensor]) -> Iterator[tuple[Var, Any]]:
-    """The axes of outputs and of reductions, with their extents."""
-    for op in ops:
-        if any(among(t, outputs) for t in op.outputs):
-            yield from zip(op.axes, op.extents, strict=True)
-        for b in op.bodies:
-            if isinstance(b, Reduce):
-                yield from ((v, v.extent) for v in b.axes)
 
 
 def _needed(

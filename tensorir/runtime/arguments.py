@@ -267,17 +267,22 @@ def wrapped(array: object, wrap: Wrap | None) -> Any:
         return array
 
 
-@answers(LaunchError)
 def scalar_value(param: Param, given: object) -> Any:
     """The value of a "scalar" parameter as a NumPy scalar that the runtime can pass by copy: floats of 8 and 16 bits,
     which kernels take as float, rounded to their type."""
-    if getattr(given, "shape", None) == () and not isinstance(given, np.generic):
-        found = recognise(param, given)
-        given = found.array[()] if found.native == "numpy" else given
-    value = _number(param, given)
+    value = _number(param, given if isinstance(given, _NUMBERS) else _element(param, given))
     if param.dtype in WIDENED:
         return value.astype(np.float32)[()]
     return value.view(np.uint8)[()] if value.dtype.kind == "b" else value[()]
+
+
+@answers(LaunchError)
+def _element(param: Param, given: object) -> object:
+    """The element of an array without axes; anything else as it is."""
+    if getattr(given, "shape", None) != ():
+        return given
+    found = recognise(param, given)
+    return found.array[()] if found.native == "numpy" else given
 
 
 def _number(param: Param, given: Any) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from covering import spread_over
 from drawing import drawn
 
 import tensorir as tir
@@ -24,6 +25,29 @@ def chain(m, n, k):
     P = tir.compute((m, n), lambda i, j: tir.sum(A[i, c] * B[c, j], axis=c), name="P")
     T = tir.compute((m,), lambda i: tir.max(P[i, j], axis=j), name="T")
     return tir.compute((m, n), lambda i, j: tir.maximum(P[i, j] - T[i], -5.0) * 2.0, name="Y")
+
+
+def compared():
+    """Operands of eight bits that are compared as they are, though what is taken of them has 32."""
+    A, B = tir.placeholder((2, 5), "uint8", name="A"), tir.placeholder((5, 32), "uint8", name="B")
+    k = tir.reduce_axis(5, name="k")
+    return tir.compute((2, 32), lambda i, j: tir.max(tir.where(A[i, k] <= B[k, j], 1, 0), axis=k), name="C")
+
+
+def cells():
+    A = tir.placeholder((32, 16), name="A")
+    return tir.compute((32, 16), lambda i, j: A[i, j] + 1, name="C")
+
+
+@pytest.mark.parametrize(("make", "target"), [(compared, "c"), (cells, "opencl -kind=gpu"),
+                                              (cells, "opencl -kind=gpu -max_threads=100")])  # fmt: skip
+def test_what_is_called_legal_can_be_scheduled(make, target):
+    C = make()
+    for template in tir.auto(C, target).values():
+        for config in spread_over(template.space_for(tir.Target.parse(target)), 9):
+            s = tir.Schedule(C, target)
+            template.function(s, config)
+            assert s.source()
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -1,4 +1,4 @@
-"""What a term is where operands are zero, and whether that is nothing."""
+"""Values of terms at zeros of their operands: beyond the end of a packed axis they should add nothing."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ from tensorir.ir.visit import find
 
 
 def zeroed(term: Expr, axes: Collection[Var], packed: Collection[Buffer]) -> set[Buffer]:
-    """The operands of a term that are 0 where a condition on ``axes`` does not hold: those that were packed under all
-    of these.
-    """
+    """Operands of a term, packed along all of ``axes``: beyond the end of these they are 0."""
     return {x.buffer for x in find(term, Load) if x.buffer in packed and set(axes) <= set(find(x, Var))}
 
 
 def made_up(term: Expr, identity: Const, axes: Collection[Var], packed: Collection[Buffer]) -> bool:
-    """Whether a term is the identity of its reduction where a condition on ``axes`` does not hold, by the zeros of what
-    is ``packed``: then nobody need ask whether it holds.
-    """
+    """True if ``term(0) == identity`` beyond the end of ``axes``, by the zeros of ``packed``: no condition needed."""
     return bool(at_zero(term, zeroed(term, axes, packed)) == identity.value)
 
 
 def at_zero(e: Expr, zeros: set[Buffer]) -> object:
-    """The value of a term where reads of ``zeros`` are 0, in exact arithmetic; None where it depends on others."""
+    """``term(zeros = 0)`` in exact arithmetic; None if it depends on other operands."""
     if isinstance(e, Load):
         return 0 if e.buffer in zeros else None
     if isinstance(e, Const):
@@ -45,7 +41,7 @@ def at_zero(e: Expr, zeros: set[Buffer]) -> object:
 
 
 def _within(value: object, dtype: str) -> object:
-    """A value that its type has as it is; None where it would wrap around."""
+    """A value within the range of its type; None if it would wrap around."""
     if not isinstance(value, int | float) or is_float(dtype) or dtype in ("bool", "index"):
         return value
     values, signed = 1 << DTYPES[dtype].bits, not dtype.startswith("u")

@@ -49,7 +49,9 @@ def rolling(self: Scheduled[H], stage: Name, into: Name | Sequence[Name], at: Na
         (into,) if isinstance(into, str) or hasattr(into, "name") else need_list("into", into, "stages", ScheduleError)
     )
     if not several:
-        raise wrong("into", into, "a stage, or a list of stages", ScheduleError)
+        raise wrong(
+            "into", into, "a stage, or a list of stages", ScheduleError, "into=[stage, …], reductions that read it"
+        )
     first, loop = history._stage(stage), self._loop(at)
     later = [history._stage(x) for x in several]
     out = history._apply(
