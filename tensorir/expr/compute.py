@@ -7,7 +7,7 @@ import keyword
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import islice
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from tensorir.errors import DeclarationError, TensorIRError, line_of, refuse
 from tensorir.errors.habits import answers
@@ -233,9 +233,8 @@ def _same_reduction(bodies: tuple[Expr, ...], name: str) -> None:
 
 def extents_of(shape: Shape, name: str) -> tuple[Extent, ...]:
     """Return a shape as a tuple of ints, and of expressions of dims."""
-    plain = shape.tolist() if hasattr(shape, "tolist") else shape
-    given = plain if isinstance(plain, Sequence) and not isinstance(plain, str) else (plain,)
-    given = tuple(islice(given, MAX_RANK + 1))
+    row = getattr(shape, "ndim", int(isinstance(shape, Sequence) and not isinstance(shape, str))) == 1
+    given = tuple(islice(cast("Sequence[Extent]", shape), MAX_RANK + 1)) if row else (shape,)  # never all of a huge one
     if len(given) > MAX_RANK:
         message = f"the shape {shown(shape)} of {shown(name)} has more than {MAX_RANK} dimensions"
         raise refuse(DeclarationError, "declare.shape", message, hint="a tuple of ints, such as (64, 48)")

@@ -115,6 +115,8 @@ CASES = [
     ("declare.lambda-arity", "axes= names 1", lambda: tir.compute((8, 8), lambda i, j: i, axes=["i"])),
     ("declare.shape", "None", lambda: tir.placeholder(None)),
     ("declare.shape", "2**62", lambda: tir.placeholder(2**63)),
+    ("declare.shape", "64 dimensions", lambda: tir.placeholder(np.broadcast_to(3, 1 << 40))),
+    ("declare.shape", "array", lambda: tir.placeholder(np.broadcast_to(3, (1 << 20, 1 << 20)))),
     ("argument.type", "rows of equal length", lambda: tir.constant([[1, 2], [3]])),
     ("matmul.shape", "do not multiply", lambda: nn.matmul(A(3, 4), A(5, 6))),
     ("conv2d.layout", "NCWH", lambda: nn.conv2d(A(*X4), A(*W4), layout="NCWH")),
