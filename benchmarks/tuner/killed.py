@@ -125,7 +125,7 @@ def _judge(log: Path, said: set[str], tally: Tally) -> int:
     records = list(reader.records())
     ids, kills = {r["id"] for r in records}, len(reader.segments())
     problems = [f"lost: {len(said - ids)} finished trials"] if said - ids else []
-    if reader.damaged > kills or reader.newer:
+    if reader.damaged > kills or reader.other:
         problems.append(f"{reader.damaged} damaged lines after {kills} kills")
     if len(ids - said) > kills:
         problems.append(f"{len(ids - said)} trials in the log that nobody finished")

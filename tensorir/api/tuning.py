@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +25,7 @@ from tensorir.tune.log import LogReader, LogWriter
 from tensorir.tune.loop import search
 from tensorir.tune.others import Others
 from tensorir.tune.outcome import TuneOutcome
-from tensorir.tune.record import Identity, Record, compares
+from tensorir.tune.record import Identity, Record
 from tensorir.tune.restrict import parse
 from tensorir.tune.space import Space
 from tensorir.tune.spec import RunSpec
@@ -128,10 +127,8 @@ class Earlier:
     def _found(self, here: Brief) -> list[Record]:
         """What the log knows of this workload."""
         mine = here.rows_of(self._identity.accepts)
-        older = mine & ~here.rows_of(compares) & ~here.columns["final"].astype(bool)
-        _say_older(int(older.sum()))
         finals = _read(here, np.flatnonzero(mine & here.columns["final"].astype(bool)))
-        return [*self._legal([*self.levels, *finals]), *_read(here, sample(here, ~mine | older))]
+        return [*self._legal([*self.levels, *finals]), *_read(here, sample(here, ~mine))]
 
     def _legal(self, records: Sequence[Record]) -> list[Record]:
         """The records whose configurations are searched."""
@@ -162,13 +159,6 @@ def spaces_of(work: Work, spec: RunSpec, target: Target) -> dict[str, Space]:
         for space in spaces.values():
             _ = space.legal
     return spaces
-
-
-def _say_older(count: int) -> None:
-    """Why results of earlier runs are measured again."""
-    if count:
-        text = f"{count} trial{'s' * (count != 1)} of the log took times in another way (version 1)"
-        warnings.warn(f"{text}: they guide the search, and are no results of it", stacklevel=2)
 
 
 def refuse_options(work: Work, spec: RunSpec) -> None:

@@ -214,7 +214,6 @@ def _notes(t: Tuned) -> str:
     rows = {
         "machine": f"while these were timed, {words}" if words else None,
         "unstable": f"{count(unstable, 'trial')} with an interval wider than a quarter of the time" * bool(unstable),
-        "left out": f"{count(t.older, 'trial')} of version 1, which do not compare" if t.older else None,
     }
     return str(table(rows))
 

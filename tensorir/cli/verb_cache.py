@@ -48,4 +48,4 @@ def _is_pack(file: Path) -> bool:
         with opened(file):
             return True
     except PackError as error:
-        return error.code in ("pack.newer", "pack.too-large")
+        return error.code in ("pack.version", "pack.too-large")

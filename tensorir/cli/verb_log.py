@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tensorir.cli import common
 from tensorir.cli.common import clean, plainly, put, put_json, say, usage
 from tensorir.cli.tables import config_text, table
@@ -11,10 +9,8 @@ from tensorir.cli.titles import whole
 from tensorir.tune import log as logs
 from tensorir.tune.choosing import library
 from tensorir.tune.log import LogReader
-from tensorir.tune.migrate import migrate as migrated
 from tensorir.tune.progress import milliseconds
 from tensorir.tune.ratio import without_slots
-from tensorir.tune.record import compares
 
 
 def skipped(reader: LogReader) -> None:
@@ -63,8 +59,7 @@ def best(workload: str | None, log: str, as_json: bool) -> int:
         ratio = "" if peer is None else f"  {peer[1].text(peer[0]['name'])}"
         words = "" if c.load is None else c.load.words()
         busy = f"  ({words} while it was timed)" if words else ""
-        older = "" if compares(c.timed) else "  (version 1, which does not compare with others)"
-        put(clean(f"{c.record['id']}  {milliseconds(c.time_s)}{ratio}  {c.record['workload']}  {config}{busy}{older}"))
+        put(clean(f"{c.record['id']}  {milliseconds(c.time_s)}{ratio}  {c.record['workload']}  {config}{busy}"))
     if not choices:
         say(f"there is no valid record in {log}")
     return common.OK
@@ -94,13 +89,6 @@ def merge(sources: tuple[str, ...], output: str, as_json: bool) -> int:
 def compact(log: str, as_json: bool) -> int:
     """One sorted file per workload instead of one per run."""
     return finish(logs.compact(log), as_json)
-
-
-def migrate(log: str, as_json: bool) -> int:
-    """Bring records of older versions to the present one; the original files are kept, as *.older."""
-    if not Path(log).exists():
-        raise usage(f"there is no tuning log {log}")
-    return finish(migrated(log), as_json)
 
 
 def stats(log: str, as_json: bool) -> int:

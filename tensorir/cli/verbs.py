@@ -217,13 +217,6 @@ _LOG = Group(
         JSON,
     ),
     Verb(
-        "migrate",
-        Lazy("tensorir.cli.verb_log", "migrate"),
-        "Bring records of older versions to the present one; the original files are kept, as *.older.",
-        LOG,
-        JSON,
-    ),
-    Verb(
         "show",
         Lazy("tensorir.cli.verb_log", "show"),
         "The records whose id starts with RECORD.",

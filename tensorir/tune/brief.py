@@ -27,7 +27,7 @@ NUMBERS: dict[str, str] = {
 }  # fmt: skip
 TEXTS = ("id", "started", "source")
 """Columns of text as bytes."""
-GROUP = ("v", "workload", "compute", "template", "device", "versions", "estimator")
+GROUP = ("workload", "compute", "template", "device", "versions", "estimator")
 """Fields that the records of a run share."""
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 REST = ("of", "round", "drift")
@@ -238,12 +238,10 @@ def _text(name: str) -> Callable[[Stored], str]:
     return lambda record: record.at(name).decode("ascii")
 
 
-def _time(column: str, name: str) -> Callable[[Stored], object]:
-    """A time of a record, which version 1 wrote in another way."""
+def _time(column: str) -> Callable[[Stored], object]:
+    """A time of a record."""
 
     def found(record: Stored) -> object:
-        if record.group["v"] == 1:
-            return record.whole[name]  # type: ignore[literal-required]
         seconds = record.steady_s if column == "steady" else record.at(column)
         return seconds if math.isfinite(seconds) else None
 
@@ -258,8 +256,8 @@ _FIELDS: dict[str, Callable[[Stored], object]] = {
     "status": attrgetter("status"),
     "config": attrgetter("config"),
     "source_sha256": lambda r: _text("source")(r) or None,
-    **{name: _time(name.removesuffix("_s"), name) for name in ("low_s", "high_s")},
-    "time_s": _time("steady", "time_s"),
+    **{name: _time(name.removesuffix("_s")) for name in ("low_s", "high_s")},
+    "time_s": _time("steady"),
     "race": lambda r: r.rest.get("race"),
 }
 

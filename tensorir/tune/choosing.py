@@ -14,7 +14,7 @@ from tensorir.runtime.machine import Load
 from tensorir.tune.brief import Stored
 from tensorir.tune.circumstances import open_again
 from tensorir.tune.ratio import Ratio, Span
-from tensorir.tune.record import Record, compares, key_text, span, steady_s
+from tensorir.tune.record import Record, key_text, span, steady_s
 
 DOUBT = 1.02  # the mean of a repeat run moves by up to 2 % (p99), so a time that is not of the round must win by that
 TOGETHER_S = 1.0  # final records that do not name their round are of one if they follow each other so closely
@@ -99,30 +99,7 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     that was only in an earlier round is brought to the level of the newest by the configurations that were in both
     (the median of their ratios; the default is nearly always one), or in a third that was. Where there is none, it
     counts by its trial, as if never confirmed. Both must win by ``DOUBT``.
-
-    Records whose time was come by in another way (``compares``: those of version 1) are ranked only where no other
-    configuration can be used.
     """
-    known = list(records)
-    alike = [r for r in known if compares(r) or not passed(r)]
-    return _ranked(alike) or (_ranked(known) if len(alike) < len(known) else [])
-
-
-def library(records: Iterable[Record], best: Choice) -> tuple[Json, Ratio] | None:
-    """The library that was timed in the final round that the best's time is from, else in the newest that had one; and
-    its time over the best's. None where none was timed, or the log is of a version that did not keep it.
-    """
-    rounds = sorted((r for r in records if r.get("baseline") and r.get("round")), key=lambda r: (r["started"], r["id"]))
-    found = {r["round"]: {**(r["baseline"] or {}), "round": r["round"]} for r in rounds}
-    if not found:
-        return None
-    own = found.get(best.timed.get("round", ""))
-    peer = own or next(reversed(found.values()))
-    return peer, Ratio.of(Span.of(peer), best.span if own is None else Span.of(best.timed), best.load)
-
-
-def _ranked(records: Iterable[Record]) -> list[Choice]:
-    """``choose`` among records whose times compare."""
     trials: dict[_Kernel, Record] = {}
     finals: dict[_Kernel, Record] = {}
     wrong: set[_Kernel] = set()
@@ -158,6 +135,19 @@ def _ranked(records: Iterable[Record]) -> list[Choice]:
             c.record["id"],
         ),
     )
+
+
+def library(records: Iterable[Record], best: Choice) -> tuple[Json, Ratio] | None:
+    """The library that was timed in the final round that the best's time is from, else in the newest that had one; and
+    its time over the best's. None where none was timed.
+    """
+    rounds = sorted((r for r in records if r.get("baseline") and r.get("round")), key=lambda r: (r["started"], r["id"]))
+    found = {r["round"]: {**(r["baseline"] or {}), "round": r["round"]} for r in rounds}
+    if not found:
+        return None
+    own = found.get(best.timed.get("round", ""))
+    peer = own or next(reversed(found.values()))
+    return peer, Ratio.of(Span.of(peer), best.span if own is None else Span.of(best.timed), best.load)
 
 
 def _choice(record: Record, timed: Record, level: float = 1.0, number: int | None = None) -> Choice:

@@ -1,4 +1,4 @@
-"""Records that are no answer here (other devices, shapes, version 1), as tables of times for a search to start from."""
+"""Records that are no answer here (other devices, other shapes), as tables of times for a search to start from."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tensorir.tune.arm import believed_time
 from tensorir.tune.brief import by_run
 from tensorir.tune.circumstances import Limits, open_again
 from tensorir.tune.interfaces import SpaceLike, Table
-from tensorir.tune.log import answers, identity_of
-from tensorir.tune.record import Identity, Record, compares
+from tensorir.tune.log import identity_of
+from tensorir.tune.record import Identity, Record
 
 MOST = 4
 """Tables for each template: what many devices say hardly differs from what the best known of them say."""
@@ -21,24 +21,24 @@ def tables(
 ) -> dict[str, Sequence[Table]]:
     """For each template, seconds (None: failed) by row of its space, one table for each other device or shape.
 
-    records:  of any kind; those that are ``answers`` for ``identity`` are not taken
+    records:  of any kind; those that ``identity`` accepts are not taken
     limits:   those of now: failures under lower ones say nothing
     spaces:   what may be measured here, by template; configurations that are not legal here are left out
 
     Of many tables the largest are taken. What they say is checked by the search against what it measures
     (``tensorir.tune.prior``).
     """
-    found: dict[str, dict[tuple[str, bool], dict[int, float | None]]] = defaultdict(lambda: defaultdict(dict))
-    compare, accept = by_run(compares), by_run(identity.accepts)
+    found: dict[str, dict[str, dict[int, float | None]]] = defaultdict(lambda: defaultdict(dict))
+    accept = by_run(identity.accepts)
     for record in records:
-        if accept(record) and compare(record):
+        if accept(record):
             continue
         space = spaces.get(record["template"])
-        if space is None or record["kind"] != "trial" or open_again(record, limits) or answers(record, identity):
+        if space is None or record["kind"] != "trial" or open_again(record, limits):
             continue
         row = int(space.index(record["config"]))
         if row >= 0:
-            found[record["template"]][identity_of(record), compares(record)][row] = believed_time(record)
+            found[record["template"]][identity_of(record)][row] = believed_time(record)
 
     def knowing(table: Mapping[int, float | None]) -> int:
         return -sum(seconds is not None for seconds in table.values())

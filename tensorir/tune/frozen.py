@@ -19,7 +19,7 @@ import re
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from tensorir.tune.record import MAX_LINE, BadRecord, NewerRecord, Record, decode, encode
+from tensorir.tune.record import MAX_LINE, BadRecord, OtherVersion, Record, decode, encode
 
 FROZEN = 1  # version of the file, not of its records
 MAX_CHOICES = 10_000
@@ -47,7 +47,7 @@ def frozen_records(file: BinaryIO) -> list[Record] | None:
     """The records of a frozen file; None for a file of another kind, which is left at its start.
 
     Raises BadRecord for one that is damaged, that a person has rewritten, or that breaks a rule of records (length of
-    a line, depth, equal keys); NewerRecord for one of a later version.
+    a line, depth, equal keys); OtherVersion for one of another version.
     """
     if not looks_frozen(file):
         return None
@@ -55,8 +55,8 @@ def frozen_records(file: BinaryIO) -> list[Record] | None:
     said = re.fullmatch(_HEAD.replace("[", r"\[").format(r"(\d{1,9})", "([0-9a-f]{64})"), head.decode("latin-1"))
     if said is None:
         raise BadRecord("its first line is not as it was written")
-    if int(said[1]) > FROZEN:
-        raise NewerRecord("newer schema")
+    if int(said[1]) != FROZEN:
+        raise OtherVersion(f"version {said[1]} of frozen files")
     records, digest = list[Record](), hashlib.sha256()
     while (line := file.readline(MAX_LINE + 2)) != b"]}\n":
         if not line.endswith(b"\n"):

@@ -54,7 +54,7 @@ class Part:
     def __init__(self) -> None:
         self.size = self.crc = self.lines = 0
         self.stamp: list[int] = []
-        self.counts = {"damaged": 0, "newer": 0, "older": 0}
+        self.counts = {"damaged": 0, "other": 0}
         self.reasons: dict[str, int] = {}
         self.findings: list[list[Any]] = []
 
@@ -159,7 +159,7 @@ class _Folder:
                 length = len(entry.raw)
                 (made if ended else tail).add(entry.record, number, entry.line, end - length, length)
             else:
-                kind = "newer" if entry.newer else "older" if entry.older else "damaged"
+                kind = "other" if entry.other else "damaged"
                 (part if ended else torn).add(entry.line, entry.reason, kind)
             if ended:
                 part.size, part.lines = end, entry.line

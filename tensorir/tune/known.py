@@ -8,7 +8,7 @@ import numpy as np
 
 from tensorir.tune.brief import Brief, Mask, Rows
 from tensorir.tune.circumstances import TIMEOUTS, Limits, open_again
-from tensorir.tune.record import Identity, Record, answers, compares
+from tensorir.tune.record import Identity, Record
 
 SAMPLE = 1000
 """Records of another device or shape that a search starts from: its tables need no more."""
@@ -23,7 +23,6 @@ def usable_rows(brief: Brief, identity: Identity, limits: Limits | None) -> Rows
     brief.read("rest", pairs & 0xFFFFFFFF)
     settled = np.array([not open_again(_ended(brief, int(p)), limits) for p in pairs], dtype=bool)
     rows = rows[settled[pair_of]] if len(rows) else rows
-    rows = rows[_answering(brief, identity, rows)]
     late = brief.has_status(*TIMEOUTS)[rows]
     rows = np.concatenate([brief.in_time(rows[late]), brief.in_time(rows[~late])])
     last = np.unique(keys(brief, rows)[::-1], return_index=True)[1]
@@ -33,13 +32,6 @@ def usable_rows(brief: Brief, identity: Identity, limits: Limits | None) -> Rows
 def _ended(brief: Brief, pair: int) -> Record:
     """How a trial ended, as far as later runs ask."""
     return cast("Record", {**brief.rest(pair & 0xFFFFFFFF), "status": brief.words["status"][pair >> 32]})
-
-
-def _answering(brief: Brief, identity: Identity, rows: Rows) -> Mask:
-    """A mask of the rows whose times compare, or that have none."""
-    timed = brief.has_status("ok", "skipped_slow")[rows]
-    compare = brief.rows_of(lambda group: answers(cast("Record", {**group, "status": "ok"}), identity))[rows]
-    return ~timed | compare
 
 
 def keys(brief: Brief, rows: Rows) -> Rows:
@@ -82,7 +74,6 @@ def contenders(brief: Brief, mask: Mask, most: int | None = None) -> Rows:
     begins = np.flatnonzero(np.r_[True, key[1:] != key[:-1]])
     counts = np.diff(np.r_[begins, len(rows)])
     plain = (brief.columns["final"][rows] == 0) & (brief.columns["passed"][rows] == 1)
-    plain &= brief.rows_of(compares)[rows]
     ours = np.minimum.reduceat(plain.astype("u1"), begins).astype(bool)
     last = brief.columns["steady"][rows[begins + counts - 1]]
     bar = np.sort(last[ours])[most - 1] if ours.sum() >= most else np.inf

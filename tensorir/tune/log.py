@@ -23,13 +23,10 @@ from tensorir.tune.choosing import DOUBT, Choice, choose, key_of, passed
 from tensorir.tune.circumstances import TIMEOUTS, Limits, open_again
 from tensorir.tune.known import contenders
 from tensorir.tune.record import (
-    FIRST_ESTIMATOR,
     BadRecord,
     Entry,
     Identity,
     Record,
-    answers,
-    compares,
     encode,
     key_text,
     relevant,
@@ -48,7 +45,6 @@ __all__ = [
     "LogReader",
     "LogWriter",
     "Record",
-    "answers",
     "best",
     "choose",
     "compact",
@@ -93,7 +89,7 @@ def usable(
     found = [
         r
         for r in records
-        if r["kind"] == "trial" and (r["id"] in own or not open_again(r, limits)) and answers(r, identity)
+        if r["kind"] == "trial" and (r["id"] in own or not open_again(r, limits)) and identity.accepts(r)
     ]
     found.sort(key=lambda r: (r["status"] not in TIMEOUTS, r["started"], r["id"]))
     return list({key_of(r): r for r in found}.values())
@@ -104,7 +100,7 @@ def best(
 ) -> list[Choice]:
     """The fastest usable configuration for each (workload, computation, device, driver, versions), latest first.
 
-    Damaged, forged and newer lines never take part; ``reader`` has their count afterwards.
+    Lines that are damaged, forged or of another version never take part; ``reader`` has their count afterwards.
     """
     return _winners(
         reader.brief(),
@@ -179,11 +175,9 @@ def listing(reader: LogReader) -> list[Json]:
         trials = mine & (known.columns["final"] == 0)
         row["trials"] += int(trials.sum())
         row["ok"] += int((trials & known.has_status("ok")).sum())
-    best: dict[tuple[str, str], tuple[bool, float]] = {}
-    for c in _winners(known, lambda _: True):  # of several drivers or versions: times that compare with new ones first
-        key = (c.record["workload"], c.record["device"]["name"])
-        best[key] = min(best.get(key, (True, math.inf)), (not compares(c.timed), c.time_s))
-        rows[key]["best_s"] = best[key][1]
+    for c in _winners(known, lambda _: True):  # of several drivers or versions
+        row = rows[c.record["workload"], c.record["device"]["name"]]
+        row["best_s"] = min(row["best_s"] or math.inf, c.time_s)
     return sorted(rows.values(), key=lambda row: (row["workload"], row["device"]))
 
 
@@ -214,7 +208,7 @@ def stats(reader: LogReader) -> dict[str, object]:
         if record["kind"] == "trial":
             statuses[record["status"]] += 1
         if record["time_s"] is not None:
-            estimators[record.get("estimator", FIRST_ESTIMATOR)] += 1
+            estimators[record["estimator"]] += 1
             busy += Load.of(record.get("load")).disturbed
             low, high = span(record)
             spread.append((high - low) / steady_s(record))
@@ -230,8 +224,7 @@ def stats(reader: LogReader) -> dict[str, object]:
         "busy": busy,
         "median_spread": statistics.median(spread) if spread else None,
         "damaged": reader.damaged,
-        "newer": reader.newer,
-        "older": reader.older,
+        "other_versions": reader.other,
         "duplicates": reader.duplicates,
     }
 
@@ -255,8 +248,7 @@ def verify(reader: LogReader, regenerate: Callable[[Record], str | None] | None 
         "ok": not reader.damaged and not stale,
         "records": count,
         "damaged": reader.damaged,
-        "newer": reader.newer,
-        "older": reader.older,
+        "other_versions": reader.other,
         "duplicates": reader.duplicates,
         "stale": stale,
         "unknown": unknown,
@@ -280,8 +272,7 @@ def merge(sources: Sequence[str | os.PathLike[str]], destination: str | os.PathL
         "files": [str(p) for p in written],
         "records": len(union(entries)),
         "damaged": sum(e.damaged for e in entries),
-        "newer": sum(e.newer for e in entries),
-        "older": sum(e.older for e in entries),
+        "other_versions": sum(e.other for e in entries),
     }
 
 

@@ -41,7 +41,7 @@ _BROKEN = (
 
 
 class PackError(LogError):
-    """A packed log cannot be read or written (``pack.damaged``, ``.newer``, ``.too-large``, ``.unreadable``, …)."""
+    """A packed log cannot be read or written (``pack.damaged``, ``.version``, ``.too-large``, ``.unreadable``, …)."""
 
 
 def damaged(path: Path, why: str) -> TensorIRError:
@@ -82,7 +82,7 @@ def opened(path: Path) -> Iterator[Pack]:
     """The members of a packed log, all compared with the manifest before anything is handed out.
 
     Raises PackError: ``pack.unreadable``, ``pack.damaged`` (cut, wrong digests, other names, links, encrypted, more or
-    fewer members than the manifest says), ``pack.too-large``, ``pack.newer``.
+    fewer members than the manifest says), ``pack.too-large``, ``pack.version``.
     """
     try:
         file = open_regular(path)
@@ -192,8 +192,8 @@ class Pack:
     def _read_manifest(self) -> None:
         made = read_json(self._take(MANIFEST, self._zip.getinfo(MANIFEST).file_size))
         version, members = made.pop("pack", None), made.pop("members", None)
-        if type(version) is int and version > PACK:
-            raise refuse(PackError, "pack.newer", f"{self.path} was packed by a newer version of tensorir")
+        if type(version) is int and version != PACK:
+            raise refuse(PackError, "pack.version", f"{self.path} was packed by another version of tensorir")
         if type(version) is not int or version != PACK or not isinstance(members, list):
             raise BadRecord("its manifest is none")
         for m in members:

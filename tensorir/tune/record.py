@@ -8,7 +8,7 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypedDict, cast
 from tensorir.codec import Json, plain
 from tensorir.errors.shown import Shown
 from tensorir.runtime.timing import outside
-from tensorir.tune.schema import ESTIMATOR, SCHEMA, understood
+from tensorir.tune.schema import ESTIMATOR, SCHEMA, VERSION
 
 
 class Record(TypedDict, total=False):
@@ -58,7 +58,6 @@ class Record(TypedDict, total=False):
 Fields = Mapping[str, Any]
 """What a record or a document says, to be read only."""
 
-VERSION = 2
 MAX_LINE = 1 << 20  # bytes; an honest record has about 2000
 MAX_DEPTH = 16
 # These say nothing about the configuration, so a later run may measure it again.
@@ -73,37 +72,7 @@ class BadRecord(ValueError):  # it is a finding about data, not a failure of our
 
 
 class OtherVersion(BadRecord):
-    """A line of another version of the schema: not understood as it is, never deleted."""
-
-
-class NewerRecord(OtherVersion):
-    """A line of a later version."""
-
-
-class OlderRecord(OtherVersion):
-    """A line of an earlier version that is not read as it is; ``migrated`` brings it to the present one."""
-
-
-FIRST_ESTIMATOR = "version-1"
-"""What records of version 1 name when they are brought to version 2: of a trial its fastest slot over its drift, of a
-final record medians of batches."""
-
-
-def _named(record: Record) -> Record:
-    """Version 1 in the words of version 2: its time with its interval, and that it was come by in another way."""
-    record["estimator"] = FIRST_ESTIMATOR
-    if record["time_s"] is not None:
-        low, high = span(record)
-        record |= {"time_s": steady_s(record), "low_s": low, "high_s": high}
-    return record
-
-
-MIGRATIONS: dict[int, Callable[[Record], Record]] = {1: _named}
-"""From each earlier version of the schema: what makes a record of the next version of one of this version.
-
-A migration gets the record without ``crc`` and may change it in place; it keeps ``id``. ``v`` and ``crc`` are set by
-``migrated``. The checksum is the same in all versions.
-"""
+    """A line of another version of the schema: not read, never deleted."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +80,7 @@ class Entry:
     """One line as read: exactly one of ``record`` and ``reason`` is there.
 
     line:         from 1; 0 for what has a segment's name and is no file
-    newer, older: of another version of the schema: carried along, never deleted
+    other: of another version of the schema: carried along, never deleted
     """
 
     path: Path
@@ -119,12 +88,11 @@ class Entry:
     raw: bytes
     record: Record | None = None
     reason: str = ""
-    newer: bool = False
-    older: bool = False
+    other: bool = False
 
     @property
     def damaged(self) -> bool:
-        return self.record is None and not self.newer and not self.older
+        return self.record is None and not self.other
 
 
 @dataclass(frozen=True, repr=False)
@@ -200,30 +168,14 @@ def drift_of(record: Record) -> float:
     return float(record.get("drift", 1.0))
 
 
-def compares(record: Record) -> bool:
-    """Whether the time of a record, if it has one, was come by as this version does, and so compares with new ones."""
-    return bool(record.get("v", VERSION) >= VERSION and record.get("estimator", ESTIMATOR) == ESTIMATOR)
-
-
-def answers(record: Record, identity: Identity) -> bool:
-    """Whether a record says what ``identity`` would measure again: ``accepts``, and the times compare where it has one.
-
-    What was illegal, wrong or too large in a record of version 1 is so still.
-    """
-    return identity.accepts(record) and (compares(record) or record["status"] not in ("ok", "skipped_slow"))
-
-
 def steady_s(record: Record) -> float:
-    """Seconds to compare with those of records of the same kind (``compares``); infinite for what has no time.
-
-    As if the machine were as fast as it was when the reference had its own trial: since version 2 ``time_s`` is that.
+    """Seconds to compare, as if the machine were as fast as when the reference had its own trial; infinite for what
+    has no time.
     """
     if not isinstance(record, dict):  # of a log in brief, whose columns say it
         return cast("InBrief", record).steady_s
     seconds = record.get("time_s")
-    if seconds is None:
-        return math.inf
-    return max(float(seconds) / _unit(record), math.ulp(0.0))  # never 0, whatever a log says
+    return math.inf if seconds is None else max(float(seconds), math.ulp(0.0))  # never 0, whatever a log says
 
 
 def span(record: Record) -> tuple[float, float]:
@@ -231,15 +183,9 @@ def span(record: Record) -> tuple[float, float]:
     if not isinstance(record, dict):
         return cast("InBrief", record).span
     seconds, low, high = cast("float", record["time_s"]), record.get("low_s"), record.get("high_s")
-    if low is not None and high is not None and record.get("v", VERSION) >= VERSION:
-        return min(low, seconds), max(high, seconds)
-    low, high = interval(list(record["samples"]), seconds)
-    return low / _unit(record), high / _unit(record)
-
-
-def _unit(record: Record) -> float:
-    """In version 1 times were as measured."""
-    return drift_of(record) if record.get("v", VERSION) == 1 else 1.0
+    if low is None or high is None:
+        return interval(list(record["samples"]), seconds)
+    return min(low, seconds), max(high, seconds)
 
 
 def relevant(versions: Mapping[str, str]) -> dict[str, str]:
@@ -297,12 +243,10 @@ def decode(line: bytes) -> Record:
     """Return the record of one line; BadRecord says why there is none. Nothing in it is ever executed."""
     if len(line) > MAX_LINE:
         raise BadRecord("over-long line")
-    record = cast("Record", read_json(line))
-    version = version_of(record)
-    if version > VERSION:
-        raise NewerRecord("newer schema")
-    if not understood(version) and version in MIGRATIONS:
-        raise OlderRecord("older schema")
+    said = read_json(line)
+    if type(version := said.get("v")) is int and version > 0 and version != VERSION:
+        raise OtherVersion(f"version {version} of the schema")
+    record = cast("Record", said)
     validate(record, _summed(line))
     return record
 
@@ -330,29 +274,6 @@ def read_json(text: bytes) -> dict[str, object]:
     if not isinstance(made, dict):
         raise BadRecord("not an object")
     return made
-
-
-def migrated(line: bytes) -> Record:
-    """The record of a line of any version up to this one, as this version writes it; BadRecord where it is damaged."""
-    record = cast("Record", read_json(line))
-    if not MIGRATIONS.keys() >= set(range(version_of(record), VERSION)):
-        raise BadRecord("bad v")
-    if record.get("crc") != _checked_sum(record):
-        raise BadRecord("wrong crc")
-    for version in range(version_of(record), VERSION):
-        del record["crc"]
-        try:
-            record = seal({**MIGRATIONS[version](record), "v": version + 1})
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise BadRecord(f"not a record of version {version}") from None
-    validate(record)
-    return record
-
-
-def version_of(record: Mapping[str, object]) -> int:
-    """Which version of the schema a record says that it has; -1 when it does not say."""
-    version = record.get("v")
-    return version if isinstance(version, int) and not isinstance(version, bool) else -1
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> Json:
@@ -397,20 +318,12 @@ def validate(record: Record, summed: bytes | None = None) -> None:
         raise BadRecord("time_s without ok" if not ok else "ok without time_s")
     if ok and not record["samples"]:
         raise BadRecord("ok without samples")
-    if record["v"] != 1:
-        _validate_estimate(record, ok)
+    if ok and (record.get("low_s") is None or record.get("high_s") is None):
+        raise BadRecord("ok without the interval of time_s")
     if ok and record["check"] is not None and record["check"]["ok"] is not True:
         raise BadRecord("ok with a failed check")
     if found != record["crc"]:
         raise BadRecord("wrong crc")
-
-
-def _validate_estimate(record: Record, ok: bool) -> None:
-    """What version 2 added: who estimated, and an interval around the time."""
-    if record.get("estimator") is None:
-        raise BadRecord("no estimator")
-    if ok and (record.get("low_s") is None or record.get("high_s") is None):
-        raise BadRecord("ok without the interval of time_s")
 
 
 def _checked_sum(record: Record) -> str:

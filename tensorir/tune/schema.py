@@ -8,7 +8,8 @@ from typing import Any
 
 ESTIMATOR = "paired-slots"
 """The name of the estimator of ``tensorir.runtime.estimate`` in records and documents."""
-READ = frozenset({1, 2})  # versions that are understood as they are
+VERSION = 2
+"""Of the schema; records of others are left where they are."""
 MOST = 1e308  # of numbers that are measurements
 MOST_DRIFT = 100.0  # by how much a machine's speed may have changed within a run
 STATUSES = frozenset(
@@ -71,14 +72,9 @@ def is_library(value: object) -> bool:
     return ends and _list_of(_seconds)(value.get("samples")) and _optional(_number)(value.get("spread"))
 
 
-def understood(version: object) -> bool:
-    """Whether records of this version are understood as they are."""
-    return isinstance(version, int) and not isinstance(version, bool) and version in READ
-
-
 _ID = _text(80, r"[A-Za-z0-9._:#-]+")
 SCHEMA: dict[str, tuple[bool, Callable[[Any], bool]]] = {
-    "v": (True, understood),
+    "v": (True, lambda v: type(v) is int and v == VERSION),
     "kind": (True, lambda v: v in ("trial", "final")),
     "id": (True, _ID),
     "workload": (True, _text(65_536)),
@@ -90,8 +86,8 @@ SCHEMA: dict[str, tuple[bool, Callable[[Any], bool]]] = {
     "status": (True, lambda v: isinstance(v, str) and v in STATUSES),
     "time_s": (True, _optional(_seconds)),
     "samples": (True, _list_of(_seconds)),
-    "estimator": (False, _text(80)),  # since version 2: how the time was come by
-    "low_s": (False, _optional(_seconds)),  # since version 2: the interval of time_s
+    "estimator": (True, _text(80)),  # how the time was come by
+    "low_s": (False, _optional(_seconds)),  # the interval of time_s
     "high_s": (False, _optional(_seconds)),
     "load": (False, _optional(_mapping)),  # what else the machine did meanwhile
     "check": (True, _optional(_check)),

@@ -23,7 +23,7 @@ from tensorir.errors import TensorIRError, refuse
 from tensorir.tune.brief import Brief, Briefs, joined
 from tensorir.tune.frozen import frozen_records, looks_frozen
 from tensorir.tune.index import Part, brief_of, nowhere
-from tensorir.tune.record import MAX_LINE, BadRecord, Entry, NewerRecord, OtherVersion, Record, decode, encode, slug
+from tensorir.tune.record import MAX_LINE, BadRecord, Entry, OtherVersion, Record, decode, encode, slug
 
 _NO_FILE = {errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.ELOOP}  # a pipe, a socket, a device, a link to itself
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -201,8 +201,8 @@ class LogReader:
     Lines that are damaged or of another version are skipped and counted; a damaged frozen file is refused, LogError
     ``log.frozen-damaged``.
 
-    damaged, newer, older, duplicates: line counts of the last complete pass
-    findings:                          the first of the skipped lines, with reasons
+    damaged, other, duplicates: line counts of the last complete pass
+    findings:                   the first of the skipped lines, with reasons
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -210,7 +210,7 @@ class LogReader:
         self._reset()
 
     def _reset(self) -> None:
-        self.damaged = self.newer = self.older = self.duplicates = 0
+        self.damaged = self.other = self.duplicates = 0
         self.reasons: Counter[str] = Counter()
         self.findings: list[Finding] = []
 
@@ -302,8 +302,7 @@ class LogReader:
 
     def _add(self, path: Path, part: Part) -> None:
         self.damaged += part.counts["damaged"]
-        self.newer += part.counts["newer"]
-        self.older += part.counts["older"]
+        self.other += part.counts["other"]
         self.reasons.update(part.reasons)
         room = KEPT_FINDINGS - len(self.findings)
         self.findings += [Finding(path, line, reason) for line, reason in part.findings[:room]]
@@ -328,8 +327,7 @@ class LogReader:
         return Brief(made.words, columns, line)
 
     def _count(self, entry: Entry) -> None:
-        self.newer += entry.newer
-        self.older += entry.older
+        self.other += entry.other
         self.damaged += entry.damaged
         self.reasons[entry.reason] += 1
         if len(self.findings) < KEPT_FINDINGS:
@@ -340,12 +338,8 @@ class LogReader:
         parts = []
         if self.damaged:
             parts.append(f"{self.damaged} damaged line{'s' * (self.damaged != 1)} ignored")
-        if self.newer:
-            parts.append(f"{self.newer} line{'s' * (self.newer != 1)} of a newer version skipped")
-        if self.older:
-            parts.append(
-                f"{self.older} line{'s' * (self.older != 1)} of an older version skipped (tensorir log migrate)"
-            )
+        if self.other:
+            parts.append(f"{self.other} line{'s' * (self.other != 1)} of another version of tensorir skipped")
         return ", ".join(parts)
 
 
@@ -418,12 +412,12 @@ def _frozen_entries(path: Path, records: list[Record]) -> Iterator[Entry]:
 
 
 def _broken(path: Path, error: BadRecord) -> TensorIRError:
-    newer = isinstance(error, NewerRecord)
+    other = isinstance(error, OtherVersion)
     return refuse(
         LogError,
-        "log.frozen-newer" if newer else "log.frozen-damaged",
-        f"{path} was frozen by a newer version of tensorir" if newer else f"{path} is no frozen file any more: {error}",
-        hint="the version that wrote it" if newer else f"tensorir log freeze -o {path.name}",
+        "log.frozen-version" if other else "log.frozen-damaged",
+        f"{path} was frozen by another version of tensorir" if other else f"{path} is no frozen file any more: {error}",
+        hint=f"tensorir log freeze -o {path.name}",
     )
 
 
@@ -441,8 +435,7 @@ def _entries(path: Path, file: BinaryIO, number: int = 0) -> Iterator[Entry]:
         try:
             yield Entry(path, number, raw, record=decode(raw))
         except OtherVersion as error:
-            newer = isinstance(error, NewerRecord)
-            yield Entry(path, number, raw, reason=str(error), newer=newer, older=not newer)
+            yield Entry(path, number, raw, reason=str(error), other=True)
         except BadRecord as error:
             yield Entry(path, number, raw, reason=str(error))
 

@@ -17,7 +17,7 @@ from tensorir.runtime.machine import Load
 from tensorir.tune.choosing import library, seconds_of
 from tensorir.tune.log import Choice, choose, identity_of, key_of, passed
 from tensorir.tune.ratio import Ratio
-from tensorir.tune.record import Record, compares, steady_s
+from tensorir.tune.record import Record, steady_s
 
 HALVES = 200  # of the trials, by which the scatter of an importance is known
 PAUSE_S = 120.0  # between two records from which on nobody was tuning
@@ -32,7 +32,6 @@ class Tuned:
     default:   the first trial's configuration; None if it is not valid
     default_s: seconds of the default to compare with the best's (``Choice.against``)
     gain:      the default's time over the best's
-    older:     trials whose times do not compare with these (``record.compares``), and are left out
     library:   the fastest library of the best's final round: name, ``time_s``, ``low_s``, ``high_s``; ratio: its time
                over the best's. None where none was timed (``choosing.library``)
     spent_s:   between the log's records, of those that are this one's
@@ -44,7 +43,6 @@ class Tuned:
     best: Choice | None
     default_s: float | None
     gain: Ratio | None = None
-    older: int = 0
     library: dict[str, Any] | None = None
     ratio: Ratio | None = None
     default: Choice | None = None
@@ -104,14 +102,14 @@ def tuned(records: Iterable[Record]) -> list[Tuned]:
         before = now
     found = []
     for name, group in groups.items():
-        trials, older = _alike([r for r in group if r["kind"] == "trial"])
+        trials = tuple(r for r in group if r["kind"] == "trial")
         first, ranked = group[0], choose(group)
         best = ranked[0] if ranked else None
         default = _default(trials, ranked)
         seconds, gain = (default.against(ranked[0]), default.over(ranked[0])) if default else (None, None)
         peer, ratio = (library(group, best) if best else None) or (None, None)
         title, device = first["workload"], first["device"]["name"]
-        found.append(Tuned(title, device, trials, best, seconds, gain, older, peer, ratio, default, spent[name]))
+        found.append(Tuned(title, device, trials, best, seconds, gain, peer, ratio, default, spent[name]))
     return sorted(found, key=lambda t: (-len(t.trials), t.workload, t.device))
 
 
@@ -121,12 +119,6 @@ def _own_s(record: Record) -> float:
     seconds = detail.get("seconds") if isinstance(detail, dict) else None
     known = seconds.values() if isinstance(seconds, dict) else ()
     return float(sum(x for x in known if isinstance(x, int | float) and 0 <= x < PAUSE_S))
-
-
-def _alike(trials: Sequence[Record]) -> tuple[tuple[Record, ...], int]:
-    """The trials whose times compare, the present version's where it has any; and how many others there are."""
-    new = tuple(r for r in trials if compares(r) or not passed(r))
-    return (new, len(trials) - len(new)) if any(map(passed, new)) else (tuple(trials), 0)
 
 
 def _default(trials: Sequence[Record], ranked: Sequence[Choice]) -> Choice | None:

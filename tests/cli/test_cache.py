@@ -1,4 +1,4 @@
-"""tensorir cache export and import, log freeze and migrate: what they print, and their exit codes."""
+"""tensorir cache export and import, log freeze: what they print, and their exit codes."""
 
 import json
 
@@ -68,9 +68,3 @@ def test_frozen(cli, log, tmp_path):
     (tmp_path / "frozen.json").write_bytes((tmp_path / "frozen.json").read_bytes()[:-5])
     code, _, err = cli("log", "best", "--log", "frozen.json")
     assert code == common.LOG and "log.frozen-damaged" in err
-
-
-def test_nothing_to_migrate(cli, log):
-    code, out, _ = cli("log", "migrate", "--log", log, "--json")
-    assert code == common.OK and json.loads(out)["migrated"] == 0
-    assert cli("log", "migrate", "--log", "nowhere")[0] == common.USAGE

@@ -78,7 +78,7 @@ def test_lies_are_valid_records(record):
 def test_verbs_that_read_logs(harmless, cli, tmp_path):
     good = hostile.write(tmp_path / "log", ABOUT, VERSIONS)
     at = ("--log", "log")
-    for verb in (["ls"], ["best"], ["show", good["id"]], ["stats"], ["migrate"], ["freeze"]):
+    for verb in (["ls"], ["best"], ["show", good["id"]], ["stats"], ["freeze"]):
         assert harmless("log", *verb, *at) == common.OK
     for n in (3, 17, 55, 80):
         assert harmless("log", "show", f"{n:x}" + "0" * 12, *at) == common.OK

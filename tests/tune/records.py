@@ -1,7 +1,6 @@
 """Records for the tests of logs, as tuning would leave them."""
 
 from tensorir.tune.log import Identity, LogWriter
-from tensorir.tune.record import seal
 
 DEVICE = {"name": "cpu", "platform": "pocl", "driver": "3.0"}
 ME = Identity("matmul m=4 n=4 k=4", "d1g357", DEVICE, {"tensorir": "0.1.0", "compiler": "llvm 14", "numpy": "2.0"})
@@ -20,12 +19,6 @@ def ok(time_s=1e-3, **more):
 
 def made(tile=4, time_s=1e-3, kind="trial", identity=ME, **more):
     return identity.record(kind, "default", {"tile": tile}, ok(time_s, **more))
-
-
-def first(record):
-    """As version 1 would have written it: its time as measured, without an estimator."""
-    old = {k: v for k, v in record.items() if k not in ("estimator", "low_s", "high_s", "load")}
-    return seal({**old, "v": 1})
 
 
 def write(root, records, workload=ME.workload):

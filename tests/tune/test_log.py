@@ -9,9 +9,9 @@ import random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from records import DEVICE, ME, first, made, ok, write
+from records import DEVICE, ME, made, ok, write
 
-from tensorir.tune import log, record
+from tensorir.tune import log
 from tensorir.tune.log import BadRecord, Identity, LogError, LogReader, LogWriter
 from tensorir.tune.record import MAX_LINE, checksum, decode, encode, interval, seal, slug
 from tensorir.tune.schema import ESTIMATOR
@@ -114,17 +114,19 @@ def test_damage_is_counted_and_never_chosen(tmp_path, name):
     path.write_bytes(BAD[name] + b"\n" + path.read_bytes() + BAD[name])
     reader = LogReader(tmp_path)
     assert [c.record for c in log.best(reader)] == [good]
-    assert reader.damaged == 2 and not reader.newer and len(reader.findings) == 2
+    assert reader.damaged == 2 and not reader.other and len(reader.findings) == 2
     with pytest.raises(BadRecord):
         decode(BAD[name])
 
 
-def test_newer_records_are_counted_apart_and_kept(tmp_path):
-    line = b'{"v":99,"kind":"trial","what":"ever"}\n'
+@pytest.mark.parametrize("version", [1, 99])
+def test_records_of_another_version_are_counted_apart_and_kept(tmp_path, version):
+    line = b'{"v":%d,"kind":"trial","what":"ever"}\n' % version
     path = write(tmp_path, [made()])
     path.write_bytes(path.read_bytes() + line)
     reader = LogReader(tmp_path)
-    assert len(list(reader.records())) == 1 and reader.newer == 1 and not reader.damaged
+    assert len(list(reader.records())) == 1 and (reader.other, reader.damaged) == (1, 0)
+    assert "1 line of another version of tensorir skipped" in reader.summary()
     path.rename(path.with_name("20200101T000000-elsewhere-1.jsonl"))
     os.utime(path.with_name("20200101T000000-elsewhere-1.jsonl"), (0, 0))
     log.compact(tmp_path)
@@ -188,37 +190,12 @@ class TestChoosing:
         assert log.choose([final, made(2, 0.99e-3)])[0].record == final
         assert log.choose([final, made(2, 0.90e-3)])[0].record["config"]["tile"] == 2
 
-    def test_trials_of_version_1_are_compared_at_the_level_of_the_default(self):
-        slow_hour, quick = first(made(1, 2.0e-3, drift=2.5)), first(made(2, 1.0e-3))
-        ranked = log.choose([quick, slow_hour])
-        assert [c.record["config"]["tile"] for c in ranked] == [1, 2] and ranked[0].time_s == pytest.approx(0.8e-3)
-        final = first(made(2, 1.1e-3, kind="final", of=quick["id"]))
-        ranked = log.choose([quick, slow_hour, final])
-        assert ranked[0].record == slow_hour, "as a trial it is clearly faster than what was confirmed"
-        assert ranked[0].against(ranked[1]) == pytest.approx(1.1e-3 * 0.8)
-
-    def test_times_of_version_2_are_of_one_pace(self):
+    def test_times_are_of_one_pace(self):
         slow_hour, quick = made(1, 0.8e-3, drift=2.5), made(2, 1.0e-3)
         assert [(c.record["config"]["tile"], c.time_s) for c in log.choose([quick, slow_hour])] == [
             (1, 8e-4),
             (2, 1e-3),
         ]
-
-    def test_version_1_is_never_next_to_version_2(self):
-        """However fast it looks: it ranks among itself, where nothing else can be used."""
-        lucky = [first(made(1, 1e-4)), first(made(1, 1e-4, kind="final", round="a")), first(made(2, 2e-4))]
-        new = [made(1, 3e-3), made(3, 2e-3)]
-        assert [c.record["config"]["tile"] for c in log.choose([*lucky, *new])] == [3, 1]
-        assert [c.record["config"]["tile"] for c in log.choose(lucky)] == [1, 2]
-        migrated = [record.migrated(encode(r)) for r in lucky]
-        assert [c.record["config"]["tile"] for c in log.choose([*migrated, *new])] == [3, 1]
-        assert [c.record["config"]["tile"] for c in log.choose(migrated)] == [1, 2]
-
-    def test_what_was_wrong_in_version_1_is_wrong(self):
-        bad = first(ME.record("final", "default", {"tile": 1}, {**ok(), "status": "wrong_result", "check": None}))
-        assert [c.record["config"]["tile"] for c in log.choose([bad, made(1, 1e-4), made(2)])] == [2]
-        failed = ME.record("trial", "default", {"tile": 9}, {"status": "crashed"})
-        assert [c.record["config"]["tile"] for c in log.choose([bad, first(made(2)), failed])] == [2], "none is new"
 
     def test_a_busy_hour_decides_nothing(self):
         """Four is faster than one, timed while the machine was half as fast; two, the default, was in both rounds."""
@@ -331,15 +308,6 @@ class TestVerbs:
             and counts["finals"] == 1
             and counts["flags"] == {"unstable_timing": 1}
         )
-
-    def test_the_best_of_a_listing_is_of_version_2_where_there_is_one(self, tmp_path):
-        """Also where another driver made the records of version 1, so that nothing else compares with them."""
-        other = Identity(ME.workload, ME.compute, {**DEVICE, "driver": "2.0"}, ME.versions)
-        old = first(made(1, 1e-4, identity=other))
-        write(tmp_path / "old", [old])
-        assert [row["best_s"] for row in log.listing(LogReader(tmp_path))] == [1e-4]
-        write(tmp_path / "new", [made(1, 2e-3)])
-        assert [row["best_s"] for row in log.listing(LogReader(tmp_path))] == [2e-3]
 
     def test_verify_finds_stale_sources(self, tmp_path):
         fresh, stale, foreign = made(1), made(2, source_sha256="cd" * 32), made(3)

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from records import first
 from searching import search
 
 from tensorir.tune.brief import reason_of
@@ -192,22 +191,6 @@ def test_what_the_machine_did_is_said():
     assert outcome(busy, quiet).ratio.steady, "the final round decides"
     on_gpu = replace(disturbed, identity=replace(ME, device={**ME.device, "kind": "gpu"}))
     assert on_gpu.ratio.steady, "what others do on the processor is nothing to it"
-
-
-def test_trials_of_version_1_guide_the_search_and_are_measured_again():
-    earlier = run(Bench(), trials=6).records
-    old, failed = [first(r) for r in earlier], ME.record("trial", "a", {"x": 9}, {"status": "crashed"})
-    made = []
-
-    def make(*args, priors=(), **options):
-        made.append((InOrder(*args, **options), priors))
-        return made[-1][0]
-
-    bench = Bench()
-    outcome = run(bench, trials=8, make=make, reuse=[*old, first(failed)])
-    ((_, (table,)),) = made
-    assert len(table) == 6 and outcome.reused == 1, "what crashed crashes"
-    assert len(bench.calls) == 7 and bench.calls[0][1] == 3 and {r["v"] for r in outcome.records[1:]} == {2}
 
 
 def test_trials_are_in_total_and_nothing_is_measured_twice(tmp_path):
