@@ -271,7 +271,6 @@ OTHERS = {
     "divisors": lambda extent=12, low=1, high=None: tir.divisors(extent, low, high),
     "permutations": lambda things="ij": tir.permutations(things),
     "Space.pin": lambda tile=1: SPACE.pin(tile=tile),
-    "Space.since": lambda before={"tile": 1}: SPACE.since(before),
     "Space.values_text": lambda name="tile": SPACE.values_text(name),
     "Workload": lambda name="mm", outputs=C, templates={"t": ONE}, reference=None: tir.Workload(
         name, outputs, templates, reference

@@ -52,7 +52,7 @@ def product(name: str, order: str) -> Schedule:
     if m.name == "tf32":
         given["precision"] = "tf32"
     config = dict(groups=1, rows=1, bn=COLUMNS, depth=2, cluster=1, raster=1, resident=1, splits=1, atomic=0,
-                  pingpong=0)  # fmt: skip
+                  rest=0, pingpong=0)  # fmt: skip
     return tir.ops.matmul(**given).schedule(config, "gpu_hopper", HOPPER.format(3))
 
 

@@ -25,8 +25,8 @@ from tensorir.tune.gpu_model import Product, Tiles, seconds
 
 MULTIPROCESSORS = 132
 """Of an H100 or H200, where nothing says how many there are."""
-EARLIER: Mapping[str, int] = {"raster": 1, "splits": 1, "atomic": 0, "rest": 0}
-"""What configurations mean that were recorded before there were these knobs."""
+UNSPLIT: Mapping[str, int] = {"raster": 1, "splits": 1, "atomic": 0, "rest": 0}
+"""Blocks in rows, each with all terms of its tile."""
 TERMS = 128
 """Of a part, at least."""
 ADDERS = 256
@@ -222,7 +222,6 @@ class Blocks(Engine):
 
     in_flight = Knob(0, 1)
     raster, splits, atomic, rest = ORDER
-    earlier: ClassVar[Config] = EARLIER
 
     @property
     def step(self) -> int:
@@ -232,7 +231,7 @@ class Blocks(Engine):
     @classmethod
     @abstractmethod
     def starts(cls, p: Gemm, target: Target) -> list[dict[str, int]]:
-        """Configurations to start with, the one of the largest tiles in front; ``EARLIER`` is the rest of them."""
+        """Configurations to start with, the one of the largest tiles in front; ``UNSPLIT`` is the rest of them."""
 
     @staticmethod
     @abstractmethod
@@ -250,7 +249,7 @@ class Blocks(Engine):
 
     @classmethod
     def start(cls, p: Gemm, target: Target) -> Config:
-        starts = [cls({**EARLIER, **c}, p, target) for c in cls.starts(p, target)]
+        starts = [cls({**UNSPLIT, **c}, p, target) for c in cls.starts(p, target)]
         first = next((c for c in starts if c.of_one_group()), starts[-1])
         first = next(c for n in (8, 4, 2, 1) if (c := first.but(raster=n)).bands())
         expected = cls.expected(p, target)

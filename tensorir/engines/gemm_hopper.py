@@ -12,7 +12,7 @@ from tensorir.engines.gemm_tensor import KINDS as RESULTS
 from tensorir.engines.gemm_tensor import VECTOR, TensorTile, added, bring_rows, instructions, multiplication, store_rows
 from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import written_by
-from tensorir.engines.tiles import Config, Knob, Rule
+from tensorir.engines.tiles import Knob, Rule
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS, first_registers
 from tensorir.schedule.schedule import Schedule
@@ -60,7 +60,6 @@ class HopperTile(Blocks):
     resident = Knob(1, 0)
     splits, atomic, rest = ORDER[1:]
     scope = "warp"
-    earlier: ClassVar[Config] = {"cluster": 1, "splits": 1, "atomic": 0, "rest": 0, "pingpong": 0}
 
     @classmethod
     def needs(cls, p: Gemm) -> str | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from tensorir.engines.gemm_blocks import EARLIER, ORDER, Blocks, Operands, Sums, each_product, in_groups, inline
+from tensorir.engines.gemm_blocks import ORDER, UNSPLIT, Blocks, Operands, Sums, each_product, in_groups, inline
 from tensorir.engines.problems import Gemm, Problem, result_type
 from tensorir.engines.steps import written_by
-from tensorir.engines.tiles import Config, Knob, Knobs, Rule
+from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.intrin.cuda import MULTIPLICATIONS, NARROW, Multiplication, loads_rows, rows_shape
 from tensorir.intrin.stmatrix import COLUMNS
 from tensorir.ir.dtypes import DTYPES
@@ -69,7 +69,6 @@ class TensorTile(Blocks):
     bk, depth, in_flight = Knob(32, 64, 16), Knob(4, 3, 2, 5, 6, 1), Knob(1, 0)
     raster, splits, atomic, rest = ORDER
     staged = Knob(1, 0)
-    earlier: ClassVar[Config] = {**EARLIER, "staged": 0}
 
     @classmethod
     def needs(cls, p: Gemm) -> str | None:
@@ -190,7 +189,7 @@ class TensorTile(Blocks):
         narrow = [dict(bm=n, bn=wide, wm=min(n, 64), wn=32) for n in (128, 64, 32, 16)]
         ring = dict(depth=4, in_flight=1) if copies else dict(depth=2, in_flight=0)
         found = [{**c, **ring, "bk": 64 // p.element_bytes, "staged": int(stageable(p))} for c in (first, *narrow)]
-        return [c if cls({**EARLIER, **c}, p, target).shared() else {**c, "staged": 0} for c in found]
+        return [c if cls({**UNSPLIT, **c}, p, target).shared() else {**c, "staged": 0} for c in found]
 
 
 def stageable(p: Gemm) -> bool:

@@ -52,12 +52,10 @@ class Tile(ABC, Generic[P]):
     """A configuration for the problem ``p`` on a target: what a block computes at a time.
 
     rules: what legal configurations keep, by name
-    earlier: what configurations mean that were recorded before there were some knobs
     kinds, approximate: of the template (``Template``)
     """
 
     rules: ClassVar[Mapping[str, Rule]] = {}
-    earlier: ClassVar[Config] = {}
     kinds: ClassVar[tuple[str, ...]] = ("gpu",)
     approximate: ClassVar[bool] = False
 
@@ -109,7 +107,7 @@ class Tile(ABC, Generic[P]):
     def space(cls, p: P, target: Target) -> Space:
         """The configurations that keep the rules, and the one to start with."""
         space = space_with(cls.where(p, target), cls.start(p, target), cls.knobs(p, target))
-        return space.since(cls.earlier).expecting(cls.expected(p, target))
+        return space.expecting(cls.expected(p, target))
 
     @classmethod
     def template(cls, p: P) -> Template:

@@ -10,6 +10,7 @@ from tensorir.errors.needs import need_choice, need_int, plain_ints, shown
 from tensorir.expr.compute import compute
 from tensorir.expr.functions import cast, erf, exp, maximum, tanh
 from tensorir.expr.tensor import Tensor
+from tensorir.ir.build import as_expr
 from tensorir.ir.tree import Expr
 from tensorir.nn.arguments import axis_names, need_tensors
 
@@ -56,6 +57,7 @@ def bias_act(
 def activation(v: Expr, act: str | None) -> Expr:
     """An activation function of one value; None for the value itself."""
     _need_act(act)
+    v = v if isinstance(v, Tensor) else as_expr(v)
     if act == "relu":
         return maximum(v, 0)
     if act == "gelu":

@@ -160,7 +160,6 @@ class ImageTile(Tile[Conv]):
 
     wp, wk, rp, rk = Knob(2, 4, 1), Knob(2, 4, 1), Knob(4, 2, 1), Knob(32, 64, 16)
     bc, depth, staged = Knob(16, 32, 64), Knob(3, 2, 4, 1), Knob(1, 0)
-    earlier: ClassVar[Config] = {"staged": 0}
 
     @classmethod
     def needs(cls, p: Conv) -> str | None:

@@ -70,7 +70,6 @@ class FilterTile(Tile[Conv]):
 
     bk, bc, wk, wc = Knob(64, 128, 32, 16), Knob(64, 128, 32, 16), Knob(32, 64, 16), Knob(32, 64, 16)
     bt, depth, parts, staged = Knob(32, 64, 16), Knob(4, 3, 2, 1), Knob(*PARTS), Knob(1, 0)
-    earlier: ClassVar[Config] = {"staged": 0}
 
     @classmethod
     def needs(cls, p: Conv) -> str | None:

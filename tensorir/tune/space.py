@@ -66,7 +66,6 @@ class Space(Handle, Shown):
         self._more: dict[int, int] = {}  # rows that were listed later, by code
         self.expected_s: Expected | None = None
         self.features: Features | None = None
-        self._before: Config = {}
         self.conditional = False  # knobs mean something under a condition only (``when``)
         self._default: Config | None = None if default is None else self._checked_default(default)
 
@@ -226,16 +225,6 @@ class Space(Handle, Shown):
         new.expected_s = seconds
         return new
 
-    def since(self, before: Mapping[str, object]) -> Space:
-        """The same space, which reads configurations that say nothing about some knobs: these have the values
-        ``before``, for such were recorded when there was no such choice.
-        """
-        for name, value in need_mapping("before", before).items():
-            self._value_index(self._knob(name), value)
-        new = copy(self)
-        new._before = dict(before)
-        return new
-
     # -- configurations from outside
 
     def canonical(self, config: Mapping[str, object]) -> Config:
@@ -347,7 +336,7 @@ class Space(Handle, Shown):
         return {n: v[int(i)] for n, v, i in zip(self.names, self.values, indices, strict=True)}
 
     def _indices(self, config: Mapping[str, object]) -> tuple[int, ...]:
-        config = {**self._before, **need_mapping("config", config)}
+        config = need_mapping("config", config)
         for name in config:
             self._knob(name)
         missing = [n for n in self.names if n not in config]
@@ -403,8 +392,6 @@ class Space(Handle, Shown):
         new = Space(where=where, **knobs)
         new.expected_s, new.features = self.expected_s, self.features
         new.conditional = self.conditional
-        # a knob that was pinned to another value no longer has the earlier one
-        new._before = {n: v for n, v in self._before.items() if v in new._position[new.names.index(n)]}
         if self._default is not None:
             # a pinned knob moves the declared default with it, where that is legal
             wish = {

@@ -128,6 +128,8 @@ CASES = [
     ("conv2d.groups", "groups=3", lambda: nn.conv2d(A(*X4), A(*W4), groups=3)),
     ("conv2d.pad", "pad=-1", lambda: nn.conv2d(A(*X4), A(*W4), pad=-1)),
     ("conv2d.channels", "expected 2", lambda: nn.conv2d(A(*X4), A(*W4), groups=2)),
+    ("declare.value", "dict", lambda: nn.activation({}, None)),
+    ("declare.value", "NoneType", lambda: nn.activation(None, "silu")),
     ("nn.act", "swish", lambda: nn.bias_act(nn.relu(A()), None, "swish", axis=0)),
 ]
 

@@ -199,7 +199,7 @@ def test_gradients_leave_in_whole_sectors(op, config):
 
 
 def test_what_passes_through_shared_memory():
-    """Results of 16 bits whose rows are vectors, where it has room; what was recorded before does not."""
+    """Results of 16 bits whose rows are vectors, where it has room."""
     target = tir.Target.parse(AMPERE)
 
     def staged(operator=tir.ops.conv2d, **changed):
@@ -218,9 +218,6 @@ def test_what_passes_through_shared_memory():
     assert choices(staged(data, stride=2)) == (0,)  # every second pixel of a tile is another block's
     assert choices(staged(weight)) == (1, 0)
     assert choices(staged(weight, layout="NCHW")) == (0,)  # a row of a filter holds its taps
-    space = staged()
-    earlier = {name: v for name, v in space.default.items() if name != "staged"}
-    assert space.canonical(earlier)["staged"] == 0
 
 
 @pytest.mark.parametrize("changed", [{}, dict(stride=2), dict(groups=2), dict(r=1, s=1, pad=0, stride=2),

@@ -224,5 +224,5 @@ def test_what_does_not_fit():
 def test_blocks_with_nothing_to_do_read_no_table(in_flight):
     """Bands of four rows of blocks, of which there are two: addresses are computed, also of what is not copied."""
     w = work(m=128, n=64, align=64, dtype="bfloat16")
-    config = dict(bm=64, bn=64, wm=32, wn=32, bk=32, depth=2, in_flight=in_flight, raster=4, splits=1, atomic=0)
+    config = dict(bm=64, bn=64, wm=32, wn=32, bk=32, depth=2, in_flight=in_flight, raster=4, splits=1, atomic=0, rest=0)
     assert is_right(w, beyond(w, {**config, "staged": 1}, "gpu_tensor", AMPERE))

@@ -20,7 +20,6 @@ class Rows(Tile[Gemm]):
     rows, threads = Knob(4, 8, 16), Knob(1, 2, 32)
     order = Knob("row", "column")
     asked: ClassVar[list[int]] = []
-    earlier: ClassVar[dict[str, str]] = {"order": "row"}
 
     @property
     def sides(self):
@@ -60,7 +59,6 @@ def test_the_space_has_the_knobs_in_order_and_the_rules():
     assert {c["rows"] for c in legal} == {4, 8}, "16 rows are twice as many as there are"
     assert {c["threads"] for c in legal} == {1, 2}
     assert legal == [t.config for t in Rows.among(Rows.knobs(SMALL, TARGET), SMALL, TARGET)]
-    assert space.canonical({"rows": 4, "threads": 1})["order"] == "row", "recorded before there was that choice"
 
 
 def test_a_rule_reads_no_more_than_it_asks_for():

@@ -165,16 +165,15 @@ def test_huge_spaces_are_sampled_and_say_so() -> None:
 
 
 def test_rows_of_many_are_the_index_of_each() -> None:
-    """As JSON returned them, with values and knobs that there are not, and those that say nothing of a new knob."""
+    """As JSON returned them, with values and knobs that there are not."""
     space = Space(order=[(0, 1), (1, 0)], tile=[1, 2, 4], where={"odd": lambda c: c["tile"] != 2})
     known = [json.loads(json.dumps(space.config(row))) for row in range(4)]
     others: list[dict[str, Any]] = [{"order": [0, 1], "tile": 2}, {"order": [0, 1], "tile": 3}, {"tile": 1}, {"x": 1}]
     assert space.rows(known) == [0, 1, 2, 3] and space.rows([]) == []
-    for some in (space, space.since({"order": (1, 0)})):
-        for asked in (known, [*known, *others], others[:1]):
-            assert some.rows(asked) == [some.index(config) for config in asked]
+    for asked in (known, [*known, *others], others[:1]):
+        assert space.rows(asked) == [space.index(config) for config in asked]
     few = space.rows([*known, others[2]])
-    assert few == [0, 1, 2, 3, -1] and space.since({"order": (1, 0)}).rows(others)[2] == 2
+    assert few == [0, 1, 2, 3, -1]
 
 
 def test_needles_in_a_sample_lead_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,22 +277,6 @@ def test_canonical_returns_the_declared_types() -> None:
 def test_foreign_configurations_are_refused_and_have_no_row(config: dict, code: str) -> None:
     assert refusal(lambda: space().canonical(config)).code == code
     assert space().index(config) == -1
-
-
-def test_configurations_from_before_a_knob_have_its_earlier_value() -> None:
-    space = Space(tile=[1, 2, 4], raster=[8, 1], default=dict(tile=2, raster=8)).since({"raster": 1})
-    assert space.canonical({"tile": 2}) == {"tile": 2, "raster": 1}
-    assert space.config(space.index({"tile": 4})) == {"tile": 4, "raster": 1}
-    assert space.default == {"tile": 2, "raster": 8}
-    assert space.restrict("tile <= 2").canonical({"tile": 1}) == {"tile": 1, "raster": 1}
-    with pytest.raises(DeclarationError) as e:
-        space.canonical({"raster": 1})
-    assert e.value.code == "space.missing-knob"
-    assert space.pin(raster=8).index({"tile": 1}) == -1
-    for wrong, code in (({"rows": 1}, "space.unknown-knob"), ({"raster": 2}, "space.unknown-value")):
-        with pytest.raises(DeclarationError) as e:
-            space.since(wrong)
-        assert e.value.code == code
 
 
 def test_an_illegal_configuration_is_canonical_but_has_no_row() -> None:

@@ -61,6 +61,8 @@ _HOPPER_SMALL = (
     (1, 1, 64, 8, 1, 1, 1), (2, 1, 64, 6, 1, 1, 1), (1, 1, 128, 6, 1, 1, 1), (2, 1, 128, 5, 1, 1, 0),
     (1, 1, 64, 6, 1, 1, 0), (2, 1, 128, 5, 2, 1, 1), (1, 2, 64, 5, 1, 1, 1), (1, 1, 256, 4, 1, 1, 1),
 )  # fmt: skip
+_PLAIN = dict(raster=1, splits=1, atomic=0, rest=0, pingpong=0, cluster=1, staged=0)
+"""Knobs that the lists do not name."""
 _FUSED = ((64, 2, 8, 2), (64, 2, 4, 2), (32, 2, 8, 1), (32, 2, 4, 2), (64, 1, 8, 2))
 SEED = 0
 
@@ -70,8 +72,14 @@ def template_of(work: tir.Workload, target: str, wanted: str | None = None) -> s
     return work.template_for(target, wanted)
 
 
-def curated(problem: Problem, template: str) -> Iterator[Config]:
-    """Configurations that are known to be sensible, legal or not; nothing for a template that has no list."""
+def curated(problem: Problem, template: str, space: Space) -> list[Config]:
+    """The legal ones of configurations that are known to be sensible; none for a template that has no list."""
+    plain = {name: value for name, value in _PLAIN.items() if name in space.names}
+    every = ({**plain, **c} for c in _listed(problem, template))
+    return [space.canonical(c) for c in every if space.index(c) >= 0]
+
+
+def _listed(problem: Problem, template: str) -> Iterator[Config]:
     p = problem.parameters
     if problem.op == "matmul":
         large = min(p["m"], p["n"]) >= 1024
@@ -97,8 +105,7 @@ def curated(problem: Problem, template: str) -> Iterator[Config]:
     elif template == "gpu_tile_wgmma":
         yield from (dict(zip(_HOPPER, row, strict=True)) for row in (*_HOPPER_LARGE, *_HOPPER_SMALL))
     elif template == "gpu_tile_warp":
-        whole = dict(raster=1, splits=1, atomic=0, rest=0)
-        yield from (dict(zip(_WARP, row, strict=True)) | whole for row in (*_WARP_LARGE[:4], *_WARP_SMALL[:4]))
+        yield from (dict(zip(_WARP, row, strict=True)) for row in (*_WARP_LARGE[:4], *_WARP_SMALL[:4]))
     elif template == "gpu_tile":
         yield from (dict(zip(_TILE, row, strict=True)) for row in (*_TILE_LARGE, *_TILE_SMALL))
 
@@ -138,7 +145,7 @@ def configurations(problem: Problem, target: str, count: int) -> Listed:
     drawn = [space.config(r) for r in rows]
     if not problem.timed:
         return template, _different(start[:1], drawn, count)
-    known = [space.canonical(c) for c in curated(problem, template) if space.index(c) >= 0]
+    known = curated(problem, template, space)
     promising: list[Config] = []
     if expected_s := space.expected_s:
         promising = _promising(expected_s, drawn)
