@@ -251,7 +251,7 @@ WORK = numbered()
 OTHERS = {
     "Schedule": lambda outputs=C, target="opencl": tir.Schedule(outputs, target),
     "replay": lambda outputs=C, trace="[]", target="cuda": tir.replay(outputs, trace, target),
-    "auto": lambda outputs=C, target="opencl": tir.auto(outputs, target),
+    "auto": lambda outputs=C, target="opencl", precision="fp32": tir.auto(outputs, target, precision),
     "auto_schedule": lambda outputs=C, target="cuda": tir.auto_schedule(outputs, target),
     "fusions": lambda outputs=C, target="cuda", measure=False, rounds=5: tir.fusions(outputs, target, measure=measure,
                                                                                       rounds=rounds),

@@ -14,8 +14,10 @@ from tensorir.automatic.length import MAX_NODES, length_of
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules import RULES, WHOLE, Rule
 from tensorir.automatic.rules.inline import inlined
+from tensorir.engines.problems import PRECISIONS
 from tensorir.errors import CompileError, Problem, ScheduleError, TensorIRError, refuse
 from tensorir.errors.habits import answers
+from tensorir.errors.needs import need_choice
 from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.once import nests
@@ -276,6 +278,7 @@ def auto(
     reproducible: no rule adds floats atomically.
     """
     made, wanted = as_outputs(outputs), target_here(target)
+    need_choice("precision", precision, PRECISIONS, ScheduleError)
     known = functools.lru_cache(maxsize=8)(lambda t, _: plans(made, t, precision))  # those of other names are equal
 
     def template(name: str, needs: str) -> Template:

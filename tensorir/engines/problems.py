@@ -13,6 +13,9 @@ from tensorir.ir.dtypes import DTYPES, WIDENED, is_float
 from tensorir.nn.sides import Side
 from tensorir.target import Target
 
+PRECISIONS = ("fp32", "tf32", "3xtf32")
+"""Of products of float32 on GPUs: float32 itself, in one product of 10 bits of mantissa, or in three."""
+
 
 def accumulator(dtype: str) -> str | None:
     """The wider type that sums of products of ``dtype`` are held in; None where its own will do."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorir import nn
-from tensorir.engines.problems import Problem, result_type
+from tensorir.engines.problems import PRECISIONS, Problem, result_type
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
 from tensorir.expr.tensor import Tensor
@@ -47,7 +47,7 @@ def positive(params: Mapping[str, Any], names: Sequence[str]) -> None:
 
 def need_precision(op: str, precision: str, dtype: str) -> None:
     """Refuse what names no precision, or one of products that are not of float32."""
-    need_choice("precision", precision, ("fp32", "tf32", "3xtf32"))
+    need_choice("precision", precision, PRECISIONS)
     if precision != "fp32" and dtype != "float32":
         message = f"precision={precision!r} is of products of float32, not of {dtype}"
         raise refuse(DeclarationError, f"{op}.precision", message, hint="precision='fp32', or dtype='float32'")
