@@ -6,14 +6,12 @@ is imported. What anything may be given to is ``object``, which a type checker l
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "tensorir"
+from parsed import FILES, nodes, tree
+
 MOST = {"": 239, "ops": 22, "engines": 17, "automatic": 7}
 """Public functions with Any, outside of the folders that are named and in these; to be made less, never more."""
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
-FILES = {".".join(["tensorir", *p.relative_to(PACKAGE).with_suffix("").parts]): p for p in PACKAGE.rglob("*.py")}
-TREES = {name.removesuffix(".__init__"): ast.parse(p.read_text(encoding="utf-8")) for name, p in FILES.items()}
 
 
 def words(node: ast.AST | None) -> set[str]:
@@ -47,13 +45,15 @@ def named(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
 
 def aliases() -> dict[str, set[str]]:
     """For each module the names that stand for a type with Any."""
-    found = {module: {"Any"} for module in TREES}
+    found = {module: {"Any"} for module in FILES}
+    types = {module: [(name, words(value)) for name, value in named(tree(p))] for module, p in FILES.items()}
+    froms = {module: [n for n in nodes(p) if isinstance(n, ast.ImportFrom)] for module, p in FILES.items()}
     while True:
         before = sum(map(len, found.values()))
-        for module, tree in TREES.items():
-            found[module] |= {name for name, value in named(tree) if words(value) & found[module]}
-            for n in ast.walk(tree):
-                if isinstance(n, ast.ImportFrom) and n.module in found:
+        for module in FILES:
+            found[module] |= {name for name, said in types[module] if said & found[module]}
+            for n in froms[module]:
+                if n.module in found:
                     found[module] |= {a.asname or a.name for a in n.names if a.name in found[n.module]}
         if sum(map(len, found.values())) == before:
             return found
@@ -78,9 +78,9 @@ def types_of(n: FUNCTIONS) -> set[str]:
 def with_any() -> dict[str, list[str]]:
     """For each folder of ``MOST`` its public functions with Any."""
     known, found = aliases(), {folder: [] for folder in MOST}
-    for module, tree in TREES.items():
+    for module, path in FILES.items():
         folder = module.split(".")[1] if module.count(".") else ""
-        for n in public(tree.body):
+        for n in public(tree(path).body):
             if types_of(n) & known[module]:
                 found[folder if folder in MOST else ""].append(f"{module}.{n.name}:{n.lineno}")
     return found
@@ -105,6 +105,6 @@ class C:
 
 
 def test_any_is_seen_by_whatever_name():
-    tree = ast.parse(SAMPLE)
-    assert [name for name, value in named(tree) if "Any" in words(value)] == ["Config"]
-    assert [n.name for n in public(tree.body) if "Any" in types_of(n)] == ["f", "m"]
+    sample = ast.parse(SAMPLE)
+    assert [name for name, value in named(sample) if "Any" in words(value)] == ["Config"]
+    assert [n.name for n in public(sample.body) if "Any" in types_of(n)] == ["f", "m"]

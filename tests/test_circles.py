@@ -4,13 +4,13 @@ Every import counts here: those inside functions, and those that only type check
 """
 
 import ast
+import functools
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from parsed import FILES, PACKAGE, nodes, tree
 
-PACKAGE = Path(__file__).parents[1] / "tensorir"
 LARGEST = 3
 """Modules of the largest circle of imports; to be made less, never more."""
 DEFERRED = 31
@@ -18,10 +18,6 @@ DEFERRED = 31
 LAZY = 37
 """Calls of ``Lazy``, the one way to say outside of functions that a module is imported when it is needed."""
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-FILES = {
-    ".".join(["tensorir", *p.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__"): p
-    for p in PACKAGE.rglob("*.py")
-}
 
 
 def called(node: ast.Call) -> str:
@@ -44,7 +40,8 @@ def named(module: str, node: ast.AST) -> set[str]:
     return found & FILES.keys()
 
 
-def imports(module: str) -> Iterator[tuple[str, int, bool]]:
+@functools.cache
+def imports(module: str) -> list[tuple[str, int, bool]]:
     """What a module imports: name, line, and whether that is inside a function."""
 
     def walk(node: ast.AST, inside: bool) -> Iterator[tuple[str, int, bool]]:
@@ -52,7 +49,7 @@ def imports(module: str) -> Iterator[tuple[str, int, bool]]:
             yield from ((name, getattr(child, "lineno", 0), inside) for name in named(module, child))
             yield from walk(child, inside or isinstance(child, FUNCTIONS))
 
-    return walk(ast.parse(FILES[module].read_text(encoding="utf-8")), False)
+    return [*walk(tree(FILES[module]), False)]
 
 
 def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
@@ -93,10 +90,7 @@ def test_imports_inside_functions_are_few():
 
 
 def test_modules_that_are_imported_later_are_few():
-    trees = {m: ast.parse(FILES[m].read_text(encoding="utf-8")) for m in FILES}
-    calls = [
-        (m, n) for m, tree in trees.items() for n in ast.walk(tree) if isinstance(n, ast.Call) if called(n) == "Lazy"
-    ]
+    calls = [(m, n) for m in FILES for n in nodes(FILES[m]) if isinstance(n, ast.Call) and called(n) == "Lazy"]
     hidden = [f"{m}:{n.lineno}" for m, n in calls if not named(m, n)]
     assert not hidden, f"the module is no literal, or is not there: {hidden}"
     assert len(calls) == LAZY, f"{len(calls)} calls of Lazy now: say so in LAZY"

@@ -8,9 +8,9 @@ import json
 import types
 import typing
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
+from parsed import FILES, PACKAGE, nodes
 
 import tensorir as tir
 from tensorir.api.shape_outcome import Portfolio, Served, SetOutcome
@@ -38,16 +38,13 @@ from tensorir.tune.outcome import Machine, Timed, TuneOutcome
 from tensorir.tune.ratio import Ratio, Span
 from tensorir.tune.record import Identity
 
-PACKAGE = Path(tir.__file__).parent
-TREES = {p.relative_to(PACKAGE).as_posix(): ast.parse(p.read_text(encoding="utf-8")) for p in PACKAGE.rglob("*.py")}
-
 
 def classes_where(test):
     """The classes of the package whose definition passes a test: file and name."""
     return {
-        (file, node.name)
-        for file, tree in TREES.items()
-        for node in ast.walk(tree)
+        (file.relative_to(PACKAGE).as_posix(), node.name)
+        for file in FILES.values()
+        for node in nodes(file)
         if isinstance(node, ast.ClassDef) and test(node)
     }
 
@@ -241,9 +238,9 @@ def test_a_source_of_tf32_products_keeps_what_its_results_are_compared_by():
 def test_dataclasses_are_not_put_into_json_or_taken_from_it_by_hand():
     """``dataclasses.asdict`` has no way back: what uses it stays in the process."""
     used = {
-        file
-        for file, tree in TREES.items()
-        if any(isinstance(n, ast.Name) and n.id == "asdict" for n in ast.walk(tree))
+        file.relative_to(PACKAGE).as_posix()
+        for file in FILES.values()
+        if any(isinstance(n, ast.Name) and n.id == "asdict" for n in nodes(file))
     }
     assert used == {"runtime/cuda_device.py"}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from error_codes import COMPOSED, composed, made_of
+from parsed import PACKAGE, nodes
 
 import tensorir as tir
 from tensorir.check.verdict import Verdict
@@ -20,7 +21,6 @@ from tensorir.runtime.c_device import compilers
 CATALOGUE = entries()
 RUNNABLE = 0.85
 """At least this share of the entries has two examples that tests run."""
-PACKAGE = Path(__file__).parents[1] / "tensorir"
 CODE = re.compile(r"[a-z][a-z0-9]+(?:-[a-z]+)*\.(?=[a-z-]{3})[a-z]+(?:-[a-z]+)*")
 """Phase and reason; axis names such as y.k are shorter."""
 
@@ -70,17 +70,12 @@ FILES = (
 )
 
 
-def trees():
-    for file in sorted(PACKAGE.rglob("*.py")):
-        yield file.relative_to(PACKAGE), ast.parse(file.read_text(encoding="utf-8"))
-
-
 @functools.cache
 def said():
     """Strings that have the form of a code, and f-strings given as a code: each text to its place."""
     plain, made = {}, {}
-    for file, tree in trees():
-        for node in ast.walk(tree):
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for node in nodes(file):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value):
                 plain[node.value] = f"{file}:{node.lineno}"
             elif isinstance(node, ast.Call):

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "tensorir"
+from parsed import PACKAGE, tree
+
 LAYERS = (
     "_package", "codec", "errors", "target", "ir", "arith", "expr", "nn", "intrin", "interp", "algorithms", "schedule",
     "lower", "codegen", "runtime", "check", "tune", "engines", "automatic", "export", "api", "ops", "cli",
@@ -53,7 +54,7 @@ def imports(module: Path) -> Iterator[tuple[str, ast.AST, list[ast.AST]]]:
             )
             yield from walk(child, inner)
 
-    yield from walk(ast.parse((PACKAGE / module).read_text(encoding="utf-8")), [])
+    yield from walk(tree(PACKAGE / module), [])
 
 
 def is_lazy_import(node: ast.AST) -> bool:

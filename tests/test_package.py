@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from parsed import nodes
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tensorir"
@@ -114,8 +115,8 @@ def is_false(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value is False
 
 
-def calls(tree: ast.AST) -> list[ast.Call]:
-    return [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+def calls(file: Path) -> list[ast.Call]:
+    return [n for n in nodes(file) if isinstance(n, ast.Call)]
 
 
 def test_data_is_never_code():
@@ -125,13 +126,12 @@ def test_data_is_never_code():
 
 def unsafe(file: Path) -> list[str]:
     """Where a file runs what may be data."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
     bad = [
         f"line {c.lineno}: {c.func.id}"
-        for c in calls(tree)
+        for c in calls(file)
         if isinstance(c.func, ast.Name) and c.func.id in ("eval", "exec", "__import__")
     ]
-    for node in ast.walk(tree):
+    for node in nodes(file):
         if isinstance(node, ast.Import):
             names = [a.name for a in node.names]
         elif isinstance(node, ast.ImportFrom):
