@@ -155,7 +155,7 @@ def test_one_letter_wrong_in_a_knob():
         knobs, space = names
 
         def configured(word, space=space):
-            return refusal(space.index, {**space.default, word: 1})
+            return refusal(space.canonical, {**space.default, word: 1})
 
         def restricted(word, knobs=knobs):
             return refusal(condition, f"{word} == 1", knobs) if re.fullmatch(r"[a-z]\w*", word) else ""
