@@ -31,7 +31,7 @@ _HOMES = {
     "tensorir.api.build": ("Executable",),
     "tensorir.api.shape_set": ("tune_shapes",),
     "tensorir.api.export_shapes": ("export_shapes",),
-    "tensorir.api.near": ("nearest",),
+    "tensorir.api.neighbours": ("nearest",),
     "tensorir.runtime.sequence": ("sequence",),
     "tensorir.runtime.arguments": ("empty",),
     "tensorir.tune.space": ("Space",),
@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from tensorir.api.build import Executable as Executable
     from tensorir.api.export_shapes import export_shapes as export_shapes
     from tensorir.api.fusions import fusions as fusions
-    from tensorir.api.near import nearest as nearest
+    from tensorir.api.neighbours import nearest as nearest
     from tensorir.api.schedule import Schedule as Schedule
     from tensorir.api.schedule import replay as replay
     from tensorir.api.shape_set import tune_shapes as tune_shapes

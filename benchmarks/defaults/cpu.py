@@ -29,7 +29,7 @@ from drawn_shapes import drawn
 from scan import recorded, scan, told
 
 import tensorir as tir
-from tensorir.check.given import exactly
+from tensorir.check.exact_inputs import exactly
 from tensorir.check.verdict import compare_results
 from tensorir.errors import DeclarationError, TensorIRError
 from tensorir.interp.reference import random_arguments, results_of

@@ -15,7 +15,7 @@ from tensorir.api.build import Executable
 from tensorir.api.candidate import Candidate, Refused, prepare, quiet, steps_text, trace_text
 from tensorir.api.frozen import changed, changes, chosen, is_frozen, log_for, pinned, why_stale
 from tensorir.api.identity import command_for, compute_digest, describe, folder_of, identity_of, most_like, suits
-from tensorir.api.kept import check_key, keep_check, keep_source, ranked, recall_source, source_key, was_checked
+from tensorir.api.load_cache import check_key, keep_check, keep_source, ranked, recall_source, source_key, was_checked
 from tensorir.api.unproven import needs_proof, prove
 from tensorir.errors import NotTuned, Problem, TensorIRError
 from tensorir.runtime.device import Device, open_device
@@ -71,7 +71,7 @@ def _pinned(work: Work, identity: Identity, log: str, device: Device) -> Executa
 
 def _from_nearest(work: Work, identity: Identity, log: str, device: Device) -> Executable | None:
     """A kernel of this shape by a configuration of the nearest tuned one of which some are legal, and right, here."""
-    from tensorir.api.near import near_choices
+    from tensorir.api.neighbours import near_choices
 
     for several in near_choices(identity, log):
         legal = (near for near in several if _legal(work, near.template, near.config, device.target))

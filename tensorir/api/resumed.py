@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tensorir.api.kept import ours
+from tensorir.api.load_cache import ours
 from tensorir.tune.brief import by_run
 from tensorir.tune.log import key_of
 from tensorir.tune.record import TRANSIENT, Identity, Record, steady_s

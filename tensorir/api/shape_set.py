@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from tensorir.api.channel import Shared
 from tensorir.api.identity import distance
-from tensorir.api.near import FEW
+from tensorir.api.neighbours import FEW
 from tensorir.api.places import device_names
 from tensorir.api.shape_outcome import Portfolio, SetOutcome, ShapeResult
 from tensorir.api.shape_search import FINALISTS, Clock, ShapeSearch

@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorir.api.identity import folder_of, identity_of
 from tensorir.api.measurer import Measurer
-from tensorir.api.near import near_records
+from tensorir.api.neighbours import near_records
 from tensorir.api.resumed import Digests, current
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.habits import meant

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.check.apart import EndedError, apart
 from tensorir.check.derived import derived
+from tensorir.check.detection import intrinsics
 from tensorir.check.launched import (
     MAP_BYTES,
     Told,
@@ -36,9 +36,8 @@ from tensorir.check.launched import (
     encoded,
     first_registers,
 )
-from tensorir.check.placed import Placed
-from tensorir.check.prepared import attribute_of, is_placed, prepared, section_of
-from tensorir.check.telling import intrinsics
+from tensorir.check.process import EndedError, SharedArrays, run_isolated
+from tensorir.check.translation import attribute_of, is_placed, prepared, section_of
 from tensorir.codec import travels
 from tensorir.codegen.dialect import DIALECTS
 from tensorir.codegen.expressions import c_type
@@ -141,7 +140,7 @@ def emulate(
     return Emulated(run.outputs(), tuple(problems), tuple(_traffic(found["site"], library)))
 
 
-class _Run(Placed):
+class _Run(SharedArrays):
     """The arrays of a run, the maps of them, and its launches."""
 
     def __init__(self, library: _Library, source: Source, arrays: Sequence[np.ndarray], packed: bool) -> None:
@@ -170,7 +169,7 @@ class _Run(Placed):
         limits = int(min(limit_s, 1e6)) + 1, BYTES + 64 * self.nbytes
         found: dict[str, list[str]] = {"told": [], "problem": [], "unwritten": [], "site": []}
         command = [str(w) for w in (_program().path, self.library.path, *limits, *words)]
-        for kind, said in (line.split("|", 1) for line in apart(command, limit_s, files)):
+        for kind, said in (line.split("|", 1) for line in run_isolated(command, limit_s, files)):
             found[kind].append(said)
         return found
 

@@ -6,7 +6,7 @@ import re
 import struct
 from dataclasses import dataclass
 
-from tensorir.check.prepared import attribute_of, head_of
+from tensorir.check.translation import attribute_of, head_of
 from tensorir.codegen.cfamily import DECLARED_SHARED
 from tensorir.codegen.source import KernelLaunch, TensorMap
 from tensorir.errors import CheckError, Problem, refuse

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tensorir.check.telling import is_anyones, unknown_functions, ways_to_tell, without_comments, without_quotes
+from tensorir.check.detection import is_anyones, unknown_functions, ways_to_tell, without_comments, without_quotes
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA
 from tensorir.codegen.helpers import HELPERS, helper_text
 from tensorir.codegen.instructions import guarded

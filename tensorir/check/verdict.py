@@ -20,7 +20,7 @@ from tensorir.check.equivalence import (
     over_shapes,
     rolled_extremes,
 )
-from tensorir.check.given import Run, exactly, free_inputs, runs, short
+from tensorir.check.exact_inputs import Run, exactly, free_inputs, runs, short
 from tensorir.check.hard_inputs import hard_inputs
 from tensorir.check.infinities import infinities_spread, where_skipped
 from tensorir.check.parts import not_declared, not_run, undefined

@@ -6,7 +6,7 @@ from typing import Any
 
 from tensorir.api.workload import Workload
 from tensorir.check.emulate import Traffic, emulate
-from tensorir.check.given import exactly
+from tensorir.check.exact_inputs import exactly
 from tensorir.check.verdict import compare_results
 from tensorir.cli.chosen import offline
 from tensorir.cli.common import say

@@ -14,7 +14,7 @@ from tensorir.expr.program import computes_of, dims_of, inputs_of, scalars_of
 from tensorir.expr.reducers import BUILT_IN
 from tensorir.expr.reread import with_dims
 from tensorir.expr.tensor import Compute, Tensor
-from tensorir.interp.dealt import scalar, table
+from tensorir.interp.distinct import scalar, table
 from tensorir.interp.numbers import Numbers, numpy_dtype
 from tensorir.interp.uses import (
     bitcast_floats,
@@ -329,7 +329,7 @@ def random_arguments(
 ) -> list[np.ndarray]:
     """Inputs for ``outputs``: small whole numbers (or field elements), gather indices in range, divisors not 0.
 
-    Scalars and gather indices are drawn without replacement (``interp/dealt.py``); seeds that follow each other have
+    Scalars and gather indices are drawn without replacement (``interp/distinct.py``); seeds that follow each other have
     others.
 
     conditions:  what a schedule compares elements of inputs with is there too, and its neighbours, so that each

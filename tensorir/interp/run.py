@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorir.errors import Problem
 from tensorir.interp.frame import KernelLike
-from tensorir.interp.idle import worth_running
+from tensorir.interp.idle_blocks import worth_running
 from tensorir.interp.lift import Lifts
 from tensorir.interp.machine import Machine
 from tensorir.interp.memory import Cells, Fault

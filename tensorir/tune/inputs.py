@@ -17,7 +17,7 @@ from tensorir.codec import travels
 from tensorir.expr.program import inputs_of, scalars_of
 from tensorir.expr.reread import at_largest
 from tensorir.expr.tensor import Tensor
-from tensorir.interp.dealt import scalar, table
+from tensorir.interp.distinct import scalar, table
 from tensorir.interp.magnitude import is_exact
 from tensorir.interp.numbers import numpy_dtype
 from tensorir.interp.uses import (

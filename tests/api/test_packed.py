@@ -11,7 +11,7 @@ import pytest
 from noted import note, operator
 
 import tensorir as tir
-from tensorir.api import kept, unproven
+from tensorir.api import load_cache, unproven
 from tensorir.api.packed import export_pack, import_pack
 from tensorir.cli.parse import work_of
 from tensorir.errors import LaunchError, refuse
@@ -31,7 +31,7 @@ A, B = (np.arange(256, dtype=np.float32).reshape(16, 16) % n for n in (5, 7))
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch, unoptimised):
     monkeypatch.setenv("TENSORIR_CACHE_DIR", str(tmp_path / "here"))
-    monkeypatch.setattr(kept, "package_state", lambda: None)
+    monkeypatch.setattr(load_cache, "package_state", lambda: None)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from noted import note, operator
 
 import tensorir as tir
-from tensorir.api import kept
+from tensorir.api import load_cache
 from tensorir.lower import pipeline
 from tensorir.runtime.device import devices
 from tensorir.tune.frozen import frozen_text
@@ -25,7 +25,7 @@ A, B = (np.arange(256, dtype=np.float32).reshape(16, 16) % n for n in (5, 7))
 def _own_cache(tmp_path, monkeypatch, unoptimised):
     monkeypatch.setenv("TENSORIR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("TENSORIR_FROZEN", raising=False)
-    monkeypatch.setattr(kept, "package_state", lambda: None)
+    monkeypatch.setattr(load_cache, "package_state", lambda: None)
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 import tensorir as tir
 from tensorir.check import emulate as emulating
-from tensorir.check.apart import EndedError, apart
 from tensorir.check.emulate import emulate
+from tensorir.check.process import EndedError, run_isolated
 from tensorir.codegen.source import KernelLaunch, Param, Source
 
 SPIN = "for (volatile int z = 0; z == 0;);"
@@ -148,7 +148,7 @@ def test_threads_run_side_by_side():
 
 
 def says(script, seconds=10.0):
-    return apart(["sh", "-c", script], seconds)
+    return run_isolated(["sh", "-c", script], seconds)
 
 
 def test_what_a_program_says():
@@ -171,5 +171,5 @@ def test_a_program_that_is_still_held_open(tmp_path):
     with program.open("ab") as held:
         closing = threading.Timer(0.05, held.close)
         closing.start()
-        assert apart([str(program)], 10) == []
+        assert run_isolated([str(program)], 10) == []
         closing.join()

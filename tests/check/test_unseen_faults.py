@@ -12,10 +12,10 @@ import pytest
 
 import tensorir as tir
 from tensorir.check.emulate import emulate
-from tensorir.check.given import short
+from tensorir.check.exact_inputs import short
 from tensorir.check.parts import not_run, parts
 from tensorir.codegen.hopper_text import hopper_text
-from tensorir.interp.dealt import scalar, table
+from tensorir.interp.distinct import scalar, table
 from tensorir.interp.reference import evaluate, random_arguments
 
 pytestmark = pytest.mark.skipif(
@@ -258,7 +258,7 @@ def test_products_of_fewer_digits() -> None:
 
 
 def test_tiles_that_are_cut_off_and_not_rounded() -> None:
-    from tensorir.check.given import longest
+    from tensorir.check.exact_inputs import longest
 
     s = kernel("wgmma tf32")
     source, arrays = s.emitted(), random_arguments(s.outputs, 0)

@@ -11,7 +11,7 @@ import hostile
 import pytest
 
 import tensorir as tir
-from tensorir.api import kept, measurer, tuning
+from tensorir.api import load_cache, measurer, tuning
 from tensorir.api.identity import describe, versions_of
 from tensorir.cli import common, verb_repro
 from tensorir.errors import printable
@@ -167,7 +167,7 @@ def test_every_lie_can_be_asked_for_again(harmless, tmp_path, record, monkeypatc
 @needs_device
 def test_every_lie_by_itself_in_a_load(tmp_path, monkeypatch, unoptimised):
     """Loaded and right, or refused with a short message; from a log and from a frozen file."""
-    monkeypatch.setattr(kept, "package_state", lambda: "as it is")
+    monkeypatch.setattr(load_cache, "package_state", lambda: "as it is")
     monkeypatch.chdir(tmp_path)
     about = describe(open_device("opencl"))
     good = hostile.good(about, versions_of(about))

@@ -8,7 +8,7 @@ from typing import Any
 from records import ok
 from searching import search
 
-from tensorir.api.near import FEW, near_records
+from tensorir.api.neighbours import FEW, near_records
 from tensorir.tune.elsewhere import MOST, tables
 from tensorir.tune.log import Identity, LogWriter
 from tensorir.tune.record import Record

@@ -194,7 +194,7 @@ TIR_INLINE float atomicAdd(float *p, float v) { return tir_add_float(p, v); }
 TIR_INLINE unsigned atomicAdd(unsigned *p, unsigned v) { return tir_add_word(p, v); }
 TIR_INLINE int atomicAdd(int *p, int v) { return (int)tir_add_word((unsigned *)p, (unsigned)v); }
 template <int pending> TIR_INLINE void tir_wait_copies() { tir_wait_copies_but(pending); }
-// what converged.py hands on: conditions and places of the text
+// what convergence.py hands on: conditions and places of the text
 template <class T> TIR_INLINE T tir_took(T v) {
   tir_took_one((unsigned long long)v);
   return v;
@@ -234,7 +234,7 @@ template <class T> static inline T tir_shuffled_up(unsigned mask, T v, int lane,
 #define __device__
 #define __constant__ static const
 #define __forceinline__ inline
-#define TIR_SECTION "tir_shared"  // prepared.py gives each of several kernels its own
+#define TIR_SECTION "tir_shared"  // translation.py gives each of several kernels its own
 #define __shared__ static __attribute__((section(TIR_SECTION)))
 // The arrays of shared memory are listed, those that come at launch and others. A declared one begins at an odd multiple of
 // what it is aligned to, as does one of a thread: a device does no better than what is declared.
@@ -281,7 +281,7 @@ static inline unsigned char tir_none(unsigned char *) { return 0xff; }
     *static_cast<fields *>(this) = from; \
     return *this; \
   }
-struct tir_copied {  // a member of structures that a text declares: prepared.py
+struct tir_copied {  // a member of structures that a text declares: translation.py
   tir_copied() = default;
   tir_copied(const tir_copied &) {}
   tir_copied &operator=(const tir_copied &) { return *this; }

@@ -1,4 +1,4 @@
-"""Scalars and index tables for runs that are compared with a reference, drawn without replacement.
+"""Distinct scalars and index tables for runs that are compared with a reference, drawn without replacement.
 
 That leaves fewer of them equal by chance.
 

@@ -14,7 +14,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from tensorir.check.telling import without_quotes
+from tensorir.check.detection import without_quotes
 
 _TOGETHER = r"__shfl\w*|__sync(?:warp|threads)\w*|tir_(?:mma|ldmatrix|stmatrix|wgmma|registers|sync|meet)_\w+"
 """Functions that the lanes of a warp run together."""

@@ -12,8 +12,8 @@ import pytest
 from test_unseen_faults import kernel
 
 import tensorir as tir
+from tensorir.check.detection import is_anyones
 from tensorir.check.parts import not_run
-from tensorir.check.telling import is_anyones
 from tensorir.errors import CompileError
 from tensorir.runtime.cuda import compile_cubin
 

@@ -12,7 +12,7 @@ from noted import note, operator
 
 import tensorir as tir
 from tensorir import _package
-from tensorir.api import kept, load
+from tensorir.api import load, load_cache
 from tensorir.api.candidate import prepare
 from tensorir.api.identity import describe, identity_of
 from tensorir.codec import encode
@@ -31,7 +31,7 @@ A, B = (np.arange(256, dtype=np.float32).reshape(16, 16) % n for n in (5, 7))
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TENSORIR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(kept, "package_state", lambda: "as it is")
+    monkeypatch.setattr(load_cache, "package_state", lambda: "as it is")
 
 
 @pytest.fixture
@@ -83,10 +83,10 @@ def test_a_new_package_starts_afresh(tmp_path, counted, monkeypatch):
     note(operator(), tmp_path / "log")
     loaded(tmp_path / "log")
     counted()
-    monkeypatch.setattr(kept, "package_state", lambda: "edited")
+    monkeypatch.setattr(load_cache, "package_state", lambda: "edited")
     loaded(tmp_path / "log")
     assert counted() == (1, 1, 1)
-    monkeypatch.setattr(kept, "package_state", lambda: None)  # cannot be told: nothing is kept, nothing used
+    monkeypatch.setattr(load_cache, "package_state", lambda: None)  # cannot be told: nothing is kept, nothing used
     for _ in range(2):
         loaded(tmp_path / "log")
         assert counted() == (1, 1, 1)
@@ -114,9 +114,9 @@ def test_machine_code_that_was_not_checked_is(tmp_path, counted):
     loaded(tmp_path / "log")
     assert counted() == (0, 0, 0)
     payload = cache.default_cache().get(keys[0])
-    key = kept.check_key(operator(), f.program, None)
-    assert kept._get(key) == f.program.digest or payload is not None
-    kept._put(key, "0" * 64)
+    key = load_cache.check_key(operator(), f.program, None)
+    assert load_cache._get(key) == f.program.digest or payload is not None
+    load_cache._put(key, "0" * 64)
     loaded(tmp_path / "log")
     assert counted() == (0, 1, 0)
 
@@ -127,15 +127,15 @@ def test_damaged_entries_count_as_absent(tmp_path, counted, damage):
     f = loaded(tmp_path / "log")
     counted()
     work, device = operator(), f.device
-    source_key = kept.source_key(work, record, device.target)
-    check_key = kept.check_key(work, f.program, None)
+    source_key = load_cache.source_key(work, record, device.target)
+    check_key = load_cache.check_key(work, f.program, None)
     if damage == "cut":
         for file in (tmp_path / "cache").iterdir():
             file.write_bytes(file.read_bytes()[:-7])
     elif damage == "other":
         wrong = replace(f.emitted, text=f.emitted.text.replace("+=", "-="))
-        kept.keep_source(source_key, wrong)  # a whole entry with the wrong text
-        kept._put(check_key, None)
+        load_cache.keep_source(source_key, wrong)  # a whole entry with the wrong text
+        load_cache._put(check_key, None)
     else:
         for key in (source_key, check_key):
             cache.default_cache().put(key, b'{"text": 3}' if damage == "json" else b"\xff[")
@@ -147,9 +147,9 @@ def test_damaged_entries_count_as_absent(tmp_path, counted, damage):
 
 def test_damaged_rankings_count_as_absent(tmp_path, counted, monkeypatch):
     note(operator(), tmp_path / "log")
-    real = kept._get
+    real = load_cache._get
     for bad in ({}, [3], [{"v": 1}], "x", [None], [[]]):
-        monkeypatch.setattr(kept, "_get", lambda key, bad=bad: bad if key and '"ranking"' in key else real(key))
+        monkeypatch.setattr(load_cache, "_get", lambda key, bad=bad: bad if key and '"ranking"' in key else real(key))
         loaded(tmp_path / "log")
         assert counted()[2] == 1
 
@@ -174,10 +174,10 @@ def test_stale_records_behind_the_kept_ones(tmp_path, counted):
     device = open_device("opencl")
     identity = identity_of(work, describe(device))
     with LogWriter(tmp_path / "log", work.title) as writer:
-        for n in range(kept.FIRST + 1):
+        for n in range(load_cache.FIRST + 1):
             config = space.config(n)
             known = prepare(work, template, config, device.target, check=False).known
-            if n < kept.FIRST:
+            if n < load_cache.FIRST:
                 known = replace(known, source_sha256=f"{n:064x}")
             time_s = 1e-4 * (n + 1)
             result = {"status": "ok", "time_s": time_s, "samples": [time_s], "check": {"ok": True}, **encode(known)}
@@ -188,7 +188,7 @@ def test_stale_records_behind_the_kept_ones(tmp_path, counted):
 
 
 def test_users_functions_are_always_asked(tmp_path, counted, monkeypatch):
-    """A user's template can call anything, and so can a user's reference: what they make is never kept."""
+    """A user's template can call anything, and so can a user's reference: what they make is never load_cache."""
     work = zoo.product(16)
     assert work._reference is None
     note(work, tmp_path / "log")
@@ -211,16 +211,16 @@ def test_keys_tell_apart(tmp_path):
     records = note(work, tmp_path / "log", (1e-3, 2e-3))
     device = open_device("opencl")
     target = device.target
-    keys = {kept.source_key(work, r, target) for r in records}
-    keys |= {kept.source_key(work, records[0], replace(target, vector_bytes=16))}
-    keys |= {kept.source_key(tir.ops.matmul(m=16, n=16, k=16, ta=True), records[0], target)}
-    keys |= {kept.source_key(work, records[0] | {"compute": "0"}, target)}
-    keys |= {kept.source_key(work, records[0] | {"trace": records[0]["trace"][:-1]}, target)}
+    keys = {load_cache.source_key(work, r, target) for r in records}
+    keys |= {load_cache.source_key(work, records[0], replace(target, vector_bytes=16))}
+    keys |= {load_cache.source_key(tir.ops.matmul(m=16, n=16, k=16, ta=True), records[0], target)}
+    keys |= {load_cache.source_key(work, records[0] | {"compute": "0"}, target)}
+    keys |= {load_cache.source_key(work, records[0] | {"trace": records[0]["trace"][:-1]}, target)}
     assert len(keys) == 6
     assert None not in keys
-    assert kept.source_key(work, records[0] | {"template": "absent"}, target) is None
+    assert load_cache.source_key(work, records[0] | {"template": "absent"}, target) is None
     unknown = [*records[0]["trace"], ["tensorize", ["C.i", "no.such"], {}]]
-    assert kept.source_key(work, records[0] | {"trace": unknown}, target) is None
+    assert load_cache.source_key(work, records[0] | {"trace": unknown}, target) is None
 
 
 def test_an_instruction_declared_anew_is_another_key(tmp_path):
@@ -231,26 +231,26 @@ def test_an_instruction_declared_anew_is_another_key(tmp_path):
     target = open_device("opencl").target
     name, old = next(iter(known().items()))
     record = record | {"trace": [["tensorize", ["c.i", name], {}]]}
-    key = kept.source_key(work, record, target)
+    key = load_cache.source_key(work, record, target)
     try:
         register(replace(old, align={**old.align, old.operands[0].name: 4096}))
-        assert kept.source_key(work, record, target) not in (None, key)
+        assert load_cache.source_key(work, record, target) not in (None, key)
     finally:
         register(old)
-    assert kept.source_key(work, record, target) == key
+    assert load_cache.source_key(work, record, target) == key
 
 
 def test_package_state(tmp_path, monkeypatch):
     monkeypatch.undo()
-    kept.package_state.cache_clear()
+    load_cache.package_state.cache_clear()
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.py").write_text("1")
-    monkeypatch.setattr(kept, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(load_cache, "_PACKAGE", tmp_path)
     monkeypatch.setattr(_package, "LOADED", time.time() + 1)
 
     def state():
-        kept.package_state.cache_clear()
-        return kept.package_state()
+        load_cache.package_state.cache_clear()
+        return load_cache.package_state()
 
     try:
         first = state()
@@ -262,7 +262,7 @@ def test_package_state(tmp_path, monkeypatch):
         assert state() not in (None, first)
         monkeypatch.setattr(_package, "LOADED", time.time() - 60)
         assert state() is None  # the files changed after this process had imported them
-        monkeypatch.setattr(kept, "_PACKAGE", tmp_path / "absent")
+        monkeypatch.setattr(load_cache, "_PACKAGE", tmp_path / "absent")
         assert state() is None
     finally:
-        kept.package_state.cache_clear()
+        load_cache.package_state.cache_clear()

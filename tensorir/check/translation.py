@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tensorir.check.converged import marked
-from tensorir.check.telling import without_quotes
+from tensorir.check.convergence import marked
+from tensorir.check.detection import without_quotes
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.intrin.intrin import known
 

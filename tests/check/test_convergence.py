@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tensorir.check.converged import marked
+from tensorir.check.convergence import marked
 from tensorir.check.emulate import emulate
 from tensorir.codegen.source import KernelLaunch, Param, Source
 
