@@ -316,7 +316,8 @@ def test_lists_are_well_formed():
     assert sum(p.group.startswith("resnet50 weight") and p.kind == "bf16" for p in own) == 23
     assert len(shapes.DEEPBENCH) == 12
     several = {(p.op, p.kind): p for p in full if p.template is None}  # rules have something for any shape
-    for p in (*several.values(), *(p for p in full if p.template)):
+    by_hand = {(p.template, p.kind): p for p in full if p.template}
+    for p in (*several.values(), *by_hand.values()):
         assert not p.unsuited(p.target(TARGET)), p.name
 
 
