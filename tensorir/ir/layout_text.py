@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Callable, Sequence
 
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.text_expr import LEAVES, Text, spine
 from tensorir.ir.layout import Fold, Piece, chain, recoverable, written
 from tensorir.ir.tree import Layout
 
@@ -38,10 +41,18 @@ def parse_layout(text: str, rank: int, owner: str, fragment: bool = False) -> La
     lanes = len(held.split(",")) if bar else 0
     registers = () if bar and not kept.strip() else kept.split(",")
     parts = [part.split("^") for part in [*(held.split(",") if bar else ()), *registers]]
-    pieces = tuple(_Pieces(text, names, part, fragment).piece(n < lanes) for n, (part, *_) in enumerate(parts))
+
+    def part(said: str) -> PieceText:
+        return PieceText(said.strip(), names, lambda what: _syntax(text, _about(said.strip(), what), fragment))
+
+    def piece(said: str, numbers_lanes: bool) -> Piece:
+        copies = re.fullmatch(r"\s*\*\s*([1-9]\d{0,8})\s*", said) if numbers_lanes else None
+        return part(said).piece() if copies is None else (-1, 1, int(copies[1]))
+
+    pieces = tuple(piece(said, n < lanes) for n, (said, *_) in enumerate(parts))
     if any(not chain([p for p in pieces if p[0] == d]) for d in range(len(names))):
         raise _not_bijective(text, names, pieces, fragment)
-    folds = tuple(tuple(_Pieces(text, names, f, fragment).fold() for f in onto) for _, *onto in parts)
+    folds = tuple(tuple(part(f).fold() for f in onto) for _, *onto in parts)
     if not any(folds):
         return Layout(names, pieces, lanes=lanes)
     if fragment:
@@ -64,74 +75,69 @@ _LANES = (
 )
 
 
+def _about(part: str, what: str) -> str:
+    return f"in {part!r} {what}" if part else "a piece is missing"
+
+
 def _syntax(text: str, what: str, fragment: bool) -> ScheduleError:
     hint = _LANES if fragment else _PIECES
     return ScheduleError(Problem("layout.syntax", f"layout={text!r}: {what}", hint=hint))
 
 
-class _Pieces:
-    """One storage dimension: a name, divided and cut off any number of times."""
+class PieceText(Text):
+    """A part of a name: ``j/4%4  ->  (j, 4, 4)``, divided and cut off any number of times.
 
-    def __init__(self, text: str, names: tuple[str, ...], part: str, fragment: bool) -> None:
-        self.text, self.names, self.part, self.fragment = text, names, part.strip(), fragment
-        self.tokens = re.findall(r"[A-Za-z_]\w*|[0-9]+|\S", part)
+    refused: what to raise about the part, from words on what is wrong
+    """
 
-    def piece(self, lanes: bool = False) -> Piece:
-        """The whole part as a piece; among those that number ``lanes``, some may stand for all."""
-        if lanes and self.tokens[:1] == ["*"]:
-            self.tokens.pop(0)
-            return -1, 1, self._number()
-        found = self._chain()
-        if self.tokens:
-            raise self._bad(f"{self.tokens[0]} is not expected there")
-        return found
+    pattern = re.compile(r"\s*(?:(?P<number>\d+)|(?P<name>[^\W\d]\w*(?:[.&]\w+)*)|(?P<op>[-+/%*()]))")
+    nodes = (*LEAVES, ast.BinOp, ast.Div, ast.Mod, ast.Mult)
+    longest, digits = 1000, 10
+
+    def __init__(self, part: str, names: Sequence[str], refused: Callable[[str], Exception]) -> None:
+        self.names, self.refused = names, refused
+        super().__init__(part)
+
+    def refusal(self, message: str, hint: str = "", at: int | None = 0) -> Exception:
+        return self.refused(message)
+
+    def piece(self) -> Piece:
+        """The text as a piece of a name."""
+        return self._piece(self.tree)
 
     def fold(self) -> Fold:
-        """The whole part as what is xored: a piece of 2, 4, 8 … values, perhaps times such a number."""
-        d, divisor, extent = self._chain()
-        scale = 1
-        if self.tokens and self.tokens[0] == "*":
-            self.tokens.pop(0)
-            scale = self._number()
-        if self.tokens:
-            raise self._bad(f"{self.tokens[0]} is not expected there")
+        """The text as what is xored: a piece of 2, 4, 8 … values, perhaps times such a number."""
+        node, scale = self.tree, 1
+        match node:
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                node, scale = left, self._number(right)
+        d, divisor, extent = self._piece(node)
         for n in (extent, scale):
             if n < 1 or n & (n - 1):
-                raise self._bad(f"after ^ a piece has 2, 4, 8 … values, as in {self.names[d]}/4%4, not {n or 'any'}")
+                values = f"{self.names[d]}/4%4, not {n or 'any'}"
+                raise self.refused(f"after ^ a piece has 2, 4, 8 … values, as in {values}")
         return d, divisor, extent, scale
 
-    def _chain(self) -> Piece:
-        d, divisor, extent = self._name()
-        while self.tokens and self.tokens[0] in "/%":
-            op, n = self.tokens.pop(0), self._number()
+    def _piece(self, node: ast.expr) -> Piece:
+        first, rest = spine(node)
+        name = self.said(first)
+        if not isinstance(first, ast.Name) or name not in self.names:
+            raise self.refused(f"{name!r} is none of {', '.join(self.names) or 'no names'}")
+        divisor, extent = 1, 0
+        for op, node_ in rest:
+            n = self._number(node_)
+            if isinstance(op, ast.Mult):
+                raise self.refused(f"{self.text!r} is no part of {name}")
             if extent % n:  # i%12/4 and i%12%4 are pieces, i%12/5 is not
-                raise self._bad(f"{n} does not divide {extent}")
-            if op == "%":
-                extent = n
-            else:
-                divisor, extent = divisor * n, extent // n
-        return d, divisor, extent
+                raise self.refused(f"{n} does not divide {extent}")
+            divisor, extent = (divisor, n) if isinstance(op, ast.Mod) else (divisor * n, extent // n)
+        return self.names.index(name), divisor, extent
 
-    def _name(self) -> Piece:
-        first = self.tokens.pop(0) if self.tokens else ""
-        if first == "(":
-            found = self._chain()
-            if not self.tokens or self.tokens.pop(0) != ")":
-                raise self._bad("a parenthesis is not closed")
-            return found
-        if first not in self.names:
-            known = ", ".join(self.names) or "no names"
-            raise self._bad(f"{first or 'nothing'} is not one of {known}")
-        return self.names.index(first), 1, 0
-
-    def _number(self) -> int:
-        n = self.tokens.pop(0) if self.tokens else ""
-        if not n.isdecimal() or not 0 < int(n) < 2**31:
-            raise self._bad(f"a number from 1 up is expected, not {n or 'nothing'}")
-        return int(n)
-
-    def _bad(self, what: str) -> ScheduleError:
-        return _syntax(self.text, f"in {self.part!r} {what}" if self.part else "a piece is missing", self.fragment)
+    def _number(self, node: ast.expr) -> int:
+        n = node.value if isinstance(node, ast.Constant) else 0
+        if not isinstance(n, int) or not 0 < n < 2**31:
+            raise self.refused(f"a number from 1 up is expected, not {self.said(node)}")
+        return n
 
 
 def _not_bijective(text: str, names: tuple[str, ...], pieces: tuple[Piece, ...], fragment: bool) -> ScheduleError:

@@ -1,33 +1,23 @@
-"""The little language of ``specialize``: conditions on loops and inputs, read by hand so that text is never executed.
+"""The little language of ``specialize``: conditions on loops and inputs.
 
-    cond    := both ("or" both)*
-    both    := one ("and" one)*
-    one     := "not" one | "(" cond ")" | sum (("<" | "<=" | ">" | ">=" | "==" | "!=") sum)+ | element
-    sum     := product (("+" | "-") product)*
-    product := unary (("*" | "//" | "%") unary)*
-    unary   := "-" unary | number | LOOP | element | "(" sum ")"
-    element := INPUT "[" [sum ("," sum)*] "]"
-
-Loops have their full names; an element of an input stands alone (a bool) or is compared with a whole number.
+Comparisons, and, or, not; + - * // % of loops, by their full names, and numbers; an element of an input, ``mask[C.i]``,
+alone where it is a bool, else compared with a whole number.
 """
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.spelling import nearest
-from tensorir.errors.words import Token, Words
+from tensorir.errors.text_expr import ARITHMETIC, CONDITIONS, LEAVES, Text, signs, spine
 from tensorir.ir.build import as_expr, binary, const, divide, unary
 from tensorir.ir.tree import Buffer, Const, Expr, Load, Var
 
-LONGEST, DEEPEST, DIGITS = 1000, 30, 10  # a hostile text costs a refusal, not a recursion error or a huge number
-WORDS = {"and", "or", "not"}
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+(?![\w.]))|(?P<name>[^\W\d]\w*(?:[.&]\w+)*)|(?P<op>//|<=|>=|==|!=|[-+*%<>(),\[\]]))"
-)
-_COMPARE = {"<", "<=", ">", ">=", "==", "!="}
+_COMPARE: dict[type, str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+_ARITHMETIC: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%"}
 
 
 def parse(text: str, loops: Mapping[str, Var], inputs: Mapping[str, Buffer]) -> Expr:
@@ -35,109 +25,84 @@ def parse(text: str, loops: Mapping[str, Var], inputs: Mapping[str, Buffer]) -> 
 
     Raises ScheduleError: ``specialize.grammar``, ``specialize.unknown-name``, ``specialize.type``.
     """
-    return _Parser(text, loops, inputs).whole()
+    said = _Condition(text, loops, inputs)
+    return said.truth(said.expr(said.tree))
 
 
-class _Parser(Words):
-    pattern, deepest = _TOKEN, DEEPEST
+class _Condition(Text):
+    pattern = re.compile(
+        r"\s*(?:(?P<number>\d+(?![\w.]))|(?P<name>[^\W\d]\w*(?:[.&]\w+)*)|(?P<op>//|<=|>=|==|!=|[-+*%<>(),\[\]]))"
+    )
+    nodes = (*LEAVES, *ARITHMETIC, *CONDITIONS, ast.Subscript, ast.Tuple)
+    longest, digits = 1000, 10
 
     def __init__(self, text: str, loops: Mapping[str, Var], inputs: Mapping[str, Buffer]) -> None:
-        if len(text) > LONGEST:
-            raise ScheduleError(Problem("specialize.grammar", f"a condition has at most {LONGEST} characters"))
         self.loops, self.inputs = loops, inputs
         super().__init__(text)
 
-    def whole(self) -> Expr:
-        cond = self.cond()
-        if self.now.kind != "end":
-            raise self.error(f"unexpected {self.now.text!r}")
-        return self.truth(cond)
+    # -- nodes; what is no truth value is refused where one is needed
 
-    # -- the grammar, one method a rule; what is no truth value is refused where one is needed
+    def expr(self, node: ast.expr) -> Expr:
+        """What a node means."""
+        match node:
+            case ast.BoolOp(op=op, values=values):
+                out, *others = (self.truth(self.expr(v)) for v in values)
+                for other in others:
+                    out = binary("or" if isinstance(op, ast.Or) else "and", out, other)
+                return out
+            case ast.UnaryOp(op=ast.Not()):
+                return self._repeated("not", *signs(node, ast.Not))
+            case ast.UnaryOp():
+                return self._repeated("-", *signs(node, ast.USub))
+            case ast.BinOp():
+                first, rest = spine(node)
+                out = self.index(self.expr(first))
+                for sign, x in rest:
+                    out = self._arithmetic(_ARITHMETIC[type(sign)], out, x)
+                return out
+            case ast.Compare():
+                return self._compared(node)
+            case ast.Subscript(value=ast.Name() as name, slice=inside):
+                return self._element(name, inside.elts if isinstance(inside, ast.Tuple) else [inside])
+            case ast.Constant(value=int(number)) if not isinstance(number, bool):
+                return const(number)
+            case ast.Name():
+                return self._loop(self.said(node))
+        raise self.refusal(f"unexpected {self.said(node)[:40]!r}", at=node.col_offset)
 
-    def cond(self) -> Expr:
-        return self.joined("or", lambda: self.joined("and", self.one))
-
-    def joined(self, word: str, operand: Callable[[], Expr]) -> Expr:
-        out = operand()
-        while self.took(word):
-            out = binary(word, self.truth(out), self.truth(operand()))
+    def _repeated(self, op: str, node: ast.expr, count: int) -> Expr:
+        out = self.expr(node)
+        for _ in range(count):
+            out = unary(op, self.truth(out) if op == "not" else self.index(out))
         return out
 
-    def one(self) -> Expr:
-        if self.took("not"):
-            return unary("not", self.truth(self.deeper(self.one)))
-        left = self.sum()
-        found: Expr | None = None
-        while self.now.kind == "op" and self.now.text in _COMPARE:
-            op = self.now.text
-            self.n += 1
-            right = self.sum()
-            both = self.compared(op, left, right)
-            found, left = both if found is None else binary("and", found, both), right
-        return left if found is None else found
+    def _arithmetic(self, op: str, left: Expr, node: ast.expr) -> Expr:
+        right = self.index(self.expr(node))
+        if op in ("//", "%") and not (isinstance(right, Const) and right.value > 0):
+            raise self.refusal(f"after {op} comes a positive number", at=node.col_offset)
+        return divide(op, left, right) if op in ("//", "%") else binary(op, left, right)
 
-    def sum(self) -> Expr:
-        out = self.product()
-        while self.now.text in ("+", "-"):
-            op = self.now.text
-            self.n += 1
-            out = binary(op, self.index(out), self.index(self.product()))
+    def _compared(self, node: ast.Compare) -> Expr:
+        sides = [self.expr(n) for n in (node.left, *node.comparators)]
+        signs_ = [_COMPARE[type(op)] for op in node.ops]
+        out, *others = (self.compared(op, a, b) for op, a, b in zip(signs_, sides, sides[1:], strict=False))
+        for other in others:
+            out = binary("and", out, other)
         return out
 
-    def product(self) -> Expr:
-        out = self.unary()
-        while self.now.text in ("*", "//", "%"):
-            op = self.now.text
-            self.n += 1
-            left, right = self.index(out), self.index(self.unary())
-            if op == "*":
-                out = binary(op, left, right)
-            elif isinstance(right, Const) and right.value > 0:
-                out = divide(op, left, right)
-            else:
-                raise self.error(f"after {op} comes a positive number")
-        return out
+    def _loop(self, name: str) -> Expr:
+        if name not in self.loops:
+            raise self.unknown(name, "loop around the body", list(self.loops))
+        return self.loops[name]
 
-    def unary(self) -> Expr:
-        if self.took("-"):
-            return unary("-", self.index(self.deeper(self.unary)))
-        token = self.now
-        self.n += 1
-        if token.kind == "number":
-            if len(token.text) > DIGITS:
-                raise self.error(f"a number of more than {DIGITS} digits", at=token.at)
-            return const(int(token.text))
-        if token.kind == "name" and token.text not in WORDS:
-            return self.element(token) if self.now.text == "[" else self.loop(token)
-        self.n -= 1
-        if self.took("("):
-            inner = self.deeper(self.cond)
-            self.expect(")")
-            return inner
-        raise self.error(f"unexpected {token.text!r}" if token.kind != "end" else "the condition ends too early")
-
-    # -- leaves
-
-    def loop(self, token: Token) -> Expr:
-        if token.text not in self.loops:
-            raise self.unknown(token, "loop around the body", list(self.loops))
-        return self.loops[token.text]
-
-    def element(self, token: Token) -> Expr:
-        if token.text not in self.inputs:
-            raise self.unknown(token, "input", list(self.inputs))
-        b = self.inputs[token.text]
-        self.expect("[")
-        index: list[Expr] = []
-        while self.now.text != "]":
-            index.append(self.index(self.sum()))
-            if not self.took(","):
-                break
-        self.expect("]")
-        if len(index) != len(b.shape):
-            raise self.error(f"{b.name} has {len(b.shape)} dimensions, not {len(index)}", at=token.at)
-        return Load(b, tuple(index), b.dtype)
+    def _element(self, at: ast.Name, index: Sequence[ast.expr]) -> Expr:
+        name = self.said(at)
+        if name not in self.inputs:
+            raise self.unknown(name, "input", list(self.inputs))
+        b, places = self.inputs[name], [self.index(self.expr(n)) for n in index]
+        if len(places) != len(b.shape):
+            raise self.refusal(f"{name} has {len(b.shape)} dimensions, not {len(places)}", at=at.col_offset)
+        return Load(b, tuple(places), b.dtype)
 
     # -- types
 
@@ -171,20 +136,18 @@ class _Parser(Words):
         except DeclarationError as e:
             raise self.mistyped(e.problems[0].message) from None
 
-    # -- tokens and errors
+    # -- errors
 
-    def error(self, message: str, hint: str = "", at: int | None = None) -> ScheduleError:
-        place = self.now.at if at is None else at
-        low = max(0, place - 60)
-        shown = "".join(c if c.isprintable() else " " for c in self.text[low : place + 40])
+    def refusal(self, message: str, hint: str = "", at: int | None = 0) -> Exception:
         hint = hint or "'C.i.0 < 3', 'C.j == 0 and C.i % 2 != 1', 'mask[C.i] == 0'"
-        return ScheduleError(Problem("specialize.grammar", message, at=f"{shown}\n{' ' * (place - low)}^", hint=hint))
+        where = "" if at is None else self.mark(at)
+        return ScheduleError(Problem("specialize.grammar", message, at=where, hint=hint))
 
-    def unknown(self, token: Token, what: str, names: list[str]) -> ScheduleError:
-        near = nearest(token.text, names)
+    def unknown(self, name: str, what: str, names: list[str]) -> ScheduleError:
+        near = nearest(name, names)
         hint = f"{near[0]}?  " if near else ""
         return ScheduleError(
-            Problem("specialize.unknown-name", f"there is no {what} called {token.text}",
+            Problem("specialize.unknown-name", f"there is no {what} called {name}",
                     hint=f"{hint}one of {', '.join(names[:12])}" if names else "")
         )  # fmt: skip
 

@@ -19,9 +19,10 @@ from tensorir.errors.handles import Handle
 from tensorir.errors.needs import need_int, need_list, need_mapping, shown
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.errors.spelling import nearest
+from tensorir.errors.text_expr import KEYWORDS
 from tensorir.tune.legal import EXACT_LIMIT, Legal, Predicate, accepted, around, codes, enumerate_legal
 from tensorir.tune.pool import Features
-from tensorir.tune.restrict import WORDS, parse
+from tensorir.tune.restrict import parse
 
 Config = dict[str, Any]
 Expected = Callable[[Mapping[str, Any]], float]
@@ -172,7 +173,7 @@ class Space(Handle, Shown):
     def restrict(self, condition: str) -> Space:
         """Only the configurations that satisfy a condition such as ``"tile <= 4 and mode in ('row', 'col')"``.
 
-        The text is parsed by our own grammar (``tensorir.tune.restrict``) and never executed.
+        The text is never executed (``tensorir.tune.restrict``).
         """
         predicate = parse(condition, self.names)
         label = f"restrict {condition}" if len(condition) <= 60 else f"restrict {condition[:57]}…"
@@ -413,7 +414,7 @@ def _used_or(name: str, first: Any, condition: Predicate) -> Predicate:
 
 
 def _name(name: str) -> str:
-    if not name.isidentifier() or name in WORDS:
+    if not name.isidentifier() or name in KEYWORDS:
         message = f"a knob cannot be called {name!r}: conditions could not name it"
         raise refuse(DeclarationError, "space.knob-name", message, hint="letters, digits and _")
     return name

@@ -22,8 +22,8 @@ def twice():
 for text, key in (
     ("i, j", "no ->"), ("i, i -> t = i", "twice"), ("i | j | k -> t = i", "second |"),
     ("i, -> t = i, t = i", "made twice"),
-    ("i -> 2i", "no new axis"), ("i -> t = q", "none of i"), ("i -> t = i*2", "none of i"), ("2 -> t = i", "no name"),
-    ("i -> t = i%6/4, u = i", "does not divide"), ("i -> t = ()", "none of i"),
+    ("i -> 2i", "no new axis"), ("i -> t = q", "none of i"), ("i -> t = i*2", "no part of i"),
+    ("2 -> t = i", "no name"), ("i -> t = i%6/4, u = i", "does not divide"), ("i -> t = ()", "none of i"),
 ):  # fmt: skip
     once("reindex.syntax", key, lambda s, text=text: s.reindex("C", text))
 once("reindex.not-bijective", "j = 0 and j = 1 would be one", lambda s: s.reindex("C", "i, j -> t = i"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -12,6 +13,7 @@ from tensorir.arith.affine import Arith, Linear
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import binary, const
 from tensorir.ir.layout import Piece, chain
+from tensorir.ir.layout_text import PieceText
 from tensorir.ir.tree import Expr, Var
 
 TRIED = 64
@@ -78,17 +80,16 @@ def _component(text: str, names: Sequence[str], part: str) -> Component:
     inner = said[1:-1] if said.startswith("(") and said.endswith(")") else said
     pieces = []
     for item in inner.split(","):
-        found = re.fullmatch(r"\s*([A-Za-z_][\w.&]*)((?:\s*[/%]\s*[1-9]\d*)*)\s*", item)
-        if not found or found[1] not in names:
-            raise _syntax(text, f"{item.strip() or 'nothing'!r} is none of {', '.join(names) or 'no axes'}")
-        divisor, extent = 1, 0
-        for op, digits in re.findall(r"([/%])\s*(\d+)", found[2]):
-            n = int(digits)
-            if extent % n:
-                raise _syntax(text, f"in {item.strip()} {n} does not divide {extent}")
-            divisor, extent = (divisor, n) if op == "%" else (divisor * n, extent // n)
-        pieces.append((names.index(found[1]), divisor, extent))
+        said = item.strip()
+        if not said:
+            raise _syntax(text, f"'nothing' is none of {', '.join(names) or 'no axes'}")
+        refused = functools.partial(_refused, text, said)
+        pieces.append(PieceText(said, names, refused).piece())
     return Component(label, tuple(pieces))
+
+
+def _refused(text: str, part: str, what: str) -> ScheduleError:
+    return _syntax(text, f"in {part!r} {what}")
 
 
 def _syntax(text: str, what: str) -> ScheduleError:
