@@ -5,22 +5,29 @@ What an earlier process did is not done again (``api.kept``), so most of what co
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from tensorir.api.bench import Runner
 from tensorir.api.build import Executable
 from tensorir.api.candidate import Candidate, Refused, prepare, quiet, steps_text, trace_text
+from tensorir.api.expected import Data
 from tensorir.api.frozen import changed, changes, chosen, is_frozen, log_for, pinned, why_stale
 from tensorir.api.identity import command_for, compute_digest, describe, folder_of, identity_of, most_like, suits
 from tensorir.api.load_cache import check_key, keep_check, keep_source, ranked, recall_source, source_key, was_checked
+from tensorir.api.questions import Output
 from tensorir.api.unproven import needs_proof, prove
+from tensorir.api.work import Work
 from tensorir.errors import NotTuned, Problem, TensorIRError
+from tensorir.interp.magnitude import is_continuous
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.launch import Program
 from tensorir.target import Target
+from tensorir.tune.inputs import arguments
 from tensorir.tune.known import contenders, counted
 from tensorir.tune.record import Identity, Record
 from tensorir.tune.store import LogReader
@@ -29,6 +36,25 @@ if TYPE_CHECKING:
     from tensorir.api.work import Work
     from tensorir.export.part import Part
     from tensorir.tune.choosing import Choice
+
+
+# A loaded kernel, run and compared with the reference here.
+
+
+def computes_right(work: Work, made: Candidate, program: Program, device: Device) -> bool:
+    """Whether a program computes what the reference does: on the inputs of trials, and on floats."""
+    given, exact = arguments(work.outputs)
+    outputs = Output.of(work.outputs)
+    data = Data(given, exact, outputs, "", work.reference, continuous=is_continuous(work.outputs))
+    try:
+        runner = Runner(device, made, data, cache=True, program=program)
+        runner.verify(quiet)
+        runner.try_floats(math.inf, quiet)
+    except Refused:
+        return False
+    finally:
+        data.remove()
+    return True
 
 
 RANKED = 100
@@ -172,7 +198,7 @@ def _checked(work: Work, made: Candidate, device: Device) -> Program | None:
     if was_checked(key, program):
         return program
     made.check(quiet)  # what comes from a record was checked so when it was measured, and has no schedule here
-    from tensorir.api.proof import computes_right  # all that measures and compares
+    from tensorir.api.load import computes_right  # all that measures and compares
 
     if not computes_right(work, made, program, device):
         return None

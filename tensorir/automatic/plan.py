@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.length import MAX_NODES, length_of
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules import RULES, WHOLE, Rule
 from tensorir.automatic.rules.inline import inlined
@@ -20,9 +19,13 @@ from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_choice
 from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
+from tensorir.ir.build import as_int
+from tensorir.ir.node import Node
 from tensorir.ir.once import nests
-from tensorir.ir.tree import Program
+from tensorir.ir.shared import children_first
+from tensorir.ir.tree import Const, Expr, Kind, Loop, Program, Stmt
 from tensorir.ir.visit import sequence
+from tensorir.lower.kernel import Module
 from tensorir.lower.pipeline import lower
 from tensorir.lower.resolve_scopes import resolve_scopes
 from tensorir.runtime.host import target_here
@@ -31,6 +34,28 @@ from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
 from tensorir.tune.template import OneByOne, Template
+
+# How much a compiler has to read of kernels: what a start that unrolls too much is refused by.
+
+MAX_NODES = 1 << 19
+"""Nodes of a start, as often as loops are unrolled: compilers read some 20,000 of them a second."""
+
+
+def length_of(module: Module) -> int:
+    """Nodes of all kernels, each as often as the loops around it are unrolled."""
+    return sum(_length(k.body) for k in module.kernels)
+
+
+def _length(s: Node) -> int:
+    times = as_int(s.extent) if isinstance(s, Loop) and s.kind is Kind.UNROLL and isinstance(s.extent, Const) else 1
+    expressions = children_first(_operands(s), _operands)
+    inside = sum(_length(c) for c in s.children() if isinstance(c, Stmt))
+    return times * (1 + len(expressions) + inside)
+
+
+def _operands(n: Node) -> list[Node]:
+    return [c for c in n.children() if isinstance(c, Expr)]
+
 
 TUNED = 2
 """Parts of a schedule whose knobs are searched, those that count most; the others keep where they start."""

@@ -6,13 +6,181 @@ arrays in shared memory, and those of a thread whose address is used, begin at a
 
 from __future__ import annotations
 
+import functools
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 
-from tensorir.check.convergence import marked
 from tensorir.check.detection import without_quotes
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.intrin.intrin import known
+
+# CUDA text that tells the emulator by which conditions each thread has come to what a warp does together.
+#
+# Lanes that come to one instruction by different branches, or in different turns of a loop, do not run it together on a
+# device. A place in compiled code does not show that: compilers copy it, and a helper function is one place for all who
+# call it. So conditions of branches and loops that enclose such an instruction are handed to ``tir_took``, and so is
+# the number of each place in the text that runs one, or calls a function that does. Other conditions, such as guards of
+# loads, may differ.
+
+_TOGETHER = r"__shfl\w*|__sync(?:warp|threads)\w*|tir_(?:mma|ldmatrix|stmatrix|wgmma|registers|sync|meet)_\w+"
+"""Functions that the lanes of a warp run together."""
+_OPENS = {"(": ")", "{": "}", "[": "]"}
+_CONDITIONS = re.compile(r"\b(if|while|for|switch)\s*(constexpr\s*)?\(|\bdo\b|\belse\b")
+_DEFINES = re.compile(r"(?m)^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\n|[^\n])*)")
+_TYPE = re.compile(r"\b(?!return\b|else\b|do\b)\w+[ \t]*$")
+"""Before the name of a function where it is declared."""
+_BODY = re.compile(r"(?:(?:const|noexcept)\s*)*\{")
+"""Matches what follows the parameters of a function where it is defined."""
+_QUALIFIES = re.compile(r"(?:\w+(?:<[^<>;(){}]*>)?)?::(?:template )?$|(?:\w+|([)\]]))(?:\.|->)(?:template )?$")
+"""Before the name of a function where it is called: its namespace or class, or its object, which may be an element or
+what a call returns.
+"""
+
+
+@functools.lru_cache(maxsize=16)  # one text is run on several inputs
+def marked(text: str, more: tuple[str, ...] = ()) -> str:
+    """The text, line by line the same, with its conditions and calls told.
+
+    more: names of other functions that the lanes of a warp run together
+    """
+    found = _Text(text, more)
+    out, done = [], 0
+    for at, put in sorted(found.marks(), key=lambda m: m[0]):
+        out += [text[done:at], put]
+        done = at
+    return "".join([*out, text[done:]])
+
+
+class _Text:
+    """A text with the places of its brackets, and of what its warps run together."""
+
+    def __init__(self, text: str, more: tuple[str, ...]) -> None:
+        self.text = without_quotes(text)
+        self.pairs = dict(_pairs(self.text))
+        self.opened = {close: at for at, close in self.pairs.items()}
+        self.bodies = list(self._functions())
+        self.macros = [(m[1], m.start(2), m.end(2)) for m in _DEFINES.finditer(self.text)]
+        self.calls: list[tuple[int, int]] = []
+        names, before = {*more}, set[str]()
+        while True:  # functions that call such functions
+            pattern = "|".join([_TOGETHER, *map(re.escape, sorted(names))])
+            self.calls = list(self._called(rf"\b(?:{pattern})\s*(?:<[^<>;(){{}}]*>\s*)?\("))
+            self.places = [at for at, _ in self.calls]
+            before, names = names, names | {n for n, *body in self.bodies + self.macros if self._encloses(*body)}
+            if names == before:
+                return
+
+    def marks(self) -> Iterator[tuple[int, str]]:
+        """Where something is put into the text, and what."""
+        for start, end in self.calls:
+            yield self._begin(start), "(tir_took(__COUNTER__), "
+            yield end, ")"
+        handed = [m for name, *m in self.macros if self._handed(name)]  # what these are given is in their conditions
+        for m in _CONDITIONS.finditer(self.text):
+            if m[1] and not m[2] and (close := self.pairs.get(m.end() - 1)) is not None:
+                end = self._after(m.start())
+                if self._encloses(m.start(), end) or any(a <= m.start() < b for a, b in handed):
+                    yield from self._condition(m[1], m.end(), close)
+            elif m[0] == "do" and self._encloses(m.end(), end := self._after(m.end())):
+                asked = re.compile(r"\s*while\s*\(").match(self.text, end)
+                if asked and asked.end() - 1 in self.pairs:
+                    yield from self._condition("while", asked.end(), self.pairs[asked.end() - 1])
+
+    def _condition(self, word: str, first: int, last: int) -> Iterator[tuple[int, str]]:
+        ends = list(self._semicolons(first, last))
+        if word == "for":
+            if len(ends) != 2:
+                return
+            first, last = ends[0] + 1, ends[1]
+        elif ends:
+            first = ends[-1] + 1
+        inside = self.text[first:last]
+        if re.match(r"\s*(?:const\s+)?\w+[\s*&]+\w+\s*(?:=(?!=)|\{)", inside):
+            return  # it declares what it asks
+        if not inside.strip():
+            yield first, "tir_took(true)"
+        else:
+            yield first, "tir_took(("
+            yield last, "))"
+
+    def _encloses(self, start: int, end: int) -> bool:
+        n = bisect_left(self.places, start)
+        return n < len(self.places) and self.places[n] < end
+
+    def _begin(self, at: int) -> int:
+        """Where a call begins whose function is named there: at its object, class or namespace."""
+        while m := _QUALIFIES.search(self.text, self.text.rfind("\n", 0, at) + 1, at):
+            at = m.start()
+            if m[1]:  # of a call, or of an element
+                opened = self.opened.get(at)
+                if opened is None:
+                    break
+                named = re.compile(r"\w*$").search(self.text, self.text.rfind("\n", 0, opened) + 1, opened)
+                at = named.start() if named and named[0] != "return" else opened
+        return at
+
+    def _handed(self, macro: str) -> bool:
+        """Whether something that a warp runs together is given to a macro."""
+        used = re.finditer(rf"\b{macro}\s*\(", self.text)
+        return any(self._encloses(m.end(), self.pairs.get(m.end() - 1, 0)) for m in used)
+
+    def _called(self, pattern: str) -> Iterator[tuple[int, int]]:
+        for m in re.finditer(pattern, self.text):
+            close = self.pairs.get(m.end() - 1)
+            before = self.text[self.text.rfind("\n", 0, m.start()) + 1 : m.start()]
+            macro = re.match(r"\s*#\s*define\s+\w+(?:\([^()]*\))?\s", before)
+            if close is None or (not macro and re.match(r"\s*#", before)):
+                continue
+            if (macro and macro.end() == len(before)) or not (
+                _TYPE.search(before) or _BODY.match(self.text, self._skipped(close + 1))
+            ):
+                yield m.start(), close + 1
+
+    def _functions(self) -> Iterator[tuple[str, int, int]]:
+        """Names and bodies of functions, and of lambdas with a name."""
+        for m in re.finditer(r"\b(\w+)\s*\(|\b(\w+)\s*=\s*\[[^\[\]]*\]\s*(?:\(|(?=\{))", self.text):
+            at = self.pairs.get(m.end() - 1, -1) + 1 if m[0].endswith("(") else m.end()
+            body = re.compile(r"\s*(?:mutable\s*|const\s*|noexcept\s*|->\s*[\w*&\s]+)*\{").match(self.text, at)
+            name = m[1] or m[2]
+            if at and body and body.end() - 1 in self.pairs and name not in ("if", "for", "while", "switch"):
+                yield name, body.end(), self.pairs[body.end() - 1]
+
+    def _semicolons(self, at: int, end: int) -> Iterator[int]:
+        """Where these are between two places, outside of brackets."""
+        found = re.compile(r"[;(\[{]")
+        while m := found.search(self.text, at, end):
+            if m[0] == ";":
+                yield m.start()
+            at = self.pairs.get(m.start(), m.start()) + 1
+
+    def _after(self, at: int) -> int:
+        """The end of the statement that begins there, with its else."""
+        at = self._skipped(at)
+        m = _CONDITIONS.match(self.text, at)
+        if self.text[at : at + 1] == "{":
+            return self.pairs.get(at, len(self.text)) + 1
+        if m and m[1]:
+            end = self._after(self.pairs.get(m.end() - 1, len(self.text)) + 1)
+            other = re.compile(r"else\b").match(self.text, self._skipped(end)) if m[1] == "if" else None
+            return self._after(other.end()) if other else end
+        return next(self._semicolons(at, len(self.text)), len(self.text)) + 1
+
+    def _skipped(self, at: int) -> int:
+        """Return the position after blanks and lines such as #pragma."""
+        m = re.compile(r"(?:\s|\\\n|(?<=\n)[ \t]*#[^\n]*)*").match(self.text, at)
+        return m.end() if m else at
+
+
+def _pairs(text: str) -> Iterator[tuple[int, int]]:
+    """Opening brackets and the closing ones; what does not fit is left out."""
+    open_ones: list[tuple[str, int]] = []
+    for m in re.finditer(r"[(){}\[\]]", text):
+        if m[0] in _OPENS:
+            open_ones.append((_OPENS[m[0]], m.start()))
+        elif open_ones and open_ones[-1][0] == m[0]:
+            yield open_ones.pop()[1], m.start()
+
 
 SECTION = "tir_shared"
 """Where the arrays of a kernel in shared memory are; of several kernels, followed by its name."""

@@ -3,22 +3,223 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from tensorir.arith.affine import Arith, Linear
+from tensorir.arith.conditions import conjuncts, contrary
 from tensorir.errors import Problem
 from tensorir.interp.frame import KernelLike
-from tensorir.interp.idle_blocks import worth_running
+from tensorir.interp.lanes import Lanes
 from tensorir.interp.lift import Lifts
 from tensorir.interp.machine import Machine
 from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import constant_values
-from tensorir.ir.build import as_int
-from tensorir.ir.tree import Buffer, Const, IntrinCall, Kind, Let, Loop, Stmt, Store, Var
-from tensorir.ir.visit import writes
+from tensorir.ir.build import as_int, binary, const
+from tensorir.ir.tree import (
+    Alloc,
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    If,
+    IntrinCall,
+    Kind,
+    Let,
+    Load,
+    Loop,
+    Select,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+from tensorir.ir.visit import find, has, substitute, writes
+
+# Blocks of a large grid that do nothing new: where dims are small, those for the largest ones write nothing.
+
+LOOKED_AT = 1 << 18
+"""Threads whose guards are evaluated together."""
+
+Exprs = tuple[Expr, ...]
+
+
+class Access(NamedTuple):
+    """What decides where a load or a store is, of what blocks, threads and scalars decide.
+
+    guards: conditions without which it is not reached;  parts: all else that its indices and conditions are made of
+    """
+
+    guards: Exprs
+    parts: Exprs
+
+
+def worth_running(k: KernelLike, known: set[Var], lanes: Callable[[np.ndarray], Lanes], count: int) -> np.ndarray:
+    """Return the numbers of the blocks that may write to arrays, and of the others one for each way to read: those left
+    out read and write nothing but what another one does at the same places.
+
+    known: scalars;  lanes: compiles expressions for some of the ``count`` blocks
+    """
+    every = np.arange(count)
+    walk = _Walk(known | {x.var for x in k.axes}, {s.buffer for s in find(k.body, Store)})
+    if not walk.through(k.body) or not walk.plain or any(not x.guards for x in walk.stores):
+        return every
+    stores, others = dict.fromkeys(x.guards for x in walk.stores), list(dict.fromkeys(walk.others))
+    kept = np.zeros(count, bool)
+    reached, ways = (np.zeros((len(others), count), kind) for kind in (bool, np.uint64))
+    step = max(1, LOOKED_AT // int(np.prod(k.block)))
+    for first in range(0, count, step):
+        blocks = every[first : first + step]
+        values = _Values(lanes(blocks), len(blocks))
+        for guards in stores:
+            kept[blocks] |= values.where(guards).any(axis=1)
+        there = [values.where(access.guards) & ~kept[blocks, None] for access in others]
+        if not any(x.any() for x in there):
+            continue
+        some = np.any([x.any(axis=1) for x in there], axis=0)
+        idle = blocks[some]
+        values = _Values(lanes(idle), len(idle))
+        for n, access in enumerate(others):
+            reached[n, idle] = there[n][some].any(axis=1)
+            ways[n, idle] = values.digest(there[n][some], access.parts)
+    for n in range(len(others)):
+        new = np.flatnonzero(reached[n])
+        kept[new[np.unique(ways[n, new], return_index=True)[1]]] = True
+    kept[-1] = True
+    return every[kept]
+
+
+class _Values:
+    """What expressions are in all threads of some blocks."""
+
+    def __init__(self, machine: Lanes, blocks: int) -> None:
+        self.machine, self.shape = machine, (blocks, machine.threads)
+        self.known: dict[Expr, np.ndarray] = {}
+
+    def of(self, e: Expr) -> np.ndarray:
+        if e not in self.known:
+            found = np.asarray(self.machine.expr(e)(self.machine.frame))
+            self.known[e] = np.broadcast_to(found, (self.shape[0] * self.shape[1],)).reshape(self.shape)
+        return self.known[e]
+
+    def where(self, guards: Exprs) -> np.ndarray:
+        """Which threads of which blocks meet all of them."""
+        found = np.ones(self.shape, bool)
+        for c in guards:
+            found &= self.of(c).astype(bool)
+        return found
+
+    def digest(self, there: np.ndarray, parts: Exprs) -> np.ndarray:
+        """A number for each block, that of others whose threads there have the same values; of any two that have not,
+        it is the same once in 2**64.
+        """
+        rng = np.random.default_rng(len(parts))
+        total = np.zeros(self.shape[0], np.uint64)
+        for e in (None, *parts):
+            weights = rng.integers(1 << 63, size=self.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+            values = there if e is None else np.where(there, self.of(e), 0)
+            bits = values.astype(np.float64).view(np.uint64) if values.dtype.kind == "f" else values.astype(np.uint64)
+            total += (bits * weights).sum(axis=1, dtype=np.uint64)
+        return total
+
+
+class _Walk:
+    """The accesses of a kernel. ``stores``: those to its arrays, and loads of these;  ``others``: all other ones;
+    ``plain``: no place depends on what the kernel itself has written.
+    """
+
+    def __init__(self, told: set[Var], written: set[Buffer]) -> None:
+        self.told, self.written, self.arith = told, written, Arith()
+        self.plain = True
+        self.loops: dict[Var, Expr] = {}
+        self.own: set[Buffer] = set()
+        self.stores: list[Access] = []
+        self.others: list[Access] = []
+
+    def through(self, s: Stmt, around: Exprs = ()) -> bool:
+        """Take the accesses of a statement under conditions; False where other statements may access memory as well."""
+        match s:
+            case Store():
+                for e in (*s.index, s.value):
+                    self._reads(e, around)
+                (self.others if s.buffer in self.own else self.stores).append(self._access(s.index, around))
+                return True
+            case If():
+                self._reads(s.cond, around)
+                return self.through(s.then, (*around, *conjuncts(s.cond)))
+            case Loop():
+                self._reads(s.extent, around)
+                self.loops[s.var] = s.extent
+                return self.through(s.body, around)
+            case Let():
+                values: dict[Var, Expr] = {}
+                below: Stmt = s
+                while isinstance(below, Let):  # there may be many, one inside the other
+                    values[below.var] = substitute(below.value, values)
+                    self._reads(values[below.var], around)
+                    below = below.body
+                return self.through(substitute(below, values), around)
+            case Alloc():
+                self.own.add(s.buffer)
+                return self.through(s.body, around)
+            case Seq():
+                return all(self.through(x, around) for x in s.stmts)
+        return False
+
+    def _reads(self, e: Expr, around: Exprs) -> None:
+        if not has(e, Load):
+            return
+        if isinstance(e, Load):  # of what the kernel writes no block reads for another one: that may be a race
+            shared = e.buffer in self.written and e.buffer not in self.own
+            (self.stores if shared else self.others).append(self._access(e.index, around))
+        if isinstance(e, Select):
+            self._reads(e.cond, around)
+            self._reads(e.a, (*around, *conjuncts(e.cond)))
+            self._reads(e.b, (*around, contrary(e.cond)))
+        elif isinstance(e, Binary) and e.op in ("and", "or"):  # the right side only where the left one decides nothing
+            self._reads(e.a, around)
+            self._reads(e.b, (*around, *(conjuncts(e.a) if e.op == "and" else (contrary(e.a),))))
+        else:
+            for c in e.children():
+                self._reads(c, around)
+
+    def _access(self, index: Exprs, around: Exprs) -> Access:
+        guards = [g for c in around for g in (c, self._weaker(c)) if g is not None and self._is_told(g)]
+        parts: dict[Expr, None] = {}
+        for e in (*index, *around, *self.loops.values()):
+            self.plain &= not any(x.buffer in self.written for x in find(e, Load))
+            self._take(e, parts)
+        return Access(tuple(dict.fromkeys(guards)), tuple(parts))
+
+    def _is_told(self, e: Expr) -> bool:
+        return not has(e, Load) and all(v in self.told for v in find(e, Var))
+
+    def _take(self, e: Expr, parts: dict[Expr, None]) -> None:
+        """The largest parts of an expression that are told."""
+        if not find(e, Var):
+            return
+        if self._is_told(e):
+            parts[e] = None
+            return
+        for c in e.children():
+            self._take(c, parts)
+
+    def _weaker(self, c: Expr) -> Expr | None:
+        """What a comparison comes to in the iterations of loops in which it is most likely to hold; None for others."""
+        if not isinstance(c, Binary) or c.op not in ("<", "<=") or c.a.dtype != "index" or has(c, Load):
+            return None
+        form = self.arith.linear(c.a).plus(self.arith.linear(c.b), -1)
+        least, terms = form.constant, dict(form.terms)
+        for v in [t for t in terms if isinstance(t, Var) and t in self.loops]:
+            step, extent = terms.pop(v), self.loops[v]
+            if step < 0 and not isinstance(extent, Const):
+                return None
+            least += min(0, step * (as_int(extent) - 1)) if step < 0 else 0
+        return binary(c.op, Linear(terms, least).expr(), const(0))
+
 
 LANES = 4096  # threads run at once
 MANY = 1 << 16

@@ -1,5 +1,5 @@
 """Conditions under which data end a reduction, in front of the loops in which they do not change, so that text can end
-loops there (``codegen/ends.py``).
+loops there (``codegen/cfamily.py``).
 """
 
 from __future__ import annotations

@@ -8,7 +8,10 @@ their bits: 0 * x is NaN where x is infinite; a term vanishes only where the dec
 
 from __future__ import annotations
 
-from tensorir.arith.affine import Arith, same
+from collections import Counter
+from collections.abc import Iterable
+
+from tensorir.arith.affine import Arith, Linear, same, structure
 from tensorir.ir.build import as_int, binary, cast, const
 from tensorir.ir.tree import (
     Alloc,
@@ -21,17 +24,181 @@ from tensorir.ir.tree import (
     Loop,
     Program,
     Ramp,
+    Scope,
     Select,
     Seq,
     Stmt,
     Store,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Pruner, Rewriter, find, substitute, swap_buffers, uses
+from tensorir.ir.visit import Pruner, Rewriter, find, let_all, sequence, substitute, swap_buffers, uses
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
-from tensorir.lower.joined import Joiner, NameBases
 from tensorir.lower.sums import product, sum_of
 from tensorir.target import Target
+
+# Straight-line code that builds up registers, written as one would: a register's terms in one sum, loops over the
+# same steps as one loop, and what the addresses of many terms have in common computed once.
+
+REPEATED = 4
+"""Addresses of one array that differ by a number, from which on their common part has a name."""
+WHOLE = 4
+"""Registers that one step makes, from which on it counts as what a loop of several does."""
+
+
+class Joiner:
+    """Joins statements in order: successive stores that build up one register become one, and so do successive loops of
+    stores to registers whose steps have nothing to do with each other.
+
+    loops: whether to join loops; compilers for GPUs make other code of it, not always better
+    several: the variables of loops that were several
+    """
+
+    def __init__(self, arith: Arith, loops: bool) -> None:
+        self.arith, self.loops = arith, loops
+        self.several: set[Var] = set()
+
+    def __call__(self, stmts: Iterable[Stmt]) -> Stmt:
+        """``stmts``, joined."""
+        out: list[Stmt] = []
+        for s in _flat(stmts):
+            last = out[-1] if out else None
+            one: Stmt | None = None
+            if isinstance(last, Store) and isinstance(s, Store):
+                one = _sum(last, s)
+            elif self.loops and isinstance(last, Loop) and isinstance(s, Loop):
+                one = self._loop(last, s)
+            if one is None:
+                out.append(s)
+            else:
+                out[-1] = one
+        return sequence(out)
+
+    def _loop(self, first: Loop, then: Loop) -> Loop | None:
+        """Both loops as one, where no step of either touches what another step of the other one writes."""
+        if first.kind is not then.kind or not isinstance(first.extent, Const) or not same(first.extent, then.extent):
+            return None
+        mine, theirs = _stores(substitute(first.body, {first.var: then.var})), _stores(then.body)
+        if not mine or not theirs or not _independent(mine, theirs, then.var, as_int(first.extent), self.arith):
+            return None
+        self.arith.ranges.setdefault(then.var, (0, as_int(first.extent) - 1))
+        self.several.add(then.var)
+        return then.replace(body=self([*mine, *theirs]))
+
+
+def _flat(stmts: Iterable[Stmt]) -> Iterable[Stmt]:
+    for s in stmts:
+        if isinstance(s, Seq):
+            yield from _flat(s.stmts)
+        else:
+            yield s
+
+
+def _sum(first: Store, then: Store) -> Store | None:
+    """``r = a; r = r + b`` as ``r = a + b``, where b does not read r."""
+    if first.buffer is not then.buffer or first.buffer.scope is not Scope.REGISTER:
+        return None
+    if not same(first.index[0], then.index[0]):
+        return None
+    if len([n for n in find(then.value, Load) if n.buffer is first.buffer]) != 1:
+        return None
+    value = _continued(first, then.value)
+    return None if value is None else then.replace(value=value)
+
+
+def _continued(first: Store, e: Expr) -> Expr | None:
+    """The sum ``e`` with what ``first`` stores as its first term, if that is the register's old value."""
+    if isinstance(e, Load):
+        return first.value if e.buffer is first.buffer and same(e.index[0], first.index[0]) else None
+    if not isinstance(e, Binary) or e.op not in ("+", "-"):
+        return None
+    a = _continued(first, e.a)
+    return None if a is None else sum_of(Binary(e.op, a, e.b, e.dtype))
+
+
+def _stores(body: Stmt) -> list[Store]:
+    """The statements of ``body`` if all of them are stores to registers, else none."""
+    found = list(_flat([body]))
+    stores = [s for s in found if isinstance(s, Store) and s.buffer.scope is Scope.REGISTER]
+    return stores if len(stores) == len(found) else []
+
+
+def _independent(mine: list[Store], theirs: list[Store], var: Var, steps: int, arith: Arith) -> bool:
+    """Whether every value needs at most the old one of its own cell, and the cells of different steps are different."""
+    every = [*mine, *theirs]
+    written = {s.buffer for s in every}
+    for s in every:
+        others = [n for n in find(s.value, Load) if n.buffer in written]
+        if any(n.buffer is not s.buffer or not same(n.index[0], s.index[0]) for n in others):
+            return False
+    return all(_apart(a, b, var, steps, arith) for a in mine for b in theirs if a.buffer is b.buffer)
+
+
+def _apart(a: Store, b: Store, var: Var, steps: int, arith: Arith) -> bool:
+    """Whether step ``i`` of one store and step ``j`` of the other write different cells where i is not j."""
+    (one, lanes), (other, more) = _base(a), _base(b)
+    found, there = arith.linear(one).along(var), arith.linear(other).along(var)
+    if found is None or there is None or found[0] != there[0] or lanes != more:
+        return False
+    step, between = abs(found[0]), found[1].plus(there[1], -1)
+    if between.terms:
+        return False
+    far = abs(int(between.constant))
+    return step >= lanes and (far == 0 or far >= step * (steps - 1) + lanes)
+
+
+def _base(s: Store | Load) -> tuple[Expr, int]:
+    """The first cell, and how many."""
+    i = s.index[0]
+    return (i.base, i.lanes) if isinstance(i, Ramp) else (i, 1)
+
+
+class NameBases(Rewriter):
+    """Loops that make several registers a step, in which many addresses of one array differ by numbers: what they have
+    in common has a name.
+
+    Elsewhere compilers have their own ways, and some kernels get slower by this one
+    """
+
+    def __init__(self, arith: Arith, several: set[Var]) -> None:
+        self.arith, self.several = arith, several
+
+    def on_Loop(self, n: Loop) -> Loop:
+        if n.var not in self.several and len(_stores(n.body)) < WHOLE:
+            return self.children(n)
+        count: Counter[object] = Counter()
+        parts: dict[object, tuple[Buffer, Linear]] = {}
+        for x in find(n.body, Load):
+            if (part := self._part(x)) is not None:
+                count[part[0]] += 1
+                parts.setdefault(part[0], (x.buffer, part[1]))
+        names = {key: Var(f"{parts[key][0].name}_at", "index") for key, k in count.items() if k >= REPEATED}
+        body = _Based(self, names)(n.body) if names else n.body
+        return n.replace(body=let_all([(name, parts[key][1].expr()) for key, name in names.items()], body))
+
+    def _part(self, x: Load) -> tuple[object, Linear] | None:
+        """What moves of an address, with a key; None where that is one variable, or data."""
+        base, _ = _base(x)
+        if x.buffer.scope is Scope.REGISTER or find(base, Load):
+            return None
+        form = self.arith.linear(base)
+        moving = Linear(form.terms, 0)
+        if len(moving.terms) < 2:
+            return None
+        return (x.buffer, frozenset((structure(t), c) for t, c in moving.terms.items())), moving
+
+
+class _Based(Rewriter):
+    def __init__(self, name: NameBases, names: dict[object, Var]) -> None:
+        self.name, self.names = name, names
+
+    def on_Load(self, n: Load) -> Load:
+        part = self.name._part(n)
+        if part is None or part[0] not in self.names:
+            return n
+        i = n.index[0]
+        form = self.name.arith.linear(i.base if isinstance(i, Ramp) else i)
+        start = Linear({self.names[part[0]]: 1}, form.constant).expr()
+        return n.replace(index=(i.replace(base=start) if isinstance(i, Ramp) else start,))
 
 
 @lowering

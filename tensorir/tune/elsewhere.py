@@ -26,7 +26,7 @@ def tables(
     spaces:   what may be measured here, by template; configurations that are not legal here are left out
 
     Of many tables the largest are taken. What they say is checked by the search against what it measures
-    (``tensorir.tune.prior``).
+    (``tensorir.tune.bayes``).
     """
     found: dict[str, dict[str, dict[int, float | None]]] = defaultdict(lambda: defaultdict(dict))
     accept = by_run(identity.accepts)

@@ -8,7 +8,7 @@ import pytest
 import tensorir as tir
 from tensorir.api.candidate import prepare
 from tensorir.api.identity import describe, identity_of
-from tensorir.api.resumed import current
+from tensorir.api.tuning import current
 from tensorir.codec import encode
 from tensorir.runtime.device import devices, open_device
 from tensorir.tune.store import LogReader, LogWriter

@@ -4,8 +4,8 @@ import warnings
 
 import pytest
 
-from tensorir.api import resumed
-from tensorir.api.resumed import current
+from tensorir.api import tuning
+from tensorir.api.tuning import current
 from tensorir.api.workload import Template
 from tensorir.engines.gemm_cpu import ColumnTile
 from tensorir.tune.record import Identity
@@ -67,7 +67,7 @@ def test_of_templates_of_this_package_one_source_tells(monkeypatch):
     assert taken(every, lambda x: "a", OURS) == ([0, 1, 2, 3, 4], [0])
     with pytest.warns(UserWarning, match="5 configurations"):
         assert taken(every, lambda x: "b", OURS) == ([], [0, 1, 2, 3, 4])
-    monkeypatch.setattr(resumed, "FEW", 2)
+    monkeypatch.setattr(tuning, "FEW", 2)
     assert taken(every, lambda x: "a", OURS)[1] == [0, 1]
 
 
@@ -79,7 +79,7 @@ def test_what_is_of_another_device_is_no_answer_anyway():
 
 def test_of_many_configurations_some_are_asked_for(monkeypatch):
     """The fastest and a sample: as they were, so are the others; otherwise those not asked for are stale."""
-    monkeypatch.setattr(resumed, "MANY", 4)
+    monkeypatch.setattr(tuning, "MANY", 4)
     every = [record(x) for x in range(9)]
     assert taken(every, lambda x: "a") == (list(range(9)), [0, 1, 2, 6])
     with pytest.warns(UserWarning, match="6 configurations"):

@@ -8,8 +8,8 @@ import shutil
 import numpy as np
 import pytest
 
-from tensorir.check.convergence import marked
 from tensorir.check.emulate import emulate
+from tensorir.check.translation import marked
 from tensorir.codegen.source import KernelLaunch, Param, Source
 
 pytestmark = pytest.mark.skipif(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.check import equivalence, views
+from tensorir.check import equivalence
 from tensorir.check.different import ascending, independent, kept_apart, reaching, values_apart
 from tensorir.check.dims import dim_values
 from tensorir.check.equivalence import awkward_shapes, axes_of
@@ -157,7 +157,7 @@ def test_rows_of_joined_axes_have_several_blocks(dtype, monkeypatch):
 @pytest.mark.parametrize("extents", [[4, 28, 28], [64, 7, 7], [1, 1, 300], [300, 1, 1], [80, 9], [400], [3, 5, 7, 11]])
 def test_joined_axes_have_a_little_more_than_a_tile(extents):
     for tile in (2, 3, 16, 64, 96, 128, 200):
-        found = views._shared(tile, extents, 4)
+        found = equivalence._shared(tile, extents, 4)
         assert all(1 <= n <= most for n, most in zip(found, extents, strict=True))
         assert tile < math.prod(found) <= 4 * tile or math.prod(found) == math.prod(extents), (tile, found)
 

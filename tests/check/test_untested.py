@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.check.untested import no_numbers, single_carries
+from tensorir.check.verdict import no_numbers, single_carries
 
 compiled = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="needs a C++ compiler")
 

@@ -323,7 +323,7 @@ class TestTuned:
 
     @pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="no C++ compiler")
     def test_what_takes_too_long_is_not_counted(self, cli, monkeypatch):
-        monkeypatch.setattr("tensorir.cli.emulated.MOST_FLOPS", 1e3)
+        monkeypatch.setattr("tensorir.cli.verb_check.MOST_FLOPS", 1e3)
         code, out, err = cli("check", "matmul", "32x32x16", "--emulate", "--json")
         doc = json.loads(out)
         assert code == 0 and doc["ok"] and len(doc["checks"]) == 1 and doc["traffic"] == []
@@ -652,7 +652,7 @@ class TestSets:
         def stop(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("tensorir.cli.watch_set.SetWatch.on_trial", stop)
+        monkeypatch.setattr("tensorir.cli.verb_tune.SetWatch.on_trial", stop)
         code, out, err = tune("--trials", "3")
         assert code == common.INTERRUPTED and "no time left for matmul m=8 n=16" in err and "matmul m=8 n=8" in out
 

@@ -15,7 +15,7 @@ from tensorir.api import load_cache, measurer, tuning
 from tensorir.api.identity import describe, versions_of
 from tensorir.cli import common, verb_repro
 from tensorir.errors import printable
-from tensorir.export import asked, gradients
+from tensorir.export import asked, folder
 from tensorir.export.part import ExportError
 from tensorir.runtime.device import devices, open_device
 from tensorir.target import Target
@@ -210,7 +210,7 @@ def test_holes_in_place_of_small_files(tmp_path, cli):
             made.truncate(1 << 40)
     code, _, err = cli("tune", "matmul", "--shapes", "shapes.txt")
     assert code == common.USAGE and "not a list of shapes" in err
-    assert gradients.earlier(tmp_path) == []
+    assert folder.earlier(tmp_path) == []
     with pytest.raises(ExportError):
         asked.existing(tmp_path)
 

@@ -17,7 +17,7 @@ import zoo
 
 import tensorir as tir
 from tensorir import ops
-from tensorir.cli import common, emulated, main, watch, watch_set
+from tensorir.cli import common, main, verb_check, verb_tune, watch
 from tensorir.cli.tables import table
 from tensorir.cli.terminal import coloured, columns, fold, fold_code, paint
 from tensorir.cli.titles import brief
@@ -187,7 +187,7 @@ def test_folded_sources_mean_the_same(width):
 TABLES = {
     "log ls": table([["workload", "device", "trials", "ok", "last"], ["matmul", "a b", "2", "2", "now"]]),
     "bench": table([["workload", "time", "rate", "peers", "ratio"], ["matmul", "1 ms", "2 G", "numpy 2 ms", "2.0"]]),
-    "check --emulate": "\n".join(emulated.table([
+    "check --emulate": "\n".join(verb_check.table([
         dict(line=12, what="shared read", width=16, requests=8, units=8, ideal=8, text="x = a[i];")
     ])),
 }  # fmt: skip
@@ -220,7 +220,7 @@ def test_the_live_panel_is_as_wide_as_the_terminal(kind, width, monkeypatch):
         device = {"id": "opencl:0:0", "name": "pthread-" + "a long name of a processor " * 3, "platform": "Portable"}
         live.on_start(device, {"cpu": tir.Space(tile=[4, 8])}, 0)
     else:
-        live = watch_set.LiveSet([work], [1.0], 60.0, time.monotonic())
+        live = verb_tune.LiveSet([work], [1.0], 60.0, time.monotonic())
     try:
         live.on_trial(record)
         panel = live._live.get_renderable()

@@ -6,7 +6,7 @@ import pytest
 import tensorir as tir
 from tensorir.arith.affine import Arith
 from tensorir.check.emulate import emulate
-from tensorir.codegen.ends import ended
+from tensorir.codegen.cfamily import ended
 from tensorir.interp.reference import evaluate
 from tensorir.ir.build import binary
 from tensorir.ir.tree import If, Let, Loop, Var

@@ -6,7 +6,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from tensorir.export.c_numbers import CHARACTERS, DECODE, FINE, Numbers
+from tensorir.export.c_selftest import CHARACTERS, DECODE, FINE, Numbers
 
 PROGRAM = "#include <math.h>\n#include <stdio.h>\n#include <stddef.h>\n"
 

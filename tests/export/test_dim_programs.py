@@ -14,8 +14,7 @@ import pytest
 import tensorir as tir
 from tensorir.codegen.source import DimRange
 from tensorir.export.c_extents import InC, helpers
-from tensorir.export.folder import export_part
-from tensorir.export.points import MOST_WORK, largest, points, work
+from tensorir.export.folder import MOST_WORK, export_part, largest, points, work
 from tensorir.ir.extents import value
 
 STRICT = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror")

@@ -11,7 +11,7 @@ from tensorir.interp.reference import evaluate
 from tensorir.ir.build import binary, const
 from tensorir.ir.tree import Buffer, Kind, Load, Loop, Scope, Store, Var
 from tensorir.ir.visit import find
-from tensorir.lower.joined import Joiner
+from tensorir.lower.fold_constants import Joiner
 from tensorir.lower.pipeline import lower
 
 INPUT = np.array([[4, 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0],

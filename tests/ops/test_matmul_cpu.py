@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.check.equivalence import compare
-from tensorir.engines.gemm_cycles import (
+from tensorir.engines.gemm_cpu import (
     LATENCY,
     LOAD,
     MULTIPLY,

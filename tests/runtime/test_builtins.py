@@ -9,8 +9,8 @@ from runtime_sources import f32
 
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import CompileError
-from tensorir.runtime.builtins import SKIP, declarations, headers_of
 from tensorir.runtime.launch import Program
+from tensorir.runtime.opencl import SKIP, declarations, headers_of
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").rglob("*.cl"))
 HEAD = "__kernel void k(__global const float* x, __global float* y) {\n  const int n = get_global_id(0);\n"

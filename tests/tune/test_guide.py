@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.tune.baseline import Climber
+from tensorir.tune.baseline import Climber, Guide, concordance
 from tensorir.tune.bayes import Bayes
-from tensorir.tune.guide import Guide, concordance
 from tensorir.tune.pool import Pool
 
 TILES = [1, 2, 4, 8, 16, 32]

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tensorir.tune import child, process
-from tensorir.tune.group import any_runs
-from tensorir.tune.process import Worker, WorkerError, scrubbed_environment
+from tensorir.tune.process import Worker, WorkerError, any_runs, scrubbed_environment
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

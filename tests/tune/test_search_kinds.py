@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from records import ME
 from searching import search
 
-from tensorir.tune import bayes, gp, model, prior
+from tensorir.tune import bayes, gp, model
+from tensorir.tune.bayes import Expectation, some_of
 from tensorir.tune.gp import Hyperparameters, Posterior
 from tensorir.tune.model import Hyper, Model, Points
 from tensorir.tune.pool import Pool, encode
-from tensorir.tune.prior import Expectation, some_of
 from tensorir.tune.space import Space
 from tensorir.tune.strategy import Bayes, Climber, make
 
@@ -231,8 +231,8 @@ def test_a_table_is_thinned_and_smoothed() -> None:
     smooth = {row: math.exp(sum(pool.rows[row]) / 5) for row in range(216)}
     table = {row: t * math.exp(0.3 * rng.standard_normal()) for row, t in smooth.items()}
     kept = some_of(table)
-    assert len(kept) == prior.MOST_ROWS == len(set(kept)) and kept.items() <= table.items()
-    assert sorted(table, key=table.__getitem__)[: prior.FASTEST] == list(kept)[: prior.FASTEST]
+    assert len(kept) == bayes.MOST_ROWS == len(set(kept)) and kept.items() <= table.items()
+    assert sorted(table, key=table.__getitem__)[: bayes.FASTEST] == list(kept)[: bayes.FASTEST]
     expected = Expectation(pool, table)(np.arange(216))
     true = np.log(list(smooth.values()))
     seen = np.log(list(table.values()))

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorir.errors import DeclarationError
-from tensorir.tune import bayes, prior
+from tensorir.tune import bayes
+from tensorir.tune.bayes import Priors
 from tensorir.tune.gp import Hyperparameters, Posterior, one_thread
 from tensorir.tune.model import Hyper, Model, Points, measured, response
 from tensorir.tune.pool import Pool, encode
-from tensorir.tune.prior import Priors
 from tensorir.tune.space import Space
 from tensorir.tune.strategy import STRATEGIES, Bayes, Climber, GridSearch, RandomSearch, make
 
@@ -289,7 +289,7 @@ def test_too_few_times_say_nothing() -> None:
 
 def test_expectations_of_a_large_pool_are_made_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Priors(Pool.of(space()), [elsewhere(space(), rows=60)])
-    monkeypatch.setattr(prior, "AT_ONCE", 7)
+    monkeypatch.setattr(bayes, "AT_ONCE", 7)
     large = Priors(Pool.of(space()), [elsewhere(space(), rows=60)])
     rows = np.arange(0, len(large.pool), 5)
     np.testing.assert_allclose(large.expected[0](rows), small.expected[0](rows), rtol=1e-12)

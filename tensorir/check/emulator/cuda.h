@@ -194,7 +194,7 @@ TIR_INLINE float atomicAdd(float *p, float v) { return tir_add_float(p, v); }
 TIR_INLINE unsigned atomicAdd(unsigned *p, unsigned v) { return tir_add_word(p, v); }
 TIR_INLINE int atomicAdd(int *p, int v) { return (int)tir_add_word((unsigned *)p, (unsigned)v); }
 template <int pending> TIR_INLINE void tir_wait_copies() { tir_wait_copies_but(pending); }
-// what convergence.py hands on: conditions and places of the text
+// what translation.py hands on: conditions and places of the text
 template <class T> TIR_INLINE T tir_took(T v) {
   tir_took_one((unsigned long long)v);
   return v;

@@ -75,7 +75,7 @@ void limit_all(u64 seconds, u64 bytes) {
 #endif
 }
 
-// What the library says of a kernel: launched.py.
+// What the library says of a kernel: emulate.py.
 struct Told {
   u64 threads, blocks;  // __launch_bounds__
   u8 *shared, *shared_end;

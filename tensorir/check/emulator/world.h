@@ -67,7 +67,7 @@ struct Fiber {
   Index thread{}, block{};
   u64 turn = 0;           // of all loops that it is in, as one number
   std::vector<Turns> loops;
-  u64 path = 0;           // of the conditions and places by which it came to what its warp runs together: convergence.py
+  u64 path = 0;           // of the conditions and places by which it came to what its warp runs together: translation.py
   u32 clock = 0;          // counts this thread's releases
   std::vector<u32> seen;  // the clock of each thread, as far as it is ordered before now
   std::vector<u32> fenced;  // as `seen`: up to where what each thread wrote is ordered for the asynchronous units too
