@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tensorir as tir
 from tensorir.errors.catalogue import of_phase, phases, prelude
-from tensorir.errors.habit_table import HABITS
+from tensorir.errors.habits import remedies
 from tensorir.schedule.registry import PRIMITIVES, SECTIONS
 
 NOTE = "<!-- made by docs/generate.py -->\n\n"
@@ -223,10 +223,10 @@ def habits() -> str:
         ),
     ]
     alike: dict[str, list[str]] = {}  # the answers of a place -> all places that have them
-    for place, answers in HABITS.items():
+    for place, answers in remedies().items():
         alike.setdefault(str(answers), []).append(place)
     for places in alike.values():
-        answers = HABITS[places[0]]
+        answers = remedies()[places[0]]
         title = PLACES.get(places[0]) or "Arguments of " + ", ".join(f"`{place}`" for place in places)
         out += [f"## {title}\n", "| typed | here |", "|---|---|"]
         out += [f"| {cell(name)} | {cell(remedy)} |" for name, remedy in answers.items()]

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import tensorir as tir
-from tensorir.errors.habit_table import HABITS
+from tensorir.errors.habits import remedies
+
+HABITS = remedies()
 
 PAGE = (Path(__file__).parents[1] / "docs/from-te.md").read_text(encoding="utf-8")
 LINES = [line for line in PAGE.splitlines() if line.startswith("| `")]

@@ -7,8 +7,10 @@ import functools
 import inspect
 import re
 import sys
+import tomllib
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, ParamSpec, TypeVar
 
@@ -25,7 +27,6 @@ from tensorir.errors import (
     UnknownNameError,
     ours,
 )
-from tensorir.errors.habit_table import HABITS
 from tensorir.errors.spelling import nearest
 
 P = ParamSpec("P")
@@ -38,9 +39,15 @@ _ALSO = {"stage": "schedule", "tensor": "function", "tir": "function", "nn": "ti
 """Where a name is looked for next."""
 
 
+@functools.cache
+def remedies() -> Mapping[str, Mapping[str, str]]:
+    """What people type out of habit: where a name is looked for -> the name -> what to type here (``habits.toml``)."""
+    return tomllib.loads(Path(__file__).with_name("habits.toml").read_text(encoding="utf-8"))
+
+
 def habit(kind: str, name: str) -> str | None:
     """What to type instead of ``name`` where the table calls the place ``kind``; None where it says nothing."""
-    found = HABITS.get(kind, {}).get(name)
+    found = remedies().get(kind, {}).get(name)
     if found is None and kind in ("tir", "nn") and _DTYPE.fullmatch(name):
         return f'dtypes are strings, "{name}", or NumPy\'s'
     return habit(_ALSO[kind], name) if found is None and kind in _ALSO else found

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.errors.habit_table import HABITS
+from tensorir.errors.habits import remedies
 from tensorir.expr.program import inputs_of
 from tensorir.interp.reference import evaluate
 
+HABITS = remedies()
 N = 12
 PRELUDE = """\
 import math

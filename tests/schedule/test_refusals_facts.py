@@ -24,13 +24,13 @@ once("argument.type", "align", lambda s: s.assume("A", align="64"))
 # --- specialize ------------------------------------------------------------------------------------------------------
 
 GRAMMAR = (
-    ("  ", "too early"), ("C.i <", "too early"), ("C.i < 3 3", "unexpected '3'"), ("(C.i < 3", "expected ')'"),
-    ("C.i < 3; x", "unexpected ';'"), ("f(C.i) < 3", "no loop around the body called f"),
-    ("C.i ** 2 < 3", "unexpected '*'"),
+    ("  ", "too early"), ("C.i <", "too early"), ("C.i < 3 3", "unexpected '3'"), ("(C.i < 3", "'(' is not closed"),
+    ("C.i < 3; x", "unexpected ';'"), ("f(C.i) < 3", "'f(C.i)' has no meaning"),
+    ("C.i ** 2 < 3", "'C.i ** 2' has no meaning"),
     ("C.i // C.i < 1", "after // comes a positive number"), ("C.i % 0 == 0", "after % comes"),
-    ("A[C.i] == 0", "A has 2 dimensions, not 1"), ("A[C.i, 0 == 0", "expected ']'"), ("C.i < " + "9" * 11, "10 digits"),
-    ("(" * 40 + "C.i < 3" + ")" * 40, "deeper than 30"), ("not " * 40 + "C.i < 3", "deeper than 30"),
-    ("C.i < 3 " * 200, "at most 1000 characters"), ("C.i.__class__ < 3", "called C.i.__class__"),
+    ("A[C.i] == 0", "A has 2 dimensions, not 1"), ("A[C.i, 0 == 0", "'[' is not closed"), ("C.i < " + "9" * 11, "10 digits"),
+    ("(" * 40 + "C.i < 3" + ")" * 40, "deeper than 30"),
+    ("C.i < 3 " * 200, "up to 1000 characters"), ("C.i.__class__ < 3", "called C.i.__class__"),
     ("1.5 < C.i", "unexpected"),
     ("and", "unexpected 'and'"), ("C.i < 3 or", "too early"), ("C.i = 3", "unexpected '='"),
 )  # fmt: skip
