@@ -1,6 +1,7 @@
 """Loading a tuned kernel: the best usable record, regenerated, compared with its digest, built and checked here.
 
-What an earlier process did is not done again (``api.kept``), so most of what could do it is imported when it is used.
+What an earlier process did is not done again (``api.load_cache``), so most of what could do it is imported when it is
+used.
 """
 
 from __future__ import annotations
@@ -36,25 +37,6 @@ if TYPE_CHECKING:
     from tensorir.api.work import Work
     from tensorir.export.part import Part
     from tensorir.tune.choosing import Choice
-
-
-# A loaded kernel, run and compared with the reference here.
-
-
-def computes_right(work: Work, made: Candidate, program: Program, device: Device) -> bool:
-    """Whether a program computes what the reference does: on the inputs of trials, and on floats."""
-    given, exact = arguments(work.outputs)
-    outputs = Output.of(work.outputs)
-    data = Data(given, exact, outputs, "", work.reference, continuous=is_continuous(work.outputs))
-    try:
-        runner = Runner(device, made, data, cache=True, program=program)
-        runner.verify(quiet)
-        runner.try_floats(math.inf, quiet)
-    except Refused:
-        return False
-    finally:
-        data.remove()
-    return True
 
 
 RANKED = 100
@@ -268,3 +250,22 @@ def not_tuned(work: Work, identity: Identity, log: str, stale: int = 0, wrong: i
     if like:
         message += f"; nearest tuned: {like:.400}"
     return NotTuned(Problem("load.not-tuned", message, hint=command_for(work)))
+
+
+# A loaded kernel, run and compared with the reference here.
+
+
+def computes_right(work: Work, made: Candidate, program: Program, device: Device) -> bool:
+    """Whether a program computes what the reference does: on the inputs of trials, and on floats."""
+    given, exact = arguments(work.outputs)
+    outputs = Output.of(work.outputs)
+    data = Data(given, exact, outputs, "", work.reference, continuous=is_continuous(work.outputs))
+    try:
+        runner = Runner(device, made, data, cache=True, program=program)
+        runner.verify(quiet)
+        runner.try_floats(math.inf, quiet)
+    except Refused:
+        return False
+    finally:
+        data.remove()
+    return True

@@ -25,8 +25,6 @@ from tensorir.cli.options import (
     option,
 )
 
-# A verb of the command line: declared without what it does, which is imported when it is called.
-
 _SECTIONS = {
     "Target": ("device", "target", "arch", "template", "config", "emulate"),
     "Search": ("trials", "budget", "seed", "tuner", "restrict", "patience", "least_gain", "top", "regret", "fresh",

@@ -9,16 +9,22 @@ that the language takes for one, such as C.i.0: Python's parser sees a placehold
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, NamedTuple
 
-KEYWORDS = frozenset({"and", "or", "not", "in", "True", "False", "None"})
+LOGIC = frozenset({"and", "or", "not"})
+KEYWORDS = LOGIC | {"in", "True", "False", "None"}
 LEAVES: tuple[type[ast.AST], ...] = (ast.Constant, ast.Name, ast.Load)
 ARITHMETIC: tuple[type[ast.AST], ...] = (
     ast.BinOp, ast.UnaryOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.USub,
 )  # fmt: skip
+SIGNS: Mapping[type[ast.AST], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%", ast.Lt: "<", ast.LtE: "<=",
+    ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+}  # fmt: skip
 CONDITIONS: tuple[type[ast.AST], ...] = (
     ast.BoolOp, ast.And, ast.Or, ast.Not, ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
 )  # fmt: skip
@@ -31,18 +37,23 @@ class Word(NamedTuple):
     text: str
     at: int
 
+    def operand(self, brackets: str) -> bool:
+        """Whether it is no operator, or one of the brackets."""
+        return self.text in brackets if self.kind == "op" else self.text not in LOGIC | {"in"}
+
 
 class Text:
     """A text and its ``tree``.
 
     pattern: its words, each in a group named number, string, name or op
-    nodes:   the nodes of ``ast`` that mean something;  longest: characters of a text;  deepest: brackets around a word;
-             digits: of a number
+    nodes:   the nodes of ``ast`` that mean something;  keywords: names that Python's parser is to see
+    longest: characters of a text;  deepest: brackets around a word;  digits: of a number
     advice:  a hint for some characters that are no words
     """
 
     pattern: ClassVar[re.Pattern[str]]
     nodes: ClassVar[tuple[type[ast.AST], ...]]
+    keywords: ClassVar[frozenset[str]]
     longest: ClassVar[int]
     deepest: ClassVar[int] = 30
     digits: ClassVar[int]
@@ -51,7 +62,7 @@ class Text:
     def __init__(self, text: str) -> None:
         if not isinstance(text, str) or len(text) > self.longest:
             self.text = ""
-            raise self.refusal(f"a condition is a text of up to {self.longest} characters", at=None)
+            raise self.refusal(f"it is a text of up to {self.longest} characters", at=None)
         self.text = text
         self.tree = self._parsed()
 
@@ -73,7 +84,7 @@ class Text:
         words = list(self._words())
         plain = [" "] * len(self.text)
         for kind, word, at in words:
-            if kind == "name" and word not in KEYWORDS:
+            if kind == "name" and word not in self.keywords:
                 word = "_" * len(word)
             elif kind == "string":
                 word = f"'{'_' * (len(word) - 2)}'"
@@ -81,7 +92,9 @@ class Text:
         first = words[0].at if words else 0
         try:
             tree = ast.parse("".join(plain[first:]), mode="eval").body
-        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        except (MemoryError, RecursionError):
+            raise self.refusal("nested too deeply", at=None) from None
+        except (SyntaxError, ValueError) as error:
             offset = getattr(error, "offset", None)  # 0 where the text ends
             raise self._unexpected(words, first + offset - 1 if offset else len(self.text), str(error)) from None
         for node in ast.walk(tree):
@@ -118,8 +131,12 @@ class Text:
         if "never closed" in why:
             return self.refusal(f"{self.text[at : at + 1]!r} is not closed", at=at)
         word = next((w for w in words if w.at + len(w.text) > at), None)
+        if word is not None and "comma" in why:  # told of the first of two operands with nothing between them
+            after = words[words.index(word) :]
+            pairs = itertools.pairwise(after)
+            word = next((b for a, b in pairs if a.operand(")]") and b.operand("([")), word)
         if word is None:
-            return self.refusal("the condition ends too early", at=len(self.text))
+            return self.refusal("it ends too early", at=len(self.text))
         return self.refusal(f"unexpected {word.text!r}", at=word.at)
 
 

@@ -51,160 +51,6 @@ from tensorir.ir.tree import Var
 from tensorir.tune.dispatch import Dispatch, Leaf
 from tensorir.tune.dispatch_text import c_text
 
-# At which extents an exported kernel is tested where each call decides them.
-
-MOST_WORK = 1 << 21
-"""Terms and elements that a reference computes for one case of a self-test, unless the least extents need more."""
-VECTOR = 16
-"""What is divided where no grid says by how much: lanes of a vector."""
-PRIMES = (7, 13, 5, 11)
-
-
-def points(outputs: Sequence[Tensor], sources: Sequence[Source]) -> list[dict[str, int]]:
-    """Return values of dims that are awkward for the kernels: the least ones, primes, multiples of tiles and their
-    neighbours, and the largest ones, or what of them a reference does in a moment; one empty point without dims. Dims
-    are different in both orders where their ranges allow it.
-    """
-    dims = dims_of(outputs)
-    most = largest(outputs)
-    made = []
-    for n in range(5):
-        wanted = {}
-        for k, v in enumerate(dims):
-            low, high = v.bounds or (1, 1)
-            tile = tile_of(v.name, sources)
-            around = tile - 1 if (n + k) % 2 else tile + 1
-            wanted[v] = (low, PRIMES[k % len(PRIMES)], around, tile * 2 + 1 - k % 3, high)[n]
-        made.append({v.name: min(x, most[v]) for v, x in values_apart(dims, wanted).items()})
-    return [dict(p) for p in dict.fromkeys(tuple(point.items()) for point in made)]
-
-
-def largest(outputs: Sequence[Tensor]) -> dict[Var, int]:
-    """Return the largest extents at which a reference computes no more than ``MOST_WORK``, halved one after another."""
-    dims = {v: v.bounds[1] for v in dims_of(outputs) if v.bounds is not None}
-    lows = {v: v.bounds[0] for v in dims if v.bounds is not None}
-    while work(outputs, dims) > MOST_WORK and (free := [v for v in dims if dims[v] > lows[v]]):
-        v = max(free, key=lambda v: dims[v])
-        dims[v] = max(lows[v], (dims[v] + 1) // 2)
-    return dims
-
-
-def work(outputs: Sequence[Tensor], dims: Mapping[Var, int]) -> int:
-    """Return how many terms and elements the declarations have where dims have these values."""
-    total = sum(prod(at(e, dims) for e in t.shape) for t in inputs_of(outputs))
-    for op in computes_of(outputs):
-        axes = {v for b in op.bodies for v in getattr(b, "axes", ())}
-        total += prod(at(e, dims) for e in op.extents) * prod(at(v.extent, dims) for v in axes)
-    return total
-
-
-def tile_of(dim: str, sources: Sequence[Source]) -> int:
-    """Return the largest number of a dim's rows that a block has, as the grids of kernels say."""
-    texts = {e for s in sources for k in s.kernels for e in k.grid if isinstance(e, str)}
-    found = [
-        node.right.value
-        for text in texts
-        for node in ast.walk(ast.parse(text, mode="eval"))
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) and isinstance(node.right, ast.Constant)
-        and isinstance(node.right.value, int)
-        and any(isinstance(x, ast.Name) and x.id == dim for x in ast.walk(node.left))
-    ]  # fmt: skip
-    return max(found, default=VECTOR)
-
-
-# Kernels for the gradients of an exported one: a folder each, inside its own.
-
-
-def gradients(source: Source, to: Sequence[str], backward: Mapping[str, Part]) -> dict[str, dict[str, Part]]:
-    """By input, the programs that compute its gradient for those destinations that differentiate, by language.
-
-    They take inputs and outputs of ``source`` by their names, and the gradient that comes in as ``d_<output>``. Raises
-    ExportError ``export.backward`` for what does not fit, and what lowering raises.
-    """
-    if not backward:
-        return {}
-    which = differentiating(to)
-    if not which:
-        legal = ", ".join(name for name, row in DESTINATIONS.items() if row.gradients)
-        raise _wrong(f"{', '.join(to)} cannot differentiate", f"without backward, or to one of {legal}")
-    floats = {p.name: p for p in source.inputs if p.role == "input" and "float" in p.dtype}
-    for of, part in backward.items():
-        if of not in floats:
-            raise _wrong(f"there is no gradient of {of}: no such input, or none of floats", ", ".join(floats) or "none")
-        _check(source, of, part.source)
-    return {of: programs(part, which) for of, part in backward.items()}
-
-
-def differentiating(to: Sequence[str]) -> tuple[str, ...]:
-    """The destinations that differentiate."""
-    return tuple(name for name in to if DESTINATIONS[name].gradients)
-
-
-def folder_of(of: str) -> str:
-    """The folder of an input's gradient."""
-    return f"backward_{identifier(of)}"
-
-
-def entries(to: Sequence[str], found: Mapping[str, Mapping[str, Part]]) -> dict[str, Any]:
-    """``manifest["backward"]``: by input, the folder and what its kernel takes."""
-    which = list(differentiating(to))
-    return {
-        of: {
-            "folder": folder_of(of),
-            "inputs": [p.name for p in next(iter(made.values())).source.inputs],
-            "targets": which,
-        }
-        for of, made in found.items()
-    }
-
-
-def earlier(folder: Path) -> list[Path]:
-    """The folders of gradients and batches of our own earlier export to ``folder``."""
-    try:
-        manifest = json.loads(small_file(folder / "manifest.json", MAX_MANIFEST))
-        inner = [*manifest.get("backward", {}).values(), *manifest.get("batched", [])]
-        names = [about["folder"] for about in inner]
-        return [folder / name for name in names if Path(name).name == name and (folder / name).is_dir()]
-    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        return []
-
-
-def remove(folder: Path) -> None:
-    """Take away an earlier export; what somebody else put there stays, and with it the folder."""
-    try:
-        names = existing(folder)
-    except ExportError:
-        return
-    for name in names:
-        (folder / name).unlink(missing_ok=True)
-    if not any(folder.iterdir()):
-        folder.rmdir()
-
-
-def _check(source: Source, of: str, gradient: Source) -> None:
-    """Refuse a kernel that is none for the gradient of an input."""
-    known = {f"d_{p.name}": p for p in source.outputs if "float" in p.dtype}
-    known |= {p.name: p for p in (*source.outputs, *source.inputs)}
-    what = f"the kernel for the gradient of {of}"
-    for p in gradient.inputs:
-        if p.name not in known:
-            raise _wrong(f"{what} takes {p.name}", f"its inputs are some of {', '.join(known)}")
-        _check_alike(f"{what}: its {p.name}", p, known[p.name])
-    if len(gradient.outputs) != 1:
-        raise _wrong(f"{what} has {len(gradient.outputs)} outputs", "one output")
-    wanted = next(p for p in source.inputs if p.name == of)
-    _check_alike(f"{what}: its output", gradient.outputs[0], wanted)
-
-
-def _check_alike(what: str, p: Param, known: Param) -> None:
-    if (p.dtype, p.shape) != (known.dtype, known.shape):
-        said = f"{what} is {p.dtype}{list(p.shape)}"
-        raise _wrong(said, f"{known.dtype}{list(known.shape)}, as {known.name} is")
-
-
-def _wrong(message: str, hint: str) -> TensorIRError:
-    return refuse(ExportError, "export.backward", message, hint=hint)
-
 
 def export(
     source: Source,
@@ -581,3 +427,158 @@ def _write(folder: Path, content: Mapping[str, bytes], old: Sequence[str]) -> No
     for name in old:
         if name not in content:
             (folder / name).unlink(missing_ok=True)
+
+
+# Kernels for the gradients of an exported one: a folder each, inside its own.
+
+
+def gradients(source: Source, to: Sequence[str], backward: Mapping[str, Part]) -> dict[str, dict[str, Part]]:
+    """By input, the programs that compute its gradient for those destinations that differentiate, by language.
+
+    They take inputs and outputs of ``source`` by their names, and the gradient that comes in as ``d_<output>``. Raises
+    ExportError ``export.backward`` for what does not fit, and what lowering raises.
+    """
+    if not backward:
+        return {}
+    which = differentiating(to)
+    if not which:
+        legal = ", ".join(name for name, row in DESTINATIONS.items() if row.gradients)
+        raise _wrong(f"{', '.join(to)} cannot differentiate", f"without backward, or to one of {legal}")
+    floats = {p.name: p for p in source.inputs if p.role == "input" and "float" in p.dtype}
+    for of, part in backward.items():
+        if of not in floats:
+            raise _wrong(f"there is no gradient of {of}: no such input, or none of floats", ", ".join(floats) or "none")
+        _check(source, of, part.source)
+    return {of: programs(part, which) for of, part in backward.items()}
+
+
+def differentiating(to: Sequence[str]) -> tuple[str, ...]:
+    """The destinations that differentiate."""
+    return tuple(name for name in to if DESTINATIONS[name].gradients)
+
+
+def folder_of(of: str) -> str:
+    """The folder of an input's gradient."""
+    return f"backward_{identifier(of)}"
+
+
+def entries(to: Sequence[str], found: Mapping[str, Mapping[str, Part]]) -> dict[str, Any]:
+    """``manifest["backward"]``: by input, the folder and what its kernel takes."""
+    which = list(differentiating(to))
+    return {
+        of: {
+            "folder": folder_of(of),
+            "inputs": [p.name for p in next(iter(made.values())).source.inputs],
+            "targets": which,
+        }
+        for of, made in found.items()
+    }
+
+
+def earlier(folder: Path) -> list[Path]:
+    """The folders of gradients and batches of our own earlier export to ``folder``."""
+    try:
+        manifest = json.loads(small_file(folder / "manifest.json", MAX_MANIFEST))
+        inner = [*manifest.get("backward", {}).values(), *manifest.get("batched", [])]
+        names = [about["folder"] for about in inner]
+        return [folder / name for name in names if Path(name).name == name and (folder / name).is_dir()]
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def remove(folder: Path) -> None:
+    """Take away an earlier export; what somebody else put there stays, and with it the folder."""
+    try:
+        names = existing(folder)
+    except ExportError:
+        return
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _check(source: Source, of: str, gradient: Source) -> None:
+    """Refuse a kernel that is none for the gradient of an input."""
+    known = {f"d_{p.name}": p for p in source.outputs if "float" in p.dtype}
+    known |= {p.name: p for p in (*source.outputs, *source.inputs)}
+    what = f"the kernel for the gradient of {of}"
+    for p in gradient.inputs:
+        if p.name not in known:
+            raise _wrong(f"{what} takes {p.name}", f"its inputs are some of {', '.join(known)}")
+        _check_alike(f"{what}: its {p.name}", p, known[p.name])
+    if len(gradient.outputs) != 1:
+        raise _wrong(f"{what} has {len(gradient.outputs)} outputs", "one output")
+    wanted = next(p for p in source.inputs if p.name == of)
+    _check_alike(f"{what}: its output", gradient.outputs[0], wanted)
+
+
+def _check_alike(what: str, p: Param, known: Param) -> None:
+    if (p.dtype, p.shape) != (known.dtype, known.shape):
+        said = f"{what} is {p.dtype}{list(p.shape)}"
+        raise _wrong(said, f"{known.dtype}{list(known.shape)}, as {known.name} is")
+
+
+def _wrong(message: str, hint: str) -> TensorIRError:
+    return refuse(ExportError, "export.backward", message, hint=hint)
+
+
+# At which extents an exported kernel is tested where each call decides them.
+
+MOST_WORK = 1 << 21
+"""Terms and elements that a reference computes for one case of a self-test, unless the least extents need more."""
+VECTOR = 16
+"""What is divided where no grid says by how much: lanes of a vector."""
+PRIMES = (7, 13, 5, 11)
+
+
+def points(outputs: Sequence[Tensor], sources: Sequence[Source]) -> list[dict[str, int]]:
+    """Return values of dims that are awkward for the kernels: the least ones, primes, multiples of tiles and their
+    neighbours, and the largest ones, or what of them a reference does in a moment; one empty point without dims. Dims
+    are different in both orders where their ranges allow it.
+    """
+    dims = dims_of(outputs)
+    most = largest(outputs)
+    made = []
+    for n in range(5):
+        wanted = {}
+        for k, v in enumerate(dims):
+            low, high = v.bounds or (1, 1)
+            tile = tile_of(v.name, sources)
+            around = tile - 1 if (n + k) % 2 else tile + 1
+            wanted[v] = (low, PRIMES[k % len(PRIMES)], around, tile * 2 + 1 - k % 3, high)[n]
+        made.append({v.name: min(x, most[v]) for v, x in values_apart(dims, wanted).items()})
+    return [dict(p) for p in dict.fromkeys(tuple(point.items()) for point in made)]
+
+
+def largest(outputs: Sequence[Tensor]) -> dict[Var, int]:
+    """Return the largest extents at which a reference computes no more than ``MOST_WORK``, halved one after another."""
+    dims = {v: v.bounds[1] for v in dims_of(outputs) if v.bounds is not None}
+    lows = {v: v.bounds[0] for v in dims if v.bounds is not None}
+    while work(outputs, dims) > MOST_WORK and (free := [v for v in dims if dims[v] > lows[v]]):
+        v = max(free, key=lambda v: dims[v])
+        dims[v] = max(lows[v], (dims[v] + 1) // 2)
+    return dims
+
+
+def work(outputs: Sequence[Tensor], dims: Mapping[Var, int]) -> int:
+    """Return how many terms and elements the declarations have where dims have these values."""
+    total = sum(prod(at(e, dims) for e in t.shape) for t in inputs_of(outputs))
+    for op in computes_of(outputs):
+        axes = {v for b in op.bodies for v in getattr(b, "axes", ())}
+        total += prod(at(e, dims) for e in op.extents) * prod(at(v.extent, dims) for v in axes)
+    return total
+
+
+def tile_of(dim: str, sources: Sequence[Source]) -> int:
+    """Return the largest number of a dim's rows that a block has, as the grids of kernels say."""
+    texts = {e for s in sources for k in s.kernels for e in k.grid if isinstance(e, str)}
+    found = [
+        node.right.value
+        for text in texts
+        for node in ast.walk(ast.parse(text, mode="eval"))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) and isinstance(node.right, ast.Constant)
+        and isinstance(node.right.value, int)
+        and any(isinstance(x, ast.Name) and x.id == dim for x in ast.walk(node.left))
+    ]  # fmt: skip
+    return max(found, default=VECTOR)

@@ -90,9 +90,9 @@ class PieceText(Text):
     refused: what to raise about the part, from words on what is wrong
     """
 
-    pattern = re.compile(r"\s*(?:(?P<number>\d+)|(?P<name>[^\W\d]\w*(?:[.&]\w+)*)|(?P<op>[-+/%*()]))")
+    pattern = re.compile(r"\s*(?:(?P<number>\d+(?![\w.]))|(?P<name>[^\W\d]\w*(?:[.&]\w+)*)|(?P<op>[-+/%*()]))")
     nodes = (*LEAVES, ast.BinOp, ast.Div, ast.Mod, ast.Mult)
-    longest, digits = 1000, 10
+    keywords, longest, digits = frozenset[str](), 1000, 10
 
     def __init__(self, part: str, names: Sequence[str], refused: Callable[[str], Exception]) -> None:
         self.names, self.refused = names, refused
@@ -135,7 +135,7 @@ class PieceText(Text):
 
     def _number(self, node: ast.expr) -> int:
         n = node.value if isinstance(node, ast.Constant) else 0
-        if not isinstance(n, int) or not 0 < n < 2**31:
+        if type(n) is not int or not 0 < n < 2**31:
             raise self.refused(f"a number from 1 up is expected, not {self.said(node)}")
         return n
 

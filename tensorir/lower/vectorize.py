@@ -43,24 +43,6 @@ from tensorir.lower.moves import carriers, moves
 from tensorir.lower.scan_lanes import InLanes, ending, scan_of
 from tensorir.target import Target
 
-# Vectors whose first lane is the last one in memory.
-
-
-def backwards(i: Expr, var: Var, lanes: int, arith: Arith) -> Ramp | None:
-    """The elements of all lanes of ``var`` in the order of memory, where each is right before that of the lane before
-    it.
-    """
-    found = arith.linear(i).along(var)
-    if found is None or found[0] != -1:
-        return None
-    return Ramp(found[1].plus(Linear({}, 1 - lanes)).expr(), lanes, "index")
-
-
-def turned(e: Expr) -> Shuffle:
-    """A vector, its last lane first."""
-    return Shuffle(e, e, tuple(reversed(range(lanes_of(e)))), e.dtype)
-
-
 CONVERTED = (*sorted(WIDENED), "bool")
 """Element types that are converted one by one on their way between memory and registers; CUDA moves narrow floats from
 one array to another as they are."""
@@ -618,3 +600,21 @@ class _Tiles(Rewriter):
     def on_Alloc(self, n: Alloc) -> Alloc:
         n = self.children(n)
         return n.replace(buffer=self.swap.get(n.buffer, n.buffer))
+
+
+# Vectors whose first lane is the last one in memory.
+
+
+def backwards(i: Expr, var: Var, lanes: int, arith: Arith) -> Ramp | None:
+    """The elements of all lanes of ``var`` in the order of memory, where each is right before that of the lane before
+    it.
+    """
+    found = arith.linear(i).along(var)
+    if found is None or found[0] != -1:
+        return None
+    return Ramp(found[1].plus(Linear({}, 1 - lanes)).expr(), lanes, "index")
+
+
+def turned(e: Expr) -> Shuffle:
+    """A vector, its last lane first."""
+    return Shuffle(e, e, tuple(reversed(range(lanes_of(e)))), e.dtype)

@@ -1,7 +1,7 @@
 """The little language of ``specialize``: conditions on loops and inputs.
 
 Comparisons, and, or, not; + - * // % of loops, by their full names, and numbers; an element of an input, ``mask[C.i]``,
-alone where it is a bool, else compared with a whole number.
+alone where it is a bool, else compared with a whole number; the one element of an input without axes is ``x[()]``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ from collections.abc import Mapping, Sequence
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.spelling import nearest
-from tensorir.errors.text_expr import ARITHMETIC, CONDITIONS, LEAVES, Text, signs, spine
+from tensorir.errors.text_expr import ARITHMETIC, CONDITIONS, LEAVES, LOGIC, SIGNS, Text, signs, spine
 from tensorir.ir.build import as_expr, binary, const, divide, unary
 from tensorir.ir.tree import Buffer, Const, Expr, Load, Var
-
-_COMPARE: dict[type, str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
-_ARITHMETIC: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%"}
 
 
 def parse(text: str, loops: Mapping[str, Var], inputs: Mapping[str, Buffer]) -> Expr:
@@ -34,7 +31,7 @@ class _Condition(Text):
         r"\s*(?:(?P<number>\d+(?![\w.]))|(?P<name>[^\W\d]\w*(?:[.&]\w+)*)|(?P<op>//|<=|>=|==|!=|[-+*%<>(),\[\]]))"
     )
     nodes = (*LEAVES, *ARITHMETIC, *CONDITIONS, ast.Subscript, ast.Tuple)
-    longest, digits = 1000, 10
+    keywords, longest, digits = LOGIC, 1000, 10
 
     def __init__(self, text: str, loops: Mapping[str, Var], inputs: Mapping[str, Buffer]) -> None:
         self.loops, self.inputs = loops, inputs
@@ -58,7 +55,7 @@ class _Condition(Text):
                 first, rest = spine(node)
                 out = self.index(self.expr(first))
                 for sign, x in rest:
-                    out = self._arithmetic(_ARITHMETIC[type(sign)], out, x)
+                    out = self._arithmetic(SIGNS[type(sign)], out, x)
                 return out
             case ast.Compare():
                 return self._compared(node)
@@ -84,7 +81,7 @@ class _Condition(Text):
 
     def _compared(self, node: ast.Compare) -> Expr:
         sides = [self.expr(n) for n in (node.left, *node.comparators)]
-        signs_ = [_COMPARE[type(op)] for op in node.ops]
+        signs_ = [SIGNS[type(op)] for op in node.ops]
         out, *others = (self.compared(op, a, b) for op, a, b in zip(signs_, sides, sides[1:], strict=False))
         for other in others:
             out = binary("and", out, other)

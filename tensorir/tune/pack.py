@@ -194,7 +194,7 @@ class Pack:
         version, members = made.pop("pack", None), made.pop("members", None)
         if type(version) is int and version != PACK:
             raise refuse(PackError, "pack.version", f"{self.path} was packed by another version of tensorir")
-        if type(version) is not int or version != PACK or not isinstance(members, list):
+        if type(version) is not int or not isinstance(members, list):
             raise BadRecord("its manifest is none")
         for m in members:
             if not isinstance(m, dict) or set(m) != {"name", "size", "sha256"} or type(m["size"]) is not int:

@@ -79,7 +79,7 @@ class OtherVersion(BadRecord):
 class Entry:
     """One line as read: exactly one of ``record`` and ``reason`` is there.
 
-    line:         from 1; 0 for what has a segment's name and is no file
+    line:  from 1; 0 for what has a segment's name and is no file
     other: of another version of the schema: carried along, never deleted
     """
 

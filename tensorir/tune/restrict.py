@@ -14,7 +14,7 @@ from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.spelling import nearest
-from tensorir.errors.text_expr import ARITHMETIC, CONDITIONS, LEAVES, Text, signs, spine
+from tensorir.errors.text_expr import ARITHMETIC, CONDITIONS, KEYWORDS, LEAVES, SIGNS, Text, signs, spine
 
 View = Mapping[str, Any]
 Term = Callable[[View], Any]
@@ -29,26 +29,22 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }  # fmt: skip
-_SIGNS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%", ast.USub: "-",
-          ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}  # fmt: skip
 
 
 def parse(text: str, names: Sequence[str]) -> Callable[[View], bool]:
     """The condition that ``text`` states about the knobs ``names``, as a predicate on configurations."""
     said = _Condition(text, names)
-    if isinstance(said.tree, ast.Tuple):
-        raise said.refusal("a tuple is neither true nor false: compare it")
-    term = said.term(said.tree)
+    term = said.truth(said.tree)
     return lambda config: bool(term(config))
 
 
 class _Condition(Text):
     pattern = re.compile(
-        r"\s*(?:(?P<number>\d+\.\d+|\d+)|(?P<string>'[^'\\\n]*'|\"[^\"\\\n]*\")|(?P<name>[^\W\d]\w*)"
+        r"\s*(?:(?P<number>(?:\d+\.\d+|\d+)(?![\w.]))|(?P<string>'[^'\\\n]*'|\"[^\"\\\n]*\")|(?P<name>[^\W\d]\w*)"
         r"|(?P<op>//|<=|>=|==|!=|[-+*%<>(),\[\]]))"
     )
     nodes = (*LEAVES, *ARITHMETIC, *CONDITIONS, ast.In, ast.NotIn, ast.Tuple, ast.List)
-    longest, digits, advice = 2000, 18, {"/": "use // (rounds down) or %"}
+    keywords, longest, digits, advice = KEYWORDS, 2000, 18, {"/": "use // (rounds down) or %"}
 
     def __init__(self, text: str, names: Sequence[str]) -> None:
         self.names = names
@@ -61,11 +57,17 @@ class _Condition(Text):
     def mistyped(self, message: str) -> Exception:
         return refuse(DeclarationError, "space.restrict-type", message, at=self.text[:100])
 
+    def truth(self, node: ast.expr) -> Term:
+        """The same of what is true or false."""
+        if isinstance(node, ast.Tuple):
+            raise self.refusal("a tuple is neither true nor false: compare it", at=node.col_offset)
+        return self.term(node)
+
     def term(self, node: ast.expr) -> Term:
         """What a node means, as a function of a configuration."""
         match node:
             case ast.BoolOp(op=op, values=values):
-                terms, joined = [*map(self.term, values)], any if isinstance(op, ast.Or) else all
+                terms, joined = [*map(self.truth, values)], any if isinstance(op, ast.Or) else all
                 return lambda c: joined(bool(t(c)) for t in terms)
             case ast.UnaryOp(op=ast.Not()):
                 return self._negated(*signs(node, ast.Not))
@@ -85,7 +87,7 @@ class _Condition(Text):
                 value = said[1:-1] if said[0] in "'\"" else node.value
                 return lambda c: value
             case ast.Name():
-                return self._knob(self.said(node))
+                return self._knob(node)
         raise self.refusal(f"unexpected {self.said(node)[:40]!r}", at=node.col_offset)
 
     def _listed(self, op: ast.cmpop, node: ast.expr) -> Term:
@@ -100,23 +102,24 @@ class _Condition(Text):
         return lambda c: tuple(t(c) for t in terms)
 
     def _negated(self, node: ast.expr, count: int) -> Term:
-        term = self.term(node)
+        term = self.truth(node)
         return lambda c: bool(term(c)) is (count % 2 == 0)
 
     def _signed(self, node: ast.expr, count: int) -> Term:
         term, minus = self.term(node), self._arithmetic(ast.Sub)
         return lambda c: minus(0, term(c)) if count % 2 else minus(0, minus(0, term(c)))
 
-    def _knob(self, name: str) -> Term:
+    def _knob(self, node: ast.Name) -> Term:
+        name = self.said(node)
         if name not in self.names:
             near = nearest(name, self.names)
             hint = near[0] if near else f"one of {', '.join(self.names)}, or '{name}' in quotes for a word"
-            message, at = f"there is no knob {name!r}", self.mark(self.text.index(name))
+            message, at = f"there is no knob {name!r}", self.mark(node.col_offset)
             raise refuse(DeclarationError, "space.unknown-knob", message, at=at, hint=hint)
         return lambda c: c[name]
 
     def _arithmetic(self, op: type) -> Callable[[Any, Any], Any]:
-        apply, sign = _ARITHMETIC[op], _SIGNS[op]
+        apply, sign = _ARITHMETIC[op], SIGNS[op]
 
         def checked(a: Any, b: Any) -> Any:
             if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
@@ -135,7 +138,7 @@ class _Condition(Text):
             try:
                 return bool(_ORDER[op](a, b))
             except TypeError:
-                raise self.mistyped(f"{a!r} {_SIGNS[op]} {b!r}: these have no order") from None
+                raise self.mistyped(f"{a!r} {SIGNS[op]} {b!r}: these have no order") from None
 
         return checked
 

@@ -67,6 +67,7 @@ for code, key, text in (
     ("layout.syntax", "unexpected 'j'", "k, j -> k j"),
     ("layout.syntax", "not closed", "k, j -> k, (j/4"),
     ("layout.syntax", "a piece is missing", "k, j -> k, "),
+    ("layout.syntax", "a number from 1 up is expected, not True", "k, j -> k, j/True"),
     ("layout.syntax", "5 does not divide 12", "k, j -> k, j/12, j%12/5, j%5"),
     ("layout.syntax", "2, 4, 8", "k, j -> k, j/4 ^ k%3, j%4"),
     ("layout.syntax", "2, 4, 8", "k, j -> k, j/4 ^ k, j%4"),

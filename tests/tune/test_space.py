@@ -385,6 +385,8 @@ def test_arithmetic_is_pythons(a: int, b: int, c: int, first: str, second: str) 
         "(a, a)",
         "a == 'x' 'y'",
         "a == 1 # one",
+        "not (a, a)",
+        "a<4and a>1",
         "a == 1_0",
         "ａ == 1",
         "a == 1\x00",

@@ -81,8 +81,8 @@ def _component(text: str, names: Sequence[str], part: str) -> Component:
     pieces = []
     for item in inner.split(","):
         said = item.strip()
-        if not said:
-            raise _syntax(text, f"'nothing' is none of {', '.join(names) or 'no axes'}")
+        if not said or "(" in said:
+            raise _syntax(text, f"{said or 'nothing'!r} is none of {', '.join(names) or 'no axes'}")
         refused = functools.partial(_refused, text, said)
         pieces.append(PieceText(said, names, refused).piece())
     return Component(label, tuple(pieces))
