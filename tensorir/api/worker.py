@@ -458,13 +458,6 @@ _ANSWERS: dict[type[Question], Callable[[State, Any, Progress], Reply]] = {
 }
 
 
-if __name__ == "__main__":
-    # trees are made of small nodes, hardly any in cycles: looking for those every 700 nodes takes a tenth of lowering
-    gc.freeze()
-    gc.set_threshold(20_000, 10, 10)
-    serve(handler)
-
-
 # What a user's function may do to the measuring process: what is put back, so that others do not pay for it.
 
 IDLE_PROCESSES = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
@@ -591,3 +584,10 @@ def _runs(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     return False
+
+
+if __name__ == "__main__":
+    # trees are made of small nodes, hardly any in cycles: looking for those every 700 nodes takes a tenth of lowering
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
+    serve(handler)
