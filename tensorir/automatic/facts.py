@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from functools import cached_property
 
+from tensorir.arith.affine import Arith
 from tensorir.errors.shown import Shown
 from tensorir.ir.dims import dims_in, most
 from tensorir.ir.dtypes import DTYPES
@@ -84,6 +85,12 @@ class Nest(Shown):
     def constant(self) -> bool:
         """Whether all its extents are constants."""
         return not dims_in(*(it.extent for it in self.stage.iters))
+
+    @cached_property
+    def places(self) -> tuple[tuple[Buffer, tuple[Expr, ...]], ...]:
+        """What it loads and where, the indices simplified."""
+        simple = Arith({it.var: (0, most(it.extent) - 1) for it in self.stage.iters}).simplify
+        return tuple((x.buffer, tuple(map(simple, x.index))) for x in self.loads)
 
     @cached_property
     def empty(self) -> bool:
@@ -196,17 +203,20 @@ class Graph(Shown):
             name: Nest(stage, [x.var.name for x in index.above(stage)]) for name, stage in index.stages.items()
         }
         self.writers: dict[Buffer, list[Nest]] = {}
+        self._users: dict[Buffer, list[Nest]] = {}
         for n in self.nests.values():
             for b in n.writes:
                 self.writers.setdefault(b, []).append(n)
+            for b in (*n.reads, *n.writes):
+                self._users.setdefault(b, []).append(n)
 
     def __repr__(self) -> str:
         return f"<Graph of {', '.join(self.nests)}>"
 
     def readers(self, nest: Nest) -> list[Nest]:
         """The stages that read what a stage makes, and those that complete it (of a scatter)."""
-        made = set(nest.writes)
-        return [n for n in self.nests.values() if n is not nest and (made & {*n.reads, *n.writes})]
+        users = [n for b in nest.writes for n in self._users[b] if n is not nest]
+        return list(dict.fromkeys(users)) if len(nest.writes) < 2 else [n for n in self.nests.values() if n in users]
 
     def producers(self, nest: Nest) -> list[Nest]:
         """The stages whose results a stage reads, without those that have no iterations."""

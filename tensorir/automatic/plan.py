@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,12 +23,14 @@ from tensorir.ir.build import as_int
 from tensorir.ir.node import Node
 from tensorir.ir.once import nests
 from tensorir.ir.shared import children_first
-from tensorir.ir.tree import Const, Expr, Kind, Loop, Program, Stmt
-from tensorir.ir.visit import sequence
+from tensorir.ir.structure import alpha_key
+from tensorir.ir.tree import Buffer, Const, Expr, Kind, Loop, Program, Scope, Stmt
+from tensorir.ir.visit import sequence, swap_buffers
 from tensorir.lower.kernel import Module
 from tensorir.lower.pipeline import lower
 from tensorir.lower.resolve_scopes import resolve_scopes
 from tensorir.runtime.host import target_here
+from tensorir.schedule.analysis import index_of, touched_by
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
@@ -157,9 +159,9 @@ def plans(outputs: Sequence[Tensor], target: Target, precision: str = "fp32") ->
 
 
 def _plans(outputs: Sequence[Tensor], target: Target, precision: str = "fp32") -> Iterator[Plan]:
-    refused, found = list[Refusal](), False
+    refused, proved, found = list[Refusal](), set[Hashable](), False
     for rules in dict.fromkeys((WHOLE, ())):
-        for plan in _plans_by(rules, outputs, target, precision, refused):
+        for plan in _plans_by(rules, outputs, target, precision, refused, proved):
             yield plan
             found = True
     if not found:
@@ -169,17 +171,18 @@ def _plans(outputs: Sequence[Tensor], target: Target, precision: str = "fp32") -
 
 
 def _plans_by(
-    whole: Sequence[Rule], outputs: Sequence[Tensor], target: Target, precision: str, refused: list[Refusal]
-) -> Iterator[Plan]:
-    """Plans that begin with parts of the rules ``whole``; what is ``refused`` on the way is added there."""
+    whole: Sequence[Rule], outputs: Sequence[Tensor], target: Target, precision: str, refused: list[Refusal],
+    proved: set[Hashable],
+) -> Iterator[Plan]:  # fmt: skip
+    """Plans that begin with parts of the rules ``whole``; what is ``refused`` or ``proved`` to work is added there."""
     s = Schedule(outputs, target)
-    claims = _Claims(s.fork(), Graph(s.program, precision), refused)
+    claims = _Claims(s.fork(), Graph(s.program, precision), refused, proved)
     first = claims.claimed(whole, ())
     if whole and not first:
         return
     kept = frozenset().union(*(p.names for p in first))
     done = tuple(inlined(s, kept))
-    claims = _Claims(s, Graph(s.program, precision), refused)
+    claims = _Claims(s, Graph(s.program, precision), refused, proved)
     parts = claims.claimed(RULES, first)
     if not parts:
         return
@@ -194,12 +197,14 @@ class _Claims:
     """Which rules claim which stages of a program.
 
     begun:   its schedule, in which some stages are inlined;  refused: what does not work is added here
+    proved:  keys of parts that work, whatever the names of their stages: networks repeat their layers
     made:    the parts that a rule offers for a stage, as far as anybody asked;  tried: whether parts work
     """
 
     begun: Schedule
     graph: Graph
     refused: list[Refusal]
+    proved: set[Hashable]
     made: dict[tuple[Rule, str], Iterator[Part]] = field(default_factory=dict)
     tried: dict[Part, bool] = field(default_factory=dict)
 
@@ -243,9 +248,25 @@ class _Claims:
             self.tried[part] = self._lowers(part)
         return self.tried[part]
 
+    def _key(self, part: Part) -> Hashable:
+        """What decides whether a part works: its stages but for their names, who else has their arrays, its start."""
+        mine = [n for n in self.graph.nests.values() if n.name in part.names]
+        others = [n for n in self.graph.nests.values() if n.name not in part.names]
+        outside = {b for n in others for b in (*n.reads, *n.writes)}
+        program = self.begun.program
+        inputs, outputs = frozenset(program.inputs), frozenset(program.outputs)
+
+        def role(x: Node) -> Hashable:
+            return isinstance(x, Buffer) and (x in inputs, x in outputs, x in outside)
+
+        stages = alpha_key([index_of(program).root_of(n.stage) for n in mine], role)
+        return type(part), part.name, part.target, stages, tuple(part.space.default.items())
+
     def _lowers(self, part: Part) -> bool:
         s = self.begun.fork()
         try:
+            if (key := self._key(part)) in self.proved:
+                return True
             part.steps(s, part.space.default)
             module = lower(_changed(self.begun.program, s.program, s.target), s.target)
             if not part.plainest and (length := length_of(module)) > MAX_NODES:
@@ -254,15 +275,20 @@ class _Claims:
         except TensorIRError as e:
             self.refused.append(Refusal.of(part, e))
             return False
+        self.proved.add(key)
         return True
 
 
 def _changed(before: Program, after: Program, target: Target) -> Program:
     """The kernels of a program that another one does not have, its arrays where the whole program has them."""
     kept = {id(n) for n in nests(before)}
-    new = [k for k, n in enumerate(nests(after)) if id(n) not in kept]
-    scoped = resolve_scopes(after, target)
-    return scoped.replace(body=sequence([nests(scoped)[k] for k in new]))
+    new = sequence([n for n in nests(after) if id(n) not in kept])
+    others = {b for n in nests(after) if id(n) in kept for b in touched_by(n)}
+    shared = [b for b in touched_by(new) if b in others and b not in after.params]
+    if any(b.scope not in (Scope.AUTO, Scope.GLOBAL, Scope.CONSTANT) for b in shared):
+        return resolve_scopes(after, target)  # which refuses it
+    here = {b: b.replace(scope=Scope.GLOBAL) for b in shared if b.scope is Scope.AUTO}
+    return resolve_scopes(after.replace(body=swap_buffers(new, here)), target)
 
 
 @answers(ScheduleError)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import is_
 from typing import Any
 from weakref import WeakValueDictionary
@@ -85,6 +85,36 @@ def _alike(p: object, q: object) -> bool:
     if isinstance(p, tuple) and isinstance(q, tuple):
         return len(p) == len(q) and all(map(_alike, p, q))
     return bool(p == q)
+
+
+def alpha_key(roots: Sequence[Node], role: Callable[[Node], Hashable]) -> Hashable:
+    """A key of trees, equal where they are but for names: of variables, buffers and stages (alpha-equivalence).
+
+    role: of what has a name, what else has to agree
+
+    Where trees share nodes in other ways, their keys may differ all the same.
+    """
+    met: dict[int, int] = {}
+    key: list[Hashable] = []
+    todo: list[object] = [*reversed(roots)]
+    while todo:
+        x = todo.pop()
+        if isinstance(x, tuple):
+            key.append(("tuple", len(x)))
+            todo += reversed(x)
+        elif not isinstance(x, Node):
+            key.append((type(x).__name__, repr(x)) if isinstance(x, float) else x)
+        elif id(x) in met:
+            key.append(("again", met[id(x)]))
+        else:
+            met[id(x)] = len(met)
+            key += [type(x).__name__, role(x) if "name" in x.FIELDS else None]
+            todo += [getattr(x, f) if f != "data" else id(x.data) for f in reversed(x.FIELDS) if f not in _NAMES]  # type: ignore[attr-defined]
+    return tuple(key)
+
+
+_NAMES = frozenset(("name", "of", "origin"))
+"""Fields of nodes that say a name, or whose declaration it is."""
 
 
 def among(x: object, items: Iterable[object]) -> bool:

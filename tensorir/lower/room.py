@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from math import prod
 
 from tensorir.errors import CompileError, Problem
 from tensorir.ir.dims import most, most_of, span
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.once import nests
-from tensorir.ir.tree import Buffer, Expr, Loop, Program, Scope
+from tensorir.ir.tree import Buffer, Expr, Loop, Program, Scope, Stmt
 from tensorir.ir.visit import uses
 from tensorir.lower.boxes import Access, common, local_accesses
 from tensorir.lower.form import fail
@@ -72,10 +73,13 @@ def _need_private(k: Kernel, target: Target) -> None:
 def may_be_full(program: Program, target: Target, times: int = 1) -> bool:
     """Whether boxes in shared memory, so many ``times``, are beyond a block's by an estimate; lowering knows."""
     most = target.shared_optin_bytes
-    return most > 0 and any(
-        sum(_estimate(b, found) for b, found in local_accesses(nest).items() if b.scope is Scope.SHARED) * times > most
-        for nest in nests(program)
-    )
+    return most > 0 and any(_shared(nest) * times > most for nest in nests(program))
+
+
+@functools.lru_cache(maxsize=1024)
+def _shared(nest: Stmt) -> int:
+    """Bytes of a kernel's boxes in shared memory; asked after each step, which leaves most kernels alone."""
+    return sum(_estimate(b, found) for b, found in local_accesses(nest).items() if b.scope is Scope.SHARED)
 
 
 def _estimate(b: Buffer, found: list[Access]) -> int:

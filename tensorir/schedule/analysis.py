@@ -41,33 +41,22 @@ T = TypeVar("T")
 
 
 class Index(Shown):
-    """Where every loop and stage of a program is."""
+    """Where every loop and stage of a program is; ``paths`` are the statements around each, from its kernel inwards."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._buffers: dict[str, Buffer] | None = None
         self.loops: dict[str, Loop] = {}
         self.stages: dict[str, Stage] = {}
-        self.paths: dict[Node, tuple[Stmt, ...]] = {}
-        self._visit(program.body, ())
+        self.paths: dict[Node, tuple[Stmt, ...]] = {program.body: ()}
+        for top in statements(program.body):
+            found = _within(top)
+            self.loops.update(found.loops)
+            self.stages.update(found.stages)
+            self.paths.update(found.paths)
 
     def __repr__(self) -> str:
         return f"<Index of {self.program.name}: {len(self.loops)} loops, {len(self.stages)} stages>"
-
-    def _visit(self, s: Stmt, path: tuple[Stmt, ...]) -> None:
-        self.paths[s] = path
-        while type(s) is Loop:  # most trees are nests
-            self.loops[s.var.name] = s
-            path = (*path, s)
-            s = s.body
-            self.paths[s] = path
-        if type(s) is Stage:
-            self.stages[s.name] = s
-            return
-        below = (*path, s)
-        for child in reversed(s.bodies_backwards()):
-            if isinstance(child, Stmt):
-                self._visit(child, below)
 
     def above(self, n: Node) -> list[Loop]:
         """Loops around ``n``, outermost first, without ``n`` itself."""
@@ -84,16 +73,54 @@ class Index(Shown):
 
     def root_of(self, n: Node) -> Stmt:
         """The top-level nest (kernel) that holds ``n``."""
-        path = [*self.paths[n], n]
-        at = 1 if isinstance(path[0], Seq) and path[0] is self.program.body and len(path) > 1 else 0
-        return path[at]  # type: ignore[return-value]
+        path = self.paths[n]
+        return path[0] if path else n  # type: ignore[return-value]
 
     def buffers(self) -> dict[str, Buffer]:
         """All buffers by name."""
         if self._buffers is None:
-            p = self.program
-            self._buffers = {b.name: b for b in (*p.params, *reads(p.body), *writes(p.body))}
+            used = (b for written in (False, True) for top in statements(self.program.body) for b in _of(top, written))
+            self._buffers = {b.name: b for b in (*self.program.params, *used)}
         return self._buffers
+
+
+class _Within:
+    """The loops and stages of one kernel by name, and the statements around each of its own."""
+
+    def __init__(self, top: Stmt) -> None:
+        self.loops: dict[str, Loop] = {}
+        self.stages: dict[str, Stage] = {}
+        self.paths: dict[Node, tuple[Stmt, ...]] = {}
+        self._visit(top, ())
+
+    def _visit(self, s: Stmt, path: tuple[Stmt, ...]) -> None:
+        self.paths[s] = path
+        while type(s) is Loop:  # most trees are nests
+            self.loops[s.var.name] = s
+            path = (*path, s)
+            s = s.body
+            self.paths[s] = path
+        if type(s) is Stage:
+            self.stages[s.name] = s
+            return
+        below = (*path, s)
+        for child in reversed(s.bodies_backwards()):
+            if isinstance(child, Stmt):
+                self._visit(child, below)
+
+
+_within = functools.lru_cache(maxsize=1024)(_Within)  # successive programs of a schedule differ in one kernel
+
+
+@functools.lru_cache(maxsize=2048)
+def _of(top: Stmt, written: bool) -> Sequence[Buffer]:
+    """The buffers that a kernel writes, or else reads."""
+    return writes(top) if written else reads(top)
+
+
+def touched_by(top: Stmt) -> list[Buffer]:
+    """The buffers that a kernel reads or writes, each once."""
+    return list(dict.fromkeys((*_of(top, False), *_of(top, True))))
 
 
 @functools.lru_cache(maxsize=16)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from tensorir.arith.affine import Arith, Linear, structure
@@ -41,7 +43,6 @@ from tensorir.schedule.analysis import (
     caret,
     drives,
     in_loops,
-    index_of,
     ranges,
     statements,
 )
@@ -52,17 +53,35 @@ _POINTS = 512  # iterations of one loop that are tried one by one
 
 def misplaced(program: Program) -> Problem | None:
     """The first buffer whose cells do not reach all their readers, or that two threads would write at once."""
-    index: Index | None = None
-    for top in statements(program.body):
-        bound = [x for x in find(top, Loop) if x.kind.level != "sequential" and _extent(x) > 1]
-        if bound:
-            if index is None:
-                index = index_of(program)
-                known = {s: touched(s) for s in index.stages.values()}
-            problem = next(_problems(index, known, top, bound), None)
-            if problem is not None:
-                return problem
+    tops = statements(program.body)
+    users = Counter(b for top in tops for b in _used(top))
+    for top in tops:
+        if _bound(top) and (problem := _first_problem(top, frozenset(b for b in _used(top) if users[b] > 1))):
+            return problem
     return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _bound(top: Stmt) -> tuple[Loop, ...]:
+    """The loops of a kernel whose iterations go to threads or blocks."""
+    return tuple(x for x in find(top, Loop) if x.kind.level != "sequential" and _extent(x) > 1)
+
+
+@functools.lru_cache(maxsize=1024)
+def _used(top: Stmt) -> frozenset[Buffer]:
+    """The buffers that the stages of a kernel touch."""
+    known = map(touched, find(top, Stage))
+    return frozenset(b for t in known for b in (*t.loads, *t.writes))
+
+
+@functools.lru_cache(maxsize=1024)
+def _first_problem(top: Stmt, outside: frozenset[Buffer]) -> Problem | None:
+    """The first problem of a kernel; asked after each primitive, and most leave a kernel and its neighbours alone.
+
+    outside: its buffers that other kernels touch as well
+    """
+    index = Index(Program("", inputs=(), outputs=(), body=top))
+    return next(_problems(index, {s: touched(s) for s in index.stages.values()}, top, outside), None)
 
 
 class Touched(NamedTuple):
@@ -88,7 +107,7 @@ def _extent(x: Loop) -> int:
     return as_int(x.extent) if isinstance(x.extent, Const) else 2
 
 
-def _problems(index: Index, known: dict[Stage, Touched], top: Stmt, bound: Sequence[Loop]) -> Iterator[Problem]:
+def _problems(index: Index, known: dict[Stage, Touched], top: Stmt, outside: AbstractSet[Buffer]) -> Iterator[Problem]:
     stages = find(top, Stage)
     made: dict[Buffer, list[Stage]] = {}
     for s in stages:
@@ -106,8 +125,7 @@ def _problems(index: Index, known: dict[Stage, Touched], top: Stmt, bound: Seque
             )
     for b, writers in made.items():
         scope = b.scope
-        users = [s for s, t in known.items() if b in t.loads or b in t.writes]
-        if scope is Scope.AUTO and any(index.root_of(s) is not top for s in users):
+        if scope is Scope.AUTO and b in outside:
             scope = Scope.GLOBAL  # where lowering will put it
         elif scope is Scope.AUTO:
             scope = _narrowest(index, writers, [s for s in stages if b in known[s].loads])
@@ -115,7 +133,7 @@ def _problems(index: Index, known: dict[Stage, Touched], top: Stmt, bound: Seque
         if len({*writers, *readers}) == 1:
             continue
         if adders := [w for w in writers if adds_atomically(w)]:
-            other = next(s for s in (*writers, *readers) if s is not adders[0] and index.root_of(s) is top)
+            other = next(s for s in (*writers, *readers) if s is not adders[0])
             yield Problem(
                 "scope.atomic",
                 f"{other.name} touches {b.name} in the kernel in which {adders[0].name} adds to it",
@@ -125,7 +143,7 @@ def _problems(index: Index, known: dict[Stage, Touched], top: Stmt, bound: Seque
         for w in writers:
             yield from _private(index, b, scope, w, readers)
             if scope in (Scope.SHARED, Scope.GLOBAL):
-                yield from _shared(index, b, scope, w, readers, bound)
+                yield from _shared(index, b, scope, w, readers, _bound(top))
 
 
 def _narrowest(index: Index, writers: Sequence[Stage], readers: Sequence[Stage]) -> Scope:

@@ -74,9 +74,9 @@ class Mark:
 
     def asked(self, steps: Sequence[Step]) -> bool:
         """Whether one of these steps leaves such a mark."""
-        made = [s for s in steps if s.primitive in self.makers]
-        return bool(made) and (
-            self.option is None or any(s.primitive == self.name or self.option in s.options for s in made)
+        return any(
+            s.primitive in self.makers and (self.option is None or s.primitive == self.name or self.option in s.options)
+            for s in steps
         )
 
 

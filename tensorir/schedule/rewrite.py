@@ -74,15 +74,18 @@ def with_body(program: Program, body: Stmt) -> Program:
 
 def swap(program: Program, old: Stmt, new: Stmt | None) -> Program:
     """``program`` with one statement replaced (None removes it, and loops left empty with it)."""
-    if new is not None:
-        return with_body(program, replace(program.body, {old: new}))
     index = index_of(program)
     gone = old
-    for above in reversed(index.paths[old]):
-        if isinstance(above, Seq):
-            break
-        gone = above
-    return with_body(program, replace(program.body, {gone: None}))
+    if new is None:
+        for above in reversed(index.paths[old]):
+            if isinstance(above, Seq):
+                break
+            gone = above
+    if old not in index.paths or isinstance(old, Seq):
+        return with_body(program, replace(program.body, {gone: new}))
+    top = index.root_of(gone)
+    tops = [replace(s, {gone: new}) if s is top else s for s in statements(program.body)]
+    return with_body(program, sequence(tops))
 
 
 def nest(loops: Iterable[Loop], body: Stmt) -> Stmt:

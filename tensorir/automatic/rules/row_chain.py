@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tensorir.arith.affine import Arith
 from tensorir.automatic.facts import Graph, Nest
-from tensorir.ir.dims import most
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Binary, Const, Expr, Iter, Store, Update, Var
 from tensorir.ir.visit import find, uses
@@ -116,14 +114,8 @@ def _goes_through(nest: Nest) -> bool:
     spatial, reduced = {it.var for it in nest.spatial}, {it.var for it in nest.reduced}
     if nest.kind != "reduce" or nest.reuses:
         return False
-    simple = _simplified(nest)
-    places = [[simple(i) for i in x.index] for x in nest.loads]
-    mixed = [(at, i) for at in places for i in at if uses(i, spatial) and uses(i, reduced)]
+    mixed = [(at, i) for _, at in nest.places for i in at if uses(i, spatial) and uses(i, reduced)]
     return all(i is not at[-1] and _in_groups(i, nest) for at, i in mixed)
-
-
-def _simplified(nest: Nest) -> Callable[[Expr], Expr]:
-    return Arith({it.var: (0, most(it.extent) - 1) for it in nest.stage.iters}).simplify
 
 
 def _in_groups(index: Expr, nest: Nest) -> bool:
@@ -164,8 +156,7 @@ def _places(nest: Nest, readers: list[Nest], places: dict[Nest, Places]) -> Plac
     found: list[Places] = []
     for r in readers:
         known = dict(zip((it.var for it in r.spatial), places[r], strict=True))
-        simple = _simplified(r)
-        found += [tuple(_place(simple(i), known) for i in x.index) for x in r.loads if x.buffer in made]
+        found += [tuple(_place(i, known) for i in at) for b, at in r.places if b in made]
     if any(len(p) != len(nest.spatial) for p in found):
         return None
     return tuple(p[0] if len(set(p)) == 1 else None for p in zip(*found, strict=True))
