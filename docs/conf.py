@@ -7,6 +7,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import figures
 import generate
 
 project = "tensorir"
@@ -15,6 +16,8 @@ copyright = "the tensorir developers"
 extensions = ["myst_nb"]
 html_theme = "furo"
 html_title = "tensorir"
+html_static_path = ["static"]
+html_css_files = ["pages.css"]
 exclude_patterns = ["_build", "README.md"]
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
@@ -32,4 +35,5 @@ os.environ["PYTHONPATH"] = os.pathsep.join(p for p in _path if p)
 
 def setup(app):
     generate.write(HERE / "generated")
+    figures.write(HERE / "generated" / "figures")
     return {"parallel_read_safe": True}

@@ -1,13 +1,20 @@
 """Pages made from the package itself: the API, the schedule primitives, the error index and the table of habits."""
 
+import difflib
 import importlib
 import inspect
+import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import tensorir as tir
 from tensorir.errors.catalogue import of_phase, phases, prelude
 from tensorir.errors.habits import remedies
 from tensorir.schedule.registry import PRIMITIVES, SECTIONS
+
+EXAMPLES = Path(__file__).parents[1] / "tests" / "schedule"
+"""Where test_primitive_trees.py has an example of each primitive, whose trees tests keep."""
 
 NOTE = "<!-- made by docs/generate.py -->\n\n"
 
@@ -150,7 +157,9 @@ def primitives() -> str:
         (
             "Each is a method of `tir.Schedule`, takes axes by name or handle, and is also there on a stage: "
             '`s[C].split("i", …)` is `s.split("C.i", …)`. Calls that make axes return them, the others return what '
-            "they were called on. A refused call leaves the schedule as it was.\n"
+            "they were called on. A refused call leaves the schedule as it was.\n\n"
+            "Steps below are followed by the tree that they make: lines with `-` went, lines with `+` came. The trees "
+            "were printed when this page was built.\n"
         ),
     ]
     registered = [PRIMITIVES[n] for n in members(tir.Schedule) if n in PRIMITIVES]
@@ -162,13 +171,50 @@ def primitives() -> str:
             out.append(f"| `{p.name}{signature(p.method)}` | {first} |")
         out.append("")
         for p in here:
-            if "\n\n" in (inspect.getdoc(p.method) or ""):
-                out += [f"`{p.name}`\n", doc_of(p.method)]
+            out.append(f"### `{p.name}`\n")
+            out.append(doc_of(p.method))
+            for make, act in examples().get(p.name, []):
+                out += example(make, act)
     out += ["## What each refuses\n"]
     for p in sorted(registered, key=lambda p: SECTIONS.index(p.section)):
         if links := ", ".join(f"[{c}](errors.md#{anchor(c)})" for c in p.refusals()):
             out.append(f"* `{p.name}`: {links}")
     return "\n".join(out) + "\n"
+
+
+@cache
+def examples() -> dict[str, list[tuple[Callable[[], tir.Schedule], Callable[[tir.Schedule], object]]]]:
+    """The tests' examples of each primitive: a function that makes a schedule, and one that takes the steps."""
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        pairs = importlib.import_module("test_primitive_trees").EXAMPLES
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    found: dict[str, list[tuple[Callable[[], tir.Schedule], Callable[[tir.Schedule], object]]]] = {}
+    for title, pair in pairs.items():
+        found.setdefault(title.split(" ")[0], []).append(pair)
+    return found
+
+
+def example(make: Callable[[], tir.Schedule], act: Callable[[tir.Schedule], object]) -> list[str]:
+    """The steps, and the whole tree with the lines that they take away and add."""
+    s = make()
+    before = str(s)
+    act(s)
+    return [block(str(s.trace), "python"), block(change(before, str(s)), "diff")]
+
+
+def change(before: str, after: str) -> str:
+    """The tree after steps, with lines that went and came; indentation alone is no change."""
+    old, new = before.splitlines(), after.splitlines()
+    match = difflib.SequenceMatcher(None, [x.strip() for x in old], [x.strip() for x in new], autojunk=False)
+    out = []
+    for kind, i, to_i, j, to_j in match.get_opcodes():
+        if kind == "equal":
+            out += [f"  {line}" for line in new[j:to_j]]
+        else:
+            out += [f"- {line}" for line in old[i:to_i]] + [f"+ {line}" for line in new[j:to_j]]
+    return "\n".join(out)
 
 
 def anchor(code: str) -> str:
