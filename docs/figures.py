@@ -73,14 +73,14 @@ def both(title: str, name: str = "cpu_untuned") -> dict[str, Callable[[], Ratio]
 
 
 LINES = [
-    Line("{} convolutions of ResNet-50, whole time", "ONNX Runtime",
+    Line("ResNet-50: {} convolutions", "ONNX Runtime",
          both("ResNet-50, sum of all convolutions against ONNX Runtime")),
-    Line("{} shapes of ResNet-50", LIBRARIES, both("ResNet-50 layers, best style")),
-    Line("{} shapes of VGG-16, AlexNet", "the same", both("VGG + AlexNet, best style")),
-    Line("{} depthwise shapes of MobileNet", "the same", both("MobileNet v1 depthwise")),
+    Line("ResNet-50: {} shapes", LIBRARIES, both("ResNet-50 layers, best style")),
+    Line("VGG-16, AlexNet: {} shapes", "the same", both("VGG + AlexNet, best style")),
+    Line("MobileNet: {} depthwise", "the same", both("MobileNet v1 depthwise")),
     Line("{} matmuls, packed in each call", "the same", {
         "": lambda: shapes_of("matmul squares + BERT, all packing timed")}),
-    Line("{} softmax, norms, sums; by hand", "PyTorch, eager or compiled", {"": row_operators}),
+    Line("{} softmax, norms, sums, by hand", "PyTorch, eager or compiled", {"": row_operators}),
     Line("{} computations that no library has", "NumPy", {"": lambda: all_rows("automatic_lambdas")}),
     Line("{} stencils on images", "fastest of NumPy, SciPy, PyTorch",
          {"": lambda: all_rows("stencils")}),
@@ -91,12 +91,12 @@ def table() -> str:
     """The short table."""
     out = ["| computation | peer | times as fast as the peer | worst |", "|---|---|---|---|"]
     for line in LINES:
-        ratios = {words: read() for words, read in line.ratios.items()}
-        mean = ", ".join(f"**{r.mean:.2f}**{f' {w}' if w else ''}" for w, r in ratios.items())
-        alone = all(r.worst == r.mean for r in ratios.values())
-        worst = "" if alone else ", ".join(f"{r.worst:.2f}" for r in ratios.values())
-        shapes = max(r.shapes for r in ratios.values())
-        out.append(f"| {line.computation.format(shapes)} | {line.peer} | {mean} | {worst} |")
+        ratios = [read() for read in line.ratios.values()]
+        mean = " / ".join(f"**{r.mean:.2f}**" for r in ratios)
+        worst = " / ".join(f"{r.worst:.2f}" for r in ratios if r.worst != r.mean)
+        layouts = f", {' / '.join(line.ratios)}" if len(ratios) > 1 else ""
+        computation = line.computation.format(max(r.shapes for r in ratios))
+        out.append(f"| {computation}{layouts} | {line.peer} | {mean} | {worst} |")
     return "\n".join(out) + "\n"
 
 
