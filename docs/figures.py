@@ -94,9 +94,8 @@ def table() -> str:
         ratios = [read() for read in line.ratios.values()]
         mean = " / ".join(f"**{r.mean:.2f}**" for r in ratios)
         worst = " / ".join(f"{r.worst:.2f}" for r in ratios if r.worst != r.mean)
-        layouts = f", {' / '.join(line.ratios)}" if len(ratios) > 1 else ""
         computation = line.computation.format(max(r.shapes for r in ratios))
-        out.append(f"| {computation}{layouts} | {line.peer} | {mean} | {worst} |")
+        out.append(f"| {computation} | {line.peer} | {mean} | {worst} |")
     return "\n".join(out) + "\n"
 
 

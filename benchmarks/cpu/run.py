@@ -41,7 +41,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--peers", type=_words, default=tuple(PEERS), help="any of " + ",".join(PEERS))
     add("--peer-python", default=sys.executable, metavar="PATH", help="the interpreter that has the peers")
     add("--reference", type=Path, metavar="DIR", help="a folder of hand-written kernels as one more competitor")
-    add("--log", default="tuning_logs", metavar="DIR", help="where the tuned configurations are")
+    add("--log", default="benchmarks/tuning_logs", metavar="DIR", help="where the tuned configurations are")
     add("--tune", metavar="BUDGET", help="tune each variant of each workload first, for 90s, 5m …")
     add("--rounds", type=int, default=7)
     add("--slot", type=float, default=0.05, help="seconds of a slot")

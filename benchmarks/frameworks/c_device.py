@@ -46,7 +46,7 @@ def arguments() -> argparse.Namespace:
     add("--layout", choices=("NCHW", "NHWC"), default="NCHW", help="of convolutions")
     add("--device", action="append", metavar="NAME", help="c:0, c:clang …; all compilers that are here without it")
     add("--tune", metavar="BUDGET", help="tune each workload on each device first, for 5s, 1m …")
-    add("--log", default="tuning_logs", metavar="DIR", help="where tuned configurations go")
+    add("--log", default="benchmarks/tuning_logs", metavar="DIR", help="where tuned configurations go")
     add("--rounds", type=int, default=7)
     add("--slot", type=float, default=0.03, help="seconds of a slot")
     add("--batch", type=float, default=0.003, help="seconds of calls between two waits")
