@@ -79,10 +79,12 @@ def pages():
 @pytest.mark.parametrize("path", pages(), ids=lambda p: p.stem)
 def test_blocks_that_print_are_executed(path):
     """Python that prints stands in cells, whose output the build shows; but for frameworks that the build lacks."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    text = path.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     if path.stem in ("to-torch", "to-jax", "to-onnxruntime", "to-tvm-ffi"):
         return  # tests/destinations compares their output, and writes it by --update-golden
     assert [b for b in blocks if re.search(r"^\s*print\(", b, re.MULTILINE)] == []
+    assert not re.search(r"^```(text|console)$", text, re.MULTILINE), "an output that nothing made"
 
 
 def test_tutorials_are_numbered_in_the_order_of_the_contents():
