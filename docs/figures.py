@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 MARKS = ("<!-- figures -->", "<!-- figures end -->")
+SLASH = "\u00a0/\u00a0"
+"""Between the two figures of a cell, in one line."""
+
 LIBRARIES = "fastest of NumPy, PyTorch, ONNX Runtime"
 
 
@@ -92,8 +95,8 @@ def table() -> str:
     out = ["| computation | peer | times as fast as the peer | worst |", "|---|---|---|---|"]
     for line in LINES:
         ratios = [read() for read in line.ratios.values()]
-        mean = " / ".join(f"**{r.mean:.2f}**" for r in ratios)
-        worst = " / ".join(f"{r.worst:.2f}" for r in ratios if r.worst != r.mean)
+        mean = SLASH.join(f"**{r.mean:.2f}**" for r in ratios)
+        worst = SLASH.join(f"{r.worst:.2f}" for r in ratios if r.worst != r.mean)
         computation = line.computation.format(max(r.shapes for r in ratios))
         out.append(f"| {computation} | {line.peer} | {mean} | {worst} |")
     return "\n".join(out) + "\n"
