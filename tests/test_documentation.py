@@ -92,3 +92,17 @@ def test_tutorials_are_numbered_in_the_order_of_the_contents():
     titles = [re.search(r"^# (.*)", (DOCS / f"{n}.md").read_text("utf-8"), re.M)[1] for n in contents.split()]
     numbered = [int(m[1]) for t in titles if (m := re.match(r"Tutorial (\d+):", t))]
     assert numbered == list(range(1, len(numbered) + 1)) and len(numbered) > 8
+
+
+NAMED = re.compile(r"`(?:python )?((?:[\w.-]+/)+[\w.-]+\.(?:py|md|json|toml))[ `]")
+OTHERS = ("mm/", "doc/reading/", "WORKLOAD/")
+"""Files of an exported folder, of another project, and of any log."""
+
+
+@pytest.mark.parametrize("path", [*pages(), ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.stem)
+def test_files_that_it_names_are_there(path):
+    """Paths from the root, the package, or the benchmarks."""
+    found = set(NAMED.findall(path.read_text(encoding="utf-8")))
+    homes = (ROOT, ROOT / "tensorir", ROOT / "benchmarks")
+    missing = [n for n in found if not any((home / n).exists() for home in homes)]
+    assert [n for n in missing if not n.startswith(OTHERS) and "NAME" not in n] == []
