@@ -1,5 +1,6 @@
 """Time the gallery's schedules, and README's first one, beside NumPy and PyTorch.
 
+    export OMP_WAIT_POLICY=passive  # PyTorch's threads spin between calls and would take our cores
     python benchmarks/gallery/run.py                       # all, where torch can be imported with it
     python benchmarks/gallery/run.py --only argmax,readme --rounds 9     # rows of others stay
 
