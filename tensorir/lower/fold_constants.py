@@ -9,7 +9,7 @@ their bits: 0 * x is NaN where x is infinite; a term vanishes only where the dec
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tensorir.arith.affine import Arith, Linear, same, structure
 from tensorir.ir.build import as_int, binary, cast, const
@@ -17,6 +17,7 @@ from tensorir.ir.tree import (
     Alloc,
     Binary,
     Buffer,
+    Cast,
     Const,
     Expr,
     Kind,
@@ -60,14 +61,13 @@ def _picks(body: Stmt, var: Var) -> bool:
 class _Expand(Pruner):
     def __init__(self, arith: Arith, joined: Joiner) -> None:
         self.arith, self.joined = arith, joined
-        self.fold = _Fold(arith)
 
     def on_Loop(self, n: Loop) -> Stmt:
         once = isinstance(n.extent, Const) and n.extent.value == 1
         if not once and (n.kind is not Kind.UNROLL or not _picks(n.body, n.var)):
             return self.pruned(n)
-        copies = (_with_own_arrays(substitute(n.body, {n.var: const(k)})) for k in range(as_int(n.extent)))
-        return self.joined(self(self.fold(c)) for c in copies)
+        folds = (_Fold(self.arith, {n.var: const(k)}) for k in range(as_int(n.extent)))
+        return self.joined(self(_with_own_arrays(fold(n.body))) for fold in folds)
 
     def on_Seq(self, n: Seq) -> Stmt:
         return self.joined(self(s) for s in n.stmts)
@@ -92,10 +92,13 @@ def _with_own_arrays(s: Stmt) -> Stmt:
 
 
 class _Fold(Rewriter):
-    """Indices in normal form, constants by value, sums without what adds nothing."""
+    """Variables by their values, indices in normal form, constants by value, sums without what adds nothing.
 
-    def __init__(self, arith: Arith) -> None:
-        self.arith = arith
+    All in one walk: of a choice that the values make, the other side is not even looked at.
+    """
+
+    def __init__(self, arith: Arith, values: Mapping[Var, Expr]) -> None:
+        self.arith, self.values = arith, values
 
     def _index(self, i: Expr) -> Expr:
         if isinstance(i, Ramp):
@@ -113,6 +116,13 @@ class _Fold(Rewriter):
         n = self.children(n)
         return n.replace(index=(self._index(n.index[0]),))
 
+    def on_Var(self, n: Var) -> Expr:
+        return self.values.get(n, n)
+
+    def on_Cast(self, n: Cast) -> Expr:
+        a = self(n.a)
+        return n if a is n.a else cast(a, n.dtype)
+
     def on_Select(self, n: Select) -> Expr:
         cond = self(n.cond)
         if isinstance(cond, Const):
@@ -120,8 +130,8 @@ class _Fold(Rewriter):
         return n.replace(cond=cond, a=self(n.a), b=self(n.b))
 
     def on_Binary(self, n: Binary) -> Expr:
-        n = self.children(n)
-        if n.dtype == "bool":
+        n, was = self.children(n), n
+        if n.dtype == "bool" or (n.dtype == "index" and n is not was):
             return binary(n.op, n.a, n.b)
         if n.dtype == "index":
             return n

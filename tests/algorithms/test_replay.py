@@ -47,7 +47,7 @@ def test_winograd_replays_on_the_definition(name):
 TILES = {
     "gpu_warp": dict(li=8, ri=4, rj=4, wi=2, wj=4, bk=8, depth=2, in_flight=0, raster=1, atomic=0),
     "gpu_tensor": dict(bm=64, bn=64, wm=32, wn=32, bk=32, depth=2, in_flight=1, raster=1, atomic=0, staged=1),
-    "gpu_hopper": dict(groups=1, rows=1, bn=64, depth=2, cluster=1, raster=1, resident=1, atomic=0),
+    "gpu_hopper": dict(groups=1, pingpong=0, rows=1, bn=64, depth=2, cluster=1, raster=1, resident=1, atomic=0),
 }
 """Blocks of 64 x 64."""
 DTYPES = {"gpu_tensor": "float16", "gpu_warp": "float32", "gpu_hopper": "bfloat16"}
