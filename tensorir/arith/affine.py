@@ -154,7 +154,7 @@ class Arith:
     def assume(self, cond: Expr) -> None:
         """Add what ``cond`` says: each part of its conjunction."""
         for c in conjuncts(cond):
-            form = self._at_most_zero(c)
+            form = self.at_most_zero(c)
             if form is not None:
                 self.facts += [form, *self._in_whole(form)]
                 self._tighten(form)
@@ -507,7 +507,7 @@ class Arith:
             return self.proves(binary("<=", cond.a, cond.b)) and self.proves(binary("<=", cond.b, cond.a))
         if isinstance(cond, Binary) and cond.op == "!=":
             return self.proves(binary("<", cond.a, cond.b)) or self.proves(binary("<", cond.b, cond.a))
-        form = self._at_most_zero(cond)
+        form = self.at_most_zero(cond)
         return form is not None and self._at_most(form)
 
     def disproves(self, cond: Expr) -> bool:
@@ -551,18 +551,11 @@ class Arith:
         one = any if (atom.op == "min") is (k > 0) else all
         return one(self._at_most(rest.plus(self.linear(e), k)) for e in (atom.a, atom.b))
 
-    def end(self, cond: Expr, var: Var) -> int | None:
-        """The n with ``cond`` iff ``var < n``; None when it says anything else."""
-        form = self._at_most_zero(cond)
-        if form is None or set(form.terms) != {var} or form.terms[var] < 0:
-            return None
-        return -form.constant // form.terms[var] + 1
-
-    def _at_most_zero(self, cond: Expr) -> Linear | None:
+    def at_most_zero(self, cond: Expr) -> Linear | None:
         """The linear form f with ``cond`` iff f <= 0."""
         if isinstance(cond, Unary) and cond.op == "not":
             inner = negate(cond.a)
-            return self._at_most_zero(inner) if inner is not None else None
+            return self.at_most_zero(inner) if inner is not None else None
         if not isinstance(cond, Binary) or cond.op not in ("<", "<="):
             return None
         if cond.a.dtype != "index" or cond.b.dtype != "index":

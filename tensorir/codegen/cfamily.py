@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from math import isinf, prod
+from math import prod
 
-from tensorir.arith.affine import Arith, Interval, same
-from tensorir.arith.conditions import conjunction, conjuncts
+from tensorir.arith.affine import same
 from tensorir.codegen.c_text import closed
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, Dialect, wide_preamble
 from tensorir.codegen.expressions import SUM, UNARY, Expressions, c_type
@@ -23,8 +22,7 @@ from tensorir.codegen.source import MOST_ON_STACK, Assumed, DimRange, GatherRang
 from tensorir.codegen.transposing import TRANSPOSE, Across, across
 from tensorir.codegen.wrapping import looked_at
 from tensorir.errors import LoweringError, Problem
-from tensorir.expr.segments import ends_by_data
-from tensorir.ir.build import as_expr, as_int, binary, cast, const
+from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.dims import most, most_of
 from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.ir.text import said
@@ -39,7 +37,6 @@ from tensorir.ir.tree import (
     Cast,
     CommitGroup,
     Const,
-    Expr,
     Fence,
     If,
     InitBarriers,
@@ -58,7 +55,8 @@ from tensorir.ir.tree import (
     Var,
     WaitGroup,
 )  # fmt: skip
-from tensorir.ir.visit import find, uses, writes
+from tensorir.ir.visit import find, writes
+from tensorir.lower.end_loops import ended_by_data
 from tensorir.lower.form import kernel_arith
 from tensorir.lower.kernel import Kernel, Module, bytes_of
 from tensorir.lower.moves import carriers, moves
@@ -437,7 +435,7 @@ class _KernelText:
 
     def loop(self, s: Loop, depth: int) -> list[str]:
         """A for loop."""
-        if s.kind is Kind.SERIAL and (cut := ended(s, self.expr.arith)) is not None:
+        if s.kind is Kind.SERIAL and (cut := ended_by_data(s, self.expr.arith)) is not None:
             return self.stmt(cut, depth)
         pad, v = INDENT * depth, self.names.variable(s.var)
         if self.d.has_vectors and self.expr.target.kind == "cpu" and (found := across(s, self.expr.arith, self._most)):
@@ -543,58 +541,6 @@ class _KernelText:
                 if not target.startswith("vstore"):
                     return f"{target} {value.op}= {self.expr(value.b, UNARY if value.op == '*' else 0)}"
         return self.expr.store(b, i, self.expr.rounded_for(b, value))
-
-
-# Loops that end where data say: ``for k < 64: if (k < P[i + 1] - P[i])`` runs to the smaller of the two.
-
-
-def _limited(data: Expr, axis: Interval, moved: bool) -> Expr | None:
-    """The number that data give, or one beyond the same end of an ``axis``: data may be any number of their type, which
-    an index may not hold, or whose sum with another one, where it is ``moved``, may not fit. None where that may be.
-    """
-    kind, (low, high) = DTYPES[data.dtype], axis
-    narrow = kind.bits < 32 or (kind.kind == "i" and kind.bits == 32)
-    if kind.kind == "u" and low < 0:
-        return None  # the declaration compares without a sign
-    if narrow and not moved:
-        return data
-    if isinf(low) or isinf(high):
-        return None
-    above, below = int(high) + 1 < kind.high, int(low) > kind.low
-    data = binary("min", data, const(int(high) + 1, data.dtype)) if above else data
-    return binary("max", data, const(int(low), data.dtype)) if below else data
-
-
-def ended(s: Loop, arith: Arith) -> Stmt | None:
-    """Return ``s`` up to where the condition around its whole body ends it, which data say; None where none does.
-
-    What is the same in all iterations holds before the data are read: it may be what keeps them in range.
-    """
-    if not isinstance(s.body, If):
-        return None
-    conds = conjuncts(s.body.cond)
-    cond = next((c for c in conds if ends_by_data(c, s.var)), None)
-    if not isinstance(cond, Binary) or set(writes(s.body.then)) & {x.buffer for x in find(cond.b, Load)}:
-        return None
-    axis = cond.a
-    while isinstance(axis, Cast):
-        axis = axis.a
-    step, rest = arith.linear(axis).along(s.var) or (0, None)
-    if step <= 0 or rest is None:
-        return None
-    moved = bool(step > 1 or rest.terms or rest.constant)
-    told = _limited(cond.b, arith.range(axis), moved)
-    if told is None:
-        return None
-    left = binary("-", cast(told, "index"), rest.expr())  # C's quotient of what is negative ends a loop as well
-    count = binary("//", binary("+", left, step - 1), step)
-    end = Var(f"{s.var.name}_end", "index")
-    kept = [c for c in conds if c is not cond]
-    before = [c for c in kept if not uses(c, {s.var})]
-    inside = [c for c in kept if uses(c, {s.var})]
-    body = If(conjunction(inside), s.body.then) if inside else s.body.then
-    loop = Let(end, binary("min", count, s.extent), s.replace(extent=end, body=body))
-    return If(conjunction(before), loop) if before else loop
 
 
 # Blocks that store equal values at the same places: those of a split whose last tile is moved back.

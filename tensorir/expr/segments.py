@@ -18,8 +18,8 @@ from tensorir.ir.build import as_expr, binary
 from tensorir.ir.dims import plain
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.text import show
-from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Reduce, Select, Var
-from tensorir.ir.visit import find, has
+from tensorir.ir.tree import Binary, Cast, Expr, Load, Reduce, Select, Var
+from tensorir.ir.visit import find
 
 if TYPE_CHECKING:
     from tensorir.expr.tensor import Compute, Tensor
@@ -140,13 +140,3 @@ def _given(e: Load) -> bool:
     """Whether an element is of an input, which a launch can look at."""
     origin = e.buffer.origin
     return origin is not None and origin.op is None and e.buffer.data is None
-
-
-def ends_by_data(cond: Expr, var: Var | None = None) -> bool:
-    """Whether a condition ends an axis (``var``, if given) where data say: ``k < P[i + 1] - P[i]``."""
-    if not isinstance(cond, Binary) or cond.op != "<" or not has(cond.b, Load) or has(cond.a, Load):
-        return False
-    axis = _plain(cond.a)
-    if axis.dtype != "index" or isinstance(axis, Const):
-        return False
-    return var is None or (any(v is var for v in find(axis, Var)) and not any(v is var for v in find(cond.b, Var)))

@@ -48,7 +48,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, reads, uses, writes
 from tensorir.lower.boxes import LOCAL, Access, local_accesses, makers
-from tensorir.lower.ends import early_end
+from tensorir.lower.end_loops import early_end
 from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, kernel_arith, loop_ranges, lowering, rewrap
 from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target

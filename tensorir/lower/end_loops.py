@@ -1,35 +1,232 @@
-"""Conditions under which data end a reduction, in front of the loops in which they do not change, so that text can end
-loops there (``codegen/cfamily.py``).
+"""Loops and grids that end where conditions around all that an iteration does say, instead of asking in each iteration.
+
+    for k in 8: if (k < 5) …       ->   for k in 5: …
+    for io in 16: if (8*io + ii < n) …   ->   for io in min((n + 7) // 8, 16): if (8*io + ii < n) …
+
+Scheduling and the passes before this one see a loop over a dim as one of its largest extent, whose iterations beyond
+the dim are guarded. A condition that says no more than the new extent goes; others stay, so that a loop that ends later
+than it could is slow, never wrong. Stages are ended by the passes that need to know it before (``stage_end``,
+``early_end``); where data end a loop, the text does it as it is printed (``ended_by_data``): to all that comes before,
+the loop is one of its largest extent.
 """
 
 from __future__ import annotations
 
-from tensorir.expr.segments import ends_by_data
-from tensorir.ir.build import const
-from tensorir.ir.tree import If, Kind, Loop, Program, Stmt
-from tensorir.ir.visit import Rewriter, substitute, uses
-from tensorir.lower.form import lowering
+from dataclasses import dataclass
+
+from tensorir.arith.affine import Arith
+from tensorir.arith.conditions import conjunction, conjuncts
+from tensorir.arith.ends import End, constant_end, data_end, dim_end, first, last, of_data
+from tensorir.ir.build import as_expr, as_int, binary
+from tensorir.ir.dims import dims_in
+from tensorir.ir.tree import (
+    Alloc,
+    Barrier,
+    Binary,
+    Buffer,
+    CommitGroup,
+    Const,
+    Expr,
+    Fence,
+    If,
+    Kind,
+    Let,
+    Load,
+    Loop,
+    Prefetch,
+    Program,
+    Scope,
+    Seq,
+    Stage,
+    Stmt,
+    Store,
+    Var,
+    WaitGroup,
+)
+from tensorir.ir.visit import Rewriter, find, uses, writes
+from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.target import Target
 
-_INNER = (Kind.SERIAL, Kind.UNROLL, Kind.VECTOR)
+HARMLESS = (Barrier, CommitGroup, Fence, Prefetch, WaitGroup)
+"""What may run in fewer iterations, the same ones for all threads, where no iteration left out does anything else."""
 
 
 @lowering
 def end_loops(program: Program, target: Target) -> Program:
-    """gives: ``if (k < P[i + 1] - P[i])`` around loops that do not change it; around a loop that counts the inner part
-    of k, whether its first iteration has a term."""
-    return program.replace(body=_End()(program.body))
+    """gives: no loop has a condition around its whole body that ends it at a constant; serial loops and blocks end at
+    dims where conditions say so."""
+
+    def kernel(nest: Stmt) -> Stmt:
+        axes, body = bound_loops(nest)
+        arith = kernel_arith(axes, body)
+        dims = bool(dims_in(body))
+        body = _Ends(arith, dims)(body)
+        return rewrap(*_grid(axes, body, arith)) if dims else rewrap(axes, body)
+
+    return each_nest(program, kernel)
 
 
-class _End(Rewriter):
-    def on_Loop(self, n: Loop) -> Stmt:
+def _grid(axes: list[Loop], body: Stmt, arith: Arith) -> tuple[list[Loop], Stmt]:
+    """Block loops no longer than dims ask for, and the body inside them."""
+    if any(x.kind is Kind.CLUSTER for x in axes):
+        return axes, body
+    out = []
+    for x in axes:
+        end = _Finder(arith, None).end(body, x.var) if x.kind.level == "block" and as_int(x.extent) != 1 else None
+        if end is None:
+            out.append(x)
+            continue
+        out.append(x.replace(extent=_shorter(x, binary("max", end.at, 1), arith)))
+        if arith.range(end.at)[0] >= 1:
+            body = _Without(end.exact)(body)
+    return out, body
+
+
+class _Ends(Rewriter):
+    """Loops from the outside in end at constants, from the inside out at dims, if there are ``dims``."""
+
+    def __init__(self, arith: Arith, dims: bool) -> None:
+        self.arith, self.dims = arith, dims
+
+    def on_Loop(self, n: Loop) -> Loop:
+        n = self.children(self._at_constant(n))
+        return self._at_dim(n) if self.dims and n.kind is Kind.SERIAL and isinstance(n.extent, Const) else n
+
+    def _at_constant(self, n: Loop) -> Loop:
+        if not isinstance(n.body, If) or not isinstance(n.extent, Const):
+            return n
+        extent, kept, conds = as_int(n.extent), [], conjuncts(n.body.cond)
+        for c in conds:
+            end = constant_end(c, n.var, self.arith)
+            if end is None:
+                kept.append(c)
+            else:
+                extent = min(extent, max(end, 0))
+        if len(kept) == len(conds):
+            return n
+        self.arith.ranges[n.var] = (0, extent - 1)
+        return n.replace(extent=as_expr(extent), body=_where(kept, n.body.then))
+
+    def _at_dim(self, n: Loop) -> Loop:
+        own = {a.buffer for a in find(n.body, Alloc)}
+        end = _Finder(self.arith, own).end(n.body, n.var)
+        if end is None or (not end.exact and self.arith.range(end.at)[1] > as_int(n.extent)):
+            return n  # the inner loop of a split is best as constant as it is
+        return n.replace(extent=_shorter(n, binary("max", end.at, 0), self.arith), body=_Without(end.exact)(n.body))
+
+
+def _where(conds: list[Expr], body: Stmt) -> Stmt:
+    return If(conjunction(conds), body) if conds else body
+
+
+def _shorter(x: Loop, end: Expr, arith: Arith) -> Expr:
+    return arith.linear(binary("min", end, as_int(x.extent))).expr()
+
+
+@dataclass(frozen=True)
+class _Finder:
+    """own: buffers of which each iteration has its own, None for all but those in global memory"""
+
+    arith: Arith
+    own: set[Buffer] | None
+
+    def end(self, s: Stmt, var: Var) -> End | None:
+        """The end of the iterations of ``var`` that do anything in ``s``, in terms of dims alone; None where nothing
+        says it.
+        """
+        if isinstance(s, If):
+            for c in conjuncts(s.cond):
+                if (found := dim_end(c, var, self.arith)) is not None:
+                    return found
+            return self.end(s.then, var)
+        if isinstance(s, Loop | Alloc | Let):
+            return self.end(s.body, var)
+        if isinstance(s, Seq):
+            return last([self.end(x, var) for x in s.stmts if not self._harmless(x)], self.arith)
+        return None
+
+    def _harmless(self, s: Stmt) -> bool:
+        """Whether nobody would miss a statement where nothing else is done in an iteration."""
+        if isinstance(s, Store):
+            return s.buffer in self.own if self.own is not None else s.buffer.scope is not Scope.GLOBAL
+        if isinstance(s, If):
+            return self._harmless(s.then)
+        if isinstance(s, Loop | Alloc | Let):
+            return self._harmless(s.body)
+        return all(map(self._harmless, s.stmts)) if isinstance(s, Seq) else isinstance(s, HARMLESS)
+
+
+class _Without(Rewriter):
+    """Conditions that hold are gone."""
+
+    def __init__(self, held: tuple[Expr, ...]) -> None:
+        self.held = held
+
+    def on_If(self, n: If) -> Stmt:
         n = self.children(n)
-        inside = n.body
-        if isinstance(inside, If) and ends_by_data(inside.cond):
-            if n.kind in _INNER and not uses(inside.cond, {n.var}):
-                return If(inside.cond, n.replace(body=inside.then))
-        elif isinstance(inside, Loop) and inside.kind is Kind.SERIAL and isinstance(inside.body, If):
-            cond = inside.body.cond
-            if n.kind is Kind.SERIAL and ends_by_data(cond, n.var) and ends_by_data(cond, inside.var):
-                return n.replace(body=If(substitute(cond, {inside.var: const(0)}), inside))
-        return n
+        conds = conjuncts(n.cond)
+        kept = [c for c in conds if not any(c is h for h in self.held)]
+        return n if len(kept) == len(conds) else _where(kept, n.then)
+
+
+# --- loops over stages, for passes that need to know their ends
+
+
+def stage_end(x: Loop, arith: Arith) -> int | None:
+    """The constant at which the guards of all stages in a loop end it."""
+    ends = []
+    for s in find(x.body, Stage):
+        found = [e for g in s.guards if (e := constant_end(g, x.var, arith)) is not None]
+        if not found:
+            return None
+        ends.append(min(found))
+    return max(ends, default=None)
+
+
+def early_end(x: Loop, arith: Arith) -> Expr | None:
+    """The dim at which a serial loop over stages ends, as the axes of all that it drives do; None where it does not.
+
+    For stages that may overrun: where a copy is 0 beyond the dim, or a term adds nothing, no condition stays that would
+    end the loop. What it does not drive does the same in each iteration, of which there is one.
+    """
+    if x.kind is not Kind.SERIAL or not isinstance(x.extent, Const) or x.depth > 1 or x.roles or x.parts:
+        return None
+    ends: list[End | None] = []
+    for s in find(x.body, Stage):
+        if not any(uses(b, {x.var}) for b in s.binds):
+            if any(uses(g, {x.var}) for g in s.guards):
+                return None
+            continue
+        found = [dim_end(binary("<", b, it.extent), x.var, arith)
+                 for it, b in zip(s.iters, s.binds, strict=True) if dims_in(it.extent)]  # fmt: skip
+        ends.append(first([e for e in found if e is not None], arith))
+    if find(x.body, If, lambda c: uses(c.cond, {x.var})):
+        return None
+    end = last(ends, arith)
+    if end is None or arith.range(end.at)[1] > as_int(x.extent) or arith.range(end.at)[0] < 1:
+        return None
+    return end.at
+
+
+# --- loops that data end, as text prints them
+
+
+def ended_by_data(s: Loop, arith: Arith) -> Stmt | None:
+    """``for k in 64: if (k < P[i + 1] - P[i])`` up to the smaller of the two; None where no data end the loop.
+
+    What is the same in all iterations holds before the data are read: it may be what keeps them in range.
+    """
+    if not isinstance(s.body, If):
+        return None
+    conds = conjuncts(s.body.cond)
+    cond = next((c for c in conds if of_data(c, s.var)), None)
+    if not isinstance(cond, Binary) or set(writes(s.body.then)) & {x.buffer for x in find(cond.b, Load)}:
+        return None
+    count = data_end(cond, s.var, arith)
+    if count is None:
+        return None
+    kept = [c for c in conds if c is not cond]
+    inside = _where([c for c in kept if uses(c, {s.var})], s.body.then)
+    end = Var(f"{s.var.name}_end", "index")
+    loop = Let(end, binary("min", count, s.extent), s.replace(extent=end, body=inside))
+    return _where([c for c in kept if not uses(c, {s.var})], loop)

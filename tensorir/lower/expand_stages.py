@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from tensorir.arith.affine import Knowing
 from tensorir.arith.conditions import conjunction, conjuncts, weakest
-from tensorir.ir.build import binary, select
+from tensorir.arith.ends import of_data
+from tensorir.ir.build import binary, const, select
 from tensorir.ir.tree import (
     Binary,
     Expr,
     If,
     IntrinCall,
+    Kind,
     Load,
     Loop,
     Prefetch,
@@ -88,8 +90,11 @@ class _Inner(Rewriter):
 
 
 def hoist_conditions(s: Stmt) -> Stmt:
-    """Move each part of a condition out of the loops that it does not depend on."""
-    return _Hoist()(s)  # type: ignore[no-any-return]
+    """Move each part of a condition out of the loops that it does not depend on, and what data end to where it ends.
+
+    for i: for k in 64: if (i < 5 and k < P[i + 1] - P[i]) for lane …   ->   … if (k < P[i + 1] - P[i]) for lane …
+    """
+    return _HoistData()(_Hoist()(s))  # type: ignore[no-any-return]
 
 
 class _Hoist(Rewriter):
@@ -115,6 +120,28 @@ class _Hoist(Rewriter):
 
     def on_Seq(self, n: Seq) -> Stmt:
         return sequence(self.children(n).stmts)
+
+
+_INNER = (Kind.SERIAL, Kind.UNROLL, Kind.VECTOR)
+
+
+class _HoistData(Rewriter):
+    """Conditions under which data end a reduction, in front of the loops in which they do not change, so that text can
+    end loops there (``end_loops.ended_by_data``); around a loop that counts the inner part of an axis, whether its
+    first iteration has a term.
+    """
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        n = self.children(n)
+        inside = n.body
+        if isinstance(inside, If) and of_data(inside.cond):
+            if n.kind in _INNER and not uses(inside.cond, {n.var}):
+                return If(inside.cond, n.replace(body=inside.then))
+        elif isinstance(inside, Loop) and inside.kind is Kind.SERIAL and isinstance(inside.body, If):
+            cond = inside.body.cond
+            if n.kind is Kind.SERIAL and of_data(cond, n.var) and of_data(cond, inside.var):
+                return n.replace(body=If(substitute(cond, {inside.var: const(0)}), inside))
+        return n
 
 
 def _parts(cond: Expr) -> list[Expr]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensorir.arith.affine import same
-from tensorir.expr.segments import ends_by_data
+from tensorir.arith.ends import of_data
 from tensorir.ir.tree import (
     Const,
     Expr,
@@ -50,7 +50,7 @@ class _Expand(Rewriter):
     def on_Update(self, n: Update) -> Stmt:
         terms, conds = [], []
         for v, i in zip(n.values, n.combiner.identity, strict=True):
-            if isinstance(v, Select) and ends_by_data(v.cond) and isinstance(v.b, Const) and v.b.value == i.value:
+            if isinstance(v, Select) and of_data(v.cond) and isinstance(v.b, Const) and v.b.value == i.value:
                 terms.append(v.a)
                 conds.append(v.cond)
         whole = len(terms) == len(n.values) and all(same(c, conds[0]) for c in conds)

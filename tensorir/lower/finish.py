@@ -1,5 +1,5 @@
-"""Last touches before printing: loops no longer than their guards allow, trivial ones gone, conditions in front of the
-loops that they are the same in, divisions that C can do.
+"""Last touches before printing: trivial loops are gone, conditions stand in front of the loops that they are the same
+in, divisions are those that C can do.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from collections import Counter
 
 from tensorir.arith.affine import Arith, Linear, same
 from tensorir.arith.conditions import conjunction, conjuncts
-from tensorir.ir.build import as_expr, as_int, binary, cast, const
-from tensorir.ir.dims import dims_in
+from tensorir.ir.build import as_expr, binary, cast, const
 from tensorir.ir.structure import among
 from tensorir.ir.tree import (
     Alloc,
@@ -31,7 +30,6 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Pruner, Rewriter, find, has, sequence, substitute, uses
 from tensorir.lower.boxes import LOCAL
-from tensorir.lower.ends import ended
 from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
 from tensorir.target import Target
 
@@ -44,18 +42,20 @@ def finish(program: Program, target: Target) -> Program:
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
         arith = kernel_arith(axes, body)
-        kept = [x for x in axes if as_int(x.extent) != 1]
-        ones: dict[Var, Expr] = {x.var: const(0) for x in axes if as_int(x.extent) == 1}
+        kept = [x for x in axes if not _trivial(x)]
+        ones: dict[Var, Expr] = {x.var: const(0) for x in axes if _trivial(x)}
         done = _without_unread(_Finish(arith)(substitute(body, ones)))
         if thread_count(axes) == 1:  # work-items with neighbours predicate instructions, and do not branch
             done = _Hoist(arith)(done)
-        if dims_in(done):
-            kept, done = ended(kept, done, arith)
         if not kept and isinstance(done, Seq):
             kept = axes[:1] or [Loop(Var("once", "index"), as_expr(1), done, Kind.BLOCK_X)]  # still one kernel
         return rewrap(kept, done)
 
     return each_nest(program, kernel)
+
+
+def _trivial(x: Loop) -> bool:
+    return isinstance(x.extent, Const) and x.extent.value == 1
 
 
 def _without_unread(body: Stmt) -> Stmt:
@@ -92,29 +92,11 @@ class _Finish(Rewriter):
         self.arith = arith
 
     def on_Loop(self, n: Loop) -> Stmt:
-        n = self._cut(n)
         if isinstance(n.extent, Const) and n.extent.value == 0:
             return Seq(())
-        if isinstance(n.extent, Const) and n.extent.value == 1:
+        if _trivial(n):
             return self(substitute(n.body, {n.var: const(0)}))  # type: ignore[no-any-return]
         return self.children(n)
-
-    def _cut(self, n: Loop) -> Loop:
-        """``n`` ending where the condition around its whole body ends it."""
-        if not isinstance(n.body, If) or not isinstance(n.extent, Const):
-            return n
-        extent, kept = as_int(n.extent), []
-        for c in conjuncts(n.body.cond):
-            end = self.arith.end(c, n.var)
-            if end is None:
-                kept.append(c)
-            else:
-                extent = min(extent, max(end, 0))
-        if len(kept) == len(conjuncts(n.body.cond)):
-            return n
-        self.arith.ranges[n.var] = (0, extent - 1)
-        body = If(conjunction(kept), n.body.then) if kept else n.body.then
-        return n.replace(extent=as_expr(extent), body=body)
 
     def on_Seq(self, n: Seq) -> Stmt:
         return sequence([self(s) for s in n.stmts])

@@ -24,6 +24,7 @@ from tensorir.ir.text import whole
 from tensorir.ir.tree import Alloc, Binary, Buffer, Const, Expr, If, Kind, Loop, Program, Seq, Stage, Stmt, Var
 from tensorir.ir.visit import Pruner, Rewriter, find, replace, sequence, substitute, swap_buffers, writes
 from tensorir.lower.boxes import Access, common, local_accesses, sides_of
+from tensorir.lower.end_loops import stage_end
 from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
 from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target
@@ -217,19 +218,14 @@ class _Tighten(Pruner):
         self.arith = arith
 
     def on_Loop(self, n: Loop) -> Stmt:
-        if n.kind.level == "sequential" and isinstance(n.extent, Const):
-            ends = [self._end(s, n.var) for s in find(n.body, Stage)]
-            if ends and None not in ends and (end := max(e for e in ends if e is not None)) < as_int(n.extent):
-                if end <= 0:
-                    return Seq(())
-                if n.kind is not Kind.VECTOR:
-                    n = n.replace(extent=as_expr(end))
+        end = stage_end(n, self.arith) if n.kind.level == "sequential" and isinstance(n.extent, Const) else None
+        if end is not None and end < as_int(n.extent):
+            if end <= 0:
+                return Seq(())
+            if n.kind is not Kind.VECTOR:
+                n = n.replace(extent=as_expr(end))
         self.arith.ranges[n.var] = extent_of(n)
         return self.pruned(n)
-
-    def _end(self, s: Stage, var: Var) -> int | None:
-        ends = [e for g in s.guards if (e := self.arith.end(g, var)) is not None]
-        return min(ends, default=None)
 
     def on_Stage(self, n: Stage) -> Stage:
         return n.replace(guards=tuple(g for g in n.guards if not self.arith.proves(g)))

@@ -6,11 +6,11 @@ import pytest
 import tensorir as tir
 from tensorir.arith.affine import Arith
 from tensorir.check.emulate import emulate
-from tensorir.codegen.cfamily import ended
 from tensorir.interp.reference import evaluate
 from tensorir.ir.build import binary
 from tensorir.ir.tree import If, Let, Loop, Var
 from tensorir.ir.visit import find
+from tensorir.lower.end_loops import ended_by_data
 from tensorir.lower.pipeline import lower
 
 
@@ -25,8 +25,8 @@ def test_conditions_of_the_row_come_before_its_pointers():
     (loop,) = [x for x in find(lower(s.program, s.target).kernels[0].body, Loop) if isinstance(x.body, If)]
     beyond = binary("<", Var("i", "index"), 5)
     guarded = loop.replace(body=If(binary("and", loop.body.cond, beyond), loop.body.then))
-    assert isinstance(ended(loop, Arith({})), Let)
-    found = ended(guarded, Arith({}))
+    assert isinstance(ended_by_data(loop, Arith({})), Let)
+    found = ended_by_data(guarded, Arith({}))
     assert isinstance(found, If) and found.cond is beyond and isinstance(found.then, Let)
 
 

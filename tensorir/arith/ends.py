@@ -1,0 +1,145 @@
+"""Ends of variables: ``8*i + j < n`` ends i at ``(n + 7) // 8``, ``k < 5`` ends k at 5, ``k < P[i + 1] - P[i]`` where
+data say.
+
+A loop that stands under such conditions as a whole runs to the end instead of asking in each iteration: constants and
+dims become extents (``lower/end_loops.py``), data an extent that text reads once (``codegen/cfamily.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tensorir.arith.affine import Arith, Interval, Linear, same
+from tensorir.ir.build import as_int, binary, cast, const
+from tensorir.ir.dims import dims_in
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Var
+from tensorir.ir.visit import find, has
+
+
+@dataclass(frozen=True, eq=False)
+class End:
+    """``var < at`` wherever conditions hold; exact: those that are the same as that."""
+
+    at: Expr
+    exact: tuple[Expr, ...] = ()
+
+
+# --- one condition
+
+
+def constant_end(cond: Expr, var: Var, arith: Arith) -> int | None:
+    """The n with ``cond`` iff ``var < n``; None when it says anything else."""
+    form = arith.at_most_zero(cond)
+    if form is None or set(form.terms) != {var} or form.terms[var] < 0:
+        return None
+    return -form.constant // form.terms[var] + 1
+
+
+def dim_end(cond: Expr, var: Var, arith: Arith) -> End | None:
+    """The end of ``step * var + others - dims < 0``, at the least of the others: ``(dims - others) // step``."""
+    form = arith.at_most_zero(cond)
+    step = 0 if form is None else form.terms.get(var, 0)
+    if form is None or step <= 0:
+        return None
+    rest = form.without(var)
+    fixed = {t: k for t, k in rest.terms.items() if dims_in(t) and all(v.bounds for v in find(t, Var))}
+    moving = Linear({t: k for t, k in rest.terms.items() if t not in fixed}, 0)
+    low = arith.range_of(moving)[0]
+    if not fixed or math.isinf(low):
+        return None
+    room = Linear({t: -k for t, k in fixed.items()}, step - rest.constant - int(low))
+    at = room.expr() if step == 1 else arith.linear(binary("//", binary("max", room.expr(), 0), step)).expr()
+    return End(at, () if moving.terms else (cond,))
+
+
+def of_data(cond: Expr, var: Var | None = None) -> bool:
+    """Whether a condition ends an axis (``var``, if given) where data say: ``k < P[i + 1] - P[i]``."""
+    if not isinstance(cond, Binary) or cond.op != "<" or not has(cond.b, Load) or has(cond.a, Load):
+        return False
+    axis = _axis(cond)
+    if axis.dtype != "index" or isinstance(axis, Const):
+        return False
+    return var is None or (any(v is var for v in find(axis, Var)) and not any(v is var for v in find(cond.b, Var)))
+
+
+def data_end(cond: Binary, var: Var, arith: Arith) -> Expr | None:
+    """The end that data give (``of_data``), of ``step * var + others < data``: ``(data - others + step - 1) // step``.
+
+    It is negative where they end all iterations. None where an index may not hold what is computed.
+    """
+    axis = _axis(cond)
+    step, rest = arith.linear(axis).along(var) or (0, None)
+    if step <= 0 or rest is None:
+        return None
+    data = _limited(cond.b, arith.range(axis), moved=bool(step > 1 or rest.terms or rest.constant))
+    if data is None:
+        return None
+    left = binary("-", cast(data, "index"), rest.expr())  # C's quotient of what is negative ends a loop as well
+    return binary("//", binary("+", left, step - 1), step)
+
+
+def _axis(cond: Binary) -> Expr:
+    """What data are compared with, without conversions between integers."""
+    axis = cond.a
+    while isinstance(axis, Cast) and all(DTYPES[x.dtype].kind in "iu" for x in (axis, axis.a)):
+        axis = axis.a
+    return axis
+
+
+def _limited(data: Expr, axis: Interval, moved: bool) -> Expr | None:
+    """The number that data give, or one beyond the same end of an ``axis``: data may be any number of their type, which
+    an index may not hold, or whose sum with another one, where it is ``moved``, may not fit. None where that may be.
+    """
+    kind, (low, high) = DTYPES[data.dtype], axis
+    narrow = kind.bits < 32 or (kind.kind == "i" and kind.bits == 32)
+    if kind.kind == "u" and low < 0:
+        return None  # the declaration compares without a sign
+    if narrow and not moved:
+        return data
+    if math.isinf(low) or math.isinf(high):
+        return None
+    above, below = int(high) + 1 < kind.high, int(low) > kind.low
+    data = binary("min", data, const(int(high) + 1, data.dtype)) if above else data
+    return binary("max", data, const(int(low), data.dtype)) if below else data
+
+
+# --- several
+
+
+def first(ends: Sequence[End], arith: Arith) -> End | None:
+    """One of several ends that all hold: the first known to be no more than any other, else any."""
+    for e in ends:
+        if all(_at_most(e.at, other.at, arith) for other in ends):
+            return e
+    return ends[0] if ends else None
+
+
+def last(ends: Iterable[End | None], arith: Arith) -> End | None:
+    """The end of several statements, where one of theirs is known to be no less than any other."""
+    known: list[End] = []
+    for e in ends:
+        if e is None:
+            return None
+        known.append(e)
+    for e in known:
+        if all(same(e.at, other.at) or _at_most(other.at, e.at, arith) for other in known):
+            return End(e.at, tuple(c for other in known if same(e.at, other.at) for c in other.exact))
+    return None
+
+
+def _at_most(a: Expr, b: Expr, arith: Arith) -> bool:
+    """Whether ``a <= b``; of quotients by one number, where what is divided says so."""
+    (x, c), (y, d) = _quotient(a, arith), _quotient(b, arith)
+    return arith.proves(binary("<=", a, b)) or (c == d and arith.proves(binary("<=", x, y)))
+
+
+def _quotient(e: Expr, arith: Arith) -> tuple[Expr, int]:
+    """``x`` and ``c`` of ``x // c``, to which a constant may be added."""
+    form = arith.linear(e)
+    atom = next(iter(form.terms), None)
+    if form.terms == {atom: 1} and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
+        return binary("+", atom.a, form.constant * as_int(atom.b)), as_int(atom.b)
+    return e, 1
