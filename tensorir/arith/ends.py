@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tensorir.arith.access import even
 from tensorir.arith.affine import Arith, Interval, Linear, same
 from tensorir.ir.build import as_int, binary, cast, const
 from tensorir.ir.dims import dims_in
@@ -71,7 +72,7 @@ def data_end(cond: Binary, var: Var, arith: Arith) -> Expr | None:
     It is negative where they end all iterations. None where an index may not hold what is computed.
     """
     axis = _axis(cond)
-    step, rest = arith.linear(axis).along(var) or (0, None)
+    step, rest = even(axis, var, arith) or (0, None)
     if step <= 0 or rest is None:
         return None
     data = _limited(cond.b, arith.range(axis), moved=bool(step > 1 or rest.terms or rest.constant))

@@ -10,9 +10,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tensorir.arith.access import first_step
+from tensorir.arith.point import NotExactError, evaluate
 from tensorir.automatic.facts import Nest, bytes_of
 from tensorir.errors.shown import Shown
-from tensorir.expr.point import NotExactError, evaluate
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.node import Node
@@ -256,20 +257,6 @@ def _accesses(body: Node) -> Iterator[tuple[Buffer, Sequence[Expr]]]:
             yield b, u.index
 
 
-def step_of(shape: Sequence[int], places: Sequence[Expr], loop: Loop) -> int | None:
-    """Elements between what the first two iterations of a loop use of an array; None where data say it."""
-    ends = []
-    for n in (0, 1):
-        at, cell = 0, {v: n if v is loop.var else 0 for i in places for v in find(i, Var)}
-        for i, extent in zip(places, shape, strict=True):
-            try:
-                at = at * extent + int(evaluate(i, cell) if uses(i, {loop.var}) else 0)
-            except NotExactError:
-                return None
-        ends.append(at)
-    return ends[1] - ends[0]
-
-
 def _between(moving: Sequence[Loop], steps: Mapping[Var, int | None], size: int) -> tuple[int, int]:
     """Lines that are read until the same one is read again, and the bytes between them; 0 where that is at once."""
     lines, pitch = 1, 0
@@ -364,7 +351,7 @@ class Counted:
             return 0.0
         size = max(1, DTYPES[b.dtype].bits // 8)
         shape = near.shape if near else [most(n) for n in b.shape]
-        steps = {x.var: step_of(shape, places, x) for x in moving}
+        steps = {x.var: first_step(shape, places, x.var) for x in moving}
         together = self.lanes is not None and steps.get(self.lanes.var) == 1
         if together:
             times = self.vectors(8 * size, times, self.wide)

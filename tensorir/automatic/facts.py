@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from functools import cached_property
 
+from tensorir.arith.access import alike, dims_along
 from tensorir.arith.affine import Arith
 from tensorir.errors.shown import Shown
 from tensorir.ir.dims import dims_in, most
@@ -17,7 +18,6 @@ from tensorir.ir.tree import (
     Buffer,
     Call,
     Cast,
-    Const,
     Expr,
     Iter,
     Load,
@@ -28,7 +28,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )
-from tensorir.ir.visit import find, reads, uses, writes
+from tensorir.ir.visit import find, reads, writes
 from tensorir.schedule.analysis import index_of, is_scan
 from tensorir.target import Target
 
@@ -154,25 +154,19 @@ class Nest(Shown):
 
     def along(self, load: Load) -> tuple[Iter, ...]:
         """The axes on which the place of a read depends."""
-        return tuple(it for it in self.stage.iters if any(uses(i, {it.var}) for i in load.index))
+        return tuple(it for it in self.stage.iters if dims_along(load, it.var))
 
     def again(self, load: Load) -> int:
         """How often each place of a read is read, by axes on which it does not depend, or only group by group."""
-        return math.prod(n if (n := told(load, it)) > 1 else 1 if n else most(it.extent) for it in self.stage.iters)
+        return math.prod(
+            n if (n := alike(load, it.var)) > 1 else 1 if n else most(it.extent) for it in self.stage.iters
+        )
 
     @property
     def reuses(self) -> bool:
         """Whether its sum reads two operands, each of them again along axes that only the other one has."""
-        alone = {x: tuple(told(x, it) for it in self.stage.iters) for x in self.loads if self.again(x) > 1}
+        alone = {x: tuple(alike(x, it.var) for it in self.stage.iters) for x in self.loads if self.again(x) > 1}
         return self.kind == "reduce" and len({*alone.values()}) > 1
-
-
-def told(load: Load, it: Iter) -> int:
-    """How many neighbours along an axis read the same place: 0 for all of them, 1 for none, else those of a group."""
-    seen = [x for i in load.index for x in find(i, Var) if x is it.var]
-    whole = [g for i in load.index for g in find(i, Binary) if g.op == "//" and g.a is it.var]
-    sizes = {g.b.value for g in whole if isinstance(g.b, Const)}
-    return int(sizes.pop()) if len(sizes) == 1 and len(whole) == len(seen) else min(1, len(seen))
 
 
 def widest_bits(nests: Iterable[Nest]) -> int:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tensorir.arith.access import spaced
 from tensorir.arith.affine import Arith, Linear
 from tensorir.ir.dims import span
 from tensorir.ir.tree import Buffer, Const, Expr, Load, Pack, Scope
@@ -48,10 +49,8 @@ def picked(e: Pack, arith: Arith) -> Picked | None:
         return None
     if any(i.buffer is not b for i in loads) or not all(isinstance(i, Load) or _zero(i) for i in e.items):
         return None
-    first = arith.linear(loads[0].index[0])
-    away = [arith.linear(i.index[0]).plus(first, -1) for i in loads]
-    step = away[1].constant
-    if step not in (1, 2) or any(d.terms or d.constant != k * step for k, d in enumerate(away)):
+    step, first = spaced(loads, arith) or (0, Linear({}, 0))
+    if step not in (1, 2):
         return None
     found = [_one(first, len(loads), count, b, arith)] if step == 1 else []
     parts = next((p for p in found if p), None) or _two(first, step, len(loads), used[0], count)

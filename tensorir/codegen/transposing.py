@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tensorir.arith.access import spaced
 from tensorir.arith.affine import Arith, Linear
 from tensorir.codegen.c_text import shuffle
 from tensorir.codegen.dialect import OPENCL, C
 from tensorir.ir.build import as_int, const
 from tensorir.ir.tree import Buffer, Const, Expr, If, Kind, Load, Loop, Pack, Ramp, Scope, Stmt, Store
-from tensorir.ir.visit import Rewriter, find, uses
+from tensorir.ir.visit import Rewriter, find
 from tensorir.ir.words import SIDES
 
 
@@ -85,13 +86,9 @@ def across(loop: Loop, arith: Arith, widest: int = SIDES[0]) -> Across | None:
         return None  # an iteration may change what the next one reads
     if b.scope is not Scope.REGISTER or b.dtype != "float32" or b.lanes > 1 or any(i.buffer is not b for i in loads):
         return None
-    forms = [arith.linear(i.index[0]) for i in loads]
-    away = [f.plus(forms[0], -1) for f in forms]
-    pitch = away[1].constant
-    if any(d.terms or d.constant != r * pitch for r, d in enumerate(away)) or forms[0].terms.get(loop.var) != 1:
-        return None
-    form = forms[0].without(loop.var)
-    if uses(form.expr(), {loop.var}):
+    pitch, first = spaced(loads, arith) or (0, Linear({}, 0))
+    step, form = first.along(loop.var) or (0, first)
+    if step != 1:
         return None
     found = Across(loop, packs[0], b, form, pitch, widest)
     if not found.side or pitch % found.side or not arith.is_multiple(form.expr(), found.side):

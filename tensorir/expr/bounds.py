@@ -11,9 +11,9 @@ from itertools import repeat
 from typing import Any
 
 from tensorir.arith.affine import Arith, Interval
+from tensorir.arith.point import NotExactError, evaluate
 from tensorir.arith.reads import conditional, conditional_loads
 from tensorir.errors import DeclarationError, refuse
-from tensorir.expr.point import NotExactError, evaluate
 from tensorir.expr.segments import pointed
 from tensorir.expr.tensor import Compute
 from tensorir.expr.values import arith_of, ends_of, ranges_of

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from tensorir.arith.access import even
 from tensorir.arith.affine import Arith, Linear, same, structure
 from tensorir.ir.build import as_int, binary, cast, const
 from tensorir.ir.tree import (
@@ -240,7 +241,7 @@ def _independent(mine: list[Store], theirs: list[Store], var: Var, steps: int, a
 def _apart(a: Store, b: Store, var: Var, steps: int, arith: Arith) -> bool:
     """Whether step ``i`` of one store and step ``j`` of the other write different cells where i is not j."""
     (one, lanes), (other, more) = _base(a), _base(b)
-    found, there = arith.linear(one).along(var), arith.linear(other).along(var)
+    found, there = even(one, var, arith), even(other, var, arith)
     if found is None or there is None or found[0] != there[0] or lanes != more:
         return False
     step, between = abs(found[0]), found[1].plus(there[1], -1)

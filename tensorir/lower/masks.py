@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from tensorir.arith.access import comparison
 from tensorir.arith.affine import Arith, same
 from tensorir.arith.reads import conditional
 from tensorir.ir.build import COMPARE, as_expr, binary, cast, const, select
@@ -60,7 +61,7 @@ def mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr], 
 
 def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
     """A comparison of indices: the lane's number, times its step, with what is the same for all of them."""
-    found = arith.linear(cond.a).plus(arith.linear(cond.b), -1).along(var)
+    found = comparison(cond, var, arith)
     if found is None or abs(found[0]) * lanes >= _FAR:
         raise NoMask
     step, rest = found

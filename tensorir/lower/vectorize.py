@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensorir.arith.access import comparison, even
 from tensorir.arith.affine import Arith, Linear, same
 from tensorir.arith.conditions import conjunction, conjuncts
 from tensorir.ir.build import SHIFTS, as_expr, as_int, binary, cast, const, select
@@ -301,7 +302,7 @@ class _Lanes:
 
     def _index(self, i: Expr) -> Expr:
         """The index of all lanes: a Ramp, a scalar, or a _Scalar when neither."""
-        found = self.arith.linear(i).along(self.var)
+        found = even(i, self.var, self.arith)
         if found is None or found[0] not in (0, 1):
             raise _Scalar("is not side by side")
         step, base = found
@@ -335,11 +336,11 @@ class _Lanes:
 
     def _moves_evenly(self, c: Binary) -> bool:
         """Whether the lane adds the same to the difference of both sides each time: not so inside ``%`` or a read."""
-        return self.arith.linear(c.a).plus(self.arith.linear(c.b), -1).along(self.var) is not None
+        return comparison(c, self.var, self.arith) is not None
 
     def _aligned(self, c: Binary) -> Expr | None:
         """``lanes*x + lane < lanes*n`` holds in all lanes iff ``x < n``."""
-        found = self.arith.linear(c.a).plus(self.arith.linear(c.b), -1).along(self.var)
+        found = comparison(c, self.var, self.arith)
         if found is None:
             return None
         step, rest = found
@@ -404,7 +405,7 @@ class _Lanes:
         """An index as int32 in each lane, for vectors of indices have half as many lanes in a register; None where it
         is no number of 32 bits, or does not grow evenly.
         """
-        found, (low, high) = self.arith.linear(e).along(self.var), self.arith.range(e)
+        found, (low, high) = even(e, self.var, self.arith), self.arith.range(e)
         if found is None or low < -(2**31) or high >= 2**31:
             return None
         steps = tuple(const(found[0] * k, "int32") for k in range(self.lanes))
@@ -609,7 +610,7 @@ def backwards(i: Expr, var: Var, lanes: int, arith: Arith) -> Ramp | None:
     """The elements of all lanes of ``var`` in the order of memory, where each is right before that of the lane before
     it.
     """
-    found = arith.linear(i).along(var)
+    found = even(i, var, arith)
     if found is None or found[0] != -1:
         return None
     return Ramp(found[1].plus(Linear({}, 1 - lanes)).expr(), lanes, "index")

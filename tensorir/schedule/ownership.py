@@ -15,8 +15,8 @@ from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from tensorir.arith.affine import Arith, Linear, structure
+from tensorir.arith.point import NotExactError, Number, evaluate
 from tensorir.errors import Problem
-from tensorir.expr.point import NotExactError, Number, evaluate
 from tensorir.ir.build import as_int
 from tensorir.ir.structure import among
 from tensorir.ir.tree import (

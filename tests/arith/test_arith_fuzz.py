@@ -10,7 +10,7 @@ from tensorir.arith.affine import Arith, same, structure
 from tensorir.arith.bits import within_bits
 from tensorir.arith.box import side_of, union
 from tensorir.arith.conditions import conjunction, conjuncts, contrary, negate
-from tensorir.expr.point import evaluate
+from tensorir.arith.point import evaluate
 from tensorir.ir.build import as_expr, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Binary, Buffer, Const, Load, Scope, Var

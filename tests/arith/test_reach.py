@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.arith.affine import Arith
+from tensorir.arith.point import evaluate
 from tensorir.arith.reach import Reach
-from tensorir.expr.point import evaluate
 from tensorir.ir.build import binary, const
 from tensorir.ir.text import show
 from tensorir.ir.tree import Const, Load, Var

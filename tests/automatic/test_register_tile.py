@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import tensorir as tir
+from tensorir.arith.access import grouped
 from tensorir.automatic.facts import Graph
 from tensorir.automatic.plan import plans
 from tensorir.automatic.rules.register_counts import Reads, borders
-from tensorir.automatic.rules.register_counts import groups as alike
 from tensorir.automatic.rules.register_walk import balanced, parted, shifted
 
 CPUS = ("opencl -registers=16 -vector_bytes=32", "c -registers=32 -vector_bytes=64")
@@ -178,7 +178,7 @@ def test_short_rows_have_the_longest_vectors_that_fit():
 
 def test_iterations_of_a_group_stay_together():
     y = nest_of(conv(1, 8, 9, 17, 12, 3, groups=4, pad=1), "y")
-    assert alike(y, y.spatial[1].var) == 3
+    assert grouped(y.loads, y.spatial[1].var) == 3
     (plan, *_) = plans((conv(1, 8, 9, 17, 12, 3, groups=4, pad=1),), tir.Target.parse(CPUS[0])).values()
     assert all(c["several"] in (1, 3) for c in map(plan.space().config, range(len(plan.space().legal))))
 

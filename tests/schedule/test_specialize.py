@@ -9,9 +9,9 @@ from refusal_cases import masked
 
 import tensorir as tir
 from tensorir.arith.conditions import contrary
+from tensorir.arith.point import evaluate
 from tensorir.check.equivalence import compare_module
 from tensorir.errors import LoweringError
-from tensorir.expr.point import evaluate
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import random_arguments
 from tensorir.ir.build import binary, const

@@ -11,15 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from tensorir.arith.access import alike, dims_along, start_of
 from tensorir.arith.affine import structure
-from tensorir.automatic.facts import Nest, told
+from tensorir.automatic.facts import Nest
 from tensorir.automatic.rules.product_view import innermost, joined, short
 from tensorir.engines.gemm_blocks import Operand
 from tensorir.engines.problems import Gemm, accumulator
 from tensorir.ir.dims import most
 from tensorir.ir.structure import identical
 from tensorir.ir.text import show
-from tensorir.ir.tree import Axis, Binary, Cast, Const, Expr, Iter, Load, Update, Var
+from tensorir.ir.tree import Axis, Binary, Cast, Const, Iter, Load, Update, Var
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import Schedule
@@ -224,7 +225,7 @@ def _of(total: Nest, a: Load, b: Load, made: str) -> MatrixView | None:
     apart, rows, columns = list[Digit](), list[Digit](), list[Digit]()
     last: list[Digit] | None = None
     for it in total.spatial:
-        on_a, on_b = told(a, it), told(b, it)
+        on_a, on_b = alike(a, it.var), alike(b, it.var)
         extent = most(it.extent)
         both = on_a == on_b or (on_a and on_b and extent % max(on_a, on_b))
         if both and extent > 1:
@@ -283,7 +284,7 @@ def _plain(load: Load, total: Nest) -> bool:
 
 def _dimension(load: Load, it: Iter) -> int:
     """The dimension of an operand that an axis moves along."""
-    return next((n for n, i in enumerate(load.index) if uses(i, {it.var})), 0)
+    return next(iter(dims_along(load, it.var)), 0)
 
 
 def _together(load: Load, group: Sequence[Digit], kept: int) -> int:
@@ -298,16 +299,8 @@ def _together(load: Load, group: Sequence[Digit], kept: int) -> int:
             places.pop()
         index, extent = places.pop() if places else (Const(0, "index"), Const(1, "index"))
         if index is not digit.it.var:
-            return run * math.gcd(digit.size, _step(index, digit.it.var))
+            return run * math.gcd(digit.size, start_of(index, digit.it.var))
         run *= math.gcd(digit.size, most(extent))
         if digit.size != most(extent):
             break
     return run
-
-
-def _step(index: Expr, var: Var) -> int:
-    """n, of an index ``e * n + var``; 1 for others."""
-    if not isinstance(index, Binary) or index.op != "+" or index.b is not var or uses(index.a, {var}):
-        return 1
-    first = index.a
-    return int(first.b.value) if isinstance(first, Binary) and first.op == "*" and isinstance(first.b, Const) else 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tensorir.automatic.rules.register_counts import Group, Reads
+from tensorir.arith.access import Group
+from tensorir.automatic.rules.register_counts import Reads
 from tensorir.ir.tree import Var
 from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import Schedule

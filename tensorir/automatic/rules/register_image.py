@@ -9,10 +9,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tensorir.arith.access import Group
+from tensorir.arith.point import evaluate
 from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.rules.register_counts import Group, Reads, decisions, reduced
+from tensorir.automatic.rules.register_counts import Reads, decisions, reduced
 from tensorir.engines.problems import accumulator
-from tensorir.expr.point import evaluate
 from tensorir.ir.build import as_int
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import is_float

@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 
+from tensorir.arith.access import Group, grouped
 from tensorir.automatic.counts import OVERLAP
 from tensorir.automatic.facts import Graph, Nest, vector_lanes
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.packed import pack, packable
 from tensorir.automatic.rules.product_view import product_view
-from tensorir.automatic.rules.register_counts import Group, Reads, groups, reduced
+from tensorir.automatic.rules.register_counts import Reads, reduced
 from tensorir.automatic.rules.register_image import image_of, widened
 from tensorir.automatic.rules.register_walk import Walk
 from tensorir.automatic.rules.stream import narrow, on_cores, windows
@@ -150,7 +151,7 @@ class RegisterPart(Part):
         """Whether lanes read far apart, by an operand that is not packed."""
         lane = reads.nest.spatial[self.lane].var
         step = g.step(lane)
-        near = g.alike(lane) > 1 if step is None else abs(step) <= 4
+        near = grouped([g.load], lane) > 1 if step is None else abs(step) <= 4
         return not near and not self._packable(reads, g)
 
     def _packable(self, reads: Reads, g: Group) -> bool:
@@ -184,7 +185,7 @@ class RegisterPart(Part):
         return [n for n in (4, 2, 3, 1, 6, 8, 5) if n <= extent and (alike == 1 or alike % n == 0)]
 
     def _alike(self, axis: int) -> int:
-        return max(groups(n, n.spatial[axis].var) for n in self.readers)
+        return max(grouped(n.loads, n.spatial[axis].var) for n in self.readers)
 
     def where(self) -> Mapping[str, Predicate]:
         length = most(self.cells[self.lane].extent)

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
+from tensorir.arith.access import along_last
 from tensorir.arith.affine import Arith
 from tensorir.automatic.facts import Nest, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.requests import SECTOR
-from tensorir.automatic.rules.stream import along_last, fused
+from tensorir.automatic.rules.stream import fused
 from tensorir.ir.dims import most
 from tensorir.ir.structure import among
 from tensorir.ir.tree import Axis, Iter, Load

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from tensorir.arith.access import along_last, dims_along
 from tensorir.automatic.counts import CPU, OVERLAP, called
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
@@ -15,7 +16,7 @@ from tensorir.engines.gemm_blocks import multiprocessors
 from tensorir.engines.model import CYCLES_S, balance, crowding
 from tensorir.ir.dims import most
 from tensorir.ir.structure import identical
-from tensorir.ir.tree import Iter, Load, Select, Var
+from tensorir.ir.tree import Iter, Select, Var
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -382,14 +383,9 @@ def lengthwise(n: Nest, target: Target) -> Nest:
     return n.walked([*(it for it in n.spatial if it is not longest), longest])
 
 
-def along_last(x: Load, var: Var) -> bool:
-    """Whether a read moves by one element as an axis does."""
-    return uses(x.index[-1], {var}) and not any(uses(i, {var}) for i in x.index[:-1])
-
-
 def all_along(n: Nest, var: Var) -> bool:
     """Whether some reads of a stage depend on an axis, and each of these moves by one element as it does."""
-    loads = [x for x in n.loads if any(uses(i, {var}) for i in x.index)]
+    loads = [x for x in n.loads if dims_along(x, var)]
     return bool(loads) and all(along_last(x, var) for x in loads)
 
 

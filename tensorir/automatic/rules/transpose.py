@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from tensorir.arith.access import along_last
 from tensorir.automatic.facts import Graph, Nest, bytes_of
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.stream import BYTES_S, along_last, fused
+from tensorir.automatic.rules.stream import BYTES_S, fused
 from tensorir.ir.tree import Iter, Load
 from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import Schedule

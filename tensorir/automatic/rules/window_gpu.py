@@ -13,12 +13,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
+from tensorir.arith.access import Group
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.banks import WARP, least, passes
 from tensorir.automatic.rules.packed import pack, packable
 from tensorir.automatic.rules.products import summed
-from tensorir.automatic.rules.register_counts import Group, Reads, reduced
+from tensorir.automatic.rules.register_counts import Reads, reduced
 from tensorir.automatic.rules.register_image import Image, image_of
 from tensorir.automatic.rules.requests import SECTOR
 from tensorir.automatic.rules.stream import windows

@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tensorir.arith.access import even
 from tensorir.arith.affine import Arith, same
+from tensorir.arith.point import NotExactError, evaluate
 from tensorir.errors import Problem, ScheduleError
-from tensorir.expr.point import NotExactError, evaluate
 from tensorir.ir.text import show
 from tensorir.ir.tree import Buffer, Expr, Load, Loop, Prefetch, Program, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import find, sequence, substitute, walk
@@ -145,7 +146,7 @@ def _conflicts(a: Sequence[_Access], b: Sequence[_Access]) -> list[tuple[_Access
 def _apart(x: _Access, y: _Access, swap: dict[Var, Var], v: Var, w: Var, arith: Arith) -> bool:
     """Whether different iterations of the loops over ``v`` and ``w`` touch different cells."""
     for i, j in zip(x.index, y.index, strict=True):
-        one, two = arith.linear(i).along(v), arith.linear(substitute(j, dict(swap))).along(w)
+        one, two = even(i, v, arith), even(substitute(j, dict(swap)), w, arith)
         if one is None or two is None or one[0] != two[0] or not one[0]:
             continue
         low, high = arith.range_of(one[1].plus(two[1], -1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensorir.arith.access import even
 from tensorir.arith.affine import Arith, Linear, same
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int, binary, const
@@ -118,7 +119,7 @@ def _digits(pair: tuple[Expr, ...], axes: dict[Var, Iter], sizes: tuple[int, ...
     names = [v for v in axes if uses(tile.a, {v})]
     if len(names) != 1 or not same(tile.a, within.a):
         return None
-    found = Arith().linear(tile.a).along(names[0])
+    found = even(tile.a, names[0], Arith())
     if found is None or found[1].terms or abs(found[0]) != 1:
         return None
     it, (sign, rest) = axes[names[0]], found

@@ -1,0 +1,208 @@
+"""Moves of an index with an axis: its step, the box that it covers, the neighbours that read alike, and lanes.
+
+    X[2*i + r, j // 4]      along i: slope (2, 0); along j: no equal steps, but groups of 4 read alike
+                            over i < 8, r < 3: 17 places of the first dimension, which are a box of 17
+
+Lowering asks of proved facts (``even``, ``comparison``, ``spaced``: ``arith`` knows the ranges), schedules of what a
+definition says (``slope``, ``alike``, ``Group``), where what is kept within constants, at borders, is taken as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+from tensorir.arith.affine import Arith, Linear
+from tensorir.arith.point import NotExactError, evaluate
+from tensorir.ir.build import as_int
+from tensorir.ir.dims import most
+from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Var
+from tensorir.ir.visit import Rewriter, find, uses
+
+Step = tuple[int, Linear]
+"""What an axis adds in each iteration, and the index without it."""
+
+# --- proved
+
+
+def even(index: Expr, var: Var, arith: Arith) -> Step | None:
+    """The step of an index along an axis and the rest of it; None where it does not grow evenly."""
+    return arith.linear(index).along(var)
+
+
+def comparison(cond: Binary, var: Var, arith: Arith) -> Step | None:
+    """The step and the rest of ``a - b``, of ``a < b`` and its like; None where that does not grow evenly."""
+    return arith.linear(cond.a).plus(arith.linear(cond.b), -1).along(var)
+
+
+def spaced(loads: Sequence[Load], arith: Arith) -> Step | None:
+    """The elements between one load and the next, and where the first one is; None where they are not as far apart."""
+    first = arith.linear(loads[0].index[0])
+    away = [arith.linear(x.index[0]).plus(first, -1) for x in loads]
+    step = away[1].constant
+    return None if any(d.terms or d.constant != k * step for k, d in enumerate(away)) else (step, first)
+
+
+def start_of(index: Expr, var: Var) -> int:
+    """n, of an index that begins at a multiple of n where ``var``, its last term, is 0; 1 for others."""
+    found = Arith().linear(index).along(var)
+    if found is None or found[0] != 1 or not found[1].terms:
+        return 1
+    return math.gcd(found[1].constant, *found[1].terms.values())
+
+
+# --- as a definition says
+
+
+def dims_along(load: Load, var: Var) -> list[int]:
+    """The dimensions of an array along which a read moves with an axis."""
+    return [d for d, i in enumerate(load.index) if uses(i, {var})]
+
+
+def along_last(load: Load, var: Var) -> bool:
+    """Whether a read moves along the last dimension, and no other, as an axis does."""
+    return dims_along(load, var) == [len(load.index) - 1]
+
+
+def alike(load: Load, var: Var) -> int:
+    """How many neighbours along an axis read the same place: 0 for all of them, 1 for none, else those of a group."""
+    seen = sum(x is var for i in load.index for x in find(i, Var))
+    sizes = _quotients([load], var)
+    return sizes[0] if len({*sizes}) == 1 and len(sizes) == seen else min(1, seen)
+
+
+def grouped(loads: Iterable[Load], var: Var) -> int:
+    """The iterations of an axis that read alike, where a load says so by a quotient; 1 where none does."""
+    sizes = {*_quotients(loads, var)}
+    return sizes.pop() if len(sizes) == 1 else 1
+
+
+def _quotients(loads: Iterable[Load], var: Var) -> list[int]:
+    """The numbers by which an axis is divided."""
+    found = (x for load in loads for i in load.index for x in find(i, Binary) if x.op == "//" and x.a is var)
+    return [as_int(x.b) for x in found if isinstance(x.b, Const)]
+
+
+def slope(e: Expr, var: Var) -> int | None:
+    """By how much an index grows with an axis; None where not by equal steps. What wraps around is read nowhere."""
+    if not uses(e, {var}):
+        return 0
+    match e:
+        case Var():
+            return 1
+        case Cast():
+            return slope(e.a, var)
+        case Binary(op="+" | "-"):
+            a, b = slope(e.a, var), slope(e.b, var)
+            return None if a is None or b is None else a + (b if e.op == "+" else -b)
+        case Binary(op="*") if isinstance(e.b, Const):
+            a = slope(e.a, var)
+            return None if a is None else a * as_int(e.b)
+        case Binary(op="*") if isinstance(e.a, Const):
+            b = slope(e.b, var)
+            return None if b is None else b * as_int(e.a)
+        case Binary(op="min" | "max") if e.dtype == "index" and isinstance(e.b, Const):
+            return slope(e.a, var)
+        case Binary(op="min" | "max") if e.dtype == "index" and isinstance(e.a, Const):
+            return slope(e.b, var)
+    return None
+
+
+def first_step(shape: Sequence[int], index: Sequence[Expr], var: Var) -> int | None:
+    """Elements between what the first two iterations of an axis use of an array; None where data say it."""
+    ends = []
+    for n in (0, 1):
+        at, cell = 0, {v: n if v is var else 0 for i in index for v in find(i, Var)}
+        for i, extent in zip(index, shape, strict=True):
+            try:
+                at = at * extent + int(evaluate(i, cell) if uses(i, {var}) else 0)
+            except NotExactError:
+                return None
+        ends.append(at)
+    return ends[1] - ends[0]
+
+
+class _Unclamped(Rewriter):
+    """Places away from borders: what is kept within constants is taken as it is."""
+
+    def on_Binary(self, n: Binary) -> Expr:
+        if n.op in ("min", "max") and n.dtype == "index" and isinstance(n.b, Const):
+            return self(n.a)  # type: ignore[no-any-return]
+        if n.op in ("min", "max") and n.dtype == "index" and isinstance(n.a, Const):
+            return self(n.b)  # type: ignore[no-any-return]
+        return self.children(n)
+
+
+class Group:
+    """Loads of an array that differ by constants only: the first of them, its indices, and the constants of all."""
+
+    def __init__(self, load: Load, forms: Sequence[Linear]) -> None:
+        self.load, self.forms, self.count = load, forms, 0
+        self.constants: list[set[int]] = [set() for _ in forms]
+
+    def add(self, forms: Sequence[Linear]) -> None:
+        """One more load."""
+        self.count += 1
+        for known, form in zip(self.constants, forms, strict=True):
+            known.add(form.constant)
+
+    def places(self, sizes: Mapping[Var, int]) -> int:
+        """How many places they read, over so many iterations of some axes."""
+        return math.prod(_values(f, c, sizes) for f, c in zip(self.forms, self.constants, strict=True))
+
+    def shared(self, terms: Mapping[Var, int], var: Var, count: int = 2) -> bool:
+        """Whether so many neighbours along an axis read some of the same places, over so many terms."""
+        return self.places({**terms, var: count}) < count * self.places(terms)
+
+    def box(self, sizes: Mapping[Var, int]) -> list[int]:
+        """The places between the first and the last that they read along each axis, over so many iterations."""
+        spans = ((f, max(c) - min(c)) for f, c in zip(self.forms, self.constants, strict=True))
+        return [1 + more + sum(_span(x, k, sizes) for x, k in f.terms.items()) for f, more in spans]
+
+    def slopes(self, var: Var) -> list[int | None]:
+        """By how much each index grows with an axis; None where not by equal steps."""
+        return [slope(index, var) for index in self.load.index]
+
+    def step(self, var: Var) -> int | None:
+        """By how many elements they move with an axis; None where not by equal steps."""
+        pitch, total = 1, 0
+        for found, extent in zip(reversed(self.slopes(var)), reversed(self.load.buffer.shape), strict=True):
+            if found is None:
+                return None
+            total, pitch = total + found * pitch, pitch * most(extent)
+        return total
+
+
+def groups(loads: Iterable[Load], arith: Arith) -> list[Group]:
+    """The loads that differ by constants only, as one; those of numbers of rank 0 are none."""
+    found: dict[Hashable, Group] = {}
+    for x in loads:
+        forms = tuple(arith.linear(_Unclamped()(i)) for i in x.index)
+        if forms:
+            key = x.buffer, tuple(tuple(sorted((t, str(k)) for k, t in f.terms.items())) for f in forms)
+            found.setdefault(key, Group(x, forms)).add(forms)
+    return list(found.values())
+
+
+def _values(form: Linear, constants: Iterable[int], sizes: Mapping[Var, int]) -> int:
+    """How many values a linear form has with these constants."""
+    found, apart = set(constants), 1
+    for atom, factor in form.terms.items():
+        if not isinstance(atom, Var):
+            apart *= _parts(atom, sizes)
+        elif (n := sizes.get(atom, 1)) > 1:
+            found = {x + factor * y for x in found for y in range(n)}
+    return len(found) * apart
+
+
+def _parts(atom: Expr, sizes: Mapping[Var, int]) -> int:
+    """How many values an index has that is no linear form; of a quotient, groups that iterations keep to."""
+    n = math.prod(size for v, size in sizes.items() if size > 1 and uses(atom, {v}))
+    if isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
+        return -(-n // max(1, as_int(atom.b)))
+    return n
+
+
+def _span(atom: Expr, factor: int, sizes: Mapping[Var, int]) -> int:
+    """How far apart the first and the last place are that an index leads to."""
+    return abs(factor) * ((sizes.get(atom, 1) if isinstance(atom, Var) else _parts(atom, sizes)) - 1)
