@@ -38,6 +38,7 @@ from tensorir.interp.reference import evaluate, random_arguments, results_of
 from tensorir.interp.rounding import rounding_of
 from tensorir.interp.whole import Whole, joins_by_order
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.marks import Skipped, Versions
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Axis, Const, Expr, Loop, Program, Stage, Stmt, Var
 from tensorir.ir.visit import find
@@ -325,7 +326,7 @@ def _compared(s: Any, source: Source, run: Run, got: Sequence[Any], close: bool 
     rounds = any(kind in name for name in source.instructions for kind in ("tf32", "e4m3", "e5m2"))
     bounds = rounding_of(outputs, run.arrays, s.target) if close and not exact and not rounds else None
     want: Sequence[np.ndarray] = evaluate(s.began_with, run.arrays)
-    if any(x.only for x in find(s.program.body, Loop)):
+    if any(Skipped.of(x).unless for x in find(s.program.body, Loop)):
         want = where_skipped(s.began_with, got, want, run.arrays)
     found = compare_results(outputs, got, want, exact, bounds, error)
     if found or run.read is None:
@@ -343,7 +344,7 @@ def _emulated_s(outputs: tuple[Tensor, ...]) -> float:
 
 def _conditions(s: Any) -> list[Expr]:
     """What ``specialize`` and ``skip`` ask in the kernels."""
-    return [c for x in find(s.program.body, Loop) for c in (*x.cases, *x.only)]
+    return [c for x in find(s.program.body, Loop) for c in (*Versions.of(x).where, *Skipped.of(x).unless)]
 
 
 def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:

@@ -25,6 +25,7 @@ from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.dims import most, most_of
 from tensorir.ir.dtypes import DTYPES, WIDENED
+from tensorir.ir.marks import Remark, UnrollBy
 from tensorir.ir.text import said
 from tensorir.ir.tree import (
     Alloc,
@@ -306,7 +307,7 @@ class _KernelText:
         used = set(find(k.body, Var))
         top = told + [
             f"{INDENT}const {d.types['index']} {self.names.variable(a.var)} = {self._index(a)};"
-            + f"  // {a.said}" * bool(a.said)
+            + (f"  // {why}" if (why := Remark.of(a).why) else "")
             for a in k.axes
             if a.var in used
         ]
@@ -443,10 +444,10 @@ class _KernelText:
         pragma = []
         if s.kind is Kind.UNROLL:
             pragma = [pad + self.d.unroll.format(n=max(1, as_int(s.extent)))]
-        elif s.hint:
-            pragma = [pad + self.d.unroll_by.format(n=s.hint)]
+        elif by := UnrollBy.of(s).factor:
+            pragma = [pad + self.d.unroll_by.format(n=by)]
         head = f"{pad}for ({self.d.types['index']} {v} = 0; {v} < {self.expr(s.extent, SUM)}; ++{v})"
-        note = [f"{pad}// {s.said}"] if s.said else []
+        note = [f"{pad}// {why}"] if (why := Remark.of(s).why) else []
         return [*note, *pragma, *self._block(head, s.body, depth)]
 
     def _index(self, axis: Loop) -> str:

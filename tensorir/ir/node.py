@@ -13,7 +13,7 @@ from tensorir.errors.shown import Shown, few_lines
 # Freezing at run time triples the cost of building a node; the type checker enforces it always.
 _FREEZE = os.environ.get("TENSORIR_FREEZE", "0") == "1"
 _ONE = {"Expr", "Stmt", "Stmt | None", "Expr | None", "Pixels | None", "Terms | None"}
-_MANY = {"tuple[Expr, ...]", "tuple[Stmt, ...]", "tuple[Region, ...]", "tuple[Role, ...]"}
+_MANY = {"tuple[Expr, ...]", "tuple[Stmt, ...]", "tuple[Region, ...]", "tuple[Role, ...]", "tuple[LoopMark, ...]"}
 _STATEMENTS = {"Stmt", "Stmt | None", "tuple[Stmt, ...]", "tuple[Role, ...]"}
 
 NODES: dict[str, type[Node]] = {}

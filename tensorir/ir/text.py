@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from tensorir.ir import node
 from tensorir.ir.layout import written
+from tensorir.ir.marks import Partition, Remark, marks_of
 from tensorir.ir.node import Node, fields_of, held
 from tensorir.ir.once import nests, runs_once
 from tensorir.ir.shared import children_first
@@ -233,7 +234,7 @@ def _nests(program: Program) -> list[str]:
     """The lines of every kernel's nest; the first one tells which run ahead of time."""
     out: list[str] = []
     for nest, once in zip(nests(program), runs_once(program), strict=True):
-        if find(nest, Loop, lambda x: bool(x.parts)):
+        if find(nest, Loop, lambda x: bool(Partition.of(x).at)):
             nest = _Told(nest)(nest)
         first, *rest = lines(nest, 1)
         note = "" if not once else ", once" if "  # " in first else "  # once"
@@ -343,25 +344,18 @@ def _values(names: list[tuple[Var, Expr]], pad: str) -> list[str]:
 
 def noted(s: Loop) -> list[str]:
     """What a loop is besides its iterations, in words: how it runs, and its marks."""
-    said = [s.kind.value] if s.kind is not Kind.SERIAL else []
-    said += [f"unroll by {s.hint}"] if s.hint else []
-    said += [f"partition at {', '.join(map(_part, s.parts))}"] if s.parts and not s.said else []
-    said += [f"specialized where {show(c)}" for c in s.cases]
-    said += [f"skipped unless {show(c)}" for c in s.only]
-    said += [f"pipeline depth={s.depth}{' async' * s.later}"] if s.depth > 1 else []
-    said += ["roles(load={}, compute={})".format(*s.roles)] if s.roles else []
-    said += [f"pingpong={s.turns}"] if s.turns > 1 else []
-    return [*said, s.said] if s.said else said
+    said, remark = [s.kind.value] if s.kind is not Kind.SERIAL else [], Remark.of(s).why
+    return said + [m.text(show) for m in marks_of(s) if not (remark and isinstance(m, Partition))]
 
 
 def whole(s: Loop, threads: int) -> str:
     """Why lowering leaves a loop whole that has parts, in a kernel whose blocks have so many threads; empty where it
     cuts it.
     """
-    if not s.parts or s.kind.level == "sequential" or (s.kind.level == "block" and threads == 1):
+    if not Partition.of(s).at or s.kind.level == "sequential" or (s.kind.level == "block" and threads == 1):
         return ""
     one = "each thread has an iteration" if s.kind.level == "thread" else f"a block of {threads} threads has one body"
-    return f"no partition at {', '.join(map(_part, s.parts))}: {one}"
+    return f"no {Partition.of(s).text(show)}: {one}"
 
 
 class _Told(Rewriter):
@@ -373,7 +367,7 @@ class _Told(Rewriter):
 
     def on_Loop(self, n: Loop) -> Loop:
         n = self.children(n)
-        return n.replace(said=why) if (why := whole(n, self.threads)) else n
+        return n.marked(Remark(why)) if (why := whole(n, self.threads)) else n
 
 
 def _of(what: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
 
 from tensorir.errors.habits import unknown
@@ -355,34 +355,32 @@ class Update(Stmt):
     atomic: bool = False
 
 
+class LoopMark(Node):
+    """Base of marks on loops (``ir/marks.py``); false where one says nothing. RANK: its place among a loop's marks."""
+
+    __slots__ = ()
+    RANK: ClassVar[int]
+
+
 @node
 class Loop(Stmt):
     """``for var in range(extent)``; a bound loop names the hardware index instead of iterating.
 
-    hint: partial unroll factor for the device compiler, 0 for none
-    parts: iterations at which lowering cuts it, each part with a copy of the body: ints, or one ``n // c`` of a dim
-    cases: conditions for each of which lowering writes the body twice: where it holds, and where it does not
-    only:  the condition without which an iteration is not run, where there is one: all its terms are identities then
-    depth: pipeline stages of what iterations copy into shared memory, so that copies run ahead; 1: they do not
-    later: these copies are asynchronous (cp.async, TMA), without passing through registers
-    roles: registers of a thread that copies, and of one that computes, where warpgroups of their own make the copies
-    turns: so many sets of the warpgroups that compute take iterations of the enclosing loop alternately (ping-pong)
-    said:  why lowering made something else of it than the schedule says; the text repeats it
+    marks: what primitives ask for without changing the tree, at most one of each sort
     """
 
     var: Var
     extent: Expr
     body: Stmt
     kind: Kind = Kind.SERIAL
-    hint: int = 0
-    parts: tuple[Any, ...] = ()
-    cases: tuple[Expr, ...] = ()
-    only: tuple[Expr, ...] = ()
-    depth: int = 1
-    later: bool = False
-    roles: tuple[int, ...] = ()
-    turns: int = 1
-    said: str = ""
+    marks: tuple[LoopMark, ...] = ()
+
+    def marked(self, *marks: LoopMark) -> Loop:
+        """This loop with marks in place of its own of their sorts; those that say nothing go."""
+        if not self.marks and not any(marks):
+            return self
+        every = {type(m): m for m in (*self.marks, *marks)}
+        return self.replace(marks=tuple(sorted(filter(None, every.values()), key=lambda m: m.RANK)))
 
 
 @node

@@ -355,8 +355,7 @@ class _Swap(Rewriter):
 
     def on_Loop(self, n: Loop) -> Loop:
         new = n.map(self)
-        kept = new.cases is n.cases and new.only is n.only
-        return new if kept else new.replace(cases=n.cases, only=n.only)  # a copy need not be filled where they stand
+        return new if new.marks is n.marks else new.replace(marks=n.marks)  # a copy need not be filled where they stand
 
 
 def swap_buffers(root: N, swap: Mapping[Buffer, Buffer]) -> N:

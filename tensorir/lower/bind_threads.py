@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tensorir.arith.conditions import conjunction
 from tensorir.ir.build import as_expr, as_int, binary, const
+from tensorir.ir.marks import Versions
 from tensorir.ir.tree import BLOCKS, THREADS, If, Kind, Loop, Program, Scope, Stage, Stmt, Var
 from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, writes
 from tensorir.lower.form import each_nest, fail, lowering, rewrap
@@ -41,7 +42,7 @@ def _kernel(nest: Stmt, target: Target) -> Stmt:
     if lanes > 1:
         loops = {_AS_THREADS.get(k, k): x.replace(kind=_AS_THREADS.get(k, k)) for k, x in loops.items()}
         loops[Kind.THREAD_X] = Loop(Var("lane", "index"), as_expr(lanes), body, Kind.THREAD_X)
-    axes = [loops[k].replace(cases=()) for k in AXES if k in loops]  # the body has them in a loop of its own
+    axes = [loops[k].marked(Versions()) for k in AXES if k in loops]  # the body has them in a loop of its own
     return rewrap(axes, _Once(axes, lanes > 1)(body))
 
 
@@ -50,7 +51,8 @@ class _Unbind(Rewriter):
         n = self.children(n)
         if n.kind.level == "sequential":
             return n
-        return Loop(Var("once", "index"), as_expr(1), n.body, cases=n.cases) if n.cases else n.body
+        versions = Versions.of(n)
+        return Loop(Var("once", "index"), as_expr(1), n.body, marks=(versions,)) if versions.where else n.body
 
 
 class _Once(Rewriter):

@@ -17,6 +17,7 @@ from tensorir.intrin import shuffle
 from tensorir.intrin.declare import Intrin
 from tensorir.ir.build import as_expr, as_int, binary, select
 from tensorir.ir.layout import LANES_OF_WARP as WARP
+from tensorir.ir.marks import Partition, Versions
 from tensorir.ir.tree import (
     THREADS,
     Axis,
@@ -126,7 +127,9 @@ class _Combined:
             and math.prod(extents.values()) % WARP == 0
             and Kind.VTHREAD not in extents
             and all(b.dtype in shuffle.DTYPES for b in self.update.buffers)
-            and not any(x.cases or x.parts for x in around)  # all lanes come to a shuffle together
+            and not any(
+                Versions.of(x).where or Partition.of(x).at for x in around
+            )  # all lanes come to a shuffle together
         )
 
     # --- the pieces

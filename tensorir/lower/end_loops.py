@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tensorir.arith.affine import Arith
+from tensorir.arith.affine import Arith, structure
 from tensorir.arith.conditions import conjunction, conjuncts
 from tensorir.arith.ends import End, constant_end, data_end, dim_end, first, last, of_data
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.dims import dims_in
+from tensorir.ir.marks import Partition, Pipelined
 from tensorir.ir.tree import (
     Alloc,
     Barrier,
@@ -157,15 +158,15 @@ class _Finder:
 
 
 class _Without(Rewriter):
-    """Conditions that hold are gone."""
+    """Conditions that hold are gone, wherever they stand: those that an end is the same as, and others like them."""
 
     def __init__(self, held: tuple[Expr, ...]) -> None:
-        self.held = held
+        self.held = {structure(c) for c in held}
 
     def on_If(self, n: If) -> Stmt:
         n = self.children(n)
         conds = conjuncts(n.cond)
-        kept = [c for c in conds if not any(c is h for h in self.held)]
+        kept = [c for c in conds if structure(c) not in self.held]
         return n if len(kept) == len(conds) else _where(kept, n.then)
 
 
@@ -189,7 +190,7 @@ def early_end(x: Loop, arith: Arith) -> Expr | None:
     For stages that may overrun: where a copy is 0 beyond the dim, or a term adds nothing, no condition stays that would
     end the loop. What it does not drive does the same in each iteration, of which there is one.
     """
-    if x.kind is not Kind.SERIAL or not isinstance(x.extent, Const) or x.depth > 1 or x.roles or x.parts:
+    if x.kind is not Kind.SERIAL or not isinstance(x.extent, Const) or Pipelined.of(x).depth > 1 or Partition.of(x).at:
         return None
     ends: list[End | None] = []
     for s in find(x.body, Stage):

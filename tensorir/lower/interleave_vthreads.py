@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from tensorir.arith.affine import Arith, Linear
 from tensorir.errors import LoweringError
 from tensorir.ir.build import as_expr, binary
+from tensorir.ir.marks import Versions
 from tensorir.ir.tree import (
     Axis,
     Buffer,
@@ -71,12 +72,12 @@ def _interleaved(nest: Stmt, whole: Loop, counts: dict[Buffer, int]) -> Stmt:
     counts: dimensions that number copies, of the buffers that have some by now
     """
     loop = whole
-    for x in find(loop, Loop, lambda x: any(uses(c, {whole.var}) for c in x.cases)):
+    for x in find(loop, Loop, lambda x: any(uses(c, {whole.var}) for c in Versions.of(x).where)):
         raise _fail(loop, "the versions of its body are for some of its iterations only" if x is loop
                     else f"the versions of {x.var.name} differ between its iterations")  # fmt: skip
-    if loop.cases:  # versions of all that it holds; a loop of one iteration keeps them
-        versions = Loop(Var("once", "index"), as_expr(1), loop.body, cases=loop.cases)
-        loop = loop.replace(body=versions, cases=())
+    if (kept := Versions.of(loop)).where:  # versions of all that it holds; a loop of one iteration keeps them
+        versions = Loop(Var("once", "index"), as_expr(1), loop.body, marks=(kept,))
+        loop = loop.replace(body=versions).marked(Versions())
     own, private = _apart(loop)
     inside = set(find(loop, Stage))
     for s in find(nest, Stage):

@@ -20,6 +20,7 @@ from tensorir.arith.box import Side, union
 from tensorir.arith.conditions import conjunction
 from tensorir.ir.build import as_expr, as_int, binary
 from tensorir.ir.dims import dims_in
+from tensorir.ir.marks import Partition, Remark, UnrollBy
 from tensorir.ir.text import whole
 from tensorir.ir.tree import Alloc, Binary, Buffer, Const, Expr, If, Kind, Loop, Program, Seq, Stage, Stmt, Var
 from tensorir.ir.visit import Pruner, Rewriter, find, replace, sequence, substitute, swap_buffers, writes
@@ -33,12 +34,12 @@ from tensorir.target import Target
 @lowering
 def partition_loops(program: Program, target: Target) -> Program:
     """gives: no loop has parts; local buffers are filled only as far as they are read."""
-    if not find(program.body, Loop, lambda x: bool(x.parts)):
+    if not find(program.body, Loop, _in_parts):
         return program
     taken = {s.name for s in find(program.body, Stage)}
 
     def kernel(nest: Stmt) -> Stmt:
-        if not find(nest, Loop, lambda x: bool(x.parts)):
+        if not find(nest, Loop, _in_parts):
             return nest
         axes, body = bound_loops(nest)
         if thread_count(axes) > 1:  # threads with neighbours predicate instructions
@@ -48,7 +49,7 @@ def partition_loops(program: Program, target: Target) -> Program:
         if thread_count(axes) == 1:  # no barrier in the body of a block
             for x in axes:
                 body = cut.blocks(x, body)
-        axes = [x.replace(said=whole(x, thread_count(axes))) for x in axes]
+        axes = [x.marked(Remark(whole(x, thread_count(axes)))) for x in axes]
         body = _trimmed(_Tighten(kernel_arith(axes, body))(body), axes)
         if not axes and not isinstance(body, Loop):
             body = Loop(Var("once", "index"), as_expr(1), body)  # several loops, still one kernel
@@ -57,8 +58,12 @@ def partition_loops(program: Program, target: Target) -> Program:
     return each_nest(program, kernel)
 
 
+def _in_parts(x: Loop) -> bool:
+    return bool(Partition.of(x).at)
+
+
 def _uncut(x: Loop) -> Loop:
-    return x.replace(parts=()) if dims_in(*x.parts) else x
+    return x.marked(Partition()) if dims_in(*Partition.of(x).at) else x
 
 
 class _Uncut(Rewriter):
@@ -102,23 +107,23 @@ def fresh_names(body: Stmt, taken: set[str]) -> dict[str, str]:
 
 class _Partition(Copies):
     def on_Loop(self, n: Loop) -> Stmt:
-        if not n.parts:
+        if not (at := Partition.of(n).at):
             return self.children(n)
-        if dims_in(*n.parts):
+        if dims_in(*at):
             return self._at_dim(n)
-        ends: list[int] = [0, *n.parts, as_int(n.extent)]
+        ends: list[int] = [0, *at, as_int(n.extent)]
         pieces = [(a, b) for a, b in itertools.pairwise(ends) if a < b]
         return sequence([self(self._part(n, a, b, again=k > 0)) for k, (a, b) in enumerate(pieces)])
 
     def blocks(self, axis: Loop, body: Stmt) -> Stmt:
         """``body`` with a copy for each part of a block loop, under the condition that this block is of that part."""
-        if not axis.parts:
+        if not (at := Partition.of(axis).at):
             return body
         self.accesses = local_accesses(body)
-        if dims_in(*axis.parts):
+        if dims_in(*at):
             whole, _ = _whole_tiles(axis)
             return sequence([If(whole, body), *(If(c, b) for c, b in self._tails(body, axis, axis.var))])
-        ends, out = [0, *axis.parts, as_int(axis.extent)], []
+        ends, out = [0, *at, as_int(axis.extent)], []
         for k, (first, end) in enumerate(itertools.pairwise(ends)):
             part = self.copied(body, body) if k else body
             if end == first + 1:
@@ -134,14 +139,14 @@ class _Partition(Copies):
         """
         whole, end = _whole_tiles(n)
         tails = [(c, self(b)) for c, b in self._tails(n.body, n, end)]
-        first = n.replace(parts=(), body=If(whole, _once(self(n.body))))
+        first = n.replace(body=If(whole, _once(self(n.body)))).marked(Partition())
         return sequence([first, *(If(c, _once(b)) for c, b in tails)])
 
     def _tails(self, body: Stmt, n: Loop, place: Expr) -> list[tuple[Expr, Stmt]]:
         """The last, shorter tile of a dim, which is that at ``place``: copies of its body and when each runs. Small
         tiles have one for each number of iterations, which are constants then.
         """
-        (tile,) = n.parts
+        (tile,) = Partition.of(n).at
         size = as_int(tile.b)
         if size > MOST_TAILS:
             rest = binary("<", binary("*", place, size), tile.a)
@@ -159,12 +164,12 @@ class _Partition(Copies):
         body: Stmt = substitute(n.body, {n.var: binary("+", var, first)})
         if again:
             body = self.copied(n.body, body)
-        return Loop(var, as_expr(end - first), body, n.kind, n.hint)
+        return Loop(var, as_expr(end - first), body, n.kind).marked(UnrollBy.of(n))
 
 
 def _whole_tiles(n: Loop) -> tuple[Expr, Expr]:
     """The condition under which an iteration of a loop is one of those before its part ``x // c``, and that number."""
-    (end,) = n.parts
+    (end,) = Partition.of(n).at
     return binary("<=", binary("*", binary("+", n.var, 1), end.b), end.a), end
 
 
@@ -200,8 +205,8 @@ class Twin(Rewriter):
     def on_Loop(self, n: Loop) -> Loop:
         var = Var(n.var.name, "index")
         new = {n.var: var}
-        return n.replace(var=var, body=self(substitute(n.body, new)), cases=tuple(substitute(c, new) for c in n.cases),
-                         only=tuple(substitute(c, new) for c in n.only))  # fmt: skip
+        marks = tuple([substitute(m, new) for m in n.marks])
+        return n.replace(var=var, body=self(substitute(n.body, new)), marks=marks)
 
     def on_Stage(self, n: Stage) -> Stage:
         of = self.names.get(n.of, n.of) or (n.name if self.same else "")

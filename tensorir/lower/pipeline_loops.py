@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tensorir.ir.build import as_expr, as_int, binary
+from tensorir.ir.marks import Pipelined, UnrollBy
 from tensorir.ir.tree import (
     Alloc,
     Barrier,
@@ -49,7 +50,7 @@ from tensorir.target import Target
 @lowering
 def pipeline_loops(program: Program, target: Target) -> Program:
     """needs: buffers have their place and size;  gives: no loop has a depth."""
-    if not find(program.body, Loop, lambda x: x.depth > 1):
+    if not find(program.body, Loop, lambda x: Pipelined.of(x).depth > 1):
         return program
     taken = {s.name for s in find(program.body, Stage)}
     return each_nest(program, _Pipeline(taken))
@@ -92,10 +93,11 @@ class _Pipeline(Rewriter):
 
     def on_Loop(self, n: Loop) -> Stmt:
         n = self.children(n)
-        if n.depth < 2 or (isinstance(n.extent, Const) and as_int(n.extent) < 2):
-            return n.replace(depth=1)  # one iteration has no other to copy for
+        pipe = Pipelined.of(n)
+        if pipe.depth < 2 or (isinstance(n.extent, Const) and as_int(n.extent) < 2):
+            return n.marked(Pipelined())  # one iteration has no other to copy for
         own, body = allocs(n.body)
-        copies = copies_ahead(body, {b for b in own if b.scope is Scope.SHARED}, through=not n.later)
+        copies = copies_ahead(body, {b for b in own if b.scope is Scope.SHARED}, through=not pipe.later)
         if not copies or not isinstance(n.extent, Const):
             raise fail(
                 "lower.pipeline",
@@ -103,7 +105,7 @@ class _Pipeline(Rewriter):
                 "stage_in(…, scope='shared') at this loop, from tensors that it does not write",
             )
         filled = list(dict.fromkeys(b for s in copies for b in writes(s)))
-        if n.later:
+        if pipe.later:
             return self._in_flight(n, own, [s for s in body if s not in copies], copies, filled)
         rest = [s for s in body if s not in copies]
         apart = {b: s for s in copies for b in registers_of(s, body) if b in own}
@@ -117,15 +119,16 @@ class _Pipeline(Rewriter):
         halves = [one.iteration(even, both[0], both[1]),
                   If(binary("<", odd, trips), second) if trips % 2 else second]  # fmt: skip
         first = [self._again(substitute(_through(_split(s)), {n.var: as_expr(0)})) for s in copies]
-        loop = Loop(pair, as_expr(-(-trips // 2)), sequence(halves), hint=n.hint)
+        loop = Loop(pair, as_expr(-(-trips // 2)), sequence(halves)).marked(UnrollBy.of(n))
         return allocated([b for buffers in both for b in buffers.values()], sequence([*first, loop]))
 
     def _in_flight(
         self, n: Loop, own: list[Buffer], rest: list[Stmt], copies: list[Stmt], filled: list[Buffer]
     ) -> Stmt:
         """The loop whose copies are asynchronous."""
-        trips, ahead = as_int(n.extent), n.depth - 1
-        rings = {b: ring(b, n.depth) for b in filled}
+        trips, depth = as_int(n.extent), Pipelined.of(n).depth
+        ahead = depth - 1
+        rings = {b: ring(b, depth) for b in filled}
         copy = _Later()(sequence(copies))
 
         def tile(body: Stmt, iteration: Expr, slot: Expr) -> Stmt:
@@ -136,8 +139,8 @@ class _Pipeline(Rewriter):
         if trips < ahead:
             start = If(binary("<", first, trips), start)
         prologue = Loop(first, as_expr(ahead), sequence([start, CommitGroup()]))
-        following = self._again(tile(copy, there, binary("%", there, n.depth)))
-        work = allocated([b for b in own if b not in filled], tile(sequence(rest), n.var, n.var % n.depth))
+        following = self._again(tile(copy, there, binary("%", there, depth)))
+        work = allocated([b for b in own if b not in filled], tile(sequence(rest), n.var, n.var % depth))
         body = [
             WaitGroup(ahead - 1),
             *([Fence("async")] if read_whole(find(sequence(rest), IntrinCall)) & set(filled) else []),
@@ -146,7 +149,7 @@ class _Pipeline(Rewriter):
             CommitGroup(),  # empty at the end: so that the same number is left to wait for
             work,
         ]
-        loop = n.replace(body=sequence(body), depth=1, later=False)
+        loop = n.replace(body=sequence(body)).marked(Pipelined())
         return allocated(list(rings.values()), sequence([prologue, loop]))
 
     def _again(self, body: Stmt) -> Stmt:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tensorir.arith.conditions import conjuncts, contrary
 from tensorir.ir.build import as_expr
+from tensorir.ir.marks import Skipped, Versions
 from tensorir.ir.tree import Binary, Const, Expr, If, Loop, Program, Stage, Stmt, Var
 from tensorir.ir.visit import find, sequence, substitute
 from tensorir.lower.form import bound_loops, each_nest, lowering, rewrap
@@ -33,17 +34,17 @@ def specialize_loops(program: Program, target: Target) -> Program:
 
 
 def _has_versions(x: Loop) -> bool:
-    return bool(x.cases or x.only)
+    return bool(Versions.of(x).where or Skipped.of(x).unless)
 
 
 class _Specialize(Copies):
     def on_Loop(self, n: Loop) -> Loop:
-        if not n.cases and not n.only:
+        if not _has_versions(n):
             return self.children(n)
-        body = self._versions(n.body, n.cases)
-        for cond in n.only:
+        body = self._versions(n.body, Versions.of(n).where)
+        for cond in Skipped.of(n).unless:
             body = _version(cond, body)
-        return n.replace(body=body, cases=(), only=())
+        return n.replace(body=body).marked(Versions(), Skipped())
 
     def _versions(self, body: Stmt, cases: tuple[Expr, ...]) -> Stmt:
         if not cases:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from tensorir.intrin.hopper import tile_copy
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.marks import Pipelined, UnrollBy
 from tensorir.ir.tree import (
     Alloc,
     Arrive,
@@ -63,7 +64,7 @@ def split_roles(program: Program, target: Target) -> Program:
 
 def _kernel(nest: Stmt) -> Stmt:
     axes, body = bound_loops(nest)
-    loops = find(body, Loop, lambda x: bool(x.roles))
+    loops = find(body, Loop, lambda x: bool(Pipelined.of(x).roles))
     if len(loops) > 1:
         names = " and ".join(dict.fromkeys(x.var.name for x in loops))
         raise fail("lower.roles", f"the roles of a kernel share one ring, and several loops have roles ({names})",
@@ -96,7 +97,8 @@ class _Split:
         self.axes, self.body, self.loop = axes, body, loop
         self.group = next(x for x in axes if x.kind is Kind.THREAD_Y)
         self.lane = next(x for x in axes if x.kind is Kind.THREAD_X)
-        self.turns, self.number = loop.turns, Var("turn", "index")
+        self.pipe = Pipelined.of(loop)
+        self.turns, self.number = self.pipe.turns, Var("turn", "index")
         self.groups = as_int(self.group.extent)  # of each ping-pong set
         self.all_groups = self.groups * self.turns
         self.cluster = next((x for x in axes if x.kind is Kind.CLUSTER), None)
@@ -110,22 +112,22 @@ class _Split:
         self.each = {b: ring(b, self.turns) for b in mine}
         self.own = [b for b in found if b not in filled and b not in self.each]
         self.rest = list(statements(sequence([s for s in stmts if s not in self.copies])))
-        self.rings = {b: ring(b, loop.depth) for b in filled}
+        self.rings = {b: ring(b, self.pipe.depth) for b in filled}
         # products of one iteration stay in flight into the next if nothing else there touches what they read and make
         self.later = isinstance(self.rest[-1], WaitGroup) and only_products(sequence(self.rest))
-        self.full = self._barriers("full", loop.depth)
-        self.empty = self._barriers("empty", loop.depth)
+        self.full = self._barriers("full", self.pipe.depth)
+        self.empty = self._barriers("empty", self.pipe.depth)
         self.order = self._barriers("order", self.turns)
         count: Expr = const(0)
         for x in (*self.around, loop):
             count = binary("+", binary("*", count, as_int(x.extent)), x.var)
-        self.turn = _Turn(count, loop.depth)
+        self.turn = _Turn(count, self.pipe.depth)
 
     def _barriers(self, name: str, count: int) -> Buffer:
         return Buffer(name, (as_expr(count),), "int64", Scope.BARRIER)
 
     def nest(self) -> Stmt:
-        registers = self.loop.roles
+        registers = self.pipe.roles
         number = self.group.var.replace()
         alone = self.turns > 1 and self.groups == 1
         compute = substitute(self._computing(), {self.group.var: const(0) if alone else number})
@@ -158,7 +160,7 @@ class _Split:
             whole = _Shared(self.cluster)(whole)
         copies = _Signal(Region(self.full, (slot,), (1,)))(InSlot(self.rings, slot)(whole))
         body = sequence([Await(self.empty, (slot,), self.turn.parity(1)), Arrive(self.full, (slot,), bytes_), copies])
-        loading = rewrap([*(x.replace(hint=1) for x in self.around), self._plain()], body)
+        loading = rewrap([*(x.marked(UnrollBy(1)) for x in self.around), self._plain()], body)
         return loading if self.cluster is None else sequence([loading, self._emptied()])
 
     def _emptied(self) -> Stmt:
@@ -168,8 +170,8 @@ class _Split:
         """
         steps = math.prod(as_int(x.extent) for x in (*self.around, self.loop))
         n = Var("left", "index")
-        then = _Turn(binary("+", n, steps), self.loop.depth)
-        return Loop(n, as_expr(self.loop.depth), Await(self.empty, (then.slot,), then.parity(1)), hint=1)
+        then = _Turn(binary("+", n, steps), self.pipe.depth)
+        return Loop(n, as_expr(self.pipe.depth), Await(self.empty, (then.slot,), then.parity(1))).marked(UnrollBy(1))
 
     def _computing(self) -> Stmt:
         slot = self.turn.slot
@@ -179,7 +181,7 @@ class _Split:
         if not self.later:
             parts.append(self._released(slot))
         else:
-            before = _Turn(binary("+", self.turn.count, self.loop.depth - 1), self.loop.depth)  # the one before
+            before = _Turn(binary("+", self.turn.count, self.pipe.depth - 1), self.pipe.depth)  # the one before
             begun = binary("<", const(0), self.loop.var)
             parts += [WaitGroup(1, PRODUCTS), self._released_by_few(before.slot, begun)]
             # the last slot of a tile is released before its results leave: tiles of the next one come meanwhile
@@ -210,7 +212,8 @@ class _Split:
         inner = substitute(walk.body, {walk.var: number})
         if count % self.turns:
             inner = If(binary("<", number, count), inner)
-        return replace(body, {walk: Loop(step, as_expr(-(-count // self.turns)), inner, walk.kind, hint=walk.hint)})
+        fewer = Loop(step, as_expr(-(-count // self.turns)), inner, walk.kind).marked(UnrollBy.of(walk))
+        return replace(body, {walk: fewer})
 
     def _tile(self) -> Loop | None:
         """The loop whose iterations the ping-pong sets of warpgroups share; None where there is one tile."""
@@ -236,7 +239,7 @@ class _Split:
 
     def _plain(self, body: Stmt | None = None) -> Loop:
         """The loop itself. Each turn waits for a barrier: compilers would unroll hundreds of them for nothing."""
-        out = self.loop.replace(depth=1, later=False, roles=(), hint=1)
+        out = self.loop.marked(Pipelined(), UnrollBy(1))
         return out if body is None else out.replace(body=body)
 
 

@@ -14,6 +14,7 @@ from tensorir.arith.conditions import conjunction
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.layout import written
+from tensorir.ir.marks import Pipelined
 from tensorir.ir.tree import (
     Alloc,
     Axis,
@@ -122,7 +123,8 @@ class _Deal(Rewriter):
         made = self.parts.get(n.var)
         if made is None or not any(p.stride for p in made.parts):
             n = self.children(n)
-            unrolled = n.kind is Kind.SERIAL and n.depth == 1 and (made is not None or n.var in self.moving)
+            plain = n.kind is Kind.SERIAL and not Pipelined.of(n)
+            unrolled = plain and (made is not None or n.var in self.moving)
             return n.replace(kind=Kind.UNROLL) if unrolled else n
         value: Expr = const(0)
         loops: list[Loop] = []

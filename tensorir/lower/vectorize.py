@@ -8,6 +8,7 @@ from tensorir.arith.conditions import conjunction, conjuncts
 from tensorir.ir.build import SHIFTS, as_expr, as_int, binary, cast, const, select
 from tensorir.ir.dtypes import DTYPES, WIDENED, is_float
 from tensorir.ir.lanes import lanes_of
+from tensorir.ir.marks import Remark
 from tensorir.ir.node import held
 from tensorir.ir.shared import once
 from tensorir.ir.tree import (
@@ -109,7 +110,7 @@ class _Vectorize(Rewriter):
             if (parts := wide.copy_ending(n)) is not None:
                 return parts
             said = self.target.family != "cuda" or any(_moved(s) for s in find(n.body, Store))
-            return n.replace(kind=Kind.UNROLL, said=f"not in vectors: {why}" if said else "")
+            return n.replace(kind=Kind.UNROLL).marked(Remark(f"not in vectors: {why}" if said else ""))
 
     def _in_parts(self, n: Loop, lanes: int, widest: int) -> Stmt:
         outer, inner = Var(f"{n.var.name}.v", "index"), Var(n.var.name, "index")
@@ -117,7 +118,7 @@ class _Vectorize(Rewriter):
         body = _Linear(self.arith)(substitute(n.body, {n.var: outer * widest + inner}))
         part = self.on_Loop(Loop(inner, as_expr(widest), body, Kind.VECTOR))
         if isinstance(part, Loop):
-            return n.replace(kind=Kind.UNROLL, said=part.said)
+            return n.replace(kind=Kind.UNROLL).marked(Remark.of(part))
         return Loop(outer, as_expr(lanes // widest), part, Kind.UNROLL)
 
 

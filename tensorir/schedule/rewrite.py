@@ -13,6 +13,7 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_expr, as_int, binary, cast
 from tensorir.ir.dims import dims_in, most
 from tensorir.ir.dtypes import WIDENED
+from tensorir.ir.marks import Partition
 from tensorir.ir.places import Rewritten
 from tensorir.ir.structure import among
 from tensorir.ir.tree import (
@@ -115,7 +116,7 @@ def footprint(index: Index, accesses: Iterable[tuple[Stage, tuple[Expr, ...]]], 
         moving: dict[Var, Interval] = ranges([*inner, *still])
         # each part of a cut loop gets a body in which these guards are decided, so that the box may rely on them: tiles
         # of two sizes reach no further than the loop that they were cut from
-        cut = {x.var for x in above if x.parts}
+        cut = {x.var for x in above if Partition.of(x).at}
         known = arith.child(assume=[g for g in stage.guards if uses(g, cut)]) if cut else arith
         for d, i in enumerate(where):
             boxes[d].append(side_of(in_loops(i, stage), known, moving))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tensorir as tir
+from tensorir.ir.marks import Pipelined
 from tensorir.ir.tree import Kind, Loop, Scope, Stage
 from tensorir.ir.visit import find, replace, swap_buffers
 from tensorir.lower import pipeline
@@ -84,7 +85,7 @@ def pipelined_without_copies():
     """A mark that pipeline would not have set."""
     s = two()
     loop = Index(s.program).loops["Q.i"]
-    return changed(s, loop, loop.replace(depth=2))
+    return changed(s, loop, loop.marked(Pipelined(2)))
 
 
 def whole_array_of_a_thread():

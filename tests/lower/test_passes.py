@@ -14,6 +14,7 @@ from tensorir.check.verdict import check
 from tensorir.errors import TensorIRError
 from tensorir.interp.numbers import Field
 from tensorir.ir.build import binary, const
+from tensorir.ir.marks import Partition, Pipelined, Versions
 from tensorir.ir.tree import (
     THREADS,
     Alloc,
@@ -135,8 +136,8 @@ PROMISES = {
     "interleave_vthreads": lambda p: Kind.VTHREAD not in kinds(p),
     "bind_threads": bound_at_top,
     "split_init": lambda p: all(s.init is None for s in find(p.body, Stage)),
-    "specialize_loops": lambda p: not find(p.body, Loop, lambda x: bool(x.cases)),
-    "partition_loops": lambda p: not find(p.body, Loop, lambda x: bool(x.parts)),
+    "specialize_loops": lambda p: not find(p.body, Loop, lambda x: bool(Versions.of(x).where)),
+    "partition_loops": lambda p: not find(p.body, Loop, lambda x: bool(Partition.of(x).at)),
     "deal_copies": lambda p: Kind.COOPERATIVE not in kinds(p),
     "emit_guards": lambda p: all(not s.guards for s in find(p.body, Stage)),
     "form_instructions": lambda p: Kind.INTRIN not in kinds(p) and all(s.intrin is None for s in find(p.body, Stage)),
@@ -145,8 +146,8 @@ PROMISES = {
     "spread_warps": spread,
     "start_products": lambda p: True,  # tests/warps/test_start_products.py
     "order_products": lambda p: True,  # tests/warps/test_roles.py
-    "split_roles": lambda p: not find(p.body, Loop, lambda x: bool(x.roles)),
-    "pipeline_loops": lambda p: not find(p.body, Loop, lambda x: x.depth > 1),
+    "split_roles": lambda p: not find(p.body, Loop, lambda x: bool(Pipelined.of(x).roles)),
+    "pipeline_loops": lambda p: not find(p.body, Loop, lambda x: Pipelined.of(x).depth > 1),
     "insert_barriers": lambda p: True,  # the interpreter looks for races
     "expand_stages": lambda p: not find(p.body, Stage) and not find(p.body, Loop, ends_inside),
     "flatten": flat,

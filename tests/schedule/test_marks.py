@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 import tensorir as tir
 from tensorir.ir import text
 from tensorir.ir.build import as_expr
+from tensorir.ir.marks import MARKS as MARKS_ON_LOOPS
+from tensorir.ir.marks import Partition, Pipelined, Remark, Skipped, UnrollBy, Versions
 from tensorir.ir.tree import Kind, Loop, Prefetch, Scope, Seq, Stage, Update, Var
 from tensorir.ir.visit import find, reads, writes
-from tensorir.schedule.marks import MARKS as MARKS_ON_LOOPS
 from tensorir.schedule.registry import PRIMITIVES
 
 GPU, CUDA = "opencl -kind=gpu", "cuda -arch=sm_80"
@@ -37,11 +38,11 @@ def evidence(s):
     for x in find(body, Loop):
         live = x.kind is Kind.SERIAL
         found[f"kind {x.kind.value}"] += not live
-        found["hint"] += bool(x.hint) and live
-        found["parts"] += len(x.parts)
-        found["cases"] += len(x.cases)
-        found["only"] += len(x.only)
-        found["depth"] += x.depth > 1
+        found["hint"] += bool(UnrollBy.of(x).factor) and live
+        found["parts"] += len(Partition.of(x).at)
+        found["cases"] += len(Versions.of(x).where)
+        found["only"] += len(Skipped.of(x).unless)
+        found["depth"] += Pipelined.of(x).depth > 1
     for x in find(body, Stage):
         found["intrin"] += x.intrin is not None
         found["prefetch"] += isinstance(x.body, Prefetch)
@@ -164,21 +165,14 @@ AGAIN = {
 
 
 def test_every_field_of_a_loop_is_of_a_mark_and_printed():
-    iterations = {"var", "extent", "body", "kind", "said"}
-    values = {
-        "parts": (2,),
-        "hint": 2,
-        "cases": (as_expr(1),),
-        "only": (as_expr(1),),
-        "depth": 3,
-        "later": True,
-        "roles": (40, 160),
-        "turns": 2,
-    }
-    assert set(Loop.FIELDS) - iterations == values.keys() == {x for m in MARKS_ON_LOOPS for x in m.fields}
-    plain = Loop(Var("i", "index"), as_expr(8), Loop(Var("j", "index"), as_expr(8), Seq(())), depth=2)
-    for field, value in values.items():
-        assert text.noted(plain.replace(**{field: value})) != text.noted(plain), field
+    values = [Partition((2,)), UnrollBy(2), Versions((as_expr(1),)), Skipped((as_expr(1),)), Remark("so"),
+              Pipelined(3), Pipelined(4, True), Pipelined(4, True, (40, 160)), Pipelined(4, turns=2)]  # fmt: skip
+    assert Loop.FIELDS == ("var", "extent", "body", "kind", "marks")
+    assert {type(m) for m in values} == {*MARKS_ON_LOOPS}
+    plain = Loop(Var("i", "index"), as_expr(8), Loop(Var("j", "index"), as_expr(8), Seq(())))
+    for loop in (plain, plain.marked(Pipelined(2))):
+        said = [tuple(text.noted(loop.marked(m))) for m in values]
+        assert len({*said}) == len(values) and tuple(text.noted(loop)) not in said
 
 
 def test_every_primitive_is_among_the_pairs():

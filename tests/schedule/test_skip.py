@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from test_marks import CALLS, LOOPS
 
 import tensorir as tir
+from tensorir.ir.marks import Skipped
 from tensorir.ir.tree import Loop
 from tensorir.ir.visit import find
 
@@ -190,7 +191,7 @@ def test_threads_of_a_block_run_the_same_tiles():
 
 def test_a_loop_whose_every_tile_has_a_term_is_as_it_was():
     s = triangle(mask=lambda i, k: k <= i + 100)
-    assert not conditions(s) and not find(s.program.body, Loop, lambda x: bool(x.only))
+    assert not conditions(s) and not find(s.program.body, Loop, lambda x: bool(Skipped.of(x).unless))
     assert str(s.trace).endswith("s.skip('C.k.0')")
     right(s)
 
@@ -256,7 +257,7 @@ def test_loops_around_it_may_be_split_fused_and_bound():
     assert conditions(s) == ["skipped unless C.k.0 <= C.rows // 2 * 2 + C.rows % 2"]
     s.unroll("C.k.1")
     right(s)
-    assert {x.var.name for x in find(s.program.body, Loop, lambda x: bool(x.only))} == {"C.k.0"}
+    assert {x.var.name for x in find(s.program.body, Loop, lambda x: bool(Skipped.of(x).unless))} == {"C.k.0"}
     assert len(LOOPS) == 7
 
 

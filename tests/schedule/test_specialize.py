@@ -15,6 +15,7 @@ from tensorir.errors import LoweringError
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import random_arguments
 from tensorir.ir.build import binary, const
+from tensorir.ir.marks import Versions
 from tensorir.ir.tree import Alloc, Barrier, If, Load, Loop, Select, Seq, Stage, Store, Var
 from tensorir.ir.visit import Rewriter, find
 from tensorir.lower.pipeline import forms, lower
@@ -146,8 +147,8 @@ def test_the_check_runs_both_versions(cond, dtype, which):
 def test_inputs_of_a_check_lie_around_what_they_are_compared_with(dtype, numbers):
     s = masked(dtype)
     s.specialize("Y.i", "mask[Y.i] < 100 and mask[Y.i] != 90")
-    (loop,) = find(s.program.body, Loop, lambda x: bool(x.cases))
-    masks = [random_arguments(s.outputs, seed, numbers, loop.cases)[0] for seed in range(8)]
+    (loop,) = find(s.program.body, Loop, lambda x: bool(Versions.of(x).where))
+    masks = [random_arguments(s.outputs, seed, numbers, Versions.of(loop).where)[0] for seed in range(8)]
     assert {99, 100, 101, 89, 90, 91} <= {int(x) for mask in masks for x in mask}
     assert masks[0].dtype == random_arguments(s.outputs, 0, numbers)[0].dtype
 
@@ -227,7 +228,7 @@ def test_stages_and_local_buffers_of_the_second_version_are_new():
     names = [x.name for x in find(program.body, Stage)]
     assert len(names) == len(set(names)) == 4 * 3  # init, sum and copy
     assert len(find(body(s), Alloc)) == 4
-    assert not find(program.body, Loop, lambda x: bool(x.cases))
+    assert not find(program.body, Loop, lambda x: bool(Versions.of(x).where))
     right(s)
 
 
@@ -325,7 +326,7 @@ def test_indices_of_gathers_meet_the_condition():
     T, at = tir.placeholder((1000, 8), name="T"), tir.placeholder((5,), "int32", name="at")
     s = tir.Schedule(tir.compute((5, 8), lambda i, j: T[at[i], j] * 2, name="G"), "opencl -kind=cpu")
     s.specialize("G.i", "at[G.i] == 500")
-    cond = find(s.program.body, Loop, lambda x: bool(x.cases))[0].cases
+    cond = Versions.of(find(s.program.body, Loop, lambda x: bool(Versions.of(x).where))[0]).where
     values = [np.asarray(random_arguments(s.outputs, seed, conditions=cond)[1]) for seed in range(4)]
     assert any((v == 500).any() for v in values)
     right(s)

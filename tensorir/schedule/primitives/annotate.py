@@ -7,6 +7,7 @@ from typing import Any
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_text, plain_int, shown
 from tensorir.ir.build import as_int
+from tensorir.ir.marks import UnrollBy
 from tensorir.ir.tree import Loop, Program
 from tensorir.schedule.analysis import caret, need_serial
 from tensorir.schedule.history import Name, S
@@ -37,4 +38,4 @@ def _annotate(program: Program, loop: Loop, key: str, value: Any) -> Rewrite:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1 or value & (value - 1):
         raise ScheduleError(Problem("annotate.value", f"unroll={shown(value)} is not a power of two", at=caret(loop)))
     extent = as_int(loop.extent)
-    return Rewrite(swap(program, loop, loop.replace(hint=min(value, extent))))
+    return Rewrite(swap(program, loop, loop.marked(UnrollBy(min(value, extent)))))

@@ -9,6 +9,7 @@ from tensorir.errors.habits import meant
 from tensorir.errors.needs import need_text
 from tensorir.ir.build import as_int
 from tensorir.ir.dims import dims_in
+from tensorir.ir.marks import Partition
 from tensorir.ir.tree import BLOCKS, THREADS, WARPS, Axis, Kind, Loop, Program, Scope, Stage, Update
 from tensorir.ir.visit import find, uses, writes
 from tensorir.schedule.analysis import (
@@ -116,7 +117,7 @@ def _goes_in_step(index: Index, loop: Loop, extent: int) -> None:
     why, hint = "", f"s.unroll({loop.var.name!r})"
     if other := next((x for x in find(root, Loop) if x.kind in WARPS), None):
         why = f"{other.var.name} is bound to {other.kind.value}, whose threads hold tiles together"
-    elif loop.parts:
+    elif Partition.of(loop).at:
         why, hint = "its iterations have bodies of their own", "a split with tail='guard', or one that is exact"
     elif other := next((x for x in find(loop.body, Loop) if uses(x.extent, {loop.var})), None):
         why = f"the length of {other.var.name} depends on it"

@@ -8,6 +8,7 @@ from tensorir.arith.affine import Arith
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_int
 from tensorir.ir.build import as_expr
+from tensorir.ir.marks import Partition, Skipped, Versions
 from tensorir.ir.tree import Axis, Kind, Load, Loop, Program, Stage, Var
 from tensorir.ir.visit import Rewriter, find, sequence, substitute, writes
 from tensorir.schedule.analysis import caret, constant_extent, driven_by, index_of, need_constant, unique
@@ -41,7 +42,8 @@ def _cut(program: Program, loop: Loop, at: int) -> Rewrite:
     if len(stages) > 1 or any(x.body is not y for x, y in zip(loops, [*loops[1:], stage], strict=True)):
         names = ", ".join(s.name for s in stages)
         raise _refuse("cut.own-nest", f"{names} are in the nest of {loop.var.name}", loop, "cut before compute_at")
-    if done := [x for x in loops if x.kind is not Kind.SERIAL or x.parts or x.cases or x.only]:
+    own_bodies = [x for x in loops for m in x.marks if isinstance(m, Partition | Versions | Skipped)]
+    if done := [x for x in loops if x.kind is not Kind.SERIAL or x in own_bodies]:
         message = f"{done[0].var.name} has a meaning already, which the other nest would not have"
         raise _refuse("cut.serial", message, loop, "cut first, then schedule both nests")
     own = {x.buffer for x in find(stage.body, Load)} & set(writes(stage.body))

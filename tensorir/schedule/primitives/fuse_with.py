@@ -10,6 +10,7 @@ from tensorir.arith.access import even
 from tensorir.arith.affine import Arith, same
 from tensorir.arith.point import NotExactError, evaluate
 from tensorir.errors import Problem, ScheduleError
+from tensorir.ir.marks import Pipelined, UnrollBy
 from tensorir.ir.text import show
 from tensorir.ir.tree import Buffer, Expr, Load, Loop, Prefetch, Program, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import find, sequence, substitute, walk
@@ -117,8 +118,9 @@ def _extents_agree(first: Stmt, last: Stmt) -> None:
 
 def _said(x: Loop) -> tuple[object, ...]:
     """What two loops must have in common; parts and cases are of one nest alone."""
-    own = x.var.name if x.parts or x.cases or x.only or x.said else ""
-    return x.kind, x.hint, x.depth, x.later, x.roles, x.turns, own
+    pipe = Pipelined.of(x)
+    own = x.var.name if any(not isinstance(m, UnrollBy | Pipelined) for m in x.marks) else ""
+    return x.kind, UnrollBy.of(x).factor, pipe.depth, pipe.later, pipe.roles, pipe.turns, own
 
 
 def _accesses(root: Stmt) -> Iterator[_Access]:

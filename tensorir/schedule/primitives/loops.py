@@ -12,6 +12,7 @@ from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.needs import need_int, need_list, need_name, need_names, need_text, shown
 from tensorir.ir.build import as_expr, as_int, binary, const, no_constant
 from tensorir.ir.dims import dims_in
+from tensorir.ir.marks import Partition
 from tensorir.ir.tree import (
     Axis,
     Expr,
@@ -111,7 +112,7 @@ def _split(program: Program, loop: Loop, factors: Sequence[int | None], tail: st
         loops = [Loop(v, as_expr(n), body) for v, n in zip(axes, sizes, strict=True)]
         new = nest(split_marks(loop, loops), body)
     if dim is not None and tail == "peel" and sizes[1] > 1 and isinstance(new, Loop):
-        new = new.replace(parts=(binary("//", dim, sizes[1]),))
+        new = new.marked(Partition((binary("//", dim, sizes[1]),)))
     return Rewrite(swap(program, loop, new), tuple(labels), {loop.var.name: f"it was split into {', '.join(labels)}"})
 
 
@@ -155,7 +156,7 @@ def _tiled(loop: Loop, extent: int, axes: Sequence[Var], most: int, tail: str) -
         whole = binary("+", binary("*", outer, most), inner)
         body = Guard([loop], binary("<", whole, extent))(substitute(loop.body, {loop.var: whole}))
         parts = (tiles - 1,) if tiles > 1 else ()
-    loops = [Loop(outer, as_expr(tiles), body, parts=parts), Loop(inner, as_expr(most), body)]
+    loops = [Loop(outer, as_expr(tiles), body).marked(Partition(parts)), Loop(inner, as_expr(most), body)]
     return nest(split_marks(loop, loops, even=tail == "peel"), body)
 
 
@@ -177,10 +178,10 @@ def _partition(program: Program, loop: Loop, at: Sequence[object]) -> Rewrite:
     points = [need_int("at", p, high=_MOST) for p in at]
     if sorted(set(points)) != points:
         raise _refuse("partition.order", f"the points {points} of {loop.var.name} are not ascending", loop)
-    if ends := dims_in(*loop.parts):
+    if ends := dims_in(*Partition.of(loop).at):
         raise ScheduleError(no_constant(ends[0]).problems)
-    parts = {*loop.parts, *(p for p in points if 0 < p < extent)}
-    return Rewrite(swap(program, loop, loop.replace(parts=tuple(sorted(parts)))))
+    parts = {*Partition.of(loop).at, *(p for p in points if 0 < p < extent)}
+    return Rewrite(swap(program, loop, loop.marked(Partition(tuple(sorted(parts))))))
 
 
 def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) -> list[int]:

@@ -8,6 +8,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_bool, need_int, need_mapping
 from tensorir.intrin.hopper import first_registers
 from tensorir.ir.build import as_int
+from tensorir.ir.marks import Partition, Pipelined, Skipped, Versions
 from tensorir.ir.once import nests
 from tensorir.ir.tree import Axis, Buffer, Const, If, Kind, Loop, Program, Scope, Stage, Stmt, Store
 from tensorir.ir.visit import find, reads, writes
@@ -88,10 +89,10 @@ def _pipeline(program: Program, loop: Loop, depth: int, async_: bool, target: Ta
         many = "copies pass through registers, which hold one tile" if not async_ else "a pipeline has 2 to 8 stages"
         hint = "async_=True" if depth in ASYNC_DEPTHS and target.has("sm_80") else f"depth={legal[0]}"
         raise _refuse("pipeline.depth", f"depth={depth}: {many}", loop, hint=hint)
-    if loop.only:
+    if Skipped.of(loop).unless:
         raise _refuse("pipeline.parts", f"{loop.var.name} skips iterations, for which copies would run ahead", loop,
                       hint="s.pipeline without s.skip")  # fmt: skip
-    if loop.parts or loop.cases:
+    if Partition.of(loop).at or Versions.of(loop).where:
         raise _refuse("pipeline.parts", f"the body of {loop.var.name} is written more than once already", loop,
                       hint="an exact split, or specialize a loop inside")  # fmt: skip
     if not _has_copies(program, loop, through=not async_):
@@ -101,7 +102,7 @@ def _pipeline(program: Program, loop: Loop, depth: int, async_: bool, target: Ta
             loop,
             hint=f"s.stage_in(tensor, at={loop.var.name!r}, scope='shared') first, of what the loop does not write",
         )
-    return Rewrite(swap(program, loop, loop.replace(depth=depth, later=async_)))
+    return Rewrite(swap(program, loop, loop.marked(Pipelined(depth, async_))))
 
 
 def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, int], turns: int, target: Target) -> Loop:
@@ -136,7 +137,7 @@ def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, in
                       f"thread that a block begins with", loop, hint=f"'compute': {most}")  # fmt: skip
     if depth not in ASYNC_DEPTHS:
         raise _refuse("pipeline.depth", f"depth={depth}: a pipeline has 2 to 8 stages", loop, hint="depth=4")
-    marked = loop.replace(depth=depth, later=True, roles=(roles["load"], roles["compute"]), turns=turns)
+    marked = loop.marked(Pipelined(depth, True, (roles["load"], roles["compute"]), turns))
     if not _has_copies(program, loop, tiles=True):
         raise _refuse("pipeline.no-copies", f"no iteration of {loop.var.name} begins with copies of whole tiles", loop,
                       hint=f"s.stage_in(tensor, at={loop.var.name!r}, scope='shared', via='tma') first")  # fmt: skip
@@ -163,10 +164,11 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
     changed = [kernel for kernel in nests(before) if id(kernel) not in kept]  # no other one has shared memory of theirs
     if not changed:
         return None
-    left = {x.var.name: x for x in find(after.body, Loop) if x.depth > 1}
-    for loop in (x for kernel in changed for x in find(kernel, Loop) if x.depth > 1):
+    left = {x.var.name: x for x in find(after.body, Loop) if Pipelined.of(x).depth > 1}
+    for loop in (x for kernel in changed for x in find(kernel, Loop) if Pipelined.of(x).depth > 1):
         now = left[loop.var.name]
-        if not _has_copies(after, now, tiles=bool(now.roles), through=not now.later):
+        pipe = Pipelined.of(now)
+        if not _has_copies(after, now, tiles=bool(pipe.roles), through=not pipe.later):
             return Problem(
                 "pipeline.lost",
                 f"{primitive} takes away the copies that {loop.var.name} makes ahead",

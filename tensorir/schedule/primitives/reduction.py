@@ -8,6 +8,7 @@ from tensorir.arith.conditions import conjunction
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_expr, as_int, binary, select
 from tensorir.ir.dims import dims_in, most
+from tensorir.ir.marks import Versions
 from tensorir.ir.structure import among
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
@@ -106,7 +107,7 @@ def init_nest(index: Index, stage: Stage, inner: Sequence[Loop], name: str, init
     for around in reversed(path[path.index(inner[0]) :] if inner else ()):
         if isinstance(around, If):  # which threads run the stage, when lowering asks
             made = If(substitute(around.cond, fresh), made)
-    return nest([x.replace(var=fresh[x.var], kind=_plain(x), cases=()) for x in spatial], made)
+    return nest([x.replace(var=fresh[x.var], kind=_plain(x)).marked(Versions()) for x in spatial], made)
 
 
 def _plain(x: Loop) -> Kind:

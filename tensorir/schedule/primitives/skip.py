@@ -10,6 +10,7 @@ from tensorir.arith.conditions import conjuncts
 from tensorir.arith.reach import Reach
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import binary, const
+from tensorir.ir.marks import Pipelined, Skipped
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
     Binary,
@@ -62,11 +63,11 @@ def skip(self: S, axis: Name) -> S:
 
 def _skip(program: Program, loop: Loop) -> Rewrite:
     need_serial(loop, "skip")
-    if loop.depth > 1:
+    if Pipelined.of(loop).depth > 1:
         raise _refuse("skip.pipeline", f"copies of {loop.var.name} run ahead, for iterations that would be skipped",
                       loop, "s.skip without s.pipeline")  # fmt: skip
     cond = _Tile(index_of(program), loop).condition()
-    return Rewrite(program if cond is None else swap(program, loop, loop.replace(only=(cond,))))
+    return Rewrite(program if cond is None else swap(program, loop, loop.marked(Skipped((cond,)))))
 
 
 @mark("skip")
@@ -78,15 +79,15 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
 def _problems(program: Program, primitive: str) -> Iterator[Problem]:
     index = index_of(program)
     for loop in index.loops.values():
-        if not loop.only:
+        if not (unless := Skipped.of(loop).unless):
             continue
         why = ""
-        if loop.kind is not Kind.SERIAL or loop.depth > 1:
+        if loop.kind is not Kind.SERIAL or Pipelined.of(loop).depth > 1:
             why = f"{loop.var.name} is no plain loop then"
         else:
             tile = _Tile(index, loop)
             try:
-                why = tile.unlike(loop.only[0], tile.condition())
+                why = tile.unlike(unless[0], tile.condition())
             except ScheduleError as e:
                 why = e.problems[0].message
         if why:

@@ -8,6 +8,7 @@ from tensorir.arith.affine import Arith
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_text
 from tensorir.ir.build import as_int, binary, const
+from tensorir.ir.marks import Versions
 from tensorir.ir.text import show
 from tensorir.ir.tree import Binary, Buffer, Const, Expr, Kind, Load, Loop, Program, Scope, Stage, Var
 from tensorir.ir.visit import find, uses, writes
@@ -39,7 +40,7 @@ def _specialize(program: Program, loop: Loop, cond: str) -> Rewrite:
     index = index_of(program)
     around = {x.var.name: x.var for x in [*index.above(loop), loop]}
     found = parse(cond, around, {b.name: b for b in program.inputs})
-    done = swap(program, loop, loop.replace(cases=(*loop.cases, found)))
+    done = swap(program, loop, loop.marked(Versions((*Versions.of(loop).where, found))))
     if problem := next(_problems(done), None):
         raise ScheduleError(problem)
     return Rewrite(done)
@@ -54,9 +55,9 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
 def _problems(program: Program, primitive: str = "reorder") -> Iterator[Problem]:
     """What is wrong with the marks of a tree, after ``primitive``."""
     index = index_of(program)
-    for loop in find(program.body, Loop, lambda x: bool(x.cases)):
+    for loop in find(program.body, Loop, lambda x: bool(Versions.of(x).where)):
         around = [*index.above(loop), loop]
-        versions = 1 << sum(len(x.cases) for x in around)
+        versions = 1 << sum(len(Versions.of(x).where) for x in around)
         if versions > MOST_VERSIONS:
             yield Problem(
                 "specialize.versions",
@@ -64,7 +65,7 @@ def _problems(program: Program, primitive: str = "reorder") -> Iterator[Problem]
                 at=caret(loop),
                 hint="one condition that joins several with and, or",
             )
-        for cond in loop.cases:
+        for cond in Versions.of(loop).where:
             yield from _misplaced(loop, cond, around, primitive)
             yield from _outside(loop, cond, around)
             yield from _divergent(loop, cond, around)

@@ -1,0 +1,228 @@
+"""Marks on loops: values that say what a primitive asks for without changing the tree.
+
+    for i in 12:  # partition at 4   --split by 4-->   for i.0 in 3:  # partition at 1
+                                                         for i.1 in 4:
+
+A mark stays where its loop is (``reorder``), goes by its own rules to one of the loops that a ``split`` or a ``fuse``
+makes, or cannot, and then the primitive is refused (``schedule/marks.py``). ``MARK.of(loop)`` is the loop's own, or one
+that says nothing; ``loop.marked(MARK(…))`` is the loop with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
+
+from tensorir.ir.build import as_int
+from tensorir.ir.dims import dims_in
+from tensorir.ir.node import node
+from tensorir.ir.tree import Expr, Kind, Loop, LoopMark
+
+Show = Callable[[Expr], str]
+
+
+class UnplacedError(Exception):
+    """No loop could have a mark of ``loop`` any more."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+
+
+class RuledMark(LoopMark):
+    """A mark with the rules by which it outlives primitives: by default the loop that has it stays whole.
+
+    maker: the primitive that makes it;  NOTHING: of its sort, what says nothing
+    """
+
+    __slots__ = ()
+    maker: ClassVar[str] = ""
+    NOTHING: ClassVar[Any]
+
+    @classmethod
+    def of(cls, loop: Loop) -> Self:
+        """The loop's mark of this sort, or one that says nothing."""
+        for m in loop.marks:
+            if type(m) is cls:
+                return m
+        return cls.NOTHING  # type: ignore[no-any-return]
+
+    def __bool__(self) -> bool:
+        return bool(getattr(self, self.FIELDS[0]) != getattr(self.NOTHING, self.FIELDS[0]))
+
+    def text(self, show: Show) -> str:
+        """The mark in words, expressions as ``show`` has them."""
+        raise NotImplementedError
+
+    def count(self, loop: Loop) -> int:
+        """How many of it mean something on ``loop``, which has it."""
+        return 0
+
+    def split(self, loop: Loop, new: list[Loop], even: bool) -> list[Loop]:
+        """The loops that ``loop``, which has it, becomes, outermost first, with the mark. Raises UnplacedError.
+
+        even: whether all tiles of the outermost loop are of one size
+        """
+        if self.count(loop):
+            raise UnplacedError(loop)
+        return new
+
+    @classmethod
+    def fuse(cls, loops: Sequence[Loop], fused: Loop) -> Loop:
+        """The loop that ``loops``, outermost first, become, with their marks of this sort. Raises UnplacedError."""
+        for x in loops:
+            if cls.of(x).count(x):
+                raise UnplacedError(x)
+        return fused
+
+
+@node
+class UnrollBy(RuledMark):
+    """A partial unroll factor for the device compiler: the last loop of several iterations has it, if these are a
+    multiple of it.
+
+    It counts where the loop is emitted as a loop: elsewhere nobody reads it.
+    """
+
+    factor: int = 0
+
+    maker = "annotate"
+
+    def count(self, loop: Loop) -> int:
+        return int(self.factor > 0 and loop.kind is Kind.SERIAL)
+
+    def text(self, show: Show) -> str:
+        return f"unroll by {self.factor}"
+
+    def split(self, loop: Loop, new: list[Loop], even: bool) -> list[Loop]:
+        last = several(new)[-1]
+        if as_int(last.extent) % self.factor:
+            raise UnplacedError(loop)
+        return [x.marked(self) if x is last else x for x in new]
+
+    @classmethod
+    def fuse(cls, loops: Sequence[Loop], fused: Loop) -> Loop:
+        last = several(loops)[-1]
+        for x in loops:
+            if (by := cls.of(x).factor) and (x is not last or as_int(x.extent) % by):
+                raise UnplacedError(x)
+        return fused.marked(cls.of(last))
+
+
+@node
+class Partition(RuledMark):
+    """Iterations at which lowering cuts a loop, each part with a copy of the body: ints, or one ``n // c`` of a dim.
+
+    The first loop of several iterations is cut there, if they are whole ones.
+    """
+
+    at: tuple[Any, ...] = ()
+
+    maker = "partition"
+
+    def count(self, loop: Loop) -> int:
+        return len(self.at)
+
+    def text(self, show: Show) -> str:
+        return f"partition at {', '.join(str(p) if isinstance(p, int) else show(p) for p in self.at)}"
+
+    def split(self, loop: Loop, new: list[Loop], even: bool) -> list[Loop]:
+        first, *inner = several(new)
+        inside = math.prod(as_int(x.extent) for x in inner)
+        if dims_in(*self.at) or not even or any(p % inside for p in self.at):
+            raise UnplacedError(loop)
+        at = Partition(tuple(sorted({*Partition.of(first).at, *(p // inside for p in self.at)})))
+        return [x.marked(at) if x is first else x for x in new]
+
+    @classmethod
+    def fuse(cls, loops: Sequence[Loop], fused: Loop) -> Loop:
+        first, *inner = several(loops)
+        for x in loops:
+            if (at := cls.of(x).at) and (x is not first or dims_in(*at)):
+                raise UnplacedError(x)
+        inside = math.prod(as_int(x.extent) for x in inner)
+        return fused.marked(cls(tuple(p * inside for p in cls.of(first).at)))
+
+
+@node
+class Versions(RuledMark):
+    """Conditions for each of which lowering writes the body twice: where it holds, and where it does not."""
+
+    where: tuple[Expr, ...] = ()
+
+    maker = "specialize"
+
+    def count(self, loop: Loop) -> int:
+        return len(self.where)
+
+    def text(self, show: Show) -> str:
+        return ", ".join(f"specialized where {show(c)}" for c in self.where)
+
+
+@node
+class Skipped(RuledMark):
+    """The condition, if there is one, without which an iteration is not run: all its terms are identities then."""
+
+    unless: tuple[Expr, ...] = ()
+
+    maker = "skip"
+
+    def count(self, loop: Loop) -> int:
+        return len(self.unless)
+
+    def text(self, show: Show) -> str:
+        return ", ".join(f"skipped unless {show(c)}" for c in self.unless)
+
+
+@node
+class Pipelined(RuledMark):
+    """Copies into shared memory that run ahead, of a loop with one body.
+
+    depth: pipeline stages; 1: they do not
+    later: these copies are asynchronous (cp.async, TMA), without passing through registers
+    roles: registers of a thread that copies, and of one that computes, where warpgroups of their own make the copies
+    turns: so many sets of the warpgroups that compute take iterations of the enclosing loop alternately (ping-pong)
+    """
+
+    depth: int = 1
+    later: bool = False
+    roles: tuple[int, ...] = ()
+    turns: int = 1
+
+    maker = "pipeline"
+
+    def count(self, loop: Loop) -> int:
+        alone = not Partition.of(loop).at and not Versions.of(loop).where
+        return int(self.depth > 1 and loop.kind is Kind.SERIAL and alone)
+
+    def text(self, show: Show) -> str:
+        said = [f"pipeline depth={self.depth}{' async' * self.later}"]
+        said += ["roles(load={}, compute={})".format(*self.roles)] if self.roles else []
+        return ", ".join([*said, f"pingpong={self.turns}"] if self.turns > 1 else said)
+
+
+@node
+class Remark(RuledMark):
+    """Why lowering made, or will make, something else of a loop than the schedule says; the text repeats it."""
+
+    why: str = ""
+
+    def text(self, show: Show) -> str:
+        return self.why
+
+
+MARKS: tuple[type[RuledMark], ...] = (Partition, UnrollBy, Versions, Skipped, Pipelined, Remark)
+"""All sorts of marks, in the order in which primitives are refused for their sake."""
+_TEXT: tuple[type[RuledMark], ...] = (UnrollBy, Partition, *MARKS[2:])  # it says first how a loop runs
+for _rank, _sort in enumerate(_TEXT):
+    _sort.RANK, _sort.NOTHING = _rank, _sort()
+
+
+def marks_of(loop: Loop) -> list[RuledMark]:
+    """The marks of a loop, in the order in which text says them."""
+    return [m for m in loop.marks if isinstance(m, RuledMark)]
+
+
+def several(loops: Sequence[Loop]) -> Sequence[Loop]:
+    """The loops of several iterations, or all where there are none."""
+    return [x for x in loops if as_int(x.extent) > 1] or loops
