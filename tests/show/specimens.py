@@ -9,6 +9,7 @@ import tensorir as tir
 from tensorir.api.shape_outcome import SetOutcome
 from tensorir.codegen.source import Assumed, DimRange, GatherRange, SegmentRange, TensorMap, UniquePlaces
 from tensorir.errors import Problem
+from tensorir.ir.marks import UnrollBy
 from tensorir.ir.tree import Fact, Layout
 from tensorir.runtime.estimate import Estimate
 
@@ -82,7 +83,7 @@ def specimens() -> dict[str, object]:
         "Assumed": Assumed("A", align=64), "TensorMap": TensorMap("A_map", "A", "float16", (64, 64), (64, 64)),
         "Buffer": program.inputs[0], "Stmt": program.body, "Loop": next(iter(s.index.loops.values())), "Stage": stage,
         "Iter": stage.iters[0], "Fact": Fact(program.inputs[0], align=64), "Node": program.body,
-        "Layout": Layout(("i", "j"), ((0, 1, 0), (1, 1, 0))),
+        "Layout": Layout(("i", "j"), ((0, 1, 0), (1, 1, 0))), "LoopMark": UnrollBy(4),
         "Space": tir.Space(tile=[1, 2, 4], mode=["row", "col"], where={"fits": lambda c: c["tile"] < 4}),
         "Workload": result.work, "Work": result.work, "Template": next(iter(result.work.templates.values())),
         "TuneOutcome": outcome, "Identity": outcome.identity, "Timed": outcome.best, "Machine": outcome.machine,
