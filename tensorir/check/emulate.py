@@ -57,6 +57,8 @@ _ENDED = {
     "SIGILL": "a trap, or an instruction that the processor lacks",
 }  # fmt: skip
 
+PLAIN = "-ffp-contract=off"
+"""Each operation rounds: a text that means a fused one says ``fma``."""
 _FOLDER = Path(__file__).with_name("emulator")
 _TYPES = DIALECTS["cuda"].types
 _GRANULES = {_TYPES[name]: min(2, kind.bits.bit_length() - 4) for name, kind in DTYPES.items()}
@@ -229,6 +231,7 @@ def _compiler() -> str:
 
 _RUNTIME = (
     "runtime.cpp",
+    _TABLE := "functions.cpp",
     "world.h",
     "fibers.h",
     "counts.h",
@@ -256,20 +259,32 @@ def _program() -> _File:
 @functools.cache
 def _built() -> _File:
     """Compiled when it is first wanted, and kept with other compiled kernels."""
-    compiler = _compiler()
-    text = "".join((_FOLDER / name).read_text() for name in _RUNTIME)
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
     # kernels find the hooks, and functions of C, in the program
-    flags = ["-std=c++17", "-O3", "-rdynamic", "-Wl,--no-as-needed", "-lm", "-ldl"]
-    key = cache_key(kind="emulator", compiler=version, source=text, flags=flags)
+    flags = ("-O3", "-rdynamic", "-Wl,--no-as-needed", "-lm", "-ldl")
+    return _File("emulator", _made("emulator", ("runtime.cpp", _TABLE), _RUNTIME, flags))
+
+
+@functools.cache
+def table_library() -> _File:
+    """The functions of the emulator alone, for the interpreter."""
+    return _File("functions.so", _made("functions", (_TABLE,), (_TABLE,), ("-O3", "-shared", "-fPIC", "-lm")))
+
+
+def _made(kind: str, compiled: Sequence[str], read: Sequence[str], flags: Sequence[str]) -> bytes:
+    """What the C++ compiler makes of files of the emulator, from the cache where it is there."""
+    compiler = _compiler()
+    text = "".join((_FOLDER / name).read_text() for name in read)
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    every = ["-std=c++17", PLAIN, *flags]
+    key = cache_key(kind=kind, compiler=version, source=text, flags=every)
     built = default_cache().get(key)
     if built is None:
         with Scratch("emulator") as folder:
-            target = folder / "emulator"
-            _run([compiler, str(_FOLDER / "runtime.cpp"), *flags, "-o", str(target)])
+            target = folder / kind
+            _run([compiler, *(str(_FOLDER / name) for name in compiled), *every, "-o", str(target)])
             built = target.read_bytes()
         default_cache().put(key, built)
-    return _File("emulator", built)
+    return built
 
 
 @functools.cache
@@ -354,7 +369,7 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
     bounds = "bounds" if gcc else "array-bounds"
     watch = f"-fsanitize=thread,{bounds},object-size,alignment"  # runtime.cpp has what these call
     # no store is left out or moved out of its loop: more is watched, and compiled in two thirds of the time of -O1
-    common = ["-std=c++17", "-Og", "-w", "-fPIC", "-fno-strict-aliasing", "-nostdinc++", "-undef"]
+    common = ["-std=c++17", "-Og", PLAIN, "-w", "-fPIC", "-fno-strict-aliasing", "-nostdinc++", "-undef"]
     sizes = sorted({int(n) for n in re.findall(r"\btir_wgmma_m64n(\d+)k", text)})
     common.append("-DTIR_WGMMA_SIZES=" + " ".join(f"TIR_WGMMA_SIZE({n})" for n in sizes if n in range(8, 257, 8)))
     flags = ["-g", watch, *(["-DTIR_CLUSTERS"] if clusters else [])]

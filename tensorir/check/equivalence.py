@@ -353,7 +353,7 @@ def compare_module(
     """
     conditions = [x.cond for k in module.kernels for x in find(k.body, If)]
     arrays = random_arguments(outputs, seed, numbers, conditions)
-    names = _argument_names(module, outputs)
+    names = argument_names(module, outputs)
     try:
         got = run(module, dict(zip(names, arrays, strict=True)), numbers)
     except Fault as f:
@@ -423,7 +423,7 @@ def _in_whole_numbers(module: Module, outputs: Sequence[Tensor], seed: int) -> t
     return None
 
 
-def _argument_names(module: Module, outputs: Sequence[Tensor]) -> list[str]:
+def argument_names(module: Module, outputs: Sequence[Tensor]) -> list[str]:
     by_order = {b.origin.order: b.name for b in module.inputs if b.origin is not None}
     by_order.update({v.order: v.name for v in module.scalars})
     return [by_order[a.order] for a in arguments_of(outputs)]

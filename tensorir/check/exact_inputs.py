@@ -422,11 +422,11 @@ def with_any_integers(
     wide = [f and DTYPES[a.dtype].kind in "iu" for a, f in zip(arguments_of(outputs), free, strict=True)]
     if not any(wide) or reads_bits(outputs):
         return None
-    made = [_any_bits(rng, x) if w else x for x, w in zip(arrays, wide, strict=True)]
+    made = [any_bits(rng, x) if w else x for x, w in zip(arrays, wide, strict=True)]
     return made if _is_steady(outputs, made) else None
 
 
-def _any_bits(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
+def any_bits(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
     kind = np.iinfo(x.dtype)
     wild = rng.integers(kind.min, kind.max, x.shape, x.dtype, endpoint=True)
     ends = np.where(rng.random(x.shape) < 0.5, x.dtype.type(kind.min), x.dtype.type(kind.max))

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from tensorir.errors import Problem
+from tensorir.interp.doubles import Doubles
 from tensorir.interp.frame import Action, Frame, KernelLike, Value
 from tensorir.interp.lanes import Lanes
 from tensorir.interp.lift import Lifts, at_once
 from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.roles import Barriers
+from tensorir.interp.tensor_cores import Rounding
 from tensorir.interp.tiles import Described, copy_tile
 from tensorir.ir.build import as_expr, const
 from tensorir.ir.layout import LANES_OF_WARP, lane_places
@@ -106,6 +108,14 @@ class Machine(Lanes):
             case IntrinCall():
                 return collective(self, s) if s.intrin.by_warp else self.stmt(s.intrin.inline(s.operands))
         raise Fault(Problem("interp.not-lowered", f"{type(s).__name__} has no meaning in a lowered kernel"))
+
+    def in_numbers(self, numbers: Numbers, s: Stmt) -> Action:
+        """A closure that executes ``s`` in other numbers."""
+        own, self.n = self.n, numbers
+        try:
+            return self.stmt(s)
+        finally:
+            self.n = own
 
     def _seq(self, parts: list[Action]) -> Action:
         def run(f: Frame) -> None:
@@ -253,7 +263,8 @@ class Machine(Lanes):
 class _Operand:
     """One operand: the cells of a tile in each lane, and the tile of each warp."""
 
-    def __init__(self, machine: Lanes, tile: Buffer, region: Region, call: IntrinCall) -> None:
+    def __init__(self, machine: Lanes, tile: Buffer, region: Region, call: IntrinCall, inside: Numbers) -> None:
+        self.name, self.numbers = tile.name, machine.n
         self.machine, self.home, self.lanes = machine, machine.memory[region.buffer], call.intrin.lanes
         self.described = Described(machine, tile, region) if tile.name in call.intrin.descriptors else None
         self.later = call.intrin.later
@@ -265,7 +276,7 @@ class _Operand:
             self.at = machine.cells_of(region.buffer, Ramp(region.first[0], run, "index"))
         self.buffer = Buffer(tile.name, (as_expr(math.prod(tile.dims)),), tile.dtype, Scope.REGISTER)
         warps = len(machine.frame.lane) // self.lanes
-        self.cells = Cells(self.buffer, warps, machine.n.storage(tile.dtype))
+        self.cells = Cells(self.buffer, warps, inside.storage(tile.dtype))
         machine.memory[self.buffer] = self.cells
         strides = tuple(math.prod(tile.dims[d + 1 :]) for d in range(len(tile.dims)))
         self.region = Region(self.buffer, (const(0),), tile.dims, strides)
@@ -306,6 +317,12 @@ class _Operand:
         """Let the tiles of some warps be 0."""
         self.cells.values.reshape(-1, self.cells.size)[warps] = 0
 
+    def round(self, f: Frame, warps: np.ndarray, how: Rounding | None = None) -> None:
+        """Give the tiles the digits that registers have, or those that an instruction looks at."""
+        tile, kind = self._tile(f, warps), self.buffer.dtype
+        old = self.cells.values[tile]
+        self.cells.values[tile] = self.numbers.cast(old, "float64", kind) if how is None else how(old)
+
     def deal(self, f: Frame, warps: np.ndarray) -> None:
         where = self._where(f)
         values = np.empty((len(warps), self.lanes, where.shape[1]), self.home.values.dtype)
@@ -319,12 +336,14 @@ class _Operand:
             self.home.written[where] = True
 
 
-def collective(machine: Lanes, call: IntrinCall) -> Action:
+def collective(machine: Machine, call: IntrinCall) -> Action:
     """What executes a call; raises Fault ``warp.divergent`` where not all lanes of a warp arrive."""
-    operands = [_Operand(machine, tile, region, call)
+    core = machine.n.tensor_core(call)
+    inside = machine.n if core is None else Doubles()
+    operands = [_Operand(machine, tile, region, call, inside)
                 for tile, region in zip(call.intrin.operands, call.operands, strict=True)]  # fmt: skip
     meaning = _sums_outermost(call.intrin.inline(tuple(o.region for o in operands)))
-    body, read = machine.stmt(meaning), reads(meaning)
+    body, read = machine.in_numbers(inside, meaning), reads(meaning)
     given = [o for o in operands if o.buffer in read]
     made = [o for o, tile in zip(operands, call.intrin.operands, strict=True) if tile in call.intrin.outputs]
     adds = [machine.expr(e) for e in call.adds]
@@ -355,7 +374,16 @@ def collective(machine: Lanes, call: IntrinCall) -> Action:
                 raise Fault(Problem("warp.divergent", message))
             for o in made:
                 o.clear(warps[~added[:, 0]])
-        body(inner)
+        if core is None:
+            body(inner)
+        for product in core.products if core is not None else ():
+            for o in given:
+                if o.name in product:
+                    o.gather(f, warps)
+                    o.round(f, warps, product[o.name])
+            body(inner)
+            for o in made:
+                o.round(f, warps)
         for o in made:
             o.deal(f, warps)
         if call.intrin.later:

@@ -12,11 +12,15 @@ import math
 import operator
 from collections.abc import Callable, MutableSet, Set
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tensorir.ir.dtypes import DTYPES, WIDENED, rounded
+
+if TYPE_CHECKING:
+    from tensorir.interp.tensor_cores import TensorCore
+    from tensorir.ir.tree import IntrinCall
 
 P = 2**31 - 1
 _WIDE = {**dict.fromkeys(WIDENED, "float32"), "index": "int64", "bool": "bool"}
@@ -120,6 +124,14 @@ class Numbers:
         """Small whole numbers: sums of products stay exact."""
         low, high = (0, 2) if dtype == "bool" else (0, 8) if DTYPES[dtype].kind == "u" else (-4, 5)
         return rng.integers(low, high, shape).astype(self.storage(dtype))
+
+    def scalar(self, value: Any, dtype: str) -> Any:
+        """A user's scalar as a value."""
+        return np.asarray(value).item()
+
+    def tensor_core(self, call: IntrinCall) -> TensorCore | None:
+        """How an instruction rounds what it multiplies and adds up; None: as its meaning says, each operation."""
+        return None
 
     def add_at(self, values: np.ndarray, at: np.ndarray, value: Any, dtype: str) -> None:
         """Add to the cells ``at`` of an array, to each as often as it is named."""

@@ -75,7 +75,7 @@ def run(module: ModuleLike, arrays: Mapping[str, object], numbers: Numbers) -> d
         memory[b] = Cells(b, 1, numbers.storage(b.dtype), constant_values(b, numbers))
     for b in (*module.outputs, *module.workspace):
         memory[b] = Cells(b, 1, numbers.storage(b.dtype))
-    scalars = {v: np.asarray(arrays[v.name]).item() for v in module.scalars}
+    scalars = {v: numbers.scalar(arrays[v.name], v.dtype) for v in module.scalars}
     for k in module.kernels:
         _run_kernel(k, memory, scalars, numbers)
     for b in module.outputs:

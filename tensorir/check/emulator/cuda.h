@@ -28,12 +28,20 @@ long long llabs(long long);
   double name(double, double); \
   float name##f(float, float);
 TIR_OF_ONE(acos) TIR_OF_ONE(acosh) TIR_OF_ONE(asin) TIR_OF_ONE(asinh) TIR_OF_ONE(atan) TIR_OF_ONE(atanh) TIR_OF_ONE(cbrt)
-TIR_OF_ONE(ceil) TIR_OF_ONE(cos) TIR_OF_ONE(cosh) TIR_OF_ONE(erf) TIR_OF_ONE(erfc) TIR_OF_ONE(exp) TIR_OF_ONE(exp2)
-TIR_OF_ONE(exp10) TIR_OF_ONE(expm1) TIR_OF_ONE(fabs) TIR_OF_ONE(floor) TIR_OF_ONE(lgamma) TIR_OF_ONE(log) TIR_OF_ONE(log10)
-TIR_OF_ONE(log1p) TIR_OF_ONE(log2) TIR_OF_ONE(logb) TIR_OF_ONE(nearbyint) TIR_OF_ONE(rint) TIR_OF_ONE(round) TIR_OF_ONE(sin)
-TIR_OF_ONE(sinh) TIR_OF_ONE(sqrt) TIR_OF_ONE(tan) TIR_OF_ONE(tanh) TIR_OF_ONE(tgamma) TIR_OF_ONE(trunc)
+TIR_OF_ONE(ceil) TIR_OF_ONE(cosh) TIR_OF_ONE(erfc) TIR_OF_ONE(exp10) TIR_OF_ONE(expm1) TIR_OF_ONE(fabs) TIR_OF_ONE(floor)
+TIR_OF_ONE(lgamma) TIR_OF_ONE(log10) TIR_OF_ONE(log1p) TIR_OF_ONE(logb) TIR_OF_ONE(nearbyint) TIR_OF_ONE(rint) TIR_OF_ONE(round)
+TIR_OF_ONE(sinh) TIR_OF_ONE(sqrt) TIR_OF_ONE(tan) TIR_OF_ONE(tgamma) TIR_OF_ONE(trunc)
+// those that lowered programs call: functions.cpp
+#define TIR_OF_TABLE(name) \
+  double name(double) __asm__("tir_" #name); \
+  float name##f(float) __asm__("tir_" #name "f");
+TIR_OF_TABLE(exp) TIR_OF_TABLE(exp2) TIR_OF_TABLE(log) TIR_OF_TABLE(log2) TIR_OF_TABLE(tanh) TIR_OF_TABLE(erf) TIR_OF_TABLE(sin)
+TIR_OF_TABLE(cos) TIR_OF_TABLE(rsqrt)
+double pow(double, double) __asm__("tir_pow");
+float powf(float, float) __asm__("tir_powf");
+float __expf(float) __asm__("tir_fast_expf");
 TIR_OF_TWO(atan2) TIR_OF_TWO(copysign) TIR_OF_TWO(fdim) TIR_OF_TWO(fmax) TIR_OF_TWO(fmin) TIR_OF_TWO(fmod) TIR_OF_TWO(hypot)
-TIR_OF_TWO(nextafter) TIR_OF_TWO(pow) TIR_OF_TWO(remainder)
+TIR_OF_TWO(nextafter) TIR_OF_TWO(remainder)
 #define TIR_OTHERS(T, s) \
   T fma##s(T, T, T); \
   T ldexp##s(T, int); \
@@ -328,9 +336,6 @@ static inline long long __mul64hi(long long a, long long b) { return (long long)
 static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
-static inline float __expf(float x) { return (float)exp2((double)(x * 1.44269504f)); }  // ex2.approx of a product
-static inline float rsqrtf(float x) { return 1.0f / sqrt(x); }
-static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 
 struct tir_half_bits { tir_u16 bits; };
 struct __half : tir_half_bits {

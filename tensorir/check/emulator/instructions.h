@@ -71,13 +71,13 @@ void mma_m16n8(D *d, const void *a, const void *b, int products, Product product
   for (int j = 0; j < 4; j++)
     for (int which = 0; which < products; which++) {
       int row = g + 8 * (j / 2), column = 2 * t + j % 2;
-      double sum = 0;  // an instruction rounds once, at its end (how, the PTX ISA leaves open)
+      double sum = d[j];  // terms are added in this order, and rounded once: interp/tensor_cores.py
       for (int k = 0; k < 4 * halves * N; k++) {
         int half = k / (4 * N), lane = k / N % 4, inside = k % N;
         sum += product(which, all[row % 8 * 4 + lane].a[(half * 2 + row / 8) * N + inside],
                        all[column * 4 + lane].b[half * N + inside]);
       }
-      d[j] = (D)(d[j] + (std::is_integral<D>::value ? (long long)sum : sum));
+      d[j] = (D)(std::is_integral<D>::value ? (long long)sum : sum);
     }
   part(at);
 }

@@ -342,10 +342,10 @@ void read_held(const Product &p) {
     }
 }
 
+// Terms are added to what the sums were in this order, and rounded once: interp/tensor_cores.py.
 void multiply(int n, int depth) {
   for (int r = 0; r < 64; r++) {
     double *d = tile_d[r];
-    std::fill(d, d + n, 0.0);
     for (int k = 0; k < depth; k++) {
       double a = tile_a[r][k];
       const double *b = tile_b[k];
@@ -356,15 +356,22 @@ void multiply(int n, int depth) {
 }
 
 // Thread k holds columns 2 t, 2 t + 1 of each eight, of rows g and g + 8 of the 16 of its warp.
-template <class D> void add_up(const Product &p) {
-  for (int k = 0; k < WARPGROUP; k++) {
-    D *d = (D *)(p.sum->values.data() + k * p.sum->bytes);
-    int lane = k % WARP, row = k / WARP * 16 + lane / 4;
-    for (int j = 0; j < p.n / 2; j++) {
-      double more = tile_d[row + 8 * (j / 2 % 2)][j / 4 * 8 + lane % 4 * 2 + j % 2];
-      d[j] = (D)((p.adds ? d[j] : 0) + (std::is_integral<D>::value ? (long long)more : more));
+double &sum_at(int k, int j) {
+  int lane = k % WARP, row = k / WARP * 16 + lane / 4;
+  return tile_d[row + 8 * (j / 2 % 2)][j / 4 * 8 + lane % 4 * 2 + j % 2];
+}
+
+template <class D> void add_up(const Product &p, int depth) {
+  D *d = (D *)p.sum->values.data();
+  int each = p.n / 2;
+  for (int k = 0; k < WARPGROUP; k++)
+    for (int j = 0; j < each; j++) sum_at(k, j) = p.adds ? d[k * each + j] : 0;
+  multiply(p.n, depth);
+  for (int k = 0; k < WARPGROUP; k++)
+    for (int j = 0; j < each; j++) {
+      double made = sum_at(k, j);
+      d[k * each + j] = (D)(std::is_integral<D>::value ? (long long)made : made);
     }
-  }
 }
 
 void finish(Warpgroup &w, const Product &p) {
@@ -374,11 +381,10 @@ void finish(Warpgroup &w, const Product &p) {
   else
     read_tile(p.a, p.kind, 64, p.a_along, [](int m, int k, double v) { tile_a[m][k] = v; });
   read_tile(p.b, p.kind, p.n, p.b_along, [](int n, int k, double v) { tile_b[k][n] = v; });
-  multiply(p.n, depth);
   if (p.kind == S8 || p.kind == U8)
-    add_up<int>(p);
+    add_up<int>(p, depth);
   else
-    add_up<float>(p);
+    add_up<float>(p, depth);
   if (--p.sum->pending) return;
   for (int k = 0; k < WARPGROUP; k++) {
     std::memcpy(p.sum->of[k], p.sum->values.data() + k * p.sum->bytes, p.sum->bytes);

@@ -1,0 +1,235 @@
+"""Printed text equals the lowered program, bit by bit: the emulator's results on arbitrary numbers, and the interpreter's.
+
+The lowered program equals the definition in the prime field (``equivalence.py``), where nothing is rounded; text that was
+printed of it has the same bits. What is the same to the last bit, and in whose arithmetic::
+
+    +  -  *  /             IEEE 754, each rounds (``-ffp-contract=off``); text that means a fused operation says ``fma``
+    exp tanh pow …         one compiled table (``emulator/functions.cpp``), that the emulator links and the interpreter calls
+    products of tensor cores    order and rounding as ``interp/tensor_cores.py`` has them
+    NaN                    any NaN equals any NaN
+    zeros                  differ by their signs; of min and max -0 is less than 0, on both sides
+    atomic sums of floats  have no order: such programs are compared with their definitions instead
+
+The bits are the emulator's. A GPU may contract, has functions of its own, and adds up products in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorir.check.equivalence import argument_names
+from tensorir.check.exact_inputs import any_bits, free_inputs
+from tensorir.check.functions import TABLE, of_table
+from tensorir.codegen.instructions import GUARD, rounded_tiles
+from tensorir.codegen.source import Source
+from tensorir.errors import Problem
+from tensorir.expr.program import computes_of
+from tensorir.expr.tensor import Tensor
+from tensorir.interp.memory import Fault
+from tensorir.interp.numbers import Numbers, numpy_dtype
+from tensorir.interp.reference import arguments_of, random_arguments
+from tensorir.interp.run import run
+from tensorir.interp.sizes import tensors_read
+from tensorir.interp.tensor_cores import ONCE, THREE, TensorCore, cut, nearest, nearest_even, tf32
+from tensorir.interp.ulps import fast_functions
+from tensorir.interp.uses import bitcast_floats, gather_limits, reads_bits
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Buffer, Call, Expr, IntrinCall, Store
+from tensorir.ir.visit import find
+from tensorir.lower.kernel import Module
+from tensorir.target import Target
+
+
+@dataclass(frozen=True)
+class Arbitrary:
+    """Inputs of any numbers. about: what is special about them;  seed: from which they were drawn"""
+
+    arrays: list[np.ndarray]
+    about: str
+    seed: int
+
+
+class EmulatorNumbers(Numbers):
+    """The emulator's numbers, for the interpreter.
+
+    undefined: a float was converted to an integer that its type does not have: nobody says which bits that makes
+    """
+
+    def __init__(self, target: Target, rounded: frozenset[Buffer] = frozenset()) -> None:
+        self.undefined = False
+        self._fast, self._rounded = fast_functions(target), rounded
+
+    def scalar(self, value: Any, dtype: str) -> Any:
+        return self.storage(dtype).type(np.asarray(value).item()) if DTYPES[dtype].kind == "f" else super().scalar(
+            value, dtype
+        )
+
+    def call(self, fn: str, args: list[Any], dtype: str, given: str) -> Any:
+        if fn in TABLE and DTYPES[dtype].kind == "f":
+            return of_table(fn, args, self._fast and fn == "exp" and dtype != "float64")
+        return super().call(fn, args, dtype, given)
+
+    def cast(self, x: Any, old: str, new: str) -> Any:
+        if DTYPES[old].kind == "f" and DTYPES[new].kind in "iu":
+            with np.errstate(invalid="ignore"):
+                whole = np.trunc(np.asarray(x, np.float64))
+                kind = DTYPES["int32" if new == "index" else new]
+                self.undefined |= not bool(np.all((whole >= kind.low) & (whole <= kind.high)))
+        return super().cast(x, old, new)
+
+    def tensor_core(self, call: IntrinCall) -> TensorCore | None:
+        name, *kinds = call.intrin.name.split(".")
+        own = GUARD in call.intrin.prelude.get("cuda", "")  # the emulator derives others from their meanings
+        if not own or name not in ("mma", "wgmma") or DTYPES[call.intrin.outputs[0].dtype].kind != "f":
+            return None
+        if "3xtf32" in kinds:
+            return THREE
+        if "tf32" not in kinds:
+            return ONCE
+        if name == "mma":
+            return tf32(nearest, nearest)
+        copied = {t.name: r.buffer in self._rounded for t, r in zip(call.intrin.operands, call.operands, strict=True)}
+        return tf32(*(nearest_even if copied[n] else cut for n in ("a", "b")))
+
+
+def has_order(module: Module) -> bool:
+    """Whether bits are determined: no atomic operation adds floats."""
+    return not any(x.adds and DTYPES[x.buffer.dtype].kind == "f" for k in module.kernels for x in find(k.body, Store))
+
+
+# --- inputs
+
+
+def arbitrary(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> Iterator[Arbitrary]:
+    """Inputs of any numbers: normal ones with denormals and zeros of both signs, then infinities and NaNs among them."""
+    few = random_arguments(outputs, seed, conditions=conditions)
+    floats, whole = _open(outputs, few, conditions)
+    yield Arbitrary(_filled(outputs, few, floats, whole, seed, 0.0), ", with floats of all digits", seed)
+    if any(floats) and not bitcast_floats(outputs) and not _bits_of_floats(outputs):
+        yield Arbitrary(
+            _filled(outputs, few, floats, whole, seed + 1, 0.02), ", with infinities and NaNs among floats", seed + 1
+        )
+
+
+def tame(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> Arbitrary:
+    """Inputs for programs that make integers of floats: such as do not leave their types."""
+    few = random_arguments(outputs, seed, conditions=conditions)
+    floats, _ = _open(outputs, few, conditions)
+    rng = np.random.default_rng(seed)
+    made = [x * rng.uniform(0.5, 1.0, x.shape) if f else x for x, f in zip(few, floats, strict=True)]
+    return Arbitrary(
+        [np.asarray(x, y.dtype) for x, y in zip(made, few, strict=True)], ", with floats of a middling size", seed
+    )
+
+
+def _open(
+    outputs: tuple[Tensor, ...], few: Sequence[np.ndarray], conditions: Sequence[Expr]
+) -> tuple[list[bool], list[bool]]:
+    """Which inputs may be any floats, and any integers."""
+    asked, fixed = {t for c in conditions for t in tensors_read(c)}, {*gather_limits(outputs)}
+    given = arguments_of(outputs)
+    floats = [DTYPES[a.dtype].kind == "f" and a not in asked and a not in fixed for a in given]
+    wide = [
+        f and DTYPES[a.dtype].kind in "iu" and not reads_bits(outputs)
+        for f, a in zip(free_inputs(outputs, few, conditions), given, strict=True)
+    ]
+    return floats, wide
+
+
+def _bits_of_floats(outputs: tuple[Tensor, ...]) -> bool:
+    """Whether an integer has the bits of a float, which a NaN has many of."""
+    calls = (c for op in computes_of(outputs) for b in op.bodies for c in find(b, Call))
+    return any(c.fn == "bitcast" and DTYPES[c.args[0].dtype].kind == "f" for c in calls)
+
+
+def _filled(
+    outputs: tuple[Tensor, ...], few: Sequence[np.ndarray], floats: Sequence[bool], whole: Sequence[bool], seed: int,
+    share: float,
+) -> list[np.ndarray]:  # fmt: skip
+    rng = np.random.default_rng([seed, 40])
+    made = []
+    for a, x, f, w in zip(arguments_of(outputs), few, floats, whole, strict=True):
+        if w:
+            x = any_bits(rng, x)
+        elif f:
+            x = _floats(rng, np.shape(x), a.dtype, share)
+        made.append(x)
+    return made
+
+
+def _floats(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, share: float) -> np.ndarray:
+    """Normal numbers, a few denormals, zeros of either sign, and that share each of infinities and NaNs."""
+    kind = DTYPES[dtype]
+    x, which = rng.standard_normal(shape), rng.random(shape)
+    x = np.where(which < 0.01, np.copysign(kind.normal * rng.random(shape), x), x)
+    x = np.where((which >= 0.01) & (which < 0.04), np.copysign(0.0, x), x)
+    if np.size(x) > 1 and share:
+        x = np.where((which >= 0.1) & (which < 0.1 + share), np.copysign(np.inf, x), x)
+        x = np.where((which >= 0.2) & (which < 0.2 + share), np.nan, x)
+    with np.errstate(all="ignore"):
+        return np.asarray(x).astype(numpy_dtype(dtype))
+
+
+# --- comparison
+
+
+def interpreted(
+    module: Module, outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], target: Target
+) -> tuple[list[np.ndarray], bool]:
+    """The lowered program's results in the emulator's numbers, as they lie in memory; whether all of that is defined."""
+    rounded = frozenset(b for k in module.kernels for b in rounded_tiles(k.body))
+    numbers = EmulatorNumbers(target, rounded)
+    given: Mapping[str, object] = {
+        name: numbers.inputs(x, a.dtype) if np.ndim(x) else x
+        for name, a, x in zip(argument_names(module, outputs), arguments_of(outputs), arrays, strict=True)
+    }
+    made = run(module, given, numbers)
+    with np.errstate(all="ignore"):
+        out = [np.asarray(made[b.name]).astype(numpy_dtype(b.dtype)) for b in module.outputs]
+    return out, not numbers.undefined
+
+
+def different(
+    source: Source, module: Module, outputs: Sequence[Tensor], given: Arbitrary, got: Sequence[np.ndarray],
+    target: Target,
+) -> Problem | None:  # fmt: skip
+    """The first element of the text's results ``got`` with other bits than the lowered program's."""
+    try:
+        want, defined = interpreted(module, outputs, given.arrays, target)
+    except Fault as fault:
+        return fault.problem
+    if not defined:
+        return None
+    for p, b, g, w in zip(source.outputs, module.outputs, got, want, strict=True):
+        g, w = np.asarray(g).reshape(p.shape), w.reshape(p.shape)
+        other = apart(g, w)
+        if other.any():
+            at = tuple(int(i) for i in np.argwhere(other)[0])
+            kernel = next((k.name for k in module.kernels if b in k.params), source.name)
+            return Problem(
+                "check.other-bits",
+                f"{kernel}: {p.name}{list(at)} is {_told(g[at])} in the text and {_told(w[at])} in the lowered program "
+                f"({int(other.sum())} of {w.size} elements differ; inputs of seed {given.seed}{given.about})",
+            )
+    return None
+
+
+def apart(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """Where two arrays of one type have other bits; any NaN is any NaN."""
+    unlike = _bits(got) != _bits(want)
+    if got.dtype.kind in "biu":
+        return unlike
+    return np.asarray(unlike & ~(np.isnan(got.astype(np.float64)) & np.isnan(want.astype(np.float64))))
+
+
+def _bits(x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}")).reshape(x.shape)
+
+
+def _told(x: Any) -> str:
+    bits = np.asarray(x)
+    return f"{x} (0x{int(_bits(bits)):0{2 * bits.dtype.itemsize}x})"
