@@ -64,12 +64,13 @@ class Run:
     about: str = ""
 
 
-def runs(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr], seed: int, turn: int, alone: bool
-         ) -> Iterator[Run]:  # fmt: skip
+def runs(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr], seed: int, turn: int, alone: bool,
+         printed: bool) -> Iterator[Run]:  # fmt: skip
     """The runs of one text.
 
-    turn:  the shape's number: which input has its turn to be the largest
-    alone: no other shape of the kernel is run
+    turn:    the shape's number: which input has its turn to be the largest
+    alone:   no other shape of the kernel is run
+    printed: its bits are compared with those of a lowered program, on any numbers
     """
     few = random_arguments(outputs, seed + turn, conditions=conditions)
     # asynchronous tile copies land as late as they may, and in a second run at any time
@@ -81,7 +82,7 @@ def runs(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr]
     yield from sparse
     if not conditions:
         yield from (longest(outputs, source, few, seed, turn + n) for n in range(1 + alone) if _tf32(source))
-    if not turn:  # what the text computes with; where it does so depends on the shape
+    if not turn and not printed:  # what the text computes with; where it does so depends on the shape
         yield from _other_numbers(outputs, source, few, conditions, seed, alone, sparse[0].exact)
     for far in with_infinities(outputs, few):
         yield Run(far, spread=True, about=", with infinities among its inputs")
@@ -177,15 +178,15 @@ def _thinned(
     outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], free: Sequence[bool], seed: int
 ) -> list[np.ndarray]:
     """Inputs with zeros at the ends of their axes; what sums are made of has few numbers besides."""
-    terms, summed = _terms(outputs), _multiplied(outputs)
+    terms, summed = longest_sum(outputs), _multiplied(outputs)
     return [
         _thin(x, terms if a in summed else 1, seed + n) if f else x
         for n, (x, a, f) in enumerate(zip(arrays, arguments_of(outputs), free, strict=True))
     ]
 
 
-def _terms(outputs: Sequence[Tensor]) -> int:
-    """Of the longest sum."""
+def longest_sum(outputs: Sequence[Tensor]) -> int:
+    """Terms of the longest sum."""
     sums = [r for op in computes_of(outputs) for b in op.bodies for r in find(b, Reduce)]
     return max((prod(int(a.extent or 1) for a in r.axes) for r in sums), default=1)
 

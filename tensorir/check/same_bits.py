@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tensorir.check.equivalence import argument_names
-from tensorir.check.exact_inputs import any_bits, free_inputs
+from tensorir.check.exact_inputs import any_bits, free_inputs, longest_sum
 from tensorir.check.functions import TABLE, of_table
 from tensorir.codegen.instructions import GUARD, rounded_tiles
 from tensorir.codegen.source import Source
@@ -39,7 +39,7 @@ from tensorir.interp.ulps import fast_functions
 from tensorir.interp.uses import bitcast_floats, gather_limits, reads_bits
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Buffer, Call, Expr, IntrinCall, Store
-from tensorir.ir.visit import find
+from tensorir.ir.visit import find, writes
 from tensorir.lower.kernel import Module
 from tensorir.target import Target
 
@@ -108,11 +108,10 @@ def arbitrary(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int
     """Inputs of any numbers: normal ones with denormals and zeros of both signs, then infinities and NaNs among them."""
     few = random_arguments(outputs, seed, conditions=conditions)
     floats, whole = _open(outputs, few, conditions)
-    yield Arbitrary(_filled(outputs, few, floats, whole, seed, 0.0), ", with floats of all digits", seed)
+    yield Arbitrary(_filled(outputs, few, floats, whole, seed, 0.0), ", of any digits", seed)
     if any(floats) and not bitcast_floats(outputs) and not _bits_of_floats(outputs):
-        yield Arbitrary(
-            _filled(outputs, few, floats, whole, seed + 1, 0.02), ", with infinities and NaNs among floats", seed + 1
-        )
+        share = min(0.02, 0.2 / longest_sum(outputs))  # a NaN hides what it is added to
+        yield Arbitrary(_filled(outputs, few, floats, whole, seed, share), ", with infinities and NaNs", seed)
 
 
 def tame(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> Arbitrary:
@@ -122,7 +121,7 @@ def tame(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> 
     rng = np.random.default_rng(seed)
     made = [x * rng.uniform(0.5, 1.0, x.shape) if f else x for x, f in zip(few, floats, strict=True)]
     return Arbitrary(
-        [np.asarray(x, y.dtype) for x, y in zip(made, few, strict=True)], ", with floats of a middling size", seed
+        [np.asarray(x, y.dtype) for x, y in zip(made, few, strict=True)], ", of a middling size", seed
     )
 
 
@@ -170,6 +169,7 @@ def _floats(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, share:
     if np.size(x) > 1 and share:
         x = np.where((which >= 0.1) & (which < 0.1 + share), np.copysign(np.inf, x), x)
         x = np.where((which >= 0.2) & (which < 0.2 + share), np.nan, x)
+        x.flat[rng.integers(x.size, size=2)] = np.inf, np.nan  # one of each at least
     with np.errstate(all="ignore"):
         return np.asarray(x).astype(numpy_dtype(dtype))
 
@@ -193,23 +193,35 @@ def interpreted(
     return out, not numbers.undefined
 
 
+def lowered_bits(
+    module: Module, outputs: tuple[Tensor, ...], given: Arbitrary, conditions: Sequence[Expr], target: Target
+) -> tuple[list[np.ndarray] | Problem | None, Arbitrary]:
+    """What the lowered program makes of inputs, or of tame ones where these leave something undefined, with those; None
+    where that is so for all.
+    """
+    for tried in (given, tame(outputs, conditions, given.seed)):
+        try:
+            want, defined = interpreted(module, outputs, tried.arrays, target)
+        except Fault as fault:
+            return fault.problem, tried
+        if defined:
+            return want, tried
+    return None, given
+
+
 def different(
-    source: Source, module: Module, outputs: Sequence[Tensor], given: Arbitrary, got: Sequence[np.ndarray],
-    target: Target,
+    source: Source, module: Module, got: Sequence[np.ndarray], wanted: Sequence[np.ndarray] | Problem | None,
+    given: Arbitrary,
 ) -> Problem | None:  # fmt: skip
     """The first element of the text's results ``got`` with other bits than the lowered program's."""
-    try:
-        want, defined = interpreted(module, outputs, given.arrays, target)
-    except Fault as fault:
-        return fault.problem
-    if not defined:
-        return None
-    for p, b, g, w in zip(source.outputs, module.outputs, got, want, strict=True):
+    if wanted is None or isinstance(wanted, Problem):
+        return wanted
+    for p, b, g, w in zip(source.outputs, module.outputs, got, wanted, strict=True):
         g, w = np.asarray(g).reshape(p.shape), w.reshape(p.shape)
         other = apart(g, w)
         if other.any():
             at = tuple(int(i) for i in np.argwhere(other)[0])
-            kernel = next((k.name for k in module.kernels if b in k.params), source.name)
+            kernel = next((k.name for k in module.kernels if b in writes(k.body)), source.name)
             return Problem(
                 "check.other-bits",
                 f"{kernel}: {p.name}{list(at)} is {_told(g[at])} in the text and {_told(w[at])} in the lowered program "

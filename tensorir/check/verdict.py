@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tensorir.check.definition import differs_as_class
-from tensorir.check.dims import dim_values, schedule_at
+from tensorir.check.dims import dim_values, module_at, schedule_at
 from tensorir.check.equivalence import (
     awkward_shapes,
     axes_of,
@@ -24,6 +24,7 @@ from tensorir.check.exact_inputs import Run, exactly, free_inputs, runs, short
 from tensorir.check.hard_inputs import hard_inputs
 from tensorir.check.infinities import infinities_spread, where_skipped
 from tensorir.check.parts import not_declared, not_run, undefined
+from tensorir.check.same_bits import arbitrary, different, has_order, lowered_bits
 from tensorir.check.tolerance import tolerance
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, CompileError, LaunchError, LoweringError, Problem, TensorIRError
@@ -42,6 +43,7 @@ from tensorir.ir.marks import Skipped, Versions
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Axis, Const, Expr, Loop, Program, Stage, Stmt, Var
 from tensorir.ir.visit import find
+from tensorir.lower.kernel import Module
 from tensorir.lower.lowered import lowered
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -83,6 +85,8 @@ EMULATED = 4
 
 NOT_JUDGED = ("emulate.not-run", "emulate.unknown-function")
 """Problems of a text that nothing was shown of, right or wrong: parts that only a device runs."""
+BITS = ", bit by bit the lowered program (in the emulator's arithmetic; a GPU's may differ)"
+NO_ORDER = "; atomic sums of floats have no order, so that no bits were compared"
 CANCELLED = 1 / 64
 """Of what rounding can do at most to a sum: what it does where terms are rounded up and down."""
 SOUND = "no race, no uninitialised read, no access out of bounds"
@@ -227,11 +231,12 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
     emitted = s.emitted("cuda" if s.target.language != "cuda" else None).text if alone else ""
     beside = alone and s.inexact_by is None and emitted != s.source("cuda")
     shown: list[str] = []
-    for n, (one, source) in enumerate(_on_shapes(s, shapes)):
+    for n, (one, source, module) in enumerate(_on_shapes(s, shapes, target)):
         shown.append(label(one.began_with))
         if told := undefined(source.text, target):
             return Verdict(told, tuple(shown), "CUDA text, read")
-        for run in runs(one.outputs, source, _conditions(one), seed, n, alone):
+        printed = module is not None and has_order(module)
+        for run in runs(one.outputs, source, _conditions(one), seed, n, alone, printed):
             try:
                 wrong = _run_text(one, source, run, seed, limit_s)
             except CompileError as error:
@@ -242,10 +247,29 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
                 return Verdict(wrong, tuple(shown), f"CUDA text on the CPU{run.about}")
         if told := not_run(source.text):
             return Verdict(told, tuple(shown), "CUDA text on the CPU")
+        if module is not None and (found := as_lowered(one, source, module, seed + n, limit_s)):
+            return Verdict(found[0], tuple(shown), f"CUDA text on the CPU{found[1]}")
         if beside and not n and (found := _beside_emitted(one, source, emitted, seed, limit_s)):
             return Verdict(found[0], tuple(shown), f"CUDA text on the CPU{found[1]}")
-    kind = f"the CUDA text, run on the CPU: exact, no race, no access out of bounds{untested(s)}"
+    bits = "" if alone else BITS if printed else NO_ORDER
+    kind = f"the CUDA text, run on the CPU: exact, no race, no access out of bounds{bits}{untested(s)}"
     return Verdict((), tuple(shown), kind)
+
+
+def as_lowered(
+    s: Any, source: Source, module: Module, seed: int, limit_s: float | None
+) -> tuple[tuple[Problem, ...], str] | None:
+    """What is wrong with a text that was printed of a lowered program: on which arbitrary inputs it has other bits."""
+    if not has_order(module):
+        return None
+    limit = _emulated_s(s.outputs) if limit_s is None else limit_s
+    for given in arbitrary(s.outputs, _conditions(s), seed):
+        want, given = lowered_bits(module, s.outputs, given, _conditions(s), s.target)
+        done = _emulate(source, given.arrays, seed, limit_s=limit)
+        problems = done.problems or tuple(filter(None, [different(source, module, done.outputs, want, given)]))
+        if problems:
+            return problems, given.about
+    return None
 
 
 def _emulate(*args: Any, **options: Any) -> Emulated:
@@ -347,8 +371,10 @@ def _conditions(s: Any) -> list[Expr]:
     return [c for x in find(s.program.body, Loop) for c in (*Versions.of(x).where, *Skipped.of(x).unless)]
 
 
-def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
-    """The schedule and its CUDA text on a few awkward shapes that both fit; edited text fits only its own."""
+def _on_shapes(s: Any, shapes: Any, target: Target) -> Iterator[tuple[Any, Source, Module | None]]:
+    """The schedule, its CUDA text, and the kernels of which it was printed, on a few awkward shapes that all fit; edited
+    text, of which there are no kernels, fits only its own.
+    """
     language = "cuda" if s.target.language != "cuda" else None
     made, as_it_is = 0, functools.cache(lambda: s.emitted(language))
     if s.edited is None:
@@ -360,6 +386,7 @@ def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
                 continue
             try:
                 source = as_it_is() if again is s else again.emitted(language)
+                module = module_at(lowered(again, target), dims)
                 if dims:
                     again = schedule_at(again, dims)
                     source = source.at({v.name: n for v, n in dims.items()})
@@ -371,14 +398,16 @@ def _on_shapes(s: Any, shapes: Any) -> Iterator[tuple[Any, Source]]:
                     raise
                 continue  # a target may have no room for other extents
             made += 1
-            yield again, source
+            yield again, source, module
             if made == EMULATED:
                 return
     if not made:
         source = as_it_is()
         text = source if s.edited is None else replace(source, text=s.source("cuda"))
         for dims in _values(s, shapes):
-            yield (schedule_at(s, dims), text.at({v.name: n for v, n in dims.items()})) if dims else (s, text)
+            one = schedule_at(s, dims) if dims else s
+            module = module_at(lowered(s, target), dims) if s.edited is None else None
+            yield one, text.at({v.name: n for v, n in dims.items()}) if dims else text, module
 
 
 def _values(s: Any, shapes: object) -> list[dict[Var, int]]:

@@ -177,12 +177,12 @@ class Cells:
 
     def _repeat(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray) -> None:
         """A write that may meet an equal one; against reads and unequal values it is like any other."""
-        who = np.where(self.values[at] == value, -1, self.writer[at])
+        who = np.where(_alike(self.values[at], value), -1, self.writer[at])
         self._conflict(who, self.wrote[at], at, me, now, block_of, "writes", "wrote")
         self._conflict(self.reader[at], self.had_read[at], at, me, now, block_of, "writes", "read")
         self.values[at] = value
         self.writer[at], self.wrote[at] = me, now
-        if (clash := self.values[at] != value).any():
+        if (clash := ~_alike(self.values[at], value)).any():
             self._race(at, me, clash, "writes", "wrote", self.writer[at])
 
     def _conflict(self, who: np.ndarray, when: np.ndarray, at: np.ndarray, me: np.ndarray, now: np.ndarray,
@@ -211,3 +211,8 @@ class Cells:
         raise Fault(
             Problem(f"race.{place}", f"thread {mine} {verb} {self.buffer.name}[{cell}], which {by} {other} {since}")
         )
+
+
+def _alike(a: Any, b: Any) -> np.ndarray:
+    """Where values are the same; a NaN is another NaN."""
+    return np.asarray((a == b) | ((a != a) & (b != b)))
