@@ -336,10 +336,10 @@ def compare(s: Schedule, numbers: Numbers, seed: int) -> Problem | None:
     """Run the schedule's kernels in the interpreter against its declarations; the first thing wrong, or None."""
     dims = dim_values(s.began_with, {})
     module = module_at(lowered(s), dims)
-    return compare_module(module, with_dims(s.began_with, dims), numbers, seed, _approximation(s))
+    return compare_module(module, with_dims(s.began_with, dims), numbers, seed, approximation(s))
 
 
-def _approximation(s: Schedule) -> float | None:
+def approximation(s: Schedule) -> float | None:
     """How far an algorithm that approximates may be off what the steps apply to; None where it is exact."""
     return None if identical(s.outputs, s.began_with) else s.inexact_by
 
@@ -371,6 +371,12 @@ def compare_module(
                 f"{b.name}{list(at)} is not what the declaration says ({wrong} of {w.size} elements differ)",
             )
     return None
+
+
+def lowered_as_defined(s: Schedule, module: Module, outputs: Sequence[Tensor], seed: int) -> Problem | None:
+    """What the kernels of ``s`` on some shape do other than ``outputs``, its definition there, says."""
+    numbers, ordered = field_of(outputs), bool(rolled_extremes(s))
+    return compare_in_turn(module, outputs, numbers, seed, approximation(s), ordered)[0]
 
 
 def rolled_extremes(s: Schedule) -> tuple[str, ...]:
@@ -424,6 +430,7 @@ def _in_whole_numbers(module: Module, outputs: Sequence[Tensor], seed: int) -> t
 
 
 def argument_names(module: Module, outputs: Sequence[Tensor]) -> list[str]:
+    """Names in the kernels of what the declarations take, in their order."""
     by_order = {b.origin.order: b.name for b in module.inputs if b.origin is not None}
     by_order.update({v.order: v.name for v in module.scalars})
     return [by_order[a.order] for a in arguments_of(outputs)]
@@ -437,7 +444,7 @@ def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tup
     numbers, shown, ordered = field, list[str](), bool(rolled_extremes(s))
     for module, outputs in _modules(s, shapes):
         name, first = label(outputs), numbers if type(numbers) is Doubles else field
-        problem, found = compare_in_turn(module, outputs, first, seed, _approximation(s), ordered)
+        problem, found = compare_in_turn(module, outputs, first, seed, approximation(s), ordered)
         numbers = numbers if found is field else found
         shown.append(name)
         if problem is not None:

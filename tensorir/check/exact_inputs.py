@@ -428,6 +428,7 @@ def with_any_integers(
 
 
 def any_bits(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
+    """Integers like ``x`` with any bits in half of the places, and the ends of their type in an eighth."""
     kind = np.iinfo(x.dtype)
     wild = rng.integers(kind.min, kind.max, x.shape, x.dtype, endpoint=True)
     ends = np.where(rng.random(x.shape) < 0.5, x.dtype.type(kind.min), x.dtype.type(kind.max))

@@ -1,10 +1,10 @@
-"""Printed text equals the lowered program, bit by bit: the emulator's results on arbitrary numbers, and the interpreter's.
+"""Printed text equals the lowered program, bit by bit: what the emulator and the interpreter make of any numbers.
 
-The lowered program equals the definition in the prime field (``equivalence.py``), where nothing is rounded; text that was
-printed of it has the same bits. What is the same to the last bit, and in whose arithmetic::
+The lowered program equals the definition in the prime field (``equivalence.py``), where nothing is rounded; text that
+was printed of it has the same bits. Whose arithmetic that is::
 
     +  -  *  /             IEEE 754, each rounds (``-ffp-contract=off``); text that means a fused operation says ``fma``
-    exp tanh pow …         one compiled table (``emulator/functions.cpp``), that the emulator links and the interpreter calls
+    exp tanh pow …         one compiled table (``emulator/functions.cpp``): the emulator links it, the interpreter calls it
     products of tensor cores    order and rounding as ``interp/tensor_cores.py`` has them
     NaN                    any NaN equals any NaN
     zeros                  differ by their signs; of min and max -0 is less than 0, on both sides
@@ -64,8 +64,10 @@ class EmulatorNumbers(Numbers):
         self._fast, self._rounded = fast_functions(target), rounded
 
     def scalar(self, value: Any, dtype: str) -> Any:
-        return self.storage(dtype).type(np.asarray(value).item()) if DTYPES[dtype].kind == "f" else super().scalar(
-            value, dtype
+        return (
+            self.storage(dtype).type(np.asarray(value).item())
+            if DTYPES[dtype].kind == "f"
+            else super().scalar(value, dtype)
         )
 
     def call(self, fn: str, args: list[Any], dtype: str, given: str) -> Any:
@@ -105,7 +107,7 @@ def has_order(module: Module) -> bool:
 
 
 def arbitrary(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> Iterator[Arbitrary]:
-    """Inputs of any numbers: normal ones with denormals and zeros of both signs, then infinities and NaNs among them."""
+    """Inputs of any numbers: normal ones, denormals, zeros of both signs, then infinities and NaNs among them."""
     few = random_arguments(outputs, seed, conditions=conditions)
     floats, whole = _open(outputs, few, conditions)
     yield Arbitrary(_filled(outputs, few, floats, whole, seed, 0.0), ", of any digits", seed)
@@ -120,9 +122,7 @@ def tame(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> 
     floats, _ = _open(outputs, few, conditions)
     rng = np.random.default_rng(seed)
     made = [x * rng.uniform(0.5, 1.0, x.shape) if f else x for x, f in zip(few, floats, strict=True)]
-    return Arbitrary(
-        [np.asarray(x, y.dtype) for x, y in zip(made, few, strict=True)], ", of a middling size", seed
-    )
+    return Arbitrary([np.asarray(x, y.dtype) for x, y in zip(made, few, strict=True)], ", of a middling size", seed)
 
 
 def _open(
@@ -180,7 +180,7 @@ def _floats(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, share:
 def interpreted(
     module: Module, outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], target: Target
 ) -> tuple[list[np.ndarray], bool]:
-    """The lowered program's results in the emulator's numbers, as they lie in memory; whether all of that is defined."""
+    """The lowered program's results in the emulator's numbers, as in memory; whether all of that is defined."""
     rounded = frozenset(b for k in module.kernels for b in rounded_tiles(k.body))
     numbers = EmulatorNumbers(target, rounded)
     given: Mapping[str, object] = {
@@ -232,7 +232,7 @@ def different(
 
 def apart(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     """Where two arrays of one type have other bits; any NaN is any NaN."""
-    unlike = _bits(got) != _bits(want)
+    unlike = np.asarray(_bits(got) != _bits(want))
     if got.dtype.kind in "biu":
         return unlike
     return np.asarray(unlike & ~(np.isnan(got.astype(np.float64)) & np.isnan(want.astype(np.float64))))

@@ -16,6 +16,7 @@ from tensorir.check.equivalence import (
     axes_of,
     definition_at,
     label,
+    lowered_as_defined,
     need_own_extents,
     over_shapes,
     rolled_extremes,
@@ -247,8 +248,11 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
                 return Verdict(wrong, tuple(shown), f"CUDA text on the CPU{run.about}")
         if told := not_run(source.text):
             return Verdict(told, tuple(shown), "CUDA text on the CPU")
-        if module is not None and (found := as_lowered(one, source, module, seed + n, limit_s)):
-            return Verdict(found[0], tuple(shown), f"CUDA text on the CPU{found[1]}")
+        if module is not None:
+            if wrong_meaning := lowered_as_defined(s, module, one.began_with, seed + n):
+                return Verdict((wrong_meaning,), tuple(shown), "the lowered program of the CUDA text")
+            if found := as_lowered(one, source, module, seed + n, limit_s):
+                return Verdict(found[0], tuple(shown), f"CUDA text on the CPU{found[1]}")
         if beside and not n and (found := _beside_emitted(one, source, emitted, seed, limit_s)):
             return Verdict(found[0], tuple(shown), f"CUDA text on the CPU{found[1]}")
     bits = "" if alone else BITS if printed else NO_ORDER
@@ -372,7 +376,7 @@ def _conditions(s: Any) -> list[Expr]:
 
 
 def _on_shapes(s: Any, shapes: Any, target: Target) -> Iterator[tuple[Any, Source, Module | None]]:
-    """The schedule, its CUDA text, and the kernels of which it was printed, on a few awkward shapes that all fit; edited
+    """The schedule, its CUDA text and the kernels of which it was printed, on a few awkward shapes that all fit; edited
     text, of which there are no kernels, fits only its own.
     """
     language = "cuda" if s.target.language != "cuda" else None
@@ -406,8 +410,8 @@ def _on_shapes(s: Any, shapes: Any, target: Target) -> Iterator[tuple[Any, Sourc
         text = source if s.edited is None else replace(source, text=s.source("cuda"))
         for dims in _values(s, shapes):
             one = schedule_at(s, dims) if dims else s
-            module = module_at(lowered(s, target), dims) if s.edited is None else None
-            yield one, text.at({v.name: n for v, n in dims.items()}) if dims else text, module
+            of_text = module_at(lowered(s, target), dims) if s.edited is None else None
+            yield one, text.at({v.name: n for v, n in dims.items()}) if dims else text, of_text
 
 
 def _values(s: Any, shapes: object) -> list[dict[Var, int]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -62,7 +61,7 @@ def _bits(x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x, np.float32).view(np.uint32)
 
 
-def _kept(x: np.ndarray, bits: np.ndarray) -> Any:
+def _kept(x: np.ndarray, bits: np.ndarray) -> np.ndarray:
     """The upper 19 bits as a number; infinities and NaNs as they are."""
     out = (bits & np.uint32(0xFFFFE000)).view(np.float32)
-    return np.where(np.isfinite(x), out, x).astype(np.float32)
+    return np.asarray(np.where(np.isfinite(x), out, x), np.float32)

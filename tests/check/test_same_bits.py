@@ -1,0 +1,85 @@
+"""Printed text has the bits of its lowered program; faults that no exact arithmetic sees are told."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+from tensorir.api import schedule as api
+from tensorir.check import same_bits
+from tensorir.interp import tensor_cores
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import equal_bits
+
+SEED = 20261129
+
+
+def sums():
+    x, y = tir.placeholder((37,), name="x"), tir.placeholder((37,), name="y")
+    return tir.compute((37,), lambda i: x[i] * y[i] + x[i], name="z")
+
+
+def logistic():
+    x = tir.placeholder((37,), name="x")
+    return tir.compute((37,), lambda i: 1 / (1 + tir.exp(x[i])), name="z")
+
+
+FAULTS = [
+    (sums, "x[i] * y[i] + x[i]", "fmaf(x[i], y[i], x[i])"),
+    (sums, "x[i] * y[i] + x[i]", "x[i] * (y[i] + 1.0f)"),
+    (logistic, "__expf(x[i])", "expf(x[i])"),
+    (logistic, "1.0f / (1.0f + __expf(x[i]))", "__expf(-x[i]) / (__expf(-x[i]) + 1.0f)"),
+]
+
+
+@pytest.mark.parametrize("make, right, wrong", FAULTS)
+def test_a_fault_of_printing_that_only_bits_show(make, right, wrong, monkeypatch):
+    printed = api.emit_source
+
+    def planted(s, target):
+        source = printed(s, target)
+        assert right in source.text, source.text
+        return replace(source, text=source.text.replace(right, wrong))
+
+    s = tir.Schedule(make(), target="cuda").bind("z.i", "thread.x")
+    assert s.check(level="emulate", shapes=[{}])
+    monkeypatch.setattr(api, "emit_source", planted)
+    verdict = s.check(level="emulate", shapes=[{}], seed=5)
+    assert [p.code for p in verdict.problems] == ["check.other-bits"]
+    said = verdict.problems[0].message
+    assert "z[" in said and "0x" in said and "seed 5" in said
+
+
+@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("arch", equal_bits.ARCHITECTURES)
+def test_drawn_definitions(number, arch):
+    assert equal_bits.judged(SEED, number, arch).found == "equal"
+
+
+@pytest.mark.parametrize("kind, sums", [("f16", "float32"), ("bf16", "float32"), ("e4m3", "float32"), ("s8", "int32")])
+def test_the_verdict_says_whose_bits(kind, sums):
+    x = tir.placeholder((64, 64), {"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3", "s8": "int8"}[kind])
+    y, r = tir.placeholder((64, 64), x.dtype), tir.reduce_axis(64)
+    made = tir.compute((64, 64), lambda i, j: tir.sum(tir.cast(x[i, r], sums) * tir.cast(y[j, r], sums), axis=r))
+    verdict = tir.auto_schedule(made, target="cuda -arch=sm_90a").check(level="emulate", shapes=[{}])
+    assert verdict
+    assert "bit by bit" in str(verdict)
+
+
+def test_what_is_the_same():
+    a = np.array([0.0, -0.0, np.nan, 1.0, np.inf], np.float32)
+    b = np.array([0.0, 0.0, -np.nan, np.nextafter(np.float32(1), np.float32(2)), np.inf], np.float32)
+    assert same_bits.apart(a, b).tolist() == [False, True, False, True, False]
+
+
+def test_tf32_is_rounded_in_three_ways():
+    x = np.array([1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 + 2.0**-12, np.inf, np.nan], np.float32)
+    one, two = 1 + 2.0**-10, 1 + 2.0**-9
+    assert tensor_cores.nearest(x)[:3].tolist() == [one, two, 1]
+    assert tensor_cores.nearest_even(x)[:3].tolist() == [1, two, 1]
+    assert tensor_cores.cut(x)[:3].tolist() == [1, one, 1]
+    assert np.isinf(tensor_cores.nearest(x)[3]) and np.isnan(tensor_cores.cut(x)[4])
