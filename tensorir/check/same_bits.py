@@ -4,7 +4,7 @@ The lowered program equals the definition in the prime field (``equivalence.py``
 was printed of it has the same bits. Whose arithmetic that is::
 
     +  -  *  /             IEEE 754, each rounds (``-ffp-contract=off``); text that means a fused operation says ``fma``
-    exp tanh pow …         one compiled table (``emulator/functions.cpp``): the emulator links it, the interpreter calls it
+    exp tanh pow …         one compiled table that the emulator links and the interpreter calls (``functions.cpp``)
     products of tensor cores    order and rounding as ``interp/tensor_cores.py`` has them
     NaN                    any NaN equals any NaN
     zeros                  differ by their signs; of min and max -0 is less than 0, on both sides
