@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any
 
 import numpy as np
 
@@ -15,12 +14,12 @@ TABLE = frozenset({"exp", "exp2", "log", "log2", "tanh", "erf", "sin", "cos", "r
 
 
 @functools.cache
-def _loaded() -> tuple[ctypes.CDLL, Any]:
+def _loaded() -> tuple[ctypes.CDLL, object]:
     file = table_library()
     return ctypes.CDLL(str(file.path)), file
 
 
-def of_table(fn: str, args: list[Any], fast: bool) -> np.ndarray:
+def of_table(fn: str, args: list[object], fast: bool) -> np.ndarray:
     """``fn`` of floats of 32 or 64 bits; ``fast``: the spelling that CUDA prints for float32 by default."""
     x = np.asarray(args[0])
     kind = np.dtype(np.float64) if x.dtype == np.float64 else np.dtype(np.float32)

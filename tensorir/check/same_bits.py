@@ -63,22 +63,22 @@ class EmulatorNumbers(Numbers):
         self.undefined = False
         self._fast, self._rounded = fast_functions(target), rounded
 
-    def scalar(self, value: Any, dtype: str) -> Any:
+    def scalar(self, value: object, dtype: str) -> object:
         return (
             self.storage(dtype).type(np.asarray(value).item())
             if DTYPES[dtype].kind == "f"
             else super().scalar(value, dtype)
         )
 
-    def call(self, fn: str, args: list[Any], dtype: str, given: str) -> Any:
+    def call(self, fn: str, args: list[object], dtype: str, given: str) -> object:
         if fn in TABLE and DTYPES[dtype].kind == "f":
             return of_table(fn, args, self._fast and fn == "exp" and dtype != "float64")
         return super().call(fn, args, dtype, given)
 
-    def cast(self, x: Any, old: str, new: str) -> Any:
+    def cast(self, x: object, old: str, new: str) -> object:
         if DTYPES[old].kind == "f" and DTYPES[new].kind in "iu":
             with np.errstate(invalid="ignore"):
-                whole = np.trunc(np.asarray(x, np.float64))
+                whole = np.trunc(np.asarray(x).astype(np.float64))
                 kind = DTYPES["int32" if new == "index" else new]
                 self.undefined |= not bool(np.all((whole >= kind.low) & (whole <= kind.high)))
         return super().cast(x, old, new)

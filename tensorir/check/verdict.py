@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tensorir.check.definition import differs_as_class
-from tensorir.check.dims import dim_values, module_at, schedule_at
+from tensorir.check.dims import AtDims, dim_values, module_at, schedule_at
 from tensorir.check.equivalence import (
     awkward_shapes,
     axes_of,
@@ -261,7 +261,7 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
 
 
 def as_lowered(
-    s: Any, source: Source, module: Module, seed: int, limit_s: float | None
+    s: Schedule | AtDims, source: Source, module: Module, seed: int, limit_s: float | None
 ) -> tuple[tuple[Problem, ...], str] | None:
     """What is wrong with a text that was printed of a lowered program: on which arbitrary inputs it has other bits."""
     if not has_order(module):

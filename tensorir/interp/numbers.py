@@ -125,7 +125,7 @@ class Numbers:
         low, high = (0, 2) if dtype == "bool" else (0, 8) if DTYPES[dtype].kind == "u" else (-4, 5)
         return rng.integers(low, high, shape).astype(self.storage(dtype))
 
-    def scalar(self, value: Any, dtype: str) -> Any:
+    def scalar(self, value: object, dtype: str) -> object:
         """A user's scalar as a value."""
         return np.asarray(value).item()
 
