@@ -91,7 +91,10 @@ class Node(Shown):
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
-        return type(self)(*[changes[n] if n in changes else getattr(self, n) for n in self.FIELDS])
+        made = type(self)(*[changes.pop(n) if n in changes else getattr(self, n) for n in self.FIELDS])
+        if changes:
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(changes)}")
+        return made
 
 
 def held(n: Node, nested: int = 0) -> int:

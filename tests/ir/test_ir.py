@@ -137,3 +137,9 @@ def test_symbols_have_no_truth_and_no_length():
 )
 def test_text_has_the_parentheses_it_needs(make, shown):
     assert show(make(Var("i", "index"), Var("j", "index"))) == shown
+
+
+def test_a_field_that_a_node_lacks_is_not_replaced():
+    loop = Loop(Var("i", "index"), const(4), Seq(()))
+    with pytest.raises(TypeError, match="Loop has no field depth"):
+        loop.replace(depth=2)
