@@ -223,7 +223,7 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
 
     limit_s: seconds of processor time for each run; what its definition should take when None
     """
-    target = s.target if s.target.language == "cuda" else Target.parse("cuda")
+    target = _cuda(s)
     try:
         lowered(s, target)
     except CompileError as e:
@@ -260,6 +260,11 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
     return Verdict((), tuple(shown), kind)
 
 
+def _cuda(s: Any) -> Target:
+    """The target of the CUDA text, whose functions may be other ones than those of the schedule's own."""
+    return s.target if s.target.language == "cuda" else Target.parse("cuda")
+
+
 def as_lowered(
     s: Schedule | AtDims, source: Source, module: Module, seed: int, limit_s: float | None
 ) -> tuple[tuple[Problem, ...], str] | None:
@@ -268,7 +273,7 @@ def as_lowered(
         return None
     limit = _emulated_s(s.outputs) if limit_s is None else limit_s
     for given in arbitrary(s.outputs, _conditions(s), seed):
-        want, given = lowered_bits(module, s.outputs, given, _conditions(s), s.target)
+        want, given = lowered_bits(module, s.outputs, given, _conditions(s), _cuda(s))
         done = _emulate(source, given.arrays, seed, limit_s=limit)
         problems = done.problems or tuple(filter(None, [different(source, module, done.outputs, want, given)]))
         if problems:
@@ -305,7 +310,7 @@ def _beside_emitted(
     for arrays, about in hard_inputs(s.outputs, few, free_inputs(s.outputs, few, _conditions(s)), seed):
         with np.errstate(all="ignore"):
             want = evaluate(s.began_with, arrays)
-            done, bounds = _emulate(source, arrays, seed, limit_s=limit), rounding_of(s.outputs, arrays, s.target)
+            done, bounds = _emulate(source, arrays, seed, limit_s=limit), rounding_of(s.outputs, arrays, _cuda(s))
             numbers = all(np.isfinite(np.asarray(x, np.float64)).all() for x in arrays)
             exact = numbers and exactly(s.outputs, source, arrays, each=True)
             sure = [np.full(np.shape(w), True) for w in want] if exact else _sure(s, arrays, want)
@@ -352,7 +357,7 @@ def _compared(s: Any, source: Source, run: Run, got: Sequence[Any], close: bool 
     outputs, error = s.outputs, s.allowed_error or 0.0
     exact = exactly(outputs, source, run.arrays) if run.exact is None else run.exact
     rounds = any(kind in name for name in source.instructions for kind in ("tf32", "e4m3", "e5m2"))
-    bounds = rounding_of(outputs, run.arrays, s.target) if close and not exact and not rounds else None
+    bounds = rounding_of(outputs, run.arrays, _cuda(s)) if close and not exact and not rounds else None
     want: Sequence[np.ndarray] = evaluate(s.began_with, run.arrays)
     if any(Skipped.of(x).unless for x in find(s.program.body, Loop)):
         want = where_skipped(s.began_with, got, want, run.arrays)

@@ -83,3 +83,10 @@ def test_tf32_is_rounded_in_three_ways():
     assert tensor_cores.nearest_even(x)[:3].tolist() == [1, two, 1]
     assert tensor_cores.cut(x)[:3].tolist() == [1, one, 1]
     assert np.isinf(tensor_cores.nearest(x)[3]) and np.isnan(tensor_cores.cut(x)[4])
+
+
+@pytest.mark.parametrize("target", ["opencl", "c", "cuda"])
+def test_functions_are_those_of_the_cuda_text_whatever_the_target(target):
+    x = tir.placeholder((5, 7), name="x")
+    out = tir.compute((5, 7), lambda i, j: tir.exp(x[i, j]) + tir.tanh(x[i, j]), name="y")
+    assert (found := tir.Schedule(out, target).check("emulate")), found
