@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from tensorir.errors import Problem, ScheduleError, TensorIRError, user_line
@@ -83,6 +84,7 @@ class History(Handle, Scheduled[H], Shown):
         self.target = Target.parse(target)
         self._error: float | None = None
         self._why = ""
+        self._within = ""
         self._start(program_of(self.definition))
 
     def _start(self, program: Program) -> None:
@@ -200,10 +202,7 @@ class History(Handle, Scheduled[H], Shown):
             raise
         except RecursionError:
             raise ScheduleError(Problem("schedule.too-deep", f"the loop tree is too deep for {name}")) from None
-        given = tuple(
-            (k, _plain(v)) for k, v in options.items() if k not in primitive.defaults or v != primitive.defaults[k]
-        )
-        step = Step(name, tuple(map(_plain, args)), given, done.new, user_line(), self._why)
+        step = Step(name, tuple(map(_plain, args)), self._given(name, options), done.new, user_line(), self._why)
         if problem := marks.lost(program, done.program, name):
             raise ScheduleError(problem)
         steps = [*self._steps, step]
@@ -212,10 +211,30 @@ class History(Handle, Scheduled[H], Shown):
                 raise ScheduleError(problem)
         if primitive.moves and (problem := misplaced(done.program)):
             raise ScheduleError(problem)
-        told = {k: f"{v} by step {len(steps)}, {step}" for k, v in done.gone.items()}
+        by = self._within or f"step {len(steps)}, {step}"
+        told = {k: f"{v} by {by}" for k, v in done.gone.items()}
         self._versions.append(Version(done.program, {**gone, **told}, done.declared or declared))
         self._steps.append(step)
         return done.new
+
+    def _compose(self, name: str, args: Sequence[Any], options: Mapping[str, Any],
+                 act: Callable[[Self], Sequence[str]]) -> tuple[str, ...]:  # fmt: skip
+        """Make one step of what ``act`` does to a copy by other primitives, each of which refuses what it would alone;
+        ``act`` returns the names of what the step made.
+        """
+        step = Step(name, tuple(map(_plain, args)), self._given(name, options), (), user_line(), self._why)
+        parts = self.fork()
+        parts._within = self._within or f"step {len(self._steps) + 1}, {step}"
+        made = tuple(act(parts))
+        self._versions.append(parts._versions[-1])
+        self._steps.append(replace(step, out=made))
+        return made
+
+    @staticmethod
+    def _given(name: str, options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+        """Options of a step, without those that have their defaults."""
+        defaults = PRIMITIVES[name].defaults
+        return tuple((k, _plain(v)) for k, v in options.items() if k not in defaults or v != defaults[k])
 
     # --- names
 

@@ -34,10 +34,13 @@ from tensorir.schedule.primitives import (
     placement,
     prefetch,
     redeclare,
+    reduce_in_lanes,
     reduction,
+    register_tile,
     reindex,
     reverse_inline,
     rolling,
+    share_out,
     skip,
     specialize,
     staging,
@@ -57,6 +60,8 @@ class AxisMethods(Scheduled[H]):
 
     split = loops.split
     tile = loops.tile
+    register_tile = register_tile.register_tile
+    share_out = share_out.share_out
     partition = loops.partition
     cut = cut.cut
     fuse = loops.fuse
@@ -102,6 +107,7 @@ class StageRef(Handle, AxisMethods["StageRef"], Shown):
     reindex = of_stage(reindex.reindex)
     decompose_reduction = of_stage(reduction.decompose_reduction)
     rfactor = of_stage(reduction.rfactor)
+    reduce_in_lanes = of_stage(reduce_in_lanes.reduce_in_lanes)
     rolling = of_stage(rolling.rolling)
     atomic = of_stage(atomic.atomic)
 
@@ -165,6 +171,7 @@ class Schedule(AxisMethods[StageRef], History[StageRef]):
     reindex = reindex.reindex
     decompose_reduction = reduction.decompose_reduction
     rfactor = reduction.rfactor
+    reduce_in_lanes = reduce_in_lanes.reduce_in_lanes
     rolling = rolling.rolling
     atomic = atomic.atomic
     assume = assume.assume

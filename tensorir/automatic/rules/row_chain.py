@@ -71,7 +71,9 @@ class Chain:
         own = [str(x) for x in s.loops(self.anchor.name)]
         rows = [own[self.anchor.spatial.index(it)] for it in self.rows]
         parts = [s.split(x, [None, n])[0] if n > 1 else x for x, n in zip(rows, self.groups, strict=True)]
-        s.reorder(*parts, *(x for x in map(str, s.loops(self.anchor.name)) if x not in parts))
+        own = [str(x) for x in s.loops(self.anchor.name)]
+        if own[: len(parts)] != parts:
+            s.reorder(*parts, *(x for x in own if x not in parts))
         return parts
 
 

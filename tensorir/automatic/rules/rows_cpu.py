@@ -14,8 +14,7 @@ from tensorir.automatic.facts import Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
-from tensorir.automatic.rules.stream import ADDED, fused, narrow, on_cores, partial_loop
-from tensorir.ir.visit import writes
+from tensorir.automatic.rules.stream import ADDED, narrow, on_cores
 from tensorir.schedule.schedule import Schedule
 
 BLOCK = 1 << 15
@@ -76,83 +75,30 @@ class AlongPart(RowsPart):
 
     def schedule(self, s: Schedule, config: Config) -> None:
         anchor = self.anchor
-        parts = self.parts(s, anchor, config) if anchor.kind == "reduce" else []  # before its loops are split
-        row = self._row(s, config)
-        for n in (anchor, *reversed(self.chain.stages)):
-            if n is not anchor:
-                parts = self.parts(s, n, config) if n.kind == "reduce" else []
-            for name in (*self._below(n), *reversed(parts)):  # the last one first: it reads the others
-                s.compute_at(name, anchor.name, row)
-            self.near(s, n, parts)
-            if parts:
-                self.in_lanes(s, n, parts, config)
-            elif n.kind == "map":
+        if anchor.kind == "reduce":  # before its loops are split
+            self._reduced(s, anchor, config)
+        _, row = s.share_out(*self.chain.loops(s), each=config["rows"])
+        if anchor.kind == "map":
+            self._in_vectors(s, anchor, config)
+        for n in reversed(self.chain.stages):
+            if n.kind == "reduce":
+                self._reduced(s, n, config, row)
+                continue
+            s.compute_at(n.name, row, scope="shared" if self.chain.within(n) else "register")
+            if n.kind == "map":
                 self._in_vectors(s, n, config)
-
-    def _row(self, s: Schedule, config: Config) -> str:
-        """The loop over the rows of a block."""
-        block, row = s.split(fused(s, self.chain.loops(s)), [None, config["rows"]])
-        s.bind(block, "block.x")
-        return row
-
-    def _below(self, n: Nest) -> tuple[str, ...]:
-        return () if n is self.anchor else (n.name,)
-
-    def near(self, s: Schedule, n: Nest, parts: Sequence[str]) -> None:
-        """Keep results of a row in registers, arrays as long as the row in the block's memory."""
-        scope = "shared" if n.kind == "map" and self.chain.within(n) else "register"
-        for name in (*self._below(n), *parts):
-            for b in writes(s.index.stages[name].body):
-                s.set_scope(b.name, scope)
 
     def _in_vectors(self, s: Schedule, n: Nest, c: Config) -> None:
         lanes, within = int(c["lanes"]), self.chain.within(n)
         if not within or lanes == 1:
             return
-        loop = self.trailing(s, n)
         length = n.size(trailing(n, within))
         again = length % lanes > 0 and length > lanes and n.constant  # the last vector begins earlier
-        s.vectorize(s.split(loop, [None, lanes], tail="shift" if again else "guard")[1])
+        s.register_tile(self.trailing(s, n), sizes=[lanes], lanes=lanes, tail="shift" if again else "guard")
 
-    def parts(self, s: Schedule, n: Nest, c: Config) -> list[str]:
-        """Partial results of a reduction: vectors of them, joined vector by vector and then four lanes at a time."""
-        lanes, step = int(c["lanes"]), int(c["lanes"]) * int(c["vectors"])
-        if lanes == 1:
-            return []
-        term = self.trailing(s, n)
-        parts = [s.rfactor(n.name, s.split(term, [None, step])[1]).name]
-        joins = [k for k in dict.fromkeys((lanes, min(lanes, JOINED))) if k < step]
-        return parts + [s.rfactor(n.name, s.split(s.loops(n.name)[-1], [None, k])[1]).name for k in joins]
-
-    def in_lanes(self, s: Schedule, n: Nest, parts: Sequence[str], c: Config) -> None:
-        lanes, vectors = int(c["lanes"]), int(c["vectors"])
-        first, *others = parts
-        lane, rest = self._loops_of(s, first)
-        length = n.size(trailing(n, n.reduced))
-        self._whole(s, rest, length, lanes * vectors, n)
-        group = ""
-        if vectors > 1:
-            group, lane = s.split(lane, [vectors, lanes])
-        s.reorder(rest, *([group] if group else []), lane)
-        if group:
-            self._whole(s, group, length % (lanes * vectors), lanes, n)
-            s.unroll(group)
-        s.vectorize(lane)
-        for name in others:
-            lane, rest = self._loops_of(s, name)
-            s.reorder(rest, lane)
-            s.unroll(rest).vectorize(lane)
-        s.unroll(s.loops(n.name)[-1])
-
-    @staticmethod
-    def _whole(s: Schedule, loop: str, length: int, step: int, n: Nest) -> None:
-        """Let a loop run over whole steps, apart from the last one, which has a condition."""
-        if length % step and length > step and n.constant:
-            s.partition(loop, [length // step])
-
-    @staticmethod
-    def _loops_of(s: Schedule, name: str) -> tuple[str, str]:
-        """The loop of the partial results that a stage makes, and the last one of its terms."""
-        own = [str(x) for x in s.loops(name)]
-        lane = partial_loop(s, name)
-        return lane, next(x for x in reversed(own) if x != lane)
+    def _reduced(self, s: Schedule, n: Nest, c: Config, row: str | None = None) -> None:
+        """Partial results of a reduction, next to it: in its own row, or in a row of what reads it."""
+        if int(c["lanes"]) > 1:
+            s.reduce_in_lanes(n.name, self.trailing(s, n), c["lanes"], vectors=c["vectors"], at=row)
+        elif row is not None:
+            s.compute_at(n.name, row, scope="register")

@@ -33,16 +33,17 @@ def set_scope(self: S, tensor: Name, scope: str) -> S:
     """
     buffer = self._history._buffer(tensor)
     need_text("scope", scope, ScheduleError)
-    self._history._apply("set_scope", (buffer, scope), {}, lambda p: _set_scope(p, buffer, scope))
+    self._history._apply("set_scope", (buffer, scope), {}, lambda p: Rewrite(scoped(p, buffer, scope)))
     return self
 
 
-def _set_scope(program: Program, buffer: Buffer, scope: str) -> Rewrite:
+def scoped(program: Program, buffer: Buffer, scope: str) -> Program:
+    """The program with an intermediate tensor in the memory of this name."""
     if scope not in SCOPES:
         raise ScheduleError(Problem("scope.unknown", f"there is no scope {scope}", hint=meant("scope", scope, SCOPES)))
     _own(program, buffer, "set-scope")
     new = buffer.replace(scope=SCOPES[scope])
-    return Rewrite(with_body(program, swap_buffers(program.body, {buffer: new})))
+    return with_body(program, swap_buffers(program.body, {buffer: new}))
 
 
 @primitive("Copies and memory")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from tensorir.arith.affine import Arith, Linear, structure
 from tensorir.arith.box import Side, side_of
 from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import need_text
 from tensorir.ir.build import as_int, binary
 from tensorir.ir.dims import most, most_of
 from tensorir.ir.text import show
@@ -27,6 +28,7 @@ from tensorir.schedule.analysis import (  # fmt: skip
     stages_writing,
 )
 from tensorir.schedule.history import Name, S
+from tensorir.schedule.primitives.buffers import scoped
 from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import (
     InPlace,
@@ -49,18 +51,30 @@ from tensorir.schedule.rewrite import (
 
 
 @primitive("Where a stage runs", moves=True)
-def compute_at(self: S, stage: Name, consumer: Name, axis: Name | None = None) -> S:
+def compute_at(self: S, stage: Name, consumer: Name, axis: Name | None = None, scope: str | None = None) -> S:
     """Move a producer into a loop of its consumer, ``s.compute_at("P", "C.i.0")`` or ``(P, C, "i.0")``: each iteration
     computes just the box that its readers there need.
 
     The producer gets a fresh nest over that box (its reduction axes in full); schedule it afterwards. Where it was
     placed before, and what it reads was staged for the box that it had there, iterations beyond that box do not run:
     what they would read, nobody has written, and what they would compute, nobody reads.
+
+    scope: where its results are kept, as ``set_scope`` says; where they are without it
     """
     history = self._history
     found, loop = history._stage(stage), history._loop_of(consumer, axis)
-    history._apply("compute_at", (found, loop), {}, lambda p: _compute_at(p, found, loop))
+    if scope is not None:
+        need_text("scope", scope, ScheduleError)
+    history._apply("compute_at", (found, loop), {"scope": scope}, lambda p: _kept_at(p, found, loop, scope))
     return self
+
+
+def _kept_at(program: Program, stage: Stage, loop: Loop, scope: str | None) -> Rewrite:
+    """Scopes come first: which box is wanted depends on who shares it."""
+    for b in results_of(stage) if scope is not None else []:
+        program = scoped(program, b, scope)
+    index = index_of(program)
+    return _compute_at(program, index.stages[stage.name], index.loops[loop.var.name])
 
 
 def _compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:

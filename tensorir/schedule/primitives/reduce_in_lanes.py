@@ -1,0 +1,124 @@
+"""Reductions whose terms are combined in vectors, several at a time: reduce_in_lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import need_int
+from tensorir.ir.build import as_int
+from tensorir.ir.dims import dims_in
+from tensorir.ir.tree import Axis, Loop, Stage, Var
+from tensorir.ir.visit import find
+from tensorir.schedule.analysis import caret
+from tensorir.schedule.history import H, History, Name, Scheduled
+from tensorir.schedule.primitives.loops import LANES, partition, reorder, split, unroll, vectorize
+from tensorir.schedule.primitives.placement import compute_at
+from tensorir.schedule.primitives.reduction import rfactor
+from tensorir.schedule.registry import primitive
+
+
+@primitive("Reductions", moves=True)
+def reduce_in_lanes(self: Scheduled[H], stage: Name, axis: Name, lanes: int, vectors: int = 1, joined: int = 4,
+                    at: Name | None = None) -> H:  # fmt: skip
+    """Combine the terms of a reduction in vectors: ``vectors`` of ``lanes`` partial results each, which are joined
+    vector by vector, then ``joined`` lanes at a time, then one by one; returns the stage of the first ones.
+
+    ``s.reduce_in_lanes("S", "S.k", lanes=8, vectors=2)``, where S[i] adds up X[i, k]::
+
+        for i in m: for k in n: S[i] += X[i, k]
+        ->
+        for i in m:
+          for k in n/16: P[0:16] += X[i, k*16 : k*16 + 16]    # two vectors
+          Q[0:8] = P[0:8] + P[8:16];  R[0:4] = Q[0:4] + Q[4:8];  S[i] = R[0] + R[1] + R[2] + R[3]
+
+    axis:    loop over the terms, the innermost one of the reduction;  lanes: 2, 4, 8 or 16
+    vectors: of partial results, so that a sum need not wait for the one before
+    at:      a loop of what reads the result, in which all this is computed, the result in registers; without it the
+             partial results are computed where the result is, a cell at a time
+
+    Of constant extents the last terms, where they are no whole step, have a body of their own. It is ``rfactor``,
+    ``compute_at``, ``split``, ``vectorize`` and others, which refuse what they would alone.
+    """
+    history = self._history
+    found, term = history._stage(stage), history._loop_of(stage, axis)
+    place = None if at is None else self._loop(at)
+    sizes = {n: need_int(n, v, low=1, error=ScheduleError) for n, v in (("lanes", lanes), ("vectors", vectors), ("joined", joined))}
+    if bad := [n for n in ("lanes", "joined") if sizes[n] not in LANES]:
+        message = f"{bad[0]}={sizes[bad[0]]}: vectors have {', '.join(map(str, LANES))} lanes"
+        raise _refuse("reduce-in-lanes.lanes", message, found, "lanes=8")
+    if place is None and all(it.axis is not Axis.SPATIAL for it in found.iters):
+        raise _refuse("reduce-in-lanes.one-cell", f"{found.name} is one cell: no loop is there for its partial results to "
+                      "be computed in", found, f"at=, a loop of what reads {found.name}, or s.rfactor")  # fmt: skip
+    options = {"vectors": vectors, "joined": joined, "at": place}
+    names = found.name, term.var.name, None if place is None else place.var.name
+
+    def act(s: History[H]) -> list[str]:
+        return [_made(s, *names, sizes["lanes"], sizes["vectors"], sizes["joined"])]
+
+    return history._handle(history._compose("reduce_in_lanes", (found, term, lanes), options, act)[0])
+
+
+def _made(s: History[H], stage: str, term: str, at: str | None, lanes: int, vectors: int, joined: int) -> str:
+    length, whole = as_int(s.index.loops[term].extent), _constant(s.index.stages[stage])
+    parts: list[str] = []
+    for width in dict.fromkeys((lanes * vectors, lanes, min(lanes, joined))):
+        parts.append(_rfactored(s, stage, term, width))
+        term = _loops(s, stage)[-1]
+    place = at or _loops(s, stage)[-2]
+    if at is not None:
+        compute_at(s, stage, at, scope="register")
+    for part in reversed(parts):  # the last one first: it reads the others
+        compute_at(s, part, place, scope="register")
+    step = lanes * vectors
+    _first(s, parts[0], length if whole else 0, lanes, vectors)
+    for part in parts[1:]:
+        lane, rest = _lane_and_terms(s, part)
+        reorder(s, rest, lane)
+        unroll(s, rest)
+        vectorize(s, lane)
+    unroll(s, _loops(s, stage)[-1])
+    return parts[0]
+
+
+def _rfactored(s: History[H], stage: str, term: str, width: int) -> str:
+    return str(rfactor(s, stage, split(s, term, [None, width])[1]).name)
+
+
+def _first(s: History[H], part: str, length: int, lanes: int, vectors: int) -> None:
+    """The partial results that terms are added to; ``length`` of these, 0 where it is not constant."""
+    lane, rest = _lane_and_terms(s, part)
+    _apart(s, rest, length, lanes * vectors)
+    if vectors == 1:
+        reorder(s, rest, lane)
+    else:
+        group, lane = split(s, lane, [vectors, lanes])
+        reorder(s, rest, group, lane)
+        _apart(s, group, length % (lanes * vectors), lanes)
+        unroll(s, group)
+    vectorize(s, lane)
+
+
+def _apart(s: History[H], loop: str, length: int, step: int) -> None:
+    """Let a loop run over whole steps, apart from the last one, which has a condition."""
+    if length % step and length > step:
+        partition(s, loop, [length // step])
+
+
+def _constant(stage: Stage) -> bool:
+    return not dims_in(*(it.extent for it in stage.iters))
+
+
+def _loops(s: History[H], stage: str) -> list[str]:
+    return [x.var.name for x in s.index.above(s.index.stages[stage])]
+
+
+def _lane_and_terms(s: History[H], part: str) -> tuple[str, str]:
+    """The loop over partial results of a stage, whatever its other axes are called, and the last one over terms."""
+    own = _loops(s, part)
+    lane = next(v.name for v in find(s.index.stages[part].binds[0], Var) if v.name in own)
+    return lane, next(x for x in reversed(own) if x != lane)
+
+
+def _refuse(code: str, message: str, stage: Stage, hint: str) -> ScheduleError:
+    return ScheduleError(Problem(code, message, at=caret(stage), hint=hint))

@@ -1,0 +1,108 @@
+"""Cells that are made side by side in registers, rows of them written out and the last axis in vectors: register_tile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import need_int, need_ints, need_text
+from tensorir.ir.tree import Loop, Stage
+from tensorir.ir.visit import find
+from tensorir.schedule.analysis import caret
+from tensorir.schedule.history import AxisRef, H, History, Name, Scheduled
+from tensorir.schedule.primitives.loops import TAILS, TILED, reorder, split, unroll, vectorize
+from tensorir.schedule.registry import primitive
+
+
+@primitive("Loops")
+def register_tile(self: Scheduled[H], *axes: Name, sizes: Sequence[int] | None = None, lanes: int = 1,
+                  tail: str | Sequence[str] = "guard") -> tuple[AxisRef, ...]:  # fmt: skip
+    """Make tiles of cells in registers: all other loops of the nest are outside, the rows of a tile are written out,
+    and its last axis runs in vectors of ``lanes``. Returns the loops over tiles, in the order of ``axes``.
+
+    ``s.register_tile("C.i", "C.j", sizes=[6, 32], lanes=16)``, where C adds up over k::
+
+        for i in m: for j in n: for k in r: C[i, j]
+        ->
+        for i0 in m/6: for j0 in n/32: for k in r:
+          for i1 in 6:  # unroll
+            for j1 in 2:  # unroll
+              for j2 in 16:  # vectorize
+                C[i0*6 + i1, j0*32 + j1*16 + j2]
+
+    sizes: cells of a tile along each axis; without them the whole loops are one tile
+    lanes: of a vector, which divide the last size; 1 for no vectors
+    tail:  of the split of each axis, as ``split`` has them, or one for all
+
+    It is ``split``, ``reorder``, ``unroll`` and ``vectorize``, which refuse what they would alone.
+    """
+    loops = [self._loop(a) for a in axes]
+    if not loops:
+        raise ScheduleError(Problem("register-tile.axes", "there are no loops to make tiles of",
+                                    hint='s.register_tile("C.i", "C.j", sizes=[4, 16], lanes=8)'))  # fmt: skip
+    wide = need_int("lanes", lanes, error=ScheduleError)
+    given = None if sizes is None else need_ints("sizes", sizes, ScheduleError)
+    tails = [need_text("tail", x, ScheduleError) for x in ([tail] * len(loops) if isinstance(tail, str) else tail)]
+    for what, values in (("sizes", given), ("tail", tails)):
+        if values is not None and len(values) != len(loops):
+            message = f"{len(loops)} axes need {len(loops)} {what}, got {len(values)}"
+            raise _refuse("register-tile.count", message, loops[0], f"{what} for {_said(loops)}")
+    if bad := [t for t in tails if t not in TAILS]:
+        raise _refuse("register-tile.tail", f"there is no tail {bad[0]!r}", loops[0], f"one of {', '.join(TAILS)}")
+    if wide < 1 or (given is not None and given[-1] % wide):
+        last = f"the {given[-1]} cells" if given is not None else "the cells"
+        message = f"{last} of a tile along {loops[-1].var.name} are no whole vectors of {wide} lanes"
+        near = max(1, wide) * max(1, round((given or [1])[-1] / max(1, wide)))
+        raise _refuse("register-tile.lanes", message, loops[-1], f"{near} cells in lanes of {max(1, wide)}")
+    names = [x.var.name for x in loops]
+    made = self._history._compose(
+        "register_tile", loops, {"sizes": given, "lanes": wide, "tail": tail}, lambda s: _made(s, names, given, wide, tails)
+    )
+    return tuple(map(AxisRef, made))
+
+
+def _made(s: History[H], axes: Sequence[str], sizes: Sequence[int] | None, lanes: int, tails: Sequence[str]) -> list[str]:
+    outside: list[str] = []
+    inside: list[str] = []
+    for n, axis in enumerate(axes):
+        wide = lanes if n == len(axes) - 1 else 1
+        if sizes is None:
+            inside += split(s, axis, [None, wide], tail=tails[n]) if wide > 1 else [axis]
+            continue
+        tile, *parts = _tiles(s, axis, sizes[n], wide, tails[n])
+        outside.append(tile)
+        inside += parts
+    _innermost(s, inside)
+    for loop in inside if lanes == 1 else inside[:-1]:
+        unroll(s, loop)
+    if lanes > 1:
+        vectorize(s, inside[-1])
+    return outside
+
+
+def _tiles(s: History[H], axis: str, size: int, lanes: int, tail: str) -> list[str]:
+    """The loop over tiles along an axis, and those of a tile: of vectors, where there are several, and of lanes."""
+    parts = [size] if lanes == 1 or size == lanes else [size // lanes, lanes]
+    if tail in TILED and len(parts) > 1:
+        tile, one = split(s, axis, [None, size], tail=tail)
+        return [tile, *split(s, one, parts)]
+    return list(map(str, split(s, axis, [None, *parts], tail=tail)))
+
+
+def _innermost(s: History[H], inside: Sequence[str]) -> None:
+    """Put loops inside of all others of their nest."""
+    index = s.index
+    stage = find(index.loops[inside[-1]], Stage)[0]
+    above = [x.var.name for x in index.above(stage)]
+    nest = above[min(above.index(x) for x in inside if x in above) :]
+    order = [*(x for x in nest if x not in inside), *inside]
+    if order != nest:
+        reorder(s, *order)
+
+
+def _said(loops: Sequence[Loop]) -> str:
+    return " and ".join(x.var.name for x in loops)
+
+
+def _refuse(code: str, message: str, loop: Loop, hint: str) -> ScheduleError:
+    return ScheduleError(Problem(code, message, at=caret(loop), hint=hint))

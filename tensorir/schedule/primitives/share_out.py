@@ -1,0 +1,55 @@
+"""Loops whose iterations are shared out to cores, or to blocks and threads, in one step: share_out."""
+
+from __future__ import annotations
+
+from tensorir.errors import Problem, ScheduleError
+from tensorir.errors.needs import need_text
+from tensorir.schedule.history import AxisRef, H, History, Name, Scheduled
+from tensorir.schedule.primitives.binding import bind
+from tensorir.schedule.primitives.loops import fuse, split
+from tensorir.schedule.registry import primitive
+
+
+@primitive("Loops", moves=True)
+def share_out(self: Scheduled[H], *axes: Name, each: int | None = None, to: str = "block.x",
+              within: str | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
+    """Share out nested loops as one: blocks of ``each`` iterations go to the block axis ``to``, and what is within a
+    block stays a loop. Returns the loop over blocks and that one.
+
+    ``s.share_out("C.i", "C.j", each=64)``::
+
+        for i in 10: for j in 100: C[i, j]
+        ->
+        for b in 16:  # block.x
+          for c in 64: if b*64 + c < 1000: C[(b*64 + c)/100, (b*64 + c)%100]
+
+    each:   iterations of a block; without it one, and only the loop over blocks is returned
+    within: a thread axis for the iterations of a block, such as "thread.x"
+
+    It is ``fuse``, ``split`` and ``bind``, which refuse what they would alone.
+    """
+    history, loops = self._history, [self._loop(a) for a in axes]
+    need_text("to", to, ScheduleError)
+    if not loops:
+        raise _refuse("share-out.axes", "there are no loops to share out", 's.share_out("C.i", each=16)')
+    if within is not None:
+        need_text("within", within, ScheduleError)
+        if each is None:
+            message = f"a block has one iteration, and none to go to {within}"
+            raise _refuse("share-out.within", message, f"each=256, within={within!r}")
+    names = [x.var.name for x in loops]
+    options = {"each": each, "to": to, "within": within}
+
+    def act(s: History[H]) -> list[str]:
+        loop = str(fuse(s, *names)) if len(names) > 1 else names[0]
+        made = [loop] if each is None else [str(x) for x in split(s, loop, [None, each])]
+        bind(s, made[0], to)
+        if within is not None:
+            bind(s, made[1], within)
+        return made
+
+    return tuple(map(AxisRef, history._compose("share_out", loops, options, act)))
+
+
+def _refuse(code: str, message: str, hint: str) -> ScheduleError:
+    return ScheduleError(Problem(code, message, hint=hint))
