@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tensorir.engines.model import BLOCK_BYTES, CORES, CpuTile, balance, crowding, in_balanced_tiles, priced
 from tensorir.engines.packing import SIDE, tiles_of, turned
 from tensorir.engines.problems import Gemm
-from tensorir.engines.product import Product, bind_outer, register_tile
+from tensorir.engines.product import Product, bind_outer, sums_in_registers
 from tensorir.engines.steps import divisor_near, out_stage, unroll_by
 from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.schedule.analysis import packed_names
@@ -194,18 +194,16 @@ class RegisterTile(CpuTile[Gemm]):
         return of._replace(a_copy=copies.get(of.a, ""), b_copy=copies.get(of.b, ""))
 
     def row_blocks(self, s: Schedule, out: str) -> tuple[list[str], str]:
-        """The block loop over rows, if there is one, and the loop inside; the last block is moved back."""
+        """The loop over blocks of rows, if there is one, and the loop inside; the last block is moved back."""
         if not self.rows:
             return [], f"{out}.i"
-        block, inside = s.split(f"{out}.i", [None, self.rows], tail="shift")
+        block, inside = s.share_out(f"{out}.i", each=self.rows, to="block.y", tail="shift")
         return [block], inside
 
-    def bind(self, s: Schedule, of: Product, out: str, jb: str, ib: Sequence[str], inner: Sequence[str]) -> None:
-        """Order the loops of what writes results, and give blocks to cores."""
+    def order(self, s: Schedule, of: Product, out: str, loops: Sequence[str]) -> None:
+        """Order the loops of what writes results, and share out those before rows and columns."""
         outer = of.loops(out, "")
-        s.reorder(*outer, jb, *ib, *inner).bind(jb, "block.x")
-        for b in ib:
-            s.bind(b, "block.y")
+        s.reorder(*outer, *loops)
         bind_outer(s, outer)
 
     def rows_packed(self, s: Schedule, of: Product) -> Schedule:
@@ -219,12 +217,11 @@ class RegisterTile(CpuTile[Gemm]):
             packed = ib.split(".i")[0]
             s.bind(ib, "block.x").bind(kb, "block.y")
         else:
-            rows, inside = s.split(f"{packed}.i", [None, 8])
+            _, inside = s.share_out(f"{packed}.i", each=8)
             if p.ta:
                 s.reorder(f"{packed}.k", inside)
             else:
-                s.vectorize(s.split(f"{packed}.k", [None, p.vector_lanes])[1])
-            s.bind(rows, "block.x")
+                s.register_tile(f"{packed}.k", sizes=[p.vector_lanes], lanes=p.vector_lanes)
         return bind_outer(s, [f"{packed}.{v}" for v in of.a_outer])
 
 
@@ -285,7 +282,7 @@ class PanelTile(RegisterTile):
         """Panels of b in the memory of each block, by a kernel of their own, or by one that runs once."""
         p, packed, near = self.p, of.b_copy, self.pack in ("block", "panel")
         if near:
-            s.set_scope(packed, "shared").compute_at(packed, block)
+            s.compute_at(packed, block, scope="shared")
         own = [x for x in map(str, s.loops(packed)) if x.startswith(f"{packed}.")]
         lead = [x for x in own if x.rpartition(".")[2] not in ("jo", "k", "ji")]
         if self.turns:
@@ -296,15 +293,14 @@ class PanelTile(RegisterTile):
                 s.bind(kb, "block.x").bind(f"{written}.jo", "block.y")
         else:
             written = packed
-            half, lane = s.split(f"{packed}.ji", [None, p.vector_lanes])
             jo, k = f"{packed}.jo", f"{packed}.k"
+            blocks = list[str]()
             if not near:  # long parts of some rows
-                kb, k = s.split(k, [None, divisor_near(self.length, ROWS)])
-                jb, jo = s.split(jo, [None, tiles_of(p.n, self.width, max(1, COLUMNS // self.width))])
-                s.reorder(*lead, kb, jb, k, jo, half, lane).bind(jb, "block.x").bind(kb, "block.y")
-            else:
-                s.reorder(*lead, k, jo, half, lane)
-            s.unroll(half).vectorize(lane)
+                kb, k = s.share_out(k, each=divisor_near(self.length, ROWS), to="block.y")
+                jb, jo = s.share_out(jo, each=tiles_of(p.n, self.width, max(1, COLUMNS // self.width)))
+                blocks = [kb, jb]
+            s.register_tile(f"{packed}.ji", lanes=p.vector_lanes)
+            s.reorder(*lead, *blocks, k, jo)
         if not near:
             bind_outer(s, [f"{written}.{v}" for v in of.b_outer])
         if p.prepack and not near:
@@ -333,13 +329,14 @@ class ColumnTile(PanelTile):
     def product(self, s: Schedule, of: Product) -> Schedule:
         of = self.walk(s, of, "k", a="i, k", b=f"jo = j/{self.width}, k, ji = j%{self.width}")
         out = of.written(s)
-        jb, jp, jh, jl = s.split(f"{out}.j", [None, self.panels, self.vectors, self.p.vector_lanes])
+        jb, j = s.share_out(f"{out}.j", each=self.wide)
         ib, i = self.row_blocks(s, out)
-        i0, i1 = s.split(i, [None, self.tile], tail="balanced")
-        self.bind(s, of, out, jb, ib, [jp, i0, i1, jh, jl])
+        i0, jp = s.register_tile(
+            i, j, sizes=[self.tile, self.width], lanes=self.p.vector_lanes, tail=["balanced", "guard"]
+        )
+        self.order(s, of, out, [jb, *ib, jp, i0])
         s.compute_at(of.stage, i0)
-        register_tile(s, of, of.stage, self.p, self.unroll_k)
-        s.unroll(i1).unroll(jh).vectorize(jl)
+        sums_in_registers(s, of, of.stage, self.p, self.unroll_k)
         self.panels_packed(s, of, ib[0] if ib else jb)
         return self.rows_packed(s, of)
 
@@ -380,20 +377,19 @@ class StripTile(PanelTile):
         of = self.walk(s, of, f"q = k/{depth}, k = k%{depth}", a="i, k = (q, k)", b=b)
         s.rfactor(c, f"{c}.q")
         out = of.written(s, "shared")
-        jb, j = s.split(f"{out}.j", [None, self.columns], tail="guard" if packs else "shift")
-        jv, jl = s.split(j, [None, p.vector_lanes])
+        jb, j = s.share_out(f"{out}.j", each=self.columns, tail="guard" if packs else "shift")
         ib, i = self.row_blocks(s, out)
-        self.bind(s, of, out, jb, ib, [i, jv, jl])
-        s.vectorize(jl)
+        (jv,) = s.register_tile(j, sizes=[p.vector_lanes], lanes=p.vector_lanes)
+        self.order(s, of, out, [jb, *ib, i, jv])
         s.compute_at(of.stage, ib[0] if ib else jb)
         if p.k % depth and p.k > depth and not self.pack_a:
             s.partition(f"{c}.rf", [p.k // depth])
-        jt, jh, jl = s.split(f"{c}.j", [None, self.vectors, p.vector_lanes])
-        i0, i1 = s.split(f"{c}.i", [None, self.tile], tail="balanced")
-        s.reorder(*of.loops(c, ""), f"{c}.rf", jt, i0, i1, jh, jl)
+        i0, jt = s.register_tile(
+            f"{c}.i", f"{c}.j", sizes=[self.tile, self.width], lanes=p.vector_lanes, tail=["balanced", "guard"]
+        )
+        s.reorder(*of.loops(c, ""), f"{c}.rf", jt, i0)
         s.compute_at(f"{c}.rf", i0)
-        register_tile(s, of, f"{c}.rf", p, self.unroll_k)
-        s.unroll(i1).unroll(jh).vectorize(jl)
+        sums_in_registers(s, of, f"{c}.rf", p, self.unroll_k)
         if packs:
             self.panels_packed(s, of, jt)
         return self.rows_packed(s, of)
@@ -466,19 +462,17 @@ class DotTile(RegisterTile):
         of = self.walk(s, of, f"k = k/{lanes}, l = k%{lanes}", a="i, k = (k, l)")
         s.rfactor(c, f"{c}.l")
         out = of.written(s)
-        jb, j = s.split(f"{out}.j", [None, self.columns], tail="shift")
-        j0, j1 = s.split(j, [None, self.outputs], tail="balanced")
+        jb, j = s.share_out(f"{out}.j", each=self.columns, tail="shift")
         ib, i = self.row_blocks(s, out)
-        i0, i1 = s.split(i, [None, self.tile], tail="balanced")
-        self.bind(s, of, out, jb, ib, [j0, i0, i1, j1])
+        i0, j0 = s.register_tile(i, j, sizes=[self.tile, self.outputs], tail="balanced")
+        self.order(s, of, out, [jb, *ib, j0, i0])
         s.compute_at(of.stage, i0)
         s.compute_at(f"{c}.rf", i0)
-        s.reorder(*of.loops(f"{c}.rf", "kij"), f"{c}.rf.rf")
-        s.unroll(f"{c}.rf.i").unroll(f"{c}.rf.j").vectorize(f"{c}.rf.rf")
+        s.register_tile(f"{c}.rf.i", f"{c}.rf.j", f"{c}.rf.rf", lanes=lanes)
         if p.k % lanes and p.k > lanes and not self.pack_a:
             s.partition(f"{c}.rf.k", [p.k // lanes])
         unroll_by(s, f"{c}.rf.k", self.unroll_k)
-        s.unroll(f"{c}.i").unroll(f"{c}.j").unroll(f"{c}.rf").unroll(i1).unroll(j1)
+        s.register_tile(f"{c}.i", f"{c}.j", f"{c}.rf")
         return self.rows_packed(s, of)
 
     rules: ClassVar[Mapping[str, Rule]] = {

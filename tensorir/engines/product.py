@@ -52,12 +52,10 @@ def bind_outer(s: Schedule, loops: Sequence[str]) -> Schedule:
     return s.bind(joint(s, loops), "block.z") if loops else s
 
 
-def register_tile(s: Schedule, of: Product, stage: str, p: Gemm, unroll: int) -> None:
-    """A register tile with the reduction outside, rows and vectors written out."""
-    half, lane = s.split(f"{stage}.j", [None, p.vector_lanes])
-    steps: Sequence[str] = [f"{stage}.k"]
+def sums_in_registers(s: Schedule, of: Product, stage: str, p: Gemm, unroll: int) -> None:
+    """A register tile of sums, the reduction outside."""
+    k = f"{stage}.k"
     if of.run and stage == of.stage:
-        steps = s.split(steps[0], [None, of.run])
-    s.reorder(*of.loops(stage, ""), *steps, f"{stage}.i", half, lane)
-    s.unroll(f"{stage}.i").unroll(half).vectorize(lane)
-    unroll_by(s, steps[-1], unroll)
+        _, k = s.split(k, [None, of.run])
+    s.register_tile(f"{stage}.i", f"{stage}.j", lanes=p.vector_lanes)
+    unroll_by(s, k, unroll)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_int, need_ints, need_text
+from tensorir.ir.build import as_int
 from tensorir.ir.tree import Loop, Stage
 from tensorir.ir.visit import find
 from tensorir.schedule.analysis import caret
@@ -67,7 +68,8 @@ def _made(s: History[H], axes: Sequence[str], sizes: Sequence[int] | None, lanes
     for n, axis in enumerate(axes):
         wide = lanes if n == len(axes) - 1 else 1
         if sizes is None:
-            inside += split(s, axis, [None, wide], tail=tails[n]) if wide > 1 else [axis]
+            whole = wide == 1 or as_int(s.index.loops[axis].extent) == wide
+            inside += [axis] if whole else split(s, axis, [None, wide], tail=tails[n])
             continue
         tile, *parts = _tiles(s, axis, sizes[n], wide, tails[n])
         outside.append(tile)

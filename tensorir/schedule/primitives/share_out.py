@@ -12,7 +12,7 @@ from tensorir.schedule.registry import primitive
 
 @primitive("Loops", moves=True)
 def share_out(self: Scheduled[H], *axes: Name, each: int | None = None, to: str = "block.x",
-              within: str | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
+              within: str | None = None, tail: str = "guard") -> tuple[AxisRef, ...]:  # fmt: skip
     """Share out nested loops as one: blocks of ``each`` iterations go to the block axis ``to``, and what is within a
     block stays a loop. Returns the loop over blocks and that one.
 
@@ -25,6 +25,7 @@ def share_out(self: Scheduled[H], *axes: Name, each: int | None = None, to: str 
 
     each:   iterations of a block; without it one, and only the loop over blocks is returned
     within: a thread axis for the iterations of a block, such as "thread.x"
+    tail:   of the split, as ``split`` has them
 
     It is ``fuse``, ``split`` and ``bind``, which refuse what they would alone.
     """
@@ -38,11 +39,11 @@ def share_out(self: Scheduled[H], *axes: Name, each: int | None = None, to: str 
             message = f"a block has one iteration, and none to go to {within}"
             raise _refuse("share-out.within", message, f"each=256, within={within!r}")
     names = [x.var.name for x in loops]
-    options = {"each": each, "to": to, "within": within}
+    options = {"each": each, "to": to, "within": within, "tail": need_text("tail", tail, ScheduleError)}
 
     def act(s: History[H]) -> list[str]:
         loop = str(fuse(s, *names)) if len(names) > 1 else names[0]
-        made = [loop] if each is None else [str(x) for x in split(s, loop, [None, each])]
+        made = [loop] if each is None else [str(x) for x in split(s, loop, [None, each], tail=tail)]
         bind(s, made[0], to)
         if within is not None:
             bind(s, made[1], within)
