@@ -18,6 +18,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from tensorir.engines.blocks import extent_of
 from tensorir.engines.model import BLOCK_BYTES, CORES, CpuTile, balance, crowding, in_balanced_tiles, priced
 from tensorir.engines.packing import SIDE, tiles_of, turned
 from tensorir.engines.problems import Gemm
@@ -200,12 +201,6 @@ class RegisterTile(CpuTile[Gemm]):
         block, inside = s.share_out(f"{out}.i", each=self.rows, to="block.y", tail="shift")
         return [block], inside
 
-    def order(self, s: Schedule, of: Product, out: str, loops: Sequence[str]) -> None:
-        """Order the loops of what writes results, and share out those before rows and columns."""
-        outer = of.loops(out, "")
-        s.reorder(*outer, *loops)
-        bind_outer(s, outer)
-
     def rows_packed(self, s: Schedule, of: Product) -> Schedule:
         """Rows of a in the type of the sums, by a kernel of their own."""
         if not self.pack_a:
@@ -283,8 +278,6 @@ class PanelTile(RegisterTile):
         p, packed, near = self.p, of.b_copy, self.pack in ("block", "panel")
         if near:
             s.compute_at(packed, block, scope="shared")
-        own = [x for x in map(str, s.loops(packed)) if x.startswith(f"{packed}.")]
-        lead = [x for x in own if x.rpartition(".")[2] not in ("jo", "k", "ji")]
         if self.turns:
             tiles = tiles_of(self.length, SIDE, 4 * SIDE), 1
             kb, _ = turned(s, packed, block if near else "root", "k", "ji", p.vector_lanes, tiles)
@@ -294,13 +287,13 @@ class PanelTile(RegisterTile):
         else:
             written = packed
             jo, k = f"{packed}.jo", f"{packed}.k"
-            blocks = list[str]()
             if not near:  # long parts of some rows
-                kb, k = s.share_out(k, each=divisor_near(self.length, ROWS), to="block.y")
-                jb, jo = s.share_out(jo, each=tiles_of(p.n, self.width, max(1, COLUMNS // self.width)))
-                blocks = [kb, jb]
+                _, k = s.share_out(k, each=divisor_near(self.length, ROWS), to="block.y")
+                several = tiles_of(p.n, self.width, max(1, COLUMNS // self.width))
+                jo = s.share_out(jo, each=several if several > 1 else None)[-1]
+            if extent_of(s, jo) > 1 and (near or several > 1):
+                s.reorder(k, jo)
             s.register_tile(f"{packed}.ji", lanes=p.vector_lanes)
-            s.reorder(*lead, *blocks, k, jo)
         if not near:
             bind_outer(s, [f"{written}.{v}" for v in of.b_outer])
         if p.prepack and not near:
@@ -329,12 +322,14 @@ class ColumnTile(PanelTile):
     def product(self, s: Schedule, of: Product) -> Schedule:
         of = self.walk(s, of, "k", a="i, k", b=f"jo = j/{self.width}, k, ji = j%{self.width}")
         out = of.written(s)
+        bind_outer(s, of.loops(out, ""))
         jb, j = s.share_out(f"{out}.j", each=self.wide)
         ib, i = self.row_blocks(s, out)
         i0, jp = s.register_tile(
             i, j, sizes=[self.tile, self.width], lanes=self.p.vector_lanes, tail=["balanced", "guard"]
         )
-        self.order(s, of, out, [jb, *ib, jp, i0])
+        if self.panels > 1:
+            s.reorder(jp, i0)
         s.compute_at(of.stage, i0)
         sums_in_registers(s, of, of.stage, self.p, self.unroll_k)
         self.panels_packed(s, of, ib[0] if ib else jb)
@@ -377,10 +372,10 @@ class StripTile(PanelTile):
         of = self.walk(s, of, f"q = k/{depth}, k = k%{depth}", a="i, k = (q, k)", b=b)
         s.rfactor(c, f"{c}.q")
         out = of.written(s, "shared")
+        bind_outer(s, of.loops(out, ""))
         jb, j = s.share_out(f"{out}.j", each=self.columns, tail="guard" if packs else "shift")
         ib, i = self.row_blocks(s, out)
-        (jv,) = s.register_tile(j, sizes=[p.vector_lanes], lanes=p.vector_lanes)
-        self.order(s, of, out, [jb, *ib, i, jv])
+        s.register_tile(j, sizes=[p.vector_lanes], lanes=p.vector_lanes)
         s.compute_at(of.stage, ib[0] if ib else jb)
         if p.k % depth and p.k > depth and not self.pack_a:
             s.partition(f"{c}.rf", [p.k // depth])
@@ -462,10 +457,11 @@ class DotTile(RegisterTile):
         of = self.walk(s, of, f"k = k/{lanes}, l = k%{lanes}", a="i, k = (k, l)")
         s.rfactor(c, f"{c}.l")
         out = of.written(s)
+        bind_outer(s, of.loops(out, ""))
         jb, j = s.share_out(f"{out}.j", each=self.columns, tail="shift")
         ib, i = self.row_blocks(s, out)
         i0, j0 = s.register_tile(i, j, sizes=[self.tile, self.outputs], tail="balanced")
-        self.order(s, of, out, [jb, *ib, j0, i0])
+        s.reorder(j0, i0)
         s.compute_at(of.stage, i0)
         s.compute_at(f"{c}.rf", i0)
         s.register_tile(f"{c}.rf.i", f"{c}.rf.j", f"{c}.rf.rf", lanes=lanes)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tensorir.engines.blocks import joint
 from tensorir.engines.problems import Gemm
-from tensorir.engines.steps import out_stage, unroll_by, written_by
+from tensorir.engines.steps import out_stage, written_by
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -49,13 +48,13 @@ class Product(NamedTuple):
 
 def bind_outer(s: Schedule, loops: Sequence[str]) -> Schedule:
     """Give the loops before rows and columns, if there are any, to an axis of the grid."""
-    return s.bind(joint(s, loops), "block.z") if loops else s
+    if loops:
+        s.share_out(*loops, to="block.z")
+    return s
 
 
 def sums_in_registers(s: Schedule, of: Product, stage: str, p: Gemm, unroll: int) -> None:
     """A register tile of sums, the reduction outside."""
-    k = f"{stage}.k"
     if of.run and stage == of.stage:
-        _, k = s.split(k, [None, of.run])
-    s.register_tile(f"{stage}.i", f"{stage}.j", lanes=p.vector_lanes)
-    unroll_by(s, k, unroll)
+        s.split(f"{stage}.k", [None, of.run])
+    s.register_tile(f"{stage}.i", f"{stage}.j", lanes=p.vector_lanes, terms=unroll)

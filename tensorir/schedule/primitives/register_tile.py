@@ -11,15 +11,16 @@ from tensorir.ir.tree import Loop, Stage
 from tensorir.ir.visit import find
 from tensorir.schedule.analysis import caret
 from tensorir.schedule.history import AxisRef, H, History, Name, Scheduled
+from tensorir.schedule.primitives.annotate import annotate
 from tensorir.schedule.primitives.loops import TAILS, TILED, reorder, split, unroll, vectorize
 from tensorir.schedule.registry import primitive
 
 
 @primitive("Loops")
 def register_tile(self: Scheduled[H], *axes: Name, sizes: Sequence[int] | None = None, lanes: int = 1,
-                  tail: str | Sequence[str] = "guard") -> tuple[AxisRef, ...]:  # fmt: skip
+                  tail: str | Sequence[str] = "guard", terms: int = 1) -> tuple[AxisRef, ...]:  # fmt: skip
     """Make tiles of cells in registers: all other loops of the nest are outside, the rows of a tile are written out,
-    and its last axis runs in vectors of ``lanes``. Returns the loops over tiles, in the order of ``axes``.
+    and its last axis runs in vectors of ``lanes``. Returns the loops over tiles, which are in the order of ``axes``.
 
     ``s.register_tile("C.i", "C.j", sizes=[6, 32], lanes=16)``, where C adds up over k::
 
@@ -34,8 +35,9 @@ def register_tile(self: Scheduled[H], *axes: Name, sizes: Sequence[int] | None =
     sizes: cells of a tile along each axis; without them the whole loops are one tile
     lanes: of a vector, which divide the last size; 1 for no vectors
     tail:  of the split of each axis, as ``split`` has them, or one for all
+    terms: iterations of the innermost loop around a tile that are written out in a row, a hint as ``annotate`` gives it
 
-    It is ``split``, ``reorder``, ``unroll`` and ``vectorize``, which refuse what they would alone.
+    It is ``split``, ``reorder``, ``unroll``, ``vectorize`` and ``annotate``, which refuse what they would alone.
     """
     loops = [self._loop(a) for a in axes]
     if not loops:
@@ -55,14 +57,20 @@ def register_tile(self: Scheduled[H], *axes: Name, sizes: Sequence[int] | None =
         message = f"{last} of a tile along {loops[-1].var.name} are no whole vectors of {wide} lanes"
         near = max(1, wide) * max(1, round((given or [1])[-1] / max(1, wide)))
         raise _refuse("register-tile.lanes", message, loops[-1], f"{near} cells in lanes of {max(1, wide)}")
+    hint = need_int("terms", terms, low=1, error=ScheduleError)
     names = [x.var.name for x in loops]
-    made = self._history._compose(
-        "register_tile", loops, {"sizes": given, "lanes": wide, "tail": tail}, lambda s: _made(s, names, given, wide, tails)
-    )
-    return tuple(map(AxisRef, made))
+
+    def act(s: History[H]) -> list[str]:
+        outside, inside = _made(s, names, given, wide, tails)
+        if hint > 1:
+            annotate(s, _around(s, inside[0]), "unroll", hint)
+        return outside
+
+    options = {"sizes": given, "lanes": wide, "tail": tail, "terms": hint}
+    return tuple(map(AxisRef, self._history._compose("register_tile", loops, options, act)))
 
 
-def _made(s: History[H], axes: Sequence[str], sizes: Sequence[int] | None, lanes: int, tails: Sequence[str]) -> list[str]:
+def _made(s: History[H], axes: Sequence[str], sizes: Sequence[int] | None, lanes: int, tails: Sequence[str]) -> tuple[list[str], list[str]]:
     outside: list[str] = []
     inside: list[str] = []
     for n, axis in enumerate(axes):
@@ -74,12 +82,12 @@ def _made(s: History[H], axes: Sequence[str], sizes: Sequence[int] | None, lanes
         tile, *parts = _tiles(s, axis, sizes[n], wide, tails[n])
         outside.append(tile)
         inside += parts
-    _innermost(s, inside)
+    _ordered(s, outside, inside)
     for loop in inside if lanes == 1 else inside[:-1]:
         unroll(s, loop)
     if lanes > 1:
         vectorize(s, inside[-1])
-    return outside
+    return outside, inside
 
 
 def _tiles(s: History[H], axis: str, size: int, lanes: int, tail: str) -> list[str]:
@@ -91,15 +99,29 @@ def _tiles(s: History[H], axis: str, size: int, lanes: int, tail: str) -> list[s
     return list(map(str, split(s, axis, [None, *parts], tail=tail)))
 
 
-def _innermost(s: History[H], inside: Sequence[str]) -> None:
-    """Put loops inside of all others of their nest."""
+def _ordered(s: History[H], outside: Sequence[str], inside: Sequence[str]) -> None:
+    """Put the loops of a tile inside of all others of their nest, and those over tiles in order."""
+    above = _above(s, inside[-1])
+    nest = above[min(above.index(x) for x in (*outside, *inside) if x in above) :]
+    tiles = iter([x for x in outside if x in nest])
+    order = [next(tiles) if x in outside else x for x in nest if x not in inside]
+    if [*order, *inside] != nest:
+        reorder(s, *order, *inside)
+
+
+def _around(s: History[H], loop: str) -> str:
+    """The loop around a tile, whose first loop is given."""
+    above = _above(s, loop)
+    if (n := above.index(loop)) == 0:
+        message = f"there is no loop around the tile of {loop}, whose iterations could be written out"
+        raise _refuse("register-tile.terms", message, s.index.loops[loop], "no terms=")
+    return above[n - 1]
+
+
+def _above(s: History[H], loop: str) -> list[str]:
+    """The loops around the stage of a tile."""
     index = s.index
-    stage = find(index.loops[inside[-1]], Stage)[0]
-    above = [x.var.name for x in index.above(stage)]
-    nest = above[min(above.index(x) for x in inside if x in above) :]
-    order = [*(x for x in nest if x not in inside), *inside]
-    if order != nest:
-        reorder(s, *order)
+    return [x.var.name for x in index.above(find(index.loops[loop], Stage)[0])]
 
 
 def _said(loops: Sequence[Loop]) -> str:

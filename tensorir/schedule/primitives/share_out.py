@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_text
+from tensorir.ir.tree import Kind
 from tensorir.schedule.history import AxisRef, H, History, Name, Scheduled
 from tensorir.schedule.primitives.binding import bind
-from tensorir.schedule.primitives.loops import fuse, split
+from tensorir.schedule.primitives.loops import fuse, reorder, split
 from tensorir.schedule.registry import primitive
 
 
 @primitive("Loops", moves=True)
 def share_out(self: Scheduled[H], *axes: Name, each: int | None = None, to: str = "block.x",
               within: str | None = None, tail: str = "guard") -> tuple[AxisRef, ...]:  # fmt: skip
-    """Share out nested loops as one: blocks of ``each`` iterations go to the block axis ``to``, and what is within a
-    block stays a loop. Returns the loop over blocks and that one.
+    """Share out nested loops as one: blocks of ``each`` iterations go to the block axis ``to``, outside of the other
+    loops of the nest, and what is within a block stays a loop. Returns the loop over blocks and that one.
 
     ``s.share_out("C.i", "C.j", each=64)``::
 
@@ -27,7 +28,7 @@ def share_out(self: Scheduled[H], *axes: Name, each: int | None = None, to: str 
     within: a thread axis for the iterations of a block, such as "thread.x"
     tail:   of the split, as ``split`` has them
 
-    It is ``fuse``, ``split`` and ``bind``, which refuse what they would alone.
+    It is ``fuse``, ``split``, ``reorder`` and ``bind``, which refuse what they would alone.
     """
     history, loops = self._history, [self._loop(a) for a in axes]
     need_text("to", to, ScheduleError)
@@ -44,12 +45,27 @@ def share_out(self: Scheduled[H], *axes: Name, each: int | None = None, to: str 
     def act(s: History[H]) -> list[str]:
         loop = str(fuse(s, *names)) if len(names) > 1 else names[0]
         made = [loop] if each is None else [str(x) for x in split(s, loop, [None, each], tail=tail)]
+        if around := _around(s, made[0]):
+            reorder(s, made[0], *around)
         bind(s, made[0], to)
         if within is not None:
             bind(s, made[1], within)
         return made
 
     return tuple(map(AxisRef, history._compose("share_out", loops, options, act)))
+
+
+def _around(s: History[H], block: str) -> list[str]:
+    """The loops that have nothing but ``block`` in them, as far as they are bound to nothing, outermost first."""
+    index = s.index
+    loop = index.loops[block]
+    found: list[str] = []
+    for outer in reversed(index.above(loop)):
+        if outer.kind is not Kind.SERIAL or outer.body is not loop:
+            break
+        found.insert(0, outer.var.name)
+        loop = outer
+    return found
 
 
 def _refuse(code: str, message: str, hint: str) -> ScheduleError:
