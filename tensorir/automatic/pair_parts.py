@@ -10,7 +10,6 @@ from tensorir.automatic.pairs import Apart, Pair
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.row_chain import chain_of
 from tensorir.automatic.rules.rows_cpu import AlongPart
-from tensorir.automatic.rules.stream import fused
 from tensorir.errors import ScheduleError, refuse
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
@@ -39,22 +38,6 @@ def _divisor(n: int, most_of_it: int) -> int:
     return found if 2 * found > limit else limit
 
 
-class Rows:
-    """A reduction of rows that a CPU combines in lanes, as the rule for rows does for one stage."""
-
-    def __init__(self, s: Schedule, n: Nest, part: AlongPart) -> None:
-        self.nest, self.part, self.config = n, part, part.start() or {}
-        self.partial = part.parts(s, n, self.config)
-
-    def within(self, s: Schedule, row: str) -> None:
-        """Keep the partial results inside of a loop in which the row's cell is made."""
-        for name in reversed(self.partial):
-            s.compute_at(name, self.nest.name, row)
-        self.part.near(s, self.nest, self.partial)
-        if self.partial:
-            self.part.in_lanes(s, self.nest, self.partial, self.config)
-
-
 class PairPart(Part):
     """Both stages of a pair in one nest."""
 
@@ -68,13 +51,17 @@ class PairPart(Part):
         """Lanes of a vector of the widest element that stages read or make."""
         return min(16, vector_lanes(self.target, widest_bits(nests)))
 
-    def _reduced(self, s: Schedule, n: Nest) -> Rows | None:
-        """What combines the terms of a stage that reduces rows; its loops of cells are made anew."""
+    def _reduced(self, s: Schedule, n: Nest, at: str | None = None) -> bool:
+        """Combine the terms of a stage that reduces rows in lanes of a CPU, as the rule for rows does, ``at`` a loop of
+        what reads it or where it is; its loops of cells are made anew. False for other stages.
+        """
         graph = Apart(s.program)
         chain = chain_of(graph, graph.nests[n.name]) if self.cpu and n.constant else None
         if chain is None or not chain.rows or not AlongPart.suits(chain):
-            return None
-        return Rows(s, chain.anchor, AlongPart(graph, self.target, chain))
+            return False
+        part = AlongPart(graph, self.target, chain)
+        part.reduced(s, chain.anchor, part.start() or {}, at)
+        return True
 
     def _rows(self, rows: int) -> int:
         """Rows of a block, of so many in all, which they divide where they are not to be threads."""
@@ -83,19 +70,15 @@ class PairPart(Part):
         terms = max(n.size(n.stage.iters) for n in (self.first, self.anchor)) // max(1, rows)
         return _divisor(rows, min(CELLS // max(1, terms), rows // BLOCKS))
 
-    def _bound(self, s: Schedule, block: str, row: str) -> None:
-        s.bind(block, "block.x")
-        if not self.cpu:
-            s.bind(row, "thread.x")
+    def _shared_out(self, s: Schedule, cells: Sequence[str], rows: int) -> tuple[str, ...]:
+        return s.share_out(*cells, each=rows, within=None if self.cpu else "thread.x")
 
     def _vectors(self, s: Schedule, n: Nest, loop: str) -> None:
         """Vectors along a loop of cells of a CPU, the loops of terms around them."""
         lanes, extent = self._lanes(n), most(s.index.loops[loop].extent)
         if self.cpu and extent >= lanes:
             shifts = n.kind == "map" and n.constant  # the last vector begins earlier: some cells are made again
-            _, lane = s.split(loop, [None, lanes], tail="shift" if shifts and extent % lanes else "guard")
-            s.reorder(*(n.loops[it.var] for it in n.reduced), lane)
-            s.vectorize(lane)
+            s.register_tile(loop, sizes=[lanes], lanes=lanes, tail="shift" if shifts and extent % lanes else "guard")
 
 
 class NearPart(PairPart):
@@ -126,17 +109,13 @@ class NearPart(PairPart):
         if rows:
             cells = [str(x) for x in s.loops(b.name)[: len(cells)]]
         high = self._rows(b.size(lead)) if lead or not self.cpu else self._high()
-        block, row = s.split(fused(s, cells[: len(lead) or 1]), [None, high])
-        self._bound(s, block, row)
-        if rows:
-            rows.within(s, row)
+        block, row = self._shared_out(s, cells[: len(lead) or 1], high)
         at = row if lead or not self.cpu else block
-        own = self._reduced(s, a)
-        s.compute_at(a.name, at)
+        own = self._reduced(s, a, at)
+        if not own:
+            s.compute_at(a.name, at)
         self._room(s, at)
-        if own:
-            own.within(s, at)
-        elif a.spatial:
+        if not own and a.spatial:
             self._vectors(s, a, a.loops[a.spatial[-1].var])
         if not rows and cells[len(lead) or 1 :]:
             self._vectors(s, b, cells[-1])
@@ -181,30 +160,26 @@ class TogetherPart(PairPart):
             cells = [n.loops[it.var] for it in n.spatial]
             s.reorder(*cells, *(n.loops[it.var] for it in n.reduced))
             if flat:
-                self._flat(s, fused(s, cells))
+                self._flat(s, cells)
             else:
                 self._nested(s, n, cells, count)
         s.fuse_with(*self.pair.names)
 
-    def _flat(self, s: Schedule, cell: str) -> None:
+    def _flat(self, s: Schedule, cells: Sequence[str]) -> None:
         """Cells in vectors of a CPU, or one for each thread."""
         lanes = self._lanes(self.first, self.anchor) if self.cpu else 1
-        block, step, lane = s.split(cell, [None, self._rows(self.first.cells) // lanes or 1, lanes])
-        self._bound(s, block, step)
+        _, cell = self._shared_out(s, cells, lanes * (self._rows(self.first.cells) // lanes or 1))
         if self.cpu:
-            s.vectorize(lane)
+            s.register_tile(cell, sizes=[lanes], lanes=lanes)
 
     def _nested(self, s: Schedule, n: Nest, cells: Sequence[str], count: int) -> None:
         """Iterations of the shared loops to blocks, what is inside in vectors."""
-        reduced = self._reduced(s, n) if count == len(cells) else None
+        reduced = count == len(cells) and self._reduced(s, n)
         if reduced:
             cells = [str(x) for x in s.loops(n.name)[:count]]
         rows = math.prod(n.size([it]) for it in n.spatial[:count])
-        block, row = s.split(fused(s, cells[:count]), [None, self._rows(rows)])
-        self._bound(s, block, row)
-        if reduced:
-            reduced.within(s, row)
-        elif cells[count:]:
+        self._shared_out(s, cells[:count], self._rows(rows))
+        if not reduced and cells[count:]:
             self._vectors(s, n, cells[-1])
 
 

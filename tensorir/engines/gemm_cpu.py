@@ -374,7 +374,7 @@ class StripTile(PanelTile):
         out = of.written(s, "shared")
         bind_outer(s, of.loops(out, ""))
         jb, j = s.share_out(f"{out}.j", each=self.columns, tail="guard" if packs else "shift")
-        ib, i = self.row_blocks(s, out)
+        ib, _ = self.row_blocks(s, out)
         s.register_tile(j, sizes=[p.vector_lanes], lanes=p.vector_lanes)
         s.compute_at(of.stage, ib[0] if ib else jb)
         if p.k % depth and p.k > depth and not self.pack_a:
@@ -458,8 +458,8 @@ class DotTile(RegisterTile):
         s.rfactor(c, f"{c}.l")
         out = of.written(s)
         bind_outer(s, of.loops(out, ""))
-        jb, j = s.share_out(f"{out}.j", each=self.columns, tail="shift")
-        ib, i = self.row_blocks(s, out)
+        _, j = s.share_out(f"{out}.j", each=self.columns, tail="shift")
+        _, i = self.row_blocks(s, out)
         i0, j0 = s.register_tile(i, j, sizes=[self.tile, self.outputs], tail="balanced")
         s.reorder(j0, i0)
         s.compute_at(of.stage, i0)
@@ -508,13 +508,14 @@ class RowsTile(CpuTile[Gemm]):
 
     def schedule(self, s: Schedule) -> Schedule:
         out = out_stage(s, "c")
-        ib, i, i1 = s.split(f"{out}.i", [None, self.rows // self.tile, self.tile])
-        j, jh, jl = s.split(f"{out}.j", [None, self.vectors, self.p.vector_lanes])
-        s.reorder(ib, j, i, i1, jh, jl).bind(ib, "block.x")
+        lanes = self.p.vector_lanes
+        _, rows = s.share_out(f"{out}.i", each=self.rows)
+        i, j = s.register_tile(rows, f"{out}.j", sizes=[self.tile, self.vectors * lanes], lanes=lanes)
+        s.reorder(j, i)
         s.compute_at("c", i)
         s.compute_inline("b_block")
-        register_tile(s, Product("c", "a", "b"), "c", self.p, 1)
-        return s.unroll(i1).unroll(jh).vectorize(jl)
+        sums_in_registers(s, Product("c", "a", "b"), "c", self.p, 1)
+        return s
 
     rules: ClassVar[Mapping[str, Rule]] = {
         "registers": lambda t: (t.tile + 1) * t.vectors * t.p.product_room < t.p.registers

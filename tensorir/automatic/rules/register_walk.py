@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from tensorir.automatic.facts import Nest
 from tensorir.automatic.rules.register_counts import NEAR, PICKED, borders, decisions
-from tensorir.automatic.rules.stream import fused
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Var
 from tensorir.ir.visit import uses
@@ -127,7 +126,7 @@ class Walk:
         for loop, axis in zip(reversed(grid), ("block.x", "block.y"), strict=False):
             s.bind(loop, axis)
         if rest := self.blocks[:-2]:
-            s.bind(fused(s, rest), "block.z")
+            s.share_out(*rest, to="block.z")
 
     # -- one axis
 

@@ -11,7 +11,6 @@ from functools import cached_property
 from tensorir.automatic.facts import Graph, Nest, vector_lanes
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.rolling import RollingPart, own_loops, skip_masked
-from tensorir.automatic.rules.stream import fused
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer
@@ -108,7 +107,7 @@ class TiledRollingPart(RollingPart):
         self._cut(s, piece, self.length, keys)
         s.bind(block, "block.x")
         if heads:
-            s.bind(fused(s, heads), "block.y")
+            s.share_out(*heads, to="block.y")
         self._across(s, block)
         with s.because("rolling: both products in tiles of vectors that stay in registers"):
             scores = self.scores[-1]

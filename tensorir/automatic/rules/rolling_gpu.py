@@ -13,7 +13,6 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.matrix_view import multiplies
 from tensorir.automatic.rules.rolling import RollingPart, own_loops, skip_masked
-from tensorir.automatic.rules.stream import fused
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Const, Var
@@ -207,7 +206,7 @@ class WarpRollingPart(RollingPart):
         s.compute_at(self.product.name, piece).reverse_compute_at(self.anchor.name, block)
         s.bind(block, "block.x")
         if heads:
-            s.bind(fused(s, heads), "block.y")
+            s.share_out(*heads, to="block.y")
 
     def _pieces(self, s: Schedule, piece: str, config: Config) -> None:
         """Skip pieces that a mask leaves out, or let their copies run ahead."""

@@ -81,7 +81,7 @@ class AcrossPart(RowsPart):
         s.reorder(*rows[:-1], block, *(x for x in self.anchor.axes if x not in rows), column)
         if self.target.kind == "cpu" and columns < self.width and self.width % columns:
             if len(rows) > 1:
-                s.bind(fused(s, rows[:-1]), "block.y")
+                s.share_out(*rows[:-1], to="block.y")
             s.partition(block, [self.width // columns])  # the last block alone has conditions for its lanes
             return block, column
         return fused(s, [*rows[:-1], block]), column
@@ -139,21 +139,16 @@ class LanesPart(AcrossPart):
         self._in_lanes(s, column, self._inner(anchor), anchor, last)
         s.bind(block, "block.x")
         for n in reversed(self.chain.stages):
-            s.compute_at(n.name, anchor.name, block)
-            for b in n.writes:
-                s.set_scope(b.name, "shared")
+            s.compute_at(n.name, block, scope="shared")
             self._in_lanes(s, self._column(n), self._inner(n), n, last)
 
     def _in_lanes(self, s: Schedule, column: str, inner: Sequence[str], n: Nest, last: int) -> None:
         """Vectors of rows, of which the last block has so many; several terms of each at a time."""
-        vector, lane = s.split(column, [None, self.lanes])
         if n.kind == "reduce":
-            rest, some = s.split(inner[-1], [None, TERMS])
-            s.reorder(*inner[:-1], rest, vector, some, lane)
-            s.unroll(some)
+            _, vector = s.register_tile(inner[-1], column, sizes=[TERMS, self.lanes], lanes=self.lanes)
         else:
-            s.reorder(*inner, vector, lane)
-        s.vectorize(lane)
+            (vector,) = s.register_tile(column, sizes=[self.lanes], lanes=self.lanes)
+            s.reorder(*inner, vector)
         if last % self.lanes and last > self.lanes:
             s.partition(vector, [last // self.lanes])
 
@@ -166,11 +161,11 @@ class LanesPart(AcrossPart):
         cells, piece, terms = own[:count], own[count], own[count + 1 :]
         s.reorder(piece, *cells[:-1], *terms, cells[-1])
         self._in_lanes(s, cells[-1], terms, n, self.width)
-        s.bind(fused(s, [piece, *cells[:-1]]), "block.x")
+        s.share_out(piece, *cells[:-1])
         own = [str(x) for x in s.loops(name)]
         self._in_lanes(s, own[count - 1], own[count:], n, self.width)
         if count > 1:
-            s.bind(fused(s, own[: count - 1]), "block.x")
+            s.share_out(*own[: count - 1])
 
 
 class WarpsPart(AcrossPart):
@@ -217,9 +212,7 @@ class WarpsPart(AcrossPart):
         self._in_threads(s, anchor, column, share)
         s.bind(block, "block.x")
         for n in reversed(self.chain.stages):
-            s.compute_at(n.name, anchor.name, block)
-            for b in n.writes:
-                s.set_scope(b.name, "shared")
+            s.compute_at(n.name, block, scope="shared")
             self._in_threads(s, n, self._column(n), share)
 
     def _in_pieces(self, s: Schedule, columns: int, share: int, pieces: int) -> None:
@@ -234,7 +227,7 @@ class WarpsPart(AcrossPart):
         rest, thread = s.split(term, [None, share])
         s.reorder(*cells[:-1], block, piece, column, thread, rest)
         s.bind(column, "thread.x").reduce_across(thread, "thread.y")
-        s.bind(fused(s, [*cells[:-1], block, piece]), "block.x")
+        s.share_out(*cells[:-1], block, piece)
         add_parts(s, name, count)
 
     def _in_threads(self, s: Schedule, n: Nest, column: str, share: int) -> None:

@@ -76,13 +76,13 @@ class AlongPart(RowsPart):
     def schedule(self, s: Schedule, config: Config) -> None:
         anchor = self.anchor
         if anchor.kind == "reduce":  # before its loops are split
-            self._reduced(s, anchor, config)
+            self.reduced(s, anchor, config)
         _, row = s.share_out(*self.chain.loops(s), each=config["rows"])
         if anchor.kind == "map":
             self._in_vectors(s, anchor, config)
         for n in reversed(self.chain.stages):
             if n.kind == "reduce":
-                self._reduced(s, n, config, row)
+                self.reduced(s, n, config, row)
                 continue
             s.compute_at(n.name, row, scope="shared" if self.chain.within(n) else "register")
             if n.kind == "map":
@@ -96,7 +96,7 @@ class AlongPart(RowsPart):
         again = length % lanes > 0 and length > lanes and n.constant  # the last vector begins earlier
         s.register_tile(self.trailing(s, n), sizes=[lanes], lanes=lanes, tail="shift" if again else "guard")
 
-    def _reduced(self, s: Schedule, n: Nest, c: Config, row: str | None = None) -> None:
+    def reduced(self, s: Schedule, n: Nest, c: Config, row: str | None = None) -> None:
         """Partial results of a reduction, next to it: in its own row, or in a row of what reads it."""
         if int(c["lanes"]) > 1:
             s.reduce_in_lanes(n.name, self.trailing(s, n), c["lanes"], vectors=c["vectors"], at=row)

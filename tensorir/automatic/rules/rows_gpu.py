@@ -65,18 +65,16 @@ class BlockPart(RowsPart):
 
     def schedule(self, s: Schedule, config: Config) -> None:
         anchor, threads = self.anchor, int(config["threads"])
-        row = fused(s, self.chain.loops(s))
+        (row,) = s.share_out(*self.chain.loops(s))
         threads_of = {anchor: self._in_threads(s, anchor, config)} if anchor.kind == "map" else {}
-        s.bind(row, "block.x")
         if anchor.kind == "reduce":
             self._shared_out(s, anchor, threads)
         for n in reversed(self.chain.stages):
-            s.compute_at(n.name, anchor.name, row)
             if n.kind == "reduce":
+                s.compute_at(n.name, row)
                 self._shared_out(s, n, threads)
                 continue
-            for b in n.writes:
-                s.set_scope(b.name, "shared" if self.chain.within(n) else "register")
+            s.compute_at(n.name, row, scope="shared" if self.chain.within(n) else "register")
             if thread := self._in_threads(s, n, config):
                 threads_of[n] = thread
         lanes = int(config["lanes"])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.scan_gpu import ThreadsPart, along
-from tensorir.automatic.rules.stream import fused, on_cores
+from tensorir.automatic.rules.stream import on_cores
 from tensorir.ir.tree import Binary, Combiner, Iter, Store, Update
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import Schedule
@@ -90,12 +90,11 @@ class LanesPart(Part):
             others = [x for x in rows if x != last]
             block, group, lane = s.split(last, [None, max(1, config["block"] // lanes), lanes])
             s.reorder(*others, block, axis, group, lane)
-            s.bind(fused(s, [*others, block]), "block.x")
+            s.share_out(*others, block)
         else:
             if rows:
                 s.reorder(*rows, axis)
-                row = fused(s, rows)
-                s.bind(s.split(row, [None, min(config["block"], self.anchor.cells)])[0], "block.x")
+                s.share_out(*rows, each=min(config["block"], self.anchor.cells))
             lane = s.split(axis, [None, lanes])[1]
         if lanes > 1:
             s.vectorize(lane)
@@ -138,15 +137,13 @@ class TiledPart(Part):
         total, local = (next(n for n in s.index.stages if n.startswith(f"{name}_{x}")) for x in ("total", "local"))
         if self.target.kind == "gpu":
             for stage in (total, local):
-                block, thread = s.split(f"{stage}.t", [None, THREADS])
-                s.bind(block, "block.x").bind(thread, "thread.x")
+                s.share_out(f"{stage}.t", each=THREADS, within="thread.x")
             return
         lanes = widest(self.anchor, self.target)
         if all(c.commutative for c in self.combiners):
             part = s.rfactor(total, s.split(f"{total}.u", [None, 4 * lanes])[1])
             s.compute_at(part, total, f"{total}.t").bind(f"{total}.t", "block.x")
-            group, lane = s.split(f"{total}.rf.rf", [None, lanes])
-            s.reorder(f"{total}.rf.u.0", group, lane).unroll(group).vectorize(lane)
+            s.register_tile(f"{total}.rf.rf", lanes=lanes)
         else:
             s.bind(f"{total}.t", "block.x").vectorize(s.split(f"{total}.u", [None, lanes])[1])
         s.bind(f"{local}.t", "block.x")

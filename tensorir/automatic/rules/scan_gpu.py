@@ -11,7 +11,6 @@ from tensorir.arith.affine import Arith
 from tensorir.automatic.facts import Nest, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.requests import SECTOR
-from tensorir.automatic.rules.stream import fused
 from tensorir.ir.dims import most
 from tensorir.ir.structure import among
 from tensorir.ir.tree import Axis, Iter, Load
@@ -142,10 +141,10 @@ class ThreadsPart(Part):
         s.reorder(*rows, axis)
         if shared:  # rows of a block follow each other in memory
             upper, thread = s.split(rows[-1], [None, config["threads"]])
-            block = fused(s, [*rows[:-1], upper])
+            s.share_out(*rows[:-1], upper)
+            s.bind(thread, "thread.x")
         else:
-            block, thread = s.split(fused(s, rows), [None, config["threads"]])
-        s.bind(block, "block.x").bind(thread, "thread.x")
+            _, thread = s.share_out(*rows, each=config["threads"], within="thread.x")
         if items == 1:
             return
         some, item = s.split(axis, [None, items])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.stream import BYTES_S, fused, on_cores
+from tensorir.automatic.rules.stream import BYTES_S, on_cores
 from tensorir.engines.model import CYCLES_S
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Iter, Update
@@ -95,13 +95,13 @@ class PrivatePart(Part):
         if self.target.kind == "gpu":
             if part:
                 s.reorder(*loops, part)
-            block, thread = s.split(fused(s, loops), [None, THREADS])
-            s.bind(block, "block.x").bind(thread, "thread.x")
+            s.share_out(*loops, each=THREADS, within="thread.x")
             return
         *rows, last = loops
         block, lane = s.split(last, [None, 16])
         s.reorder(*rows, block, *([part] if part else []), lane)
-        s.bind(fused(s, [*rows, block]), "block.x").vectorize(lane)
+        s.share_out(*rows, block)
+        s.vectorize(lane)
 
 
 class ColumnsPart(Part):
@@ -156,6 +156,6 @@ class ColumnsPart(Part):
         inner = s.split(column, [None, config["lanes"]]) if config["lanes"] > 1 else [column]
         s.reorder(*outer, *terms, *inner)
         if outer:
-            s.bind(fused(s, outer), "block.x")
+            s.share_out(*outer)
         if config["lanes"] > 1:
             s.vectorize(inner[-1])

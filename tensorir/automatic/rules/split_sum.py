@@ -9,9 +9,8 @@ from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.row_chain import chain_of
 from tensorir.automatic.rules.rows_across import suits as lie_across
-from tensorir.automatic.rules.stream import BYTES_S, CORES_OF_MANY, NEARER, add_parts, fused, partial_loop
+from tensorir.automatic.rules.stream import BYTES_S, CORES_OF_MANY, NEARER, add_parts, fused
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.visit import writes
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import LAUNCH_S
@@ -120,7 +119,7 @@ class SplitPart(Part):
         s.reorder(*own, *(anchor.loops[it.var] for it in anchor.reduced))
         term = fused(s, [anchor.loops[it.var] for it in anchor.reduced])
         if config["parts"] == 1:
-            self._in_block(s, fused(s, own), term, config["threads"])
+            self._in_block(s, own, term, config["threads"])
             return
         part, term = s.split(term, [config["parts"], None])
         if self.target.kind == "gpu":
@@ -131,13 +130,13 @@ class SplitPart(Part):
     def _on_gpu(self, s: Schedule, part: str, term: str, spatial: int, threads: int) -> None:
         partial = s.rfactor(self.anchor.name, part).name
         *cells, term = [str(x) for x in s.loops(partial)]
-        self._in_block(s, fused(s, cells), term, threads)
+        self._in_block(s, cells, term, threads)
         add_parts(s, self.anchor.name, spatial)
 
     @staticmethod
-    def _in_block(s: Schedule, cell: str, term: str, threads: int) -> None:
+    def _in_block(s: Schedule, cells: Sequence[str], term: str, threads: int) -> None:
         """One block for each cell, whose threads share its terms."""
-        s.bind(cell, "block.x")
+        s.share_out(*cells)
         each, thread = s.split(term, [None, threads])
         s.reorder(thread, each).reduce_across(thread, "thread.x")
 
@@ -145,27 +144,8 @@ class SplitPart(Part):
         """Parts for blocks; in each, lanes and vectors of partial results, combined at its end."""
         name, lanes, vectors = self.anchor.name, c["lanes"], c["vectors"]
         split = s.rfactor(name, part).name
-        cells = [str(x) for x in s.loops(split)[:-1]]
-        term = str(s.loops(split)[-1])
-        if lanes * vectors > 1:
-            sums = s.rfactor(split, s.split(term, [None, lanes * vectors])[1]).name
+        *cells, term = [str(x) for x in s.loops(split)]
+        if lanes > 1:
+            s.reduce_in_lanes(split, term, lanes, vectors=vectors)
             cells = [str(x) for x in s.loops(split)[:-1]]
-            cell = fused(s, cells)
-            s.compute_at(sums, split, cell)
-            s.set_scope(writes(s.index.stages[sums].body)[0], "register")
-            *_, each, lane = self._inner(s, sums)
-            group, lane = s.split(lane, [vectors, lanes])
-            s.reorder(each, group, lane)
-            s.unroll(group)
-            if lanes > 1:
-                s.vectorize(lane)
-        else:
-            cell = fused(s, cells)
-        s.bind(cell, "block.x")
-
-    @staticmethod
-    def _inner(s: Schedule, stage: str) -> tuple[str, str]:
-        """The loops of terms and of partial results of a stage."""
-        mine = [str(x) for x in s.loops(stage)]
-        lane = partial_loop(s, stage)
-        return next(x for x in reversed(mine) if x != lane), lane
+        s.share_out(*cells)

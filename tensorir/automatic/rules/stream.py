@@ -98,12 +98,10 @@ class StreamPart(Part):
         if not loops or not self.anchor.cells:
             return
         s.reorder(*loops, *(x for x in self.anchor.axes if x not in loops))
-        cell = fused(s, loops)
         if self.target.kind == "cpu":
-            s.bind(cell, "block.x")
-            return
-        block, thread = s.split(cell, [None, THREADS])
-        s.bind(block, "block.x").bind(thread, "thread.x")
+            s.share_out(*loops)
+        else:
+            s.share_out(*loops, each=THREADS, within="thread.x")
 
 
 class VectorPart(Part):
@@ -306,8 +304,7 @@ class VectorPart(Part):
         step = c["lanes"] * c["vectors"]
         tile, lane = s.split(last, [None, step], tail="shift" if self._shifts(step) else "guard")
         if not rows:
-            block, tile = s.split(tile, [None, max(1, min(c["block"], self.length) // step)])
-            s.bind(block, "block.x")
+            _, tile = s.share_out(tile, each=max(1, min(c["block"], self.length) // step))
             return tile, lane
         block, tile = s.split(tile, [None, -(-min(c["block"], self.length) // step)])
         high = max(1, min(c["block"], self.anchor.cells) // self.length)
@@ -317,7 +314,7 @@ class VectorPart(Part):
             rows = [x for x in rows if x != self.anchor.loops[across.var]]
             upper, row = s.split(self.anchor.loops[across.var], [None, high])
             s.reorder(*rows, upper, block, tile, row)
-            s.bind(fused(s, [*rows, upper, block]), "block.x")
+            s.share_out(*rows, upper, block)
             return row, lane
         inside: list[str] = []  # whole rows of rows, whose places need no division
         extents = {self.anchor.loops[it.var]: most(it.extent) for it in self.anchor.spatial}
@@ -326,7 +323,7 @@ class VectorPart(Part):
             inside.insert(0, rows.pop())
         upper, row = s.split(fused(s, rows), [None, high])
         s.reorder(upper, block, row, *inside, tile)
-        s.bind(fused(s, [upper, block]), "block.x")
+        s.share_out(upper, block)
         return tile, lane
 
     def _shifts(self, step: int) -> bool:
@@ -347,8 +344,7 @@ class VectorPart(Part):
 
     def _for_threads(self, s: Schedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
         group, lane = s.split(last, [None, c["lanes"]])
-        block, thread = s.split(fused(s, [*rows, group]), [None, c["block"]])
-        s.bind(block, "block.x").bind(thread, "thread.x")
+        _, thread = s.share_out(*rows, group, each=c["block"], within="thread.x")
         return thread, lane
 
     def _unrolled(self, s: Schedule, n: Nest, loops: Sequence[str]) -> None:
@@ -357,7 +353,7 @@ class VectorPart(Part):
                 s.unroll(x)
 
     def _nearby(self, s: Schedule, n: Nest, tile: str, config: Config) -> None:
-        s.compute_at(n.name, self.anchor.name, tile).set_scope(n.name, "register")
+        s.compute_at(n.name, tile, scope="register")
         reduced = [n.loops[it.var] for it in n.reduced]
         last = n.loops[n.spatial[-1].var]
         others = [x for x in n.axes if x not in (*reduced, last)]
@@ -366,11 +362,8 @@ class VectorPart(Part):
         self._in_vectors(s, last, config)
 
     def _in_vectors(self, s: Schedule, loop: str, c: Config) -> None:
-        if c["vectors"] > 1:
-            group, loop = s.split(loop, [c["vectors"], c["lanes"]])
-            s.unroll(group)
-        if c["lanes"] > 1:
-            s.vectorize(loop)
+        if c["vectors"] * c["lanes"] > 1:
+            s.register_tile(loop, lanes=c["lanes"])
 
 
 def lengthwise(n: Nest, target: Target) -> Nest:
@@ -400,8 +393,7 @@ def fused(s: Schedule, loops: Sequence[str]) -> str:
 def add_parts(s: Schedule, stage: str, cells: int) -> None:
     """Each of the cells, so many loops of a stage, is added up from its parts by a thread of a GPU."""
     if cells:
-        block, thread = s.split(fused(s, [str(x) for x in s.loops(stage)][:cells]), [None, ADDING])
-        s.bind(block, "block.x").bind(thread, "thread.x")
+        s.share_out(*s.loops(stage)[:cells], each=ADDING, within="thread.x")
 
 
 def partial_loop(s: Schedule, stage: str) -> str:

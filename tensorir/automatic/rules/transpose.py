@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tensorir.arith.access import along_last
 from tensorir.automatic.facts import Graph, Nest, bytes_of
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.stream import BYTES_S, fused
+from tensorir.automatic.rules.stream import BYTES_S
 from tensorir.ir.tree import Iter, Load
 from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import Schedule
@@ -64,8 +64,7 @@ class TransposePart(Part):
         upper, row = s.split(across, [None, TILE])
         left, lane = s.split(last, [None, TILE])
         s.reorder(*others, upper, left, row, lane)
-        block = fused(s, [*others, upper, left])
-        s.bind(block, "block.x")
+        (block,) = s.share_out(*others, upper, left)
         with s.because("transpose: one spare element a row, so that columns are in different banks"):
             s.stage_in(self.load.buffer.name, at=block, scope="shared", pad=1)
         turn, row = s.split(row, [None, config["rows"]])

@@ -71,7 +71,9 @@ def compute_at(self: S, stage: Name, consumer: Name, axis: Name | None = None, s
 
 def _kept_at(program: Program, stage: Stage, loop: Loop, scope: str | None) -> Rewrite:
     """Scopes come first: which box is wanted depends on who shares it."""
-    for b in results_of(stage) if scope is not None else []:
+    if scope is None:
+        return _compute_at(program, stage, loop)
+    for b in results_of(stage):
         program = scoped(program, b, scope)
     index = index_of(program)
     return _compute_at(program, index.stages[stage.name], index.loops[loop.var.name])

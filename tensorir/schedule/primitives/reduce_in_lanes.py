@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_int
 from tensorir.ir.build import as_int
 from tensorir.ir.dims import dims_in
-from tensorir.ir.tree import Axis, Loop, Stage, Var
+from tensorir.ir.tree import Axis, Stage, Var
 from tensorir.ir.visit import find
 from tensorir.schedule.analysis import caret
 from tensorir.schedule.history import H, History, Name, Scheduled
@@ -43,13 +41,16 @@ def reduce_in_lanes(self: Scheduled[H], stage: Name, axis: Name, lanes: int, vec
     history = self._history
     found, term = history._stage(stage), history._loop_of(stage, axis)
     place = None if at is None else self._loop(at)
-    sizes = {n: need_int(n, v, low=1, error=ScheduleError) for n, v in (("lanes", lanes), ("vectors", vectors), ("joined", joined))}
+    given = (("lanes", lanes), ("vectors", vectors), ("joined", joined))
+    sizes = {n: need_int(n, v, low=1, error=ScheduleError) for n, v in given}
     if bad := [n for n in ("lanes", "joined") if sizes[n] not in LANES]:
         message = f"{bad[0]}={sizes[bad[0]]}: vectors have {', '.join(map(str, LANES))} lanes"
-        raise _refuse("reduce-in-lanes.lanes", message, found, "lanes=8")
+        raise _refuse("reduce-in-lanes.lanes", message, found, f"{bad[0]}=4")
     if place is None and all(it.axis is not Axis.SPATIAL for it in found.iters):
-        raise _refuse("reduce-in-lanes.one-cell", f"{found.name} is one cell: no loop is there for its partial results to "
-                      "be computed in", found, f"at=, a loop of what reads {found.name}, or s.rfactor")  # fmt: skip
+        message = f"{found.name} is one cell, and no loop is there for its partial results to be computed in"
+        raise _refuse(
+            "reduce-in-lanes.one-cell", message, found, f"at= a loop of what reads {found.name}, or s.rfactor"
+        )
     options = {"vectors": vectors, "joined": joined, "at": place}
     names = found.name, term.var.name, None if place is None else place.var.name
 
@@ -70,7 +71,6 @@ def _made(s: History[H], stage: str, term: str, at: str | None, lanes: int, vect
         compute_at(s, stage, at, scope="register")
     for part in reversed(parts):  # the last one first: it reads the others
         compute_at(s, part, place, scope="register")
-    step = lanes * vectors
     _first(s, parts[0], length if whole else 0, lanes, vectors)
     for part in parts[1:]:
         lane, rest = _lane_and_terms(s, part)
@@ -82,7 +82,10 @@ def _made(s: History[H], stage: str, term: str, at: str | None, lanes: int, vect
 
 
 def _rfactored(s: History[H], stage: str, term: str, width: int) -> str:
-    return str(rfactor(s, stage, split(s, term, [None, width])[1]).name)
+    """Partial results of a stage, so many of them; returns their stage."""
+    before = set(s.index.stages)
+    rfactor(s, stage, split(s, term, [None, width])[1])
+    return next(name for name in s.index.stages if name not in before)
 
 
 def _first(s: History[H], part: str, length: int, lanes: int, vectors: int) -> None:

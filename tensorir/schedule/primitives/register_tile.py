@@ -1,4 +1,4 @@
-"""Cells that are made side by side in registers, rows of them written out and the last axis in vectors: register_tile."""
+"""Cells side by side in registers, rows of them written out and the last axis in vectors: register_tile."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def register_tile(self: Scheduled[H], *axes: Name, sizes: Sequence[int] | None =
     return tuple(map(AxisRef, self._history._compose("register_tile", loops, options, act)))
 
 
-def _made(s: History[H], axes: Sequence[str], sizes: Sequence[int] | None, lanes: int, tails: Sequence[str]) -> tuple[list[str], list[str]]:
+def _made(
+    s: History[H], axes: Sequence[str], sizes: Sequence[int] | None, lanes: int, tails: Sequence[str]
+) -> tuple[list[str], list[str]]:
     outside: list[str] = []
     inside: list[str] = []
     for n, axis in enumerate(axes):
