@@ -19,7 +19,7 @@ COMPOSED = {
         "reduce-across",
         "skip",
     ),
-    "{self.maker}.lost": ("annotate", "partition", "specialize", "skip", "pipeline"),
+    "{sort.maker}.lost": ("annotate", "partition", "specialize", "skip", "pipeline"),
     "{primitive}.scheduled": ("compute-at", "reverse-compute-at", "inline", "reverse-inline"),
     "{primitive}.partial-reduction": ("reverse-compute-at",),
     "{primitive}.not-elementwise": ("reverse-compute-at",),

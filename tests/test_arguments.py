@@ -177,6 +177,13 @@ SCHEDULE = {
     "fuse": lambda s, a="C.i", b="C.j", name="tile": s.fuse(a, b, name=name),
     "reorder": lambda s, a="C.j", b="C.i": s.reorder(a, b),
     "tile": lambda s, a="C.i", b="C.j", factors=(2, 4): s.tile(a, b, factors=factors),
+    "share_out": lambda s, axis="C_relu.i", each=2, to="block.x", tail="guard": s.share_out(
+        axis, each=each, to=to, tail=tail
+    ),
+    "share_out.within": lambda s, within="thread.x": on_gpu(s).share_out("C.i", each=2, within=within),
+    "register_tile": lambda s, a="C.i", b="C.j", sizes=(2, 4), lanes=2, tail="guard", terms=2: s.register_tile(
+        a, b, sizes=sizes, lanes=lanes, tail=tail, terms=terms
+    ),
     "bind": lambda s, axis="C.i", to="block.x": s.bind(axis, to),
     "vectorize": lambda s, axis="C_relu.j": s.vectorize(axis),
     "parallel": lambda s, axis="C.i": s.parallel(axis),
@@ -187,7 +194,9 @@ SCHEDULE = {
         stage, view, pad, {"B": "t, k"}, name
     ),
     "reindex.reads": lambda s, reads={"B": "t, k"}: s.reindex("C", "i, j | k -> t = (i, j), k = k", reads=reads),
-    "compute_at": lambda s, stage="P", consumer="C", axis="i": s.compute_at(stage, consumer, axis),
+    "compute_at": lambda s, stage="P", consumer="C", axis="i", scope="register": s.compute_at(
+        stage, consumer, axis, scope
+    ),
     "reverse_compute_at": lambda s, stage="C_relu", producer="C", axis="j": s.reverse_compute_at(stage, producer, axis),
     "compute_inline": lambda s, stage="P": s.compute_inline(stage),
     "stage_in": lambda s, tensor="A", at="P.i", scope="register", vector=None, pad=0, order=None, cooperative=True: (
@@ -201,6 +210,9 @@ SCHEDULE = {
     "run_once": lambda s, tensor="P": s.stage_in("B", "root", "global").schedule.run_once("B_global"),
     "decompose_reduction": lambda s, stage="C", axis="k": s.decompose_reduction(stage, axis),
     "rfactor": lambda s, stage="C", axis="k": s.rfactor(stage, axis),
+    "reduce_in_lanes": lambda s, stage="C", axis="k", lanes=2, vectors=1, joined=2, at=None: s.reduce_in_lanes(
+        stage, axis, lanes, vectors, joined, at
+    ),
     "reduce_across": lambda s, axis="C.k", to="thread.x": s.reduce_across(axis, to),
     "atomic": lambda s, stage="C": (
         tir.Schedule(s.outputs, "cuda").decompose_reduction("C", "C.i").schedule.atomic(stage)

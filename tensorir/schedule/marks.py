@@ -58,15 +58,14 @@ def _lost(sort: type[RuledMark], loop: Loop, primitive: str, now: Loop | None = 
 
     now: the loop of that name, where it is still there
     """
-    name, code, maker = loop.var.name, f"{sort.maker}.lost", sort.maker
+    name, hint = loop.var.name, f"{primitive} before {sort.maker}"
+    message = f"{primitive} leaves no loop that could have the mark of {name}: {', '.join(noted(loop))}"
     if sort is Pipelined:
         message = f"{primitive} changes {name}, whose copies run ahead"
-        return Problem(code, message, at=caret(loop), hint=f"{primitive} before pipeline")
     if sort is UnrollBy and now is not None and now.kind is not loop.kind:
-        what = f"{primitive} makes {name} a loop that no hint applies to, and it has one: {sort.of(loop).text(show)}"
-        return Problem(code, what, at=caret(loop), hint=f"undo the annotate, or {primitive} another loop")
-    message = f"{primitive} leaves no loop that could have the mark of {name}: {', '.join(noted(loop))}"
-    return Problem(code, message, at=caret(loop), hint=f"{primitive} before {maker}")
+        message = f"{primitive} makes {name} a loop that no hint applies to, and it has one: {sort.of(loop).text(show)}"
+        hint = f"undo the annotate, or {primitive} another loop"
+    return Problem(f"{sort.maker}.lost", message, at=caret(loop), hint=hint)
 
 
 @functools.lru_cache(maxsize=16)

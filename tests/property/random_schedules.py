@@ -109,6 +109,9 @@ ACTIONS = (
     *("specialize",) * 2,
     *("pipeline",) * 2,
     "tile",
+    *("share_out",) * 2,
+    *("register_tile",) * 2,
+    *("reduce_in_lanes",) * 2,
 )
 BINDINGS = ("block.x", "block.y", "thread.x", "thread.y", "block.z", "thread.z", "vthread", "vthread")
 
@@ -141,6 +144,22 @@ def draw_call(c: Chance, s: tir.Schedule) -> tuple[str, tuple[Any, ...], dict[st
         case "tile":
             two = [loop, c.pick(loops)]
             return what, tuple(two), {"factors": [c.pick(FACTORS), c.pick(FACTORS)]}
+        case "share_out":
+            several = [loop, c.pick(loops)] if c.pick(range(3)) == 0 else [loop]
+            return what, tuple(several), {"each": c.pick((None, 2, 3, 4)), "to": c.pick(BINDINGS[:2])}
+        case "register_tile":
+            several = [loop, c.pick(loops)] if c.pick(range(3)) else [loop]
+            lanes = c.pick((1, 2, 4))
+            sizes = [*(c.pick(FACTORS) for _ in several[1:]), lanes * c.pick((1, 2))]
+            return (
+                what,
+                tuple(several),
+                {"sizes": c.pick((sizes, sizes, None)), "lanes": lanes, "terms": c.pick((1, 2))},
+            )
+        case "reduce_in_lanes":
+            mine = [x.var.name for x in index.above(index.stages[stage])] or [loop]
+            at = {"at": loop} if c.pick(range(3)) == 0 else {}
+            return what, (stage, mine[-1], c.pick((2, 4))), {"vectors": c.pick((1, 2)), "joined": 2, **at}
         case "reorder":
             mine = [x.var.name for x in index.above(index.stages[stage])]
             if len(mine) < 2:

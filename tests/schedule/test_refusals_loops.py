@@ -191,6 +191,23 @@ once(
     lambda s: s.parallel("P.j"),
 )
 
+# --- share_out, register_tile ----------------------------------------------------------------------------------------
+
+once("share-out.axes", "no loops", lambda s: s.share_out(each=4))
+once("share-out.within", "none to go to thread.x", lambda s: s.share_out("C.i", within="thread.x"))
+once("fuse.directly-nested", "whole body", lambda s: s.share_out("C.i", "C.k", each=4))
+once("bind.unknown-axis", "block.w", lambda s: s.share_out("C.i", each=4, to="block.w"))
+once("bind.reduction-has-one-owner", "drives the reduction", lambda s: s.share_out("C.k", each=4))
+once("split.positive", "0", lambda s: s.share_out("C.i", each=0))
+once("register-tile.axes", "no loops", lambda s: s.register_tile(sizes=[4]))
+once("register-tile.count", "2 sizes, got 1", lambda s: s.register_tile("C.i", "C.j", sizes=[4]))
+once("register-tile.count", "2 tail, got 1", lambda s: s.register_tile("C.i", "C.j", tail=["guard"]))
+once("register-tile.lanes", "no whole vectors of 8", lambda s: s.register_tile("C.i", "C.j", sizes=[4, 12], lanes=8))
+once("register-tile.tail", "'even'", lambda s: s.register_tile("C.i", sizes=[4], tail="even"))
+once("register-tile.terms", "no loop around", lambda s: s.register_tile("D.i", "D.j", terms=2), relu)
+once("vectorize.lanes", "3 iterations", lambda s: s.register_tile("C.i", "C.j", sizes=[4, 3], lanes=3))
+once("unroll.size-limit", "the limit is", lambda s: s.register_tile("C.i", "C.j", "C.k"))
+
 
 @pytest.mark.parametrize(("code", "key", "act"), REFUSALS)
 def test_refused(code, key, act):

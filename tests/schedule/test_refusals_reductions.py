@@ -10,6 +10,12 @@ from tensorir.ir.visit import find
 REFUSALS = Refusals()
 once = REFUSALS.once
 
+
+def total(n):
+    A, k = tir.placeholder((n,), name="A"), tir.reduce_axis(n, name="k")
+    return tir.sum(A[k], axis=k)
+
+
 # --- reductions ------------------------------------------------------------------------------------------------------
 
 once("decompose.no-reduction", "does not reduce", lambda s: s.decompose_reduction("D", "D.i"), relu)
@@ -50,6 +56,17 @@ def crooked_reduction():
     changed(s, stage, stage.replace(guards=(stage.binds[2] + Var("q", "index") < 9,)))
     yield s
     s.rfactor("C", "C.k")
+
+
+once("reduce-in-lanes.lanes", "lanes=6", lambda s: s.reduce_in_lanes("C", "C.k", 6))
+once("reduce-in-lanes.lanes", "joined=3", lambda s: s.reduce_in_lanes("C", "C.k", 8, joined=3))
+once(
+    "reduce-in-lanes.one-cell",
+    "one cell",
+    lambda s: s.reduce_in_lanes("N", "N.k", 4),
+    lambda: tir.Schedule(tir.compute((), lambda: total(16), name="N")),
+)
+once("rfactor.reduce-loop", "does not drive", lambda s: s.reduce_in_lanes("C", "C.i", 4))
 
 
 @pytest.mark.parametrize(("code", "key", "act"), REFUSALS)

@@ -45,7 +45,8 @@ def register_tile(self: Scheduled[H], *axes: Name, sizes: Sequence[int] | None =
                                     hint='s.register_tile("C.i", "C.j", sizes=[4, 16], lanes=8)'))  # fmt: skip
     wide = need_int("lanes", lanes, error=ScheduleError)
     given = None if sizes is None else need_ints("sizes", sizes, ScheduleError)
-    tails = [need_text("tail", x, ScheduleError) for x in ([tail] * len(loops) if isinstance(tail, str) else tail)]
+    several = tail if isinstance(tail, list | tuple) else [tail] * len(loops)
+    tails = [need_text("tail", x, ScheduleError) for x in several]
     for what, values in (("sizes", given), ("tail", tails)):
         if values is not None and len(values) != len(loops):
             message = f"{len(loops)} axes need {len(loops)} {what}, got {len(values)}"
@@ -61,9 +62,12 @@ def register_tile(self: Scheduled[H], *axes: Name, sizes: Sequence[int] | None =
     names = [x.var.name for x in loops]
 
     def act(s: History[H]) -> list[str]:
+        if hint > 1 and given is None:
+            _need_around(s, names)
         outside, inside = _made(s, names, given, wide, tails)
         if hint > 1:
-            annotate(s, _around(s, inside[0]), "unroll", hint)
+            above = _above(s, inside[0])
+            annotate(s, above[above.index(inside[0]) - 1], "unroll", hint)
         return outside
 
     options = {"sizes": given, "lanes": wide, "tail": tail, "terms": hint}
@@ -85,10 +89,10 @@ def _made(
         outside.append(tile)
         inside += parts
     _ordered(s, outside, inside)
-    for loop in inside if lanes == 1 else inside[:-1]:
-        unroll(s, loop)
     if lanes > 1:
         vectorize(s, inside[-1])
+    for loop in reversed(inside if lanes == 1 else inside[:-1]):  # from the inside, so that copies are counted
+        unroll(s, loop)
     return outside, inside
 
 
@@ -111,13 +115,11 @@ def _ordered(s: History[H], outside: Sequence[str], inside: Sequence[str]) -> No
         reorder(s, *order, *inside)
 
 
-def _around(s: History[H], loop: str) -> str:
-    """The loop around a tile, whose first loop is given."""
-    above = _above(s, loop)
-    if (n := above.index(loop)) == 0:
-        message = f"there is no loop around the tile of {loop}, whose iterations could be written out"
-        raise _refuse("register-tile.terms", message, s.index.loops[loop], "no terms=")
-    return above[n - 1]
+def _need_around(s: History[H], axes: Sequence[str]) -> None:
+    """Refuse terms of a tile that is made of all loops around its stage."""
+    if set(_above(s, axes[0])) <= {*axes}:
+        message = f"there is no loop around a tile of {' and '.join(axes)}, whose iterations could be written out"
+        raise _refuse("register-tile.terms", message, s.index.loops[axes[0]], "no terms=")
 
 
 def _above(s: History[H], loop: str) -> list[str]:

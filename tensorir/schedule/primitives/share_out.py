@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensorir.errors import Problem, ScheduleError
-from tensorir.errors.needs import need_text
+from tensorir.errors.needs import need_int, need_text
 from tensorir.ir.tree import Kind
 from tensorir.schedule.history import AxisRef, H, History, Name, Scheduled
 from tensorir.schedule.primitives.binding import bind
@@ -39,6 +39,7 @@ def share_out(self: Scheduled[H], *axes: Name, each: int | None = None, to: str 
         if each is None:
             message = f"a block has one iteration, and none to go to {within}"
             raise _refuse("share-out.within", message, f"each=256, within={within!r}")
+    each = None if each is None else need_int("each", each, error=ScheduleError)
     names = [x.var.name for x in loops]
     options = {"each": each, "to": to, "within": within, "tail": need_text("tail", tail, ScheduleError)}
 
