@@ -265,8 +265,9 @@ def _laid_out(body: Stmt) -> list[str]:
 
 
 def _scoped(b: Buffer) -> str:
-    """The scope of a declared tensor that somebody has set."""
-    return f" @{b.scope.value}" if b.origin is not None and b.scope not in (Scope.GLOBAL, Scope.AUTO) else ""
+    """The scope of an array that its name does not say."""
+    said = b.scope in (Scope.GLOBAL, Scope.AUTO) or (b.origin is None and b.scope.value in b.name)
+    return "" if said else f" @{b.scope.value}"
 
 
 def _signature(b: Buffer) -> str:
