@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tensorir.arith.affine import Arith
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import (
+    WARPS,
     Alloc,
     Barrier,
     Binary,
     Buffer,
     Const,
+    Expr,
     Fence,
     If,
     IntrinCall,
@@ -27,13 +30,15 @@ from tensorir.ir.tree import (
     Stage,
     Stmt,
     Store,
+    Update,
     Var,
     WaitGroup,
 )  # fmt: skip
 from tensorir.ir.visit import find, reads, sequence, uses, writes
-from tensorir.lower.form import bound_loops, each_nest, fail, lowering, rewrap, thread_count
+from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap, thread_count
 from tensorir.lower.order_products import STORES
 from tensorir.lower.tiles import read_whole
+from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target
 
 
@@ -52,12 +57,13 @@ def insert_barriers(program: Program, target: Target) -> Program:
         signalled = {b for c in calls if c.signals for b in writes(c)}
         leaving = {b for c in calls if c.intrin.stores for b in reads(c)}
         threads = {x.var for x in axes if x.kind.level == "thread"}
+        owners = _Owners(axes, kernel_arith(axes, body))
         tiles = _Tiles(signalled, read_whole(calls) - signalled, leaving)
         if thread_count(axes) == 1 and not (
             tiles.async_read or leaving
         ):  # else an asynchronous unit runs next to the one thread
             return nest
-        return rewrap(axes, _Sync(written, threads, tiles).visit(body, _Touched())[0])
+        return rewrap(axes, _Sync(written, threads, tiles, owners).visit(body, _Touched())[0])
 
     return each_nest(program, kernel)
 
@@ -76,12 +82,25 @@ class _Slot:
         return o is not None and same_ring and (self.offset - o.offset) % self.slots != 0
 
 
-_Access = tuple[Buffer, str, "_Slot | None"]
+@dataclass(frozen=True)
+class _Owner:
+    """Whose cell is touched, where the cell alone tells: threads that keep to their own cells need no barrier.
+
+    ``index[dim] = sum(c * thread) + part + whole``, each c at least the span of the threads before it, part in
+    [0, least c), whole a multiple of the span of all: modulo that, cells of different threads are never the same.
+
+    dims: (dim, {(thread, c)}, span) for each dimension that tells threads; all are told
+    """
+
+    dims: frozenset[tuple[int, frozenset[tuple[Var, int]], int]]
+
+
+_Access = tuple[Buffer, str, "_Slot | None", "_Owner | None"]
 
 
 @dataclass(frozen=True)
 class _Touched:
-    """Buffers read and written since the last barrier: by which stage, and in which slot where that is known."""
+    """Buffers read and written since the last barrier: by which stage, and the slot and the owner that are known."""
 
     read: frozenset[_Access] = frozenset()
     written: frozenset[_Access] = frozenset()
@@ -93,14 +112,15 @@ class _Touched:
         """Buffers that two stages touch, one of them writing; a single stage keeps to its own cells."""
         return {
             a for mine, theirs in ((self.written, o.read), (self.written, o.written), (self.read, o.written))
-            for a, s, slot in mine for b, t, other in theirs if a is b and s != t and not (slot and slot.apart(other))
+            for a, s, slot, owner in mine for b, t, other, whose in theirs
+            if a is b and s != t and not (slot and slot.apart(other)) and (owner is None or owner != whose)
         }  # fmt: skip
 
     def in_any_iteration(self, of: Var) -> _Touched:
         """The same, said where the loop over ``of`` may have moved on: its slots could be any."""
 
         def said(found: frozenset[_Access]) -> frozenset[_Access]:
-            return frozenset((b, s, None if slot and slot.base is of else slot) for b, s, slot in found)
+            return frozenset((b, s, None if slot and slot.base is of else slot, own) for b, s, slot, own in found)
 
         return _Touched(said(self.read), said(self.written))
 
@@ -119,9 +139,10 @@ class _Tiles:
 class _Sync:
     """meeting: how many threads meet at a barrier, 0 for all of the block;  turn: which of a role's sets they are"""
 
-    def __init__(self, written: set[Buffer], threads: set[Var], tiles: _Tiles, meeting: int = 0,
-                 turn: Var | None = None) -> None:  # fmt: skip
-        self.written, self.threads, self.tiles, self.meeting, self.turn = written, threads, tiles, meeting, turn
+    def __init__(self, written: set[Buffer], threads: set[Var], tiles: _Tiles, owners: _Owners | None,
+                 meeting: int = 0, turn: Var | None = None) -> None:  # fmt: skip
+        self.written, self.threads, self.tiles, self.owners = written, threads, tiles, owners
+        self.meeting, self.turn = meeting, turn
 
     def visit(self, s: Stmt, before: _Touched) -> tuple[Stmt, _Touched, _Touched]:
         """The statement with barriers, what was touched since the last one at its end, and before its first one."""
@@ -147,7 +168,7 @@ class _Sync:
         done = []
         for r in s.roles:
             meeting = r.at_once * Kind.WARPGROUP.lanes
-            sync = _Sync(self.written, self.threads | {r.var}, self.tiles, meeting, r.turn)
+            sync = _Sync(self.written, self.threads | {r.var}, self.tiles, None, meeting, r.turn)
             done.append(r.replace(body=sync.visit(r.body, _Touched())[0]))
         return s.replace(roles=tuple(done))
 
@@ -184,9 +205,13 @@ class _Sync:
                 b.scope is Scope.GLOBAL and b in self.written
             )
 
+        def access(b: Buffer) -> _Access:
+            slot = self._slot(b, s)
+            return b, s.of or s.name, slot, None if slot or self.owners is None else self.owners.of(b, s)
+
         return _Touched(
-            frozenset((b, s.of or s.name, self._slot(b, s)) for b in reads(s) if shared(b)),
-            frozenset((b, s.of or s.name, self._slot(b, s)) for b in writes(s.body) if shared(b)),
+            frozenset(access(b) for b in reads(s) if shared(b)),
+            frozenset(access(b) for b in writes(s.body) if shared(b)),
         )
 
     def _slot(self, b: Buffer, s: Stage) -> _Slot | None:
@@ -270,6 +295,50 @@ def _same_meeting(a: Stmt, b: Stmt) -> bool:
         isinstance(a, Barrier) and isinstance(b, Barrier) and {*b.scopes} <= {*a.scopes}
         and a.threads == b.threads and a.turn is b.turn
     )  # fmt: skip
+
+
+class _Owners:
+    """Whose cells are touched: by the threads of a block, all of which are loops around the stages of a kernel."""
+
+    def __init__(self, axes: list[Loop], arith: Arith) -> None:
+        threads = [x for x in axes if x.kind.level == "thread" and as_int(x.extent) > 1]
+        self.warps = any(x.kind in WARPS for x in axes)
+        self.sizes, self.arith = {x.var: as_int(x.extent) for x in threads}, arith
+
+    def of(self, b: Buffer, s: Stage) -> _Owner | None:
+        """The owner of the cells of an array that a stage touches; None where they do not tell."""
+        if self.warps or find(s, IntrinCall):
+            return None
+        found = set[_Owner | None]()
+        for n in find(s, (Load, Store, Update)):
+            if isinstance(n, Load | Store | Update) and b in (n.buffers if isinstance(n, Update) else (n.buffer,)):
+                found.add(self._told([in_loops(i, s) for i in n.index]))
+        return found.pop() if len(found) == 1 else None
+
+    def _told(self, index: Sequence[Expr]) -> _Owner | None:
+        dims = [(d, *found) for d, i in enumerate(index) if (found := self._threads(i)) is not None]
+        told = {v for _, threads, _ in dims for v, _ in threads}
+        return _Owner(frozenset(dims)) if told == {*self.sizes} else None
+
+    def _threads(self, index: Expr) -> tuple[frozenset[tuple[Var, int]], int] | None:
+        """The threads that an index tells, each with its factor, and the span of all of them."""
+        form = self.arith.linear(index)
+        threads = [(v, int(c)) for v, c in form.terms.items() if isinstance(v, Var) and v in self.sizes]
+        others = [(t, int(c)) for t, c in form.terms.items() if not (isinstance(t, Var) and t in self.sizes)]
+        if not threads or any(c <= 0 for _, c in threads) or any(uses(t, set(self.sizes)) for t, _ in others):
+            return None
+        threads.sort(key=lambda at: at[1])
+        least, reach = threads[0][1], 1
+        for v, c in threads:
+            if c < reach:
+                return None
+            reach = c * self.sizes[v]
+        low = high = float(form.constant % reach)
+        for t, c in others:
+            if c % reach:
+                first, last = (c * x for x in self.arith.range(t))
+                low, high = low + min(first, last), high + max(first, last)
+        return (frozenset(threads), reach) if low >= 0 and high < least else None
 
 
 def _slot_of(b: Buffer, s: Stage) -> _Slot | None:
