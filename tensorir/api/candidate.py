@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, LoweringError, ScheduleError, TensorIRError
+from tensorir.schedule.registry import as_called
 from tensorir.schedule.trace import Trace, read_steps
 from tensorir.target import Target
 from tensorir.tune.circumstances import environment
@@ -213,6 +214,6 @@ def trace_text(made: Candidate) -> str:
 def steps_text(steps: Any) -> str:
     """The steps of a record as Python statements; empty where they are none (what a record says is not checked)."""
     try:
-        return Trace(read_steps(steps or [])).code
+        return Trace(map(as_called, read_steps(steps or []))).code
     except ScheduleError:
         return ""

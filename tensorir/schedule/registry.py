@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -82,6 +82,13 @@ class Mark:
 
 PRIMITIVES: dict[str, Primitive] = {}
 """Every primitive by its name."""
+
+
+def as_called(step: Step) -> Step:
+    """A step with its options in the order of the primitive's parameters; a log's JSON sorts them by name."""
+    places = {n: k for k, n in enumerate(PRIMITIVES[step.primitive].defaults)} if step.primitive in PRIMITIVES else {}
+    return replace(step, options=tuple(sorted(step.options, key=lambda o: places.get(o[0], len(places)))))
+
 
 MARKS: dict[str, Mark] = {}
 """Marks that need more than to be there, by the primitive that makes them."""

@@ -139,7 +139,7 @@ def test_wide_rows_of_a_scatter_are_shared_out():
     for config in spread_over(space, 8):
         s = tir.Schedule(rows_to_columns(2000, terms=8), CPU)
         template.function(s, config)
-        assert ("s.bind('Y.n&c.0'" in str(s.trace)) == (config["block"] < 2000)
+        assert ("s.share_out('Y.n', 'Y.c.0')" in str(s.trace)) == (config["block"] < 2000)
         assert s.check(), config
 
 
