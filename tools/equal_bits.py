@@ -30,8 +30,7 @@ from random_schedules import Chance, draw_call  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir import nn  # noqa: E402
-from tensorir.check.same_bits import has_order  # noqa: E402
-from tensorir.check.verdict import as_lowered  # noqa: E402
+from tensorir.check.verdict import expected_bits, other_bits  # noqa: E402
 from tensorir.codegen.source import Source  # noqa: E402
 from tensorir.errors import LoweringError, TensorIRError  # noqa: E402
 from tensorir.lower.lowered import lowered  # noqa: E402
@@ -176,13 +175,14 @@ def drawn(seed: int, number: int) -> tuple[str, Any, dict[str, str]]:
 
 
 def judged(seed: int, number: int, arch: str) -> Outcome:
-    """One definition on one architecture: "equal", "no order", the code of a refusal, or what is wrong."""
+    """One definition on one architecture: "equal", "undetermined", the code of a refusal, or what is wrong."""
     before, (family, outputs, precision) = sum(os.times()[:4]), drawn(seed, number)
     try:
         s, source = _scheduled(family, outputs, f"cuda -arch={arch}", precision, seed * 1_000_003 + number)
         module = lowered(s)
-        wrong = as_lowered(s, source, module, seed + number, None)
-        said = f"{wrong[0][0].code}: {wrong[0][0].message}" if wrong else "equal" if has_order(module) else "no order"
+        bits = expected_bits(s, module, seed + number)
+        wrong = other_bits(s, source, module, bits, seed + number, None)
+        said = f"{wrong[0][0].code}: {wrong[0][0].message}" if wrong else "equal" if bits else "undetermined"
     except TensorIRError as e:
         said = f"refused: {e.problems[0].code}"
     return Outcome(number, family, arch, said, round(sum(os.times()[:4]) - before, 2))

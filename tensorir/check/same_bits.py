@@ -193,28 +193,43 @@ def interpreted(
     return out, not numbers.undefined
 
 
-def lowered_bits(
-    module: Module, outputs: tuple[Tensor, ...], given: Arbitrary, conditions: Sequence[Expr], target: Target
-) -> tuple[list[np.ndarray] | Problem | None, Arbitrary]:
-    """What the lowered program makes of inputs, or of tame ones where these leave something undefined, with those; None
-    where that is so for all.
+@dataclass(frozen=True)
+class Expected:
+    """What a lowered program makes of inputs, or why it makes nothing of them; ``wanted`` are its results."""
+
+    given: Arbitrary
+    wanted: list[np.ndarray] | Problem
+
+
+def expected(
+    module: Module, outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int, target: Target
+) -> list[Expected]:
+    """The lowered program's results for arbitrary inputs; tame ones, where those leave something undefined. None where
+    no bits are determined: atomic sums of floats have no order, and no inputs may be defined.
     """
+    if not has_order(module):
+        return []
+    found = (_defined(module, outputs, given, conditions, target) for given in arbitrary(outputs, conditions, seed))
+    return [x for x in found if x is not None]
+
+
+def _defined(
+    module: Module, outputs: tuple[Tensor, ...], given: Arbitrary, conditions: Sequence[Expr], target: Target
+) -> Expected | None:
     for tried in (given, tame(outputs, conditions, given.seed)):
         try:
-            want, defined = interpreted(module, outputs, tried.arrays, target)
+            wanted, defined = interpreted(module, outputs, tried.arrays, target)
         except Fault as fault:
-            return fault.problem, tried
+            return Expected(tried, fault.problem)
         if defined:
-            return want, tried
-    return None, given
+            return Expected(tried, wanted)
+    return None
 
 
-def different(
-    source: Source, module: Module, got: Sequence[np.ndarray], wanted: Sequence[np.ndarray] | Problem | None,
-    given: Arbitrary,
-) -> Problem | None:  # fmt: skip
+def different(source: Source, module: Module, got: Sequence[np.ndarray], expected: Expected) -> Problem | None:
     """The first element of the text's results ``got`` with other bits than the lowered program's."""
-    if wanted is None or isinstance(wanted, Problem):
+    given, wanted = expected.given, expected.wanted
+    if isinstance(wanted, Problem):
         return wanted
     for p, b, g, w in zip(source.outputs, module.outputs, got, wanted, strict=True):
         g, w = np.asarray(g).reshape(p.shape), w.reshape(p.shape)

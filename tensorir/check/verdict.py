@@ -25,7 +25,7 @@ from tensorir.check.exact_inputs import Run, exactly, free_inputs, runs, short
 from tensorir.check.hard_inputs import hard_inputs
 from tensorir.check.infinities import infinities_spread, where_skipped
 from tensorir.check.parts import not_declared, not_run, undefined
-from tensorir.check.same_bits import arbitrary, different, has_order, lowered_bits
+from tensorir.check.same_bits import Expected, different, expected
 from tensorir.check.tolerance import tolerance
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, CompileError, LaunchError, LoweringError, Problem, TensorIRError
@@ -87,7 +87,7 @@ EMULATED = 4
 NOT_JUDGED = ("emulate.not-run", "emulate.unknown-function")
 """Problems of a text that nothing was shown of, right or wrong: parts that only a device runs."""
 BITS = ", bit by bit the lowered program (in the emulator's arithmetic; a GPU's may differ)"
-NO_ORDER = "; atomic sums of floats have no order, so that no bits were compared"
+NO_BITS = "; its bits are undetermined (atomic sums of floats, or integers of floats beyond them) and not compared"
 CANCELLED = 1 / 64
 """Of what rounding can do at most to a sum: what it does where terms are rounded up and down."""
 SOUND = "no race, no uninitialised read, no access out of bounds"
@@ -231,13 +231,14 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
     alone = s.edited is not None  # on the shape of ``s`` only, where each input has its turn to be the largest
     emitted = s.emitted("cuda" if s.target.language != "cuda" else None).text if alone else ""
     beside = alone and s.inexact_by is None and emitted != s.source("cuda")
-    shown: list[str] = []
+    shown, undetermined = list[str](), False
     for n, (one, source, module) in enumerate(_on_shapes(s, shapes, target)):
         shown.append(label(one.began_with))
         if told := undefined(source.text, target):
             return Verdict(told, tuple(shown), "CUDA text, read")
-        printed = module is not None and has_order(module)
-        for run in runs(one.outputs, source, _conditions(one), seed, n, alone, printed):
+        bits = [] if module is None else expected_bits(one, module, seed + n)
+        undetermined |= not bits
+        for run in runs(one.outputs, source, _conditions(one), seed, n, alone, bool(bits)):
             try:
                 wrong = _run_text(one, source, run, seed, limit_s)
             except CompileError as error:
@@ -251,12 +252,12 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
         if module is not None:
             if wrong_meaning := lowered_as_defined(s, module, one.began_with, seed + n):
                 return Verdict((wrong_meaning,), tuple(shown), "the lowered program of the CUDA text")
-            if found := as_lowered(one, source, module, seed + n, limit_s):
+            if found := other_bits(one, source, module, bits, seed + n, limit_s):
                 return Verdict(found[0], tuple(shown), f"CUDA text on the CPU{found[1]}")
         if beside and not n and (found := _beside_emitted(one, source, emitted, seed, limit_s)):
             return Verdict(found[0], tuple(shown), f"CUDA text on the CPU{found[1]}")
-    bits = "" if alone else BITS if printed else NO_ORDER
-    kind = f"the CUDA text, run on the CPU: exact, no race, no access out of bounds{bits}{untested(s)}"
+    compared = "" if alone else NO_BITS if undetermined else BITS
+    kind = f"the CUDA text, run on the CPU: exact, no race, no access out of bounds{compared}{untested(s)}"
     return Verdict((), tuple(shown), kind)
 
 
@@ -265,19 +266,20 @@ def _cuda(s: Any) -> Target:
     return s.target if s.target.language == "cuda" else Target.parse("cuda")
 
 
-def as_lowered(
-    s: Schedule | AtDims, source: Source, module: Module, seed: int, limit_s: float | None
+def expected_bits(s: Schedule | AtDims, module: Module, seed: int) -> list[Expected]:
+    """The bits of the lowered CUDA program of ``s`` for arbitrary inputs, none where they are not determined."""
+    return expected(module, s.outputs, _conditions(s), seed, _cuda(s))
+
+
+def other_bits(
+    s: Schedule | AtDims, source: Source, module: Module, bits: Sequence[Expected], seed: int, limit_s: float | None
 ) -> tuple[tuple[Problem, ...], str] | None:
-    """What is wrong with a text that was printed of a lowered program: on which arbitrary inputs it has other bits."""
-    if not has_order(module):
-        return None
+    """The first difference of a text from the lowered program that it was printed of, and about which inputs."""
     limit = _emulated_s(s.outputs) if limit_s is None else limit_s
-    for given in arbitrary(s.outputs, _conditions(s), seed):
-        want, given = lowered_bits(module, s.outputs, given, _conditions(s), _cuda(s))
-        done = _emulate(source, given.arrays, seed, limit_s=limit)
-        problems = done.problems or tuple(filter(None, [different(source, module, done.outputs, want, given)]))
-        if problems:
-            return problems, given.about
+    for x in bits:
+        done = _emulate(source, x.given.arrays, seed, limit_s=limit)
+        if problems := done.problems or tuple(filter(None, [different(source, module, done.outputs, x)])):
+            return problems, x.given.about
     return None
 
 

@@ -90,3 +90,25 @@ def test_functions_are_those_of_the_cuda_text_whatever_the_target(target):
     x = tir.placeholder((5, 7), name="x")
     out = tir.compute((5, 7), lambda i, j: tir.exp(x[i, j]) + tir.tanh(x[i, j]), name="y")
     assert (found := tir.Schedule(out, target).check("emulate")), found
+
+
+def threads_of(out):
+    s = tir.Schedule(out, "cuda")
+    return s.bind(s.split(f"{out.name}.i", [1, 8])[1], "thread.x")
+
+
+def test_bits_that_nothing_determines_are_not_claimed():
+    x = tir.placeholder((8,), name="x")
+    beyond = tir.compute((8,), lambda i: tir.cast(tir.maximum(x[i], 3e9), "int32"), name="y")
+    within = tir.compute((8,), lambda i: tir.cast(tir.minimum(tir.maximum(x[i], 0.0), 9.0), "int32"), name="y")
+    assert "not compared" in str(found := threads_of(beyond).check("emulate")) and found
+    assert "bit by bit" in str(found := threads_of(within).check("emulate")) and found
+
+
+def test_atomic_sums_have_no_bits_to_compare():
+    x, k = tir.placeholder((64,), name="x"), tir.reduce_axis(64, name="k")
+    s = tir.Schedule(tir.compute((1,), lambda i: tir.sum(x[k], axis=k), name="y"), "cuda")
+    s.decompose_reduction("y", "y.i")
+    s.atomic("y")
+    s.bind(s.split("y.k", [None, 8])[1], "thread.x")
+    assert "not compared" in str(found := s.check("emulate")) and found
