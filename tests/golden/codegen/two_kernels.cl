@@ -24,6 +24,5 @@ void C_kernel1(__global const float *restrict A, __global float *restrict C, __g
   C_shared[j] = 0.0f;
   for (long k = 0; k < 5; ++k)
     C_shared[j] += A[i * 5 + k] * B_global[j * 7 + k];
-  barrier(CLK_LOCAL_MEM_FENCE);
   C[i * 9 + j] = C_shared[j];
 }
