@@ -1,7 +1,8 @@
 """Dataclasses as JSON and back, from their fields and annotations: a field that is added travels as well.
 
 A class that is written says so where it is defined, by ``@travels``: ``encode`` and ``decode`` refuse all others, and
-the tests send every field of every registered class there and back.
+the tests send every field of every registered class there and back. A field of plain JSON data may have a check of its
+own, ``checked``, in place of its annotation.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import functools
 import math
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints, overload
 
@@ -21,7 +22,11 @@ Json = dict[str, Any]
 
 
 class CodecError(ValueError):
-    """What is read is not what ``encode`` wrote for that type, or has no form as JSON."""
+    """What is read is not what ``encode`` wrote for that type, or has no form as JSON; field: the one that is wrong."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
 
 
 def small_file(path: Path, most: int) -> bytes:
@@ -33,6 +38,7 @@ def small_file(path: Path, most: int) -> bytes:
     return found
 
 
+_Reader = Callable[[Any], Any]
 _sparse: dict[type[Any], bool] = {}
 """The registered classes; whether their JSON leaves out fields that are None."""
 
@@ -44,7 +50,7 @@ def travels(*, sparse: bool) -> Callable[[type[T]], type[T]]: ...
 def travels(kind: type[T] | None = None, *, sparse: bool = False) -> Any:
     """Register a dataclass that is written as JSON: to a file, a cache, a log or another process.
 
-    sparse: its JSON leaves out fields that are None, and reading takes absent fields for None
+    sparse: its JSON leaves out fields that are None by default and None now; reading takes absent ones for None
     """
 
     def register(made: type[T]) -> type[T]:
@@ -56,16 +62,46 @@ def travels(kind: type[T] | None = None, *, sparse: bool = False) -> Any:
     return register if kind is None else register(kind)
 
 
+def checked(test: Callable[[object], bool]) -> Mapping[str, object]:
+    """The metadata of a field of plain JSON data, written as it is and read where ``test`` accepts it."""
+    return {"check": test}
+
+
+UNKNOWN_FIELDS: Mapping[str, object] = {"unknown": True}
+"""The metadata of the field for what JSON has besides the fields of the class, read and written back as it is."""
+
+
 def travelling() -> tuple[type, ...]:
     """Return all registered classes, in the order of their definition."""
     return tuple(_sparse)
 
 
-def _registered(kind: type[Any]) -> bool:
-    """Whether the JSON of a registered class is sparse; CodecError for a class that is not registered."""
+@dataclass(frozen=True)
+class _Form:
+    """A registered class as JSON.
+
+    readers: of each field; optional: left out where it is None; unknown: the field that has what is no field
+    plain:   fields of plain data
+    """
+
+    readers: Mapping[str, _Reader]
+    optional: frozenset[str]
+    plain: frozenset[str]
+    unknown: str | None
+
+
+@functools.cache
+def _form(kind: type[Any]) -> _Form:
+    """CodecError for a class that is not registered."""
     if kind not in _sparse:
         raise CodecError(f"{kind.__name__} has no form as JSON: it is not declared with @travels")
-    return _sparse[kind]
+    hints, found = get_type_hints(kind), fields(kind)
+    tests = {f.name: f.metadata["check"] for f in found if "check" in f.metadata}
+    unknown = next((f.name for f in found if "unknown" in f.metadata), None)
+    readers = {f.name: None if f.name in tests else _reader(hints[f.name]) for f in found if f.name != unknown}
+    made = {name: functools.partial(_accepted, tests[name]) if read is None else read for name, read in readers.items()}
+    optional = frozenset(f.name for f in found if f.default is None) if _sparse[kind] else frozenset[str]()
+    return _Form(made, optional, frozenset(tests), unknown)
 
 
 def encode(value: object) -> dict[str, object]:
@@ -73,25 +109,27 @@ def encode(value: object) -> dict[str, object]:
 
     Tuples are lists, bytes are base64, enums are their values.
     """
-    sparse = _registered(type(value))
-    found = {f.name: _plain(getattr(value, f.name)) for f in fields(cast("Any", value))}
-    return {name: made for name, made in found.items() if made is not None} if sparse else found
+    form = _form(cast("Any", type(value)))
+    found = {n: getattr(value, n) if n in form.plain else _plain(getattr(value, n)) for n in form.readers}
+    made = {name: value for name, value in found.items() if value is not None or name not in form.optional}
+    return made if form.unknown is None else {**getattr(value, form.unknown), **made}
 
 
 def decode(kind: type[T], data: object) -> T:
     """Return the ``kind`` whose ``encode`` is ``data``.
 
-    Raises CodecError unless ``data`` has exactly the fields of ``kind``, each of its annotated type: what another
-    version of the class wrote is not guessed at.
+    Raises CodecError unless ``data`` has exactly the fields of ``kind``, each of its annotated type or accepted by its
+    check: what another version of the class wrote is not guessed at.
     """
-    made: Any = kind
-    readers = _readers(made)
-    if _registered(made) and isinstance(data, Mapping):
-        data = {**dict.fromkeys(readers), **data}
-    if not isinstance(data, Mapping) or data.keys() != readers.keys():
-        found = ", ".join(map(str, data)) if isinstance(data, Mapping) else type(data).__name__
-        raise CodecError(f"{kind.__name__} has the fields {', '.join(readers)}, not {found}")
-    return kind(**{name: _read(kind, name, read, data[name]) for name, read in readers.items()})
+    form = _form(cast("Any", kind))
+    readers = form.readers
+    if not isinstance(data, Mapping):
+        raise CodecError(f"{kind.__name__} has the fields {', '.join(readers)}, not {type(data).__name__}")
+    more = data.keys() - readers.keys()
+    if (more and form.unknown is None) or readers.keys() - data.keys() - form.optional:
+        raise CodecError(f"{kind.__name__} has the fields {', '.join(readers)}, not {', '.join(map(str, data))}")
+    made = {name: _read(kind, name, read, data[name]) for name, read in readers.items() if name in data}
+    return kind(**made, **({form.unknown: {name: data[name] for name in more}} if form.unknown and more else {}))
 
 
 def plain(value: object) -> Any:
@@ -131,21 +169,20 @@ def _plain(value: Any) -> Any:
     raise CodecError(f"{type(value).__name__} has no form as JSON")
 
 
-_Reader = Callable[[Any], Any]
 _UNREADABLE = (TypeError, ValueError, KeyError, OverflowError)
 
 
-@functools.cache
-def _readers(kind: type[Any]) -> Mapping[str, _Reader]:
-    hints = get_type_hints(kind)
-    return {f.name: _reader(hints[f.name]) for f in fields(kind)}
+def _accepted(test: Callable[[Any], bool], value: Any) -> Any:
+    if not test(value):
+        raise CodecError("refused")
+    return value
 
 
 def _read(kind: type[Any], name: str, read: _Reader, value: Any) -> Any:
     try:
         return read(value)
     except _UNREADABLE as error:
-        raise CodecError(f"{kind.__name__}.{name}: {error}") from None
+        raise CodecError(f"{kind.__name__}.{name}: {error}", name) from None
 
 
 def _reader(hint: Any) -> _Reader:

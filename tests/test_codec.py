@@ -18,7 +18,7 @@ from tensorir.api.workload import Origin
 from tensorir.automatic.counts import Counts
 from tensorir.automatic.fusions import Fusion
 from tensorir.cli.chosen import Chosen
-from tensorir.codec import CodecError, decode, encode, travelling, travels
+from tensorir.codec import UNKNOWN_FIELDS, CodecError, checked, decode, encode, travelling, travels
 from tensorir.codegen.source import (
     Assumed,
     DimRange,
@@ -57,6 +57,11 @@ def registered():
     """The classes of the package that are declared with ``@travels``, each from its file."""
     found = classes_where(lambda node: decorated(node, "travels"))
     return [getattr(importlib.import_module(module_of(file)), name) for file, name in sorted(found)]
+
+
+def unchecked():
+    """Those whose annotations say all: fields with checks of their own take no drawn values."""
+    return [kind for kind in registered() if not any("check" in f.metadata for f in dataclasses.fields(kind))]
 
 
 def module_of(file):
@@ -136,7 +141,7 @@ class Sparse:
     maybe: float | None = None
 
 
-@pytest.mark.parametrize("kind", [Everything, Sparse, *registered()], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("kind", [Everything, Sparse, *unchecked()], ids=lambda k: k.__name__)
 def test_every_field_survives(kind):
     made = variants(kind)
     told = [json.dumps(encode(v), sort_keys=True) for v in made]
@@ -223,6 +228,25 @@ def test_values_of_another_type_are_refused(field, value):
         decode(Everything, {**encode(variants(Everything)[0]), field: value})
 
 
+@travels(sparse=True)
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """Plain data with checks, and what else was in it."""
+
+    count: int = dataclasses.field(metadata=checked(lambda v: v == 1))
+    word: str | None = dataclasses.field(default=None, metadata=checked(lambda v: isinstance(v, str)))
+    unknown: dict = dataclasses.field(default_factory=dict, metadata=UNKNOWN_FIELDS)
+
+
+def test_checked_fields_are_taken_as_they_are_and_unknown_ones_carried_along():
+    for data in ({"count": 1}, {"count": 1, "word": "x", "later": [1, {}], "unknown": 3}):
+        assert encode(decode(Line, data)) == data
+    for data, field in (({"count": 2}, "count"), ({"count": 1, "word": None}, "word"), ({}, ""), ([], "")):
+        with pytest.raises(CodecError) as refused:
+            decode(Line, data)
+        assert refused.value.field == field
+
+
 def test_what_has_no_form_as_json_is_refused():
     with pytest.raises(CodecError, match="object has no form"):
         encode(Origin("ops", "x", {"a": object()}))
@@ -251,7 +275,8 @@ NAMED = ("json", "fields", "to_json", "document")
 COUNTS = Counts(1, 2, 3.0, 4.0)
 SPAN = Span(1.0, 0.5, 2.0)
 LOAD = Load(8.0, 4.0, 2.0, 2, 1.5)
-TIMED = Timed("id", "t", {"a": 1}, "ok", 1.0, 0.5, 2.0, 3.0, True, False, {"id": "id"}, SPAN)
+RECORD = Identity("w", "c", {"name": "n", "driver": "d"}, {}).record("trial", "t", {}, {"status": "crashed"})
+TIMED = Timed("id", "t", {"a": 1}, "ok", 1.0, 0.5, 2.0, 3.0, True, False, RECORD, SPAN)
 ME = Identity("w", "c", {"name": "n"}, {})
 PORTFOLIO = Portfolio(
     Dispatch((Kernel("t", {"a": 1}),), ({"m": 1},), (0,), Leaf(0)), 0.05, True,
@@ -262,7 +287,7 @@ DOCUMENTS = {
     Ratio: (Ratio(1.0, 0.5, 2.0, "doubt"), ()),
     Machine: (Machine(LOAD, LOAD, (1.0, 2.0), ({"pid": 1, "workload": "w", "seconds": 1.0},)), ()),
     Timed: (TIMED, ("status", "confirmed", "record", "taken")),  # ``default`` has the status; the log has the record
-    Chosen: (Chosen("t", {"a": 1}, Target.parse("opencl"), {"id": "1"}), ("target",)),
+    Chosen: (Chosen("t", {"a": 1}, Target.parse("opencl"), RECORD), ("target",)),
     Portfolio: (PORTFOLIO, ("records",)),
     Fusion: (
         Fusion("vertical", "a", "b", {"inline": 1.0}, {}, COUNTS, COUNTS, Ratio(1.0, 0.5, 2.0)),

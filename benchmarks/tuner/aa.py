@@ -53,11 +53,11 @@ def series(count: int, faster: bool, runs: int, seconds: float) -> dict[str, Any
     with tempfile.TemporaryDirectory() as log:
         work.tune(trials=count, budget=None, log=log, strategy="grid", top=1)
         for run in range(runs):
-            known = {r["id"] for r in LogReader(log).records(kind="final")}
+            known = {r.id for r in LogReader(log).records(kind="final")}
             started = time.monotonic()
             outcome = work.tune(trials=count, budget=None, log=log, strategy="grid", top=count, final_s=seconds)
             took = time.monotonic() - started
-            races = [r["race"] for r in LogReader(log).records(kind="final") if r["id"] not in known]
+            races = [r.race for r in LogReader(log).records(kind="final") if r.id not in known]
             if outcome.trials or len(races) != count:
                 raise RuntimeError("more than the final round was run, or less")
             won = outcome.best is not None and outcome.best.config["name"] == count - 1 and not outcome.ties

@@ -34,13 +34,13 @@ def run(evil: bool, budget: float | None, **options: Any) -> dict[str, Any]:
         work = from_file(str(ZOO), "corpus", {"evil": evil})
         outcome = work.tune(budget=budget, log=log, started=started, **options)
         took = time.monotonic() - started
-        finals = {r["config"]["kind"]: r["status"] for r in LogReader(log).records(kind="final")}
+        finals = {r.config["kind"]: r.status for r in LogReader(log).records(kind="final")}
     return {
         "budget_s": budget,
         "took_s": round(took, 2),
         "over_s": None if budget is None else round(took - budget, 2),
         "stopped": outcome.stopped,
-        "statuses": {r["config"]["kind"]: r["status"] for r in outcome.records},
+        "statuses": {r.config["kind"]: r.status for r in outcome.records},
         "finals": finals,
         "best": outcome.best and outcome.best.config["kind"],
         "ties": sorted(t.config["kind"] for t in outcome.ties),

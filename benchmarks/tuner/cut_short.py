@@ -36,9 +36,9 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 
 def kind_of(record: dict[str, Any], best_s: float) -> str:
     """What came of a trial."""
-    if record["status"] not in ("ok", "skipped_slow"):
+    if record.status not in ("ok", "skipped_slow"):
         return "failed"
-    seconds = (believed_time(record) or 0.0) / (LEAST if record["status"] == "skipped_slow" else 1.0)
+    seconds = (believed_time(record) or 0.0) / (LEAST if record.status == "skipped_slow" else 1.0)
     return "far" if seconds > FAR * best_s else "near"
 
 
@@ -49,10 +49,10 @@ def tuned(shape: dict[str, Any], options: argparse.Namespace, seed: int) -> dict
     with tempfile.TemporaryDirectory() as log:
         r = work.tune(trials=options.trials, budget="1h", seed=seed, log=log, strategy=options.strategy,
                       builders=options.builders, final_s=0.1, top=1)  # fmt: skip
-    best_s = min((believed_time(x) or math.inf for x in r.records if x["status"] == "ok"), default=math.inf)
+    best_s = min((believed_time(x) or math.inf for x in r.records if x.status == "ok"), default=math.inf)
     spent: dict[str, Counter[str]] = defaultdict(Counter)
     for record in r.records[1:]:  # the default also sets everything up
-        spent[kind_of(record, best_s)].update((record.get("detail") or {}).get("seconds", {}))
+        spent[kind_of(record, best_s)].update((record.detail or {}).get("seconds", {}))
     return {
         "best_s": best_s,
         "wall_s": round(time.monotonic() - began, 1),

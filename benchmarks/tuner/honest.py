@@ -37,7 +37,7 @@ from typing import Any
 from tensorir.api.measurer import Measurer
 from tensorir.cli.parse import work_of
 from tensorir.tune.log import LogReader
-from tensorir.tune.record import span, steady_s
+from tensorir.tune.record import Record
 from tensorir.tune.spec import RunSpec
 
 RESULTS = Path(__file__).parent.parent / "results" / "tuner_honest.jsonl"
@@ -109,9 +109,9 @@ def tuned(arguments: tuple[str, ...], budget: str) -> Row:
         {"where": "bench", "of": a["name"], "ratio": a["ratio"], "steady": a["steady"], "doubt": a.get("doubt", "")}
         for a in bench["against"]
     ]
-    trials = [r for r in records if r["kind"] == "trial"]
+    trials = [r for r in records if r.kind == "trial"]
     chosen = {"template": best["template"], "config": best["config"]}
-    first = {"template": trials[0]["template"], "config": trials[0]["config"]}
+    first = {"template": trials[0].template, "config": trials[0].config}
     return {
         "status": found["status"],
         "title": found["workload"],
@@ -125,20 +125,20 @@ def tuned(arguments: tuple[str, ...], budget: str) -> Row:
     }
 
 
-def agreement(records: list[dict[str, Any]], found: dict[str, Any]) -> dict[str, bool]:
+def agreement(records: list[Record], found: dict[str, Any]) -> dict[str, bool]:
     """Which of the times of a log agree with each other's intervals."""
-    trials = {r["id"]: r for r in records if r["kind"] == "trial"}
-    finals = {r["of"]: r for r in records if r["kind"] == "final" and r["status"] == "ok"}
+    trials = {r.id: r for r in records if r.kind == "trial"}
+    finals = {r.of: r for r in records if r.kind == "final" and r.status == "ok"}
     best, default = trials[found["best"]["trial"]], next(iter(trials.values()))
-    live = min((r for r in trials.values() if r["status"] == "ok"), key=steady_s)
+    live = min((r for r in trials.values() if r.status == "ok"), key=lambda r: r.steady_s)
     end = (found["best"]["low_s"], found["best"]["high_s"])
 
     def overlap(a: tuple[float, float], b: tuple[float, float]) -> bool:
         return a[0] <= b[1] and b[0] <= a[1]
 
-    made = {"best": overlap(span(best), end), "live": overlap(span(live), end)}
-    if default["id"] in finals:
-        made["default"] = overlap(span(default), span(finals[default["id"]]))
+    made = {"best": overlap(best.span, end), "live": overlap(live.span, end)}
+    if default.id in finals:
+        made["default"] = overlap(default.span, finals[default.id].span)
     slowest = found["default"]["time_s"]
     made["no slower"] = slowest is None or found["best"]["time_s"] <= slowest
     return made

@@ -113,9 +113,7 @@ def _tune(log: Path, tell: int) -> None:
     reuse = list(LogReader(log).records())
     with LogWriter(log, ME.workload) as writer:
         real(tell, b"+")
-        spec = RunSpec(
-            strategy="random", budget_s=None, seed=os.getpid(), on_trial=lambda r: real(tell, r["id"].encode())
-        )
+        spec = RunSpec(strategy="random", budget_s=None, seed=os.getpid(), on_trial=lambda r: real(tell, r.id.encode()))
         search(spec, Task(ME, {"a": SPACE}, reuse), Bench(measure), writer, Part(make=make))
 
 
@@ -123,13 +121,13 @@ def _judge(log: Path, said: set[str], tally: Tally) -> int:
     """Compare the log with what was said to be finished; the number of its torn lines."""
     reader = LogReader(log)
     records = list(reader.records())
-    ids, kills = {r["id"] for r in records}, len(reader.segments())
+    ids, kills = {r.id for r in records}, len(reader.segments())
     problems = [f"lost: {len(said - ids)} finished trials"] if said - ids else []
     if reader.damaged > kills or reader.other:
         problems.append(f"{reader.damaged} damaged lines after {kills} kills")
     if len(ids - said) > kills:
         problems.append(f"{len(ids - said)} trials in the log that nobody finished")
-    if len({r["config"]["x"] for r in records}) != len(records):
+    if len({r.config["x"] for r in records}) != len(records):
         problems.append("a configuration was measured twice")
     tally.problems += tuple(problems)
     return reader.damaged
@@ -140,7 +138,7 @@ import sys
 import tensorir as tir
 w = tir.ops.matmul(m=48, n=48, k=48)
 print("+", flush=True)
-w.tune(trials=100_000, budget=None, log=sys.argv[1], strategy="random", on_trial=lambda r: print(r["id"], flush=True))
+w.tune(trials=100_000, budget=None, log=sys.argv[1], strategy="random", on_trial=lambda r: print(r.id, flush=True))
 """
 
 
@@ -159,7 +157,7 @@ def kill_real(kills: int, seed: int, folder: Path) -> Tally:
         run.wait()
         tally.kills += 1
         reader = LogReader(folder)
-        ids = {r["id"] for r in reader.records()}
+        ids = {r.id for r in reader.records()}
         if said - ids or reader.damaged > tally.kills:
             tally.problems += (f"lost {len(said - ids)}, {reader.damaged} damaged lines",)
         tally.finished, tally.torn = len(said), reader.damaged

@@ -50,9 +50,9 @@ def run(work: Any, trials: int, budget: str, seed: int, strategy: str = "bayes")
     def watch(record: Any, *_: Any) -> None:
         nonlocal best, seen
         seen += 1
-        if record["status"] == "ok" and record["time_s"] < best:
-            best = record["time_s"]
-            key = json.dumps([record["template"], record["config"]], sort_keys=True)
+        if record.status == "ok" and record.time_s < best:
+            best = record.time_s
+            key = json.dumps([record.template, record.config], sort_keys=True)
             steps.append((seen, time.monotonic() - started, key))
 
     with tempfile.TemporaryDirectory() as log:

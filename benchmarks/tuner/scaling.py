@@ -104,7 +104,7 @@ def run(places: Places, strategy: str, trials: int, seconds: float, folder: str 
         spec = RunSpec(strategy=strategy, trials=trials, budget_s=None)
         outcome = search(spec, Task(ME, {"t": SPACE}), Bench(_nowhere, flights=flights), log)
         took = time.perf_counter() - began
-        logged = [r["config"] for r in LogReader(root).records(kind="trial")]
+        logged = [r.config for r in LogReader(root).records(kind="trial")]
     assert outcome.best is not None
     different = len({json.dumps(c, sort_keys=True) for c in logged})
     found = {"wall_s": round(took, 3), "counts": outcome.counts, "logged": len(logged), "different": different}

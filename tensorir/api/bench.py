@@ -25,7 +25,7 @@ from tensorir.runtime.guard import LONG_SECONDS
 from tensorir.runtime.launch import Program
 from tensorir.runtime.timing import batch
 from tensorir.tune.inputs import arguments, integer_arrays
-from tensorir.tune.schema import ESTIMATOR, MOST_DRIFT
+from tensorir.tune.record import ESTIMATOR, MAX_DRIFT
 from tensorir.tune.trial import Outcome
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class ReferenceKernel:
 
 def told_pace(drift: float) -> float | None:
     """What a record says of the machine: by how much slower it is than in the reference's own trial; None for noise."""
-    changed = abs(math.log(drift)) > math.log(STEADY) and 1 / MOST_DRIFT <= drift <= MOST_DRIFT
+    changed = abs(math.log(drift)) > math.log(STEADY) and 1 / MAX_DRIFT <= drift <= MAX_DRIFT
     return drift if changed else None
 
 

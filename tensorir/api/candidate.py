@@ -111,7 +111,7 @@ def prepare(
 def digest_of(work: Work, record: Record, target: Target) -> str | None:
     """The SHA-256 of the source that the template makes now of a record's configuration; None where there is none."""
     try:
-        return prepare(work, record["template"], record["config"], target, check=False).source.sha256
+        return prepare(work, record.template, record.config, target, check=False).source.sha256
     except Refused:
         return None
 

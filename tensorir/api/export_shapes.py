@@ -88,7 +88,7 @@ class RecordedSet:
             kind = target_of(record).kind
             steps, error = trace_text(made), work.allowed_error(kernel.template)
             parts.append(Part(made.source, work.outputs, work.reference, steps, kind, about, error))
-        device = records[0]["device"]
+        device = records[0].device
         files = portfolio.files(name, device)
         more = {"regret": portfolio.regret, "exact": portfolio.exact, "device": device}
         return export_set(parts, path, to, name=name, dispatch=portfolio.dispatch, files=files, about=more)
@@ -96,7 +96,7 @@ class RecordedSet:
 
 def about_record(record: Record) -> dict[str, object]:
     """What an exported folder says of the record that its kernel is from."""
-    return {key: record[key] for key in ("id", "time_s", "device", "versions", "started")}
+    return {key: getattr(record, key) for key in ("id", "time_s", "device", "versions", "started")}
 
 
 def recorded_set(
@@ -122,17 +122,17 @@ def recorded_set(
         wrong = {}
         for work in works:
             record = portfolio.records[work.title]
-            if record["id"] not in made:
-                made[record["id"]] = regenerate(work, record, target_of(record))
-            if made[record["id"]] is None:
-                wrong[work.title] = record["id"]
+            if record.id not in made:
+                made[record.id] = regenerate(work, record, target_of(record))
+            if made[record.id] is None:
+                wrong[work.title] = record.id
         if not wrong:
-            chosen = [made[portfolio.records[w.title]["id"]] for w in works]
+            chosen = [made[portfolio.records[w.title].id] for w in works]
             return RecordedSet(tuple(works), portfolio, tuple(c for c in chosen if c is not None), tuple(remarks))
         stale += len(wrong)
         for title, name in wrong.items():
             remarks[f"record {name} is stale: this version makes another source for it"] = None
-            known[title] = [c for c in known[title] if c.record["id"] != name]
+            known[title] = [c for c in known[title] if c.record.id != name]
     raise _not_tuned([w for w in works if not known[w.title]], len(works), target, log, stale, command)
 
 
@@ -144,14 +144,14 @@ def _of_one_place(
     for work in works:
         reader = LogReader(folder_of(work, log_for(work, log)))
         for record in reader.records(workload=work.title, compute=compute_digest(work)):
-            if record["template"] in work.templates and suits(record, target):
+            if record.template in work.templates and suits(record, target):
                 found[place_of(record)][work.title].append(record)
         if reader.summary():
             remarks[f"log: {reader.summary()}"] = None
     places = [{w.title: choose(records[w.title]) for w in works} for records in found.values()]
 
     def worth(place: dict[str, list[Choice]]) -> tuple[int, str]:
-        started = (c.record["started"] for some in place.values() for c in some)
+        started = (c.record.started for some in place.values() for c in some)
         return sum(map(bool, place.values())), max(started, default="")
 
     return max(places, key=worth, default={w.title: [] for w in works})

@@ -16,7 +16,7 @@ from tensorir.api.identity import command_for
 from tensorir.errors import NotTuned, Problem, TensorIRError, refuse
 from tensorir.target import Target
 from tensorir.tune.frozen import looks_frozen
-from tensorir.tune.record import Identity, Record, relevant
+from tensorir.tune.record import Identity, Record, Setting, relevant
 from tensorir.tune.store import LogError, LogReader
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _records(work: Work, log: str) -> list[Record]:
 
 
 def _on(record: Record, device: Mapping[str, object]) -> bool:
-    return bool(record["device"].get("name") == device.get("name"))
+    return bool(record.device.get("name") == device.get("name"))
 
 
 def chosen(records: Iterable[Record], identity: Identity) -> list[Choice]:
@@ -79,14 +79,14 @@ def pinned(work: Work, identity: Identity, log: str) -> Record | None:
     return found[0].record if found else None
 
 
-def changes(record: Record, identity: Identity) -> list[str]:
+def changes(record: Setting, identity: Identity) -> list[str]:
     """What a record was made for and is otherwise now."""
-    found = ["the definition"] if record["compute"] != identity.compute else []
+    found = ["the definition"] if record.compute != identity.compute else []
     for key, name in (("driver", "the driver"), ("target", "the limits of the device")):
-        then, now = record["device"].get(key), identity.device.get(key)
+        then, now = record.device.get(key), identity.device.get(key)
         if then != now and (key == "driver" or (then and now)):
             found.append(f"{name} ({then!s:.100} then, {now!s:.100} now)")
-    then, now = relevant(record["versions"]), relevant(identity.versions)
+    then, now = relevant(record.versions), relevant(identity.versions)
     found += [
         f"{key} ({then.get(key, 'none'):.80} then, {now.get(key, 'none'):.80} now)"
         for key in sorted(then.keys() | now.keys())
@@ -97,15 +97,15 @@ def changes(record: Record, identity: Identity) -> list[str]:
 
 def why_stale(work: Work, record: Record, target: Target) -> list[str]:
     """Why this version does not make the source of a record, as far as can be said."""
-    name = record["template"]
+    name = record.template
     if name not in work.templates:
         return [f"the templates: there is no {name!r:.60} any more"]
     try:
-        made = prepare(work, name, record["config"], target, check=False)
+        made = prepare(work, name, record.config, target, check=False)
     except Refused as refused:
         outcome = refused.outcome
         return [f"whether template {name} makes it: {outcome.told.get('message', outcome.status)!s:.200}"]
-    then, now = steps_text(record["trace"]).splitlines(), trace_text(made).splitlines()
+    then, now = steps_text(record.trace).splitlines(), trace_text(made).splitlines()
     for n in range(max(len(then), len(now))):
         a, b = (steps[n] if n < len(steps) else "nothing" for steps in (then, now))
         if a != b:
@@ -115,8 +115,6 @@ def why_stale(work: Work, record: Record, target: Target) -> list[str]:
 
 def changed(work: Work, record: Record, log: str, what: list[str]) -> TensorIRError:
     """The refusal of a choice that is not what it was."""
-    message = (
-        f"record {record['id']}, which {log} pins for {work.title}, is stale: changed since: {'; '.join(what[:3])}"
-    )
+    message = f"record {record.id}, which {log} pins for {work.title}, is stale: changed since: {'; '.join(what[:3])}"
     hint = f"{command_for(work)}, then tensorir log freeze -o {log}"
     return NotTuned(Problem("load.frozen-stale", message, hint=hint))

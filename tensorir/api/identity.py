@@ -21,7 +21,7 @@ from tensorir.ir.visit import reads, walk, writes
 from tensorir.target import Target
 from tensorir.tune.brief import Brief
 from tensorir.tune.known import counted
-from tensorir.tune.record import Identity, Record, relevant, slug
+from tensorir.tune.record import Identity, Record, Setting, relevant, slug
 from tensorir.tune.store import is_file
 
 if TYPE_CHECKING:
@@ -92,13 +92,13 @@ def folder_of(work: Work, log: str) -> Path:
     return root if is_file(root) else root / slug(work.title)
 
 
-def target_of(record: Record) -> Target:
+def target_of(record: Setting) -> Target:
     """The target that a record's schedule was made for."""
-    stored = record["device"].get("target")
+    stored = record.device.get("target")
     return Target.parse(stored if isinstance(stored, str) else "opencl")
 
 
-def suits(record: Record, target: Target | str | None) -> bool:
+def suits(record: Setting, target: Target | str | None) -> bool:
     """Whether a record was made for this sort of target, or for any target of a language; None: any."""
     made_for = target_of(record)
     if isinstance(target, str):
@@ -108,8 +108,8 @@ def suits(record: Record, target: Target | str | None) -> bool:
 
 def place_of(record: Record) -> str:
     """What makes records of several shapes comparable: device, its limits, driver and versions."""
-    device = record["device"]
-    key = [*(device.get(name) for name in ("name", "driver", "target")), relevant(record["versions"])]
+    device = record.device
+    key = [*(device.get(name) for name in ("name", "driver", "target")), relevant(record.versions)]
     return json.dumps(key, sort_keys=True)
 
 
@@ -153,7 +153,7 @@ def repro_command(work: Work, trial: str, log: str, device: str | None = None) -
 
 def most_like(work: Work, known: Brief) -> str:
     """The nearest tuned shape of a log on any device, with its distance, in words; empty when there is none."""
-    titles = {run["workload"] for run, statuses in counted(known) if statuses.get("ok")}
+    titles = {run.workload for run, statuses in counted(known) if statuses.get("ok")}
     alike = [t for t in titles if t.split()[:1] == work.title.split()[:1] and t != work.title]
     found = min(((distance(work.title, t), t) for t in alike), default=None)
     return "" if found is None else f"{found[1]} (distance {found[0]:.2f})"

@@ -30,7 +30,7 @@ from tensorir.runtime.launch import Program
 from tensorir.target import Target
 from tensorir.tune.inputs import arguments
 from tensorir.tune.known import contenders, counted
-from tensorir.tune.record import Identity, Record
+from tensorir.tune.record import Identity, Record, Setting
 from tensorir.tune.store import LogReader
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 RANKED = 100
 """Configurations among which the first to load are chosen: the fastest."""
-Differences = Callable[[Record], list[str]]
+Differences = Callable[[Setting], list[str]]
 
 
 def load(work: Work, device: str | Device | None, log: str, nearest: bool = False) -> Executable:
@@ -73,8 +73,8 @@ def _pinned(work: Work, identity: Identity, log: str, device: Device) -> Executa
         return made
     if stale:
         raise changed(work, record, log, why_stale(work, record, device.target))
-    message = f"record {record['id']}, which {log} pins for {work.title}, does not compute it on this device now"
-    raise NotTuned(Problem("load.frozen-wrong", message, hint=f"tensorir repro {record['id']} --log {log}"))
+    message = f"record {record.id}, which {log} pins for {work.title}, does not compute it on this device now"
+    raise NotTuned(Problem("load.frozen-wrong", message, hint=f"tensorir repro {record.id} --log {log}"))
 
 
 def _from_nearest(work: Work, identity: Identity, log: str, device: Device) -> Executable | None:
@@ -119,14 +119,14 @@ def _first_good(work: Work, records: Iterable[Record], device: Device) -> tuple[
                 continue
             source = made.source
             keep_source(key, source)
-        error = work.allowed_error(record["template"])
+        error = work.allowed_error(record.template)
         program = _checked(work, Candidate(source, max_error=error), device)
         if program is not None:
-            again = _again(work, record["template"], record["config"], device)
+            again = _again(work, record.template, record.config, device)
             f = Executable(
                 source,
                 device,
-                partial(steps_text, record["trace"]),
+                partial(steps_text, record.trace),
                 work.outputs,
                 program,
                 max_error=error,
@@ -153,19 +153,19 @@ def choices(work: Work, identity: Identity, log: str, most: int | None = None) -
     """The usable configurations for this definition and device, fastest first; most: the first are enough."""
     known = LogReader(folder_of(work, log)).brief()
     title = work.title
-    mine = known.rows_of(lambda group: group["workload"] == title and identity.accepts(group))
+    mine = known.rows_of(lambda group: group.workload == title and identity.accepts(group))
     return chosen(known.records(contenders(known, mine, most)), identity)
 
 
 def regenerate(work: Work, record: Record, target: Target) -> Candidate | None:
     """The source that this version makes for a record; None when it is not the one that was measured (stale)."""
-    if record["template"] not in work.templates:
+    if record.template not in work.templates:
         return None
     try:
-        made = prepare(work, record["template"], record["config"], target, check=False)
+        made = prepare(work, record.template, record.config, target, check=False)
     except Refused:
         return None
-    return made if made.source.sha256 == record["source_sha256"] else None
+    return made if made.source.sha256 == record.source_sha256 else None
 
 
 def _checked(work: Work, made: Candidate, device: Device) -> Program | None:
@@ -200,10 +200,10 @@ def left_out(work: Work, log: str, differences: Differences, stale: int = 0, wro
     digest, redefined = compute_digest(work), 0
     apart, failed = dict[str, None](), Counter[str]()
     for run, statuses in counted(LogReader(folder_of(work, log)).brief()):
-        if run["workload"] != work.title:
+        if run.workload != work.title:
             continue
         ok = statuses.pop("ok", 0)
-        if run["compute"] != digest:
+        if run.compute != digest:
             redefined += ok
         elif found := differences(run):
             apart.update({"; ".join(found[:3]): None} if ok else {})
@@ -224,10 +224,10 @@ def left_out(work: Work, log: str, differences: Differences, stale: int = 0, wro
 def differences_from(identity: Identity) -> Differences:
     """What a record was made for and is otherwise here: the device, else its driver, limits and versions."""
 
-    def found(record: Record) -> list[str]:
+    def found(record: Setting) -> list[str]:
         if identity.accepts(record):
             return []
-        name = str(record["device"].get("name"))
+        name = str(record.device.get("name"))
         if name != identity.device.get("name"):
             return [f"device ({name:.80} then, {identity.device.get('name')!s:.80} now)"]
         return [words.removeprefix("the ") for words in changes(record, identity)]
@@ -237,7 +237,7 @@ def differences_from(identity: Identity) -> Differences:
 
 def other_target(target: Target | str | None) -> Differences:
     """The device of records that were made for another sort of target."""
-    return lambda record: [] if suits(record, target) else [f"device: {record['device'].get('name')!s:.80}"]
+    return lambda record: [] if suits(record, target) else [f"device: {record.device.get('name')!s:.80}"]
 
 
 def not_tuned(work: Work, identity: Identity, log: str, stale: int = 0, wrong: int = 0) -> NotTuned:

@@ -27,7 +27,7 @@ from tensorir.schedule.trace import read_steps
 from tensorir.target import Target
 from tensorir.tune.brief import whole
 from tensorir.tune.index import WORTH
-from tensorir.tune.record import BadRecord, Identity, Record, relevant, validate
+from tensorir.tune.record import BadRecord, Identity, Record, read, relevant
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
@@ -93,15 +93,14 @@ def ranked(work: Work, identity: Identity, log: str, rank: Callable[[], list[Rec
     )
     found = _get(key or None)
     try:
-        for record in found if isinstance(found, list) else ():
-            validate(record)
-        if isinstance(found, list) and all(map(identity.accepts, found)):
-            return found
+        known = [read(one) for one in found] if isinstance(found, list) else None
+        if known is not None and all(map(identity.accepts, known)):
+            return known
     except (BadRecord, TypeError, AttributeError, KeyError):
         pass
     made = rank()
     if key and made:
-        _put(key, [whole(record) for record in made[:FIRST]])
+        _put(key, [encode(whole(record)) for record in made[:FIRST]])
     return made
 
 
@@ -147,12 +146,12 @@ def source_key(work: Work, record: Record, target: Target) -> str | None:
 
     Templates of this package are part of its state; a user's function can call anything.
     """
-    template = work.templates.get(record["template"])
+    template = work.templates.get(record.template)
     pipeline = sys.modules.get("tensorir.lower.pipeline")
     if template is None or not ours(template.function) or (pipeline is not None and not pipeline.standard()):
         return None
     try:
-        steps = read_steps(record["trace"] or [])
+        steps = read_steps(record.trace or [])
         names = sorted({str(s.args[1]) for s in steps if s.primitive == "tensorize"})
         instructions = [_instruction(n) for n in names]
     except (TensorIRError, ValueError, TypeError, LookupError):
@@ -161,13 +160,13 @@ def source_key(work: Work, record: Record, target: Target) -> str | None:
         "source",
         workload=work.title,
         arguments=[a.name for a in work.inputs],
-        compute=record["compute"],
-        template=record["template"],
-        config=record["config"],
-        trace=record["trace"] or [],
+        compute=record.compute,
+        template=record.template,
+        config=record.config,
+        trace=record.trace or [],
         instructions=instructions,
         target=[target.text, target.name, target.device],
-        sha256=record["source_sha256"],
+        sha256=record.source_sha256,
     )
 
 
@@ -192,7 +191,7 @@ def recall_source(key: str | None, record: Record) -> Source | None:
         source = decode(Source, found)
     except CodecError:
         return None
-    return source if source.sha256 == record["source_sha256"] else None
+    return source if source.sha256 == record.source_sha256 else None
 
 
 def keep_source(key: str | None, source: Source) -> None:

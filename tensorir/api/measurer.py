@@ -38,8 +38,8 @@ from tensorir.runtime.host import cores
 from tensorir.runtime.opencl import POCL
 from tensorir.tune.brief import reason_of
 from tensorir.tune.flight import Flights, Sent
-from tensorir.tune.log import Record, key_of
-from tensorir.tune.record import steady_s
+from tensorir.tune.log import Record
+from tensorir.tune.record import key_text
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import FinalRound, Outcome, Peer, Trial
 
@@ -114,12 +114,12 @@ class Measurer:
 
     # --- what the search calls
 
-    def known(self, records: Sequence[Record], default: Mapping[str, object], levels: Sequence[Record] = ()) -> None:
+    def known(self, records: Sequence[Record], default: Trial, levels: Sequence[Record] = ()) -> None:
         """Take over the best time of earlier records, and which configuration others are timed with.
 
         levels: usable trials of the log, whether or not they count in this run (``Reference.known``)
         """
-        for seconds in [steady_s(r) for r in records if r["status"] == "ok"]:
+        for seconds in [r.steady_s for r in records if r.status == "ok"]:
             self.experience.better(seconds)
         self.reference.known(default, levels)
 
@@ -144,9 +144,7 @@ class Measurer:
         requests = [self.channel.request(Build(self._made(t.template, t.config))) for t in wanted]
         replies = self.channel.builders.build(requests, remaining)
         self._built = {
-            key_of(encode(t)): (decode(Ready, r.answer), r.told["seconds"])
-            for t, r in zip(wanted, replies, strict=True)
-            if r.ok
+            _key(t): (decode(Ready, r.answer), r.told["seconds"]) for t, r in zip(wanted, replies, strict=True) if r.ok
         }
         return [r.outcome if r.status in BUILT else None for r in replies]
 
@@ -156,7 +154,7 @@ class Measurer:
             wanted = self._made(trial.template, trial.config)
         except Refused as refused:
             return refused.outcome
-        ready, spent = self._built.pop(key_of(encode(trial)), (wanted.ready, None))
+        ready, spent = self._built.pop(_key(trial), (wanted.ready, None))
         wanted = replace(wanted, ready=ready)
         began = time.monotonic()
 
@@ -205,13 +203,11 @@ class Measurer:
         """Show each record of trials at several places; the peer after the default, which has been measured alone."""
         if on_trial is not None:
             on_trial(record)
-        drift, detail = record.get("drift"), record.get("detail")
-        outcome = Outcome(
-            record["status"], detail, record["time_s"], source_sha256=record["source_sha256"], drift=drift
-        )
+        drift, detail = record.drift, record.detail
+        outcome = Outcome(record.status, detail, record.time_s, source_sha256=record.source_sha256, drift=drift)
         self.waits.hear(outcome)
         self.reference.fell(outcome)
-        self._learn(record["template"], record["config"], outcome, False)
+        self._learn(record.template, record.config, outcome, False)
         if self.channel.about["kind"] == "cpu":
             self._neighbours.notice(outcome)
         first, self._unwatched = self._unwatched, self._unwatched and not outcome.ok
@@ -240,12 +236,12 @@ class Measurer:
         found: list[str | None] = []
         for low in range(0, len(records), AT_ONCE):
             some = records[low : low + AT_ONCE]
-            question = Digest(tuple(Wanted(r["template"], r["config"]) for r in some))
+            question = Digest(tuple(Wanted(r.template, r.config) for r in some))
             reply = self.channel.ask(question, self.channel.until_the_end())
             if reply.status not in ("ok", "cancelled"):
-                text = f"whether {len(some)} records of the log are stale is not known: {reason_of(encode(reply))}"
+                text = f"whether {len(some)} records of the log are stale is not known: {reason_of(reply)}"
                 warnings.warn(text, stacklevel=2)
-            found += decode(Digests, reply.answer).found if reply.ok else [r["source_sha256"] for r in some]
+            found += decode(Digests, reply.answer).found if reply.ok else [r.source_sha256 for r in some]
         return found
 
     def _first_baseline(self, remaining: float | None) -> None:
@@ -271,12 +267,12 @@ class Measurer:
         reply = self.channel.ask(Examine(wanted), None)
         if reply.answer is not None:
             return decode(Checks, reply.answer)
-        return Checks((Checked("worker", False, reason_of(encode(reply))),))
+        return Checks((Checked("worker", False, reason_of(reply)),))
 
     def against(self, template: str, config: Mapping[str, object]) -> FinalRound:
         """Return the record of a configuration timed interleaved with all of its peers."""
-        record: Record = {"template": template, "config": dict(config), "source_sha256": None}
-        reply = self.channel.ask(self._final([record], AGAINST_S, all_peers=True), None)
+        wanted = self._made(template, config, check=False)
+        reply = self.channel.ask(self._final([wanted], AGAINST_S, all_peers=True), None)
         return decode(FinalRound, reply.answer) if reply.ok else FinalRound((reply.outcome,))
 
     def final(
@@ -288,15 +284,15 @@ class Measurer:
         """
 
         def question(open_: Sequence[Record], left: float | None) -> Final:
-            return self._final(open_, left, searched_s=searched_s)
+            return self._final([self._finalist(r) for r in open_], left, searched_s=searched_s)
 
         return final_round(self.channel, self.reference, question, finalists, remaining)
 
     def _final(
-        self, finalists: Sequence[Record], left: float | None, all_peers: bool = False, searched_s: float | None = None
+        self, finalists: Sequence[Wanted], left: float | None, all_peers: bool = False, searched_s: float | None = None
     ) -> Final:
         return Final(
-            tuple(self._finalist(r) for r in finalists),
+            tuple(finalists),
             race_s(self.spec, searched_s),
             secrets.randbelow(10_000),
             None if left is None else max(0.5, 0.85 * left - 0.5),
@@ -305,4 +301,9 @@ class Measurer:
         )
 
     def _finalist(self, record: Record) -> Wanted:
-        return replace(self._made(record["template"], record["config"], check=False), sha256=record["source_sha256"])
+        return replace(self._made(record.template, record.config, check=False), sha256=record.source_sha256)
+
+
+def _key(trial: Trial) -> str:
+    """``key_of`` its record."""
+    return key_text([trial.template, encode(trial)["config"]])

@@ -15,6 +15,7 @@ from tensorir.runtime.device import Device, open_device
 from tensorir.tune.known import contenders, counted, sample
 from tensorir.tune.log import LogReader, Record, choose, slug
 from tensorir.tune.near import Near
+from tensorir.tune.record import Setting
 
 if TYPE_CHECKING:
     from tensorir.tune.record import Identity
@@ -46,13 +47,13 @@ def near_shapes(identity: Identity, log: str) -> list[Near]:
 def near_choices(identity: Identity, log: str) -> list[list[Near]]:
     """Usable configurations of each other tuned shape, the fastest first, of the nearest shape first."""
     known = LogReader(log).brief()
-    shapes = {(g["workload"], g["compute"]) for g, _ in counted(known) if _alike(identity, g)}
+    shapes = {(g.workload, g.compute) for g, _ in counted(known) if _alike(identity, g)}
     found = []
     for title, compute in sorted(shapes):
         fits = known.rows_of(partial(_of, identity, title, compute))
         if ranked := choose(known.records(contenders(known, fits, RANKED))):
             apart = distance(identity.workload, title)
-            found.append([Near(title, apart, c.record["template"], c.record["config"], c.time_s) for c in ranked])
+            found.append([Near(title, apart, c.record.template, c.record.config, c.time_s) for c in ranked])
     return sorted(found, key=lambda several: (several[0].distance, several[0].workload))
 
 
@@ -62,7 +63,7 @@ def near_records(identity: Identity, log: str) -> list[Record]:
     Of the folders of other shapes only the first record is read, for a log may be long and a search starts with this.
     """
     folders = Path(log).glob(f"{slug(identity.workload).rpartition('-')[0]}-*/")
-    titles = {folder: next((r["workload"] for r in LogReader(folder).records()), "") for folder in folders}
+    titles = {folder: next((r.workload for r in LogReader(folder).records()), "") for folder in folders}
     apart = {folder: distance(identity.workload, title) for folder, title in titles.items() if title}
     near = sorted((d, titles[f], f) for f, d in apart.items() if d < A_WORD and titles[f] != identity.workload)
     found: list[Record] = []
@@ -72,12 +73,12 @@ def near_records(identity: Identity, log: str) -> list[Record]:
     return found
 
 
-def _of(identity: Identity, title: str, compute: str, record: Record) -> bool:
-    return (record["workload"], record["compute"]) == (title, compute) and _alike(identity, record)
+def _of(identity: Identity, title: str, compute: str, record: Setting) -> bool:
+    return (record.workload, record.compute) == (title, compute) and _alike(identity, record)
 
 
-def _alike(identity: Identity, record: Record) -> bool:
+def _alike(identity: Identity, record: Setting) -> bool:
     """Whether a record is of another shape of this operator, and its time means here what it meant there."""
-    title = record["workload"]
+    title = record.workload
     same = title.split()[:1] == identity.workload.split()[:1] and title != identity.workload
-    return same and replace(identity, compute=record["compute"]).accepts(record)
+    return same and replace(identity, compute=record.compute).accepts(record)

@@ -49,13 +49,13 @@ def export_pack(
     """
     records: dict[str, list[Record]] = {}
     for record in LogReader(log).records():
-        if not workloads or record["workload"] in workloads:
-            records.setdefault(record["workload"], []).append(record)
+        if not workloads or record.workload in workloads:
+            records.setdefault(record.workload, []).append(record)
     missing = sorted({*workloads} - records.keys())
     if missing or not records:
         raise _nothing(missing[0] if missing else "", log)
     why = {title: _compiled(title, log, make, device) for title in records}
-    wanted = {r["source_sha256"]: r["workload"] for rs in records.values() for r in rs if r["status"] == "ok"}
+    wanted = {r.source_sha256: r.workload for rs in records.values() for r in rs if r.status == "ok"}
     members = {f"log/{slug(t)}.jsonl": b"".join(map(encode, _ordered(rs))) for t, rs in records.items()}
     found: set[str] = set()
     cache = default_cache()
@@ -78,7 +78,7 @@ def export_pack(
 
 
 def _ordered(records: Iterable[Record]) -> list[Record]:
-    return sorted(records, key=lambda r: (r["started"], r["id"]))
+    return sorted(records, key=lambda r: (r.started, r.id))
 
 
 def _nothing(title: str, log: str) -> TensorIRError:
@@ -128,7 +128,7 @@ def import_pack(path: str | os.PathLike[str], log: str) -> Json:
     """
     with opened(Path(path)) as pack:
         entries = [e for name in pack.names("log") for e in _records(pack, name)]
-        sources = {e.record["source_sha256"] for e in entries if e.record is not None} - {None}
+        sources = {e.record.source_sha256 for e in entries if e.record is not None} - {None}
         keys = {name: _key(pack, name, sources) for name in pack.names("cache")}
         cache = default_cache()
         if cache.directory is None:
@@ -137,8 +137,8 @@ def import_pack(path: str | os.PathLike[str], log: str) -> Json:
         known = sum(not _put(pack, name, key, cache) for name, key in keys.items())
         files = write_merged(entries, Path(log))
     about = _Devices()
-    for entry in entries:
-        about.record(entry.record or {})
+    for record in (entry.record for entry in entries if entry.record is not None):
+        about.record(record)
     for key in keys.values():
         about.kernel(read_json(key.encode()))
     rows = list(about.rows.values())
@@ -154,7 +154,7 @@ def _records(pack: Pack, name: str) -> list[Entry]:
             record = decode(line)
         except BadRecord as error:
             raise damaged(pack.path, f"{name}, line {number}: {error}") from None
-        if name != f"log/{slug(record['workload'])}.jsonl":
+        if name != f"log/{slug(record.workload)}.jsonl":
             raise damaged(pack.path, f"{name} holds records of another workload")
         found.append(Entry(pack.path, number, line, record=record))
     return found
@@ -201,7 +201,7 @@ class _Devices:
         return self.rows[name, driver]
 
     def record(self, record: Record) -> None:
-        device = record["device"]
+        device = record.device
         name, driver = device["name"], device["driver"]
         row = self._row(name, driver, lambda: any((i.label, i.driver) == (name, driver) for i in self._here))
         row["records"] += 1

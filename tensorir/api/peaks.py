@@ -61,7 +61,7 @@ def measured_peaks(record: Record) -> Peaks | None:
 
     What was measured earlier stays where it was more: other programs only ever slow kernels down.
     """
-    about = record["device"]
+    about = record.device
     try:
         device = open_device(str(about.get("id") or "") or None)
         if any(describe(device).get(key) != about.get(key) for key in _ABOUT):

@@ -23,7 +23,6 @@ from tensorir.tune.elsewhere import tables
 from tensorir.tune.interfaces import Part, Table, Task
 from tensorir.tune.log import Choice, LogReader, LogWriter, Record, choose
 from tensorir.tune.outcome import TuneOutcome, grouped_reasons
-from tensorir.tune.record import steady_s
 from tensorir.tune.slices import Given, Kept
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.strategy import make
@@ -129,7 +128,7 @@ class ShapeSearch:
             self._given.on_start(self._session.about, self._session.spaces, len(self._session.reused))
         self._log = LogWriter(self._given.log, self._session.identity.workload)
         for record in self._session.reused:
-            if self.legal(record["template"], record["config"]):
+            if self.legal(record.template, record.config):
                 self._learn(record)
 
     @property
@@ -141,14 +140,14 @@ class ShapeSearch:
     def _learn(self, record: Record) -> None:
         self.records.append(record)
         best = self.curve[-1] if self.curve else math.inf
-        self.curve.append(min(best, steady_s(record)))
+        self.curve.append(min(best, record.steady_s))
 
     def _seen(self, record: Record) -> None:
         now = self.clock()
         self.costs.append(now - self._last)
         self._last = now
-        self.counts[record["status"]] += 1
-        self._own |= {record["id"]}
+        self.counts[record.status] += 1
+        self._own |= {record.id}
         self._learn(record)
         if self._given.on_trial is not None:
             self._given.on_trial(record)
@@ -158,8 +157,8 @@ class ShapeSearch:
     @property
     def best(self) -> Record | None:
         """The fastest trial so far."""
-        ok = [r for r in self.records if r["status"] == "ok"]
-        return min(ok, key=lambda r: (steady_s(r), r["id"]), default=None)
+        ok = [r for r in self.records if r.status == "ok"]
+        return min(ok, key=lambda r: (r.steady_s, r.id), default=None)
 
     @property
     def cost_s(self) -> float:
@@ -173,7 +172,7 @@ class ShapeSearch:
 
     def knows(self, template: str, config: Mapping[str, object]) -> bool:
         """Whether this configuration was measured here."""
-        return any(r["template"] == template and r["config"] == config for r in self.records)
+        return any(r.template == template and r.config == config for r in self.records)
 
     def legal(self, template: str, config: Mapping[str, object]) -> bool:
         """Whether this shape can have this configuration."""
@@ -203,10 +202,10 @@ class ShapeSearch:
         wanted = wanted[: self.left(limit)]
         if not wanted:
             return None
-        templates = dict.fromkeys(r["template"] for r in wanted)
+        templates = dict.fromkeys(r.template for r in wanted)
         spaces = {n: self.session.spaces[n] for n in templates}
-        rows = {n: [spaces[n].index(r["config"]) for r in wanted if r["template"] == n] for n in templates}
-        known = sum(r["template"] in spaces for r in self.records)
+        rows = {n: [spaces[n].index(r.config) for r in wanted if r.template == n] for n in templates}
+        known = sum(r.template in spaces for r in self.records)
 
         def make(_: str, space: Any, **__: Any) -> Given:
             name = next(n for n, s in spaces.items() if s is space)
@@ -269,12 +268,12 @@ class ShapeSearch:
         """What may be loaded, the fastest first, of the configurations that were searched."""
         if self._session is None:
             return []
-        mine = {r["id"]: r for r in self.records}  # not all of them are in a log that could not be written
+        mine = {r.id: r for r in self.records}  # not all of them are in a log that could not be written
         written = LogReader(folder_of(self.work, self._given.log)).brief()
         for record in written.records(np.flatnonzero(written.rows_of(self.session.identity.accepts))):
-            if not self._given.fresh or record.get("of") in mine:
-                mine.setdefault(record["id"], record)
-        return choose(r for r in mine.values() if self.legal(r["template"], r["config"]))
+            if not self._given.fresh or record.of in mine:
+                mine.setdefault(record.id, record)
+        return choose(r for r in mine.values() if self.legal(r.template, r.config))
 
     def summary(self, stopped: str) -> TuneOutcome | None:
         """The outcome with the trials of all slices; None where nothing was measured."""

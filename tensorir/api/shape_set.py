@@ -29,7 +29,6 @@ from tensorir.tune.log import Record, key_of
 from tensorir.tune.outcome import TuneOutcome
 from tensorir.tune.portfolio import REGRET
 from tensorir.tune.process import WorkerError
-from tensorir.tune.record import steady_s
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.store import LogError
 
@@ -308,7 +307,7 @@ class _SetRun:
             if best is None or key_of(best) in seen:
                 continue
             seen.add(key_of(best))
-            template, config = best["template"], best["config"]
+            template, config = best.template, best.config
             if not shape.knows(template, config) and shape.legal(template, config):
                 yield distance(shape.title, other.title), best
 
@@ -327,7 +326,7 @@ class _SetRun:
             going = False
             popular = self._popular()
             for shape in sorted(self.shapes, key=lambda s: -s.weight * (s.curve[-1] if s.curve else 0.0)):
-                found = sorted(self._elsewhere(shape), key=lambda f: (f[0] / max(1, popular[key_of(f[1])]), f[1]["id"]))
+                found = sorted(self._elsewhere(shape), key=lambda f: (f[0] / max(1, popular[key_of(f[1])]), f[1].id))
                 if not found or not shape.left(self.spec.trials) or self._affordable(shape, until) < 1:
                     continue
                 known = len(shape.records)
@@ -338,9 +337,9 @@ class _SetRun:
         """On how many shapes each configuration is within the regret of the best."""
         found: Counter[str] = Counter()
         for shape in self.shapes:
-            ok = [r for r in shape.records if r["status"] == "ok"]
-            best = min(map(steady_s, ok), default=math.inf)
-            found.update(key_of(r) for r in ok if steady_s(r) <= best * (1 + self.regret))
+            ok = [r for r in shape.records if r.status == "ok"]
+            best = min((r.steady_s for r in ok), default=math.inf)
+            found.update(key_of(r) for r in ok if r.steady_s <= best * (1 + self.regret))
         return found
 
     # --- the end
@@ -357,4 +356,4 @@ class _SetRun:
             share = max(left / (len(waiting) - n), self._round_s(shape) + 1.0)  # nothing comes of a part of a round
             until = None if self.end is None else min(self.end, self.clock() + share)
             record = members.get(shape.title)
-            self._note(shape.confirm(until, [] if record is None else [record["id"]]))
+            self._note(shape.confirm(until, [] if record is None else [record.id]))

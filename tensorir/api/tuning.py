@@ -28,11 +28,12 @@ from tensorir.tune.log import LogReader, LogWriter, key_of
 from tensorir.tune.loop import search
 from tensorir.tune.others import Others
 from tensorir.tune.outcome import TuneOutcome
-from tensorir.tune.record import TRANSIENT, Identity, Record, steady_s
+from tensorir.tune.record import TRANSIENT, Identity, Record
 from tensorir.tune.restrict import parse
 from tensorir.tune.space import Space
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.template import suiting
+from tensorir.tune.trial import Trial
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
@@ -67,7 +68,7 @@ class Session:
         known = Earlier(work, self.identity, self.spaces, spec, measurer.digests)
         self.earlier, self.reused = known.records, known.reused
         first = next(iter(self.spaces))
-        default = {"template": first, "config": self.spaces[first].default}
+        default = Trial(first, self.spaces[first].default)
         measurer.known(self.reused, default, known.levels)
 
     def legal(self, template: str, config: Mapping[str, object]) -> bool:
@@ -139,8 +140,8 @@ class Earlier:
         """The records whose configurations are searched."""
         legal: set[int] = set()
         for name, space in self._spaces.items():
-            mine = [r for r in records if r["template"] == name]
-            rows = zip(mine, space.rows([r["config"] for r in mine]), strict=True)
+            mine = [r for r in records if r.template == name]
+            rows = zip(mine, space.rows([r.config for r in mine]), strict=True)
             legal |= {id(r) for r, row in rows if row >= 0}
         return [r for r in records if id(r) in legal]
 
@@ -242,18 +243,18 @@ def current(
     a source now, and where later ones of their template are stale.
     """
     accepts = by_run(identity.accepts)
-    mine = [r for r in records if r["template"] in templates and accepts(r)]
+    mine = [r for r in records if r.template in templates and accepts(r)]
     of: dict[str, list[Record]] = defaultdict(list)
-    for record in sorted(mine, key=steady_s):
-        of[record["template"]].append(record)
+    for record in sorted(mine, key=lambda r: r.steady_s):
+        of[record.template].append(record)
     known: dict[str, str | None] = {}
     changed: dict[str, bool] = {}  # whether all of the template's configurations were asked for
     for name, some in of.items():
         for asked in _asked(some, ours(templates[name].function)):
             new = [r for r in asked if key_of(r) not in known]
             known |= dict(zip(map(key_of, new), digests(new) if new else [], strict=True))
-            configs = [r["config"] for r in new]
-            if not any(_differs(r, known) for r in some if len(new) > FEW or r["config"] in configs):
+            configs = [r.config for r in new]
+            if not any(_differs(r, known) for r in some if len(new) > FEW or r.config in configs):
                 break
             changed[name] = len(asked) < MANY
     if not changed:
@@ -261,15 +262,11 @@ def current(
     stale = [r for r in mine if _differs(r, known) or _lost(r, known, changed)]
     newest: dict[str, str] = defaultdict(str)  # by template, when the last stale one was made
     for record in stale:
-        newest[record["template"]] = max(newest[record["template"]], record["started"])
-    stale += [
-        r
-        for r in mine
-        if r["source_sha256"] is None and key_of(r) not in known and r["started"] <= newest[r["template"]]
-    ]
+        newest[record.template] = max(newest[record.template], record.started)
+    stale += [r for r in mine if r.source_sha256 is None and key_of(r) not in known and r.started <= newest[r.template]]
     gone = set(map(id, stale))
     left = [r for r in records if id(r) not in gone]
-    lost = {key_of(r) for r in stale if r["kind"] == "trial"} - {key_of(r) for r in left}
+    lost = {key_of(r) for r in stale if r.kind == "trial"} - {key_of(r) for r in left}
     if lost:
         of_which = ", ".join(sorted(changed))
         text = f"{of_which} changed since: {len(lost)} configuration{'s' * (len(lost) != 1)} of the log stale, not used"
@@ -296,15 +293,15 @@ def spaced(some: list[Record], most: int) -> list[Record]:
 
 def _can_be_told(record: Record) -> bool:
     """Whether making the source again says something; not for what hung or fell while it was made."""
-    said = record["source_sha256"] is not None or record["status"] == "illegal_schedule"
-    return said and record["status"] not in TRANSIENT
+    said = record.source_sha256 is not None or record.status == "illegal_schedule"
+    return said and record.status not in TRANSIENT
 
 
 def _lost(record: Record, known: Mapping[str, str | None], changed: Mapping[str, bool]) -> bool:
     """Whether a record was not asked for, and others of its template have changed."""
-    return not changed.get(record["template"], True) and _can_be_told(record) and key_of(record) not in known
+    return not changed.get(record.template, True) and _can_be_told(record) and key_of(record) not in known
 
 
 def _differs(record: Record, known: Mapping[str, str | None]) -> bool:
     key = key_of(record)
-    return key in known and known[key] != record["source_sha256"] and _can_be_told(record)
+    return key in known and known[key] != record.source_sha256 and _can_be_told(record)

@@ -60,7 +60,7 @@ from tensorir.runtime.estimate import Rounds
 from tensorir.runtime.machine import REST, Section
 from tensorir.runtime.turns import Turns
 from tensorir.tune.process import bound_memory, serve
-from tensorir.tune.schema import MOST_DRIFT
+from tensorir.tune.record import MAX_DRIFT
 from tensorir.tune.trial import Outcome, Reply
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class State:
         runner = Runner(self.device, candidate, self.data(quiet), cache=True)
         runner.bound = runner.program.bind(*runner.inputs)
         took = min(runner.once() for _ in range(3))
-        if not seconds / MOST_DRIFT < took < seconds * MOST_DRIFT + FINISH_S:
+        if not seconds / MAX_DRIFT < took < seconds * MAX_DRIFT + FINISH_S:
             return None
         return ReferenceKernel(runner.bound, seconds)
 

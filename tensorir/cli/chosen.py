@@ -34,7 +34,7 @@ class Chosen:
     def json(self) -> dict[str, Any]:
         """What a document says about it."""
         return {"template": self.template, "config": self.config, "tuned": self.tuned,
-                "record": self.record["id"] if self.record else None}  # fmt: skip
+                "record": self.record.id if self.record else None}  # fmt: skip
 
 
 def offline(
@@ -61,11 +61,11 @@ def recorded(work: Workload, target: Target | str | None, log: str) -> Chosen | 
         if not suits(record, target):
             continue
         if regenerate(work, record, made_for) is None:
-            say(f"record {record['id']} is stale: this version makes another source for it")
+            say(f"record {record.id} is stale: this version makes another source for it")
             continue
         return Chosen(
-            record["template"],
-            work.templates[record["template"]].space_for(made_for).canonical(record["config"]),
+            record.template,
+            work.templates[record.template].space_for(made_for).canonical(record.config),
             made_for,
             record,
         )
@@ -79,12 +79,12 @@ def on_device(work: Workload, measurer: Measurer, about: Mapping[str, Any], log:
         record = choice.record
         if regenerate(work, record, target) is not None:
             return Chosen(
-                record["template"],
-                work.templates[record["template"]].space_for(target).canonical(record["config"]),
+                record.template,
+                work.templates[record.template].space_for(target).canonical(record.config),
                 target,
                 record,
             )
-        say(f"record {record['id']} is stale: this version makes another source for it")
+        say(f"record {record.id} is stale: this version makes another source for it")
     return _asked(work, target, None, None)
 
 

@@ -60,7 +60,7 @@ class Kernel:
     @property
     def record(self) -> str | None:
         """The record that it is from."""
-        return str(self.chosen.record["id"]) if self.chosen is not None and self.chosen.record else None
+        return str(self.chosen.record.id) if self.chosen is not None and self.chosen.record else None
 
 
 @dataclass

@@ -21,7 +21,7 @@ from tensorir.tune.log import passed
 from tensorir.tune.outcome import grouped_reasons
 from tensorir.tune.progress import UNTOLD, between, duration, milliseconds, rate, statuses
 from tensorir.tune.ratio import Ratio
-from tensorir.tune.record import Record, relevant, span, steady_s
+from tensorir.tune.record import Record, relevant
 from tensorir.tune.summary import HALVES, Tuned, importance, knobs
 
 MANY = 3  # results from which on they are shown in little room
@@ -128,24 +128,24 @@ def _verdict(r: Record) -> str:
     """What is wrong with a trial; empty where nothing is."""
     if passed(r):
         return ""
-    return "not checked" if r["status"] == "ok" else reason_of(r)
+    return "not checked" if r.status == "ok" else reason_of(r)
 
 
 def _told(t: Tuned, n: int) -> str:
     """What hovering over a trial says: time, verdict, configuration."""
     r = t.trials[n]
-    time_s = [] if r["time_s"] is None else [between(steady_s(r), *span(r))]
+    time_s = [] if r.time_s is None else [between(r.steady_s, *r.span)]
     head = f"trial {n + 1}: " + ", ".join([*time_s, _verdict(r) or "right", *["the best"] * (n == t.place)])
-    return figures.short(head, MOST_CONFIG) + "\n" + figures.short(f"{r['template']}: {config_words(r)}", MOST_CONFIG)
+    return figures.short(head, MOST_CONFIG) + "\n" + figures.short(f"{r.template}: {config_words(r)}", MOST_CONFIG)
 
 
 def _convergence(t: Tuned, room: _Room) -> str:
-    seconds = [steady_s(r) if passed(r) else None for r in t.trials]
+    seconds = [r.steady_s if passed(r) else None for r in t.trials]
     library = None if t.library is None else (str(t.library["name"])[:40], float(t.library["time_s"]))
     drawn = curves.best_so_far(seconds, t.place, lambda n: _told(t, n), library, room.share(t, DOTS, 20))
     least, fastest = min((s, n) for n, s in enumerate(seconds) if s is not None)
     said = ""
-    if t.best is not None and t.place is not None and least < steady_s(t.trials[t.place]):
+    if t.best is not None and t.place is not None and least < t.trials[t.place].steady_s:
         said = f"When it was tried, trial {fastest + 1} was faster than the best, trial {t.place + 1}. "
         said += ("It failed when it was run again, or its template makes another kernel now." if t.best.round is None
                  else "The final round, which times the fastest interleaved, decides.")  # fmt: skip
@@ -155,19 +155,19 @@ def _convergence(t: Tuned, room: _Room) -> str:
 def _across(t: Tuned, good: Sequence[int], room: _Room) -> str:
     if t.best is None:
         return ""
-    template = t.best.record["template"]
-    places = [n for n in good if t.trials[n]["template"] == template]
+    template = t.best.record.template
+    places = [n for n in good if t.trials[n].template == template]
     same = [t.trials[n] for n in places]
     if len(knobs(same)) < 2:
         return ""
-    drawn = figures.parallel(same, places, t.best.record["id"], lambda n: _told(t, n), room.share(t, LINES, 20))
+    drawn = figures.parallel(same, places, t.best.record.id, lambda n: _told(t, n), room.share(t, LINES, 20))
     said = "A line for each valid configuration: the stronger the faster, the best in red."
     return f'<h3>Configurations of {html(template)}</h3><div class="tir-wide-figure">{drawn}</div><p>{dim(said)}</p>'
 
 
 def _trials(t: Tuned, room: _Room) -> str:
     """A table of them, the best first, then by their times, then what failed."""
-    order = [n for *_, n in sorted((n != t.place, not passed(r), steady_s(r), n) for n, r in enumerate(t.trials))]
+    order = [n for *_, n in sorted((n != t.place, not passed(r), r.steady_s, n) for n, r in enumerate(t.trials))]
     kept = order[: room.share(t, ROWS, 10)]
     best = "the best"
     if t.best is not None and t.best.round is not None:
@@ -176,11 +176,11 @@ def _trials(t: Tuned, room: _Room) -> str:
     for n in kept:
         r = t.trials[n]
         times = ["", ""]
-        if r["time_s"] is not None:
-            low, high = map(milliseconds, span(r))
-            times = [milliseconds(steady_s(r)), f"{low} to {high}"]
+        if r.time_s is not None:
+            low, high = map(milliseconds, r.span)
+            times = [milliseconds(r.steady_s), f"{low} to {high}"]
         said = best if n == t.place else figures.short(_verdict(r), 60)
-        cells: list[Any] = [n + 1, *times, said, r["template"]]
+        cells: list[Any] = [n + 1, *times, said, r.template]
         text = " ".join(f"<td>{html(c)}</td>" for c in cells[:-2])
         text += f' <td class="tir-said">{html(cells[-2])}</td> <td>{html(cells[-1])}</td>'
         mark = ' class="tir-picked"' if n == t.place else ""
@@ -197,7 +197,7 @@ def _trials(t: Tuned, room: _Room) -> str:
 
 def _failures(t: Tuned, room: _Room) -> str:
     reasons = grouped_reasons(t.trials)
-    known = {r["id"]: r for r in t.trials}
+    known = {r.id: r for r in t.trials}
     some = reasons[:REASONS]
     rows = [(r["count"], str(r["status"]), str(r["reason"]), room.again("repro", r["trial"]),
              code(config_words(known[r["trial"]])) if r["trial"] in known else "") for r in some]  # fmt: skip
@@ -210,7 +210,7 @@ def _failures(t: Tuned, room: _Room) -> str:
 
 def _notes(t: Tuned) -> str:
     """What else should be known of the times."""
-    unstable = sum("unstable_timing" in r.get("flags", ()) for r in t.trials)
+    unstable = sum("unstable_timing" in (r.flags or ()) for r in t.trials)
     words = t.load.words() if t.kind == "cpu" else ""
     rows = {
         "machine": f"while these were timed, {words}" if words else None,
@@ -233,7 +233,7 @@ def _source(t: Tuned, work: Workload | None, room: _Room) -> str:
     text = made.source.text
     lines = f"Source of the best, {len(text.splitlines())} lines"
     if len(text) > room.sources:
-        again = room.again("show", t.best.record["id"])
+        again = room.again("show", t.best.record.id)
         return f"<p>{dim(joined([lines, ': left out of a page this long; ', again], ''))}</p>"
     shown = source(text) if 3 * len(text) <= room.sources else html(text)
     room.sources -= len(shown)
@@ -247,13 +247,13 @@ MOST_CONFIG = 200
 
 def config_words(record: Record, most: int = MOST_CONFIG) -> str:
     """``tile=8 vec=True``: a word for each knob, as searching takes them."""
-    return figures.short(" ".join(f"{k}={figures.word(v)}" for k, v in record["config"].items()), most)
+    return figures.short(" ".join(f"{k}={figures.word(v)}" for k, v in record.config.items()), most)
 
 
 def summary(found: Sequence[Tuned], skipped: str) -> str:
     """What there is, in a line."""
     trials = sum(len(t.trials) for t in found)
-    days = sorted(r["started"][:10] for t in found for r in (*t.trials[:1], *t.trials[-1:]))
+    days = sorted(r.started[:10] for t in found for r in (*t.trials[:1], *t.trials[-1:]))
     parts = [count(len({t.workload for t in found}), "workload"), count(len({t.device for t in found}), "device"),
              count(trials, "trial"), f"{duration(sum(t.spent_s for t in found))} of tuning",
              " to ".join(dict.fromkeys([*days[:1], *days[-1:]]))]  # fmt: skip
@@ -281,7 +281,7 @@ def whereabouts(found: Sequence[Tuned]) -> list[str]:
 def _circumstances(t: Tuned) -> dict[str, str]:
     """What results depend on besides workload and device (``log.identity_of``)."""
     record = t.trials[0] if t.trials or t.best is None else t.best.record
-    return {"driver": record["device"]["driver"], **relevant(record["versions"]), "definition": record["compute"][:8]}
+    return {"driver": record.device["driver"], **relevant(record.versions), "definition": record.compute[:8]}
 
 
 def _fact(label: str, big: Any, *notes: Any, doubtful: bool = False) -> str:
@@ -302,8 +302,8 @@ def result(n: int, t: Tuned, above: Above | None, where: str) -> str:
     best = t.best
     out += [_best_fact(t, above), _library_fact(t)]
     out += [_default_fact(t), _peak_fact(above), _search_fact(t)]
-    config = f"{best.record['template']}: {config_words(best.record)}"
-    trial = dim("trial " + best.record["id"])
+    config = f"{best.record.template}: {config_words(best.record)}"
+    trial = dim("trial " + best.record.id)
     out.append(f'<div class="tir-wide">{code(config)} {trial}</div>')
     if doubt := _doubt(t):
         out.append(f'<div class="tir-wide">{coloured(doubt, "warn")}</div>')
@@ -313,7 +313,7 @@ def result(n: int, t: Tuned, above: Above | None, where: str) -> str:
 def _best_fact(t: Tuned, above: Above | None) -> str:
     best = t.best
     assert best is not None
-    unstable = "unstable_timing" in best.timed.get("flags", ())
+    unstable = "unstable_timing" in (best.timed.flags or ())
     fast = f"{rate(above.point.best)}, " if above is not None and above.point is not None else ""
     where = fast + ("as a trial" if best.round is None else "final round")
     ends = f"{milliseconds(best.low_s)} to {milliseconds(best.high_s)}"
@@ -375,7 +375,7 @@ def _peak_fact(above: Above | None) -> str:
 
 
 def _search_fact(t: Tuned) -> str:
-    counts = Counter(r["status"] for r in t.trials)
+    counts = Counter(r.status for r in t.trials)
     return _fact("search", count(len(t.trials), "trial"), f"in {duration(t.spent_s)}", statuses(counts))
 
 

@@ -49,7 +49,7 @@ def _without_set(op: str, shapes: Sequence[str], options: Options) -> list[Make]
     if re.fullmatch(r"[0-9a-f]{6,16}", op) and not shapes:
         record = record_named(op, str(options.get("log") or "tuning_logs"))
         if record is not None:
-            return [from_title(record["workload"])]
+            return [from_title(record.workload)]
         raise usage(f"there is no record {op} in {options.get('log')}", "tensorir log ls")
     raise no_such("operator", op, OPERATORS, ", FILE.py:FUNCTION, or the id of a record")
 
@@ -143,7 +143,7 @@ def config_option(text: str | None) -> dict[str, Any] | None:
 
 def record_named(name: str, log: str) -> Record | None:
     """The one record whose id starts with ``name``."""
-    found = [r for r in show(LogReader(log), name) if r["id"].startswith(name)]
+    found = [r for r in show(LogReader(log), name) if r.id.startswith(name)]
     return found[0] if len(found) == 1 else None
 
 

@@ -78,7 +78,7 @@ class Roofs:
 
     def _peaks(self, t: Tuned) -> Peaks | None:
         assert t.best is not None
-        device: Mapping[str, Any] = t.best.record["device"]
+        device: Mapping[str, Any] = t.best.record.device
         name = str(sorted((k, str(v)) for k, v in device.items()))
         if name not in self._found:
             found = known_peaks(device)

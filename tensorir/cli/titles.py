@@ -52,6 +52,6 @@ def whole(reader: LogReader, titles: Iterable[str]) -> list[str]:
     asked = list(titles)
     if not asked:
         return []
-    stored = dict.fromkeys(run["workload"] for _, run in reader.brief().runs())
+    stored = dict.fromkeys(run.workload for _, run in reader.brief().runs())
     by_brief = {brief(t): t for t in stored}
     return [t if t in stored else by_brief.get(brief(t), t) for t in asked]

@@ -18,7 +18,7 @@ from tensorir.tune.brief import reason_of
 from tensorir.tune.outcome import Machine
 from tensorir.tune.progress import between, rate
 from tensorir.tune.ratio import Ratio, Span, without_slots
-from tensorir.tune.schema import ESTIMATOR
+from tensorir.tune.record import ESTIMATOR
 from tensorir.tune.spec import RunSpec
 
 
@@ -51,9 +51,9 @@ def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
     against = [encode(peer) | name for peer in answer.against]
     if result["status"] != "ok":
         wrong = result["status"] in ("wrong_result", "nondeterministic")
-        raise Stop(common.WRONG if wrong else common.NO_CONFIG, f"{work.title}: {reason_of(result)}")
-    load, mine = answer.load or REST, Span.of(result | name)
-    ratios = [Ratio.of(Span.of(a), mine, load if about["kind"] == "cpu" else None) for a in against]
+        raise Stop(common.WRONG if wrong else common.NO_CONFIG, f"{work.title}: {reason_of(answer.results[0])}")
+    load, mine = answer.load or REST, Span.of_library(result | name)
+    ratios = [Ratio.of(Span.of_library(a), mine, load if about["kind"] == "cpu" else None) for a in against]
     best = min(range(len(against)), key=lambda n: cast("float", against[n]["time_s"]), default=None)
     return {
         "workload": work.title,

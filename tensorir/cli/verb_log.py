@@ -6,11 +6,13 @@ from tensorir.cli import common
 from tensorir.cli.common import clean, plainly, put, put_json, say, usage
 from tensorir.cli.tables import config_text, table
 from tensorir.cli.titles import whole
+from tensorir.codec import encode
 from tensorir.tune import log as logs
 from tensorir.tune.choosing import library
 from tensorir.tune.log import LogReader
 from tensorir.tune.progress import milliseconds
 from tensorir.tune.ratio import without_slots
+from tensorir.tune.record import seal
 
 
 def skipped(reader: LogReader) -> None:
@@ -48,18 +50,24 @@ def best(workload: str | None, log: str, as_json: bool) -> int:
     peers = [library((r for r in rounds if logs.identity_of(r) == logs.identity_of(c.record)), c) for c in choices]
     if as_json:
         records = [
-            {**c.record, "time_s": c.time_s, "low_s": c.low_s, "high_s": c.high_s, "confirmed": c.confirmed}
+            {
+                **seal(encode(c.record)),
+                "time_s": c.time_s,
+                "low_s": c.low_s,
+                "high_s": c.high_s,
+                "confirmed": c.confirmed,
+            }
             | ({} if peer is None else {"baseline": without_slots(peer[0]) | peer[1].json()})
             for c, peer in zip(choices, peers, strict=True)
         ]
         put_json({"schema": 1, "records": records})
         return common.OK
     for c, peer in zip(choices, peers, strict=True):
-        config = config_text(c.record["config"])
+        config = config_text(c.record.config)
         ratio = "" if peer is None else f"  {peer[1].text(peer[0]['name'])}"
         words = "" if c.load is None else c.load.words()
         busy = f"  ({words} while it was timed)" if words else ""
-        put(clean(f"{c.record['id']}  {milliseconds(c.time_s)}{ratio}  {c.record['workload']}  {config}{busy}"))
+        put(clean(f"{c.record.id}  {milliseconds(c.time_s)}{ratio}  {c.record.workload}  {config}{busy}"))
     if not choices:
         say(f"there is no valid record in {log}")
     return common.OK
@@ -73,10 +81,10 @@ def show(record: str, log: str, as_json: bool) -> int:
     if not found:
         raise usage(f"there is no record {record!r:.60} in {log}", "tensorir log best")
     if as_json:
-        put_json({"schema": 1, "records": found})
+        put_json({"schema": 1, "records": [seal(encode(r)) for r in found]})
     else:
         for r in found:
-            facts = [(k, plainly(v)) for k, v in r.items() if v not in (None, [], {})]
+            facts = [(k, plainly(v)) for k, v in seal(encode(r)).items() if v not in (None, [], {})]
             put("\n".join(clean(f"{k:14} {text}", 1 << 20) for k, text in facts) + "\n")
     return common.OK
 

@@ -102,7 +102,7 @@ def _rows(made: Plan) -> list[dict[str, Any]]:
     taken = [
         {"workload": k.work.title, "nodes": [made.labels[n] for n, (_, of) in made.taken.items() if of is k],
          "tuned": bool(k.chosen and k.chosen.tuned), "template": k.chosen.template if k.chosen else None,
-         "time_s": k.chosen.record["time_s"] if k.chosen and k.chosen.record else None, "folder": k.name}
+         "time_s": k.chosen.record.time_s if k.chosen and k.chosen.record else None, "folder": k.name}
         for k in made.kernels
     ]  # fmt: skip
     left: dict[str, dict[str, Any]] = {}

@@ -47,4 +47,4 @@ def _row(t: Tuned) -> dict[str, Any]:
         library = without_slots(t.library) | t.ratio.json()
     default = None if t.gain is None else {"time_s": t.default_s, **t.gain.json()}
     row = {"workload": t.workload, "device": t.device, "trials": len(t.trials), "spent_s": round(t.spent_s, 3)}
-    return row | {"best": t.best.record["id"] if t.best else None, **best, "default": default, "baseline": library}
+    return row | {"best": t.best.record.id if t.best else None, **best, "default": default, "baseline": library}

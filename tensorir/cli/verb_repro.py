@@ -32,16 +32,14 @@ def run(
     if found is None:
         raise usage(f"there is no single record {record!r:.60} in {log}", "tensorir log best")
     instead = "--workload FILE.py:FUNCTION"
-    make = workloads(workload, (), {"arg": arg})[0] if workload else from_title(found["workload"], instead)
+    make = workloads(workload, (), {"arg": arg})[0] if workload else from_title(found.workload, instead)
     work = make()
-    if compute_digest(work) != found["compute"]:
-        raise Stop(
-            common.LOG, f"{work.title} is not the computation of record {found['id']}: its definition has changed"
-        )
+    if compute_digest(work) != found.compute:
+        raise Stop(common.LOG, f"{work.title} is not the computation of record {found.id}: its definition has changed")
     with Measurer(work, device, RunSpec(timeout=timeout)) as measurer:
         measurer.open()
-        result = encode(measurer.measure(Trial(found["template"], found["config"]), None))
-    same = result.get("source_sha256") == found["source_sha256"]
+        result = encode(measurer.measure(Trial(found.template, found.config), None))
+    same = result.get("source_sha256") == found.source_sha256
     _tell(found, result, same, as_json)
     if result["status"] == "ok":
         return common.OK
@@ -49,14 +47,14 @@ def run(
 
 
 def _tell(found: Record, result: dict[str, Any], same: bool, as_json: bool) -> None:
-    if not same and found["source_sha256"] and result.get("source_sha256"):
-        say(f"record {found['id']} is stale: this version makes another source for it")
+    if not same and found.source_sha256 and result.get("source_sha256"):
+        say(f"record {found.id} is stale: this version makes another source for it")
     if as_json:
         put_json({"schema": 1, "record": found, "again": result, "same_source": same})
         return
-    put(clean(f"{found['id']}  {found['workload']}"))
-    put(clean(f"config   {found['template']}: {config_text(found['config'])}"))
-    put(f"then     {found['status']} {found['time_s'] or ''}")
+    put(clean(f"{found.id}  {found.workload}"))
+    put(clean(f"config   {found.template}: {config_text(found.config)}"))
+    put(f"then     {found.status} {found.time_s or ''}")
     put(f"now      {result['status']} {result.get('time_s') or ''}")
     for key, value in (result.get("detail") or {}).items():
         put(clean(f"  {key}: {plainly(value)}", 5000))

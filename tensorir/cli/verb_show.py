@@ -33,8 +33,8 @@ def run(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int:
     (make,) = workloads(op, shape, {**parameters, "log": given["log"]})[:1]
     work = make()
     named = record_named(op, given["log"]) if not shape else None
-    template = given["template"] or (named["template"] if named else None)
-    config = config_option(given["config"]) or (named["config"] if named else None)
+    template = given["template"] or (named.template if named else None)
+    config = config_option(given["config"]) or (named.config if named else None)
     chosen = offline(work, _target(given), given["log"], template, config)
     s = work.schedule(chosen.config, template=chosen.template, target=chosen.target)
     source = s.emitted()

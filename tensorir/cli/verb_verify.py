@@ -30,7 +30,7 @@ def freeze(workload: tuple[str, ...], output: str, log: str, as_json: bool) -> i
     skipped(reader)
     if stale:
         say(f"log: {len(stale)} faster record{'s' * (len(stale) != 1)} left out: this version makes another kernel")
-    missing = sorted({*asked} - {c.record["workload"] for c in choices})
+    missing = sorted({*asked} - {c.record.workload for c in choices})
     if missing or not choices:
         raise Stop(common.NO_CONFIG, f"there is no valid record of {clean((missing or [log])[0])} to freeze")
     _may_replace(Path(output))
@@ -39,12 +39,12 @@ def freeze(workload: tuple[str, ...], output: str, log: str, as_json: bool) -> i
     except BadRecord as error:
         raise usage(f"cannot freeze {log}: {error}", "--workload") from None
     if as_json:
-        rows = [{"id": c.record["id"], "workload": c.record["workload"], "device": c.record["device"]["name"],
+        rows = [{"id": c.record.id, "workload": c.record.workload, "device": c.record.device["name"],
                  "time_s": c.time_s} for c in choices]  # fmt: skip
         put_json({"schema": 1, "output": output, "choices": rows, "stale": stale})
         return common.OK
     for c in choices:
-        put(clean(f"{c.record['id']}  {milliseconds(c.time_s)}  {c.record['workload']}  {c.record['device']['name']}"))
+        put(clean(f"{c.record.id}  {milliseconds(c.time_s)}  {c.record.workload}  {c.record.device['name']}"))
     return common.OK
 
 
@@ -78,21 +78,21 @@ class _Regenerate:
         self._made: dict[str, str | None] = {}
 
     def __call__(self, record: Record) -> str | None:
-        fields = [record[k] for k in ("workload", "compute", "template", "config")]
-        key = json.dumps([*fields, record["device"].get("target")])
+        fields = [record.workload, record.compute, record.template, record.config]
+        key = json.dumps([*fields, record.device.get("target")])
         if key not in self._made:  # a trial, its final rounds, and the same on other devices
             self._made[key] = self._make(record)
         return self._made[key]
 
     def _make(self, record: Record) -> str | None:
-        title = record["workload"]
+        title = record.workload
         if title not in self._works:
             self._works[title] = work_of(title)
         work = self._works[title]
-        if work is None or compute_digest(work) != record["compute"] or record["template"] not in work.templates:
+        if work is None or compute_digest(work) != record.compute or record.template not in work.templates:
             return None
         try:
-            return prepare(work, record["template"], record["config"], target_of(record), check=False).source.sha256
+            return prepare(work, record.template, record.config, target_of(record), check=False).source.sha256
         except Refused:
             return "refused"
         except TensorIRError:

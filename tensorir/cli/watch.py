@@ -19,7 +19,7 @@ from tensorir.cli.tables import config_text
 from tensorir.tune.log import key_of
 from tensorir.tune.outcome import without_default
 from tensorir.tune.progress import Progress, between, line
-from tensorir.tune.record import Record
+from tensorir.tune.record import Record, key_text
 from tensorir.tune.space import Space
 
 
@@ -40,7 +40,7 @@ class Watch:
     def on_start(self, device: Mapping[str, object], spaces: Mapping[str, Space], reused: int) -> None:
         self.state.start(device, reused)
         first = next(iter(spaces), None)
-        self._default = "" if first is None else key_of({"template": first, "config": spaces[first].default})
+        self._default = "" if first is None else key_text([first, spaces[first].default])
 
     def on_peer(self, peer: Mapping[str, object]) -> None:
         self.state.hear(peer)
@@ -48,9 +48,9 @@ class Watch:
     def on_trial(self, record: Record) -> None:
         self.state.add(record)
 
-    def failed_default(self, record: Mapping[str, object]) -> str:
+    def failed_default(self, record: Record) -> str:
         """A line where this is the default's record, and it failed; nothing otherwise."""
-        failed = record["status"] != "ok" and key_of(record) == self._default
+        failed = record.status != "ok" and key_of(record) == self._default
         return f"default  {without_default(record)}" if failed else ""
 
     def close(self) -> None:
@@ -128,8 +128,8 @@ def known_best(work: Workload, device: Mapping[str, object], log: str) -> list[s
     """A line about the fastest configuration that the log knows for this device; none where all of them failed."""
     found = choices(work, identity_of(work, device), log_for(work, log, device), most=1)[:1]
     return [
-        f"known  best {between(c.time_s, c.low_s, c.high_s)}  {c.record['template']}: "
-        f"{config_text(c.record['config'])}  ({c.record['id']})"
+        f"known  best {between(c.time_s, c.low_s, c.high_s)}  {c.record.template}: "
+        f"{config_text(c.record.config)}  ({c.record.id})"
         for c in found
     ]
 

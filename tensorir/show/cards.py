@@ -53,7 +53,6 @@ from tensorir.target import Target
 from tensorir.tune.brief import reason_of
 from tensorir.tune.outcome import Timed, TuneOutcome, without_default
 from tensorir.tune.progress import between, duration, milliseconds, rate, statuses
-from tensorir.tune.record import steady_s
 from tensorir.tune.space import Space
 from tensorir.tune.template import OneByOne, Template, Templates
 
@@ -404,14 +403,14 @@ def _curve(x: TuneOutcome) -> Html:
 
     def told(n: int) -> str:
         r = x.records[n]
-        config = " ".join(f"{k}={v}" for k, v in r["config"].items())[:200]
-        time_s = milliseconds(steady_s(r)) if r["time_s"] is not None else reason_of(r)
-        return f"trial {n + 1}: {time_s}\n{r['template']}: {config}"
+        config = " ".join(f"{k}={v}" for k, v in r.config.items())[:200]
+        time_s = milliseconds(r.steady_s) if r.time_s is not None else reason_of(r)
+        return f"trial {n + 1}: {time_s}\n{r.template}: {config}"
 
     best = None if x.best is None else x.best.trial
-    chosen = next((n for n, r in enumerate(x.records) if r["id"] == best and r["time_s"]), None)
+    chosen = next((n for n, r in enumerate(x.records) if r.id == best and r.time_s), None)
     library = None if x.baseline is None else (str(x.baseline["name"]), float(x.baseline["time_s"]))
-    seconds = [steady_s(r) if r["time_s"] else None for r in x.records]
+    seconds = [r.steady_s if r.time_s else None for r in x.records]
     return curves.best_so_far(seconds, chosen, told, library, most=200)
 
 

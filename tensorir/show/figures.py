@@ -11,7 +11,7 @@ from tensorir.errors import printable
 from tensorir.show.curves import RIGHT, WIDTH, Axes, Scale, dot, svg, thin
 from tensorir.show.pieces import Html, html
 from tensorir.tune.ratio import Ratio
-from tensorir.tune.record import Record, steady_s
+from tensorir.tune.record import Record
 from tensorir.tune.summary import Importance, knobs, levels
 
 MOST_KNOBS, LABEL = 12, 24
@@ -136,7 +136,7 @@ def parallel(
     names = knobs(trials)[:MOST_KNOBS]
     values = [levels(trials, name) for name in names]
     scales = [[json.dumps(v) for v in some] for some in values]
-    order = sorted(range(len(trials)), key=lambda n: (trials[n]["id"] == best, -steady_s(trials[n])))
+    order = sorted(range(len(trials)), key=lambda n: (trials[n].id == best, -trials[n].steady_s))
     half = order[-most // 2 :]  # the fastest, and some of all others
     kept = [order[n] for n in thin(max(0, len(order) - len(half)), most // 2)] + half
     width, height, top, bottom, side = 1060, 260, 14, 30, 60
@@ -150,11 +150,9 @@ def parallel(
     parts = []
     for rank, n in enumerate(kept):
         r = trials[n]
-        at = [(x(k), y(s.index(json.dumps(r["config"][name])), len(s)))
+        at = [(x(k), y(s.index(json.dumps(r.config[name])), len(s)))
               for k, (name, s) in enumerate(zip(names, scales, strict=True))]  # fmt: skip
-        kind, weight = (
-            ("tir-chosen", "") if r["id"] == best else ("tir-line", f' style="opacity:{_strong(rank, kept)}"')
-        )
+        kind, weight = ("tir-chosen", "") if r.id == best else ("tir-line", f' style="opacity:{_strong(rank, kept)}"')
         path = "L".join(f"{a:.0f} {b:.0f}" for a, b in at)
         title = f"<title>{html(told(places[n]))}</title>"
         parts.append(f'<path class="{kind}"{weight} data-t="{places[n]}" d="M{path}">{title}</path>')

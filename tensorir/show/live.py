@@ -17,7 +17,7 @@ from tensorir import _package
 from tensorir.show import curves
 from tensorir.show.pieces import Html, card, code, table
 from tensorir.tune.progress import Progress, SetProgress, between, duration, eta, line, rate, set_line, statuses
-from tensorir.tune.record import Record, steady_s
+from tensorir.tune.record import Record
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
@@ -49,7 +49,7 @@ class Single:
     def on_trial(self, record: Record) -> None:
         """A trial."""
         self.state.add(record)
-        self.seconds.append(steady_s(record) if record["status"] == "ok" else None)
+        self.seconds.append(record.steady_s if record.status == "ok" else None)
 
     def line(self, elapsed_s: float) -> str:
         """All of it in a line."""

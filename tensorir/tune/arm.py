@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from tensorir.tune.brief import told
 from tensorir.tune.interfaces import Make, SpaceLike, Strategy, Table, Task
-from tensorir.tune.record import Record, drift_of, steady_s
-from tensorir.tune.schema import MOST
+from tensorir.tune.record import MAX_MEASURED, Record
 
 OPTIMISM = 0.7  # in log time: the median configuration of a space is e**0.9 to e**1.2 slower than its best
 MIN_SHARE = 0.15  # of an equal share of the trials goes to every template
@@ -66,13 +65,13 @@ class Arm:
         self.under_way.discard(row)
         seconds = believed_time(record)
         self.strategy.tell(row, seconds)
-        if record["status"] == "ok" and seconds is not None:
+        if record.status == "ok" and seconds is not None:
             self.best_s = min(self.best_s, seconds)
 
     def take_over(self, records: Mapping[int, Record]) -> None:
         """Learn what records of earlier runs say about rows: of many the strategy is told the fastest and a sample."""
         times = {row: believed_time(record) for row, record in records.items()}
-        ok = [steady_s(r) for r in records.values() if r["status"] == "ok"]
+        ok = [r.steady_s for r in records.values() if r.status == "ok"]
         self.best_s = min(self.best_s, *ok) if ok else self.best_s
         self.known |= records.keys()
         begin = getattr(self.strategy, "take_over", None)
@@ -128,16 +127,16 @@ class Arms(dict[str, Arm]):
 
     def row(self, record: Record) -> int | None:
         """The row of a record's configuration; None when it is not legal here."""
-        arm = self.get(record["template"])
-        row = -1 if arm is None else arm.row(record["config"])
+        arm = self.get(record.template)
+        row = -1 if arm is None else arm.row(record.config)
         return row if row >= 0 else None
 
     def rows(self, records: Sequence[Record]) -> list[tuple[Record, int]]:
         """The records whose configurations are legal here, each with its row."""
         row_of: dict[int, int] = {}
         for name, arm in self.items():
-            mine = [r for r in records if r["template"] == name]
-            row_of.update(zip(map(id, mine), arm.rows([r["config"] for r in mine]), strict=True))
+            mine = [r for r in records if r.template == name]
+            row_of.update(zip(map(id, mine), arm.rows([r.config for r in mine]), strict=True))
         return [(r, row_of[id(r)]) for r in records if row_of.get(id(r), -1) >= 0]
 
     def forget(self) -> None:
@@ -149,7 +148,7 @@ class Arms(dict[str, Arm]):
     def is_default(self, record: Record) -> bool:
         """Whether a record is of *the* default."""
         arm = next(iter(self.values()), None)
-        return arm is not None and record["template"] == arm.name and self.row(record) == arm.default
+        return arm is not None and record.template == arm.name and self.row(record) == arm.default
 
     def promising(self) -> Arm | None:
         """The template to try next: the best time found, less an allowance that shrinks as it is tried.
@@ -183,7 +182,11 @@ class Arms(dict[str, Arm]):
 
 def believed_time(record: Record) -> float | None:
     """The seconds to tell the strategy: a slow configuration that was cut short counts with its lower bound."""
-    if record["status"] == "skipped_slow":
+    if record.status == "skipped_slow":
         bound = told(record).get("at_least_s")
-        return float(bound) / drift_of(record) if isinstance(bound, (int, float)) and 0 < bound <= MOST else None
-    return None if record.get("time_s") is None else steady_s(record)
+        return (
+            float(bound) / (record.drift or 1.0)
+            if isinstance(bound, (int, float)) and 0 < bound <= MAX_MEASURED
+            else None
+        )
+    return None if record.time_s is None else record.steady_s

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
-from typing import Any, cast, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple, TypedDict, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from tensorir.tune.record import BadRecord, Record, key_text, span, steady_s
+from tensorir.tune.record import BadRecord, Record, Setting, key_text
+from tensorir.tune.trial import Outcome
 
 Column = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -27,21 +28,26 @@ NUMBERS: dict[str, str] = {
 }  # fmt: skip
 TEXTS = ("id", "started", "source")
 """Columns of text as bytes."""
-GROUP = ("workload", "compute", "template", "device", "versions", "estimator")
-"""Fields that the records of a run share."""
+GROUP = tuple(field.name for field in fields(Setting))
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 REST = ("of", "round", "drift")
-TOLD = ("signal", "limit", "code", "exit", "phase", "at_least_s")
+SHORT_DETAIL = ("signal", "limit", "code", "exit", "phase", "at_least_s")
 """Of the detail of a failure: what later runs ask for."""
 MEMORY = ("memory_bytes", "resource_limit")
 """A limit that differs from record to record, and the status of which it is asked."""
 
 
-class Rest(Record, total=False):
-    """A word of the column ``rest``: ``REST``, of a race its standing, and of a failure its limits and what
-    ``reason_of`` says.
+class Rest(TypedDict, total=False):
+    """A word of the column ``rest``: ``REST``, of a race its standing, and of a failure its limits,
+    ``SHORT_DETAIL`` and ``reason_of``.
     """
 
+    of: str
+    round: str
+    drift: float
+    race: dict[str, Any]
+    limits: dict[str, Any]
+    detail: dict[str, Any]
     reason: str
 
 
@@ -87,9 +93,9 @@ class Brief:
     def __len__(self) -> int:
         return len(self.columns["id"])
 
-    def group(self, number: int) -> Record:
-        """What the records of a run share, ``GROUP``; not to be changed."""
-        return cast("Record", self._value("group", number))
+    def group(self, number: int) -> Setting:
+        """The fields equal in all records of a run."""
+        return cast("Setting", self._value("group", number))
 
     def config(self, number: int) -> Mapping[str, object]:
         """A configuration."""
@@ -102,13 +108,14 @@ class Brief:
     def key(self, run: int, config: int) -> str:
         """``choosing.key_of`` a record of a run."""
         if run not in self._prefixes:
-            self._prefixes[run] = f"[{json.dumps(self.group(run)['template'])}, "
+            self._prefixes[run] = f"[{json.dumps(self.group(run).template)}, "
         return f"{self._prefixes[run]}{self.words['config'][config]}]"
 
     def _value(self, name: str, number: int) -> Any:
         known = self._values[name]
         if number not in known:
-            known[number] = json.loads(self.words[name][number])
+            made = json.loads(self.words[name][number])
+            known[number] = Setting(**made) if name == "group" else made
         return known[number]
 
     def read(self, name: str, numbers: Rows) -> None:
@@ -127,11 +134,11 @@ class Brief:
             for row, run, status, config, steady in zip(every.tolist(), *columns, strict=True)
         ]
 
-    def runs(self) -> list[tuple[int, Record]]:
+    def runs(self) -> list[tuple[int, Setting]]:
         """What the records of each run share, by its number."""
         return [(n, self.group(n)) for n in np.unique(self.columns["group"]).tolist()]
 
-    def rows_of(self, accept: Callable[[Record], bool]) -> Mask:
+    def rows_of(self, accept: Callable[[Setting], bool]) -> Mask:
         """Which rows are of runs that ``accept`` takes, by what their records share and no other fields."""
         fits = np.array([accept(self.group(n)) for n in range(len(self.words["group"]))], dtype=bool)
         return fits[self.columns["group"]] if len(self) else np.zeros(0, dtype=bool)
@@ -158,15 +165,15 @@ class Brief:
         return np.sort(np.unique(ids, return_index=True)[1])
 
 
-class Stored(Mapping[str, object]):
+class Stored:
     """A record of a log, of which a few fields are known and the others are decoded from its line when asked for."""
 
     __slots__ = ("_config", "_whole", "brief", "group", "row", "run", "status", "steady_s")
 
     def __init__(
-        self, brief: Brief, row: int, group: Record, run: int, status: str, config: int, steady_s: float
+        self, brief: Brief, row: int, group: Setting, run: int, status: str, config: int, steady_s: float
     ) -> None:
-        """group: what it shares with the other records of its run; steady_s: ``record.steady_s``."""
+        """group: what it shares with the other records of its run; steady_s: ``Record.steady_s``."""
         self.brief, self.row, self.group, self.run, self.status = brief, row, group, run, status
         self.steady_s, self._config = steady_s, config
         self._whole: Record | None = None
@@ -178,15 +185,9 @@ class Stored(Mapping[str, object]):
             self._whole = self.brief.lines(self.row)
         return self._whole
 
-    def __getitem__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         found = _FIELDS.get(name)
-        return self.whole[name] if found is None else found(self)  # type: ignore[literal-required]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.whole)
-
-    def __len__(self) -> int:
-        return len(self.whole)
+        return getattr(self.whole, name) if found is None else found(self)
 
     def __repr__(self) -> str:
         return repr(self.whole)
@@ -217,21 +218,21 @@ class Stored(Mapping[str, object]):
 
     @property
     def span(self) -> tuple[float, float]:
-        """``record.span``."""
+        """``Record.span``."""
         return self.at("low"), self.at("high")
 
     @property
-    def detail(self) -> Mapping[str, object]:
+    def short_detail(self) -> Mapping[str, object]:
         """The short part of its detail."""
         return cast("Mapping[str, object]", self.rest.get("detail") or {})
 
 
 def _group(name: str) -> Callable[[Stored], object]:
-    return lambda record: record.group[name]  # type: ignore[literal-required]
+    return lambda record: getattr(record.group, name)
 
 
 def _rest(name: str) -> Callable[[Stored], object]:
-    return lambda record: record.rest[name]  # type: ignore[literal-required]
+    return lambda record: record.rest.get(name)
 
 
 def _text(name: str) -> Callable[[Stored], str]:
@@ -250,19 +251,16 @@ def _time(column: str) -> Callable[[Stored], object]:
 
 _FIELDS: dict[str, Callable[[Stored], object]] = {
     **{name: _group(name) for name in GROUP},
-    **{name: _rest(name) for name in REST},
+    **{name: _rest(name) for name in (*REST, "race")},
     **{name: _text(name) for name in ("id", "started")},
     "kind": lambda r: "final" if r.at("final") else "trial",
-    "status": attrgetter("status"),
-    "config": attrgetter("config"),
     "source_sha256": lambda r: _text("source")(r) or None,
     **{name: _time(name.removesuffix("_s")) for name in ("low_s", "high_s")},
     "time_s": _time("steady"),
-    "race": lambda r: r.rest.get("race"),
 }
 
 
-def by_run(test: Callable[[Record], bool]) -> Callable[[Record], bool]:
+def by_run(test: Callable[[Setting], bool]) -> Callable[[Record], bool]:
     """``test``, which asks of a record what its run shares, asked once of each run of a log in brief."""
     known: dict[int, bool] = {}
 
@@ -271,36 +269,43 @@ def by_run(test: Callable[[Record], bool]) -> Callable[[Record], bool]:
             return test(record)
         run = id(record.group)  # which its brief keeps
         if run not in known:
-            known[run] = test(cast("Record", record))
+            known[run] = test(record.group)
         return known[run]
 
     return asked
 
 
 def whole(record: Record) -> Record:
-    """The record with all of its fields, as a dict."""
+    """The record with all of its fields."""
     return record.whole if isinstance(record, Stored) else record
 
 
-def told(record: Mapping[str, object]) -> Mapping[str, object]:
-    """Of a record's detail at least ``TOLD``; empty where it is a text or there is none."""
+class End(NamedTuple):
+    """How a trial ended, as far as later runs ask."""
+
+    status: str
+    detail: Mapping[str, Any] | None
+    limits: Mapping[str, Any] | None
+
+
+def told(record: Record | End) -> Mapping[str, object]:
+    """Of a record's detail at least ``SHORT_DETAIL``; empty where it is a text or there is none."""
     if isinstance(record, Stored):
-        return record.detail
-    detail = record.get("detail")
-    return detail if isinstance(detail, Mapping) else {}
+        return record.short_detail
+    return record.detail if isinstance(record.detail, Mapping) else {}
 
 
-def limits_told(record: Mapping[str, object]) -> Mapping[str, object]:
+def limits_told(record: Record | End) -> Mapping[str, object]:
     """The limits of a failure, as far as later runs ask."""
-    found = record.rest.get("limits") if isinstance(record, Stored) else record.get("limits")
-    return cast("Mapping[str, object]", found or {})
+    found = record.rest.get("limits") if isinstance(record, Stored) else record.limits
+    return found or {}
 
 
-def reason_of(record: Mapping[str, object]) -> str:
+def reason_of(record: Record | Outcome) -> str:
     """A few words on why a trial failed: its status, and from the detail what tells failures apart."""
     if isinstance(record, Stored) and "reason" in record.rest:
-        return str(record.rest["reason"])
-    detail = record.get("detail")
+        return record.rest["reason"]
+    detail = record.detail
     if isinstance(detail, str):
         words = detail
     elif isinstance(detail, Mapping):
@@ -309,7 +314,7 @@ def reason_of(record: Mapping[str, object]) -> str:
     else:
         words = ""
     line = words.strip().splitlines()[0][:120] if words.strip() else ""
-    return f"{record['status']}: {line}" if line else str(record["status"])
+    return f"{record.status}: {line}" if line else record.status
 
 
 class Briefs:
@@ -322,28 +327,26 @@ class Briefs:
 
     def add(self, record: Record, segment: int, line: int, offset: int, length: int) -> None:
         """The next record, and where its line is."""
-        said: Mapping[str, Any] = record
-        timed = record["time_s"] is not None
-        low, high = span(record) if timed else (math.nan, math.nan)
-        check = record["check"]
+        timed = record.time_s is not None
+        low, high = record.span if timed else (math.nan, math.nan)
         row = {
             "segment": segment, "line": line, "offset": offset, "length": length,
-            "final": record["kind"] == "final", "peer": bool(record.get("baseline") and record.get("round")),
-            "passed": record["status"] == "ok" and check is not None and check["ok"] is True,
-            "steady": steady_s(record) if timed else math.inf, "low": low, "high": high,
-            "group": self._group(said),
-            "status": self._word("status", record["status"]),
-            "config": self._word("config", key_text(record["config"])),
-            "source": (record["source_sha256"] or "").encode("ascii"),
-            "rest": self._word("rest", key_text(_rest_of(said))),
-            "id": record["id"].encode("ascii"), "started": record["started"].encode("ascii"),
+            "final": record.kind == "final", "peer": bool(record.baseline and record.round),
+            "passed": record.status == "ok" and record.check is not None and record.check["ok"] is True,
+            "steady": record.steady_s, "low": low, "high": high,
+            "group": self._group(record),
+            "status": self._word("status", record.status),
+            "config": self._word("config", key_text(record.config)),
+            "source": (record.source_sha256 or "").encode("ascii"),
+            "rest": self._word("rest", key_text(_rest_of(record))),
+            "id": record.id.encode("ascii"), "started": record.started.encode("ascii"),
         }  # fmt: skip
         for name, value in row.items():
             self.columns[name].append(value)
 
-    def _group(self, said: Mapping[str, Any]) -> int:
+    def _group(self, record: Setting) -> int:
         """The number of what a run shares, which is mostly that of the record before."""
-        group = {name: said[name] for name in GROUP if name in said}
+        group = {name: getattr(record, name) for name in GROUP}
         if group != self._last[0]:
             self._last = group, self._word("group", key_text(group))
         return self._last[1]
@@ -359,19 +362,16 @@ class Briefs:
         return Brief({name: WordTable.of(known) for name, known in self.words.items()}, columns, lines)
 
 
-def _rest_of(said: Mapping[str, Any]) -> dict[str, Any]:
+def _rest_of(record: Record) -> dict[str, Any]:
     """What is short, and asked of few records."""
-    found = {name: said[name] for name in REST if said.get(name) is not None}
-    standing = (said.get("race") or {}).get("standing")
-    detail = said.get("detail")
-    if said["status"] != "ok":
-        found["reason"] = reason_of(said)
-        limits = {k: v for k, v in (said.get("limits") or {}).items() if k != MEMORY[0] or said["status"] == MEMORY[1]}
+    found = {name: value for name in REST if (value := getattr(record, name)) is not None}
+    standing, detail = (record.race or {}).get("standing"), record.detail
+    if record.status != "ok":
+        found["reason"] = reason_of(record)
+        limits = {k: v for k, v in (record.limits or {}).items() if k != MEMORY[0] or record.status == MEMORY[1]}
         found |= {"limits": limits} if limits else {}
-    if said["status"] != "ok" and isinstance(detail, Mapping):
-        short = {
-            k: detail[k] for k in TOLD if isinstance(detail.get(k), str | int | float) and len(str(detail[k])) < 200
-        }
+    if record.status != "ok" and isinstance(detail, Mapping):
+        short = {k: v for k in SHORT_DETAIL if isinstance(v := detail.get(k), str | int | float) and len(str(v)) < 200}
         found |= {"detail": short} if short else {}
     return found | ({"race": {"standing": standing}} if isinstance(standing, str) else {})
 
@@ -399,9 +399,9 @@ def joined(parts: list[Brief], lines: Lines) -> Brief:
 def checked(record: Record, brief: Brief, row: int) -> Record:
     """``record`` if it is the one of a row; BadRecord for another."""
     same = (
-        record["id"].encode() == brief.columns["id"][row]
-        and record["status"] == brief.words["status"][int(brief.columns["status"][row])]
+        record.id.encode() == brief.columns["id"][row]
+        and record.status == brief.words["status"][int(brief.columns["status"][row])]
     )
-    if not same or (record["time_s"] is not None and steady_s(record) != brief.columns["steady"][row]):
+    if not same or (record.time_s is not None and record.steady_s != brief.columns["steady"][row]):
         raise BadRecord("another record than the index says")
     return record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from tensorir.runtime.machine import Load
 from tensorir.tune.brief import Stored
 from tensorir.tune.circumstances import open_again
 from tensorir.tune.ratio import Ratio, Span
-from tensorir.tune.record import Record, key_text, span, steady_s
+from tensorir.tune.record import Record, key_text
 
 DOUBT = 1.02  # the mean of a repeat run moves by up to 2 % (p99), so a time that is not of the round must win by that
 TOGETHER_S = 1.0  # final records that do not name their round are of one if they follow each other so closely
@@ -40,7 +40,7 @@ class Choice(Shown):
     timed: Record = field(repr=False)
 
     def __repr__(self) -> str:
-        return few_lines(f"<Choice {self.time_s * 1e3:.4g} ms: {self.record['template']} {self.record['config']}>")
+        return few_lines(f"<Choice {self.time_s * 1e3:.4g} ms: {self.record.template} {self.record.config}>")
 
     @property
     def span(self) -> Span:
@@ -51,8 +51,8 @@ class Choice(Shown):
     @property
     def load(self) -> Load | None:
         """What else the machine did meanwhile; None where that does not disturb the device."""
-        on_cpu = self.timed["device"].get("kind", "cpu") == "cpu"
-        return Load.of(self.timed.get("load")) if on_cpu else None
+        on_cpu = self.timed.device.get("kind", "cpu") == "cpu"
+        return Load.of(self.timed.load) if on_cpu else None
 
     def over(self, best: Choice) -> Ratio:
         """Its time over that of the best (``against``); exactly 1 for the best itself, which was measured once."""
@@ -69,12 +69,12 @@ class Choice(Shown):
         """Seconds to compare with ``best.time_s``: by the trials of both where only one is of a final round."""
         if (self.round is None) == (best.round is None):
             return self.time_s
-        return best.time_s * steady_s(self.record) / steady_s(best.record)
+        return best.time_s * self.record.steady_s / best.record.steady_s
 
 
-def key_of(record: Mapping[str, object]) -> str:
+def key_of(record: Record) -> str:
     """What makes two records measurements of the same thing: template and configuration."""
-    return record.key if isinstance(record, Stored) else key_text([record["template"], record["config"]])
+    return record.key if isinstance(record, Stored) else key_text([record.template, record.config])
 
 
 _Kernel = tuple[str, str | None]
@@ -85,7 +85,7 @@ def passed(record: Record) -> bool:
     """Whether a time counts: it ran, and the result was right."""
     if isinstance(record, Stored):
         return record.passed
-    return record["status"] == "ok" and record["check"] is not None and record["check"]["ok"] is True
+    return record.status == "ok" and record.check is not None and record.check["ok"] is True
 
 
 def choose(records: Iterable[Record]) -> list[Choice]:
@@ -104,14 +104,14 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     finals: dict[_Kernel, Record] = {}
     wrong: set[_Kernel] = set()
     latest: dict[str, str] = {}
-    ordered = sorted(records, key=lambda r: (r["started"], r["id"]))
-    kernels: list[_Kernel] = [(key_of(r), r["source_sha256"]) for r in ordered]
-    config_of = {r["id"]: config for r, (config, _) in zip(ordered, kernels, strict=True)}
+    ordered = sorted(records, key=lambda r: (r.started, r.id))
+    kernels: list[_Kernel] = [(key_of(r), r.source_sha256) for r in ordered]
+    config_of = {r.id: config for r, (config, _) in zip(ordered, kernels, strict=True)}
     for record, key in zip(ordered, kernels, strict=True):
-        latest[key[0]] = record["source_sha256"] or latest.get(key[0], "")
-        if record["status"] in _WRONG:
+        latest[key[0]] = record.source_sha256 or latest.get(key[0], "")
+        if record.status in _WRONG:
             wrong.add(key)
-        elif record["kind"] == "final" and not open_again(record):
+        elif record.kind == "final" and not open_again(record):
             finals[key] = record
         elif passed(record):
             trials[key] = record
@@ -124,15 +124,15 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     left = (trials.keys() | finals.keys()) - out - timed.keys()
     found += [_unconfirmed(trials[k] if k in trials else finals[k]) for k in left]
     # a trial that lost to the finalists as a trial ranks after them
-    bar = min((steady_s(c.record) for c in found if c.round is not None), default=float("inf"))
+    bar = min((c.record.steady_s for c in found if c.round is not None), default=float("inf"))
     return sorted(
         found,
         key=lambda c: (
-            (c.record["source_sha256"] or "") != latest[config_of[c.record["id"]]],
+            (c.record.source_sha256 or "") != latest[config_of[c.record.id]],
             c.round is None and c.time_s * DOUBT >= bar,
             c.time_s * (1 if c.confirmed else DOUBT),
-            (c.timed.get("race") or {}).get("standing") == "slower",
-            c.record["id"],
+            (c.timed.race or {}).get("standing") == "slower",
+            c.record.id,
         ),
     )
 
@@ -141,18 +141,18 @@ def library(records: Iterable[Record], best: Choice) -> tuple[Json, Ratio] | Non
     """The library that was timed in the final round that the best's time is from, else in the newest that had one; and
     its time over the best's. None where none was timed.
     """
-    rounds = sorted((r for r in records if r.get("baseline") and r.get("round")), key=lambda r: (r["started"], r["id"]))
-    found = {r["round"]: {**(r["baseline"] or {}), "round": r["round"]} for r in rounds}
+    rounds = sorted((r for r in records if r.baseline and r.round), key=lambda r: (r.started, r.id))
+    found = {r.round: {**(r.baseline or {}), "round": r.round} for r in rounds}
     if not found:
         return None
-    own = found.get(best.timed.get("round", ""))
+    own = found.get(best.timed.round or "")
     peer = own or next(reversed(found.values()))
-    return peer, Ratio.of(Span.of(peer), best.span if own is None else Span.of(best.timed), best.load)
+    return peer, Ratio.of(Span.of_library(peer), best.span if own is None else Span.of(best.timed), best.load)
 
 
 def _choice(record: Record, timed: Record, level: float = 1.0, number: int | None = None) -> Choice:
-    low, high = span(timed)
-    return Choice(record, steady_s(timed) * level, low * level, high * level, number, timed)
+    low, high = timed.span
+    return Choice(record, timed.steady_s * level, low * level, high * level, number, timed)
 
 
 def _unconfirmed(record: Record) -> Choice:
@@ -165,15 +165,15 @@ def _rounds(ordered: Iterable[tuple[Record, _Kernel]]) -> list[dict[_Kernel, Rec
     newest: dict[str, str] = {}
     unnamed, last = 0, 0.0
     for record, kernel in ordered:
-        if record["kind"] != "final" or not passed(record):
+        if record.kind != "final" or not passed(record):
             continue
-        name = record.get("round")
+        name = record.round
         if name is None:
-            now = seconds_of(record["started"])
+            now = seconds_of(record.started)
             unnamed += now - last > TOGETHER_S
             name, last = f" {unnamed}", now
         found[name][kernel] = record
-        newest[name] = record["started"]
+        newest[name] = record.started
     return [found[name] for name in sorted(found, key=lambda name: (newest[name], name), reverse=True)]
 
 
@@ -197,7 +197,7 @@ def _on_one_level(rounds: Sequence[dict[_Kernel, Record]]) -> dict[_Kernel, tupl
         if number is None:
             break
         found = waiting.pop(number)
-        ratios = [steady_s(known[k][0]) * known[k][1] / steady_s(r) for k, r in found.items() if k in known]
+        ratios = [known[k][0].steady_s * known[k][1] / r.steady_s for k, r in found.items() if k in known]
         level = statistics.median(ratios) if ratios else 1.0
         known |= {k: (r, level, number - first) for k, r in found.items() if k not in known}
     return known

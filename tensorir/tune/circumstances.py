@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tensorir.codec import travels
 from tensorir.runtime.compile_limit import COMPILE_S
-from tensorir.tune.brief import limits_told, told
+from tensorir.tune.brief import End, limits_told, told
 from tensorir.tune.record import TRANSIENT, Record
 
 RUN_S = 10.0
@@ -64,13 +64,13 @@ def environment(text: str) -> str:
     return next((words for words in _ENVIRONMENT if words in text), "")
 
 
-def open_again(record: Record, now: Limits | None = None) -> bool:
+def open_again(record: Record | End, now: Limits | None = None) -> bool:
     """True for a failure that says nothing about the configuration under the limits of ``now``.
 
     A timeout does not where more time is allowed now, memory that was missing where there is more; what the machine or
     somebody else ended (a full disk, a kill) never does: another run measures it again. None: the usual limits.
     """
-    status = record["status"]
+    status = record.status
     if status in TRANSIENT:
         return True
     now = USUAL if now is None else now
@@ -88,7 +88,7 @@ def open_again(record: Record, now: Limits | None = None) -> bool:
     return detail.get("limit") == "memory"  # the device's, which others use as well
 
 
-def _less(record: Record, name: str, now: float | None) -> bool:
+def _less(record: Record | End, name: str, now: float | None) -> bool:
     """True where a record failed under a lower limit than that of now; False where one of them is not known."""
     then = limits_told(record).get(name)
     if now is None or not isinstance(then, int | float) or isinstance(then, bool):

@@ -18,8 +18,7 @@ from tensorir.tune.log import choose, key_of, passed
 from tensorir.tune.outcome import Timed
 from tensorir.tune.paired import TIE
 from tensorir.tune.ratio import Span
-from tensorir.tune.record import Record, steady_s
-from tensorir.tune.schema import is_library
+from tensorir.tune.record import Record, is_library
 from tensorir.tune.trial import CANCELLED, FinalRound, Peer
 
 ROUNDS = 3  # when all finalists of one are disqualified
@@ -55,7 +54,7 @@ class Confirmation:
             if not finalists or (left is not None and left <= 0):
                 return
             self._take(finalists, bench.final(finalists, left))
-            if any(final["status"] == "ok" for _, final in self.pairs) or not self.pairs:
+            if any(final.status == "ok" for _, final in self.pairs) or not self.pairs:
                 return
 
     def _take(self, finalists: list[Record], found: FinalRound) -> None:
@@ -71,19 +70,19 @@ class Confirmation:
     def finalists(self) -> list[Record]:
         """The fastest configurations with different sources, and the default, which stands for those of its source."""
         default = self.default()
-        if default is not None and (default["status"] != "ok" or self._findings.failed_again(default)):
+        if default is not None and (default.status != "ok" or self._findings.failed_again(default)):
             default = None
         chosen: dict[str, Record] = {}
         sources: set[str] = set()
         for record in (c.record for c in choose([*self._contenders(), *self._findings.finals])):
-            source = record["source_sha256"] or key_of(record)
-            asked = record["id"] in self._also
+            source = record.source_sha256 or key_of(record)
+            asked = record.id in self._also
             if asked or (source not in sources and len(chosen) < self._top):
                 sources.add(source)
-                taken = default if default and not asked and source == default["source_sha256"] else record
-                chosen[taken["id"]] = taken
+                taken = default if default and not asked and source == default.source_sha256 else record
+                chosen[taken.id] = taken
         if chosen and default is not None:
-            chosen.setdefault(default["id"], default)
+            chosen.setdefault(default.id, default)
         return [*chosen.values()]
 
     def _contenders(self) -> list[Record]:
@@ -92,8 +91,8 @@ class Confirmation:
         if len(records) <= CONTENDERS:
             return records
         known = {*map(key_of, self._findings.finals)}
-        fastest = {id(r) for r in heapq.nsmallest(CONTENDERS // 2, filter(passed, records), key=steady_s)}
-        return [r for r in records if id(r) in fastest or r["id"] in self._also or key_of(r) in known]
+        fastest = {id(r) for r in heapq.nsmallest(CONTENDERS // 2, filter(passed, records), key=lambda r: r.steady_s)}
+        return [r for r in records if id(r) in fastest or r.id in self._also or key_of(r) in known]
 
     def default(self) -> Record | None:
         """The trial of *the* default."""
@@ -103,13 +102,13 @@ class Confirmation:
 
     def confirmed(self) -> tuple[Timed, ...]:
         """The finalists that were right."""
-        return tuple(Timed.of(t, f, self._flops) for t, f in self.pairs if f["status"] == "ok")
+        return tuple(Timed.of(t, f, self._flops) for t, f in self.pairs if f.status == "ok")
 
     def ranked(self) -> tuple[Timed | None, tuple[Timed, ...]]:
         """The best, and the finalists that no round found slower than another; everything not re-measured has the time
         of its trial.
         """
-        race = {t["id"]: f.get("race") or {} for t, f in self.pairs}
+        race = {t.id: f.race or {} for t, f in self.pairs}
         lost = {trial for trial, standing in race.items() if standing.get("standing") == "slower"}
         ranked = sorted(
             (t for t in self.confirmed() if t.checked), key=lambda t: (t.trial in lost, t.time_s or math.inf, t.trial)
@@ -127,10 +126,10 @@ class Confirmation:
         record = self.default()
         if record is None:
             return None
-        default = Timed.of(record, next((f for t, f in self.pairs if t["id"] == record["id"]), None), self._flops)
+        default = Timed.of(record, next((f for t, f in self.pairs if t.id == record.id), None), self._flops)
         if best is None or best.time_s is None or default.time_s is None or default.confirmed == best.confirmed:
             return default
-        factor = best.time_s / steady_s(best.record)
+        factor = best.time_s / best.record.steady_s
         times = [None if t is None else t * factor for t in (default.time_s, default.low_s, default.high_s)]
         rate = None if default.gflops is None else default.gflops / factor
         return replace(default, time_s=times[0], low_s=times[1], high_s=times[2], gflops=rate)
@@ -140,7 +139,7 @@ def _library(found: Peer | None) -> Json:
     """The field of a final record that holds what is known of the library of its round."""
     if found is None:
         return {}
-    taken = Span.of(encode(found))
+    taken = Span.of_library(encode(found))
     ends = taken.low_s, taken.high_s, taken.spread
     kept = encode(Peer(found.name[:MOST_NAME], taken.time_s, *ends, taken.slots[:MOST_SAMPLES]))
     return {"baseline": kept} if is_library(kept) else {}

@@ -33,12 +33,12 @@ def tables(
     for record in records:
         if accept(record):
             continue
-        space = spaces.get(record["template"])
-        if space is None or record["kind"] != "trial" or open_again(record, limits):
+        space = spaces.get(record.template)
+        if space is None or record.kind != "trial" or open_again(record, limits):
             continue
-        row = int(space.index(record["config"]))
+        row = int(space.index(record.config))
         if row >= 0:
-            found[record["template"]][identity_of(record)][row] = believed_time(record)
+            found[record.template][identity_of(record)][row] = believed_time(record)
 
     def knowing(table: Mapping[int, float | None]) -> int:
         return -sum(seconds is not None for seconds in table.values())

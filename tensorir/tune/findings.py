@@ -41,16 +41,15 @@ class Findings:
         """Keep the outcome of a trial: first in the log."""
         record = self._sealed("trial", template, config, outcome)
         self._append(record)
-        self.counts[record["status"]] += 1
+        self.counts[record.status] += 1
         self.records.append(record)
         self.new.append(record)
         return record
 
     def final(self, trial: Record, outcome: Outcome, **more: object) -> Record:
         """Keep what a final round says of a trial; more: fields of its record."""
-        said: Mapping[str, object] = trial
-        inherited = {f.name: said[f.name] for f in fields(Known) if getattr(outcome, f.name) is None}
-        made = self._sealed("final", trial["template"], trial["config"], outcome, of=trial["id"], **inherited, **more)
+        inherited = {f.name: getattr(trial, f.name) for f in fields(Known) if getattr(outcome, f.name) is None}
+        made = self._sealed("final", trial.template, trial.config, outcome, of=trial.id, **inherited, **more)
         self.finals.append(made)
         self.new.append(made)
         self._append(made)
@@ -58,8 +57,8 @@ class Findings:
 
     def failed_again(self, record: Record) -> bool:
         """Whether a final round found a trial wrong."""
-        failed = (r for r in self.finals if r["status"] != "ok" and not open_again(r, self._limits))
-        return any(r.get("of") == record["id"] for r in failed)
+        failed = (r for r in self.finals if r.status != "ok" and not open_again(r, self._limits))
+        return any(r.of == record.id for r in failed)
 
     def _sealed(
         self, kind: str, template: str, config: Mapping[str, object], outcome: Outcome, **more: object

@@ -30,7 +30,7 @@ def frozen_text(records: Sequence[Record]) -> bytes:
     """The file that pins these records, each the choice for its workload and device; BadRecord for too many."""
     if len(records) > MAX_CHOICES:
         raise BadRecord(f"more than {MAX_CHOICES} choices")
-    ordered = sorted(records, key=lambda r: (r["workload"], r["id"]))
+    ordered = sorted(records, key=lambda r: (r.workload, r.id))
     body = b"".join(encode(r)[:-1] + (b",\n" if r is not ordered[-1] else b"\n") for r in ordered)
     return _HEAD.format(FROZEN, hashlib.sha256(body).hexdigest()).encode() + body + b"]}\n"
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 
-from tensorir.tune.brief import Brief, Mask, Rows
+from tensorir.tune.brief import Brief, End, Mask, Rows
 from tensorir.tune.circumstances import TIMEOUTS, Limits, open_again
-from tensorir.tune.record import Identity, Record
+from tensorir.tune.record import Identity, Setting
 
 SAMPLE = 1000
 """Records of another device or shape that a search starts from: its tables need no more."""
@@ -29,16 +27,16 @@ def usable_rows(brief: Brief, identity: Identity, limits: Limits | None) -> Rows
     return rows[::-1][np.sort(last)][::-1]
 
 
-def _ended(brief: Brief, pair: int) -> Record:
-    """How a trial ended, as far as later runs ask."""
-    return cast("Record", {**brief.rest(pair & 0xFFFFFFFF), "status": brief.words["status"][pair >> 32]})
+def _ended(brief: Brief, pair: int) -> End:
+    rest = brief.rest(pair & 0xFFFFFFFF)
+    return End(brief.words["status"][pair >> 32], rest.get("detail"), rest.get("limits"))
 
 
 def keys(brief: Brief, rows: Rows) -> Rows:
     """Numbers that are equal where template and configuration are."""
     names: dict[str, int] = {}
     groups = range(len(brief.words["group"]))
-    template = [names.setdefault(brief.group(n)["template"], len(names)) for n in groups]
+    template = [names.setdefault(brief.group(n).template, len(names)) for n in groups]
     if not len(rows):
         return np.zeros(0, dtype="i8")
     return np.array(template, dtype="i8")[brief.columns["group"][rows]] << 32 | brief.columns["config"][rows]
@@ -83,7 +81,7 @@ def contenders(brief: Brief, mask: Mask, most: int | None = None) -> Rows:
     return np.sort(rows[np.repeat(keep, counts)])
 
 
-def counted(brief: Brief) -> list[tuple[Record, dict[str, int]]]:
+def counted(brief: Brief) -> list[tuple[Setting, dict[str, int]]]:
     """Of each run: what its records share, and how many trials ended with each status."""
     found = []
     for group, run in brief.runs():

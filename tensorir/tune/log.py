@@ -22,18 +22,7 @@ from tensorir.tune.brief import Brief, whole
 from tensorir.tune.choosing import DOUBT, Choice, choose, key_of, passed
 from tensorir.tune.circumstances import TIMEOUTS, Limits, open_again
 from tensorir.tune.known import contenders
-from tensorir.tune.record import (
-    BadRecord,
-    Entry,
-    Identity,
-    Record,
-    encode,
-    key_text,
-    relevant,
-    slug,
-    span,
-    steady_s,
-)
+from tensorir.tune.record import BadRecord, Entry, Identity, Record, Setting, encode, key_text, relevant, slug
 from tensorir.tune.store import LogError, LogReader, LogWriter, host_name, refusal
 
 __all__ = [
@@ -69,10 +58,10 @@ __all__ = [
 _STALE_DAY = 86_400.0
 
 
-def identity_of(record: Record) -> str:
+def identity_of(record: Setting) -> str:
     """What makes records comparable: workload, computation, device, driver and versions."""
-    device = record["device"]
-    key = [record["workload"], record["compute"], device["name"], device["driver"], relevant(record["versions"])]
+    device = record.device
+    key = [record.workload, record.compute, device["name"], device["driver"], relevant(record.versions)]
     return key_text(key)
 
 
@@ -87,11 +76,9 @@ def usable(
     Of several trials of a configuration the latest counts, of which a timeout is none where another one got through.
     """
     found = [
-        r
-        for r in records
-        if r["kind"] == "trial" and (r["id"] in own or not open_again(r, limits)) and identity.accepts(r)
+        r for r in records if r.kind == "trial" and (r.id in own or not open_again(r, limits)) and identity.accepts(r)
     ]
-    found.sort(key=lambda r: (r["status"] not in TIMEOUTS, r["started"], r["id"]))
+    found.sort(key=lambda r: (r.status not in TIMEOUTS, r.started, r.id))
     return list({key_of(r): r for r in found}.values())
 
 
@@ -104,20 +91,20 @@ def best(
     """
     return _winners(
         reader.brief(),
-        lambda run: workload in (None, run["workload"]) and compute in (None, run["compute"]),
+        lambda run: workload in (None, run.workload) and compute in (None, run.compute),
         per_template,
     )
 
 
-def _winners(known: Brief, wanted: Callable[[Record], bool], per_template: bool = False) -> list[Choice]:
+def _winners(known: Brief, wanted: Callable[[Setting], bool], per_template: bool = False) -> list[Choice]:
     runs: dict[tuple[str, str | None], list[int]] = defaultdict(list)
     for number, run in known.runs():
         if wanted(run):
-            runs[identity_of(run), run["template"] if per_template else None].append(number)
+            runs[identity_of(run), run.template if per_template else None].append(number)
     masks = (np.isin(known.columns["group"], numbers) for numbers in runs.values())
     ranked = (choose(known.records(contenders(known, mask, 1))) for mask in masks)
     winners = [replace(c, record=whole(c.record), timed=whole(c.timed)) for c, *_ in filter(None, ranked)]
-    return sorted(winners, key=lambda c: (c.record["started"], c.record["id"]), reverse=True)
+    return sorted(winners, key=lambda c: (c.record.started, c.record.id), reverse=True)
 
 
 def peers(reader: LogReader) -> list[Record]:
@@ -139,17 +126,17 @@ def freeze(
     """
     groups: dict[tuple[str, str | None], list[Record]] = defaultdict(list)
     for record in reader.records():
-        if not workloads or record["workload"] in workloads:
-            groups[identity_of(record), record["device"].get("target")].append(record)
+        if not workloads or record.workload in workloads:
+            groups[identity_of(record), record.device.get("target")].append(record)
     found, stale = [], []
     for group in groups.values():
         for choice in choose(group):
             digest = None if regenerate is None else regenerate(choice.record)
-            if digest in (None, choice.record["source_sha256"]):
+            if digest in (None, choice.record.source_sha256):
                 found.append(choice)
                 break
-            stale.append(choice.record["id"])
-    return sorted(found, key=lambda c: (c.record["workload"], c.record["id"])), stale
+            stale.append(choice.record.id)
+    return sorted(found, key=lambda c: (c.record.workload, c.record.id)), stale
 
 
 def listing(reader: LogReader) -> list[Json]:
@@ -158,7 +145,7 @@ def listing(reader: LogReader) -> list[Json]:
     known = reader.brief()
     for number, run in known.runs():
         mine = known.columns["group"] == number
-        key = (run["workload"], run["device"]["name"])
+        key = (run.workload, run.device["name"])
         row = rows.setdefault(
             key,
             {
@@ -176,7 +163,7 @@ def listing(reader: LogReader) -> list[Json]:
         row["trials"] += int(trials.sum())
         row["ok"] += int((trials & known.has_status("ok")).sum())
     for c in _winners(known, lambda _: True):  # of several drivers or versions
-        row = rows[c.record["workload"], c.record["device"]["name"]]
+        row = rows[c.record.workload, c.record.device["name"]]
         row["best_s"] = min(row["best_s"] or math.inf, c.time_s)
     return sorted(rows.values(), key=lambda row: (row["workload"], row["device"]))
 
@@ -201,17 +188,17 @@ def stats(reader: LogReader) -> dict[str, object]:
     estimators: Counter[str] = Counter()
     finals, busy, spread = 0, 0, []
     for record in reader.records():
-        workloads.add(record["workload"])
-        devices.add(record["device"]["name"])
-        flags.update(record.get("flags", ()))
-        finals += record["kind"] == "final"
-        if record["kind"] == "trial":
-            statuses[record["status"]] += 1
-        if record["time_s"] is not None:
-            estimators[record["estimator"]] += 1
-            busy += Load.of(record.get("load")).disturbed
-            low, high = span(record)
-            spread.append((high - low) / steady_s(record))
+        workloads.add(record.workload)
+        devices.add(record.device["name"])
+        flags.update(record.flags or ())
+        finals += record.kind == "final"
+        if record.kind == "trial":
+            statuses[record.status] += 1
+        if record.time_s is not None:
+            estimators[record.estimator] += 1
+            busy += Load.of(record.load).disturbed
+            low, high = record.span
+            spread.append((high - low) / record.steady_s)
     return {
         "segments": len(reader.segments()),
         "workloads": len(workloads),
@@ -238,12 +225,12 @@ def verify(reader: LogReader, regenerate: Callable[[Record], str | None] | None 
     count, stale, unknown = 0, [], 0
     for record in reader.records():
         count += 1
-        if regenerate is None or record["source_sha256"] is None:
+        if regenerate is None or record.source_sha256 is None:
             continue
         digest = regenerate(record)
         unknown += digest is None
-        if digest is not None and digest != record["source_sha256"]:
-            stale.append(record["id"])
+        if digest is not None and digest != record.source_sha256:
+            stale.append(record.id)
     return {
         "ok": not reader.damaged and not stale,
         "records": count,
@@ -314,7 +301,7 @@ def union(entries: Iterable[Entry]) -> dict[str, bytes]:
     for entry in entries:
         if entry.record is not None:
             line = encode(entry.record)
-            lines[entry.record["id"]] = min(line, lines.get(entry.record["id"], line))
+            lines[entry.record.id] = min(line, lines.get(entry.record.id, line))
     return lines
 
 
@@ -323,12 +310,12 @@ def write_merged(entries: Sequence[Entry], root: Path) -> list[Path]:
     folders: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         if entry.record is not None:
-            folders[slug(entry.record["workload"])].append(entry)
+            folders[slug(entry.record.workload)].append(entry)
         elif not entry.damaged:
             folders[entry.path.parent.name or "other"].append(entry)
     written = []
     for folder, members in sorted(folders.items()):
-        when = {entry.record["id"]: entry.record["started"] for entry in members if entry.record is not None}
+        when = {entry.record.id: entry.record.started for entry in members if entry.record is not None}
         lines = [line for _, line in sorted(union(members).items(), key=lambda item: (when[item[0]], item[1]))]
         lines += sorted({entry.raw.rstrip(b"\r\n") + b"\n" for entry in members if entry.record is None})
         first = re.sub(r"\D", "", min(when.values(), default=""))[:14] or "other"

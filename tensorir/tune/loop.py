@@ -23,9 +23,9 @@ from tensorir.tune.elsewhere import tables
 from tensorir.tune.findings import Findings
 from tensorir.tune.flight import Flights, Landed, PlacesLost
 from tensorir.tune.interfaces import Ahead, Bench, Log, Part, Task
-from tensorir.tune.log import key_of, usable
+from tensorir.tune.log import usable
 from tensorir.tune.outcome import Machine, TuneOutcome, grouped_reasons
-from tensorir.tune.record import Record, drift_of
+from tensorir.tune.record import Record, key_text
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.strategy import make
 from tensorir.tune.trial import CANCELLED, Outcome, Trial
@@ -69,7 +69,7 @@ def _ended(run: _Search, phase: Callable[[], None]) -> None:
 
 
 def _key(arm: Arm, row: int) -> str:
-    return key_of({"template": arm.name, "config": arm.space.config(row)})
+    return key_text([arm.name, arm.space.config(row)])
 
 
 class _Search:
@@ -115,13 +115,13 @@ class _Search:
             known = usable(self.earlier, found.identity, self.spec.limits, self.task.own)
         taken: dict[str, dict[int, Record]] = {name: {} for name in self.arms}
         for record, row in self.arms.rows(known):
-            if taken[record["template"]].setdefault(row, record) is record:
+            if taken[record.template].setdefault(row, record) is record:
                 found.records.append(record)
         for name, records in taken.items():
             self.arms[name].take_over(records)
         self.budget.reused = found.reused = len(found.records)
         accepts = by_run(found.identity.accepts)
-        finals = [r for r in self.earlier if r["kind"] == "final" and accepts(r)]
+        finals = [r for r in self.earlier if r.kind == "final" and accepts(r)]
         found.finals = [r for r, _ in self.arms.rows(finals)]
 
     # --- what is next
@@ -150,7 +150,7 @@ class _Search:
     def _passed(self) -> bool:
         """Whether any trial so far, earlier ones included, ran and was right."""
         found = self.findings
-        return bool(self.budget.passed) or any(r["status"] == "ok" for r in found.records[: found.reused])
+        return bool(self.budget.passed) or any(r.status == "ok" for r in found.records[: found.reused])
 
     def _next(self, wanted: Iterator[tuple[Arm, int, str]]) -> tuple[Arm, int, str]:
         """The next trial, which is being measured from here on; raises _Stop."""
@@ -187,10 +187,10 @@ class _Search:
             row = self.arms.row(record) if found.identity.accepts(record) else None
             if row is None:
                 continue
-            if record["kind"] == "final":
+            if record.kind == "final":
                 found.finals.append(record)
-            elif usable([record], found.identity, self.spec.limits) and row not in self.arms[record["template"]].known:
-                self.arms[record["template"]].learn(row, record)
+            elif usable([record], found.identity, self.spec.limits) and row not in self.arms[record.template].known:
+                self.arms[record.template].learn(row, record)
                 found.records.insert(found.reused, record)
                 found.reused += 1
                 self.budget.reused = found.reused
@@ -348,7 +348,7 @@ class _Search:
             arm.forget(row)
             raise _Stop("budget" if self.budget.spent(cost_s) else "cancelled")
         record = self.findings.trial(arm.name, arm.space.config(row), outcome)
-        self.budget.paid(cost_s, record["status"] == "ok")
+        self.budget.paid(cost_s, record.status == "ok")
         before = self.arms.best_s
         arm.learn(row, record)
         self.since_best = 0 if arm.best_s < before else self.since_best + 1
@@ -356,7 +356,7 @@ class _Search:
             self.spec.on_trial(record)
         if self.findings.error is not None:
             raise _Stop("log")
-        if record["status"] == "device_lost":
+        if record.status == "device_lost":
             raise _Stop("device_lost")
 
     def outcome(self) -> TuneOutcome:
@@ -411,6 +411,6 @@ class _Search:
 
 def _machine(new: Sequence[Record], last: Load) -> Machine:
     """What the machine did in the trials of a run, and in its final rounds."""
-    paces = [drift_of(r) for r in new if r["time_s"] is not None]
-    trials = Load.sum(r.get("load") for r in new if r["kind"] == "trial")
+    paces = [r.drift or 1.0 for r in new if r.time_s is not None]
+    trials = Load.sum(r.load for r in new if r.kind == "trial")
     return Machine(trials + last, last, (min(paces, default=1.0), max(paces, default=1.0)))

@@ -14,8 +14,7 @@ from tensorir.runtime.machine import REST, Load
 from tensorir.tune.brief import reason_of, whole
 from tensorir.tune.progress import milliseconds
 from tensorir.tune.ratio import Ratio, Span, without_slots
-from tensorir.tune.record import Identity, Record
-from tensorir.tune.schema import ESTIMATOR
+from tensorir.tune.record import ESTIMATOR, Identity, Record
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,13 +52,13 @@ class Timed(Shown):
         """Take the time of ``final`` (a record of the final round) where there is one, else that of the trial."""
         source = trial if final is None else final
         time_s = low = high = gflops = timed = None
-        if source.get("time_s") is not None:
+        if source.time_s is not None:
             timed = Span.of(source)
             time_s, low, high = timed.time_s, timed.low_s, timed.high_s
             gflops = flops / time_s / 1e9 if flops else None
-        check = source.get("check") or trial["check"] or {}
+        check = source.check or trial.check or {}
         return cls(
-            *(trial["id"], trial["template"], trial["config"], source["status"], time_s, low, high, gflops),
+            *(trial.id, trial.template, trial.config, source.status, time_s, low, high, gflops),
             checked=check.get("ok") is True,
             confirmed=final is not None,
             record=whole(trial),
@@ -158,7 +157,7 @@ class TuneOutcome(Shown):
     @property
     def ratio(self) -> Ratio | None:
         """The baseline's time over the best's."""
-        return None if self.baseline is None else self.against_best(Span.of(self.baseline))
+        return None if self.baseline is None else self.against_best(Span.of_library(self.baseline))
 
     @property
     def gain(self) -> Ratio | None:
@@ -220,7 +219,7 @@ def _met(other: Mapping[str, Any]) -> str:
     return "waited for" if other["seconds"] else "timed next to"
 
 
-def without_default(record: Mapping[str, object]) -> str:
+def without_default(record: Record) -> str:
     """What becomes of a run whose default failed, and why it did."""
     return f"{reason_of(record)}; the search continues with what passes"
 
@@ -230,11 +229,11 @@ def grouped_reasons(records: Iterable[Record]) -> tuple[Json, ...]:
     counts: Counter[str] = Counter()
     example: dict[str, Record] = {}
     for record in records:
-        if record["status"] not in ("ok", "skipped_slow"):
+        if record.status not in ("ok", "skipped_slow"):
             reason = reason_of(record)
             counts[reason] += 1
             example.setdefault(reason, record)
     return tuple(
-        {"status": found["status"], "reason": reason, "count": count, "trial": found.get("of") or found["id"]}
+        {"status": found.status, "reason": reason, "count": count, "trial": found.of or found.id}
         for reason, count, found in ((r, n, example[r]) for r, n in counts.most_common())
     )

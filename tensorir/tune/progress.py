@@ -10,7 +10,7 @@ from typing import cast
 
 from tensorir.runtime.machine import REST, Load
 from tensorir.tune.ratio import Ratio, Span
-from tensorir.tune.record import Record, steady_s
+from tensorir.tune.record import Record
 
 EVERY_S = 10.0
 UNTOLD = 10.0  # upper over lower end of a time's interval from which it is no measurement
@@ -69,11 +69,11 @@ class Progress:
 
     def add(self, record: Record) -> bool:
         """Take in a new record; True when it is the best so far."""
-        self.counts[record["status"]] += 1
+        self.counts[record.status] += 1
         if self.load is not None:
-            self.load += Load.of(record.get("load"))
-        time_s = steady_s(record)
-        if record["status"] != "ok" or time_s >= self.best_s:
+            self.load += Load.of(record.load)
+        time_s = record.steady_s
+        if record.status != "ok" or time_s >= self.best_s:
             return False
         self.best_s, self.best = time_s, Span.of(record)
         return True
@@ -88,7 +88,7 @@ class Progress:
     def ratio(self) -> Ratio | None:
         """The peer's time over the best one so far."""
         peer = self.peer or (self.baseline and {"time_s": self.baseline[1]})
-        return None if self.best is None or not peer else Ratio.of(Span.of(peer), self.best, self.load)
+        return None if self.best is None or not peer else Ratio.of(Span.of_library(peer), self.best, self.load)
 
     def due(self, elapsed_s: float, improved: bool) -> bool:
         """Tell whether to print now (an improvement, or ten quiet seconds), and remember that it was."""
@@ -110,8 +110,8 @@ class SetProgress:
 
     def add(self, record: Record) -> bool:
         """Take in a new record; True when it is the best so far of its shape."""
-        self.counts[record["status"]] += 1
-        title, time_s = record["workload"], steady_s(record)
+        self.counts[record.status] += 1
+        title, time_s = record.workload, record.steady_s
         better = time_s < self.best.get(title, math.inf)
         if better:
             self.first.setdefault(title, time_s)

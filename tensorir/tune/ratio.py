@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 from tensorir.codec import Json
 from tensorir.errors.shown import Shown
 from tensorir.runtime.estimate import THRICE, middle
 from tensorir.runtime.machine import Load
-from tensorir.tune.record import Record, span, steady_s
+from tensorir.tune.record import Record, interval
 
 WIDE = 1.5  # upper over lower end of the ratio's interval from which it is unsteady,
 HOPELESS = 4.0  # and from which no number is given, nor for an unsteady one
@@ -34,13 +34,24 @@ class Span(Shown):
     round: str = ""
 
     @classmethod
-    def of(cls, found: Mapping[str, object]) -> Span:
-        """Of a record that has a time, or of what a document says of a library."""
-        taken = cast("Record", {"samples": [], **found})
-        low, high = span(taken)
-        slots, name = tuple(taken["samples"] or ()), str(taken.get("round") or "")
-        spread = found.get("spread") or (max(slots) / min(slots) if slots else 1.0)
-        return cls(steady_s(taken), low, high, float(cast("float", spread)), slots, name)
+    def of(cls, record: Record) -> Span:
+        """Of a record that has a time."""
+        return cls(record.steady_s, *record.span, _spread(record.samples), tuple(record.samples), record.round or "")
+
+    @classmethod
+    def of_library(cls, document: Mapping[str, object]) -> Span:
+        """Of a library's time in a document or a record."""
+        said = cast("Mapping[str, Any]", document)
+        seconds, low, high = (
+            max(float(said["time_s"]), math.ulp(0.0)),
+            said.get("low_s"),
+            said.get("high_s"),
+        )
+        slots, name = tuple(said.get("samples") or ()), str(said.get("round") or "")
+        if low is None or high is None:
+            low, high = interval(list(slots), seconds)
+        spread = float(said.get("spread") or _spread(slots))
+        return cls(seconds, min(low, seconds), max(high, seconds), spread, slots, name)
 
     def scaled(self, factor: float) -> Span:
         """The same spread about another time."""
@@ -58,6 +69,10 @@ class Span(Shown):
         below = math.hypot(math.log(self.time_s / self.low_s), math.log(other.high_s / other.time_s))
         above = math.hypot(math.log(self.high_s / self.time_s), math.log(other.time_s / other.low_s))
         return level * math.exp(-below), level * math.exp(above)
+
+
+def _spread(slots: Sequence[float]) -> float:
+    return max(slots) / min(slots) if slots else 1.0
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,4 +1,4 @@
-"""One line of the tuning log: its schema, its checksum, and the only way in and out of text."""
+"""One line of the tuning log: its fields and their checks, its checksum, its text."""
 
 from __future__ import annotations
 
@@ -8,55 +8,30 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol, TypedDict, cast
+from typing import Any
 
-from tensorir.codec import Json, plain
+from tensorir import codec
+from tensorir.codec import UNKNOWN_FIELDS, CodecError, Json, checked, plain, travels
 from tensorir.errors.shown import Shown
 from tensorir.runtime.timing import outside
-from tensorir.tune.schema import ESTIMATOR, SCHEMA, VERSION
 
+ESTIMATOR = "paired-slots"
+"""The name of the estimator of ``tensorir.runtime.estimate`` in records and documents."""
+VERSION = 2
+"""Of the schema; records of others are left where they are."""
+MAX_MEASURED = 1e308
+MAX_DRIFT = 100.0  # slowdown of a machine within a run, and its inverse
+STATUSES = frozenset(
+    {"ok", "illegal_schedule", "compile_error", "compile_timeout", "resource_limit", "launch_error", "run_timeout"}
+    | {"crashed", "device_error", "device_lost", "wrong_result", "nondeterministic", "skipped_slow", "cancelled"}
+    | {"internal_error"}
+)
+_NUMBER_WORDS = frozenset({"nan", "inf", "-inf"})  # what JSON has no numbers for, see codec.plain
 
-class Record(TypedDict, total=False):
-    """A line of the log, and what is left out of it where it is being made; ``SCHEMA`` says what each field holds."""
-
-    v: int
-    kind: str
-    id: str
-    workload: str
-    compute: str
-    template: str
-    config: dict[str, Any]
-    trace: str | list[Any] | dict[str, Any] | None
-    source_sha256: str | None
-    status: str
-    time_s: float | None
-    samples: list[float]
-    estimator: str
-    low_s: float | None
-    high_s: float | None
-    load: dict[str, Any] | None
-    check: dict[str, Any] | None
-    resources: dict[str, Any] | None
-    device: dict[str, Any]
-    versions: dict[str, str]
-    started: str
-    crc: str
-    flags: list[str]
-    detail: str | dict[str, Any] | None
-    limits: dict[str, Any] | None
-    drift: float
-    race: dict[str, Any] | None
-    of: str
-    baseline: dict[str, Any] | None
-    round: str
-
-
-Fields = Mapping[str, Any]
-"""What a record or a document says, to be read only."""
 
 MAX_LINE = 1 << 20  # bytes; an honest record has about 2000
 MAX_DEPTH = 16
@@ -73,6 +48,160 @@ class BadRecord(ValueError):  # it is a finding about data, not a failure of our
 
 class OtherVersion(BadRecord):
     """A line of another version of the schema: not read, never deleted."""
+
+
+def _number(value: Any) -> bool:
+    """A number that a float can hold; whole numbers in JSON may be of any size."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= MAX_MEASURED
+
+
+def _seconds(value: Any) -> bool:
+    """A duration that a clock can have shown: positive and below a day."""
+    return _number(value) and 0 < value < 86_400
+
+
+def _text(limit: int, pattern: str = r"(?s).+") -> Callable[[Any], bool]:
+    compiled = re.compile(pattern)
+    return lambda value: isinstance(value, str) and len(value) <= limit and compiled.fullmatch(value) is not None
+
+
+def _mapping(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _optional(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or test(value)
+
+
+def _list_of(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(test, value))
+
+
+def _check(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("ok"), bool):
+        return False
+    error = value.get("max_err")
+    return error is None or _number(error) or (isinstance(error, str) and error in _NUMBER_WORDS)
+
+
+def _device(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("target", ""), str):
+        return False
+    return all(isinstance(value.get(key), str) for key in ("name", "driver"))
+
+
+def _versions(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+
+
+def is_library(value: object) -> bool:
+    """Whether a final record can hold it: a name, and what ``Span.of`` takes."""
+    if not isinstance(value, dict) or not _text(200)(value.get("name")) or not _seconds(value.get("time_s")):
+        return False
+    ends = _seconds(value.get("low_s")) and _seconds(value.get("high_s"))
+    return ends and _list_of(_seconds)(value.get("samples")) and _optional(_number)(value.get("spread"))
+
+
+def _trace(value: Any) -> bool:
+    return isinstance(value, (str, list, dict))
+
+
+def _detail(value: Any) -> bool:
+    return isinstance(value, (str, dict))
+
+
+def _drift(value: Any) -> bool:
+    return _number(value) and 1 / MAX_DRIFT <= value <= MAX_DRIFT
+
+
+_ID = _text(80, r"[A-Za-z0-9._:#-]+")
+
+
+@travels
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Fields equal in all records of one template and one run.
+
+    estimator: of ``time_s``
+    """
+
+    workload: str = field(metadata=checked(_text(65_536)))
+    compute: str = field(metadata=checked(_text(200)))
+    template: str = field(metadata=checked(_text(200)))
+    device: dict[str, Any] = field(metadata=checked(_device))
+    versions: dict[str, str] = field(metadata=checked(_versions))
+    estimator: str = field(metadata=checked(_text(80)))
+
+
+@travels(sparse=True)
+@dataclass(frozen=True, kw_only=True)
+class Record(Setting):
+    """A measurement: one line of the log. BadRecord for fields that contradict each other.
+
+    low_s, high_s: the interval of ``time_s``
+    load:     what else the machine did meanwhile
+    limits:   seconds and bytes allowed to a measurement that failed (``circumstances.Limits``)
+    drift:    slowdown of the reference since its own trial; 1 where it is None
+    race:     of a final record: its ``Standing`` among the finalists
+    of:       of a final record: the id of its trial
+    baseline: of one final record of each round: the library timed in it
+    round:    of a final record: its round; times of different rounds are not comparable
+    unknown:  fields that this version does not have, carried along
+    """
+
+    v: int = field(metadata=checked(lambda v: type(v) is int and v == VERSION))
+    kind: str = field(metadata=checked(lambda v: v in ("trial", "final")))
+    id: str = field(metadata=checked(_ID))
+    config: dict[str, Any] = field(metadata=checked(_mapping))
+    trace: str | list[Any] | dict[str, Any] | None = field(metadata=checked(_optional(_trace)))
+    source_sha256: str | None = field(metadata=checked(_optional(_text(64, r"[0-9a-f]{64}"))))
+    status: str = field(metadata=checked(lambda v: isinstance(v, str) and v in STATUSES))
+    time_s: float | None = field(metadata=checked(_optional(_seconds)))
+    samples: list[float] = field(metadata=checked(_list_of(_seconds)))
+    low_s: float | None = field(default=None, metadata=checked(_optional(_seconds)))
+    high_s: float | None = field(default=None, metadata=checked(_optional(_seconds)))
+    load: dict[str, Any] | None = field(default=None, metadata=checked(_optional(_mapping)))
+    check: dict[str, Any] | None = field(metadata=checked(_optional(_check)))
+    resources: dict[str, Any] | None = field(metadata=checked(_optional(_mapping)))
+    started: str = field(metadata=checked(_text(40, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|\+00:00)")))
+    flags: list[str] | None = field(default=None, metadata=checked(_list_of(_text(100))))
+    detail: str | dict[str, Any] | None = field(default=None, metadata=checked(_optional(_detail)))
+    limits: dict[str, Any] | None = field(default=None, metadata=checked(_optional(_mapping)))
+    drift: float | None = field(default=None, metadata=checked(_drift))
+    race: dict[str, Any] | None = field(default=None, metadata=checked(_optional(_mapping)))
+    of: str | None = field(default=None, metadata=checked(_ID))
+    baseline: dict[str, Any] | None = field(default=None, metadata=checked(_optional(is_library)))
+    round: str | None = field(default=None, metadata=checked(_ID))
+    unknown: dict[str, Any] = field(default_factory=dict, metadata=UNKNOWN_FIELDS)
+
+    def __post_init__(self) -> None:
+        ok = self.status == "ok"
+        if ok != (self.time_s is not None):
+            raise BadRecord("time_s without ok" if not ok else "ok without time_s")
+        if ok and not self.samples:
+            raise BadRecord("ok without samples")
+        if ok and (self.low_s is None or self.high_s is None):
+            raise BadRecord("ok without the interval of time_s")
+        if ok and self.check is not None and self.check["ok"] is not True:
+            raise BadRecord("ok with a failed check")
+
+    @property
+    def steady_s(self) -> float:
+        """Seconds on the level of the reference's own trial: the time to compare. Infinite without a time."""
+        return math.inf if self.time_s is None else max(float(self.time_s), math.ulp(0.0))  # positive in any log
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """95 % interval of ``steady_s``, of a record that has a time."""
+        assert self.time_s is not None
+        assert self.low_s is not None
+        assert self.high_s is not None
+        return min(self.low_s, self.time_s), max(self.high_s, self.time_s)
+
+
+FIELDS = tuple(field.name for field in fields(Record) if field.name != "unknown")
+REQUIRED = tuple(f.name for f in fields(Record) if f.default is MISSING and f.default_factory is MISSING)
+"""Fields of a line, ``crc`` apart, and those of them that every line has."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +240,7 @@ class Identity(Shown):
     versions: Mapping[str, str]
 
     def record(self, kind: str, template: str, config: Mapping[str, object], result: Mapping[str, object]) -> Record:
-        """Return the sealed record of one measurement; BadRecord when ``result`` is not one.
+        """Return the record of one measurement; BadRecord when ``result`` is not one.
 
         ``result`` has ``status`` and any other field of the record that is the measurement's own;
         what identifies the record is set here and cannot be overridden. A time without ``low_s`` and ``high_s`` gets
@@ -129,63 +258,28 @@ class Identity(Shown):
         try:
             if made["time_s"] is not None and made.get("low_s") is None:
                 made["low_s"], made["high_s"] = interval(made["samples"], made["time_s"])
-            sealed = seal(plain(made))
+            said = plain(made)
         except TypeError as error:
             raise BadRecord(str(error)) from None
-        validate(sealed)
-        encode(sealed)
-        return sealed
+        record = read(said)
+        _checked_sum(said)
+        encode(record)
+        return record
 
-    def accepts(self, record: Record) -> bool:
+    def accepts(self, record: Setting) -> bool:
         """Tell whether a measurement of ``record`` says something about this computation on this device.
 
         Same definition, same device name and driver, the same limits as far as both say them, and the
         same version of everything that makes the kernel. What is left out here is at most a warm start,
         never an answer.
         """
-        limits = [d["target"] for d in (record["device"], self.device) if d.get("target")]
+        limits = [d["target"] for d in (record.device, self.device) if d.get("target")]
         return (
-            record["compute"] == self.compute
+            record.compute == self.compute
             and len(set(limits)) < 2
-            and all(record["device"].get(key) == self.device.get(key) for key in ("name", "driver"))
-            and relevant(record["versions"]) == relevant(self.versions)
+            and all(record.device.get(key) == self.device.get(key) for key in ("name", "driver"))
+            and relevant(record.versions) == relevant(self.versions)
         )
-
-
-class InBrief(Protocol):
-    """A record whose time is known without its line: ``brief.Stored``."""
-
-    @property
-    def steady_s(self) -> float: ...
-    @property
-    def span(self) -> tuple[float, float]: ...
-
-
-def drift_of(record: Record) -> float:
-    """By how much slower what trials are timed with (the reference) ran than in its own trial; 1 where the record does
-    not say.
-    """
-    return float(record.get("drift", 1.0))
-
-
-def steady_s(record: Record) -> float:
-    """Seconds to compare, as if the machine were as fast as when the reference had its own trial; infinite for what
-    has no time.
-    """
-    if not isinstance(record, dict):  # of a log in brief, whose columns say it
-        return cast("InBrief", record).steady_s
-    seconds = record.get("time_s")
-    return math.inf if seconds is None else max(float(seconds), math.ulp(0.0))  # never 0, whatever a log says
-
-
-def span(record: Record) -> tuple[float, float]:
-    """The 95 % interval of ``steady_s``; the record has a time."""
-    if not isinstance(record, dict):
-        return cast("InBrief", record).span
-    seconds, low, high = cast("float", record["time_s"]), record.get("low_s"), record.get("high_s")
-    if low is None or high is None:
-        return interval(list(record["samples"]), seconds)
-    return min(low, seconds), max(high, seconds)
 
 
 def relevant(versions: Mapping[str, str]) -> dict[str, str]:
@@ -222,18 +316,24 @@ def checksum(record: Mapping[str, object]) -> str:
     return f"{zlib.crc32(canonical(record)):08x}"
 
 
-def seal(record: Record) -> Record:
-    """Return ``record`` with its checksum, last."""
-    body = {key: value for key, value in record.items() if key != "crc"}
-    return cast("Record", {**body, "crc": checksum(body)})
+def seal(said: Mapping[str, object]) -> Json:
+    """``said`` with its checksum, last."""
+    body = {key: value for key, value in said.items() if key != "crc"}
+    return {**body, "crc": checksum(body)}
 
 
 def encode(record: Record) -> bytes:
-    """Return the line of a sealed record; BadRecord when it would be too long to be read back.
+    """Return the line of a record; BadRecord when it would be too long to be read back.
 
     The bytes that the checksum covers with it as the last key, so that a reader sums the line as it is.
     """
-    line = canonical(record)[:-1] + b',"crc":' + _canonical(record.get("crc")).encode("ascii") + b"}\n"
+    return sealed(codec.encode(record))
+
+
+def sealed(said: Mapping[str, object]) -> bytes:
+    """Return the line of an object of JSON, its checksum last."""
+    body = canonical(said)
+    line = body[:-1] + b',"crc":"%08x"}\n' % zlib.crc32(body)
     if len(line) > MAX_LINE:
         raise BadRecord("over-long line")
     return line
@@ -246,17 +346,26 @@ def decode(line: bytes) -> Record:
     said = read_json(line)
     if type(version := said.get("v")) is int and version > 0 and version != VERSION:
         raise OtherVersion(f"version {version} of the schema")
-    record = cast("Record", said)
-    validate(record, _summed(line))
+    crc = said.pop("crc", None)
+    record = read(said)
+    if crc is None:
+        raise BadRecord("no crc")
+    if not isinstance(crc, str) or re.fullmatch("[0-9a-f]{8}", crc) is None:
+        raise BadRecord("bad crc")
+    if crc != _sum_of(said, line):
+        raise BadRecord("wrong crc")
     return record
 
 
-def _summed(line: bytes) -> bytes | None:
-    """The canonical bytes of a line as ``encode`` writes it whose checksum is right; None for any other line."""
-    body, crc = line[:-19] + b"}", line[-19:]
-    if not line.isascii() or b"\\ud" in line or crc != b',"crc":"%08x"}\n' % zlib.crc32(body):
-        return None
-    return body
+def read(said: object) -> Record:
+    """The record of an object of JSON without its checksum; BadRecord says what is wrong with it."""
+    missing = [name for name in REQUIRED if name not in said] if isinstance(said, dict) else []
+    if missing:
+        raise BadRecord(f"no {missing[0]}")
+    try:
+        return codec.decode(Record, said)
+    except CodecError as error:
+        raise BadRecord(f"bad {error.field}" if error.field else "not an object") from None
 
 
 def read_json(text: bytes) -> dict[str, object]:
@@ -298,47 +407,27 @@ def _no_constant(name: str) -> Any:
 _decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
 
 
-def validate(record: Record, summed: bytes | None = None) -> None:
-    """Check every field; raises BadRecord with the first thing wrong. Unknown fields are allowed.
-
-    summed: the bytes of the record, where they are known to be what its checksum covers
-    """
-    said: Fields = record
-    for name, (required, test) in SCHEMA.items():
-        if name not in said:
-            if required:
-                raise BadRecord(f"no {name}")
-        elif not test(said[name]):
-            raise BadRecord(f"bad {name}")
-    found = _checked_sum(record) if summed is None else record["crc"]
-    if summed is not None and _too_deep(summed, record):
-        raise BadRecord("nested too deeply")
-    ok = record["status"] == "ok"
-    if ok != (record["time_s"] is not None):
-        raise BadRecord("time_s without ok" if not ok else "ok without time_s")
-    if ok and not record["samples"]:
-        raise BadRecord("ok without samples")
-    if ok and (record.get("low_s") is None or record.get("high_s") is None):
-        raise BadRecord("ok without the interval of time_s")
-    if ok and record["check"] is not None and record["check"]["ok"] is not True:
-        raise BadRecord("ok with a failed check")
-    if found != record["crc"]:
-        raise BadRecord("wrong crc")
+def _sum_of(said: Json, line: bytes) -> str:
+    """The checksum of an object without it; of the bytes of its line where these are what ``encode`` writes."""
+    body, crc = line[:-19] + b"}", line[-19:]
+    if line.isascii() and b"\\ud" not in line and crc == b',"crc":"%08x"}\n' % zlib.crc32(body):
+        if _too_deep(body, said):
+            raise BadRecord("nested too deeply")
+        return crc[8:16].decode()
+    return _checked_sum(said)
 
 
-def _checked_sum(record: Record) -> str:
+def _checked_sum(said: Json) -> str:
     """The checksum; refuses what would break a reader of any field: infinities, lone surrogates, deep nesting."""
     try:
-        text = canonical(record)
+        text = canonical(said)
     except RecursionError:
         raise BadRecord("nested too deeply") from None
     except ValueError:
         raise BadRecord("infinite number") from None
-    if _too_deep(text, record):
+    if _too_deep(text, said):
         raise BadRecord("nested too deeply")
-    if b"\\ud" in text and not _encodable(
-        json.dumps(record, ensure_ascii=False)
-    ):  # halves of pairs are what has no UTF-8
+    if b"\\ud" in text and not _encodable(json.dumps(said, ensure_ascii=False)):  # halves of pairs have no UTF-8
         raise BadRecord("broken text")
     return f"{zlib.crc32(text):08x}"
 
@@ -347,8 +436,8 @@ _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b'[]{}"'))
 
 
-def _too_deep(text: bytes, record: Fields) -> bool:
-    """Whether lists and dicts are nested more than ``MAX_DEPTH`` deep, ``record`` itself being the first.
+def _too_deep(text: bytes, said: Json) -> bool:
+    """Whether lists and dicts are nested more than ``MAX_DEPTH`` deep, ``said`` itself being the first.
 
     By the brackets of its JSON ``text`` where no string holds one: a walk through all values takes ten times as long.
     """
@@ -359,7 +448,7 @@ def _too_deep(text: bytes, record: Fields) -> bool:
         for _ in range(MAX_DEPTH):
             brackets = brackets.replace(b"[]", b"")
         return bool(brackets)
-    level: list[Any] = [record]
+    level: list[Any] = [said]
     for _ in range(MAX_DEPTH):
         inner = [x for some in level for x in (some.values() if isinstance(some, dict) else some)]
         level = [x for x in inner if isinstance(x, (dict, list))]

@@ -257,11 +257,11 @@ class LogReader:
             record = entry.record
             if record is None:
                 self._count(entry)
-            elif record["id"] in seen:
+            elif record.id in seen:
                 self.duplicates += 1
             else:
-                seen.add(record["id"])
-                wanted = ((workload, record["workload"]), (compute, record["compute"]), (kind, record["kind"]))
+                seen.add(record.id)
+                wanted = ((workload, record.workload), (compute, record.compute), (kind, record.kind))
                 if all(value is None or value == said for value, said in wanted):
                     yield record
 

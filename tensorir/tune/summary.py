@@ -17,7 +17,7 @@ from tensorir.runtime.machine import Load
 from tensorir.tune.choosing import library, seconds_of
 from tensorir.tune.log import Choice, choose, identity_of, key_of, passed
 from tensorir.tune.ratio import Ratio
-from tensorir.tune.record import Record, steady_s
+from tensorir.tune.record import Record
 
 HALVES = 200  # of the trials, by which the scatter of an importance is known
 PAUSE_S = 120.0  # between two records from which on nobody was tuning
@@ -51,25 +51,25 @@ class Tuned:
     @functools.cached_property
     def place(self) -> int | None:
         """The position of the best's trial among all; None where its line is lost."""
-        wanted = None if self.best is None else self.best.record["id"]
-        return next((n for n, r in enumerate(self.trials) if r["id"] == wanted), None)
+        wanted = None if self.best is None else self.best.record.id
+        return next((n for n, r in enumerate(self.trials) if r.id == wanted), None)
 
     @property
     def kind(self) -> str:
         """The kind of the device: ``cpu`` or ``gpu``."""
-        return str(self.trials[0]["device"].get("kind", "cpu")) if self.trials else "cpu"
+        return str(self.trials[0].device.get("kind", "cpu")) if self.trials else "cpu"
 
     @property
     def load(self) -> Load:
         """What else the machine did while the trials were timed."""
-        return Load.sum(r.get("load") for r in self.trials)
+        return Load.sum(r.load for r in self.trials)
 
     def best_so_far(self) -> list[float | None]:
         """Seconds of the fastest valid configuration after each trial; None before the first."""
         found: list[float | None] = []
         least = math.inf
         for r in self.trials:
-            least = min(least, steady_s(r)) if passed(r) else least
+            least = min(least, r.steady_s) if passed(r) else least
             found.append(least if math.isfinite(least) else None)
         return found
 
@@ -95,27 +95,27 @@ def tuned(records: Iterable[Record]) -> list[Tuned]:
     groups: dict[str, list[Record]] = defaultdict(list)
     spent: dict[str, float] = defaultdict(float)
     before = -math.inf
-    for r in sorted(records, key=lambda r: (r["started"], r["id"])):
-        name, now = identity_of(r), seconds_of(r["started"])
+    for r in sorted(records, key=lambda r: (r.started, r.id)):
+        name, now = identity_of(r), seconds_of(r.started)
         groups[name].append(r)
         spent[name] += max(0.0, now - before) if now - before <= PAUSE_S else _own_s(r)
         before = now
     found = []
     for name, group in groups.items():
-        trials = tuple(r for r in group if r["kind"] == "trial")
+        trials = tuple(r for r in group if r.kind == "trial")
         first, ranked = group[0], choose(group)
         best = ranked[0] if ranked else None
         default = _default(trials, ranked)
         seconds, gain = (default.against(ranked[0]), default.over(ranked[0])) if default else (None, None)
         peer, ratio = (library(group, best) if best else None) or (None, None)
-        title, device = first["workload"], first["device"]["name"]
+        title, device = first.workload, first.device["name"]
         found.append(Tuned(title, device, trials, best, seconds, gain, peer, ratio, default, spent[name]))
     return sorted(found, key=lambda t: (-len(t.trials), t.workload, t.device))
 
 
 def _own_s(record: Record) -> float:
     """What a record says that its measurement took."""
-    detail = record.get("detail")
+    detail = record.detail
     seconds = detail.get("seconds") if isinstance(detail, dict) else None
     known = seconds.values() if isinstance(seconds, dict) else ()
     return float(sum(x for x in known if isinstance(x, int | float) and 0 <= x < PAUSE_S))
@@ -133,14 +133,14 @@ def importance(trials: Sequence[Record]) -> list[Importance]:
     correlation ratio measure", PNAS 21, 1935). Knobs that matter only together show little of it each.
     """
     found = []
-    for template in dict.fromkeys(r["template"] for r in trials):
-        some = [r for r in trials if r["template"] == template and passed(r)]
-        times = np.log([steady_s(r) for r in some])
+    for template in dict.fromkeys(r.template for r in trials):
+        some = [r for r in trials if r.template == template and passed(r)]
+        times = np.log([r.steady_s for r in some])
         random = np.random.default_rng(0)  # the same records give the same page
         halves = np.array([random.permutation(len(some))[: len(some) // 2] for _ in range(HALVES)])
         for knob in knobs(some):
             values: dict[str, int] = {}
-            groups = np.array([values.setdefault(json.dumps(r["config"][knob]), len(values)) for r in some])
+            groups = np.array([values.setdefault(json.dumps(r.config[knob]), len(values)) for r in some])
             share = float(_explained(times[None], groups[None])[0])
             if np.isnan(share):
                 continue
@@ -176,13 +176,13 @@ def knobs(trials: Sequence[Record]) -> list[str]:
     """Knobs that all the trials have, with several values among them."""
     if not trials:
         return []
-    common = [k for k in trials[0]["config"] if all(k in r["config"] for r in trials)]
-    return [k for k in common if len({json.dumps(r["config"][k]) for r in trials}) > 1]
+    common = [k for k in trials[0].config if all(k in r.config for r in trials)]
+    return [k for k in common if len({json.dumps(r.config[k]) for r in trials}) > 1]
 
 
 def levels(trials: Sequence[Record], knob: str) -> list[object]:
     """The values of a knob among the trials: numbers by size, words by name."""
-    values = {json.dumps(r["config"][knob]): r["config"][knob] for r in trials}
+    values = {json.dumps(r.config[knob]): r.config[knob] for r in trials}
 
     def order(v: Any) -> tuple[int, Any]:
         return (0, v) if isinstance(v, int | float) else (1, str(v))

@@ -76,7 +76,7 @@ class Standing:
 class Outcome(Known):
     """What became of a measurement: the fields of its record that are the measurement's own.
 
-    status:    one of ``tensorir.tune.schema.STATUSES``
+    status:    one of ``tensorir.tune.record.STATUSES``
     detail:    why it failed, where, and what else is worth knowing: plain data
     estimator: how the time was come by (``tensorir.runtime.estimate``)
     drift:     by how much slower the machine was than in the reference's own trial

@@ -46,14 +46,14 @@ def test_a_trace_without_the_step_is_stale_and_not_loaded(tmp_path):
     note(tmp_path, before=False)
     f = work().load(log=str(tmp_path))
     assert f.trace.startswith("s.redeclare('winograd'") and f.max_error == 1e-4
-    tir.replay(work().outputs, json.dumps([r["trace"] for r in LogReader(str(tmp_path)).records()][-1]))
+    tir.replay(work().outputs, json.dumps([r.trace for r in LogReader(str(tmp_path)).records()][-1]))
 
 
 def test_a_search_that_resumes_leaves_it_out(tmp_path):
     identity = note(tmp_path, before=True)
     w, target = work(), open_device("opencl").target
     records = list(LogReader(str(tmp_path)).records())
-    digests = lambda found: [prepare(w, r["template"], r["config"], target).source.sha256 for r in found]  # noqa: E731
+    digests = lambda found: [prepare(w, r.template, r.config, target).source.sha256 for r in found]  # noqa: E731
     with pytest.warns(UserWarning, match="template cpu_winograd changed since: 1 configuration of the log stale"):
         assert current(records, identity, w.templates, digests) == []
 
@@ -62,4 +62,4 @@ def test_its_trace_is_refused_by_the_definition(tmp_path):
     note(tmp_path, before=True)
     (record,) = LogReader(str(tmp_path)).records()
     with pytest.raises(tir.ScheduleError):
-        tir.replay(work().outputs, json.dumps(record["trace"]))
+        tir.replay(work().outputs, json.dumps(record.trace))

@@ -73,7 +73,7 @@ class Measurer:
         pass
 
     def digests(self, records):
-        return [r["source_sha256"] for r in records]
+        return [r.source_sha256 for r in records]
 
     def measure(self, trial, remaining):
         bench = self.bench
@@ -92,12 +92,12 @@ class Measurer:
         return Outcome("ok", time_s=time_s, samples=(time_s,) * 3, check=Check(True, 0.0), source_sha256=sha)
 
     def final(self, finalists, remaining, searched_s=None):
-        self.bench.finals.append((self.n, [r["config"].get("x") for r in finalists]))
+        self.bench.finals.append((self.n, [r.config.get("x") for r in finalists]))
         self.bench.clock.now += 0.5 * len(finalists)
-        results = [self.result(r["template"], r["config"]) for r in finalists]
+        results = [self.result(r.template, r.config) for r in finalists]
         bad = Outcome("wrong_result", {})
         return FinalRound(
-            [bad if (self.n, r["config"].get("x")) in self.bench.wrong_in_final else x
+            [bad if (self.n, r.config.get("x")) in self.bench.wrong_in_final else x
              for r, x in zip(finalists, results, strict=True)]
         )  # fmt: skip
 

@@ -43,7 +43,7 @@ from tensorir.codec import encode
 from tensorir.errors import CheckError, CompileError, DeviceError, LaunchError, LoweringError, Problem
 from tensorir.tune.arm import believed_time
 from tensorir.tune.outcome import Machine
-from tensorir.tune.schema import ESTIMATOR
+from tensorir.tune.record import ESTIMATOR, Identity
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import FinalRound, Known, Outcome, Reply, Trial
 
@@ -118,7 +118,14 @@ def request(do, question=None, **more):
 
 
 def record(n):
-    return {"template": "tile", "config": {"ti": n}, "source_sha256": "0" * 64}
+    return recorded({"ti": n}, source_sha256="0" * 64)
+
+
+def recorded(config, template="tile", status="ok", time_s=1e-3, started="2026-01-01T00:00:00Z", **more):
+    """The record of a trial, as a log has it."""
+    result = {"status": status, "time_s": time_s, "samples": [time_s], "started": started, **more}
+    device = {"name": "cpu", "driver": "1"}
+    return Identity("product n=24", "d1g357", device, {}).record("trial", template, config, result)
 
 
 OK = {"status": "ok", "time_s": 1.0, "samples": [1.0] * 3}
@@ -189,8 +196,7 @@ def test_a_process_whose_device_went_with_a_candidate_is_not_asked_again(monkeyp
 
 def test_best_time_is_passed_on():
     m = measurer(OK, OK)
-    tile = {"template": "tile", "config": {}}
-    m.known([{"status": "ok", "time_s": 5.0, **tile}, {"status": "crashed", "time_s": None, **tile}], tile)
+    m.known([recorded({}, time_s=5.0), recorded({}, status="crashed")], Trial("tile", {}))
     for _ in range(2):
         measure(m)
     assert [a.best_s for a in m.channel.asker.asked] == [5.0, 1.0]
@@ -200,7 +206,7 @@ def test_others_are_timed_beside_the_default():
     tile = {"template": "tile", "config": {"ti": 1}}
     ok = {**OK, "source_sha256": "ab"}
     m = measurer({**ok, "time_s": 2e-3}, {**ok, "time_s": 1.5e-3, "drift": 2.0}, {"status": "crashed", "detail": {}})
-    m.known([], tile)
+    m.known([], Trial(**tile))
     measure(m, 1, "default")
     for n in (2, 3):
         measure(m, n)
@@ -209,7 +215,7 @@ def test_others_are_timed_beside_the_default():
     assert second.reference == third.reference == Standard(Wanted(**tile, sha256="ab"), 2e-3)
     assert second.best_s == 2e-3 and third.best_s == 1.5e-3, "by a machine as fast as it was for the default"
     long = measurer({**ok, "time_s": 0.2}, ok)
-    long.known([], tile)
+    long.known([], Trial(**tile))
     measure(long, 1, "default")
     measure(long, 2)
     assert long.channel.asker.asked[1].reference is None, "what takes so long is not repeated beside others"
@@ -217,23 +223,24 @@ def test_others_are_timed_beside_the_default():
 
 def test_drifts_of_one_log_are_on_one_level(monkeypatch):
     """What others were timed beside stays so: in a run that uses no earlier times, and when there is a new default."""
-    old, new = ({"template": "tile", "config": {"ti": n}} for n in (1, 2))
+    new = {"template": "tile", "config": {"ti": 2}}
     ok = {**OK, "source_sha256": "ab"}
     stale = set()
 
     def digests(m, records):
-        return [None if r["started"] in stale else r["source_sha256"] for r in records]
+        return [None if r.started in stale else r.source_sha256 for r in records]
 
     monkeypatch.setattr(Measurer, "digests", digests)
+    at = "2026-01-01T00:00:0{}Z".format
     log = [
-        {**ok, **old, "time_s": 2e-3, "started": "1"},
-        {**ok, **new, "time_s": 2e-3, "drift": 2.0, "started": "2"},
-        {**ok, **new, "config": {"ti": 3}, "time_s": 0.5, "started": "0"},
+        recorded({"ti": 1}, time_s=2e-3, started=at(1), source_sha256="ab" * 32),
+        recorded({"ti": 2}, time_s=2e-3, started=at(2), source_sha256="ab" * 32, drift=2.0),
+        recorded({"ti": 3}, time_s=0.5, started=at(0), source_sha256="ab" * 32),
     ]
 
     def first(records, default, levels):
         m = measurer({**ok, "time_s": 2e-3, "drift": 1.5}, ok)
-        m.known(records, default, levels)
+        m.known(records, Trial(**default), levels)
         for n in (2, 9):
             measure(m, n, "default")
         asked = [a.reference for a in m.channel.asker.asked]
@@ -244,7 +251,7 @@ def test_drifts_of_one_log_are_on_one_level(monkeypatch):
     assert first([], new, log) == ({"ti": 2}, 2e-3), "fresh: its earlier time does not count, but is the level"
     assert first(log[:1], new, log[:1]) == ({"ti": 1}, 2e-3), "a new default is timed beside the old one"
     assert first([], new, log[2:]) == ({"ti": 2}, 2e-3), "one that takes too long is beside nothing"
-    stale.add("2")
+    stale.add(at(2))
     assert first(log, new, log) == ({"ti": 1}, 2e-3), "this version makes another kernel of that configuration"
 
 
@@ -253,7 +260,7 @@ def test_a_default_that_fails_beside_others_is_left_out_and_nobody_else_pays():
     ok = {**OK, "time_s": 1e-3, "source_sha256": "ab"}
     died = {"status": "crashed", "detail": {"phase": "beside"}}
     m = measurer(ok, died, ok, ok)
-    m.known([], tile)
+    m.known([], Trial(**tile))
     assert [measure(m, n).status for n in (1, 2, 3)] == ["ok"] * 3
     assert [a.reference is not None for a in m.channel.asker.asked] == [False, True, False, False]
 
@@ -340,7 +347,7 @@ def test_what_launches_show_to_be_slow_is_not_timed(monkeypatch):
     assert outcome([0.06] * 6, 0.01)[1] == 2 and outcome([0.6, 0.6], 0.01)[1] == 1
     assert outcome([2e-4] * 4, 1e-5) == (None, 0), "too short beside waiting for it"
     found, turns = outcome([0.03] * 16, 0.01, paces=[1.0, 1.2, 1.0, 1.0, 1.0])
-    assert found.drift == pytest.approx(1.2) and believed_time(encode(found)) == pytest.approx(0.02)
+    assert found.drift == pytest.approx(1.2) and believed_time(found) == pytest.approx(0.02)
     assert outcome([0.03] * 16, 0.01, paces=[1.0, 1.0, 1.6]) == (None, 3), "the machine may be as much slower"
 
 
@@ -356,7 +363,7 @@ def side():
 def test_what_takes_the_worker_along_says_nothing_of_records(side, monkeypatch):
     """Neither does a budget that ends: they stay what they are, and where the worker ended there is a warning."""
     m, _ = side
-    records = [{"template": "tile", "config": {"n": n}, "source_sha256": str(n)} for n in range(120)]
+    records = [recorded({"n": n}, source_sha256=f"{n:064}") for n in range(120)]
     monkeypatch.setattr(m.work, "origin", object())
     replies = iter(["ok", "crashed", "ok"])
 
@@ -366,14 +373,14 @@ def test_what_takes_the_worker_along_says_nothing_of_records(side, monkeypatch):
     monkeypatch.setattr(m.channel, "ask", ask)
     with pytest.warns(UserWarning, match="whether 50 records of the log are stale is not known"):
         found = m.digests(records)
-    assert found == [None] * 50 + [str(n) for n in range(50, 100)] + [None] * 20
+    assert found == [None] * 50 + [f"{n:064}" for n in range(50, 100)] + [None] * 20
     monkeypatch.setattr(m.channel, "ask", lambda question, remaining: Reply("cancelled"))
-    assert m.digests(records[:3]) == ["0", "1", "2"]
+    assert m.digests(records[:3]) == [f"{n:064}" for n in range(3)]
 
 
 def referred(m, alone, config):
     """What trials are sent of the reference, after its own trial."""
-    m.known([], {"template": "tile", "config": config})
+    m.known([], Trial("tile", config))
     m._learn("tile", config, alone, False)
     return m.reference.chosen
 
@@ -477,8 +484,7 @@ def test_templates_made_here_keep_their_rounding_in_every_request(side):
     m, _ = side
     m.work.templates["tile"] = replace(m.work.templates["tile"], approximate=True)
     config = m.work.templates["tile"].space.default
-    record = {"template": "tile", "config": config, "source_sha256": None}
-    (finalist,) = m._final([record], None).finalists
+    (finalist,) = m._final([m._made("tile", config, check=False)], None).finalists
     assert finalist.ready.max_error == m._made("tile", config).ready.max_error == 1e-4
 
 
@@ -502,9 +508,9 @@ def test_what_is_slow_is_slow_for_the_pace_of_the_machine(side, monkeypatch):
     wanted = m._made("tile", m.work.templates["tile"].space.default)
     with pytest.raises(Refused) as refused:
         worker._measure(state, Measure(wanted, 1e-12), str)
-    record = encode(refused.value.outcome)
-    assert record["status"] == "skipped_slow" and record["drift"] == 4.0
-    assert believed_time(record) == record["detail"]["at_least_s"] / 4
+    record = refused.value.outcome
+    assert record.status == "skipped_slow" and record.drift == 4.0
+    assert believed_time(record) == record.detail["at_least_s"] / 4
     state.drift = 1.0
     with pytest.raises(Refused) as refused:
         worker._measure(state, Measure(wanted, 1e-12), str)
@@ -519,8 +525,7 @@ def test_what_is_slow_is_slow_for_the_pace_of_the_machine(side, monkeypatch):
 def test_a_finalist_that_takes_the_device_along_is_out_alone(side, monkeypatch):
     m, state = side
     state._work = m.work
-    tile = {"template": "tile", "source_sha256": None}
-    finalists = [{**tile, "config": {"ti": n, "tj": 4, "out": False}} for n in (1, 2)]
+    finalists = [m._made("tile", {"ti": n, "tj": 4, "out": False}, check=False) for n in (1, 2)]
     question = m._final(finalists, 60.0, searched_s=0.1)
 
     def fault(runner, *_):
@@ -628,8 +633,7 @@ def test_the_final_round_times_finalists_and_peers_on_normal_floats(side):
     m, state = side
     m.work.baselines = {"numpy": lambda a, b: time.sleep(1e-3) or given.append((a, b)) or a @ b}
     state._work = m.work
-    tile = {"template": "tile", "source_sha256": None}
-    finalists = [{**tile, "config": {"ti": n, "tj": 4, "out": False}} for n in (1, 2)]
+    finalists = [m._made("tile", {"ti": n, "tj": 4, "out": False}, check=False) for n in (1, 2)]
     found = final_round.final(state, m._final(finalists, 60.0, searched_s=0.1), str)
     assert [r.status for r in found.results] == ["ok", "ok"] and found.baseline.name == "numpy"
     assert all("normal floats" in r.check.shapes[-1] for r in found.results)
@@ -640,15 +644,17 @@ def test_the_final_round_times_finalists_and_peers_on_normal_floats(side):
 def test_floats_of_what_was_made_in_this_process(side):
     """The worker has no reference, and compares with what its owner left: each new best and the finalists."""
     m, state = side
-    tile = {"template": "tile", "source_sha256": None, "config": {"ti": 1, "tj": 4, "out": False}}
-    question = Measure(m._made("tile", tile["config"]))
+    config = {"ti": 1, "tj": 4, "out": False}
+    question = Measure(m._made("tile", config))
     shapes = worker._measure(state, question, str).check.shapes
     assert tuple(s for s in shapes if "floats" in s) == shapes[-1:] and shapes[-1].endswith("normal floats 1")
     assert worker._measure(state, replace(question, best_s=1e-12), str).check.shapes[-1:] != shapes[-1:]
     state._data = None
     shapes = worker._measure(state, replace(question, seconds=0.0), str).check.shapes
     assert not any("floats" in s for s in shapes), "no time left"
-    (found,) = final_round.final(state, m._final([tile], 60.0, searched_s=0.1), str).results
+    (found,) = final_round.final(
+        state, m._final([m._made("tile", config, check=False)], 60.0, searched_s=0.1), str
+    ).results
     assert found.check.shapes[-1].endswith("normal floats 1")
     stored = Path(m.channel.folder, "floats_0.npy")
     right = np.load(stored)
@@ -663,13 +669,14 @@ def test_floats_of_what_was_made_in_this_process(side):
 def test_right_results_that_jump_are_not_compared_on_floats(rebuilt):
     """A sum that is added up in another order may be on the other side of a half."""
     work = zoo.quantised(8)
-    record_ = {"template": "plain", "source_sha256": None, "config": {}}
     with Measurer(work, None, RunSpec()) as m:
         m.channel.reference_here()
         state = State(m.channel.setup)
         state._work = work if rebuilt else None
         wanted = m._made("plain", {})
-        (final,) = final_round.final(state, m._final([record_], 60.0, searched_s=0.1), str).results
+        (final,) = final_round.final(
+            state, m._final([m._made("plain", {}, check=False)], 60.0, searched_s=0.1), str
+        ).results
         for result in (worker._measure(state, Measure(wanted), str), final):
             assert result.ok and "floats" not in result.check.shapes[-1]
         if rebuilt:

@@ -157,12 +157,12 @@ def test_damaged_rankings_count_as_absent(tmp_path, counted, monkeypatch):
 def test_a_log_that_grew_is_ranked_again(tmp_path, counted):
     work = operator()
     slow, fast = note(work, tmp_path / "log", (2e-3, 1e-3))
-    assert loaded(tmp_path / "log").emitted.sha256 == fast["source_sha256"]
+    assert loaded(tmp_path / "log").emitted.sha256 == fast.source_sha256
     counted()
     identity = identity_of(work, describe(open_device("opencl")))
     with LogWriter(tmp_path / "log", work.title) as writer:  # what was fastest turns out to be wrong
-        writer.append(identity.record("final", fast["template"], fast["config"], {"status": "wrong_result"}))
-    assert loaded(tmp_path / "log").emitted.sha256 == slow["source_sha256"]
+        writer.append(identity.record("final", fast.template, fast.config, {"status": "wrong_result"}))
+    assert loaded(tmp_path / "log").emitted.sha256 == slow.source_sha256
     assert counted() == (1, 1, 1)
 
 
@@ -214,13 +214,13 @@ def test_keys_tell_apart(tmp_path):
     keys = {load_cache.source_key(work, r, target) for r in records}
     keys |= {load_cache.source_key(work, records[0], replace(target, vector_bytes=16))}
     keys |= {load_cache.source_key(tir.ops.matmul(m=16, n=16, k=16, ta=True), records[0], target)}
-    keys |= {load_cache.source_key(work, records[0] | {"compute": "0"}, target)}
-    keys |= {load_cache.source_key(work, records[0] | {"trace": records[0]["trace"][:-1]}, target)}
+    keys |= {load_cache.source_key(work, replace(records[0], compute="0"), target)}
+    keys |= {load_cache.source_key(work, replace(records[0], trace=records[0].trace[:-1]), target)}
     assert len(keys) == 6
     assert None not in keys
-    assert load_cache.source_key(work, records[0] | {"template": "absent"}, target) is None
-    unknown = [*records[0]["trace"], ["tensorize", ["C.i", "no.such"], {}]]
-    assert load_cache.source_key(work, records[0] | {"trace": unknown}, target) is None
+    assert load_cache.source_key(work, replace(records[0], template="absent"), target) is None
+    unknown = [*records[0].trace, ["tensorize", ["C.i", "no.such"], {}]]
+    assert load_cache.source_key(work, replace(records[0], trace=unknown), target) is None
 
 
 def test_an_instruction_declared_anew_is_another_key(tmp_path):
@@ -230,7 +230,7 @@ def test_an_instruction_declared_anew_is_another_key(tmp_path):
     (record,) = note(work, tmp_path / "log")
     target = open_device("opencl").target
     name, old = next(iter(known().items()))
-    record = record | {"trace": [["tensorize", ["c.i", name], {}]]}
+    record = replace(record, trace=[["tensorize", ["c.i", name], {}]])
     key = load_cache.source_key(work, record, target)
     try:
         register(replace(old, align={**old.align, old.operands[0].name: 4096}))

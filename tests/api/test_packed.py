@@ -19,7 +19,7 @@ from tensorir.runtime import cache, opencl
 from tensorir.runtime.device import devices, open_device
 from tensorir.tune.log import LogReader, freeze
 from tensorir.tune.pack import PackError, opened, write_pack
-from tensorir.tune.record import encode, seal
+from tensorir.tune.record import sealed
 
 pytestmark = pytest.mark.skipif(
     not any(d.usable and "Portable" in d.platform for d in devices()), reason="no OpenCL device that gives binaries"
@@ -114,8 +114,8 @@ def test_the_machine_code_runs_first_in_another_process(tmp_path, machine, packe
     asked, real = [], unproven._ask
     monkeypatch.setattr(unproven, "_ask", lambda *a: asked.append(os.getpid()) or real(*a))
     *_, record = LogReader(tmp_path / "log").records()  # the fastest, whose kernel travels
-    target = record["device"]["target"]
-    build = operator().schedule(record["config"], template=record["template"], target=target).build
+    target = record.device["target"]
+    build = operator().schedule(record.config, template=record.template, target=target).build
     assert build() and not asked, "it was compiled here"
     for number, use in enumerate((build, lambda: operator().load(log=str(tmp_path / "log there")))):
         compiled = machine(f"there {number}")
@@ -258,7 +258,7 @@ def without_source(members):
     name = names(members)[1]
     record = json.loads(members[name].splitlines()[0])
     failed = {"status": "compile_error", "time_s": None, "samples": [], "source_sha256": None, "id": "0" * 16}
-    members[name] += encode(seal({**record, **failed}))
+    members[name] += sealed({**record, **failed})
     return members
 
 
@@ -274,7 +274,7 @@ def add(members, key):
 def other_line(members, change):
     name = names(members)[1]
     record = json.loads(members[name].splitlines()[0])
-    members[name] += encode(seal({**record, **change}))
+    members[name] += sealed({**record, **change})
 
 
 HOSTILE = {
@@ -327,7 +327,7 @@ def test_records_name_no_paths(tmp_path, machine, packed):
     from tensorir.tune.log import slug
 
     title = "../../../etc/x m=1"
-    evil = encode(seal({**record, "workload": title}))
+    evil = sealed({**record, "workload": title})
     write_pack(packed, {f"log/{slug(title)}.jsonl": evil}, {})
     machine("there")
     import_pack(packed, str(tmp_path / "a" / "log"))

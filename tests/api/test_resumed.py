@@ -27,10 +27,10 @@ def taken(records, makes, templates=MINE):
     asked = []
 
     def digests(some):
-        asked.extend(r["config"]["x"] for r in some)
-        return [m and m * 64 for m in (makes(r["config"]["x"]) for r in some)]
+        asked.extend(r.config["x"] for r in some)
+        return [m and m * 64 for m in (makes(r.config["x"]) for r in some)]
 
-    return [r["config"]["x"] for r in current(records, ME, templates, digests)], asked
+    return [r.config["x"] for r in current(records, ME, templates, digests)], asked
 
 
 def test_only_what_is_made_as_it_was_is_taken():

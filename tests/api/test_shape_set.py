@@ -265,7 +265,7 @@ def test_fresh_uses_nothing_from_before(run):
     found = run(Bench(lambda n, x: 2 * near_target(n, x)), works, trials=3, fresh=True)
     for result in found.results:
         assert len(result.choices) == 3
-        assert result.choices[0].time_s == min(r["time_s"] for r in result.outcome.records)
+        assert result.choices[0].time_s == min(r.time_s for r in result.outcome.records)
 
 
 def test_times_that_could_not_be_written_count(run, monkeypatch):
@@ -356,8 +356,8 @@ def test_only_times_of_one_round_are_called_confirmed(run):
         best, chosen = result.choices[0], result.times()[key_of(second.portfolio.records[served.workload])]
         assert served.confirmed == (chosen.round == 0 == best.round) and served.regret <= 0.05
         for choice in (c for c in result.choices if c.round == 1):
-            mine = near_target(result.work.parameters["n"], choice.record["config"]["x"])
-            assert choice.time_s == pytest.approx(mine) and choice.record["time_s"] == pytest.approx(2 * mine)
+            mine = near_target(result.work.parameters["n"], choice.record.config["x"])
+            assert choice.time_s == pytest.approx(mine) and choice.record.time_s == pytest.approx(2 * mine)
             assert result.comparable(choice) == pytest.approx(mine if best.round == 1 else 1.02 * mine)
             seen.add(served.confirmed)
     assert seen == {True, False}
@@ -372,5 +372,5 @@ def test_devices_that_measure_at_the_same_time(run):
     assert len(places) == 36 and set(places) == {"p", "q", "r"}
     assert sorted(k.config["x"] for k in found.portfolio.kernels) == [4, 9]
     for result in found.results:
-        times = {r["config"]["x"]: r["time_s"] for r in result.outcome.records}
+        times = {r.config["x"]: r.time_s for r in result.outcome.records}
         assert times == {x: near_target(result.work.parameters["n"], x) for x in range(12)}

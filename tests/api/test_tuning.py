@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,6 @@ from tensorir.runtime.device import devices
 from tensorir.target import Target
 from tensorir.tune.log import LogReader, LogWriter, best
 from tensorir.tune.process import WorkerError
-from tensorir.tune.record import seal
 from tensorir.tune.spec import RunSpec
 
 ZOO = str(Path(zoo.__file__))
@@ -69,14 +69,14 @@ def test_result_and_records(product_log):
     assert outcome.baseline["name"] == "numpy" and Path(outcome.log_path).is_file()
     assert outcome.identity.workload == "product n=24"
     for r in outcome.records:
-        assert r["status"] == "ok" and len(r["samples"]) >= 3 and r["check"]["max_err"] == 0.0
-        assert len(r["check"]["shapes"]) > 3 and r["trace"] and r["resources"]["compile_s"] > 0
-        again = zoo.product(24).schedule(r["config"], template=r["template"], target=r["device"]["target"])
-        assert again.emitted().sha256 == r["source_sha256"]
-    finals = [r for r in LogReader(log).records(kind="final") if r["status"] == "ok"]
-    assert finals and any(s.startswith("device C.i=") for r in finals for s in r["check"]["shapes"])
-    assert all(re.search(r"normal floats \d+$", r["check"]["shapes"][-1]) for r in finals), "all with the same seed"
-    assert len({r["check"]["shapes"][-1] for r in finals}) == 1
+        assert r.status == "ok" and len(r.samples) >= 3 and r.check["max_err"] == 0.0
+        assert len(r.check["shapes"]) > 3 and r.trace and r.resources["compile_s"] > 0
+        again = zoo.product(24).schedule(r.config, template=r.template, target=r.device["target"])
+        assert again.emitted().sha256 == r.source_sha256
+    finals = [r for r in LogReader(log).records(kind="final") if r.status == "ok"]
+    assert finals and any(s.startswith("device C.i=") for r in finals for s in r.check["shapes"])
+    assert all(re.search(r"normal floats \d+$", r.check["shapes"][-1]) for r in finals), "all with the same seed"
+    assert len({r.check["shapes"][-1] for r in finals}) == 1
 
 
 def test_same_run_again_measures_nothing(product_log):
@@ -137,7 +137,7 @@ def test_load_gives_the_checked_winner(product_log):
     f = from_file(ZOO, "product", {"n": 24}).load(log=log)
     a = np.random.default_rng(0).standard_normal((24, 24)).astype(np.float32)
     assert np.allclose(f(a, a), a @ a, atol=1e-4) and f.trace.startswith("s.split(")
-    sources = {r["source_sha256"] for r in outcome.records}
+    sources = {r.source_sha256 for r in outcome.records}
     assert f.emitted.sha256 in sources
 
 
@@ -158,7 +158,7 @@ def test_load_from_the_nearest_shape(product_log):
     near = tir.nearest(zoo.product(20), log=log)
     assert [n.workload for n in near] == ["product n=24"] and str(near[0]) == "product n=24 (distance 0.17)"
     (winner,) = best(LogReader(log))
-    assert (near[0].config, near[0].time_s) == (winner.record["config"], winner.time_s)
+    assert (near[0].config, near[0].time_s) == (winner.record.config, winner.time_s)
     f = zoo.product(20).load(log=log, nearest=True)
     a = np.random.default_rng(0).standard_normal((20, 20)).astype(np.float32)
     assert np.allclose(f(a, a), a @ a, atol=1e-4) and f.nearest == near[0]
@@ -185,10 +185,10 @@ def test_more_than_the_best_of_the_nearest_shape_is_tried(product_log):
 )
 def test_not_tuned_names_the_difference(product_log, tmp_path, change, said):
     _, outcome, _ = product_log
-    record = next(r for r in outcome.records if r["status"] == "ok")
-    nested = {k: {**record[k], **v} if isinstance(v, dict) else v for k, v in change.items()}
-    with LogWriter(tmp_path, record["workload"]) as writer:
-        writer.append(seal({**record, **nested}))
+    record = next(r for r in outcome.records if r.status == "ok")
+    nested = {k: {**getattr(record, k), **v} if isinstance(v, dict) else v for k, v in change.items()}
+    with LogWriter(tmp_path, record.workload) as writer:
+        writer.append(replace(record, **nested))
     with pytest.raises(tir.NotTuned) as caught:
         from_file(ZOO, "product", {"n": 24}).load(log=str(tmp_path))
     assert said in str(caught.value), str(caught.value)
@@ -231,7 +231,7 @@ def test_without_an_origin_the_worker_gets_sources(tmp_path):
     work = zoo.product(16)
     outcome = work.tune(budget="60s", log=str(tmp_path), trials=2)
     assert outcome.trials == 2 and outcome.counts == {"ok": 2} and outcome.baseline is None
-    assert all(r["check"]["shapes"] and r["source_sha256"] and r["trace"] for r in outcome.records)
+    assert all(r.check["shapes"] and r.source_sha256 and r.trace for r in outcome.records)
     assert work.load(log=str(tmp_path)).source
 
 
@@ -263,8 +263,8 @@ def test_builders_make_several_candidates_at_once(tmp_path, monkeypatch, builder
     assert outcome.trials == trials and outcome.counts == {"ok": trials}
     assert [len(r) for r in replies] == together, "the default is measured alone"
     for r in outcome.records:
-        assert len(r["check"]["shapes"]) > 3 and len(set(r["check"]["shapes"])) == len(r["check"]["shapes"])
-        assert r["source_sha256"] and r["trace"] and r["samples"]
+        assert len(r.check["shapes"]) > 3 and len(set(r.check["shapes"])) == len(r.check["shapes"])
+        assert r.source_sha256 and r.trace and r.samples
     assert all(decode(Ready, b.answer).known.check.ok for found in replies for b in found)
 
 
@@ -312,7 +312,7 @@ def test_restrict_and_patience(product_log):
     log, _, _ = product_log
     work = from_file(ZOO, "product", {"n": 24})
     outcome = work.tune(budget="60s", log=log, restrict="ti == 2 and not out")
-    assert outcome.space == {"configs": 8, "legal": 2} and {r["config"]["ti"] for r in outcome.records} == {2}
+    assert outcome.space == {"configs": 8, "legal": 2} and {r.config["ti"] for r in outcome.records} == {2}
     for condition, code in (
         ("ti == 7", "space.empty"),
         ("nothing > 1", "space.unknown-knob"),
@@ -365,7 +365,7 @@ def test_through_an_executor(tmp_path):
             with pytest.raises(tir.DeclarationError) as caught:
                 work.tune(device, log=str(tmp_path), executor=executor)
             assert caught.value.code in ("tune.origin", "tune.executor", "tune.devices")
-    assert outcome.counts == {"ok": 2} and all(r["detail"]["place"] == "worker 0" for r in outcome.records)
+    assert outcome.counts == {"ok": 2} and all(r.detail["place"] == "worker 0" for r in outcome.records)
 
 
 def test_workers_that_measure_something_else_are_unfit(tmp_path, monkeypatch):
@@ -390,7 +390,7 @@ def test_a_set_of_shapes_through_an_executor(tmp_path):
         )
     assert found.status == "ok" and not found.left_out
     assert [len(r.outcome.records) for r in found.results] == [3, 3] and len(seen) == 6
-    assert len({(r["workload"], str(r["config"])) for r in seen}) == 6
+    assert len({(r.workload, str(r.config)) for r in seen}) == 6
     assert len(list(LogReader(tmp_path).records(kind="trial"))) == 6
 
 
@@ -402,15 +402,15 @@ def test_several_devices_by_name(tmp_path, monkeypatch):
         outcome = work.tune(names, budget="60s", log=str(tmp_path), trials=3, top=1)
     except tir.DeviceError as error:
         pytest.skip(f"no second device: {error.code}")
-    assert outcome.counts == {"ok": 3} and {r["detail"]["place"] for r in outcome.records} == set(names)
-    assert len({r["device"]["id"] for r in outcome.records}) == 2 and outcome.best.confirmed
+    assert outcome.counts == {"ok": 3} and {r.detail["place"] for r in outcome.records} == set(names)
+    assert len({r.device["id"] for r in outcome.records}) == 2 and outcome.best.confirmed
     with pytest.raises(tir.DeclarationError) as caught:
         work.tune([names[0], "opencl:pocl"], log=str(tmp_path))
     assert caught.value.code == "tune.devices" and "are both" in str(caught.value)
     works = [from_file(ZOO, "product", {"n": n}) for n in (16, 20)]
     found = tir.tune_shapes(works, names, trials=5, budget="100s", log=str(tmp_path), final_s=0.1, top=1)
     assert found.status == "ok" and [len(r.outcome.records) for r in found.results] == [5, 5]
-    assert {r["detail"]["place"] for r in found.outcomes[1].records} == set(names)
+    assert {r.detail["place"] for r in found.outcomes[1].records} == set(names)
 
 
 def test_budget_holds_even_for_a_hang(tmp_path):

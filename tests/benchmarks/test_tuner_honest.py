@@ -2,11 +2,13 @@
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tensorir.tune.progress import Progress, line
+from tensorir.tune.record import Identity
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "tuner" / "honest.py"
 
@@ -24,7 +26,8 @@ def printed(busy=0.0, flops=1e9, **peer):
     state = Progress(flops=flops, budget_s=60)
     state.hear({"name": "numpy im2col", "time_s": 2e-3, "low_s": 1.9e-3, "high_s": 2.1e-3, "spread": 1.2, **peer})
     load = {"seconds": 1.0, "others": busy, "stolen": 0.0, "cores": 2}
-    state.add({"status": "ok", "time_s": 1e-3, "samples": [1e-3] * 6, "low_s": 1e-3, "high_s": 1e-3, "load": load})
+    me = Identity("matmul", "d1g357", {"name": "cpu", "driver": "1"}, {})
+    state.add(me.record("trial", "t", {}, {"status": "ok", "time_s": 1e-3, "samples": [1e-3] * 6, "load": load}))
     return line(state, 1)
 
 
@@ -55,12 +58,14 @@ def test_only_what_was_printed_unmarked_is_contradicted(honest):
 
 
 def test_times_agree_where_their_intervals_overlap(honest):
-    def trial(name, low, time, high, **more):
-        return {"id": name, "kind": "trial", "status": "ok", "v": 2, "time_s": time, "low_s": low, "high_s": high,
-                "samples": [time], **more}  # fmt: skip
+    me = Identity("matmul", "d1g357", {"name": "cpu", "driver": "1"}, {})
+
+    def trial(name, low, time, high, kind="trial", **more):
+        result = {"status": "ok", "time_s": time, "low_s": low, "high_s": high, "samples": [time], **more}
+        return replace(me.record(kind, "t", {}, result), id=name)
 
     records = [trial("d", 2.0, 2.1, 2.2), trial("b", 0.9, 1.0, 1.1), trial("c", 0.7, 0.8, 0.85)]
-    records.append(trial("f", 2.15, 2.3, 2.4, kind="final", of="d") | {"kind": "final"})
+    records.append(trial("f", 2.15, 2.3, 2.4, kind="final", of="d"))
 
     def agreement(low, high, default=2.3):
         best = {"trial": "b", "time_s": 1.0, "low_s": low, "high_s": high}

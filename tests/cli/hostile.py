@@ -2,12 +2,12 @@
 
 import json
 
-from tensorir import ops
+from tensorir import codec, ops
 from tensorir.api.candidate import prepare
 from tensorir.api.identity import compute_digest
 from tensorir.codec import encode as plain
 from tensorir.target import Target
-from tensorir.tune.record import MAX_LINE, Identity, encode, seal, slug
+from tensorir.tune.record import MAX_LINE, Identity, encode, read, seal, slug
 
 CODE = "__import__('os').system('touch pwned')"
 PATHS = (
@@ -45,7 +45,7 @@ def lines(record):
     text = encode(record)[:-1]
 
     def forged(**fields):
-        return json.dumps(seal({**record, **fields})).encode()
+        return json.dumps(seal({**codec.encode(record), **fields})).encode()
 
     return {
         "code": CODE.encode(),
@@ -72,8 +72,8 @@ def lines(record):
         "null bytes": b"\0" * 1000,
         "path as id": forged(id="../../x"),
         "escape as id": forged(id="\x1b[2J"),
-        "target is a number": forged(device={**record["device"], "target": 5}),
-        "target is a table": forged(device={**record["device"], "target": {}}),
+        "target is a number": forged(device={**record.device, "target": 5}),
+        "target is a table": forged(device={**record.device, "target": {}}),
         "other types": forged(workload=5, template=[], device="x"),
     }
 
@@ -83,12 +83,12 @@ def lies(record):
 
     def lie(**fields):
         number = len(made)
-        made.append(seal({**record, "id": f"{number:x}" + "0" * 12, **fields}))
+        made.append(read({**codec.encode(record), "id": f"{number:x}" + "0" * 12, **fields}))
 
     made = []
-    device = record["device"]
+    device = record.device
     for value in ([1], {"a": [1]}, 10**400, -(10**18), True, None, "", CODE, "x" * 5000, 1e308, "\x00"):
-        lie(config={**record["config"], next(iter(record["config"])): value})
+        lie(config={**record.config, next(iter(record.config)): value})
     for config in ({}, {CODE: 1}, {"\x00": 1}, {"": None}, {"a\x1b[2J": "\r\n"}, {f"k{n}": n for n in range(500)}):
         lie(config=config)
     for template in ("gone", "../x", CODE, "__class__", "\x1b[2J", "\x00"):
@@ -147,7 +147,7 @@ def write(root, about, versions):
     """The log, with one good record among them; that record."""
     record = good(about, versions)
     bad = b"\n".join(lines(record).values()) + b"\n"
-    folder = root / slug(record["workload"])
+    folder = root / slug(record.workload)
     folder.mkdir(parents=True)
     (folder / "evil.jsonl").write_bytes(b"".join(encode(r) for r in lies(record)) + bad + encode(record))
     return record

@@ -19,7 +19,7 @@ def fine(time_s, **more):
 
 def keep(folder, *records):
     """One segment, whose lines nobody waits for the disk to have."""
-    place = folder / slug(records[0]["workload"])
+    place = folder / slug(records[0].workload)
     place.mkdir(parents=True, exist_ok=True)
     (place / "20260101T000000-here-1.jsonl").write_bytes(b"".join(map(encode, records)))
 
@@ -38,7 +38,7 @@ def run(me, count, seed=0, knobs=9, peer="torch"):
         elif n % 13 == 6:
             result = {"status": "wrong_result", "detail": {"where": "c[3, 7] is 12 and should be 13"}}
         records.append(me.record("trial", "first" if draw.random() < 0.7 else "second", config, result))
-    fastest = sorted((r for r in records if r["status"] == "ok"), key=lambda r: r["time_s"])[:5]
+    fastest = sorted((r for r in records if r.status == "ok"), key=lambda r: r.time_s)[:5]
     return [*records, *final(me, fastest, winner=2, peer=peer, seed=seed)]
 
 
@@ -50,8 +50,8 @@ def final(me, finalists, winner, peer="torch", seed=0, busy=None, flags=()):
     beside = {"name": peer, "time_s": 2e-3, "low_s": min(library), "high_s": max(library), "samples": library}
     for n, r in enumerate(finalists):
         seconds = 1e-3 if n == winner else 1.1e-3
-        own = {"of": r["id"], "round": f"round-{seed}", "source_sha256": r["source_sha256"], "check": r["check"]}
+        own = {"of": r.id, "round": f"round-{seed}", "source_sha256": r.source_sha256, "check": r.check}
         own |= {"low_s": 0.98 * seconds, "high_s": 1.03 * seconds, "samples": [seconds * p for p in pace]}
         own |= {"baseline": beside} if n == 0 else {}
         own |= ({"load": busy} if busy else {}) | ({"flags": list(flags)} if flags else {})
-        yield me.record("final", r["template"], r["config"], fine(seconds, **own))
+        yield me.record("final", r.template, r.config, fine(seconds, **own))

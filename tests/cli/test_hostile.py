@@ -78,7 +78,7 @@ def test_lies_are_valid_records(record):
 def test_verbs_that_read_logs(harmless, cli, tmp_path):
     good = hostile.write(tmp_path / "log", ABOUT, VERSIONS)
     at = ("--log", "log")
-    for verb in (["ls"], ["best"], ["show", good["id"]], ["stats"], ["freeze"]):
+    for verb in (["ls"], ["best"], ["show", good.id], ["stats"], ["freeze"]):
         assert harmless("log", *verb, *at) == common.OK
     for n in (3, 17, 55, 80):
         assert harmless("log", "show", f"{n:x}" + "0" * 12, *at) == common.OK
@@ -146,9 +146,9 @@ def test_tuning_goes_on_from_it(harmless, tmp_path, monkeypatch):
 
 def test_every_lie_by_itself_in_a_search(record):
     work = hostile.work()
-    template = record["template"]
+    template = record.template
     spaces = {template: work.templates[template].space_for(Target.parse("opencl"))}
-    me = log.Identity(work.title, record["compute"], ABOUT, VERSIONS)
+    me = log.Identity(work.title, record.compute, ABOUT, VERSIONS)
     fake = Fake(work, None, RunSpec())
     for lie in hostile.lies(record):
         spec = RunSpec(strategy="climb", trials=2, budget_s=None)
@@ -161,7 +161,7 @@ def test_every_lie_can_be_asked_for_again(harmless, tmp_path, record, monkeypatc
     (tmp_path / "log").mkdir()
     for lie in hostile.lies(record)[::4]:
         (tmp_path / "log/x.jsonl").write_bytes(encode(lie))
-        assert harmless("repro", lie["id"], "--log", "log") in (common.OK, common.USAGE, common.LOG)
+        assert harmless("repro", lie.id, "--log", "log") in (common.OK, common.USAGE, common.LOG)
 
 
 @needs_device
@@ -171,18 +171,18 @@ def test_every_lie_by_itself_in_a_load(tmp_path, monkeypatch, unoptimised):
     monkeypatch.chdir(tmp_path)
     about = describe(open_device("opencl"))
     good = hostile.good(about, versions_of(about))
-    folder = tmp_path / "log" / slug(good["workload"])
+    folder = tmp_path / "log" / slug(good.workload)
     folder.mkdir(parents=True)
     loaded = 0
     for n, lie in enumerate(hostile.lies(good)):
-        if lie["workload"] != good["workload"] and n % 5:
+        if lie.workload != good.workload and n % 5:
             continue  # most of them are the same to a load
         (folder / "x.jsonl").write_bytes(encode(lie))
         (tmp_path / "frozen.json").write_bytes(frozen_text([lie]))
         for where in ("log", "frozen.json"):
             try:
                 f = hostile.work().load(log=where)
-                assert f.emitted.sha256 == good["source_sha256"]
+                assert f.emitted.sha256 == good.source_sha256
                 loaded += 1
             except tir.NotTuned as refused:
                 assert "\x1b" not in str(refused) and len(str(refused)) < 3000

@@ -77,10 +77,10 @@ def test_it_opens_with_how_good_the_result_is(cli, tmp_path):
     (t,) = tuned(LogReader(tmp_path / "logs").records())
     head = said(made(cli, tmp_path).split("<section")[0])
     assert t.ratio.steady and t.ratio.text("torch") in cli("log", "best", "--log", "logs")[1]
-    config = " ".join(f"{k}={v}" for k, v in t.best.record["config"].items())
+    config = " ".join(f"{k}={v}" for k, v in t.best.record.config.items())
     for words in ("1.0000 ms 0.9800 ms to 1.0300 ms", f"against torch {t.ratio.text()}",
                   f"{t.ratio.low:.3g} to {t.ratio.high:.3g}x torch", "torch 2.0000 ms [", t.gain.text(), "268 GF/s",
-                  "60 trials in ", f"{t.best.record['template']}: {config}"):  # fmt: skip
+                  "60 trials in ", f"{t.best.record.template}: {config}"):  # fmt: skip
         assert words in head, words
     assert "unsteady" not in head
     (row,) = json.loads(cli("report", "logs", "--json")[1])["rows"]
@@ -103,10 +103,10 @@ def test_the_same_best_everywhere(cli, tmp_path):
     keep(tmp_path / "logs", *run(identity(SHAPES[0]), 80))
     records = list(LogReader(tmp_path / "logs").records())
     (t,), (choice,) = tuned(records), best(LogReader(tmp_path / "logs"))
-    fastest = min((r for r in t.trials if r["time_s"]), key=lambda r: r["time_s"])
-    assert t.best.record["id"] == choice.record["id"] != fastest["id"]
+    fastest = min((r for r in t.trials if r.time_s), key=lambda r: r.time_s)
+    assert t.best.record.id == choice.record.id != fastest.id
     page = made(cli, tmp_path)
-    assert re.findall(r'tir-dim">trial (\w+)<', page) == [choice.record["id"]]
+    assert re.findall(r'tir-dim">trial (\w+)<', page) == [choice.record.id]
     ring = re.search(
         r'<circle class="tir-dot" data-t="(\d+)"[^>]*><title>[^<]*</title></circle><circle class="tir-ring"', page
     )
@@ -123,9 +123,9 @@ def test_failures_are_grouped_with_an_example_each(cli, tmp_path):
     keep(tmp_path / "logs", *run(identity(SHAPES[0]), 100))
     page = said(made(cli, tmp_path))
     (t,) = tuned(LogReader(tmp_path / "logs").records())
-    bad = [r for r in t.trials if r["status"] == "compile_error"]
+    bad = [r for r in t.trials if r.status == "compile_error"]
     words = (
-        f"{len(bad)} compile_error compile_error: error: use of undeclared identifier 'x' tensorir repro {bad[0]['id']}"
+        f"{len(bad)} compile_error compile_error: error: use of undeclared identifier 'x' tensorir repro {bad[0].id}"
     )
     assert words in page and "wrong_result: c[3, 7] is 12 and should be 13" in page
 
@@ -261,16 +261,16 @@ def test_peaks_are_measured_once_where_the_device_is(cli, tmp_path, monkeypatch)
     about = describe(open_device(None))
     me = identity(SHAPES[0], **about)
     trial = me.record("trial", "t", {"a": 1}, fine(10.0))
-    assert peaks.known_peaks(trial["device"]) is None
+    assert peaks.known_peaks(trial.device) is None
     keep(tmp_path / "logs", trial)
     assert "of the measured peak not measured --no-peaks" in said(made(cli, tmp_path, "--no-peaks"))
     page = said(made(cli, tmp_path))
-    known = peaks.known_peaks(trial["device"])
+    known = peaks.known_peaks(trial.device)
     assert known.flops > 1e8 and known.bytes_s > 1e8
     assert f"{known.flops / 1e9:,.4g} GFLOP/s measured" in page and f"{known.bytes_s / 1e9:.4g} GB/s measured" in page
     assert "of the measured peak 0%" in page
     elsewhere = identity(SHAPES[0], **{**about, "driver": "another"}).record("trial", "t", {}, fine(1e-3))
-    assert peaks.measured_peaks(elsewhere) is None and peaks.known_peaks(elsewhere["device"]) is None
+    assert peaks.measured_peaks(elsewhere) is None and peaks.known_peaks(elsewhere.device) is None
 
 
 @pytest.mark.parametrize("target", ["opencl", "cuda -arch=sm_90a"])
@@ -321,7 +321,7 @@ def test_of_two_measurements_the_greater_is_kept(tmp_path, monkeypatch):
     for found in (peaks.Peaks(2.0, 1.0, "busy"), peaks.Peaks(1.0, 3.0, "busy"), peaks.Peaks(1.0, 1.0)):
         monkeypatch.setattr(peaks, "_measured", lambda device, found=found: found)
         peaks.measured_peaks(record)
-    assert peaks.known_peaks(record["device"]) == peaks.Peaks(2.0, 3.0)
+    assert peaks.known_peaks(record.device) == peaks.Peaks(2.0, 3.0)
 
 
 # --- in a browser
@@ -371,10 +371,10 @@ def test_the_table_is_searched(cli, tmp_path):
         assert len(found) == 90 and not re.search(r"<input[^>]*hidden", shown), "the policy lets the script run"
         return {n for n, hidden in found.items() if not hidden}
 
-    wanted = {n for n, r in enumerate(t.trials) if r["config"]["knob_0"] == 1 and r["config"]["order"] == "b"}
+    wanted = {n for n, r in enumerate(t.trials) if r.config["knob_0"] == 1 and r.config["order"] == "b"}
     assert rows("") == set(range(90))
     assert rows("knob_0=1%20ORDER=b") == wanted and 0 < len(wanted) < 40, "16 is not 1"
-    assert rows("undeclared") == {n for n, r in enumerate(t.trials) if r["status"] == "compile_error"}
+    assert rows("undeclared") == {n for n, r in enumerate(t.trials) if r.status == "compile_error"}
     assert rows("nothing-has-this") == rows("100%") == set(), "a fragment that is no URI is a word"
 
 

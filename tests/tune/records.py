@@ -1,6 +1,8 @@
 """Records for the tests of logs, as tuning would leave them."""
 
+from tensorir.codec import encode
 from tensorir.tune.log import Identity, LogWriter
+from tensorir.tune.record import seal
 
 DEVICE = {"name": "cpu", "platform": "pocl", "driver": "3.0"}
 ME = Identity("matmul m=4 n=4 k=4", "d1g357", DEVICE, {"tensorir": "0.1.0", "compiler": "llvm 14", "numpy": "2.0"})
@@ -15,6 +17,11 @@ def ok(time_s=1e-3, **more):
         "source_sha256": "ab" * 32,
         **more,
     }
+
+
+def text_of(record, **fields):
+    """A record as JSON data with its checksum, fields changed."""
+    return seal({**encode(record), **fields})
 
 
 def made(tile=4, time_s=1e-3, kind="trial", identity=ME, **more):

@@ -48,7 +48,7 @@ FAST = {"compile_s": 0.001, "run_s": 0.001, "memory_bytes": 1 << 30}
 def test_what_may_be_due_to_limits_is_open_again(record, now, again):
     assert open_again(record, now) is again
     assert usable([record], ME, now) == ([] if again else [record])
-    assert usable([record], ME, now, own={record["id"]}) == [record]
+    assert usable([record], ME, now, own={record.id}) == [record]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE])
@@ -84,7 +84,7 @@ def run(log, **options):
 def test_a_search_with_short_limits_does_not_poison_the_next(tmp_path):
     short, calls = run(tmp_path, compile_timeout=0.001)
     assert short.status == "no_valid_config" and len(calls) == 3
-    assert {r["limits"]["compile_s"] for r in short.records} == {0.001}
+    assert {r.limits["compile_s"] for r in short.records} == {0.001}
     again, calls = run(tmp_path, compile_timeout=0.001)
     assert calls == [] and again.reused == 3, "the same limits: what failed under them is known"
     longer, calls = run(tmp_path)
@@ -94,8 +94,8 @@ def test_a_search_with_short_limits_does_not_poison_the_next(tmp_path):
 
 def test_a_final_round_with_short_limits_does_not_take_a_choice_away():
     trial = made(4)
-    late = ME.record("final", "default", {"tile": 4}, {"status": "run_timeout", "of": trial["id"], "limits": FAST})
+    late = ME.record("final", "default", {"tile": 4}, {"status": "run_timeout", "of": trial.id, "limits": FAST})
     hung = ME.record(
-        "final", "default", {"tile": 4}, {"status": "run_timeout", "of": trial["id"], "limits": {"run_s": 10.0}}
+        "final", "default", {"tile": 4}, {"status": "run_timeout", "of": trial.id, "limits": {"run_s": 10.0}}
     )
     assert choose([trial, late]) and not choose([trial, hung])

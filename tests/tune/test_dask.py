@@ -52,8 +52,8 @@ def test_kernels_are_measured_by_the_workers(client, tmp_path):
     executor = client.get_executor(workers=sorted(client.nthreads())[:1])
     outcome = work.tune(budget="60s", log=str(tmp_path), trials=2, executor=executor)
     assert outcome.counts == {"ok": 2} and outcome.best.confirmed and outcome.baseline["name"] == "numpy"
-    assert {r["detail"]["place"] for r in outcome.records} <= set(client.nthreads())
-    assert all(r["detail"]["host"] and r["device"]["id"] for r in outcome.records)
+    assert {r.detail["place"] for r in outcome.records} <= set(client.nthreads())
+    assert all(r.detail["host"] and r.device["id"] for r in outcome.records)
     assert work.load(log=str(tmp_path)).source
 
 
@@ -72,8 +72,8 @@ def test_one_worker_killed_and_one_hung(client, hung):
     flights.close()
     assert (hung / "killed").exists() and (hung / "hung").exists()
     logged = list(LogReader(hung / "log").records())
-    assert sorted(r["config"]["x"] for r in logged) == list(range(40)) and outcome.counts == {"ok": 40}
+    assert sorted(r.config["x"] for r in logged) == list(range(40)) and outcome.counts == {"ok": 40}
     assert outcome.best.config == {"x": 7} and outcome.stopped == "exhausted"
-    assert len({r["detail"]["place"] for r in logged}) >= 2
+    assert len({r.detail["place"] for r in logged}) >= 2
     bad = {int((hung / name).read_text()) for name in ("killed", "hung")}
-    assert not bad & {r["detail"]["pid"] for r in logged if r["config"]["x"] in (5, 9)}
+    assert not bad & {r.detail["pid"] for r in logged if r.config["x"] in (5, 9)}

@@ -105,6 +105,6 @@ def test_the_nearest_shapes_are_read_and_no_others(tmp_path) -> None:
             log.append(trial(shape(title), 1, 1e-3))
             log.append(trial(shape(title, {**CPU, "name": "another"}), 2, 1e-3))
     found = near_records(ME, str(tmp_path))
-    assert [(r["workload"], r["config"]["x"]) for r in found] == [("own n=9", 1), ("own n=10", 1), ("own n=12", 1)]
+    assert [(r.workload, r.config["x"]) for r in found] == [("own n=9", 1), ("own n=10", 1), ("own n=12", 1)]
     assert len(found) == FEW
     assert near_records(ME, str(tmp_path / "nothing")) == []

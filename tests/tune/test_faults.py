@@ -44,7 +44,7 @@ def test_killed_at_random_instants_nothing_finished_is_lost(tmp_path):
 def test_the_killing_is_noticed_where_trials_are_lost(tmp_path, monkeypatch):
     """The judge of the test above judges: a log that loses a line is found out."""
     path = write(tmp_path, [killed.ME.record("trial", "a", {"x": n}, OK) for n in range(3)])
-    ids = {r["id"] for r in LogReader(tmp_path).records()}
+    ids = {r.id for r in LogReader(tmp_path).records()}
     tally = killed.Tally()
     assert killed._judge(tmp_path, ids, tally) == 0 and not tally.problems
     path.write_bytes(path.read_bytes()[:-10])
@@ -72,7 +72,7 @@ def test_a_search_resumes_after_a_cut(tmp_path, cut):
     path.write_bytes(content[:-cut])
     again = tune(tmp_path, trials=6)
     assert (again.reused, again.trials) == ((6, 0) if cut == 1 else (5, 1))
-    assert len({r["config"]["x"] for r in LogReader(tmp_path).records()}) == 6
+    assert len({r.config["x"] for r in LogReader(tmp_path).records()}) == 6
 
 
 @linux
@@ -153,7 +153,7 @@ def test_two_processes_on_one_directory(tmp_path):
         process.join(60)
         assert process.exitcode == 0
     reader = LogReader(tmp_path)
-    found = {r["config"]["x"] for r in reader.records()}
+    found = {r.config["x"] for r in reader.records()}
     assert len(found) >= 8 and reader.damaged == 0 and len(reader.segments()) == 2
     again = tune(tmp_path, trials=12)
     assert again.reused == len(found) and again.trials == 12 - len(found)
@@ -189,7 +189,7 @@ def test_jumps_of_the_clock_change_nothing(tmp_path, monkeypatch, step):
     outcome = tune(tmp_path, budget_s=20.0)
     assert outcome.trials == 12 and outcome.stopped in ("trials", "exhausted")
     assert 0 <= outcome.elapsed_s <= time.monotonic() - began
-    times = [decode(line)["started"] for line in Path(outcome.log_path).read_bytes().splitlines()]
+    times = [decode(line).started for line in Path(outcome.log_path).read_bytes().splitlines()]
     assert times == sorted(set(times)) and len(times) == 12
     good, bad = made(1, kind="final"), ME.record("final", "default", {"tile": 1}, {"status": "crashed"})
     assert log.choose([made(1), good, bad]) == [], "the later round counts, though the clock says otherwise"
@@ -224,5 +224,5 @@ def test_a_segment_that_was_moved_away_gets_a_successor(tmp_path, how):
         for r in records[1:]:
             writer.append(r)
         assert writer.path != first or how in ("removed", "renamed", "folder")
-    found = [r["config"]["tile"] for r in LogReader(tmp_path).records()]
+    found = [r.config["tile"] for r in LogReader(tmp_path).records()]
     assert sorted(found) == ([0, 1, 2] if how in ("replaced", "folder") else [1, 2])

@@ -27,7 +27,7 @@ def run(flights, **options):
 
 
 def xs(records):
-    return [r["config"]["x"] for r in records]
+    return [r.config["x"] for r in records]
 
 
 class Threads(ThreadPoolExecutor):
@@ -85,14 +85,14 @@ def test_all_places_are_busy_at_once_after_the_default():
 
 def test_every_configuration_once_and_logged_before_it_is_told(tmp_path):
     def told(record):
-        assert record["id"] in {r["id"] for r in LogReader(tmp_path).records()}
+        assert record.id in {r.id for r in LogReader(tmp_path).records()}
 
     with Threads(3, flight_zoo.fake) as pool, LogWriter(tmp_path, ME.workload) as log:
         outcome = run(pool.flights, log=log, on_trial=told)
     logged = list(LogReader(tmp_path).records())
     assert sorted(xs(logged)) == list(range(20)) and xs(logged)[0] == 3 and outcome.stopped == "exhausted"
     assert outcome.best.config == {"x": 7} and len(LogReader(tmp_path).segments()) == 1
-    assert {r["detail"]["place"] for r in logged} <= {"worker 0", "worker 1", "worker 2"}
+    assert {r.detail["place"] for r in logged} <= {"worker 0", "worker 1", "worker 2"}
 
 
 def test_results_know_the_best_so_far_and_which_device():
@@ -107,7 +107,7 @@ def test_results_know_the_best_so_far_and_which_device():
 
     outcome = run(Flights(Stage(["p", "q"], script), prepare=prepare), trials=6)
     assert seen[0] is None and seen[1] == pytest.approx(5e-3) and len(seen) == 6
-    assert {r["device"]["id"] for r in outcome.records} == {"p", "q"}
+    assert {r.device["id"] for r in outcome.records} == {"p", "q"}
 
 
 def test_a_trial_whose_place_is_gone_is_measured_elsewhere():
@@ -153,9 +153,9 @@ def test_what_is_lost_hung_or_fails_everywhere_has_its_status():
 
     stage = Stage([f"p{n}" for n in range(12)], script)
     outcome = run(Flights(stage, trial_timeout=0.05))
-    by_x = {r["config"]["x"]: r for r in outcome.records}
-    assert {x: by_x[x]["status"] for x in (1, 4, 8)} == {1: "crashed", 4: "run_timeout", 8: "internal_error"}
-    assert outcome.counts["ok"] == 17 and "no disk" in by_x[8]["detail"]["message"]
+    by_x = {r.config["x"]: r for r in outcome.records}
+    assert {x: by_x[x].status for x in (1, 4, 8)} == {1: "crashed", 4: "run_timeout", 8: "internal_error"}
+    assert outcome.counts["ok"] == 17 and "no disk" in by_x[8].detail["message"]
     assert all(sum(asked == x for _, asked in stage.asked) == 3 for x in (1, 4, 8))
 
 
@@ -229,7 +229,7 @@ def test_a_killed_process_breaks_a_pool_and_the_next_one_goes_on(tmp_path):
         return Sent({**encode(trial), "folder": str(tmp_path)})
 
     def final(finalists, left):
-        return FinalRound([flight_zoo.timed(r["config"]["x"]) for r in finalists])
+        return FinalRound([flight_zoo.timed(r.config["x"]) for r in finalists])
 
     def tune():
         with ProcessPoolExecutor(2) as pool, LogWriter(tmp_path / "log", ME.workload) as log:

@@ -4,12 +4,12 @@ import io
 import json
 
 import pytest
-from records import DEVICE, ME, made, write
+from records import DEVICE, ME, made, text_of, write
 
 from tensorir.tune import frozen, log
 from tensorir.tune.frozen import frozen_records, frozen_text
 from tensorir.tune.log import Identity, LogError, LogReader
-from tensorir.tune.record import BadRecord, seal
+from tensorir.tune.record import BadRecord
 
 
 def test_the_file_is_json_and_holds_the_records(tmp_path):
@@ -17,11 +17,11 @@ def test_the_file_is_json_and_holds_the_records(tmp_path):
     text = frozen_text(records)
     assert frozen_text(records[::-1]) == text
     document = json.loads(text)
-    assert document["choices"] == sorted(records, key=lambda r: r["id"]) and document["frozen"] == 1
+    assert document["choices"] == [text_of(r) for r in sorted(records, key=lambda r: r.id)] and document["frozen"] == 1
     file = tmp_path / "frozen.json"
     for content in (text, text.replace(b"},\n", b"},\n")):
         file.write_bytes(content)
-        assert list(LogReader(file).records()) == document["choices"]
+        assert [text_of(r) for r in LogReader(file).records()] == document["choices"]
     file.write_bytes(frozen_text([]))
     assert list(LogReader(file).records()) == []
 
@@ -73,7 +73,7 @@ def test_hostile_files_are_refused(tmp_path, name, monkeypatch):
 def test_other_versions_say_so(tmp_path):
     file = tmp_path / "frozen.json"
     text = frozen_text([made(1)])
-    newer = json.dumps(seal({**made(), "v": 99}), separators=(",", ":")).encode()
+    newer = json.dumps(text_of(made(), v=99), separators=(",", ":")).encode()
     for content in (text.replace(b'"frozen": 1', b'"frozen": 2'), text.split(b"\n")[0] + b"\n" + newer + b"\n]}\n"):
         file.write_bytes(content)
         with pytest.raises(LogError) as caught:
@@ -94,7 +94,7 @@ def test_a_segment_among_others_is_never_a_frozen_file(tmp_path):
     """Only the file that was named decides; in a folder the same bytes are lines that are no records."""
     (tmp_path / "x.jsonl").write_bytes(frozen_text([made(1)]))
     reader = LogReader(tmp_path)
-    assert [r["config"]["tile"] for r in reader.records()] == [1]  # its record's line is a record
+    assert [r.config["tile"] for r in reader.records()] == [1]  # its record's line is a record
     assert reader.damaged == 2
 
 
@@ -107,14 +107,14 @@ def test_one_choice_for_each_workload_and_device(tmp_path):
     write(tmp_path, [made(5, identity=on("conv2d n=1")), made(6, identity=on(versions={"tensorir": "9"}))])
     write(tmp_path, [ME.record("trial", "default", {"tile": 7}, {"status": "crashed"})])
     choices, stale = log.freeze(LogReader(tmp_path))
-    assert sorted(c.record["config"]["tile"] for c in choices) == [2, 3, 4, 5, 6] and not stale
+    assert sorted(c.record.config["tile"] for c in choices) == [2, 3, 4, 5, 6] and not stale
     (only,), _ = log.freeze(LogReader(tmp_path), ["conv2d n=1"])
-    assert only.record["config"]["tile"] == 5
+    assert only.record.config["tile"] == 5
 
 
 def test_what_is_not_made_any_more_gives_way(tmp_path):
     fast, slow = made(1, 1e-3), made(2, 2e-3)
     write(tmp_path, [fast, slow])
-    choices, stale = log.freeze(LogReader(tmp_path), (), lambda r: "cd" * 32 if r["config"]["tile"] == 1 else "ab" * 32)
-    assert [c.record for c in choices] == [slow] and stale == [fast["id"]]
+    choices, stale = log.freeze(LogReader(tmp_path), (), lambda r: "cd" * 32 if r.config["tile"] == 1 else "ab" * 32)
+    assert [c.record for c in choices] == [slow] and stale == [fast.id]
     assert log.freeze(LogReader(tmp_path), (), lambda r: None)[0][0].record == fast, "nobody can tell"

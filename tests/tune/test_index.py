@@ -18,7 +18,7 @@ from tensorir.tune.brief import Stored, whole
 from tensorir.tune.circumstances import Limits
 from tensorir.tune.known import contenders, usable_rows
 from tensorir.tune.log import LogReader, LogWriter, choose, key_of, usable
-from tensorir.tune.record import Identity, encode, steady_s
+from tensorir.tune.record import FIELDS, Identity, Record, encode
 
 OTHER = Identity(ME.workload, ME.compute, {**ME.device, "driver": "9"}, ME.versions)
 SMALL = {"status": "resource_limit", "detail": {"limit": "host memory"}}
@@ -67,7 +67,7 @@ def answers(log):
     mine = brief.rows_of(ME.accepts)
     return (
         [whole(r) for r in brief.records(usable_rows(brief, ME, NOW))],
-        [c.record["id"] for c in choose(brief.records(contenders(brief, mine, 5)))[:3]],
+        [c.record.id for c in choose(brief.records(contenders(brief, mine, 5)))[:3]],
         (reader.damaged, reader.other, reader.duplicates, dict(reader.reasons)),
     )
 
@@ -78,7 +78,7 @@ def plainly(log):
     every = list(reader.records())
     mine = [r for r in every if ME.accepts(r)]
     counts = reader.damaged, reader.other, reader.duplicates, dict(reader.reasons)
-    return usable(every, ME, NOW), [c.record["id"] for c in choose(mine)[:3]], counts
+    return usable(every, ME, NOW), [c.record.id for c in choose(mine)[:3]], counts
 
 
 def agree(log):
@@ -109,35 +109,33 @@ def test_known_lines_are_not_decoded_again(log, monkeypatch):
 def test_a_field_that_is_not_in_the_index_is_read_from_the_line(log):
     answers(log)
     brief = LogReader(log).brief()
-    by_id = {r["id"]: r for r in LogReader(log).records()}
+    by_id = {r.id: r for r in LogReader(log).records()}
     for record in brief.records():
-        plain = by_id[record["id"]]
-        assert isinstance(record, Stored) and dict(record) == plain and key_of(record) == key_of(plain)
-        assert steady_s(record) == steady_s(plain)
-        assert {name: record.get(name) for name in plain if name != "crc"} == {
-            k: v for k, v in plain.items() if k != "crc"
-        }
+        plain = by_id[record.id]
+        assert isinstance(record, Stored) and whole(record) == plain and key_of(record) == key_of(plain)
+        assert record.steady_s == plain.steady_s
+        assert all(getattr(record, name) == getattr(plain, name) for name in FIELDS)
 
 
 def test_best_ls_and_show_ask_the_index(log, monkeypatch):
     every = list(LogReader(log).records())
     ranked = [choose(r for r in every if who.accepts(r)) for who in (ME, OTHER)]
-    want = sorted((c[0].record["id"], c[0].time_s) for c in ranked)
+    want = sorted((c[0].record.id, c[0].time_s) for c in ranked)
     answers(log)
     calls = []
     given_ = index.decode
     monkeypatch.setattr(index, "decode", lambda line: calls.append(line) or given_(line))
     reader = LogReader(log)
     found = logs.best(reader, workload=ME.workload)
-    assert sorted((c.record["id"], c.time_s) for c in found) == want and len(calls) <= 4
-    assert all(isinstance(c.record, dict) for c in found) and not logs.best(reader, compute="other")
+    assert sorted((c.record.id, c.time_s) for c in found) == want and len(calls) <= 4
+    assert all(isinstance(c.record, Record) for c in found) and not logs.best(reader, compute="other")
     (row,) = logs.listing(reader)
-    trials = [r for r in every if r["kind"] == "trial"]
-    assert (row["trials"], row["ok"]) == (len(trials), sum(r["status"] == "ok" for r in trials))
-    assert row["best_s"] == min(c[0].time_s for c in ranked) and row["last"] == max(r["started"] for r in every)
+    trials = [r for r in every if r.kind == "trial"]
+    assert (row["trials"], row["ok"]) == (len(trials), sum(r.status == "ok" for r in trials))
+    assert row["best_s"] == min(c[0].time_s for c in ranked) and row["last"] == max(r.started for r in every)
     del calls[:]
-    assert logs.show(reader, every[3]["id"]) == [every[3]] and len(calls) == 1
-    assert logs.show(reader, "ab12") == [r for r in every if r["id"].startswith("ab12") or r.get("of") == "ab12"]
+    assert logs.show(reader, every[3].id) == [every[3]] and len(calls) == 1
+    assert logs.show(reader, "ab12") == [r for r in every if r.id.startswith("ab12") or r.of == "ab12"]
 
 
 def segments(log):
@@ -258,7 +256,7 @@ def test_few_contenders_rank_as_all_do():
     some = contenders(brief, mine, 4)
     ranked = choose(r for r in every if ME.accepts(r))
     assert len(some) < mine.sum()
-    assert [c.record["id"] for c in choose(brief.records(some))[:4]] == [c.record["id"] for c in ranked[:4]]
+    assert [c.record.id for c in choose(brief.records(some))[:4]] == [c.record.id for c in ranked[:4]]
 
 
 def test_a_long_log_of_failures_says_why_without_reading_lines(log, monkeypatch):

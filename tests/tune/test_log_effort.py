@@ -104,9 +104,9 @@ def test_each_configuration_gets_its_key_once(monkeypatch):
     records = [made(n, kind=kind) for n in range(20) for kind in ("trial", "final")]
     calls = []
     given = choosing.key_of
-    monkeypatch.setattr(choosing, "key_of", lambda r: calls.append(r["id"]) or given(r))
+    monkeypatch.setattr(choosing, "key_of", lambda r: calls.append(r.id) or given(r))
     assert len(choose(records)) == 20
-    assert sorted(calls) == sorted(r["id"] for r in records)
+    assert sorted(calls) == sorted(r.id for r in records)
 
 
 def test_only_the_first_record_is_read_where_only_that_is_wanted(tmp_path, monkeypatch):

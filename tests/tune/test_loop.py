@@ -14,7 +14,7 @@ from tensorir.tune.log import Identity, LogReader, LogWriter, best
 from tensorir.tune.outcome import without_default
 from tensorir.tune.space import Space
 from tensorir.tune.store import LogError
-from tensorir.tune.trial import FinalRound
+from tensorir.tune.trial import FinalRound, Outcome
 
 ME = Identity("own n=8", "d1g357", {"name": "cpu", "platform": "x", "driver": "1"}, {"tensorir": "0.1.0"})
 
@@ -83,16 +83,16 @@ def final_of(bench, noise=None, baseline=None, seen=None, slower=()):
 
     def final(finalists, remaining):
         if seen is not None:
-            seen.append(([r["config"]["x"] for r in finalists], remaining))
+            seen.append(([r.config["x"] for r in finalists], remaining))
         results = []
         for record in finalists:
-            change = (noise or {}).get(record["config"]["x"])
+            change = (noise or {}).get(record.config["x"])
             if isinstance(change, str):
                 results.append({"status": change})
             else:
-                time_s = change or record["time_s"]
+                time_s = change or record.time_s
                 samples = [time_s * 0.99, time_s, time_s * 1.01]
-                race = {"standing": "slower" if record["config"]["x"] in slower else "tie"}
+                race = {"standing": "slower" if record.config["x"] in slower else "tie"}
                 results.append({"status": "ok", "time_s": time_s, "samples": samples, "race": race})
         return FinalRound(results, baseline)
 
@@ -143,11 +143,11 @@ def test_document_is_the_pinned_one(tmp_path):
     assert doc["trials"] == sum(doc["counts"].values()) == 9 and doc["reused"] == 0
     assert doc["search"] == {"name": "bayes", "surrogate": None, "initial": 0, "model": 0, "local": 0}
     assert {k: doc["baseline"][k] for k in ("name", "time_s")} == {"name": "blas", "time_s": 1e-3}
-    kept = [r for r in LogReader(tmp_path).records() if "baseline" in r]
-    assert len(kept) == 1 and kept[0]["kind"] == "final", "once a round"
+    kept = [r for r in LogReader(tmp_path).records() if r.baseline]
+    assert len(kept) == 1 and kept[0].kind == "final", "once a round"
     (choice,) = best(LogReader(tmp_path))
     peer, ratio = library(kept, choice)
-    assert peer["name"] == "blas" and choice.record["id"] == doc["best"]["trial"]
+    assert peer["name"] == "blas" and choice.record.id == doc["best"]["trial"]
     assert ratio == outcome.ratio, "what the log says afterwards is what the run said"
     assert doc["log"] == str(log.path) and doc["elapsed_s"] == 9.0
     assert list(doc["seconds"]) == list(PARTS) and sum(doc["seconds"].values()) == doc["elapsed_s"]
@@ -212,7 +212,7 @@ def test_only_usable_records_are_reused(tmp_path):
     bench = Bench()
     records = list(run(bench, trials=4).records)
     foreign = Identity(ME.workload, "other", ME.device, ME.versions)
-    ok = {key: records[0][key] for key in ("status", "time_s", "samples", "check")}
+    ok = {key: getattr(records[0], key) for key in ("status", "time_s", "samples", "check")}
     strange = [
         foreign.record("trial", "a", {"x": 10}, ok),
         ME.record("trial", "gone", {"x": 11}, ok),
@@ -260,7 +260,7 @@ def test_times_are_compared_as_if_the_machine_kept_its_pace():
     outcome = run(measure, make=make, final=final, top=3)
     assert made[0].told == {x: pytest.approx(1e-3 * (1 + abs(x - 7))) for x in range(20)}
     assert sorted(seen[0][0]) == [3, 6, 7, 8] and outcome.best.config == {"x": 7}
-    assert {r["drift"] for r in outcome.records} == {1.0, 2.0} and outcome.machine.pace == (1.0, 2.0)
+    assert {r.drift for r in outcome.records} == {1.0, 2.0} and outcome.machine.pace == (1.0, 2.0)
     assert "pace went from 1.00 to 2.00" in outcome.machine.words()
 
 
@@ -271,14 +271,14 @@ def test_log_comes_before_strategy_and_callback():
         path = "x"
 
         def append(self, record):
-            order.append(("log", record["config"]["x"]))
+            order.append(("log", record.config["x"]))
 
     class Told(InOrder):
         def tell(self, row, seconds):
             super().tell(row, seconds)
             order.append(("tell", row))
 
-    run(Bench(), trials=2, log=Log(), make=Told, on_trial=lambda r: order.append(("seen", r["config"]["x"])))
+    run(Bench(), trials=2, log=Log(), make=Told, on_trial=lambda r: order.append(("seen", r.config["x"])))
     assert order == [(what, x) for x in (3, 0) for what in ("log", "tell", "seen")]
 
 
@@ -434,7 +434,7 @@ class TestStopping:
             path = "x"
 
             def append(self, record):
-                if record["config"]["x"] == 1:
+                if record.config["x"] == 1:
                     raise refuse(LogError, "log.full", "no room")
 
         outcome = run(Bench(), log=Full(), final=lambda *_: pytest.fail("not now"))
@@ -457,7 +457,7 @@ class TestStopping:
             ("resource_limit: smem", 4),
             ("crashed: SIGSEGV", 3),
         ]
-        assert outcome.reasons[0]["trial"] in {r["id"] for r in outcome.records}
+        assert outcome.reasons[0]["trial"] in {r.id for r in outcome.records}
 
     def test_where_the_final_round_leaves_nothing_its_reasons_are_told(self):
         bench = Bench()
@@ -465,13 +465,13 @@ class TestStopping:
         outcome = run(bench, trials=3, final=final_of(bench, noise=noise))
         assert outcome.status == "no_valid_config" and outcome.best is None
         assert [(r["reason"], r["count"]) for r in outcome.reasons] == [("device_error", 3)]
-        assert outcome.reasons[0]["trial"] in {r["id"] for r in outcome.records}, "a trial that repro knows"
+        assert outcome.reasons[0]["trial"] in {r.id for r in outcome.records}, "a trial that repro knows"
         outcome = run(bench, trials=3, final=final_of(bench, noise={0: "device_error"}))
         assert outcome.best is not None and outcome.reasons == ()
 
     def test_bad_measurement_is_our_error_not_a_crash(self):
         outcome = run(Bench(lambda t, c: {"status": "fine"}), trials=2)
-        assert outcome.counts == {"internal_error": 2} and "fine" in str(outcome.records[0]["detail"])
+        assert outcome.counts == {"internal_error": 2} and "fine" in str(outcome.records[0].detail)
 
     def test_strategy_that_repeats_itself(self):
         class Stuck(InOrder):
@@ -506,9 +506,9 @@ class TestFinalRound:
         for _ in range(2):
             with LogWriter(tmp_path, ME.workload) as writer:
                 run(bench, final=final_of(bench), log=writer, reuse=list(LogReader(tmp_path).records()))
-        names = [r["round"] for r in LogReader(tmp_path).records(kind="final")]
+        names = [r.round for r in LogReader(tmp_path).records(kind="final")]
         assert len(set(names)) == 2 and names == sorted(names, key=names.index)
-        assert not any("round" in r for r in LogReader(tmp_path).records(kind="trial"))
+        assert not any(r.round for r in LogReader(tmp_path).records(kind="trial"))
 
     def test_ties_are_called_ties(self):
         bench = Bench()
@@ -525,7 +525,7 @@ class TestFinalRound:
             found = plain(finalists, remaining)
             races = {7: {"standing": "best"}, 8: {"standing": "tie", "low": 0.98}, 6: {"standing": "tie", "low": 1.9}}
             for record, result in zip(finalists, found.results, strict=True):
-                result["race"] = races.get(record["config"]["x"])
+                result["race"] = races.get(record.config["x"])
             return found
 
         outcome = run(bench, final=final, top=4)
@@ -586,7 +586,7 @@ def test_real_strategies_fit(name):
     space = Space(x=range(10), y=[1, 2, 4, 8], where={"even": lambda c: (c["x"] + c["y"]) % 2 == 0 or c["y"] == 1})
     bench = Bench()
     outcome = search(name, {"a": space}, bench, identity=ME, trials=12, clock=bench.clock, seed=3)
-    assert outcome.trials == 12 and len({json.dumps(r["config"]) for r in outcome.records}) == 12
+    assert outcome.trials == 12 and len({json.dumps(r.config) for r in outcome.records}) == 12
     assert outcome.space["configs"] == 40 and outcome.space["legal"] == len(space.legal)
 
 
@@ -598,9 +598,9 @@ def test_bayes_counts_are_reported():
 
 
 def test_reasons_are_short():
-    assert reason_of({"status": "compile_error", "detail": "line one\nline two"}) == "compile_error: line one"
-    assert reason_of({"status": "crashed", "detail": {"signal": "SIGABRT", "phase": "run"}}) == "crashed: SIGABRT"
-    assert reason_of({"status": "run_timeout"}) == "run_timeout"
+    assert reason_of(Outcome(status="compile_error", detail="line one\nline two")) == "compile_error: line one"
+    assert reason_of(Outcome(status="crashed", detail={"signal": "SIGABRT", "phase": "run"})) == "crashed: SIGABRT"
+    assert reason_of(Outcome(status="run_timeout")) == "run_timeout"
 
 
 class Together:
@@ -627,7 +627,7 @@ def test_configurations_are_built_together_and_measured_alone():
     outcome = run(bench, trials=9, ahead=ahead, on_trial=seen.append)
     assert ahead.asked[0] == [0, 1, 2], "the default has been measured alone"
     assert [len(a) for a in ahead.asked] == [3, 3, 2], "no more than there are trials left"
-    assert [r["config"]["x"] for r in seen] == [3, 0, 1, 2, 5, 4, 6, 7, 8], "5 has ended, so it is logged first"
+    assert [r.config["x"] for r in seen] == [3, 0, 1, 2, 5, 4, 6, 7, 8], "5 has ended, so it is logged first"
     assert [x for _, x, _ in bench.calls] == [3, 0, 1, 2, 4, 6, 7, 8], "5 has ended before"
     assert outcome.counts == {"ok": 8, "compile_error": 1} and outcome.stopped == "trials"
     assert outcome.best.config == {"x": 7}
@@ -721,7 +721,7 @@ def test_the_same_answers_give_the_same_sequence(tmp_path, strategy):
 
     with LogWriter(tmp_path, ME.workload) as log:
         first_run, _ = sequence(lambda _, c: times[c["x"]], log=log)
-    said = {r["config"]["x"]: r["time_s"] for r in LogReader(tmp_path).records()}
+    said = {r.config["x"]: r.time_s for r in LogReader(tmp_path).records()}
     replayed, _ = sequence(lambda _, c: said[c["x"]])
     assert replayed == first_run and len(replayed) == 14
     other, _ = sequence(lambda _, c: 1.0 / (1 + times[c["x"]]))

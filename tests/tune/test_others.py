@@ -114,7 +114,7 @@ def test_what_others_measure_meanwhile_is_known(tmp_path):
     write(tmp_path, [made(2), made(3)])
     with LogWriter.resume(path) as writer:
         writer.append(made(4))
-    assert sorted(r["config"]["tile"] for r in others.measured()) == [2, 3, 4] and list(others.measured()) == []
+    assert sorted(r.config["tile"] for r in others.measured()) == [2, 3, 4] and list(others.measured()) == []
 
 
 def test_a_claim_that_is_given_up_is_measured(tmp_path):

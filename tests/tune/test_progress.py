@@ -1,10 +1,14 @@
 """Progress lines say what people expect them to say."""
 
+from dataclasses import replace
+
+from records import ME, made
+
 from tensorir.tune.progress import Progress, between, duration, eta, line, milliseconds, rate, statuses
 
 
 def ok(time_s, name="a"):
-    return {"status": "ok", "time_s": time_s, "id": name}
+    return replace(made(time_s=time_s), id=name, samples=[time_s], low_s=time_s, high_s=time_s)
 
 
 def test_line_has_everything_known():
@@ -12,7 +16,7 @@ def test_line_has_everything_known():
     assert line(state, 0) == "[    0s] 2/200  nothing valid yet | eta 10m00s"
     assert state.add(ok(80e-6)) and state.add(ok(58.1e-6)) and not state.add(ok(90e-6))
     for status in ("resource_limit", "resource_limit", "run_timeout"):
-        assert not state.add({"status": status, "time_s": None, "id": "x"})
+        assert not state.add(ME.record("trial", "t", {}, {"status": status}))
     text = line(state, 12.2)
     assert text == "[   12s] 8/200  best 0.0581 ms  398 GF/s  54% of cudnn  | ok 3  resources 2  timeout 1 | eta 6m30s"
 
@@ -23,7 +27,7 @@ def test_a_share_that_cannot_be_said_is_not():
     def share(busy=0.0, **peer):
         state = Progress()
         state.hear({"name": "torch", "time_s": 2e-3, "low_s": 1.9e-3, "high_s": 2.1e-3, "spread": 1.2, **peer})
-        state.add({**ok(1e-3), "load": {"seconds": 1.0, "others": busy, "stolen": 0.0, "cores": 2}})
+        state.add(replace(ok(1e-3), load={"seconds": 1.0, "others": busy, "stolen": 0.0, "cores": 2}))
         return line(state, 1)
 
     assert share().endswith("best 1.0000 ms  200% of torch  | ok 1")

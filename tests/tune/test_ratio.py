@@ -1,6 +1,7 @@
 """Which ratios may be said."""
 
 import pytest
+from records import ME, ok
 
 from tensorir.runtime.machine import Load
 from tensorir.tune.ratio import Ratio, Span, without_slots
@@ -56,10 +57,10 @@ def test_times_that_no_clock_shows_make_no_ratio(above):
 
 
 def test_of_records_and_documents():
-    record = {"v": 2, "time_s": 2.0, "low_s": 1.5, "high_s": 2.5, "samples": [2.0, 1.0, 4.0], "drift": 3.0}
-    assert Span.of(record) == Span(2.0, 1.5, 2.5, 4.0, (2.0, 1.0, 4.0))
-    assert Span.of({"name": "numpy", "time_s": 2.0, "low_s": 1.9, "high_s": 2.1, "spread": 7.0}).spread == 7.0
-    assert Span.of({"name": "numpy", "time_s": 2.0}) == Span(2.0, 2.0, 2.0)
+    record = ok(2.0) | {"low_s": 1.5, "high_s": 2.5, "samples": [2.0, 1.0, 4.0], "drift": 3.0}
+    assert Span.of(ME.record("trial", "t", {}, record)) == Span(2.0, 1.5, 2.5, 4.0, (2.0, 1.0, 4.0))
+    assert Span.of_library({"name": "numpy", "time_s": 2.0, "low_s": 1.9, "high_s": 2.1, "spread": 7.0}).spread == 7.0
+    assert Span.of_library({"name": "numpy", "time_s": 2.0}) == Span(2.0, 2.0, 2.0)
 
 
 def in_rounds(slots, name, width=0.3):

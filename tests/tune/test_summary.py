@@ -1,5 +1,7 @@
 """What a report says as numbers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -19,23 +21,23 @@ def made(time_s=1e-3, kind="trial", template="t", identity=ME, status="ok", **re
 
 def at(n, *records):
     """Records in the order in which they are given, whatever the clock says."""
-    return [{**r, "started": f"2026-01-01T00:{n:02}:{k:02}Z"} for k, r in enumerate(records)]
+    return [replace(r, started=f"2026-01-01T00:{n:02}:{k:02}Z") for k, r in enumerate(records)]
 
 
 def test_best_so_far_counts_what_was_right():
     wrong = made(status="wrong_result", config={"tile": 1})
     (found,) = tuned(at(0, wrong, made(3e-3), made(4e-3, config={"tile": 2}), made(1e-3, config={"tile": 8})))
     assert found.best_so_far() == [None, 3e-3, 3e-3, 1e-3]
-    assert found.best.record["config"] == {"tile": 8}
+    assert found.best.record.config == {"tile": 8}
     assert found.default_s is None, "the first trial is the default's, and was wrong"
 
 
 def test_the_default_is_what_it_was_beside_the_best():
     default, other = made(2e-3), made(1e-3, config={"tile": 8})
-    final = made(3e-3, kind="final", of=default["id"])
+    final = made(3e-3, kind="final", of=default.id)
     (found,) = tuned(at(0, default, other, final))
-    assert found.best.record["id"] == other["id"] and found.default_s == 2e-3, "the best is not in the final round"
-    (found,) = tuned(at(0, default, other, final, made(1.5e-3, kind="final", of=other["id"], config={"tile": 8})))
+    assert found.best.record.id == other.id and found.default_s == 2e-3, "the best is not in the final round"
+    (found,) = tuned(at(0, default, other, final, made(1.5e-3, kind="final", of=other.id, config={"tile": 8})))
     assert found.best.time_s == 1.5e-3 and found.default_s == 3e-3
 
 
@@ -82,9 +84,9 @@ def test_the_library_of_the_final_round_of_the_best():
     default, other = made(2e-3), made(1e-3, config={"tile": 8})
     slots = [1e-3, 3e-3, 1e-3, 2e-3, 1e-3, 1e-3, 1e-3]
     peer = {"name": "numpy", "time_s": 2e-3, "low_s": 2e-3, "high_s": 6e-3, "samples": [2 * s for s in slots]}
-    final = made(1e-3, kind="final", of=other["id"], config={"tile": 8}, round="b", samples=slots, baseline=peer,
+    final = made(1e-3, kind="final", of=other.id, config={"tile": 8}, round="b", samples=slots, baseline=peer,
                  low_s=1e-3, high_s=3e-3)  # fmt: skip
-    old = made(2e-3, kind="final", of=default["id"], round="a", baseline={**peer, "name": "old"})
+    old = made(2e-3, kind="final", of=default.id, round="a", baseline={**peer, "name": "old"})
     (found,) = tuned(at(0, default, other, old, final))
     assert found.library["name"] == "numpy" and found.place == 1
     assert (found.ratio.value, found.ratio.low, found.ratio.high) == pytest.approx((2.0, 2.0, 2.0))
@@ -94,7 +96,7 @@ def test_the_library_of_the_final_round_of_the_best():
 
 def test_time_spent_is_that_between_records_without_the_pauses():
     records = at(0, made(), made(config={"tile": 2}))
-    records[0] = {**records[0], "detail": {"seconds": {"run": 2.5, "x": "y"}}}
+    records[0] = replace(records[0], detail={"seconds": {"run": 2.5, "x": "y"}})
     (found,) = tuned([*records, *at(30, made(config={"tile": 8}))])
     assert found.spent_s == pytest.approx(3.5)
 
