@@ -80,13 +80,18 @@ def travelling() -> tuple[type, ...]:
 class _Form:
     """A registered class as JSON.
 
-    readers: of each field; optional: left out where it is None; unknown: the field that has what is no field
-    plain:   fields of plain data
+    names:    of its fields, in order
+    readers:  of fields read by their annotations
+    tests:    of fields of plain data
+    optional: fields left out where they are None; required: the others
+    unknown:  the field for what JSON has besides
     """
 
+    names: Mapping[str, None]
     readers: Mapping[str, _Reader]
+    tests: Mapping[str, Callable[[object], bool]]
     optional: frozenset[str]
-    plain: frozenset[str]
+    required: frozenset[str]
     unknown: str | None
 
 
@@ -98,10 +103,10 @@ def _form(kind: type[Any]) -> _Form:
     hints, found = get_type_hints(kind), fields(kind)
     tests = {f.name: f.metadata["check"] for f in found if "check" in f.metadata}
     unknown = next((f.name for f in found if "unknown" in f.metadata), None)
-    readers = {f.name: None if f.name in tests else _reader(hints[f.name]) for f in found if f.name != unknown}
-    made = {name: functools.partial(_accepted, tests[name]) if read is None else read for name, read in readers.items()}
+    readers = {f.name: _reader(hints[f.name]) for f in found if f.name not in tests and f.name != unknown}
     optional = frozenset(f.name for f in found if f.default is None) if _sparse[kind] else frozenset[str]()
-    return _Form(made, optional, frozenset(tests), unknown)
+    names = dict.fromkeys(f.name for f in found if f.name != unknown)
+    return _Form(names, readers, tests, optional, frozenset(names) - optional, unknown)
 
 
 def encode(value: object) -> dict[str, object]:
@@ -110,7 +115,8 @@ def encode(value: object) -> dict[str, object]:
     Tuples are lists, bytes are base64, enums are their values.
     """
     form = _form(cast("Any", type(value)))
-    found = {n: getattr(value, n) if n in form.plain else _plain(getattr(value, n)) for n in form.readers}
+    found = {name: getattr(value, name) for name in form.names}
+    found = {name: held if name in form.tests else _plain(held) for name, held in found.items()}
     made = {name: value for name, value in found.items() if value is not None or name not in form.optional}
     return made if form.unknown is None else {**getattr(value, form.unknown), **made}
 
@@ -121,15 +127,25 @@ def decode(kind: type[T], data: object) -> T:
     Raises CodecError unless ``data`` has exactly the fields of ``kind``, each of its annotated type or accepted by its
     check: what another version of the class wrote is not guessed at.
     """
-    form = _form(cast("Any", kind))
-    readers = form.readers
+    made: Any = kind
+    form = _form(made)
     if not isinstance(data, Mapping):
-        raise CodecError(f"{kind.__name__} has the fields {', '.join(readers)}, not {type(data).__name__}")
-    more = data.keys() - readers.keys()
-    if (more and form.unknown is None) or readers.keys() - data.keys() - form.optional:
-        raise CodecError(f"{kind.__name__} has the fields {', '.join(readers)}, not {', '.join(map(str, data))}")
-    made = {name: _read(kind, name, read, data[name]) for name, read in readers.items() if name in data}
-    return kind(**made, **({form.unknown: {name: data[name] for name in more}} if form.unknown and more else {}))
+        raise CodecError(f"{kind.__name__} has the fields {', '.join(form.names)}, not {type(data).__name__}")
+    more = () if form.names.keys() >= data.keys() else [name for name in data if name not in form.names]
+    if (more and form.unknown is None) or not form.required <= data.keys():
+        raise CodecError(f"{kind.__name__} has the fields {', '.join(form.names)}, not {', '.join(map(str, data))}")
+    read = {}
+    for name, test in form.tests.items():
+        if name in data:
+            read[name] = value = data[name]
+            if not test(value):
+                raise CodecError(f"{kind.__name__}.{name}: refused", name)
+    for name, reader in form.readers.items():
+        if name in data:
+            read[name] = _read(kind, name, reader, data[name])
+    if form.unknown is not None and more:
+        read[form.unknown] = {name: data[name] for name in more}
+    return kind(**read)
 
 
 def plain(value: object) -> Any:
@@ -170,12 +186,6 @@ def _plain(value: Any) -> Any:
 
 
 _UNREADABLE = (TypeError, ValueError, KeyError, OverflowError)
-
-
-def _accepted(test: Callable[[Any], bool], value: Any) -> Any:
-    if not test(value):
-        raise CodecError("refused")
-    return value
 
 
 def _read(kind: type[Any], name: str, read: _Reader, value: Any) -> Any:

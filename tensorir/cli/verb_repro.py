@@ -19,7 +19,7 @@ from tensorir.cli.common import (
 from tensorir.cli.parse import from_title, record_named, workloads
 from tensorir.cli.tables import config_text
 from tensorir.codec import encode
-from tensorir.tune.record import Record
+from tensorir.tune.record import Record, seal
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import Trial
 
@@ -50,7 +50,7 @@ def _tell(found: Record, result: dict[str, Any], same: bool, as_json: bool) -> N
     if not same and found.source_sha256 and result.get("source_sha256"):
         say(f"record {found.id} is stale: this version makes another source for it")
     if as_json:
-        put_json({"schema": 1, "record": found, "again": result, "same_source": same})
+        put_json({"schema": 1, "record": seal(encode(found)), "again": result, "same_source": same})
         return
     put(clean(f"{found.id}  {found.workload}"))
     put(clean(f"config   {found.template}: {config_text(found.config)}"))

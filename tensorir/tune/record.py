@@ -118,8 +118,8 @@ _ID = _text(80, r"[A-Za-z0-9._:#-]+")
 
 
 @travels
-@dataclass(frozen=True, kw_only=True)
-class Setting:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Setting(Shown):
     """Fields equal in all records of one template and one run.
 
     estimator: of ``time_s``
@@ -134,7 +134,7 @@ class Setting:
 
 
 @travels(sparse=True)
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Record(Setting):
     """A measurement: one line of the log. BadRecord for fields that contradict each other.
 
@@ -359,13 +359,13 @@ def decode(line: bytes) -> Record:
 
 def read(said: object) -> Record:
     """The record of an object of JSON without its checksum; BadRecord says what is wrong with it."""
-    missing = [name for name in REQUIRED if name not in said] if isinstance(said, dict) else []
-    if missing:
-        raise BadRecord(f"no {missing[0]}")
     try:
         return codec.decode(Record, said)
     except CodecError as error:
-        raise BadRecord(f"bad {error.field}" if error.field else "not an object") from None
+        missing = next((name for name in REQUIRED if isinstance(said, dict) and name not in said), "")
+        raise BadRecord(
+            f"no {missing}" if missing else f"bad {error.field}" if error.field else "not an object"
+        ) from None
 
 
 def read_json(text: bytes) -> dict[str, object]:

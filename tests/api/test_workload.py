@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -360,7 +361,9 @@ def test_nearest_title():
 
     def nearest(some):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(identity, "counted", lambda brief: [({"workload": t}, {status: 1}) for t, status in some])
+            patch.setattr(
+                identity, "counted", lambda brief: [(SimpleNamespace(workload=t), {status: 1}) for t, status in some]
+            )
             return most_like(work, None)
 
     assert nearest(known) == "product n=32 (distance 0.28)" and nearest(known[2:]) == ""

@@ -24,6 +24,7 @@ from tensorir.cli.titles import brief
 from tensorir.errors.catalogue import entries
 from tensorir.ops.operators import OPERATORS
 from tensorir.runtime.device import devices
+from tensorir.tune.record import Identity
 
 ROOT = Path(__file__).parents[2]
 OWN = f"{Path(zoo.__file__)}:product"
@@ -207,14 +208,8 @@ def test_the_live_panel_is_as_wide_as_the_terminal(kind, width, monkeypatch):
     """A frame and lines in it, none of them lost or cut."""
     monkeypatch.setenv("COLUMNS", str(width))
     work = ops.conv2d(n=1, h=56, w=56, c=64, k=64, r=3, s=3, pad=1, act="relu", layout="NHWC")
-    record = {
-        "time_s": 1e-3,
-        "status": "ok",
-        "template": "cpu",
-        "config": {"tile": 8},
-        "workload": work.title,
-        "id": "a1",
-    }
+    me = Identity(work.title, "d1g357", {"name": "cpu", "driver": "1"}, {})
+    record = me.record("trial", "cpu", {"tile": 8}, {"status": "ok", "time_s": 1e-3, "samples": [1e-3]})
     if kind == "one":
         live = watch.Live(work, 100, 60.0, time.monotonic())
         device = {"id": "opencl:0:0", "name": "pthread-" + "a long name of a processor " * 3, "platform": "Portable"}

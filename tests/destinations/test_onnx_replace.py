@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -179,7 +180,7 @@ def test_tuning_what_is_missing_leaves_nothing(tmp_path):
     made = graph_of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
     missing = onnx_replace.plan(made, lambda _: None).missing
     assert [("residual" in title, "relu" in title) for title in missing] == [(True, True), (False, False)]
-    record = Chosen("cpu_direct", {}, tir.Target.parse("c"), {"id": "some"})
+    record = Chosen("cpu_direct", {}, tir.Target.parse("c"), SimpleNamespace(id="some"))
     found = onnx_replace.plan(made, lambda work: record if work.title in missing else None)
     assert not found.left and len(found.taken) == 2 and found.joined == {2, 3} and not found.missing
 

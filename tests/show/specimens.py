@@ -87,6 +87,7 @@ def specimens() -> dict[str, object]:
         "Space": tir.Space(tile=[1, 2, 4], mode=["row", "col"], where={"fits": lambda c: c["tile"] < 4}),
         "Workload": result.work, "Work": result.work, "Template": next(iter(result.work.templates.values())),
         "TuneOutcome": outcome, "Identity": outcome.identity, "Timed": outcome.best, "Machine": outcome.machine,
+        "Record": outcome.records[0],
         "Ratio": outcome.gain, "Span": outcome.best.span, "Load": outcome.machine.load,
         "SetOutcome": found, "ShapeResult": result, "Choice": result.choices[0], "Portfolio": found.portfolio,
         "Dispatch": found.portfolio.dispatch, "Served": found.portfolio.served[0],

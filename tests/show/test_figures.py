@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,7 +58,7 @@ def test_a_ratio_of_any_size_is_on_its_axis(value, factor):
 
 
 def test_lines_are_thinned_and_the_best_is_last():
-    trials = [{"id": str(n), "time_s": 1e-3 * (1 + n), "v": 2, "status": "ok", "config": {"a": n % 7, "b": n % 5}}
+    trials = [SimpleNamespace(id=str(n), steady_s=1e-3 * (1 + n), config={"a": n % 7, "b": n % 5})
               for n in range(1000)]  # fmt: skip
     svg = parallel(trials, range(1000), "500", lambda n: f"trial {n}")
     assert svg.count("tir-line") <= 250 and svg.count("tir-chosen") == 1

@@ -1,6 +1,7 @@
 """The live cell of a tuning run: it is renewed while it runs, and one table is left."""
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
 from notebooks import executed, html_of
@@ -8,9 +9,12 @@ from notebooks import executed, html_of
 import tensorir as tir
 from tensorir.show import live
 from tensorir.show.live import Cell, Several, Single, watched
+from tensorir.tune.record import Identity
 from tensorir.tune.spec import RunSpec
 
-RECORD = {"status": "ok", "time_s": 2e-3, "low_s": 1.9e-3, "high_s": 2.2e-3, "samples": [2e-3], "workload": "matmul"}
+ME = Identity("matmul", "d1g357", {"name": "cpu", "driver": "1"}, {})
+TIMED = {"status": "ok", "time_s": 2e-3, "low_s": 1.9e-3, "high_s": 2.2e-3, "samples": [2e-3]}
+RECORD = ME.record("trial", "default", {}, TIMED)
 
 
 @pytest.fixture
@@ -47,7 +51,7 @@ def test_a_cell_tells_trials_the_best_and_its_ratio(work):
     options.on_start({"name": "a device", "kind": "cpu"}, {}, 2)
     options.on_peer({"name": "numpy", "time_s": 1e-3, "low_s": 0.9e-3, "high_s": 1.1e-3})
     options.on_trial(RECORD)
-    options.on_trial({**RECORD, "status": "compile_error", "time_s": None})
+    options.on_trial(ME.record("trial", "default", {}, {"status": "compile_error"}))
     cell.renew()
     html, text = screen.shown[-1]
     assert seen and seen[0] is RECORD  # the caller's own callback is called too
@@ -59,7 +63,7 @@ def test_a_cell_of_several_shapes(work):
     other = tir.ops.matmul(m=16, n=16, k=16)
     screen = Screen()
     cell = Cell(Several([work, other], [1.0, 2.0], RunSpec()), screen)
-    cell.listening(RunSpec()).on_trial({**RECORD, "workload": other.title})
+    cell.listening(RunSpec()).on_trial(replace(RECORD, workload=other.title))
     cell.renew()
     assert "1 of 2" in screen.shown[-1][0] and "total 4.0000 ms" in screen.shown[-1][0]
 

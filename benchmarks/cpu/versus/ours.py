@@ -118,7 +118,7 @@ def _recorded(work: Workload, device: Device, log: str) -> Iterator[tuple[str, d
         made = regenerate(work, choice.record, device.target)
         if made is not None:
             record = choice.record
-            yield record["template"], record["config"], Executable(made.source, device, trace_text(made), work.outputs)
+            yield record.template, record.config, Executable(made.source, device, trace_text(made), work.outputs)
 
 
 def _about(origin: str, template: str, config: Mapping[str, Any]) -> dict[str, Any]:
