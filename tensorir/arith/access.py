@@ -20,7 +20,7 @@ from tensorir.ir.tree import Binary, Cast, Const, Expr, Load, Var
 from tensorir.ir.visit import Rewriter, find, uses
 
 Step = tuple[int, Linear]
-"""What an axis adds in each iteration, and the index without it."""
+"""The number that an axis adds in each iteration, and the index without it."""
 
 # --- proved
 
@@ -45,7 +45,7 @@ def spaced(loads: Sequence[Load], arith: Arith) -> Step | None:
 
 def start_of(index: Expr, var: Var) -> int:
     """n, of an index that begins at a multiple of n where ``var``, its last term, is 0; 1 for others."""
-    found = Arith().linear(index).along(var)
+    found = even(index, var, Arith())
     if found is None or found[0] != 1 or not found[1].terms:
         return 1
     return math.gcd(found[1].constant, *found[1].terms.values())
@@ -60,12 +60,12 @@ def dims_along(load: Load, var: Var) -> list[int]:
 
 
 def along_last(load: Load, var: Var) -> bool:
-    """Whether a read moves along the last dimension, and no other, as an axis does."""
+    """True for a read that moves with an axis along the last dimension alone."""
     return dims_along(load, var) == [len(load.index) - 1]
 
 
 def alike(load: Load, var: Var) -> int:
-    """How many neighbours along an axis read the same place: 0 for all of them, 1 for none, else those of a group."""
+    """The neighbours along an axis that read one place: 0 for all of them, 1 for none, else the size of a group."""
     seen = sum(x is var for i in load.index for x in find(i, Var))
     sizes = _quotients([load], var)
     return sizes[0] if len({*sizes}) == 1 and len(sizes) == seen else min(1, seen)
@@ -84,7 +84,7 @@ def _quotients(loads: Iterable[Load], var: Var) -> list[int]:
 
 
 def slope(e: Expr, var: Var) -> int | None:
-    """By how much an index grows with an axis; None where not by equal steps. What wraps around is read nowhere."""
+    """The growth of an index with an axis; None where not by equal steps. No read wraps around."""
     if not uses(e, {var}):
         return 0
     match e:
@@ -147,11 +147,11 @@ class Group:
             known.add(form.constant)
 
     def places(self, sizes: Mapping[Var, int]) -> int:
-        """How many places they read, over so many iterations of some axes."""
+        """The number of places that they read, over so many iterations of some axes."""
         return math.prod(_values(f, c, sizes) for f, c in zip(self.forms, self.constants, strict=True))
 
     def shared(self, terms: Mapping[Var, int], var: Var, count: int = 2) -> bool:
-        """Whether so many neighbours along an axis read some of the same places, over so many terms."""
+        """True where so many neighbours along an axis read some of the same places, over so many terms."""
         return self.places({**terms, var: count}) < count * self.places(terms)
 
     def box(self, sizes: Mapping[Var, int]) -> list[int]:
@@ -160,11 +160,11 @@ class Group:
         return [1 + more + sum(_span(x, k, sizes) for x, k in f.terms.items()) for f, more in spans]
 
     def slopes(self, var: Var) -> list[int | None]:
-        """By how much each index grows with an axis; None where not by equal steps."""
+        """The growth of each index with an axis; None where not by equal steps."""
         return [slope(index, var) for index in self.load.index]
 
     def step(self, var: Var) -> int | None:
-        """By how many elements they move with an axis; None where not by equal steps."""
+        """The elements by which they move with an axis; None where not by equal steps."""
         pitch, total = 1, 0
         for found, extent in zip(reversed(self.slopes(var)), reversed(self.load.buffer.shape), strict=True):
             if found is None:
@@ -185,7 +185,7 @@ def groups(loads: Iterable[Load], arith: Arith) -> list[Group]:
 
 
 def _values(form: Linear, constants: Iterable[int], sizes: Mapping[Var, int]) -> int:
-    """How many values a linear form has with these constants."""
+    """The number of values of a linear form with these constants."""
     found, apart = set(constants), 1
     for atom, factor in form.terms.items():
         if not isinstance(atom, Var):
@@ -196,7 +196,7 @@ def _values(form: Linear, constants: Iterable[int], sizes: Mapping[Var, int]) ->
 
 
 def _parts(atom: Expr, sizes: Mapping[Var, int]) -> int:
-    """How many values an index has that is no linear form; of a quotient, groups that iterations keep to."""
+    """The number of values of an index that is no linear form; of a quotient, groups that iterations keep to."""
     n = math.prod(size for v, size in sizes.items() if size > 1 and uses(atom, {v}))
     if isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
         return -(-n // max(1, as_int(atom.b)))
@@ -204,5 +204,5 @@ def _parts(atom: Expr, sizes: Mapping[Var, int]) -> int:
 
 
 def _span(atom: Expr, factor: int, sizes: Mapping[Var, int]) -> int:
-    """How far apart the first and the last place are that an index leads to."""
+    """The distance between the first and the last place of an index."""
     return abs(factor) * ((sizes.get(atom, 1) if isinstance(atom, Var) else _parts(atom, sizes)) - 1)

@@ -57,7 +57,7 @@ def dim_end(cond: Expr, var: Var, arith: Arith) -> End | None:
 
 
 def of_data(cond: Expr, var: Var | None = None) -> bool:
-    """Whether a condition ends an axis (``var``, if given) where data say: ``k < P[i + 1] - P[i]``."""
+    """True for a condition by which data end an axis (``var``, if given): ``k < P[i + 1] - P[i]``."""
     if not isinstance(cond, Binary) or cond.op != "<" or not has(cond.b, Load) or has(cond.a, Load):
         return False
     axis = _axis(cond)
@@ -83,7 +83,7 @@ def data_end(cond: Binary, var: Var, arith: Arith) -> Expr | None:
 
 
 def _axis(cond: Binary) -> Expr:
-    """What data are compared with, without conversions between integers."""
+    """The side that data are compared with, without conversions between integers."""
     axis = cond.a
     while isinstance(axis, Cast) and all(DTYPES[x.dtype].kind in "iu" for x in (axis, axis.a)):
         axis = axis.a
@@ -132,7 +132,7 @@ def last(ends: Iterable[End | None], arith: Arith) -> End | None:
 
 
 def _at_most(a: Expr, b: Expr, arith: Arith) -> bool:
-    """Whether ``a <= b``; of quotients by one number, where what is divided says so."""
+    """Proof of ``a <= b``; of quotients by one number, also by their dividends."""
     (x, c), (y, d) = _quotient(a, arith), _quotient(b, arith)
     return arith.proves(binary("<=", a, b)) or (c == d and arith.proves(binary("<=", x, y)))
 

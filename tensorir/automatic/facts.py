@@ -88,7 +88,7 @@ class Nest(Shown):
 
     @cached_property
     def places(self) -> tuple[tuple[Buffer, tuple[Expr, ...]], ...]:
-        """What it loads and where, the indices simplified."""
+        """The arrays that it loads, each with its indices, simplified."""
         simple = Arith({it.var: (0, most(it.extent) - 1) for it in self.stage.iters}).simplify
         return tuple((x.buffer, tuple(map(simple, x.index))) for x in self.loads)
 

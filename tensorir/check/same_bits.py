@@ -99,7 +99,7 @@ class EmulatorNumbers(Numbers):
 
 
 def has_order(module: Module) -> bool:
-    """Whether bits are determined: no atomic operation adds floats."""
+    """True for determined bits: no atomic operation adds floats."""
     return not any(x.adds and DTYPES[x.buffer.dtype].kind == "f" for k in module.kernels for x in find(k.body, Store))
 
 
@@ -128,7 +128,7 @@ def tame(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> 
 def _open(
     outputs: tuple[Tensor, ...], few: Sequence[np.ndarray], conditions: Sequence[Expr]
 ) -> tuple[list[bool], list[bool]]:
-    """Which inputs may be any floats, and any integers."""
+    """The inputs that may be any floats, and those that may be any integers."""
     asked, fixed = {t for c in conditions for t in tensors_read(c)}, {*gather_limits(outputs)}
     given = arguments_of(outputs)
     floats = [DTYPES[a.dtype].kind == "f" and a not in asked and a not in fixed for a in given]
@@ -140,7 +140,7 @@ def _open(
 
 
 def _bits_of_floats(outputs: tuple[Tensor, ...]) -> bool:
-    """Whether an integer has the bits of a float, which a NaN has many of."""
+    """True where an integer has the bits of a float: a NaN has many."""
     calls = (c for op in computes_of(outputs) for b in op.bodies for c in find(b, Call))
     return any(c.fn == "bitcast" and DTYPES[c.args[0].dtype].kind == "f" for c in calls)
 
@@ -195,7 +195,7 @@ def interpreted(
 
 @dataclass(frozen=True)
 class Expected:
-    """What a lowered program makes of inputs, or why it makes nothing of them; ``wanted`` are its results."""
+    """Results of a lowered program, or its fault, on inputs: ``wanted`` on ``given``."""
 
     given: Arbitrary
     wanted: list[np.ndarray] | Problem
@@ -204,8 +204,9 @@ class Expected:
 def expected(
     module: Module, outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int, target: Target
 ) -> list[Expected]:
-    """The lowered program's results for arbitrary inputs; tame ones, where those leave something undefined. None where
-    no bits are determined: atomic sums of floats have no order, and no inputs may be defined.
+    """The lowered program's results for arbitrary inputs; for tame ones, where those leave something undefined.
+
+    Empty where no bits are determined: of atomic sums of floats, or where all inputs leave something undefined.
     """
     if not has_order(module):
         return []
@@ -226,9 +227,9 @@ def _defined(
     return None
 
 
-def different(source: Source, module: Module, got: Sequence[np.ndarray], expected: Expected) -> Problem | None:
+def different(source: Source, module: Module, got: Sequence[np.ndarray], want: Expected) -> Problem | None:
     """The first element of the text's results ``got`` with other bits than the lowered program's."""
-    given, wanted = expected.given, expected.wanted
+    given, wanted = want.given, want.wanted
     if isinstance(wanted, Problem):
         return wanted
     for p, b, g, w in zip(source.outputs, module.outputs, got, wanted, strict=True):
@@ -246,7 +247,7 @@ def different(source: Source, module: Module, got: Sequence[np.ndarray], expecte
 
 
 def apart(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """Where two arrays of one type have other bits; any NaN is any NaN."""
+    """The places at which two arrays of one type have other bits; any NaN is any NaN."""
     unlike = np.asarray(_bits(got) != _bits(want))
     if got.dtype.kind in "biu":
         return unlike

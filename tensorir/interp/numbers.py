@@ -130,7 +130,7 @@ class Numbers:
         return np.asarray(value).item()
 
     def tensor_core(self, call: IntrinCall) -> TensorCore | None:
-        """How an instruction rounds what it multiplies and adds up; None: as its meaning says, each operation."""
+        """The rounding of an instruction's factors and sums; None: of each operation, as its meaning says."""
         return None
 
     def add_at(self, values: np.ndarray, at: np.ndarray, value: Any, dtype: str) -> None:

@@ -49,7 +49,7 @@ def cut(x: np.ndarray) -> np.ndarray:
 
 
 def rest(x: np.ndarray) -> np.ndarray:
-    """What tf32 leaves of a number, in tf32."""
+    """The rest of a number that tf32 leaves, in tf32."""
     with np.errstate(all="ignore"):
         return nearest(x.astype(np.float32) - nearest(x).astype(np.float32))
 

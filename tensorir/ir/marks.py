@@ -55,7 +55,7 @@ class RuledMark(LoopMark):
         raise NotImplementedError
 
     def count(self, loop: Loop) -> int:
-        """How many of it mean something on ``loop``, which has it."""
+        """The number of its parts that mean something on ``loop``, which has it."""
         return 0
 
     def split(self, loop: Loop, new: list[Loop], even: bool) -> list[Loop]:
@@ -203,7 +203,7 @@ class Pipelined(RuledMark):
 
 @node
 class Remark(RuledMark):
-    """Why lowering made, or will make, something else of a loop than the schedule says; the text repeats it."""
+    """A reason of lowering to make something else of a loop than the schedule says; the text repeats it."""
 
     why: str = ""
 

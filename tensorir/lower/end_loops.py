@@ -49,7 +49,7 @@ from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, 
 from tensorir.target import Target
 
 HARMLESS = (Barrier, CommitGroup, Fence, Prefetch, WaitGroup)
-"""What may run in fewer iterations, the same ones for all threads, where no iteration left out does anything else."""
+"""Statements that iterations may leave out, the same ones for all threads, if these do nothing else."""
 
 
 @lowering
@@ -149,7 +149,7 @@ class _Finder:
         return None
 
     def _harmless(self, s: Stmt) -> bool:
-        """Whether nobody would miss a statement where nothing else is done in an iteration."""
+        """True for a statement that nobody misses where an iteration does nothing else."""
         if isinstance(s, Store):
             return s.buffer in self.own if self.own is not None else s.buffer.scope is not Scope.GLOBAL
         if isinstance(s, If):

@@ -57,12 +57,12 @@ def insert_barriers(program: Program, target: Target) -> Program:
         signalled = {b for c in calls if c.signals for b in writes(c)}
         leaving = {b for c in calls if c.intrin.stores for b in reads(c)}
         threads = {x.var for x in axes if x.kind.level == "thread"}
-        owners = _Owners(axes, kernel_arith(axes, body))
         tiles = _Tiles(signalled, read_whole(calls) - signalled, leaving)
         if thread_count(axes) == 1 and not (
             tiles.async_read or leaving
         ):  # else an asynchronous unit runs next to the one thread
             return nest
+        owners = _Owners(axes, kernel_arith(axes, body))
         return rewrap(axes, _Sync(written, threads, tiles, owners).visit(body, _Touched())[0])
 
     return each_nest(program, kernel)
@@ -84,7 +84,7 @@ class _Slot:
 
 @dataclass(frozen=True)
 class _Owner:
-    """Whose cell is touched, where the cell alone tells: threads that keep to their own cells need no barrier.
+    """The thread of a cell, told by the cell alone: threads that keep to their own cells need no barrier.
 
     ``index[dim] = sum(c * thread) + part + whole``, each c at least the span of the threads before it, part in
     [0, least c), whole a multiple of the span of all: modulo that, cells of different threads are never the same.
@@ -298,7 +298,7 @@ def _same_meeting(a: Stmt, b: Stmt) -> bool:
 
 
 class _Owners:
-    """Whose cells are touched: by the threads of a block, all of which are loops around the stages of a kernel."""
+    """The owners of cells that stages touch, among the threads of a block: loops around all stages of a kernel."""
 
     def __init__(self, axes: list[Loop], arith: Arith) -> None:
         threads = [x for x in axes if x.kind.level == "thread" and as_int(x.extent) > 1]

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Index(Shown):
-    """Where every loop and stage of a program is; ``paths`` are the statements around each, from its kernel inwards."""
+    """Places of all loops and stages of a program; ``paths``: the statements around each, from its kernel inwards."""
 
     def __init__(self, program: Program) -> None:
         self.program = program

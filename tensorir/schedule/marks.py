@@ -54,7 +54,7 @@ def lost(before: Program, after: Program, primitive: str) -> Problem | None:
 
 
 def _lost(sort: type[RuledMark], loop: Loop, primitive: str, now: Loop | None = None) -> Problem:
-    """What is said where no loop could have a mark of ``loop`` after a primitive.
+    """The refusal of a primitive after which no loop could have a mark of ``loop``.
 
     now: the loop of that name, where it is still there
     """
