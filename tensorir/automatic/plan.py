@@ -249,7 +249,7 @@ class _Claims:
         return self.tried[part]
 
     def _key(self, part: Part) -> Hashable:
-        """A key of all that decides whether a part works: stages without names, other users of their arrays, its start."""
+        """A key of all that decides whether a part works: stages without names, users of their arrays, its start."""
         mine = [n for n in self.graph.nests.values() if n.name in part.names]
         others = [n for n in self.graph.nests.values() if n.name not in part.names]
         outside = {b for n in others for b in (*n.reads, *n.writes)}
