@@ -194,7 +194,7 @@ def interpreted(
 
 
 @dataclass(frozen=True)
-class Expected:
+class LoweredBits:
     """Results of a lowered program, or its fault, on inputs: ``wanted`` on ``given``."""
 
     given: Arbitrary
@@ -203,7 +203,7 @@ class Expected:
 
 def expected(
     module: Module, outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int, target: Target
-) -> list[Expected]:
+) -> list[LoweredBits]:
     """The lowered program's results for arbitrary inputs; for tame ones, where those leave something undefined.
 
     Empty where no bits are determined: of atomic sums of floats, or where all inputs leave something undefined.
@@ -216,18 +216,18 @@ def expected(
 
 def _defined(
     module: Module, outputs: tuple[Tensor, ...], given: Arbitrary, conditions: Sequence[Expr], target: Target
-) -> Expected | None:
+) -> LoweredBits | None:
     for tried in (given, tame(outputs, conditions, given.seed)):
         try:
             wanted, defined = interpreted(module, outputs, tried.arrays, target)
         except Fault as fault:
-            return Expected(tried, fault.problem)
+            return LoweredBits(tried, fault.problem)
         if defined:
-            return Expected(tried, wanted)
+            return LoweredBits(tried, wanted)
     return None
 
 
-def different(source: Source, module: Module, got: Sequence[np.ndarray], want: Expected) -> Problem | None:
+def different(source: Source, module: Module, got: Sequence[np.ndarray], want: LoweredBits) -> Problem | None:
     """The first element of the text's results ``got`` with other bits than the lowered program's."""
     given, wanted = want.given, want.wanted
     if isinstance(wanted, Problem):

@@ -25,7 +25,7 @@ from tensorir.check.exact_inputs import Run, exactly, free_inputs, runs, short
 from tensorir.check.hard_inputs import hard_inputs
 from tensorir.check.infinities import infinities_spread, where_skipped
 from tensorir.check.parts import not_declared, not_run, undefined
-from tensorir.check.same_bits import Expected, different, expected
+from tensorir.check.same_bits import LoweredBits, different, expected
 from tensorir.check.tolerance import tolerance
 from tensorir.codegen.source import Source
 from tensorir.errors import CheckError, CompileError, LaunchError, LoweringError, Problem, TensorIRError
@@ -266,13 +266,13 @@ def _cuda(s: Any) -> Target:
     return s.target if s.target.language == "cuda" else Target.parse("cuda")
 
 
-def expected_bits(s: Schedule | AtDims, module: Module, seed: int) -> list[Expected]:
+def expected_bits(s: Schedule | AtDims, module: Module, seed: int) -> list[LoweredBits]:
     """The bits of the lowered CUDA program of ``s`` for arbitrary inputs, none where they are not determined."""
     return expected(module, s.outputs, _conditions(s), seed, _cuda(s))
 
 
 def other_bits(
-    s: Schedule | AtDims, source: Source, module: Module, bits: Sequence[Expected], seed: int, limit_s: float | None
+    s: Schedule | AtDims, source: Source, module: Module, bits: Sequence[LoweredBits], seed: int, limit_s: float | None
 ) -> tuple[tuple[Problem, ...], str] | None:
     """The first difference of a text from the lowered program that it was printed of, and about which inputs."""
     limit = _emulated_s(s.outputs) if limit_s is None else limit_s
