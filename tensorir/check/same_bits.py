@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from tensorir.check.designed_inputs import any_bits
 from tensorir.check.equivalence import argument_names
-from tensorir.check.exact_inputs import any_bits, free_inputs, longest_sum
+from tensorir.check.exact_inputs import free_inputs, longest_sum
 from tensorir.check.functions import TABLE, of_table
 from tensorir.codegen.instructions import GUARD, rounded_tiles
 from tensorir.codegen.source import Source

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tensorir.check.definition import differs_as_class
+from tensorir.check.designed_inputs import hard_inputs, runs
 from tensorir.check.dims import AtDims, dim_values, module_at, schedule_at
 from tensorir.check.equivalence import (
     awkward_shapes,
@@ -21,8 +22,7 @@ from tensorir.check.equivalence import (
     over_shapes,
     rolled_extremes,
 )
-from tensorir.check.exact_inputs import Run, exactly, free_inputs, runs, short
-from tensorir.check.hard_inputs import hard_inputs
+from tensorir.check.exact_inputs import Run, exactly, free_inputs, short
 from tensorir.check.infinities import infinities_spread, where_skipped
 from tensorir.check.parts import not_declared, not_run, undefined
 from tensorir.check.same_bits import LoweredBits, different, expected
@@ -238,7 +238,7 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
             return Verdict(told, tuple(shown), "CUDA text, read")
         bits = [] if module is None else expected_bits(one, module, seed + n)
         undetermined |= not bits
-        for run in runs(one.outputs, source, _conditions(one), seed, n, alone, bool(bits)):
+        for run in runs(one.outputs, source, _conditions(one), seed, n, bool(bits)):
             try:
                 wrong = _run_text(one, source, run, seed, limit_s)
             except CompileError as error:

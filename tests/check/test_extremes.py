@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.check.exact_inputs import with_offsets, with_too_large_floats
+from tensorir.check.designed_inputs import with_offsets, with_too_large_floats
 from tensorir.interp.reference import random_arguments
 
 pytestmark = pytest.mark.skipif(

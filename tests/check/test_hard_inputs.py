@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.check.hard_inputs import FEWEST, MOST, _places, hard_inputs
+from tensorir.check.designed_inputs import FEWEST_RUNS, MOST_RUNS, _places, hard_inputs
 from tensorir.interp.reference import random_arguments
 
 TARGET = "cuda -arch=sm_80"
@@ -76,7 +76,7 @@ def test_inputs_keep_their_types_and_are_few(name):
     outputs = (ROWS[name](),)
     few = random_arguments(outputs, 0)
     made = list(hard_inputs(outputs, few, [True] * len(few), 0))
-    assert FEWEST < len(made) <= MOST
+    assert FEWEST_RUNS < len(made) <= MOST_RUNS
     assert all(
         x.dtype == y.dtype and x.shape == y.shape for arrays, _ in made for x, y in zip(arrays, few, strict=True)
     )

@@ -12,7 +12,7 @@ from test_extremes import _map, _rows
 from test_unseen_faults import kernel
 
 import tensorir as tir
-from tensorir.check.exact_inputs import with_no_numbers
+from tensorir.check.designed_inputs import with_no_numbers
 from tensorir.check.infinities import infinities_spread, with_infinities
 from tensorir.check.verdict import compare_results
 from tensorir.interp.numbers import numpy_dtype
