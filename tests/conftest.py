@@ -149,7 +149,7 @@ def _some_shapes(request, monkeypatch):
         return [those[(turn >> 8 * n) % len(those)] for n, those in enumerate(groups) if those]
 
     monkeypatch.setattr(verdict, "awkward_shapes", some)
-    monkeypatch.setattr(verdict, "EMULATED", 3)
+    monkeypatch.setattr(verdict, "EMULATED_SHAPES", 3)
 
 
 @pytest.fixture

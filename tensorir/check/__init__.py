@@ -1,4 +1,4 @@
-"""Whether a scheduled program computes what was declared, at several levels of cost."""
+"""Checks of scheduled programs against their declarations, at several levels of cost."""
 
 from tensorir.errors.habits import Folder as _Folder
 

@@ -32,7 +32,7 @@ import numpy as np
 
 from tensorir.check.exact_inputs import (
     SCALAR_BITS,
-    Run,
+    TextRun,
     all_finite,
     free_inputs,
     larger,
@@ -81,7 +81,7 @@ Inputs = tuple[list[np.ndarray], str]
 
 def runs(
     outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr], seed: int, turn: int, printed: bool
-) -> Iterator[Run]:
+) -> Iterator[TextRun]:
     """The runs of one text that are compared with its declaration.
 
     turn:    the shape's number: which input has its turn to be the largest
@@ -93,7 +93,7 @@ def runs(
     for n, eager in enumerate((False, True) if any(k.maps for k in source.kernels) else (False,) * twice):
         given = random_arguments(outputs, seed + turn + n, conditions=conditions) if n else few
         arrays = given if conditions else larger(outputs, source, given, seed, turn + n)
-        yield Run(arrays, eager=eager)
+        yield TextRun(arrays, eager=eager)
     sparse = [short(outputs, source, conditions, seed + turn + 2 + n) for n in range(twice)]  # either sign
     yield from sparse
     if not printed:
@@ -102,32 +102,32 @@ def runs(
         if not turn:  # what the text computes with; where it does so depends on the shape
             yield from _other_numbers(outputs, source, few, conditions, seed, sparse[0].exact)
     for far in with_infinities(outputs, few):
-        yield Run(far, spread=True, about=", with infinities among its inputs")
+        yield TextRun(far, spread=True, about=", with infinities among its inputs")
 
 
 def _other_numbers(outputs: tuple[Tensor, ...], source: Source, few: list[np.ndarray], conditions: Sequence[Expr],
-                   seed: int, exact: bool | None) -> Iterator[Run]:  # fmt: skip
+                   seed: int, exact: bool | None) -> Iterator[TextRun]:  # fmt: skip
     """Runs on numbers that are not of a middling size.
 
     exact: whether those on few numbers are
     """
     if not exact:
         for n in (3, 4):  # either sign
-            yield Run(_finite_ones(outputs, conditions, seed + n), exact=False, about=", with long scalars")
+            yield TextRun(_finite_ones(outputs, conditions, seed + n), exact=False, about=", with long scalars")
         if (far := with_small_results(outputs, few)) is not None:
-            yield Run(far, exact=False, about=", with results that are small compared to others")
+            yield TextRun(far, exact=False, about=", with results that are small compared to others")
     for far in with_peaks(outputs, few):
-        yield Run(far, exact=False, about=", with one element far above the rest of its row")
+        yield TextRun(far, exact=False, about=", with one element far above the rest of its row")
     for n in range(3):
         if (plain := _with_plain_scalars(outputs, few, conditions, n)) is not None:
-            yield Run(plain, about=", with scalars that are 0, 1 or small")
+            yield TextRun(plain, about=", with scalars that are 0, 1 or small")
     for other in with_other_sizes(outputs, few):
-        yield Run(other, about=", with small or large numbers")
+        yield TextRun(other, about=", with small or large numbers")
     for most, about in (((100, 40, 20, 10), "large"), ((-100, -40, -20, -10), "small")):
         if long := with_all_digits(outputs, source, few, seed, most):
-            yield Run(long, exact=False, about=f", with {about} numbers of all digits")
+            yield TextRun(long, exact=False, about=f", with {about} numbers of all digits")
     for ends, about in at_the_ends(outputs, few, free_inputs(outputs, few, conditions), seed):
-        yield Run(ends, exact=False, about=about)
+        yield TextRun(ends, exact=False, about=about)
 
 
 def _with_plain_scalars(
@@ -342,20 +342,20 @@ def with_offsets(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> I
 
 
 def _as_exact(t: Tensor, made: np.ndarray, exact: np.ndarray) -> bool:
-    """Whether results are nearly as good as those of double precision, and not all of them 0."""
+    """True when results are nearly as good as those of double precision, and not all of them 0."""
     size = float(np.abs(exact).max(initial=0.0))
     lost = 2.0 ** -(8 if DTYPES[t.dtype].widened else 16) * size
     return size > 0 and bool(np.all(np.abs(np.asarray(made, np.float64) - exact) <= lost))
 
 
 def _picks(e: Expr) -> bool:
-    """Whether an expression is the largest or the smallest one of floats."""
+    """True when an expression is the largest or the smallest one of floats."""
     named = e.op if isinstance(e, Binary) else e.combiner.name if isinstance(e, Reduce) else ""
     return named in ("min", "max") and DTYPES[e.dtype].kind == "f"
 
 
 def _makes_whole(outputs: Sequence[Tensor]) -> bool:
-    """Whether a float is converted to an integer."""
+    """True when a float is converted to an integer."""
     casts = [e for op in computes_of(outputs) for b in op.bodies for e in find(b, Cast)]
     return any(_is_whole(e.dtype) and DTYPES[e.a.dtype].kind == "f" for e in casts)
 
@@ -365,7 +365,7 @@ def _is_whole(dtype: str) -> bool:
 
 
 def _is_steady(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> bool:
-    """Whether results are numbers that rounding leaves as they are, nearly: where it might decide between integers,
+    """True when results are numbers that rounding leaves as they are, nearly: where it might decide between integers,
     they are those of double precision.
     """
     try:
@@ -570,7 +570,7 @@ def _few_digits(
 
 
 def _early(x: np.ndarray) -> np.ndarray:
-    """Whether an element is among the first eighth of its row, or up to three eighths, other parts in other rows."""
+    """True when an element is among the first eighth of its row, or up to three eighths, other parts in other rows."""
     row = np.arange(x.size).reshape(x.shape) // x.shape[-1]
     return _along(x, x.ndim - 1) < x.shape[-1] * (2 + row % 5) / 16  # type: ignore[no-any-return]
 

@@ -36,7 +36,7 @@ def without_quotes(text: str) -> str:
 
 
 def is_anyones(name: str) -> bool:
-    """Whether a text alone may decide what a macro of that name is: neither compilers nor the emulator do."""
+    """True when a text alone may decide what a macro of that name is: neither compilers nor the emulator do."""
     return not (name.startswith(("_", "TIR_", "tir_")) or name in _macros() or _DEVICES.fullmatch(name))
 
 

@@ -16,7 +16,7 @@ from tensorir.ir.dims import at, dims_in
 from tensorir.ir.tree import Expr, Load, PadLoad, Var
 from tensorir.ir.visit import find
 
-PRIMES = (7, 5, 3, 11, 13, 17)
+PRIME_DIMS = (7, 5, 3, 11, 13, 17)
 """Values of dims that end no axis: the first one's, the second one's, and so on."""
 
 

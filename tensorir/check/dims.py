@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tensorir.check.different import PRIMES, reaching, values_apart
+from tensorir.check.different import PRIME_DIMS, reaching, values_apart
 from tensorir.expr.program import computes_of, dims_of
 from tensorir.expr.reread import with_dims
 from tensorir.expr.tensor import Tensor
@@ -42,7 +42,7 @@ def dim_values(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> dict[Va
             if v in extents and len(found := dims_in(n)) == 1:
                 wanted.setdefault(found[0], extents[v] if n is found[0] else reaching(n, found[0], extents[v]))
     dims, turn = dims_of(outputs), sum(extents.values())
-    return values_apart(dims, {d: wanted.get(d, PRIMES[(k + turn) % len(PRIMES)]) for k, d in enumerate(dims)})
+    return values_apart(dims, {d: wanted.get(d, PRIME_DIMS[(k + turn) % len(PRIME_DIMS)]) for k, d in enumerate(dims)})
 
 
 def constant_extents(extents: Mapping[Var, int], axes: Mapping[str, tuple[Var, object]]) -> dict[Var, int]:

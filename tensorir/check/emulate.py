@@ -24,10 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.check.derived import derived
 from tensorir.check.detection import intrinsics
 from tensorir.check.process import EndedError, SharedArrays, run_isolated
-from tensorir.check.translation import attribute_of, head_of, is_placed, prepared, section_of
+from tensorir.check.translation import attribute_of, derived, head_of, is_placed, prepared, section_of
 from tensorir.codec import travels
 from tensorir.codegen.cfamily import DECLARED_SHARED
 from tensorir.codegen.dialect import DIALECTS
@@ -45,9 +44,9 @@ MAP_ALIGN = 16
 """Of the address of an array with a tensor map."""
 OWN_BYTES = 512 << 10
 """Of arrays that a thread has to itself, on every GPU (CUDA C++ Programming Guide, local memory)."""
-SECONDS = 300.0
+DEFAULT_LIMIT_S = 300.0
 """Of processor time that a run may take where its caller does not say."""
-BYTES = 8 << 30
+MEMORY_BYTES = 8 << 30
 """That a run may take, and 64 times its arrays: what is watched of each cell is kept."""
 COMPILE_SECONDS = 600.0
 _ENDED = {
@@ -57,7 +56,7 @@ _ENDED = {
     "SIGILL": "a trap, or an instruction that the processor lacks",
 }  # fmt: skip
 
-PLAIN = "-ffp-contract=off"
+NO_CONTRACTION = "-ffp-contract=off"
 """Each operation rounds: a text that means a fused one says ``fma``."""
 _FOLDER = Path(__file__).with_name("emulator")
 _TYPES = DIALECTS["cuda"].types
@@ -68,7 +67,7 @@ _GRANULES = {_TYPES[name]: min(2, kind.bits.bit_length() - 4) for name, kind in 
 @travels
 @dataclass(frozen=True)
 class Traffic:
-    """What one place of the text asked of memory, on the first block.
+    """Memory traffic of one place of the text, on the first block.
 
     line:     of the emitted text, from 1; 0 where it is not known
     what:     "shared read" or "write", "global read", "write" or "add" (atomic);  width: bytes a thread
@@ -89,7 +88,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Emulated:
-    """What a run gave: the outputs, everything that was wrong, and the traffic."""
+    """Outcome of a run: the outputs, everything that was wrong, and the traffic."""
 
     outputs: list[np.ndarray]
     problems: tuple[Problem, ...]
@@ -101,7 +100,7 @@ def emulate(
     arrays: Sequence[np.ndarray],
     seed: int = 0,
     eager: bool = False,
-    limit_s: float = SECONDS,
+    limit_s: float = DEFAULT_LIMIT_S,
     packed: bool = False,
 ) -> Emulated:
     """Compile ``source`` (CUDA) for the CPU and run all its kernels on ``arrays``, the inputs in signature order.
@@ -160,8 +159,8 @@ class _Run(SharedArrays):
             self.arrays[m.name][...] = np.frombuffer(encoded(m), np.uint8)
 
     def _apart(self, limit_s: float, words: Sequence[object], files: Sequence[int] = ()) -> dict[str, list[str]]:
-        """What the process says, by the first word of each line."""
-        limits = int(min(limit_s, 1e6)) + 1, BYTES + 64 * self.nbytes
+        """The lines of the process, by the first word of each."""
+        limits = int(min(limit_s, 1e6)) + 1, MEMORY_BYTES + 64 * self.nbytes
         found: dict[str, list[str]] = {"told": [], "problem": [], "unwritten": [], "site": []}
         command = [str(w) for w in (_program().path, self.library.path, *limits, *words)]
         for kind, said in (line.split("|", 1) for line in run_isolated(command, limit_s, files)):
@@ -169,7 +168,7 @@ class _Run(SharedArrays):
         return found
 
     def told(self, limit_s: float) -> dict[str, Told]:
-        """What the library says of each kernel."""
+        """The library's facts of each kernel."""
         names = [k.name for k in self.source.kernels]
         if not self.library.told:
             lines = self._apart(limit_s, [w for name in names for w in ("tell", name)])["told"]
@@ -271,11 +270,11 @@ def table_library() -> _File:
 
 
 def _made(kind: str, compiled: Sequence[str], read: Sequence[str], flags: Sequence[str]) -> bytes:
-    """What the C++ compiler makes of files of the emulator, from the cache where it is there."""
+    """Compiled files of the emulator, from the cache where they are there."""
     compiler = _compiler()
     text = "".join((_FOLDER / name).read_text() for name in read)
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    every = ["-std=c++17", PLAIN, *flags]
+    every = ["-std=c++17", NO_CONTRACTION, *flags]
     key = cache_key(kind=kind, compiler=version, source=text, flags=every)
     built = default_cache().get(key)
     if built is None:
@@ -289,7 +288,7 @@ def _made(kind: str, compiled: Sequence[str], read: Sequence[str], flags: Sequen
 
 @functools.cache
 def _accepts(flag: str) -> bool:
-    """Whether the compiler knows a flag: GCC 12 and Clang 8 do what is asked for here."""
+    """True when the compiler knows a flag: GCC 12 and Clang 8 do what is asked for here."""
     command = [_compiler(), flag, "-fsyntax-only", "-x", "c++", os.devnull]
     with Scratch("emulate") as folder:  # some flags write a file
         return subprocess.run(command, capture_output=True, check=False, cwd=folder).returncode == 0
@@ -342,7 +341,7 @@ class _Library(_File):
 
 @functools.lru_cache(maxsize=8)
 def _written(source: Source) -> tuple[str, str, str, str, bool]:
-    """What is compiled of a source."""
+    """The compiled library of a source."""
     text = prepared(source)
     return text, _entries(source), *derived(source), any(cluster_of(text, k.name)[0] > 1 for k in source.kernels)
 
@@ -369,7 +368,7 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
     bounds = "bounds" if gcc else "array-bounds"
     watch = f"-fsanitize=thread,{bounds},object-size,alignment"  # runtime.cpp has what these call
     # no store is left out or moved out of its loop: more is watched, and compiled in two thirds of the time of -O1
-    common = ["-std=c++17", "-Og", PLAIN, "-w", "-fPIC", "-fno-strict-aliasing", "-nostdinc++", "-undef"]
+    common = ["-std=c++17", "-Og", NO_CONTRACTION, "-w", "-fPIC", "-fno-strict-aliasing", "-nostdinc++", "-undef"]
     sizes = sorted({int(n) for n in re.findall(r"\btir_wgmma_m64n(\d+)k", text)})
     common.append("-DTIR_WGMMA_SIZES=" + " ".join(f"TIR_WGMMA_SIZE({n})" for n in sizes if n in range(8, 257, 8)))
     flags = ["-g", watch, *(["-DTIR_CLUSTERS"] if clusters else [])]
@@ -469,7 +468,7 @@ def _run(command: list[str]) -> None:
 
 
 def _ended(said: Sequence[str], library: _Library, limit_s: float) -> Problem:
-    """How a run ended that did not come to its end; ``said`` is what process.h says of a signal."""
+    """The end of a run that was stopped, in words; ``said``: the text of process.h about a signal."""
     how, places = said[0], [_place(x) for x in said[1:3]]
     library.learn(places)
     line = next((n for n in map(library.line, places) if n), 0)
@@ -517,9 +516,9 @@ def _traffic(sites: Sequence[str], library: _Library) -> list[Traffic]:
 
 # What a launch gives a kernel, what the compiled text says that it takes, and what devices allow of both.
 
-THREADS = 1024
+BLOCK_THREADS = 1024
 """Threads of a block, as on every GPU."""
-CLUSTER = 8
+CLUSTER_BLOCKS = 8
 """Blocks of a cluster that every device with clusters takes."""
 MAP_BYTES = struct.calcsize("<4s3IQ16I5i20x")
 """Bytes of a tensor map, which is aligned to 64."""
@@ -527,7 +526,7 @@ MAP_BYTES = struct.calcsize("<4s3IQ16I5i20x")
 
 @dataclass(frozen=True)
 class Told:
-    """What the compiled text says of a kernel.
+    """The compiled text's facts of a kernel.
 
     threads, blocks:     of a block, and of a multiprocessor, as ``__launch_bounds__`` has them; 0 where it does not
     at_launch, declared: bytes of its arrays in shared memory that come at launch, and of the others
@@ -545,9 +544,9 @@ def first_registers(told: Told) -> int:
 
 
 def check_kernel(k: KernelLaunch, text: str) -> None:
-    """What a kernel is launched with is a launch, and its maps are its own."""
-    if k.block[0] * k.block[1] * k.block[2] > THREADS:
-        raise refuse(CheckError, "emulate.threads", f"{k.name} has more than {THREADS} threads a block")
+    """Refuse a launch of wrong sizes, and maps that are not the kernel's own."""
+    if k.block[0] * k.block[1] * k.block[2] > BLOCK_THREADS:
+        raise refuse(CheckError, "emulate.threads", f"{k.name} has more than {BLOCK_THREADS} threads a block")
     head = head_of(text, k.name)
     if head and (bare := re.search(r"(?<!__grid_constant__ )\bTirTensorMap (\w+)", head[0])):
         message = f"the address of the tensor map {bare[1]} is that of a copy of each thread without __grid_constant__"
@@ -575,7 +574,7 @@ def does_not_fit(k: KernelLaunch, told: Told) -> Problem | None:
 
 
 def cluster_of(text: str, kernel: str) -> tuple[int, ...]:
-    """What ``__cluster_dims__`` says in front of the name of a kernel."""
+    """The text of ``__cluster_dims__`` in front of the name of a kernel."""
     found = re.search(rf"__cluster_dims__\(([\d,\s]+)\)[^;{{}}]*?\b{re.escape(kernel)}\s*\(", text)
     dims = [int(n) for n in found[1].split(",")] if found else []
     if not found and (said := attribute_of(text, kernel, "__cluster_dims__")):
@@ -586,8 +585,8 @@ def cluster_of(text: str, kernel: str) -> tuple[int, ...]:
 
 def check_cluster(k: KernelLaunch, dims: tuple[int, ...]) -> None:
     """The blocks of a kernel make clusters that can be run here; CheckError ``emulate.cluster``."""
-    if not 1 <= dims[0] <= CLUSTER or dims[1:] != (1, 1):
-        wrong = f"has clusters of {dims}: up to {CLUSTER} blocks along x run here"
+    if not 1 <= dims[0] <= CLUSTER_BLOCKS or dims[1:] != (1, 1):
+        wrong = f"has clusters of {dims}: up to {CLUSTER_BLOCKS} blocks along x run here"
     elif k.grid[0] % dims[0]:
         wrong = f"has {k.grid[0]} blocks along x, which make no whole clusters of {dims[0]}"
     else:
@@ -625,7 +624,7 @@ def _broken_box(m: TensorMap) -> str:
 
 
 def _broken_corners(m: TensorMap) -> str:
-    """What is wrong with the map of an image that is gone through pixel by pixel."""
+    """Faults of the map of an image that is gone through pixel by pixel."""
     if not (len(m.shape) == 4 and len(m.box) == len(m.lower) == len(m.upper) == 2):
         return "of pixels has 4 dimensions, a box of pixels and channels, and two corners of row and column"
     if not (1 <= m.box[0] <= 1024 and 1 <= m.box[1] <= 256):

@@ -19,13 +19,13 @@ from tensorir.expr.program import computes_of, dims_of
 from tensorir.expr.reread import with_dims
 from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Compute, Tensor
-from tensorir.interp.doubles import HALF, Doubles, apart, opaque_combiners
+from tensorir.interp.doubles import NOT_OF_NEGATIVES, Doubles, apart, opaque_combiners
 from tensorir.interp.exponentials import field_of
 from tensorir.interp.memory import Fault
 from tensorir.interp.numbers import Numbers
 from tensorir.interp.reference import arguments_of, evaluate, random_arguments
 from tensorir.interp.run import iterations, run
-from tensorir.interp.whole import SIZES, Whole, asks_order, joins_by_order
+from tensorir.interp.whole import INPUT_SIZES, Whole, asks_order, joins_by_order
 from tensorir.ir.build import COMPARE, as_expr
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
@@ -42,19 +42,19 @@ from tensorir.schedule.schedule import Schedule
 from tensorir.schedule.trace import Trace
 from tensorir.target import Target
 
-WORK = 60_000
+MOST_ITERATIONS = 60_000
 """Iterations of the unscheduled program above which a shape is too large to interpret in a moment."""
 
-APART = 4
+WORK_OF_DISTINCT_EXTENTS = 4
 """Times the work that a shape may have so that all its extents are different."""
 
-SHORT = 8
+SHORT_EXTENTS = 8
 """Extents that may be shorter still where shapes have too many axes; longer ones are those of tiles."""
 
-OURS = ("lower.unexpanded", "lower.form", "lower.pass-missing")
-"""What is told of lowering itself, whatever the extents."""
+FAULTS_OF_LOWERING = ("lower.unexpanded", "lower.form", "lower.pass-missing")
+"""Codes of faults of lowering itself, whatever the extents."""
 
-ITERATIONS = 30_000
+STATEMENTS_OF_A_SHAPE = 30_000
 """Statements that the interpreter should run one after another for one shape (some 5 microseconds each): fitting the
 schedule to a smaller one takes as long as 20,000 of them."""
 
@@ -139,12 +139,12 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
     ties = _ties(s.began_with)
     tile = max((p[-1] for p in periods.values()), default=1)
     late = list(_late(whole, compared, away, tile)) if compared else []
-    wanted[:0] = [w for w in late if w is late[-1] or w == _shrunk(w, WORK, least, ties)]
-    if math.prod(whole.values()) <= WORK // 8:
+    wanted[:0] = [w for w in late if w is late[-1] or w == _shrunk(w, MOST_ITERATIONS, least, ties)]
+    if math.prod(whole.values()) <= MOST_ITERATIONS // 8:
         wanted.insert(0, whole)
-    small = [_shrunk(w, WORK, least, ties) for w in wanted]
+    small = [_shrunk(w, MOST_ITERATIONS, least, ties) for w in wanted]
     kinds = [b.dtype for b in s.program.params]
-    small[:0] = several_blocks(s.trace, tiles_of(s), axes, kinds, small, 2 * APART * WORK)
+    small[:0] = several_blocks(s.trace, tiles_of(s), axes, kinds, small, 2 * WORK_OF_DISTINCT_EXTENTS * MOST_ITERATIONS)
     return [w for n, w in enumerate(small) if w not in small[:n]]
 
 
@@ -164,7 +164,7 @@ def _different(
         else:
             known += group
     back = sorted(groups, key=lambda g: (g[0].extent is not None, -place(g, groups)))  # what is reduced is last again
-    found = [ascending(g, periods, WORK) for g in (groups, back)] if len(groups) > 1 else []
+    found = [ascending(g, periods, MOST_ITERATIONS) for g in (groups, back)] if len(groups) > 1 else []
     return [{v: least[v] - 1 + w[v] for v in periods} for w in found]
 
 
@@ -201,7 +201,7 @@ def _compared(outputs: Sequence[Tensor]) -> tuple[set[int], int]:
 
 
 def _ties(outputs: Sequence[Tensor]) -> dict[Var, object]:
-    """What reduce axes of several computes have in common that are as long: of these extents are varied together, and
+    """Names that reduce axes of several computes share that are as long: of these extents are varied together, and
     the work is that of one.
     """
     out: dict[Var, object] = {}
@@ -304,14 +304,14 @@ def _shrunk(w: dict[Var, int], work: int, least: dict[Var, int], ties: Mapping[V
             for v in [v for v in out if tied[v] == tied[longest]]:
                 out[v] = max(few, least.get(v, 1), min(out[v], half))
     found = kept_apart(w, out)
-    if cost(found) <= APART * work:
+    if cost(found) <= WORK_OF_DISTINCT_EXTENTS * work:
         return found
     sums = {v for v in w if v.extent is not None}  # too many to be all different: those of results, those of sums
-    for least_of in (out, {v: n if n > SHORT else min(n, max(2, least.get(v, 1))) for v, n in out.items()}):
+    for least_of in (out, {v: n if n > SHORT_EXTENTS else min(n, max(2, least.get(v, 1))) for v, n in out.items()}):
         found = {}
         for summed in (False, True):
             found |= kept_in_order({v: n for v, n in w.items() if (v in sums) == summed}, least_of)
-        if cost(found) <= APART * work:
+        if cost(found) <= WORK_OF_DISTINCT_EXTENTS * work:
             break
     return {v: found[v] for v in w}
 
@@ -340,7 +340,7 @@ def compare(s: Schedule, numbers: Numbers, seed: int) -> Problem | None:
 
 
 def approximation(s: Schedule) -> float | None:
-    """How far an algorithm that approximates may be off what the steps apply to; None where it is exact."""
+    """The error that an algorithm may make by approximation; None where it is exact."""
     return None if identical(s.outputs, s.began_with) else s.inexact_by
 
 
@@ -374,7 +374,7 @@ def compare_module(
 
 
 def lowered_as_defined(s: Schedule, module: Module, outputs: Sequence[Tensor], seed: int) -> Problem | None:
-    """What the kernels of ``s`` on some shape do other than ``outputs``, its definition there, says."""
+    """The first difference of the kernels of ``s`` on some shape from ``outputs``, its definition there."""
     numbers, ordered = field_of(outputs), bool(rolled_extremes(s))
     return compare_in_turn(module, outputs, numbers, seed, approximation(s), ordered)[0]
 
@@ -410,7 +410,7 @@ def compare_in_turn(
     if not calls and most is None and not ordered and not joins_by_order(outputs):
         return problem, numbers
     problem = compare_module(module, outputs, Doubles(), seed, most)
-    if problem is None and calls & HALF:
+    if problem is None and calls & NOT_OF_NEGATIVES:
         problem = compare_module(module, outputs, Doubles(positive=True), seed, most)
     return problem, Doubles()
 
@@ -419,12 +419,12 @@ def _in_whole_numbers(module: Module, outputs: Sequence[Tensor], seed: int) -> t
     """``compare_module`` in the largest whole numbers of which nothing is rounded, then in the least; None where there
     are none.
     """
-    for size in SIZES:
+    for size in INPUT_SIZES:
         numbers = Whole(size)
         problem = compare_module(module, outputs, numbers, seed)
         if numbers.exact_so_far:
-            if problem is None and size != SIZES[-1]:
-                problem = compare_module(module, outputs, Whole(SIZES[-1]), seed + 1)
+            if problem is None and size != INPUT_SIZES[-1]:
+                problem = compare_module(module, outputs, Whole(INPUT_SIZES[-1]), seed + 1)
             return problem, numbers
     return None
 
@@ -474,14 +474,14 @@ def _fitted(
     None where it fits none, or those that were ``seen``.
     """
     found, tried, ties = None, None, _ties(s.began_with)
-    for work in (WORK, WORK // 8, WORK // 64):
+    for work in (MOST_ITERATIONS, MOST_ITERATIONS // 8, MOST_ITERATIONS // 64):
         smaller = _shrunk(extents, work, least, ties)
         if smaller == tried:
             break
         tried = smaller
         made = _lowered(s, smaller, least, seen)
         found = made or found
-        if made is None or iterations(made[0]) <= ITERATIONS:
+        if made is None or iterations(made[0]) <= STATEMENTS_OF_A_SHAPE:
             break
     return found
 
@@ -514,7 +514,7 @@ def _lowered(
 
 
 def definition_at(s: Schedule, extents: Mapping[Var, int]) -> tuple[Tensor, ...]:
-    """What the steps of ``s`` apply to on other extents; as it is, where these are its own or those of dims."""
+    """The definition under the steps of ``s`` on other extents; as it is, where these are its own or those of dims."""
     return resize(s.began_with, constant_extents(extents, axes_of(s.began_with)))
 
 
@@ -522,7 +522,7 @@ def need_own_extents(s: Schedule, refusal: LoweringError) -> None:
     """Raise what lowering has against other extents than those of ``s``, unless it can be lowered on those: a
     declaration may divide by them.
     """
-    if any(p.code in OURS for p in refusal.problems):
+    if any(p.code in FAULTS_OF_LOWERING for p in refusal.problems):
         raise refusal
     lowered(s)
 
@@ -612,7 +612,7 @@ def _tiled(
 
 
 def _is_of(loop: str, stage: str, axis: str) -> bool:
-    """Whether a loop is one of an axis, of a stage where one is named."""
+    """True when a loop is one of an axis, of a stage where one is named."""
     return _last(loop) == axis and loop.startswith(f"{stage}." if stage else "")
 
 

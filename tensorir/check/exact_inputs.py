@@ -31,7 +31,7 @@ _ROUNDED_BITS = 13
 
 
 @dataclass(frozen=True)
-class Run:
+class TextRun:
     """One run of a text on ``arrays``, and what it is compared with.
 
     exact:  results are those of the declaration to the last bit; None: nobody has looked
@@ -52,7 +52,7 @@ class Run:
 
 
 def exactly(outputs: tuple[Tensor, ...], source: Source, arrays: Sequence[object], each: bool = False) -> bool:
-    """Whether a right kernel gives the reference's results to the last bit: its instructions do not round terms.
+    """True when a right kernel gives the reference's results to the last bit: its instructions do not round terms.
 
     each: by every element, which takes as long as the reference, and not by the largest
     """
@@ -66,7 +66,7 @@ def multiplies_tf32(source: Source) -> bool:
     return any("tf32" in name for name in source.instructions)
 
 
-def short(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr], seed: int) -> Run:
+def short(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr], seed: int) -> TextRun:
     """Few numbers that are not zero, none at the ends of an axis, and scalars of as many digits as leave results exact.
 
     Where none are exact, zeros alone: what is added to a sum of nothing is seen whatever is rounded.
@@ -77,9 +77,9 @@ def short(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr
         arrays = random_arguments(outputs, seed, conditions=conditions, scalar_bits=bits)
         arrays = thinned(outputs, arrays, free, seed)
         if exactly(outputs, source, arrays, each=True) and all_finite(evaluate(outputs, arrays)):
-            return Run(arrays, exact=True, packed=True, about=", with zeros and long scalars among its inputs")
+            return TextRun(arrays, exact=True, packed=True, about=", with zeros and long scalars among its inputs")
     nothing = [np.zeros_like(x) if f else x for x, f in zip(arrays, free, strict=True)]
-    return Run(nothing, packed=True, about=", with nothing but zeros for its inputs")
+    return TextRun(nothing, packed=True, about=", with nothing but zeros for its inputs")
 
 
 def thinned(
@@ -144,7 +144,7 @@ def larger(
     return arrays
 
 
-def longest(outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray], seed: int, turn: int) -> Run:
+def longest(outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray], seed: int, turn: int) -> TextRun:
     """For products that round what they multiply: one operand at a time has more digits than they keep, the others are
     mostly zero. tf32 keeps 11, which ``read`` has; two of these keep 21, and results are exact.
     """
@@ -160,8 +160,8 @@ def longest(outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray
         tried[which] = long.astype(dtype)
         read = [(np.rint(long / 4) * 4).astype(dtype) if rounds and n == which else x for n, x in enumerate(tried)]
         if rounds_last(outputs, read, (24 if rounds else 21, 11), each=True) and all_finite(evaluate(outputs, read)):
-            return Run(tried, True, read if rounds else None, about=about)
-    return Run(arrays, about=about)
+            return TextRun(tried, True, read if rounds else None, about=about)
+    return TextRun(arrays, about=about)
 
 
 def _off_the_middle(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:

@@ -70,7 +70,7 @@ def infinities_spread(
 def where_skipped(
     outputs: tuple[Tensor, ...], got: Sequence[np.ndarray], want: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """What is wanted of a kernel that runs no iteration without a term (``s.skip``): where the NaNs in ``arrays`` that
+    """Wanted results of a kernel that runs no iteration without a term (``s.skip``): where the NaNs in ``arrays`` that
     the declaration reads are multiplied by 0 alone, so that any numbers in their place make the same result, that
     number if the kernel has one there, which has not read them.
     """
@@ -88,8 +88,8 @@ def where_skipped(
 
 
 def reads_all_as_is(outputs: Sequence[Tensor]) -> bool | None:
-    """Whether 0 times an infinity is NaN wherever it is declared: nothing is padded or chosen, which lets kernels skip
-    what is multiplied by 0. None where states are joined by the user's combiner, or elements are picked by their size.
+    """True when 0 times an infinity is NaN wherever it is declared: nothing is padded or chosen, so no kernel skips
+    factors of 0. None where states are joined by the user's combiner, or elements are picked by their size.
     """
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     if any(r.combiner.name not in ("sum", "prod") for b in bodies for r in find(b, Reduce)):

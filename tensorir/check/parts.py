@@ -1,4 +1,4 @@
-"""What the emulator cannot see of a text because it does not run it, told from the text alone.
+"""Parts of a text that the emulator does not run and so cannot see, told from the text alone.
 
 Inline assembly runs on a device only, and what stands between ``#if`` and ``#endif`` may be another text there. Such
 parts are right when they are those that this package emits, whose texts are pinned by its tests; any other is named.
@@ -52,7 +52,7 @@ _HELPERS_OF = {
 
 
 @dataclass(frozen=True)
-class Part:
+class TextPart:
     """Lines ``first`` to ``last`` of a text, from ``#if`` to ``#endif``, or a statement of assembly."""
 
     first: int
@@ -96,7 +96,7 @@ def _unknown(line: int, name: str) -> Problem:
 
 
 def _told_apart(anywhere: str) -> Iterator[Problem]:
-    """What the emulator and a device may take differently, where no condition asks for it."""
+    """Lines that the emulator and a device may take differently, where no condition asks for it."""
     for n, what in ways_to_tell(anywhere):
         yield Problem(
             "emulate.not-run", f"line {n} of the text has {what}", hint="what is meant, in plain words of CUDA"
@@ -140,7 +140,7 @@ def _defined(code: str) -> set[str]:
     return {next(filter(None, m)) for m in _DEFINED.findall(code)}
 
 
-def parts(text: str) -> list[Part]:
+def parts(text: str) -> list[TextPart]:
     """Outermost groups of conditional lines that the emulator and a device may see differently, and assembly outside of
     those.
     """
@@ -153,16 +153,16 @@ def parts(text: str) -> list[Part]:
         elif re.match(r"\s*#\s*endif", line) and depth:
             depth -= 1
             if not depth:
-                found.append(Part(open_at, n, "\n".join(lines[open_at - 1 : n])))
+                found.append(TextPart(open_at, n, "\n".join(lines[open_at - 1 : n])))
         elif not depth and re.search(r"\b(?:asm|__asm|__asm__)\b", line):
-            found.append(Part(n, n, lines[n - 1]))
+            found.append(TextPart(n, n, lines[n - 1]))
     if depth:
-        found.append(Part(open_at, len(lines), "\n".join(lines[open_at - 1 :])))
+        found.append(TextPart(open_at, len(lines), "\n".join(lines[open_at - 1 :])))
     return [p for p in found if not _same_anywhere(p.text, own)]
 
 
 def _same_anywhere(part: str, own: set[str]) -> bool:
-    """Whether each condition names nothing but what the text itself defines, and no compiler and no header does, and
+    """True when each condition names nothing but what the text itself defines, and no compiler and no header does, and
     nothing is assembly.
     """
     asked = re.findall(r"(?m)^\s*#\s*(?:el)?if(?:n?def)?\b(.*)$", without_comments(part))
@@ -172,7 +172,7 @@ def _same_anywhere(part: str, own: set[str]) -> bool:
 
 
 def _known(part: str) -> bool:
-    """Whether this package emits the part, or declared instructions bring it along, alone or in one group."""
+    """True when this package emits the part, or declared instructions bring it along, alone or in one group."""
     texts = [whole for name in sorted(_defined(part)) for whole in _texts(name)]
     if part in _inner() or any(part in _groups(whole) for whole in texts):
         return True
@@ -196,7 +196,7 @@ def _groups(whole: str) -> frozenset[str]:
 
 
 def _texts(name: str) -> Iterator[str]:
-    """What may define the function or type ``name``, apart from registered instructions."""
+    """Lines that may define the function or type ``name``, apart from registered instructions."""
     for helper in _HELPERS_OF.get(name, (name,)):
         with contextlib.suppress(KeyError):
             yield helper_text(helper, _CUDA)

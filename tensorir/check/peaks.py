@@ -22,13 +22,13 @@ from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Binary, Buffer, Call, Expr, Load, PadLoad, Reduce, Var
 from tensorir.ir.visit import find
 
-HEIGHT = 200.0
+PEAK_HEIGHT = 200.0
 """Of a peak; exp(89) is beyond float32."""
-FACTOR = 64.0
+PEAK_FACTOR = 64.0
 """Of a peak that is multiplied by another one, and then perhaps by the inverse root of a length."""
-STEP = 37
+NEXT_PLACE = 37
 """From the place of a peak to that in the next row, or a little more: all places of a row have their turn."""
-RUNS = 4
+MOST_PEAK_RUNS = 4
 """Runs at most, where rows are few."""
 
 
@@ -66,17 +66,22 @@ def with_lone_peaks(
                 out[n] = _lone(out[n], d, [sign * h for h in own], turn, together and high != 0)
             return out
 
-        apart = (made(_some_limits(n), n, False) for n in range(len(LIMITS)))
-        joint = (made((HEIGHT * FACTOR,), n, True) for n in range(min(length, TOGETHER) if len(places) > 1 else 0))
+        apart = (made(_some_limits(n), n, False) for n in range(len(LONE_HEIGHTS)))
+        joint = (
+            made((PEAK_HEIGHT * PEAK_FACTOR,), n, True)
+            for n in range(min(length, SHARED_PLACES) if len(places) > 1 else 0)
+        )
         used = [_place_of(outputs, b) for b, _, _ in places]
-        drowned = (_drowned(made((h,), n, True), used, length, STEP * n % length) for n, h in enumerate(SMALL))
+        drowned = (
+            _drowned(made((h,), n, True), used, length, NEXT_PLACE * n % length) for n, h in enumerate(SMALL_HEIGHTS)
+        )
         for one, other, third in zip_longest(apart, joint, drowned):
             if one is not None:
                 yield one, ", with rows of 0 and one other number"
             if third is not None:
                 yield third, ", with rows of 0 and one number that is multiplied by 0"
             if other is not None:
-                yield other, f", with 0 and one {HEIGHT * FACTOR * up:g} in all rows"
+                yield other, f", with 0 and one {PEAK_HEIGHT * PEAK_FACTOR * up:g} in all rows"
 
 
 def _drowned(arrays: list[np.ndarray], used: Sequence[int], length: int, place: int) -> list[np.ndarray]:
@@ -91,21 +96,21 @@ def _drowned(arrays: list[np.ndarray], used: Sequence[int], length: int, place: 
 
 
 def _some_limits(turn: int) -> Sequence[float]:
-    """A third of ``LIMITS``, another one next time and then from the next one on: what is far smaller than the largest
-    result is rounded away in the comparison.
+    """A third of ``LONE_HEIGHTS``, another one next time and then from the next one on: beside the largest result
+    anything far smaller is rounded away in the comparison.
     """
-    first = len(LIMITS) // 3 * (turn % 3)
-    some, n = LIMITS[first : first + len(LIMITS) // 3], turn // 3
+    first = len(LONE_HEIGHTS) // 3 * (turn % 3)
+    some, n = LONE_HEIGHTS[first : first + len(LONE_HEIGHTS) // 3], turn // 3
     return *some[n:], *some[:n]
 
 
-LIMITS = tuple(9.01 * 1.12**n for n in range(30))
+LONE_HEIGHTS = tuple(9.01 * 1.12**n for n in range(30))
 """Heights of which one is a little above any limit between 9 and 200, or up to 25 where they are divided by eight."""
-SMALL = (40.0, 28.0, 85.0, 14.0, 20.0, 10.0, 57.0)
+SMALL_HEIGHTS = (40.0, 28.0, 85.0, 14.0, 20.0, 10.0, 57.0)
 """Heights of which one is a little above 10 where they are divided by 1 to 8, as by the root of a length: exponentials
 that halves have with fewer digits.
 """
-TOGETHER = 48
+SHARED_PLACES = 48
 """Places at which all rows have their peak."""
 
 
@@ -122,7 +127,7 @@ def _peaks_of(outputs: tuple[Tensor, ...]) -> Iterator[tuple[list[Place], float]
             continue
         for load, axis in _reads(r.values[0], r.axes):
             key = load.buffer, axis
-            if key not in done and (places := _places(load.buffer, axis, HEIGHT)):
+            if key not in done and (places := _places(load.buffer, axis, PEAK_HEIGHT)):
                 yield places, up
             done.add(key)
 
@@ -138,7 +143,7 @@ def _runs(
     at = _place_of(outputs, places[along][0])
     length = arrays[at].shape[places[along][1]]
     rows = max(1, arrays[at].size // max(length, 1))
-    for turn in range(min(RUNS, -(-length // rows))):
+    for turn in range(min(MOST_PEAK_RUNS, -(-length // rows))):
         made = list(arrays)
         for b, d, height in places:
             n = _place_of(outputs, b)
@@ -176,11 +181,11 @@ def _peaked(x: np.ndarray, d: int, height: float, first: int) -> np.ndarray:
     """``x`` with a peak in each row along ``d``; of height 0: with nothing but those, of the size of a factor."""
     rows = np.moveaxis(np.array(x, copy=True), d, -1)
     flat = rows.reshape(-1, x.shape[d])
-    low = flat if abs(height) == HEIGHT else np.sign(flat) * (abs(height) > 0)
+    low = flat if abs(height) == PEAK_HEIGHT else np.sign(flat) * (abs(height) > 0)
     out = np.array(low, x.dtype)
     at = np.arange(len(flat))
-    step = next(n for n in range(STEP, STEP + x.shape[d] + 1) if math.gcd(n, x.shape[d]) == 1)
-    out[at, step * (at + first) % x.shape[d]] += np.asarray(height or FACTOR, x.dtype)
+    step = next(n for n in range(NEXT_PLACE, NEXT_PLACE + x.shape[d] + 1) if math.gcd(n, x.shape[d]) == 1)
+    out[at, step * (at + first) % x.shape[d]] += np.asarray(height or PEAK_FACTOR, x.dtype)
     return np.ascontiguousarray(np.moveaxis(out.reshape(rows.shape), -1, d))
 
 
@@ -191,7 +196,7 @@ def _lone(x: np.ndarray, d: int, heights: Sequence[float], turn: int, together: 
     out = np.zeros_like(np.moveaxis(x, d, -1))
     flat = out.reshape(-1, x.shape[d])
     at = np.arange(len(flat))
-    places = STEP * (turn if together else at + turn * len(flat)) % x.shape[d]
+    places = NEXT_PLACE * (turn if together else at + turn * len(flat)) % x.shape[d]
     flat[at, places] = np.resize(np.asarray(heights), len(flat)).astype(x.dtype)
     return np.ascontiguousarray(np.moveaxis(flat.reshape(out.shape), -1, d))
 
@@ -210,7 +215,7 @@ def _places(b: Buffer, axis: int, height: float) -> list[Place]:
         return []
     found: list[Place] = []
     for x, d in _reads(body.values[0], (v,)):  # a factor that is high there
-        if not found and (found := _places(x.buffer, d, FACTOR)):
+        if not found and (found := _places(x.buffer, d, PEAK_FACTOR)):
             used = {p[0] for p in found}
             for y, k in _reads(body.values[0], body.axes):  # times another one of which one term is left
                 if not any(isinstance(i, Var) and i is v for i in y.index):

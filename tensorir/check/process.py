@@ -15,8 +15,8 @@ from typing import IO, Self
 
 import numpy as np
 
-WALL = 30.0  # seconds that may pass for each of processor time: the machine may be busy with others
-BUSY = 5.0  # seconds that a program which was just written may be held by other children that are about to begin
+WALL_PER_CPU_SECOND = 30.0  # seconds that may pass for each of processor time: the machine may be busy with others
+BUSY_FILE_S = 5.0  # seconds that a program which was just written may be held by other children that are about to begin
 
 
 class EndedError(Exception):
@@ -32,7 +32,7 @@ def run_isolated(command: Sequence[str], seconds: float, files: Sequence[int] = 
     Raises EndedError.
     """
     try:
-        ended = _begun(command, min(WALL * seconds, 1e6), files)
+        ended = _begun(command, min(WALL_PER_CPU_SECOND * seconds, 1e6), files)
     except subprocess.TimeoutExpired:
         raise EndedError(signal.SIGXCPU.name) from None
     lines = ended.stdout.decode("utf-8", "replace").splitlines()
@@ -45,7 +45,7 @@ def run_isolated(command: Sequence[str], seconds: float, files: Sequence[int] = 
 
 
 def _begun(command: Sequence[str], wall: float, files: Sequence[int]) -> subprocess.CompletedProcess[bytes]:
-    until = time.monotonic() + BUSY
+    until = time.monotonic() + BUSY_FILE_S
     while True:
         try:
             return subprocess.run(
@@ -57,7 +57,7 @@ def _begun(command: Sequence[str], wall: float, files: Sequence[int]) -> subproc
             time.sleep(0.01)
 
 
-POISON = 0xFF
+POISON_BYTE = 0xFF
 """Every byte of what a kernel has yet to write: NaN, -1."""
 RED_ZONE = 4096
 """Bytes on each side of an array that belong to nobody."""
@@ -78,7 +78,7 @@ class SharedArrays:
         self.file = self._open.fileno()
         os.truncate(self.file, self.size)
         raw = np.frombuffer(mmap.mmap(self.file, self.size), np.uint8)
-        raw[...] = POISON
+        raw[...] = POISON_BYTE
         self.arrays = {
             name: raw[self.place[name] :][: kind.itemsize * count].view(kind)
             for name, (kind, count, _) in wanted.items()

@@ -15,6 +15,8 @@ The bits are the emulator's. A GPU may contract, has functions of its own, and a
 
 from __future__ import annotations
 
+import ctypes
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from tensorir.check.designed_inputs import any_bits
+from tensorir.check.emulate import table_library
 from tensorir.check.equivalence import argument_names
 from tensorir.check.exact_inputs import free_inputs, longest_sum
-from tensorir.check.functions import TABLE, of_table
 from tensorir.codegen.instructions import GUARD, rounded_tiles
 from tensorir.codegen.source import Source
 from tensorir.errors import Problem
@@ -35,7 +37,7 @@ from tensorir.interp.numbers import Numbers, numpy_dtype
 from tensorir.interp.reference import arguments_of, random_arguments
 from tensorir.interp.run import run
 from tensorir.interp.sizes import tensors_read
-from tensorir.interp.tensor_cores import ONCE, THREE, TensorCore, cut, nearest, nearest_even, tf32
+from tensorir.interp.tensor_cores import PLAIN_PRODUCT, THREE_TF32, TensorCore, cut, nearest, nearest_even, tf32
 from tensorir.interp.ulps import fast_functions
 from tensorir.interp.uses import bitcast_floats, gather_limits, reads_bits
 from tensorir.ir.dtypes import DTYPES
@@ -72,7 +74,7 @@ class EmulatorNumbers(Numbers):
         )
 
     def call(self, fn: str, args: list[object], dtype: str, given: str) -> object:
-        if fn in TABLE and DTYPES[dtype].kind == "f":
+        if fn in TABLE_FUNCTIONS and DTYPES[dtype].kind == "f":
             return of_table(fn, args, self._fast and fn == "exp" and dtype != "float64")
         return super().call(fn, args, dtype, given)
 
@@ -90,9 +92,9 @@ class EmulatorNumbers(Numbers):
         if not own or name not in ("mma", "wgmma") or DTYPES[call.intrin.outputs[0].dtype].kind != "f":
             return None
         if "3xtf32" in kinds:
-            return THREE
+            return THREE_TF32
         if "tf32" not in kinds:
-            return ONCE
+            return PLAIN_PRODUCT
         if name == "mma":
             return tf32(nearest, nearest)
         copied = {t.name: r.buffer in self._rounded for t, r in zip(call.intrin.operands, call.operands, strict=True)}
@@ -262,3 +264,29 @@ def _bits(x: np.ndarray) -> np.ndarray:
 def _told(x: Any) -> str:
     bits = np.asarray(x)
     return f"{x} (0x{int(_bits(bits)):0{2 * bits.dtype.itemsize}x})"
+
+
+# --- the emulator's table of functions
+
+
+TABLE_FUNCTIONS = frozenset({"exp", "exp2", "log", "log2", "tanh", "erf", "sin", "cos", "rsqrt", "pow"})
+"""Functions that no operation of C stands for."""
+
+
+@functools.cache
+def _loaded() -> tuple[ctypes.CDLL, object]:
+    file = table_library()
+    return ctypes.CDLL(str(file.path)), file
+
+
+def of_table(fn: str, args: list[object], fast: bool) -> np.ndarray:
+    """``fn`` of floats of 32 or 64 bits; ``fast``: the spelling that CUDA prints for float32 by default."""
+    x = np.asarray(args[0])
+    kind = np.dtype(np.float64) if x.dtype == np.float64 else np.dtype(np.float32)
+    given = [np.ascontiguousarray(a) for a in np.broadcast_arrays(*(np.asarray(a, kind) for a in args))]
+    out = np.empty(given[0].shape, kind)
+    name = fn if kind == np.float64 else f"{'fast_' if fast else ''}{fn}f"
+    library, _ = _loaded()
+    pointers = [ctypes.c_void_p(a.ctypes.data) for a in (out, *given)]
+    getattr(library, f"tir_each_{name}")(*pointers, ctypes.c_size_t(out.size))
+    return out

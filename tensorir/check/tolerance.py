@@ -1,4 +1,4 @@
-"""How far results may be off by rounding."""
+"""Differences of results that rounding allows."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tensorir.check.equivalence import (
     over_shapes,
     rolled_extremes,
 )
-from tensorir.check.exact_inputs import Run, exactly, free_inputs, short
+from tensorir.check.exact_inputs import TextRun, exactly, free_inputs, short
 from tensorir.check.infinities import infinities_spread, where_skipped
 from tensorir.check.parts import not_declared, not_run, undefined
 from tensorir.check.same_bits import LoweredBits, different, expected
@@ -81,20 +81,20 @@ class Verdict(Shown):
         return few_lines(f"<Verdict {self}>")
 
 
-EMULATED = 4
+EMULATED_SHAPES = 4
 """Shapes that are run as text: each costs a compilation."""
 
 NOT_JUDGED = ("emulate.not-run", "emulate.unknown-function")
 """Problems of a text that nothing was shown of, right or wrong: parts that only a device runs."""
-BITS = ", bit by bit the lowered program (in the emulator's arithmetic; a GPU's may differ)"
+SAME_BITS = ", bit by bit the lowered program (in the emulator's arithmetic; a GPU's may differ)"
 NO_BITS = "; its bits are undetermined (atomic sums of floats, or integers of floats beyond them) and not compared"
-CANCELLED = 1 / 64
+CANCELLED_SHARE = 1 / 64
 """Of what rounding can do at most to a sum: what it does where terms are rounded up and down."""
-SOUND = "no race, no uninitialised read, no access out of bounds"
+NO_FAULTS = "no race, no uninitialised read, no access out of bounds"
 
 
 def check(s: Any, level: str = "fast", shapes: object = None, seed: int = 0, limit_s: float | None = None) -> Verdict:
-    """Whether the schedule ``s`` (``api.Schedule``) computes what its tensors declare; see ``Schedule.check``."""
+    """True when the schedule ``s`` (``api.Schedule``) computes what its tensors declare; see ``Schedule.check``."""
     if level not in LEVELS:
         raise CheckError(Problem("check.level", f"there is no level {level!r}", hint=f"one of {', '.join(LEVELS)}"))
     if not identical(s.outputs, s.definition) and (why := differs_as_class(s.definition, s.outputs, s.inexact_by)):
@@ -118,29 +118,31 @@ def check(s: Any, level: str = "fast", shapes: object = None, seed: int = 0, lim
 
 
 def _how(s: Any, numbers: Numbers) -> str:
-    """How the interpreter showed equality, in words."""
+    """The way in which the interpreter showed equality, in words."""
     if isinstance(numbers, Field):
         opaque = f"; {' and '.join(sorted(numbers.opaque))} as if random" if numbers.opaque else ""
-        return f"exact over {numbers.title}, {SOUND}{opaque}"
+        return f"exact over {numbers.title}, {NO_FAULTS}{opaque}"
     if isinstance(numbers, Whole):
-        return f"exact over {numbers.title}, {SOUND}"
+        return f"exact over {numbers.title}, {NO_FAULTS}"
     combiners, ordered = opaque_combiners(s.began_with), rolled_extremes(s)
     if ordered:
         return (
             f"equal in double precision within {TOLERANCE:g} of the median result, not exact: the field has no order "
-            f"that repairs of {' and '.join(ordered)} would keep; {SOUND}"
+            f"that repairs of {' and '.join(ordered)} would keep; {NO_FAULTS}"
         )
     if not combiners and (joined := joins_by_order(s.began_with)):
         return (
             f"equal in double precision within {TOLERANCE:g} of the median result, not exact: the field has no order "
-            f"that the combiner of {' and '.join(joined)} would keep; {SOUND}"
+            f"that the combiner of {' and '.join(joined)} would keep; {NO_FAULTS}"
         )
     if not combiners:
-        return f"equal within {s.inexact_by:g} of the largest result, the bound of its algorithm; {SOUND}{untested(s)}"
+        return (
+            f"equal within {s.inexact_by:g} of the largest result, the bound of its algorithm; {NO_FAULTS}{untested(s)}"
+        )
     names = ", ".join(f"that of {op} calls {' and '.join(calls)}" for op, calls in combiners.items())
     return (
         f"equal in double precision within {TOLERANCE:g} of the median result, not exact: functions are opaque in the "
-        f"field, and no combiner that calls one is associative there ({names}); {SOUND}"
+        f"field, and no combiner that calls one is associative there ({names}); {NO_FAULTS}"
     )
 
 
@@ -171,7 +173,7 @@ def on_device(s: Any, seed: int = 0, device: object = None, limit_s: float | Non
     """
     if dims_of(s.outputs):
         return _on_device_at_dims(s, seed, device, limit_s)
-    run, verdict = Run(arguments_for(s, seed)), Verdict((), (), "not run")
+    run, verdict = TextRun(arguments_for(s, seed)), Verdict((), (), "not run")
     for turn in range(2):
         try:
             source, got, problems = s._run_guarded(run.arrays, device, limit_s)
@@ -199,7 +201,7 @@ def _on_device_at_dims(s: Any, seed: int, device: object, limit_s: float | None)
         if label(at.outputs) in shown:
             continue
         shown.append(label(at.outputs))
-        run = Run(random_arguments(at.outputs, seed + n, conditions=_conditions(s)))
+        run = TextRun(random_arguments(at.outputs, seed + n, conditions=_conditions(s)))
         try:
             source, got, problems = s._run_guarded(run.arrays, device, limit_s)
         except TensorIRError as e:
@@ -256,7 +258,7 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
                 return Verdict(found[0], tuple(shown), f"CUDA text on the CPU{found[1]}")
         if beside and not n and (found := _beside_emitted(one, source, emitted, seed, limit_s)):
             return Verdict(found[0], tuple(shown), f"CUDA text on the CPU{found[1]}")
-    compared = "" if alone else NO_BITS if undetermined else BITS
+    compared = "" if alone else NO_BITS if undetermined else SAME_BITS
     kind = f"the CUDA text, run on the CPU: exact, no race, no access out of bounds{compared}{untested(s)}"
     return Verdict((), tuple(shown), kind)
 
@@ -290,8 +292,8 @@ def _emulate(*args: Any, **options: Any) -> Emulated:
     return emulate(*args, **options)
 
 
-def _run_text(s: Any, source: Source, run: Run, seed: int, limit_s: float | None) -> tuple[Problem, ...]:
-    """What is wrong with one run of the text of ``s``."""
+def _run_text(s: Any, source: Source, run: TextRun, seed: int, limit_s: float | None) -> tuple[Problem, ...]:
+    """Problems of one run of the text of ``s``."""
     limit = _emulated_s(s.outputs) if limit_s is None else limit_s
     done = _emulate(source, run.arrays, seed, run.eager, limit, run.packed)
     if done.problems:
@@ -305,7 +307,7 @@ def _run_text(s: Any, source: Source, run: Run, seed: int, limit_s: float | None
 def _beside_emitted(
     s: Any, source: Source, text: str, seed: int, limit_s: float | None
 ) -> tuple[tuple[Problem, ...], str] | None:
-    """What is wrong with a source that was edited where the emitted ``text`` is right, and on which inputs."""
+    """Problems of a source that was edited where the emitted ``text`` is right, and on which inputs."""
     emitted = replace(source, text=text)
     limit = _emulated_s(s.outputs) if limit_s is None else limit_s
     few = random_arguments(s.outputs, seed, conditions=_conditions(s))
@@ -351,7 +353,7 @@ def _sure(s: Any, arrays: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> l
     return out
 
 
-def _compared(s: Any, source: Source, run: Run, got: Sequence[Any], close: bool = False) -> Verdict:
+def _compared(s: Any, source: Source, run: TextRun, got: Sequence[Any], close: bool = False) -> Verdict:
     """The results of one run against the definition's: of what was given, or of what instructions may make of it.
 
     close: each element may be as far off as rounding can make it, and not as the largest one
@@ -378,7 +380,7 @@ def _emulated_s(outputs: tuple[Tensor, ...]) -> float:
 
 
 def _conditions(s: Any) -> list[Expr]:
-    """What ``specialize`` and ``skip`` ask in the kernels."""
+    """Conditions of ``specialize`` and ``skip`` in the kernels."""
     return [c for x in find(s.program.body, Loop) for c in (*Versions.of(x).where, *Skipped.of(x).unless)]
 
 
@@ -410,7 +412,7 @@ def _on_shapes(s: Any, shapes: Any, target: Target) -> Iterator[tuple[Any, Sourc
                 continue  # a target may have no room for other extents
             made += 1
             yield again, source, module
-            if made == EMULATED:
+            if made == EMULATED_SHAPES:
                 return
     if not made:
         source = as_it_is()
@@ -424,7 +426,7 @@ def _on_shapes(s: Any, shapes: Any, target: Target) -> Iterator[tuple[Any, Sourc
 def _values(s: Any, shapes: object) -> list[dict[Var, int]]:
     """Values of dims at which text that fits no other constant extents is run; one that is empty without dims."""
     found = [dim_values(s.began_with, extents) for extents in (_shapes(s, shapes) if dims_of(s.outputs) else [{}])]
-    return [dims for n, dims in enumerate(found) if dims not in found[:n]][:EMULATED]
+    return [dims for n, dims in enumerate(found) if dims not in found[:n]][:EMULATED_SHAPES]
 
 
 def compare_results(
@@ -460,14 +462,14 @@ def compare_results(
 def _differences(
     outputs: tuple[Tensor, ...], got: Any, want: Any, exact: bool, bounds: Sequence[Any] | None, error: float = 0.0
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """How far each element is off, and whether by more than rounding explains; as ``compare_results``."""
+    """Differences of all elements, and whether each is more than rounding explains; as ``compare_results``."""
     inside, out = rounds_inside(outputs), []
     for t, g, w, most in zip(outputs, got, want, bounds or [np.inf] * len(outputs), strict=True):
         sums, scale = narrow_sums(t), _scale(w)
         decided = bool(sums) and not exact and DTYPES[t.dtype].kind in "iu"  # a whole number by what is rounded
         apart = _apart(np.asarray(g), w, "float64" if decided else t.dtype)
         # sums may cancel: what is left of them says nothing of their digits
-        lost = np.where(np.isfinite(most), most, 0.0) * (CANCELLED if sums else 0.0)
+        lost = np.where(np.isfinite(most), most, 0.0) * (CANCELLED_SHARE if sums else 0.0)
         least = max(error, *map(tolerance, sums), 0.0) * scale + decided
         allowed = np.minimum(np.maximum(_allowed(t.dtype, w, scale, inside), np.maximum(least, lost)), most)
         out.append((apart, apart > (0.0 if exact else allowed)))
@@ -475,7 +477,7 @@ def _differences(
 
 
 def _allowed(dtype: str, want: np.ndarray, scale: float, inside: bool) -> Any:
-    """How far each element may be from ``want`` by rounding. inside: not only of what is stored"""
+    """Allowed differences of elements from ``want`` by rounding. inside: not only of what is stored"""
     kind = DTYPES[dtype]
     if inside or not kind.widened:
         return tolerance(dtype) * max(scale, kind.normal)
@@ -490,7 +492,7 @@ def _scale(want: np.ndarray) -> float:
 
 
 def _apart(got: np.ndarray, want: np.ndarray, dtype: str) -> np.ndarray:
-    """How far each element is off: infinitely where only one is a number, and where whole numbers differ."""
+    """Differences of elements: infinite where only one is a number, and where whole numbers differ."""
     if got.shape != want.shape:
         return np.array([np.inf])
     if DTYPES[dtype].kind != "f":
@@ -515,7 +517,7 @@ def _first_difference(got: np.ndarray, want: np.ndarray, over: np.ndarray) -> tu
 
 
 class Judged(Protocol):
-    """What is asked of a schedule."""
+    """The parts of a schedule that verdicts ask for."""
 
     @property
     def edited(self) -> str | None: ...

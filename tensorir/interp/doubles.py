@@ -45,7 +45,7 @@ class Doubles(Numbers):
         return np.abs(x) if self._positive else x
 
 
-HALF = frozenset({"log", "log2", "sqrt", "rsqrt", "pow"})
+NOT_OF_NEGATIVES = frozenset({"log", "log2", "sqrt", "rsqrt", "pow"})
 """Functions that are no numbers of what is negative."""
 
 

@@ -30,11 +30,11 @@ from tensorir.ir.dtypes import DTYPES
 
 Q = 1073741789
 P = 2 * Q + 1
-NONE = Q
+NO_SECOND_PART = Q
 """In place of w: what is made of a power has no second part."""
 INF, MINUS_INF, NAN = P, P + 1, P + 2
 """In place of v."""
-LOW = 0xFFFFFFFF
+LOW_HALF = 0xFFFFFFFF
 BASES = {"exp": 1299709**2 % P, "exp2": 15485863**2 % P}
 """Squares, so that their powers repeat with period q."""
 _HALF = 15
@@ -63,7 +63,7 @@ class ExpField(Field):
     def binary(self, op: str, a: object, b: object, dtype: str) -> object:
         if DTYPES[dtype].kind == "f" and op in ("<", "<=", "==", "!="):
             x, y = _ordered(a), _ordered(b)
-            none = (np.asarray(a) & LOW == NAN) | (np.asarray(b) & LOW == NAN)
+            none = (np.asarray(a) & LOW_HALF == NAN) | (np.asarray(b) & LOW_HALF == NAN)
             return np.where(none, op == "!=", _COMPARE[op](x, y))
         return super().binary(op, a, b, dtype)
 
@@ -78,10 +78,10 @@ class ExpField(Field):
         (v, w), (u, t) = _parts(a), _parts(b)
         exact, special = _EXACT[op], (v >= P) | (u >= P) | ((u == 0) if op == "/" else False)
         first, second = exact(v, u, P), exact(w, t, Q)
-        none = (w == NONE) | (t == NONE)
+        none = (w == NO_SECOND_PART) | (t == NO_SECOND_PART)
         if none.any():
             zero = (op in "*/") & ((np.asarray(a) == 0) | ((np.asarray(b) == 0) & (op == "*")))
-            second = np.where(none, np.where(zero, 0, NONE), second)
+            second = np.where(none, np.where(zero, 0, NO_SECOND_PART), second)
         out = first | second << 32
         return np.where(special, _with_infinities(op, v, u), out) if special.any() else out
 
@@ -96,12 +96,12 @@ class ExpField(Field):
         if fn not in BASES:
             return _opaque(super().call(fn, [_parts(a)[0] for a in args], dtype, given))
         v, w = _parts(args[0])
-        power = _power(BASES[fn], np.where(w == NONE, 0, w))
-        if (w == NONE).any():
+        power = _power(BASES[fn], np.where(w == NO_SECOND_PART, 0, w))
+        if (w == NO_SECOND_PART).any():
             self.opaque.add(fn)
-            power = np.where(w == NONE, mixed(v, 71) % P, power)
+            power = np.where(w == NO_SECOND_PART, mixed(v, 71) % P, power)
         power = np.where(v >= P, np.where(v == MINUS_INF, 0, v), power)
-        return power | np.where((v >= P), 0, NONE) << 32
+        return power | np.where((v >= P), 0, NO_SECOND_PART) << 32
 
     def bitcast(self, x: object, old: str, new: str) -> object:
         if DTYPES[new].kind == "f":
@@ -151,13 +151,13 @@ class ExpField(Field):
         if DTYPES[dtype].kind != "f":
             return super().differ(got, want, dtype)
         (v, w), (u, t) = _parts(got), _parts(want)
-        return np.asarray((v != u) | ((w != t) & (w != NONE) & (t != NONE)))
+        return np.asarray((v != u) | ((w != t) & (w != NO_SECOND_PART) & (t != NO_SECOND_PART)))
 
 
 def _parts(x: object) -> tuple[Any, Any]:
     """The parts v and w of values."""
     x = np.asarray(x, np.int64)
-    return x & LOW, x >> 32
+    return x & LOW_HALF, x >> 32
 
 
 def _opaque(v: Any) -> Any:
@@ -168,9 +168,9 @@ def _opaque(v: Any) -> Any:
 
 def _joined(v: np.ndarray, w: np.ndarray, total: Any, some: Any) -> np.ndarray:
     """Sums of values; ``total`` and ``some`` add up, and say whether any is true."""
-    special, none = v >= P, some(w == NONE)
-    first, second = total(np.where(special, 0, v)) % P, total(np.where(w == NONE, 0, w)) % Q
-    out = first | np.where(none, NONE, second) << 32
+    special, none = v >= P, some(w == NO_SECOND_PART)
+    first, second = total(np.where(special, 0, v)) % P, total(np.where(w == NO_SECOND_PART, 0, w)) % Q
+    out = first | np.where(none, NO_SECOND_PART, second) << 32
     if special.any():
         above, below, lost = (some(v == x) for x in (INF, MINUS_INF, NAN))
         out = np.where(above, INF, np.where(below, MINUS_INF, out))
@@ -179,7 +179,7 @@ def _joined(v: np.ndarray, w: np.ndarray, total: Any, some: Any) -> np.ndarray:
 
 
 def _ordered(x: object) -> Any:
-    """What decides comparisons: representatives mod p from -p/2 to p/2, and the infinities at both ends."""
+    """Ranks for comparisons: representatives mod p from -p/2 to p/2, and the infinities at both ends."""
     v = _parts(x)[0]
     return np.where(v > P // 2, np.where(v >= P, np.where(v == MINUS_INF, -2 * P, 2 * P), v - P), v)
 
@@ -199,7 +199,7 @@ def _with_infinities(op: str, v: Any, u: Any) -> Any:
 
 
 def _is_negative(v: Any) -> Any:
-    """Whether a value is known to be negative: minus infinity, or a negative multiple, above -1024, of 1 / 64."""
+    """True when a value is known to be negative: minus infinity, or a negative multiple, above -1024, of 1 / 64."""
     small = [v * (1 << n) % P > P - 1024 for n in range(7)]
     return np.where(v >= P, v == MINUS_INF, np.any(np.broadcast_arrays(*small), axis=0))
 

@@ -11,7 +11,7 @@ from tensorir.ir.tree import Buffer, Loop, Stmt, Var
 
 
 class KernelLike(Protocol):
-    """What the interpreter needs of a lowered kernel (``lower.kernel.Kernel``)."""
+    """The interpreter's view of a lowered kernel (``lower.kernel.Kernel``)."""
 
     @property
     def params(self) -> tuple[Buffer, ...]: ...

@@ -1,4 +1,4 @@
-"""What is compiled of a kernel for some of its blocks at once: addresses and expressions, one array lane a thread.
+"""Closures of a kernel for some of its blocks at once: addresses and expressions, one array lane a thread.
 
 Expressions are compiled to Python closures once per kernel. An index is split into a part that depends on the thread
 only, computed once, and a part in loop variables, which is a Python integer.
@@ -16,7 +16,7 @@ import numpy as np
 
 from tensorir.arith.affine import Arith
 from tensorir.errors import Problem
-from tensorir.interp.apart import PRIVATE
+from tensorir.interp.distinct_cells import PRIVATE_SCOPES
 from tensorir.interp.frame import Action, Frame, KernelLike, Value
 from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.numbers import Numbers
@@ -81,7 +81,7 @@ class Lanes(ABC):
 
     @contextmanager
     def widened(self, inner: set[Var], times: int, private: bool) -> Iterator[set[Var]]:
-        """What is compiled meanwhile runs on so many times the lanes, which tell the loop variables ``inner``; gives
+        """Compile meanwhile for so many times the lanes, which tell the loop variables ``inner``; gives
         what each lane knew before.
         """
         known, lanes = self.hardware, self.lanes
@@ -94,8 +94,8 @@ class Lanes(ABC):
         self.hardware, self.lanes = known, lanes
 
     def is_private(self, b: Buffer) -> bool:
-        """Whether each lane has a buffer of its own: shared memory, too, where a block is one thread."""
-        return b.scope in PRIVATE or (b.scope is Scope.SHARED and self.threads == 1 and self.cluster == 1)
+        """True when each lane has a buffer of its own: shared memory, too, where a block is one thread."""
+        return b.scope in PRIVATE_SCOPES or (b.scope is Scope.SHARED and self.threads == 1 and self.cluster == 1)
 
     def begin_product(self, made: list[Touched], read: list[Touched]) -> None:
         """Begin an asynchronous instruction of warpgroups: its registers wait for it, and its inputs have to stay."""
@@ -199,7 +199,7 @@ class Lanes(ABC):
         return run
 
     def _stays(self, e: Expr) -> bool:
-        """Whether threads and blocks alone decide an expression."""
+        """True when threads and blocks alone decide an expression."""
         names = find(e, Var)
         return bool(names) and not has(e, Load) and all(v in self.hardware for v in names)
 
@@ -338,7 +338,7 @@ class Later(threading.local):
 
 
 class Products:
-    """What they have yet to give, and what they still read, until they are waited for."""
+    """Cells that copies have yet to fill, and those that they still read, until they are waited for."""
 
     def __init__(self) -> None:
         self.now: list[_Product] = []

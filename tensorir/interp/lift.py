@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from tensorir.arith.affine import Arith, same
-from tensorir.interp.apart import Apart
+from tensorir.interp.distinct_cells import DistinctCells
 from tensorir.interp.frame import Action, Frame, KernelLike
 from tensorir.interp.lanes import Lanes
 from tensorir.ir.build import as_int
@@ -49,7 +49,7 @@ class Lift:
 
 
 class Lifts:
-    """What may run at once in a kernel. exact: whether sums of a dtype do not depend on their order"""
+    """Loops of a kernel that may run at once. exact: whether sums of a dtype do not depend on their order"""
 
     def __init__(self, k: KernelLike, exact: Callable[[str], bool]) -> None:
         bx, by, bz = k.block
@@ -58,7 +58,7 @@ class Lifts:
         self._apart = _apart(k, alone)  # type: ignore[arg-type]  # protocols do not say that kernels can be hashed
 
     def of(self, s: Loop, lanes: int) -> Lift | None:
-        """How to execute the nest that begins with ``s`` while there are so many lanes; None: in order."""
+        """The way to execute the nest that begins with ``s`` while there are so many lanes; None: in order."""
         most = AT_ONCE // max(1, lanes)
         if not most:
             return None
@@ -81,9 +81,9 @@ class Lifts:
 
 
 @functools.lru_cache(maxsize=16)
-def _apart(k: KernelLike, alone: bool) -> Apart:
+def _apart(k: KernelLike, alone: bool) -> DistinctCells:
     """Told once per kernel: its cost is asked for before it runs."""
-    return Apart(k.axes, k.body, alone)
+    return DistinctCells(k.axes, k.body, alone)
 
 
 def _one_store(s: Loop, arith: Arith, exact: Callable[[str], bool], most: int) -> Lift | None:
@@ -200,7 +200,7 @@ def _guarded(f: Frame, conds: list[Callable[[Frame], object]]) -> tuple[Frame, n
 def _widened(
     machine: Lanes, nest: list[Loop], compiled: Callable[[], _T], private: bool = False
 ) -> tuple[_T, Callable[[Frame], Frame]]:
-    """What is ``compiled`` for all iterations of a nest at once, and their lanes, those of one thread side by side.
+    """The action, ``compiled`` for all iterations of a nest at once, and their lanes, those of one thread side by side.
 
     private: memory that is allocated inside is each lane's own
     """

@@ -1,4 +1,4 @@
-"""How large values can become, and so which results are the same in any order of their sums; and which are nearly so
+"""Bounds of values, and so which results are the same in any order of their sums; and which are nearly so
 whatever the values are.
 """
 
@@ -25,7 +25,7 @@ _LIMIT = 2.0**200  # beyond any dtype
 
 
 def is_exact(outputs: Sequence[Tensor], amplitude: int, limits: Mapping[object, int]) -> bool:
-    """Whether no intermediate value can round or overflow when every input is an integer of at most ``amplitude``.
+    """True when no intermediate value can round or overflow when every input is an integer of at most ``amplitude``.
 
     limits: of those that have others, as ``gather_limits`` gives them for index tensors
     """
@@ -35,8 +35,8 @@ def is_exact(outputs: Sequence[Tensor], amplitude: int, limits: Mapping[object, 
 def rounds_last(
     outputs: Sequence[Tensor], arrays: Sequence[object], digits: tuple[int, int] = (24, 24), each: bool = False
 ) -> bool:
-    """Whether each result is made exactly from ``arrays`` and rounded once, where it is stored: then it is the same, to
-    the last bit, however its sums are ordered.
+    """True when each result is made exactly from ``arrays`` and rounded once, where it is stored: then the order of its
+    sums changes no bit.
 
     digits: of the mantissa of what the terms of a sum are made of: of the longest, and of the others; 11 on tensor
             cores that take tf32
@@ -63,7 +63,7 @@ def rounds_last(
 
 
 def rounds_inside(outputs: Sequence[Tensor]) -> bool:
-    """Whether values of fewer digits than float32 has are made on the way to results: in sums, or to be read again."""
+    """True when values of fewer digits than float32 are made on the way to results: in sums, or to be read again."""
     ops = computes_of(outputs)
     bodies = [b for op in ops for b in op.bodies]
     inner = [a for b in bodies for c in b.children() for a in (c, *find(c, Cast))]
@@ -86,7 +86,7 @@ def narrow_sums(t: Tensor) -> set[str]:
 
 
 def is_continuous(outputs: Sequence[Tensor]) -> bool:
-    """Whether results move by little where what they are made of is rounded in another way: what was rounded decides
+    """True when results move by little where what they are made of is rounded in another way: what was rounded decides
     nothing, as it does in the argmax of sums, and is not made whole, as quantised sums are.
     """
     ops = computes_of(outputs)
@@ -108,7 +108,7 @@ def is_continuous(outputs: Sequence[Tensor]) -> bool:
 
 
 def _as_given(e: Expr, made: set[Any]) -> bool:
-    """Whether a float is an element of an input, or one of several, as it is."""
+    """True when a float is an element of an input, or one of several, as it is."""
     match e:
         case Const() | Var():
             return True

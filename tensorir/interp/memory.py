@@ -11,8 +11,8 @@ from tensorir.interp.numbers import Numbers
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Buffer, Scope
 
-MANY = -2  # read by more than one thread
-ADDED = -3  # written by threads that add to it atomically
+READ_BY_MANY = -2  # read by more than one thread
+ADDED_ATOMICALLY = -3  # written by threads that add to it atomically
 
 
 class Fault(Exception):
@@ -71,21 +71,21 @@ class Cells:
             if self.scope is Scope.GLOBAL:  # a barrier orders the readers of this block alone
                 home = self.reading_block[at]
                 fresh = (old == -1) | ((since != now) & (home == blocks))
-                self.reading_block[at] = np.where((home == -1) | (home == blocks), blocks, MANY)
+                self.reading_block[at] = np.where((home == -1) | (home == blocks), blocks, READ_BY_MANY)
                 again = self.reading_block[at]
-                if (clash := (again != blocks) & (again != MANY)).any():
-                    self.reading_block[np.asarray(at)[clash]] = MANY
-            self.reader[at] = np.where(fresh | (old == me), me, MANY)
+                if (clash := (again != blocks) & (again != READ_BY_MANY)).any():
+                    self.reading_block[np.asarray(at)[clash]] = READ_BY_MANY
+            self.reader[at] = np.where(fresh | (old == me), me, READ_BY_MANY)
             self.had_read[at] = now
             again = self.reader[at]
-            if (clash := (again != me) & (again != MANY)).any():
+            if (clash := (again != me) & (again != READ_BY_MANY)).any():
                 # several threads of this very statement read one cell
-                self.reader[np.asarray(at)[clash]] = MANY
+                self.reader[np.asarray(at)[clash]] = READ_BY_MANY
         found: np.ndarray = self.values[at]
         return found
 
     def under_way(self, at: np.ndarray) -> None:
-        """What was just written there is not there yet."""
+        """Mark cells as written by a copy that has not landed."""
         if self.pending is None:
             self.pending = np.zeros(len(self.values), bool)
         self.pending[at] = True
@@ -169,10 +169,10 @@ class Cells:
         """Add to absolute cells ``at`` in steps that nobody divides: other such threads are no race, all others are."""
         self.need_written(at)
         if self.watched:
-            who = np.where(self.writer[at] == ADDED, -1, self.writer[at])
+            who = np.where(self.writer[at] == ADDED_ATOMICALLY, -1, self.writer[at])
             self._conflict(who, self.wrote[at], at, me, now, block_of, "adds to", "wrote")
             self._conflict(self.reader[at], self.had_read[at], at, me, now, block_of, "adds to", "read")
-            self.writer[at], self.wrote[at] = ADDED, now
+            self.writer[at], self.wrote[at] = ADDED_ATOMICALLY, now
         numbers.add_at(self.values, at, value, self.buffer.dtype)
 
     def _repeat(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray) -> None:
@@ -193,8 +193,8 @@ class Cells:
         if self.scope is Scope.SHARED:
             clash &= when == now
         else:  # barriers order the threads of one block only
-            home = np.where(who == MANY, self.reading_block[at], block_of[np.where(who < 0, 0, who)])
-            home = np.where(who == ADDED, -1, home)  # blocks, in any order
+            home = np.where(who == READ_BY_MANY, self.reading_block[at], block_of[np.where(who < 0, 0, who)])
+            home = np.where(who == ADDED_ATOMICALLY, -1, home)  # blocks, in any order
             same_block = home == block_of[me]
             clash &= ~same_block | (when == now)
         if clash.any():

@@ -1,4 +1,4 @@
-"""What arithmetic means: the device's own numbers, or the prime field in which equality is exact.
+"""Kinds of arithmetic: the device's own numbers, or the prime field in which equality is exact.
 
 In the field of p = 2^31 - 1 sums, products and quotients of "floats" have no rounding, so two programs are equal or
 they are not: the Schwartz-Zippel argument (Schwartz 1980, Zippel 1979) makes random inputs tell different polynomials
@@ -143,7 +143,7 @@ class Numbers:
         return np.asarray(got != want)
 
     def exact(self, dtype: str) -> bool:
-        """Whether a sum of ``dtype`` is the same in any order."""
+        """True when a sum of ``dtype`` is the same in any order."""
         return DTYPES[dtype].kind in "iu"
 
     def sum(self, x: np.ndarray, axis: tuple[int, ...], dtype: str) -> np.ndarray:

@@ -52,7 +52,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import find
 
-CHUNK = 1 << 21
+SLAB_ELEMENTS = 1 << 21
 """Elements of one temporary: large declarations are evaluated in slabs of their first axis."""
 
 
@@ -111,7 +111,7 @@ def _compute(op: Compute, values: Mapping[Any, np.ndarray], numbers: Numbers) ->
     reduces = next((b.axes for b in op.bodies if isinstance(b, Reduce)), ())
     inner = math.prod([*op.extents[1:], *(v.extent for v in reduces)])
     rows = op.extents[0] if op.extents else 1
-    step = max(1, min(rows, CHUNK // max(inner, 1)))
+    step = max(1, min(rows, SLAB_ELEMENTS // max(inner, 1)))
     out = [np.zeros(op.extents, numbers.storage(b.dtype)) for b in op.bodies]
     for first in range(0, rows, step):
         part = slice(first, min(rows, first + step))
@@ -135,7 +135,7 @@ def _scan(op: Compute, body: Expr, values: Mapping[Any, np.ndarray], numbers: Nu
     axes.append((body.axes[0], op.extents[along]))
     out = np.zeros([n for _, n in axes], numbers.storage(body.dtype))
     rows = axes[0][1]
-    step = max(1, CHUNK // max(1, math.prod(out.shape[1:]))) if len(axes) > 1 else max(1, rows)
+    step = max(1, SLAB_ELEMENTS // max(1, math.prod(out.shape[1:]))) if len(axes) > 1 else max(1, rows)
     for first in range(0, rows, step):
         part = slice(first, min(rows, first + step))
         sides = [np.arange(n)[part] if d == 0 else np.arange(n) for d, (_, n) in enumerate(axes)]
@@ -407,7 +407,7 @@ def _compared(conditions: Iterable[Expr]) -> dict[Tensor | Var, list[int]]:
     return found
 
 
-class Declared(Protocol):
+class OutputLike(Protocol):
     """An output: a tensor, or what is known of one elsewhere."""
 
     @property
@@ -418,8 +418,8 @@ class Declared(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
 
-def as_declared(outputs: Sequence[Declared], given: object) -> list[Any]:
-    """What a reference returned, as new contiguous arrays of the declared types.
+def as_declared(outputs: Sequence[OutputLike], given: object) -> list[Any]:
+    """Results of a reference, as new contiguous arrays of the declared types.
 
     Raises CheckError ``workload.reference`` where shapes differ.
     """
@@ -434,5 +434,5 @@ def as_declared(outputs: Sequence[Declared], given: object) -> list[Any]:
 
 
 def results_of(given: object) -> list[Any]:
-    """What a call returned as a list of results: a tuple or list has several, anything else is the only one."""
+    """The results of a call as a list: a tuple or list has several, anything else is the only one."""
     return list(given) if isinstance(given, tuple | list) else [given]

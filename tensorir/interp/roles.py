@@ -21,8 +21,8 @@ from tensorir.ir.build import as_int
 from tensorir.ir.tree import Arrive, Await, Buffer, InitBarriers, Role, Roles
 
 
-class Turns:
-    """Whose turn it is among the roles of a kernel."""
+class RoleTurns:
+    """The turn of one role of a kernel after the other."""
 
     def __init__(self, count: int) -> None:
         self.ready = threading.Condition()
@@ -111,7 +111,7 @@ class Barriers:
 
     def __init__(self, machine: Lanes) -> None:
         self.machine, self.kinds = machine, dict[Buffer, _Kind]()
-        self.turns: Turns | None = None
+        self.turns: RoleTurns | None = None
 
     def begin(self, s: InitBarriers) -> Action:
         """Fresh barriers."""
@@ -188,7 +188,7 @@ class Barriers:
         bodies = [machine.stmt(r.body) for r, _ in each]  # ping-pong sets of warpgroups have registers of their own
 
         def run(f: Frame) -> None:
-            self.turns = turns = Turns(len(each))
+            self.turns = turns = RoleTurns(len(each))
             frames = [_frame_of(machine, r, turn, f) for r, turn in each]
             work = [threading.Thread(target=turns.run, args=(n, lambda n=n: bodies[n](frames[n])), daemon=True)
                     for n in range(len(bodies))]  # fmt: skip

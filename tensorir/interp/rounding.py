@@ -1,4 +1,4 @@
-"""How far rounding may move each result from the declaration's, in any order of its sums: a running error analysis
+"""Bounds of rounding for each result, in any order of its sums: a running error analysis
 (Wilkinson; Higham, "Accuracy and Stability of Numerical Algorithms", 3.3) alongside the values.
 
 A bound for each element tells small results from wrong ones where the largest result says nothing of them: a quotient
@@ -31,7 +31,7 @@ _SLACK = 4
 def rounding_of(
     outputs: Sequence[Tensor], arrays: Sequence[object], target: Target | None = None
 ) -> tuple[np.ndarray, ...] | None:
-    """How far each element of ``outputs`` may be from another executor's, in the shapes of these; infinite where
+    """Distances that elements of ``outputs`` may have from another executor's, in the shapes of these; infinite where
     nothing is known. None where what is rounded decides something, and where a user's reduction joins states.
 
     target: of the executor, whose functions may be fast ones (``FAST_ULPS``)
@@ -62,7 +62,7 @@ def _stored(dtype: str) -> float:
 
 
 def _size(x: Any, dtype: str) -> Any:
-    """What digits of a type as it is stored are those of: below its least normal number, of that."""
+    """The number whose digits a stored type has: below its least normal number, that."""
     return np.maximum(x, DTYPES[dtype].normal) if DTYPES[dtype].widened else x
 
 

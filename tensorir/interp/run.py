@@ -14,7 +14,7 @@ from tensorir.errors import Problem
 from tensorir.interp.frame import KernelLike
 from tensorir.interp.lanes import Lanes
 from tensorir.interp.lift import Lifts
-from tensorir.interp.machine import Machine
+from tensorir.interp.machine import BlockMachine
 from tensorir.interp.memory import Cells, Fault
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import constant_values
@@ -39,13 +39,13 @@ from tensorir.ir.tree import (
 )
 from tensorir.ir.visit import find, has, substitute, writes
 
-LANES = 4096  # threads run at once
-MANY = 1 << 16
+LANES_AT_ONCE = 4096  # threads run at once
+LARGE_GRID_THREADS = 1 << 16
 """Threads of grids of which eight times as many run at once, and no block without need."""
 
 
 class ModuleLike(Protocol):
-    """What the interpreter needs of a lowered program (``lower.kernel.Module``)."""
+    """The interpreter's view of a lowered program (``lower.kernel.Module``)."""
 
     @property
     def inputs(self) -> tuple[Buffer, ...]: ...
@@ -102,11 +102,13 @@ def _run_kernel(k: KernelLike, memory: dict[Buffer, Cells], scalars: Mapping[Var
     if threads * blocks == 0:
         return  # nothing is launched
     cluster = next((as_int(x.extent) for x in k.axes if x.kind is Kind.CLUSTER), 1)
-    many = threads * blocks > MANY
-    step = max(1, LANES * (8 if many else 1) // threads // cluster) * cluster  # blocks of a cluster run together
+    many = threads * blocks > LARGE_GRID_THREADS
+    step = (
+        max(1, LANES_AT_ONCE * (8 if many else 1) // threads // cluster) * cluster
+    )  # blocks of a cluster run together
 
-    def machine(these: Sequence[int] | np.ndarray) -> Machine:
-        return Machine(k, memory, scalars, numbers, these, block_of)
+    def machine(these: Sequence[int] | np.ndarray) -> BlockMachine:
+        return BlockMachine(k, memory, scalars, numbers, these, block_of)
 
     todo = worth_running(k, set(scalars), machine, blocks) if many and cluster == 1 else np.arange(blocks)
     for first in range(0, len(todo), step):
@@ -114,11 +116,11 @@ def _run_kernel(k: KernelLike, memory: dict[Buffer, Cells], scalars: Mapping[Var
 
 
 def iterations(module: ModuleLike) -> int:
-    """How many statements ``run`` executes one after another over a field: its cost, before paying it."""
+    """The number of statements ``run`` executes one after another over a field: its cost, before paying it."""
     total = 0
     for k in module.kernels:
         threads, blocks = math.prod(k.block), math.prod(k.grid)
-        together = max(1, LANES // max(1, threads))
+        together = max(1, LANES_AT_ONCE // max(1, threads))
         lanes = max(1, threads * min(blocks, together))
         total += -(-blocks // together) * _statements(k.body, Lifts(k, Field().exact), lanes)
     return total
@@ -146,8 +148,8 @@ LOOKED_AT = 1 << 18
 Exprs = tuple[Expr, ...]
 
 
-class Access(NamedTuple):
-    """What decides where a load or a store is, of what blocks, threads and scalars decide.
+class Reach(NamedTuple):
+    """Expressions of blocks, threads and scalars that decide where a load or a store is.
 
     guards: conditions without which it is not reached;  parts: all else that its indices and conditions are made of
     """
@@ -192,7 +194,7 @@ def worth_running(k: KernelLike, known: set[Var], lanes: Callable[[np.ndarray], 
 
 
 class _Values:
-    """What expressions are in all threads of some blocks."""
+    """Values of expressions in all threads of some blocks."""
 
     def __init__(self, machine: Lanes, blocks: int) -> None:
         self.machine, self.shape = machine, (blocks, machine.threads)
@@ -235,8 +237,8 @@ class _Walk:
         self.plain = True
         self.loops: dict[Var, Expr] = {}
         self.own: set[Buffer] = set()
-        self.stores: list[Access] = []
-        self.others: list[Access] = []
+        self.stores: list[Reach] = []
+        self.others: list[Reach] = []
 
     def through(self, s: Stmt, around: Exprs = ()) -> bool:
         """Take the accesses of a statement under conditions; False where other statements may access memory as well."""
@@ -285,13 +287,13 @@ class _Walk:
             for c in e.children():
                 self._reads(c, around)
 
-    def _access(self, index: Exprs, around: Exprs) -> Access:
+    def _access(self, index: Exprs, around: Exprs) -> Reach:
         guards = [g for c in around for g in (c, self._weaker(c)) if g is not None and self._is_told(g)]
         parts: dict[Expr, None] = {}
         for e in (*index, *around, *self.loops.values()):
             self.plain &= not any(x.buffer in self.written for x in find(e, Load))
             self._take(e, parts)
-        return Access(tuple(dict.fromkeys(guards)), tuple(parts))
+        return Reach(tuple(dict.fromkeys(guards)), tuple(parts))
 
     def _is_told(self, e: Expr) -> bool:
         return not has(e, Load) and all(v in self.told for v in find(e, Var))
@@ -307,7 +309,7 @@ class _Walk:
             self._take(c, parts)
 
     def _weaker(self, c: Expr) -> Expr | None:
-        """What a comparison comes to in the iterations of loops in which it is most likely to hold; None for others."""
+        """The comparison in the iterations of loops in which it is most likely to hold; None for others."""
         if not isinstance(c, Binary) or c.op not in ("<", "<=") or c.a.dtype != "index" or has(c, Load):
             return None
         form = self.arith.linear(c.a).plus(self.arith.linear(c.b), -1)

@@ -1,4 +1,4 @@
-"""How large every element and every partial sum can become, from the inputs themselves and not from their largest one.
+"""Bounds of every element and every partial sum, from the inputs themselves and not from their largest one.
 
 Absolute values take the place of floats, so that each sum bounds those of its terms in any order. Where inputs are
 mostly zero this leaves room for many more digits than the largest element times the number of terms does.
@@ -53,7 +53,7 @@ def tensors_read(e: Expr) -> set[Tensor]:
 
 
 def _stays_wide(body: Expr, last: bool) -> bool:
-    """Whether types of fewer digits than float32 has are those of inputs only, or of the result as it is stored."""
+    """True when types of fewer digits than float32 has are those of inputs only, or of the result as it is stored."""
     inner: list[Expr] = [
         n for kind in (Binary, Call, Cast, Reduce, Select, Unary) for n in find(body, kind) if DTYPES[n.dtype].widened
     ]

@@ -24,7 +24,7 @@ class TensorCore:
     products: tuple[Mapping[str, Rounding], ...]
 
 
-ONCE = TensorCore(({},))
+PLAIN_PRODUCT = TensorCore(({},))
 
 
 def tf32(a: Rounding, b: Rounding) -> TensorCore:
@@ -54,7 +54,7 @@ def rest(x: np.ndarray) -> np.ndarray:
         return nearest(x.astype(np.float32) - nearest(x).astype(np.float32))
 
 
-THREE = TensorCore(({"a": rest, "b": nearest}, {"a": nearest, "b": rest}, {"a": nearest, "b": nearest}))
+THREE_TF32 = TensorCore(({"a": rest, "b": nearest}, {"a": nearest, "b": rest}, {"a": nearest, "b": nearest}))
 
 
 def _bits(x: np.ndarray) -> np.ndarray:

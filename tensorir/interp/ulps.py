@@ -1,4 +1,4 @@
-"""How far results of functions may be from the exact ones, in units in the last place of float32 (ulp)."""
+"""Errors of functions, in units in the last place of float32 (ulp)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LIBRARY_ULPS = 8
 """The bound for functions of any library: of compilers, of processors' and of GPUs' vendors, but for the next ones."""
 
 LOOSE_ULPS = {"erf": 16, "pow": 16}
-"""What OpenCL C allows its library where that is more (OpenCL C specification 1.2, 7.4, single precision)."""
+"""Errors that OpenCL C allows its library where these are more (OpenCL C specification 1.2, 7.4, single precision)."""
 
 VECTOR_ULPS = {
     "exp": 1.0, "exp2": 1.5, "log": 1.0, "log2": 1.5, "tanh": 1.5, "erf": 1.5, "sin": 2.0, "cos": 2.0, "rsqrt": 1.0,
@@ -51,5 +51,5 @@ def ulps_of(fn: str, x: Floats, target: Target | None) -> Floats:
 
 
 def fast_functions(target: Target) -> bool:
-    """Whether texts for ``target`` call the functions of ``FAST_ULPS``."""
+    """True when texts for ``target`` call the functions of ``FAST_ULPS``."""
     return target.language == "cuda" and not target.precise_math

@@ -1,4 +1,4 @@
-"""What inputs are used for, and so which values they may have and should have in a check."""
+"""Uses of inputs, and so which values they may have and should have in a check."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def column_limits(outputs: Sequence[Tensor]) -> dict[Tensor, list[tuple[tuple[sl
 
 
 def _apart(parts: Sequence[Part]) -> bool:
-    """Whether no element is in two parts: some dimension has them in different places."""
+    """True when no element is in two parts: some dimension has them in different places."""
     return all(
         any(p and q and set(range(*p)).isdisjoint(range(*q)) for p, q in zip(one, other, strict=True))
         for n, one in enumerate(parts)
@@ -56,7 +56,7 @@ def _apart(parts: Sequence[Part]) -> bool:
 
 
 def pointer_steps(outputs: Sequence[Tensor]) -> dict[Tensor, Steps]:
-    """What values pointers of segments may have: far enough apart for terms of any number, few enough to be there."""
+    """Values for pointers of segments: far enough apart for terms of any number, few enough to be there."""
     found = {}
     for s in segments_of(outputs):
         rows = s.tensor.shape[s.along] - 1
@@ -68,7 +68,7 @@ def pointer_steps(outputs: Sequence[Tensor]) -> dict[Tensor, Steps]:
 
 
 def distinct_places(outputs: Sequence[Tensor]) -> dict[Tensor, Steps]:
-    """What values an input may have whose elements are places of terms that go to different cells."""
+    """Values for an input whose elements are places of terms that go to different cells."""
     found = {}
     for _, domain, found_at, shape in unique_places(outputs):
         named = {at[0] for t, at in found_at if t is None}
@@ -102,7 +102,7 @@ class Steps(NamedTuple):
     extent: int
 
     def added(self, shape: tuple[int, ...]) -> np.ndarray:
-        """What each element of an array of ``shape`` has more than its jitter."""
+        """The parts of elements of an array of ``shape`` besides their jitter."""
         places = np.arange(prod(shape), dtype=np.int64) // self.inner % self.extent
         return (places * self.step).reshape(shape)
 
@@ -136,7 +136,7 @@ def divisors(outputs: Sequence[Tensor]) -> set[Tensor | Var]:
 
 
 def reads_bits(outputs: Sequence[Tensor]) -> bool:
-    """Whether single bits of integers matter: of small numbers, most are the same."""
+    """True when single bits of integers matter: of small numbers, most are the same."""
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     bodies += [e for b in bodies if isinstance(b, Reduce) for e in b.combiner.result]
     return any(_on_bits(e) for b in bodies for e in find(b, (Binary, Unary, Call)))
@@ -154,7 +154,7 @@ def _on_bits(e: object) -> bool:
 
 
 def only_integers(outputs: Sequence[Tensor]) -> bool:
-    """Whether nothing that is computed is a float."""
+    """True when nothing that is computed is a float."""
     return all(
         DTYPES[e.dtype].kind != "f" for op in computes_of(outputs) for b in op.bodies for e in (b, *find(b, Expr))
     )

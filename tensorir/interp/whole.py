@@ -20,9 +20,9 @@ from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.tree import Binary, Expr, Reduce
 from tensorir.ir.visit import find
 
-LIMIT = 2.0**52
+LARGEST_EXACT = 2.0**52
 """Sums and products below it are exact where they are whole."""
-SIZES = (1 << 20, 1 << 9, 16, 4)
+INPUT_SIZES = (1 << 20, 1 << 9, 16, 4)
 """Of inputs: the first with which nothing is rounded, and the least one, with which elements are often equal."""
 _ORDER, _ARITHMETIC = ("min", "max", "<", "<="), ("+", "-", "*", "/")
 
@@ -73,12 +73,12 @@ class Whole(Doubles):
         """Sixteenths of small numbers are as good: what is halved now and then."""
         some = np.asarray(made, np.float64)
         size = np.abs(np.where(np.isfinite(some), some, 0.0)) * 16
-        if self.exact_so_far and size.size and (size.max() >= LIMIT or (size != np.trunc(size)).any()):
+        if self.exact_so_far and size.size and (size.max() >= LARGEST_EXACT or (size != np.trunc(size)).any()):
             self.exact_so_far = False
 
 
 def asks_order(outputs: Sequence[Tensor]) -> bool:
-    """Whether any float is compared with another, or is the larger or smaller one of some."""
+    """True when any float is compared with another, or is the larger or smaller one of some."""
     return any(_ordered(b) for op in computes_of(outputs) for b in op.bodies) or any(map(_ordered, _joined(outputs)))
 
 

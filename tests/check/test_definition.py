@@ -13,12 +13,11 @@ import tensorir as tir
 from tensorir.api.candidate import Refused, prepare
 from tensorir.api.workload import Template
 from tensorir.check import definition
-from tensorir.check.definition import WORK, differs, differs_as_class, key_of
+from tensorir.check.definition import TERMS_OF_COMPARISON, Samples, argument_pools, differs, differs_as_class, key_of
 from tensorir.expr.program import computes_of
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import arguments_of, evaluate
-from tensorir.interp.samples import Samples, argument_pools
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Var
 from tensorir.ir.visit import Rewriter
@@ -398,7 +397,7 @@ def test_the_work_of_a_comparison_is_bounded(monkeypatch):
     monkeypatch.setattr(Samples, "at", at)
     definition, apart = filters(n=64, h=56, c=64, k=64)
     assert differs((definition,), (apart,), seed=5) == ""
-    assert WORK < sum(x.work for x in set(spent[-2:])) < 3 * WORK
+    assert TERMS_OF_COMPARISON < sum(x.work for x in set(spent[-2:])) < 3 * TERMS_OF_COMPARISON
 
 
 # --- check

@@ -75,7 +75,7 @@ def test_the_limit_grows_with_the_definition():
 def test_memory_beyond_the_limit_is_refused_to_the_text(monkeypatch):
     s, _ = with_line(doubled(), "char *volatile p = (char *)malloc(1 << 30); if (!p) __builtin_trap(); free(p);")
     assert s.check(level="emulate")
-    monkeypatch.setattr(emulating, "BYTES", 64 << 20)
+    monkeypatch.setattr(emulating, "MEMORY_BYTES", 64 << 20)
     assert "SIGILL" in s.check(level="emulate").problems[0].message
 
 

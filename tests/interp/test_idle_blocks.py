@@ -21,15 +21,15 @@ from tensorir.lower.pipeline import lower
 @pytest.fixture
 def ran(monkeypatch):
     """All grids are large; gives the numbers of the blocks that ran."""
-    monkeypatch.setattr(runs, "MANY", 0)
+    monkeypatch.setattr(runs, "LARGE_GRID_THREADS", 0)
     seen = []
 
-    class Machine(runs.Machine):
+    class BlockMachine(runs.BlockMachine):
         def go(self):
             seen.extend(self.frame.me[:: self.threads] // self.threads)
             super().go()
 
-    monkeypatch.setattr(runs, "Machine", Machine)
+    monkeypatch.setattr(runs, "BlockMachine", BlockMachine)
     return seen
 
 
@@ -55,7 +55,7 @@ def outcome(body, size=8):
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_told_as_of_small_grids(name, ran):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "MANY", 1 << 60)
+        patch.setattr(runs, "LARGE_GRID_THREADS", 1 << 60)
         want = outcome(FAULTS[name][2])
     assert outcome(FAULTS[name][2]) == want
 

@@ -18,7 +18,7 @@ from test_planted_faults import R, S, X, Y, load, store
 import tensorir as tir
 from tensorir.errors import LoweringError
 from tensorir.interp import lift
-from tensorir.interp.apart import Apart
+from tensorir.interp.distinct_cells import DistinctCells
 from tensorir.interp.memory import Fault
 from tensorir.interp.numbers import Field, Numbers
 from tensorir.interp.reference import random_arguments
@@ -109,7 +109,7 @@ def distinct(loop, *outside, alone=True):
     body = loop
     for v, n in outside:
         body = Loop(v, const(n), body)
-    return Apart((), body, alone)(loop)
+    return DistinctCells((), body, alone)(loop)
 
 
 def put(index, value=1.0, b=WIDE):

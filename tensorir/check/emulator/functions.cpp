@@ -1,5 +1,5 @@
 // The functions of floats that lowered programs call, once: the emulator has them for its texts, and the interpreter
-// calls them as arrays (check/functions.py). A float's is that of double precision, rounded once.
+// calls them as arrays (check/same_bits.py). A float's is that of double precision, rounded once.
 #include <cmath>
 #include <cstddef>
 

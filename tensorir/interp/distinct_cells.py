@@ -1,4 +1,4 @@
-"""Whether the iterations of a loop around any statements may run at once: no two of them touch one cell."""
+"""Loops whose iterations may run at once: no two of them touch one cell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import find, has, walk
 
-PRIVATE = (Scope.WARP, Scope.REGISTER)
+PRIVATE_SCOPES = (Scope.WARP, Scope.REGISTER)
 """Each thread has a copy of its own."""
 
 
@@ -40,9 +40,9 @@ class _Access:
     arith: Arith
 
 
-class Apart:
-    """``Apart(axes, body, alone)(loop)``: whether iterations of a loop of a kernel touch distinct cells, but for what
-    they only read and what each allocates for itself.
+class DistinctCells:
+    """``DistinctCells(axes, body, alone)(loop)``: True when iterations of a loop of a kernel touch distinct cells, but
+    for those that they only read and those that each allocates for itself.
 
     alone: a block has one thread, to which its shared memory belongs
     """
@@ -74,11 +74,11 @@ class Apart:
         return all(_distinct(found, loop, inner) for found in accesses.values())
 
     def _plain(self, s: object) -> bool:
-        """Whether a statement has no part in what threads or copies do together."""
+        """True when a statement has no part in what threads or copies do together."""
         if isinstance(s, Store):
             return not (s.adds or s.later)
         if isinstance(s, Alloc):
-            return s.buffer.scope in PRIVATE or (self._alone and s.buffer.scope is Scope.SHARED)
+            return s.buffer.scope in PRIVATE_SCOPES or (self._alone and s.buffer.scope is Scope.SHARED)
         return isinstance(s, Loop | If | Let | Seq | Prefetch)
 
     def _accesses(
@@ -126,7 +126,7 @@ def _said(form: Linear, lets: dict[Var, Linear]) -> Linear:
 
 
 def _distinct(accesses: list[_Access], loop: Loop, inner: set[Var]) -> bool:
-    """Whether elements that one iteration of ``loop`` accesses are no other's.
+    """True when elements that one iteration of ``loop`` accesses are no other's.
 
     An element is ``outer + c * var + low + high``: ``outer`` is the same for all accesses, multiples of H make up
     ``high``, ``c * var + low`` has at most H values and ``low`` at most c. So the element tells ``var``.
@@ -152,7 +152,7 @@ def _distinct(accesses: list[_Access], loop: Loop, inner: set[Var]) -> bool:
 
 
 def _split(offset: int, all_iterations: int) -> tuple[int, int]:
-    """How far an access is from the first one, in whole lengths of the loop and the rest: halves of a tile."""
+    """Distance of an access from the first one, in whole lengths of the loop and the rest: halves of a tile."""
     further = 0 if abs(offset) < all_iterations else offset // all_iterations * all_iterations
     return further, offset - further
 
