@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from emulated_shapes import whole_filters
 from gallery import attention_cuda
 from main_loops import counted, loop_around

@@ -4,4 +4,5 @@ import sys
 from pathlib import Path
 
 # last, because other benchmarks have a run.py as well
-sys.path += [str(Path(__file__).parents[2] / "benchmarks" / name) for name in ("cpu", "gpu", "defaults")]
+ROOT = Path(__file__).parents[2]
+sys.path += [*(str(ROOT / "benchmarks" / name) for name in ("cpu", "gpu", "defaults")), str(ROOT / "tools")]

@@ -1,4 +1,4 @@
-"""A small part of benchmarks/mutants/cuda_mutants.py: no mutant survives without a computed reason."""
+"""A small part of tools/mutants/cuda_mutants.py: no mutant survives without a computed reason."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""A small part of benchmarks/mutants/cuda_planted.py: what is planted in CUDA texts is told, or is no fault."""
+"""A small part of tools/mutants/cuda_planted.py: what is planted in CUDA texts is told, or is no fault."""
 
 import functools
 import shutil

@@ -1,4 +1,4 @@
-"""A small part of benchmarks/mutants/run.py: no mutant survives without a computed reason."""
+"""A small part of tools/mutants/run.py: no mutant survives without a computed reason."""
 
 import pytest
 import run as mutants

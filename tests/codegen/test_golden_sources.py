@@ -59,7 +59,7 @@ def test_opencl_runs(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_opencl_is_clean_under_oclgrind(name, capfd):
-    """(its finders of races and uninitialised values need a process of their own: benchmarks/mutants --oclgrind)"""
+    """(its finders of races and uninitialised values need a process of their own: tools/mutants --oclgrind)"""
     pytest.importorskip("pyopencl")
     s, text = source(name, "opencl")
     try:
@@ -78,7 +78,7 @@ def test_the_same_text_whatever_the_hash_seed():
         "from codegen_programs import CASES\n"
         "for f in CASES.values():\n for t in ('opencl', 'cuda'): print(f(t).source())"
     )
-    paths = [str(ROOT), str(Path(__file__).parent), str(ROOT / "benchmarks" / "mutants")]
+    paths = [str(ROOT), str(Path(__file__).parent), str(ROOT / "tools" / "mutants")]
     texts = {
         subprocess.run(
             [sys.executable, "-c", program, *paths],

@@ -1,6 +1,6 @@
-"""The programs of benchmarks/mutants are examples here too."""
+"""The programs of tools/mutants are examples here too."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "mutants"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "mutants"))

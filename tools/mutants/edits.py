@@ -49,7 +49,7 @@ def judge_edits(doc: str, name: str, kernels: Kernels) -> int:
     given = parser.parse_args()
     here = Path(__file__)
     wanted = edits(here.with_name(f"{name}.json"), kernels, given.kernels)
-    kept = tried(wanted, here.parents[1] / "results" / f"{name}.json", given.save, 0)
+    kept = tried(wanted, here.parents[2] / "benchmarks" / "results" / f"{name}.json", given.save, 0)
     survived = [r for r in kept if r["fate"] == "seen" and r["found"] in ("passes", "void", "no place")]
     alarms = [r for r in kept if r["fate"] not in ("seen", "stricter") and r["found"].startswith("seen")]
     print(Counter((r["fate"], r["found"].split(":")[0]) for r in kept))

@@ -1,6 +1,6 @@
 """How many wrong CUDA kernels do the checks find? Generated mutants of texts, of programs between passes, of tables.
 
-    python benchmarks/mutants/cuda_mutants.py [--json] [--save] [--only LAYER] [--kernels TEXT] [--each N] [--jobs 2]
+    python tools/mutants/cuda_mutants.py [--json] [--save] [--only LAYER] [--kernels TEXT] [--each N] [--jobs 2]
 
 Layers:
 
@@ -35,7 +35,7 @@ from cuda_kernels import KERNELS
 
 from tensorir.intrin.cuda import MULTIPLICATIONS
 
-RESULTS = Path(__file__).parents[1] / "results" / "cuda_mutants"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "cuda_mutants"
 LAYERS = {"text": cuda_text_layer.run_kernel, "passes": cuda_pass_layer.run_kernel, "tables": cuda_tables.run_kernel}
 DETECTORS = ("legality", "interpreter", "emulator", "result")
 

@@ -1,6 +1,6 @@
 """How many wrong programs do the checks find? Every small change of every example's program, and who noticed it.
 
-    python benchmarks/mutants/run.py [--json] [--oclgrind] [--only NAME] [--each N] [--jobs 2]
+    python tools/mutants/run.py [--json] [--oclgrind] [--only NAME] [--each N] [--jobs 2]
 
 The programs are mutated right after ``insert_barriers``, where stages, loops and multi-dimensional indices can still be
 told apart, and once more in their final form, where every access has one index. A mutant is

@@ -1,6 +1,6 @@
 """Faults planted in exported C programs: which of them the folder's own test tells, in C and in Python.
 
-    python benchmarks/mutants/c_planted.py [-o FILE]
+    python tools/mutants/c_planted.py [-o FILE]
 
 Each fault is a line changed in NAME.c. The manifest's digest is changed with it, so that Python's test has to see the
 results. What is planted in a text for narrower registers is for C's test alone: Python's runs what the processor has.

@@ -1,6 +1,6 @@
 """Slips in row reductions by someone who had not seen the checks: does ``check(level="emulate")`` tell them?
 
-    python benchmarks/mutants/edited_rows.py [--kernels softmax] [--save]
+    python tools/mutants/edited_rows.py [--kernels softmax] [--save]
 
 Softmax, norms, arg-reductions, any and all, log-sum-exp, running and user-defined states, in nine types. Each of 252
 rows of ``edited_rows.json`` says what becomes of an edit: "seen", or why it is no fault ("equivalent", "below

@@ -1,6 +1,6 @@
 """Slips in loop carries by someone who had not seen the checks: does ``check(level="emulate")`` tell them?
 
-    python benchmarks/mutants/edited_carries.py [--kernels attn] [--save]
+    python tools/mutants/edited_carries.py [--kernels attn] [--save]
 
 Scans, recurrences, segments, running arg-reductions and softmax, pipelines and split sums, in eight types. Each of 233
 rows of ``edited_carries.json`` says what becomes of an edit: "seen", or why it is no fault. One that is to be seen and

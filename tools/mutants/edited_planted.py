@@ -1,6 +1,6 @@
 """Faults that someone who edits a kernel makes, by their description: does ``check(level="emulate")`` tell them?
 
-    python benchmarks/mutants/edited_planted.py [--kernels softmax] [--save] [--seed 0]
+    python tools/mutants/edited_planted.py [--kernels softmax] [--save] [--seed 0]
 
 Texts with float16, row reductions, loop carries and scans in (min, +). Each fault says what becomes of it: "seen", or
 why it is none ("equivalent", "below tolerance", "void": the shape never runs it, "performance"), or "not judged" where
@@ -24,7 +24,7 @@ import numpy as np
 
 import tensorir as tir
 
-RESULTS = Path(__file__).parents[1] / "results" / "edited_planted.json"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "edited_planted.json"
 TARGET = "cuda -arch=sm_80"
 BARRIER = "  __syncthreads();\n"
 

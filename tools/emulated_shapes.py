@@ -1,9 +1,9 @@
 """Each class of CUDA kernels on many shapes with edges and tails, run as text on the CPU and compared exactly.
 
-    python benchmarks/gpu/emulated_shapes.py              # 50 shapes a class
-    python benchmarks/gpu/emulated_shapes.py --count 5 --only int8
-    python benchmarks/gpu/emulated_shapes.py --count 2 --seed 7      # other shapes and configurations of every class
-    python benchmarks/gpu/emulated_shapes.py --save       # and writes benchmarks/results/cuda_shapes.json
+    python tools/emulated_shapes.py              # 50 shapes a class
+    python tools/emulated_shapes.py --count 5 --only int8
+    python tools/emulated_shapes.py --count 2 --seed 7      # other shapes and configurations of every class
+    python tools/emulated_shapes.py --save       # and writes benchmarks/results/cuda_shapes.json
 
 A shape counts where every run's result equals the reference and the emulator has nothing to tell: no race, no read of
 memory that nobody wrote, no access out of bounds, no copy in flight that is used, no barrier that some never reach,
@@ -36,7 +36,7 @@ from tensorir.errors import CompileError, DeviceError
 from tensorir.interp.reference import random_arguments
 from tensorir.runtime.cuda import compile_cubin
 
-RESULT = Path(__file__).parents[1] / "results" / "cuda_shapes.json"
+RESULT = Path(__file__).parents[1] / "benchmarks" / "results" / "cuda_shapes.json"
 EDGES = (1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 100, 127, 128, 129, 136)
 ROW_EDGES = (1, 7, 16, 63, 64, 65, 100, 127, 128, 129, 192, 200, 257)
 WGMMA = "gpu_tile_wgmma"

@@ -1,6 +1,6 @@
 """Are faults that someone plants in CUDA text, launches and tensor maps found by ``check("emulate")``?
 
-    python benchmarks/mutants/cuda_planted.py [--json] [--save] [--kernels TEXT] [--groups TEXT] [--each 1] [--seed 0]
+    python tools/mutants/cuda_planted.py [--json] [--save] [--kernels TEXT] [--groups TEXT] [--each 1] [--seed 0]
 
 Kernels of every class; of each, faults of every group for which it has a place (``cuda_faults``), a sample with a seed.
 A fault that the check does not tell must be no CUDA (NVRTC, or what is asked when a kernel is loaded, refuses it), or
@@ -38,7 +38,7 @@ from tensorir.errors import CompileError, TensorIRError
 from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass
 from tensorir.runtime.limits import check_registers, check_shared
 
-RESULTS = Path(__file__).parents[1] / "results" / "cuda_planted"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "cuda_planted"
 EACH = 1
 """Faults of a kernel and group; twice as many of scalars, index tables and assembly."""
 
