@@ -22,14 +22,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "property"))
+sys.path[:0] = [str(ROOT / "tests" / "property"), str(ROOT / "tests" / "automatic")]
 
+import drawing  # noqa: E402
 import numpy as np  # noqa: E402
 from computations import ZOO  # noqa: E402
 from random_schedules import Chance, draw_call  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir import nn  # noqa: E402
+from tensorir.check.dims import dim_values, module_at, schedule_at  # noqa: E402
 from tensorir.check.verdict import expected_bits, other_bits  # noqa: E402
 from tensorir.codegen.source import Source  # noqa: E402
 from tensorir.errors import LoweringError, TensorIRError  # noqa: E402
@@ -153,7 +155,26 @@ def attention(c: Drawing) -> Any:
     return nn.attention(q, k, v)
 
 
-FAMILIES = (zoo, calls, calls, product, narrow_product, narrow_product, rows, pointwise, convolution, attention)
+def stages(c: Drawing) -> Any:
+    """One to five stages of every sort, often in several kernels, with dims among their extents."""
+    return drawing.drawn(c.rng.randrange(1 << 20) + c.one_of((0, 1 << 21))).outputs
+
+
+def scatter(c: Drawing) -> Any:
+    """Terms that are sent to cells: whole ones by atomic operations, others in an order."""
+    m, n, dtype = c.one_of((5, 16, 33)), c.one_of((40, 129, 300)), c.one_of(("float32", "int32", "float16"))
+    cells, terms = tir.placeholder((n,), "int32", name="cells"), tir.placeholder((n, 3), dtype, name="terms")
+    joined = c.one_of(("sum", "min", "max"))
+    made = tir.scatter(
+        (m, 3), over=(n, 3), index=lambda e, k: (cells[e], k), value=lambda e, k: terms[e, k], op=joined, name="h"
+    )
+    return made if c.one_of((True, False)) else tir.compute((m, 3), lambda i, k: made[i, k] + made[m - 1 - i, k])
+
+
+FAMILIES = (
+    zoo, calls, calls, product, narrow_product, narrow_product, rows, pointwise, convolution, attention, stages, stages,
+    scatter,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -179,9 +200,11 @@ def judged(seed: int, number: int, arch: str) -> Outcome:
     before, (family, outputs, precision) = sum(os.times()[:4]), drawn(seed, number)
     try:
         s, source = _scheduled(family, outputs, f"cuda -arch={arch}", precision, seed * 1_000_003 + number)
-        module = lowered(s)
-        bits = expected_bits(s, module, seed + number)
-        wrong = other_bits(s, source, module, bits, seed + number, None)
+        dims = dim_values(s.began_with, {})
+        module, at = module_at(lowered(s), dims), schedule_at(s, dims) if dims else s
+        source = source.at({v.name: n for v, n in dims.items()}) if dims else source
+        bits = expected_bits(at, module, seed + number)
+        wrong = other_bits(at, source, module, bits, seed + number, None)
         said = f"{wrong[0][0].code}: {wrong[0][0].message}" if wrong else "equal" if bits else "undetermined"
     except TensorIRError as e:
         said = f"refused: {e.problems[0].code}"
