@@ -1,4 +1,4 @@
-"""What modules ask about the package: its version, when it was loaded, how notebooks show its objects, late imports."""
+"""Facts of the package for its modules: version, time of loading, the display in notebooks, late imports."""
 
 from __future__ import annotations
 

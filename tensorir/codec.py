@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 class CodecError(ValueError):
-    """What is read is not what ``encode`` wrote for that type, or has no form as JSON; field: the one that is wrong."""
+    """A value that ``encode`` did not write for that type, or without a form as JSON; field: the one that is wrong."""
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(message)
@@ -196,7 +196,7 @@ def _read(kind: type[Any], name: str, read: _Reader, value: Any) -> Any:
 
 
 def _reader(hint: Any) -> _Reader:
-    """What makes a value of an annotated type from its plain form; TypeError for a type that has none."""
+    """A reader of values of an annotated type from their plain form; TypeError for a type that has none."""
     origin, args = get_origin(hint), get_args(hint)
     if hint in (Any, object):
         return lambda value: value

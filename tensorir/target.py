@@ -1,4 +1,4 @@
-"""What a device can do, as data: limits and features that schedules and lowering ask about."""
+"""Limits and features of a device, as data that schedules and lowering ask for."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Target(Shown):
         return int(found[1]) if found else 0
 
     def has(self, need: str) -> bool:
-        """Whether it has a feature, such as "fp16", or at least an architecture, such as "sm_80".
+        """True when it has a feature, such as "fp16", or at least an architecture, such as "sm_80".
 
         What only "sm_90a" has, no other architecture need have (PTX ISA, on architecture-specific features).
         """
@@ -96,7 +96,7 @@ class Target(Shown):
 
     @property
     def family(self) -> str:
-        """Whose rules for vectors and types the language has: HIP is CUDA C++ under other headers."""
+        """The language whose rules for vectors and types hold: HIP is CUDA C++ under other headers."""
         return "cuda" if self.language == "hip" else self.language
 
     @property

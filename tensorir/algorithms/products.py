@@ -1,4 +1,4 @@
-"""What algorithms look for in a definition: the compute that reduces, and the convolution that one declares."""
+"""Products in definitions, for algorithms: the compute that reduces, and the convolution that one declares."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def convolution_of(op: Compute) -> Convolution | str:
 
 
 def _adds(combiner: Combiner) -> bool:
-    """Whether a reduction is a sum, whatever it is called."""
+    """True when a reduction is a sum, whatever it is called."""
     result, start = combiner.result[0], combiner.identity[0]
     both = isinstance(result, Binary) and result.op == "+" and {result.a, result.b} == {*combiner.old, *combiner.new}
     return both and start.value == 0
@@ -183,7 +183,7 @@ def _forms(read: Read) -> list[Linear]:
 
 
 def _is(forms: Sequence[Linear], axes: Sequence[Var]) -> bool:
-    """Whether indices are these axes, one each."""
+    """True when indices are these axes, one each."""
     return len(forms) == len(axes) and all(
         f.terms == {v: 1} and not f.constant for f, v in zip(forms, axes, strict=True)
     )

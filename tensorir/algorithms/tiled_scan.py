@@ -104,7 +104,7 @@ class _Tiled:
         return self._combined("local", axes, extents, k, values, Prefix(u, self.part.exclusive))
 
     def _total(self, tiles: int) -> tuple[Tensor, ...]:
-        """What each tile combines to."""
+        """The combination of each tile."""
         t, k = Var("t", "index"), Var("u", "index", extent=self.length)
         own, values = self._terms(tiles, t, k)
         return self._combined("total", (*own, t), (*(n for _, n in self.others), tiles), k, values)
@@ -121,7 +121,7 @@ class _Tiled:
         return tuple(own.values()), values
 
     def _offset(self, tiles: int, totals: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """What all tiles before each one combine to."""
+        """The combination of all tiles before each one."""
         t, k = Var("t", "index"), Var("t", "index", extent=tiles)
         own = tuple(Var(v.name, "index") for v, _ in self.others)
         values = tuple(x[(*own, k)] for x in totals)

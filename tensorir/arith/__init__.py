@@ -1,1 +1,1 @@
-"""What is known about index expressions: ranges, linear forms, proofs."""
+"""Facts of index expressions: ranges, linear forms, proofs."""

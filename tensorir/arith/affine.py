@@ -66,7 +66,7 @@ class Linear:
         return None if any(uses(t, {var}) for t in rest.terms) else (self.terms.get(var, 0), rest)
 
     def same(self, o: Linear) -> bool:
-        """Whether the two forms are equal."""
+        """True when the two forms are equal."""
         return self.constant == o.constant and self.terms == o.terms
 
     def expr(self) -> Expr:
@@ -105,12 +105,12 @@ class Ranges(dict[Var, Interval]):
 
 
 def _multiples(form: Linear, fact: Linear) -> set[int]:
-    """How often a fact may help with a form: once, and as often as one of its terms is in the form."""
+    """The uses of a fact in one form: once, and as often as one of its terms is in the form."""
     return {1} | {form.terms[t] // c for t, c in fact.terms.items() if form.terms.get(t, 0) // c > 0}
 
 
 class Arith:
-    """What is known in one place of a program: ranges of variables and conditions that hold.
+    """Facts in one place of a program: ranges of variables and conditions that hold.
 
     ranges: variable -> inclusive bounds
     facts:  linear forms known to be <= 0
@@ -196,7 +196,7 @@ class Arith:
                 self.assume(other)
 
     def _in_whole(self, form: Linear) -> list[Linear]:
-        """What ``form <= 0`` says of its terms that are multiples of one number, where the others are less than that:
+        """Consequences of ``form <= 0`` for its terms that are multiples of one number, the rest being less::
         64 * t + i >= 128 with i < 64 is t >= 2.
         """
         out = []
@@ -265,7 +265,7 @@ class Arith:
         return Linear({self._atom(e): 1}, 0)
 
     def _fits(self, form: Linear, dtype: str) -> bool:
-        """Whether arithmetic of ``dtype`` gives ``form``: data wraps around, indices are wide enough."""
+        """True when arithmetic of ``dtype`` gives ``form``: data wraps around, indices are wide enough."""
         if dtype == "index":
             return True
         low, high = self.range_of(form)
@@ -337,7 +337,7 @@ class Arith:
         return form
 
     def _whole_of(self, d: Expr, m: Binary) -> bool:
-        """Whether ``d`` is what ``m``, a remainder, leaves out: ``m.a // m.b``."""
+        """True when ``d`` is what ``m``, a remainder, leaves out: ``m.a // m.b``."""
         if not isinstance(d, Binary) or d.op != "//" or not isinstance(d.b, Const):
             return False
         c, whole = as_int(m.b), as_int(d.b)
@@ -358,7 +358,7 @@ class Arith:
         return self._atoms.setdefault(structure(e), e)
 
     def is_multiple(self, e: Expr, n: int) -> bool:
-        """Whether every value of ``e`` is a multiple of ``n``."""
+        """True when every value of ``e`` is a multiple of ``n``."""
         form = self.linear(e)
         divisors = self.divisors
         return form.constant % n == 0 and all(
@@ -468,13 +468,13 @@ class Arith:
         return (low, high) if e.dtype == "index" else (max(low, kind.low), min(high, kind.high))
 
     def shifts_plainly(self, e: Binary) -> bool:
-        """Whether a shift is by one of the type's numbers of bits, where C's meaning is NumPy's."""
+        """True when a shift is by one of the type's numbers of bits, where C's meaning is NumPy's."""
         low, high = self._of_type(e.b)
         return low >= 0 and high < (64 if e.dtype == "index" else DTYPES[e.dtype].bits)
 
     @once
     def nonzero(self, e: Expr) -> bool:
-        """Whether an integer is known not to be 0."""
+        """True when an integer is known not to be 0."""
         low, high = self._of_type(e)
         if low > 0 or high < 0:
             return True
@@ -488,13 +488,13 @@ class Arith:
         return isinstance(e, Unary) and e.op == "-" and self.nonzero(e.a)
 
     def divides_plainly(self, e: Binary) -> bool:
-        """Whether neither side of ``//`` or ``%`` is negative, where C's meaning is NumPy's unless 0 divides."""
+        """True when neither side of ``//`` or ``%`` is negative, where C's meaning is NumPy's unless 0 divides."""
         return self._of_type(e.a)[0] >= 0 and self._of_type(e.b)[0] >= 0
 
     # --- proofs
 
     def proves(self, cond: Expr) -> bool:
-        """Whether ``cond`` is known to hold; False means unknown."""
+        """True when ``cond`` is known to hold; False means unknown."""
         if isinstance(cond, Const):
             return bool(cond.value)
         if self.known and structure(cond) in self.known:
@@ -511,7 +511,7 @@ class Arith:
         return form is not None and self._at_most(form)
 
     def disproves(self, cond: Expr) -> bool:
-        """Whether ``cond`` is known to fail."""
+        """True when ``cond`` is known to fail."""
         negated = negate(cond)
         return negated is not None and self.proves(negated)
 
@@ -543,7 +543,7 @@ class Arith:
         return False
 
     def _held(self, atom: Binary, k: int, rest: Linear) -> bool:
-        """Whether ``rest + k * atom <= 0`` by what is no less than the term of the atom."""
+        """True when ``rest + k * atom <= 0`` by what is no less than the term of the atom."""
         if atom.op == "%" and k > 0 and self.range(atom.b)[0] > 0:
             return self._at_most(rest.plus(self.linear(atom.b).plus(Linear({}, -1)), k))
         if atom.op not in ("min", "max"):
@@ -654,7 +654,7 @@ def _floor(x: float, c: float) -> float:
 
 
 def _keeps(e: Cast) -> bool:
-    """Whether a conversion of integers changes no value."""
+    """True when a conversion of integers changes no value."""
     old, new = DTYPES[e.a.dtype], DTYPES["int64" if e.dtype == "index" else e.dtype]
     return (
         e.a.dtype != "index" and old.kind in "iu" and new.kind in "iu" and new.low <= old.low and old.high <= new.high

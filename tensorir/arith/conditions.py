@@ -72,7 +72,7 @@ def negate(cond: Expr) -> Expr | None:
 
 @once
 def contrary(cond: Expr) -> Expr:
-    """What holds exactly where ``cond`` does not; of floats too, where neither < nor >= may hold."""
+    """The negation of ``cond``; of floats too, where neither < nor >= may hold."""
     if isinstance(cond, Binary):
         if cond.op in ("and", "or"):
             return binary("or" if cond.op == "and" else "and", contrary(cond.a), contrary(cond.b))

@@ -1,4 +1,4 @@
-"""What C has no operator for, in the vector extensions that gcc and clang share: types, and functions on their lanes.
+"""Operations without an operator in C, in the vector extensions of gcc and clang: types, and functions on their lanes.
 
 Vectors are locals and arguments of functions that are inlined; they never cross a call, whose registers would depend on
 what both sides are compiled for. A choice is made by masks, since C has ``? :`` for numbers alone.

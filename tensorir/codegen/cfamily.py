@@ -237,7 +237,7 @@ class _KernelText:
         return [f"{INDENT}const {wide} {self.names.variable(v)} = {name};" for v, name in self.narrow.items()]
 
     def launch(self) -> KernelLaunch:
-        """How the runtime starts it."""
+        """The launch of the kernel."""
         maps = tuple(self.expr.maps.values())
         args = (*(b.name for b in self.params), *(m.name for m in maps), *(v.name for v in self.k.scalars))
         arena = self._arena()
@@ -322,7 +322,7 @@ class _KernelText:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the body is a function of its own, for a compiler that has to be told how wide the registers are."""
+        """True when the body is a function of its own, for a compiler that must be told how wide registers are."""
         return self.expr.wide
 
     def _around(self, head: str, params: list[str], shared: list[str], top: list[str], body: list[str]) -> str:
@@ -344,7 +344,7 @@ class _KernelText:
         return "\n".join([*function, head, "{", *shared, *top, f"{INDENT}{name}({', '.join(given)});", "}"])
 
     def _runner(self) -> list[str]:
-        """What calls the kernel with its arguments in an array, where the language has no launches."""
+        """A function that calls the kernel with its arguments in an array, where the language has no launches."""
         d = self.d
         if not d.runner:
             return []
@@ -567,7 +567,7 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 
 
 def blocks_meet(k: Kernel) -> bool:
-    """Whether two blocks of a kernel store at the same places, which are the same values then (``Store.repeats``)."""
+    """True when two blocks of a kernel store at the same places, which are the same values then (``Store.repeats``)."""
     blocks = {axis.var for axis in k.axes}
     moved = (
         m

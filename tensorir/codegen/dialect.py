@@ -1,4 +1,4 @@
-"""How a language spells what kernels need: tables, no logic."""
+"""Spellings of languages for all that kernels need: tables, no logic."""
 
 from __future__ import annotations
 

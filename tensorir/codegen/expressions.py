@@ -59,7 +59,7 @@ _C = {"//": "/", "and": "&&", "or": "||"}
 _WRAPPING = ("+", "-", "*", "/", "<<")
 _RARE = ("&", "|", "<<", ">>")
 _CHOICE, _EQUAL, SUM, _PRODUCT, UNARY = 2, 7, 10, 11, 12
-"""How tightly operators hold what they are next to; at ``_CHOICE`` all but ``?`` stands as it is."""
+"""Precedence of operators; at ``_CHOICE`` all but ``?`` stands as it is."""
 HALF_BYTES = 32
 """Of a register of AVX-512; the widest vectors that functions take and return in the same place everywhere."""
 _WORDS = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
@@ -149,7 +149,7 @@ class Expressions:
         raise LoweringError(Problem("codegen.node", f"{type(e).__name__} cannot be printed as {self.d.name}"))
 
     def wraps(self, e: Expr) -> bool:
-        """Whether ``e`` is an operator that may overflow, and is printed as one: a shift by any number is a helper."""
+        """True when ``e`` is an operator that may overflow, and printed as one: a shift by any number is a helper."""
         if isinstance(e, Binary) and e.op in SHIFTS and not self.arith.shifts_plainly(e):
             return False
         return may_overflow(e, self.d.wraps)
@@ -346,7 +346,7 @@ class Expressions:
         return f"{name}({', '.join(args)})"
 
     def has_own(self, e: Call) -> bool:
-        """Whether a function is printed as text of our own, and not as a call of the library's."""
+        """True when a function is printed as text of our own, and not as a call of the library's."""
         t = self.target
         return e.fn in VECTOR_FUNCTIONS and e.dtype != "float64" and t.kind == "cpu" and not t.precise_math
 
@@ -583,7 +583,7 @@ class Expressions:
         return f"__builtin_shufflevector({', '.join([*halves, *map(str, range(lanes))])})"
 
     def shuffled(self, found: Picked, lanes: int) -> str:
-        """What is picked, by shuffles of two vectors each: of two in memory, then with zeros."""
+        """The picked lanes, by shuffles of two vectors each: of two in memory, then with zeros."""
         widths = {p.width for p in found.parts}
         bases = list(dict.fromkeys(p.base for p in found.parts))
         width = widths.pop()

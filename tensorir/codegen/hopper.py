@@ -28,7 +28,7 @@ _WAIT = {"copies": "tir_wait_copies", "products": "tir_wgmma_wait", "stores": "t
 
 
 def product_registers(body: Stmt) -> tuple[set[Buffer], set[Buffer]]:
-    """What products of warpgroups add to, and what else they read, of a thread's registers."""
+    """Registers of a thread that products of warpgroups add to, and others that they read."""
     products = find(body, IntrinCall, lambda call: call.intrin.later)
     own = (Scope.REGISTER, Scope.WARP)
     sums = {b for call in products for b in writes(call) if b.scope in own}
@@ -97,7 +97,7 @@ def init_lines(s: InitBarriers, expr: Expressions) -> list[str]:
 
 
 def registers_line(r: Role, threads: int, expr: Expressions) -> list[str]:
-    """What a role takes of the registers that all threads begin with, or leaves to others."""
+    """The share that a role takes of the registers that all threads begin with, or leaves to others."""
     begins = first_registers(threads)
     if r.registers in (0, begins):
         return []

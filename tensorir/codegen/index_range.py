@@ -1,4 +1,4 @@
-"""Whether what indices are made of fits 32 bits: arrays may be small, and the numbers on the way to a place not."""
+"""True when what indices are made of fits 32 bits: arrays may be small, and the numbers on the way to a place not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensorir.lower.form import loop_ranges
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 DATA: Interval = (0, 0)
-"""What counts for numbers that data give: launches check that places are in range."""
+"""The range of numbers that data give: launches check that places are in range."""
 
 _ENDS: dict[str, Callable[[float, float], float]] = {
     "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "min": min, "max": max,
@@ -20,7 +20,7 @@ _ENDS: dict[str, Callable[[float, float], float]] = {
 
 
 def fits_int(axes: Iterable[Loop], body: Stmt) -> bool:
-    """Whether the indices of a kernel, and all that they are made of, are integers of 32 bits, as far as loops tell."""
+    """True when the indices of a kernel, and all their parts, are integers of 32 bits, as far as loops tell."""
     return _Ranges(axes, body).fit
 
 

@@ -66,7 +66,7 @@ def _field(kind: str, tile: Buffer, r: Region, expr: Expressions, *, const: bool
 
 
 def _told(kind: str, tile: Buffer, r: Region, call: IntrinCall, expr: Expressions) -> str:
-    """How an instruction is told of a whole tile: where in an array, or by a descriptor."""
+    """A whole tile as an instruction's operand: its place in an array, or a descriptor."""
     if kind == "_map":
         return expr.maps[map_key(call, r, expr.rounded_tiles)].name
     if kind == "_at":
@@ -79,7 +79,7 @@ def _told(kind: str, tile: Buffer, r: Region, call: IntrinCall, expr: Expression
 
 
 def map_key(call: IntrinCall, source: Region, rounded: Set[Buffer]) -> MapKey:
-    """What tells one tensor map from another: array, its shape, box and steps, corners of images that are gone through,
+    """The key of a tensor map: array, its shape, box and steps, corners of images that are gone through,
     swizzle, and the type of what is copied.
     """
     tile = next(r for t, r in zip(call.intrin.operands, call.operands, strict=True) if is_described(call, t))

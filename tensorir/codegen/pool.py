@@ -19,7 +19,7 @@ PROLOGUE = """\
 #include <time.h>
 #include <unistd.h>
 """
-"""What stands before all other text: the system's headers, with what Linux has beyond POSIX."""
+"""The lines before all other text: the system's headers, with Linux beyond POSIX."""
 
 
 @cache

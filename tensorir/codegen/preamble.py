@@ -1,4 +1,4 @@
-"""What stands between the header comment of a text and its kernels: functions and types that they use."""
+"""The text between the header comment and the kernels: functions and types that they use."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _ordered(helpers: Mapping[str, str]) -> Iterator[str]:
 
 
 def device_only(text: str) -> str | None:
-    """What a text has within its group for devices; None where it is not such a group."""
+    """The inside of a text's group for devices; None where it is not such a group."""
     found = _OPENS.match(text)
     if found is None or not text.endswith(_CLOSES):
         return None
@@ -48,7 +48,7 @@ def device_only(text: str) -> str | None:
 
 
 def left_of(group: str, known: Sequence[str]) -> str | None:
-    """What a group for devices has besides the definitions of groups in ``known``; None where it is no such group."""
+    """The rest of a group for devices besides definitions of groups in ``known``; None where it is no such group."""
     left = device_only(group)
     if left is None:
         return None

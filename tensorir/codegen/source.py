@@ -1,4 +1,4 @@
-"""What code generation hands to the runtime and to export: text and how to launch it, as plain data."""
+"""The result of code generation for the runtime and for export: text and how to launch it, as plain data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tensorir.ir.extents import value, values
 WIDE_MACRO = "TENSORIR_AVX512"
 """Defined by whoever builds OpenCL text for a processor with AVX-512; without it the text computes the same, slower."""
 AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
-"""What kernels on registers of 64 bytes ask of an x86 processor."""
+"""Features of an x86 processor that kernels on registers of 64 bytes ask for."""
 
 
 @travels
@@ -160,7 +160,7 @@ class UniquePlaces(Shown):
 @travels
 @dataclass(frozen=True, repr=False)
 class Assumed(Shown):
-    """What the caller promises of an argument and no launch looks at: ``low <= element < high``; None for no bound.
+    """A promise of the caller that no launch checks: ``low <= element < high``; None for no bound.
 
     align: bytes of which its address is a multiple, 0 for no promise; ``Param.align`` holds it too, and is checked
     """
@@ -249,7 +249,7 @@ class Source(Shown):
         return tuple(k for k in once if not late & set(k.params))
 
     def has_indices(self, name: str) -> bool:
-        """Whether launches check elements of an input as places."""
+        """True when launches check elements of an input as places."""
         return (
             any(g.param == name for g in self.gathers)
             or any(s.param == name for s in self.segments)

@@ -20,7 +20,7 @@ _MAGIC = "12582912.0f"
 
 @dataclass(frozen=True)
 class Spelling:
-    """How a dialect writes operations on float32 numbers (``lanes`` 1) or vectors.
+    """Spellings of a dialect for operations on float32 numbers (``lanes`` 1) or vectors.
 
     inline: what functions begin with;  start: what their names begin with
     """

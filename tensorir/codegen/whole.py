@@ -1,4 +1,4 @@
-"""What C has no operator for: any shifts, quotients by 0, powers, ``abs``, bits as another type, halves of products."""
+"""Operations without an operator in C: shifts, quotients by 0, powers, ``abs``, bits as other types, half products."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NEGATIVE = "  if (b < 0) return ({kind})(a == 1 || a == -1 ? (b & 1 ? a : 1) : 
 
 
 def narrow(dtype: str) -> bool:
-    """Whether an integer fits C's ``int`` or ``unsigned int``, in which C divides what is smaller."""
+    """True when an integer fits C's ``int`` or ``unsigned int``, in which C divides what is smaller."""
     return DTYPES[dtype].bits <= 32
 
 

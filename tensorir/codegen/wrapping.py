@@ -23,7 +23,7 @@ _SHIFT, _SUM, _PRODUCT, _UNARY = 9, 10, 11, 12
 
 
 class Printer(Protocol):
-    """What prints expressions, in parentheses where they hold less tightly than ``outer``."""
+    """A printer of expressions, in parentheses where they hold less tightly than ``outer``."""
 
     d: Dialect
 
@@ -32,12 +32,12 @@ class Printer(Protocol):
     def vector_type(self, dtype: str, lanes: int) -> str: ...
 
     def wraps(self, e: Expr) -> bool:
-        """Whether ``e`` is an operator that may overflow, and is printed as one."""
+        """True when ``e`` is an operator that may overflow, and is printed as one."""
         ...
 
 
 def may_overflow(e: Expr, anywhere: bool = False) -> bool:
-    """Whether ``e`` is arithmetic on signed data of 32 or 64 bits; of fewer, C computes in int and wraps afterwards.
+    """True when ``e`` is arithmetic on signed data of 32 or 64 bits; of fewer, C computes in int and wraps afterwards.
 
     anywhere: shifts to the left, and what is computed in vectors, are undefined as well
     """
@@ -50,7 +50,7 @@ def may_overflow(e: Expr, anywhere: bool = False) -> bool:
 
 
 def adds_the_least(e: Expr) -> bool:
-    """Whether the least number of its type is an operand of ``e``."""
+    """True when the least number of its type is an operand of ``e``."""
     sides = (e.a, e.b) if isinstance(e, Binary) else ()
     return any(isinstance(x, Const) and x.value == DTYPES[x.dtype].low for x in sides)
 

@@ -152,7 +152,7 @@ def _refuse_cell(op: Compute, i: Expr, n: int | Expr, d: int, ranges: dict[Var, 
 
 
 def is_gather(e: Expr) -> bool:
-    """Whether an index depends on data, so that its range is known at launch only."""
+    """True when an index depends on data, so that its range is known at launch only."""
     return has(e, Load)
 
 

@@ -65,7 +65,7 @@ def cast(x: object, dtype: object) -> Expr:
 
 @_logic
 def all_(*conds: object) -> Expr:
-    """Whether every condition holds."""
+    """True when every condition holds."""
     out = build.as_expr(True)
     for c in conds:
         out = build.binary("and", out, _condition(c))
@@ -74,7 +74,7 @@ def all_(*conds: object) -> Expr:
 
 @_logic
 def any_(*conds: object) -> Expr:
-    """Whether some condition holds."""
+    """True when some condition holds."""
     out = build.as_expr(False)
     for c in conds:
         out = build.binary("or", out, _condition(c))

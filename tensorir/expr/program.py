@@ -70,7 +70,7 @@ def calls_of(outputs: Sequence[Tensor]) -> list[Call]:
 
 
 def terms_of(op: Compute, body: Expr) -> int:
-    """How many terms the elements of a compute are made of, all together."""
+    """The number of terms of all elements of a compute together."""
     elements = math.prod(_largest(op.extents))
     if not isinstance(body, Reduce) or isinstance(body.part, Prefix):  # a scan has as many terms as elements
         return elements
@@ -326,7 +326,7 @@ def _axis_labels(iters: Sequence[Iter]) -> list[str]:
 
 
 def _alike(a: Reduce, b: Reduce) -> bool:
-    """Whether two reductions have the same state, of which they are different values: the same terms, which
+    """True when two reductions have the same state, of which they are different values: the same terms, which
     declarations that were made again for other extents have as copies.
     """
     return a.combiner is b.combiner and all(same(x, y) for x, y in zip(a.values, b.values, strict=True))

@@ -61,13 +61,13 @@ def max(value: object, axis: Axes, where: object = None) -> Expr:
 
 @_of_tensors
 def any(value: object, axis: Axes, where: object = None) -> Expr:
-    """Whether a condition holds anywhere along reduce axes."""
+    """True when a condition holds anywhere along reduce axes."""
     return _simple("any", cast(as_expr(value), "bool"), axis, where)
 
 
 @_of_tensors
 def all(value: object, axis: Axes, where: object = None) -> Expr:
-    """Whether a condition holds everywhere along reduce axes."""
+    """True when a condition holds everywhere along reduce axes."""
     return _simple("all", cast(as_expr(value), "bool"), axis, where)
 
 
@@ -193,7 +193,7 @@ def _reduce(made: Combiner, axis: Axes, values: tuple[Expr, ...], where: Any) ->
 
 
 def _axis_like(axis: Any) -> bool:
-    """Whether a second argument was meant as an axis, not as a second value."""
+    """True when a second argument was meant as an axis, not as a second value."""
     return isinstance(axis, Var | list | tuple | str)
 
 
@@ -246,7 +246,7 @@ def _position(name: str, value: Any, axis: Axes, where: Any) -> Expr:
 
 
 def _takes(name: str, a: tuple[Var, Var], b: tuple[Var, Var]) -> Expr:
-    """Whether b (value and place) is to be found before a. As in NumPy, the first NaN is found before any number."""
+    """True when b (value and place) is to be found before a. As in NumPy, the first NaN is found before any number."""
     (x, p), (y, q) = a, b
     first = binary("<", q, p)
     tie = binary("and", binary("==", x, y), first)

@@ -96,7 +96,7 @@ def _segments(body: Reduce, v: Var) -> Iterator[Segment]:
 
 
 def pointed(i: Expr, conditions: Sequence[Expr]) -> bool:
-    """Whether an index is ``P[j] + k`` where a condition says ``k < P[j + 1] - P[j]``."""
+    """True when an index is ``P[j] + k`` where a condition says ``k < P[j + 1] - P[j]``."""
     i = _plain(i)
     if not isinstance(i, Binary) or i.op != "+":
         return False
@@ -137,6 +137,6 @@ def _extent(e: Expr) -> tuple[Load, int] | None:
 
 
 def _given(e: Load) -> bool:
-    """Whether an element is of an input, which a launch can look at."""
+    """True when an element is of an input, which a launch can look at."""
     origin = e.buffer.origin
     return origin is not None and origin.op is None and e.buffer.data is None

@@ -1,4 +1,4 @@
-"""What editors and type checkers see of functions that take elements as well as whole tensors."""
+"""Signatures for editors and type checkers of functions that take elements as well as whole tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Axes = Var | Sequence[Var]
 """The reduce axes of a reduction of elements."""
 
 Value = Expr | Tensor | SupportsFloat
-"""What a lambda returns for one tensor: an expression, a number, or a tensor of rank 0."""
+"""A lambda's result for one tensor: an expression, a number, or a tensor of rank 0."""
 
 
 class OfOne(Protocol):

@@ -1,4 +1,4 @@
-"""What is computed: tensors and their declarations."""
+"""Tensors and their declarations."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Tensor(Value, Shown, Operators["Tensor"]):
     truth: bool | None = None
     """Of ``==`` and ``!=`` with one tensor on both sides: what ``if`` takes it for."""
     _of_whole: ClassVar[Callable[[str, tuple[Any, ...], dict[str, Any]], Any]]
-    """What a function makes, by its name, arguments and options. ``expr/whole.py``, which needs tensors itself, sets
+    """The result of a function by its name, arguments and options. ``expr/whole.py``, which needs tensors itself, sets
     it, and is imported with whatever of this package is the first."""
 
     def __init__(self, name: str, shape: tuple[Any, ...], dtype: str, op: Compute | None = None,
@@ -236,5 +236,5 @@ def _no_gather(t: Tensor, given: tuple[Any, ...], place: int) -> TensorIRError:
 
 
 def has_reduce(e: Expr) -> bool:
-    """Whether a reduction occurs anywhere in ``e``."""
+    """True when a reduction occurs anywhere in ``e``."""
     return bool(find(e, Reduce))

@@ -32,7 +32,7 @@ def ends_of(op: Compute) -> tuple[Expr, ...]:
 
 
 def arith_of(op: Compute) -> Arith:
-    """What is known of the axes of a declaration and of what it reads: ranges, and which axes end at a dim."""
+    """Facts of the axes of a declaration and of all that it reads: ranges, and axes that end at a dim."""
     arith = Arith(ranges_of(op))
     arith.elements = element_range
     for end in ends_of(op):

@@ -29,7 +29,7 @@ Index = tuple[Expr, ...]
 
 
 def made(name: str, args: tuple[object, ...], options: dict[str, object]) -> Any:
-    """What NumPy's or torch's function ``name`` makes of these arguments, of which one at least is a tensor.
+    """The result of NumPy's or torch's function ``name`` for these arguments, of which one at least is a tensor.
 
     Raises DeclarationError (``declare.function`` for one that is not here, ``declare.broadcast``, ``matmul.shape``).
     """

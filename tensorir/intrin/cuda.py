@@ -24,7 +24,7 @@ from tensorir.ir.tree import Expr
 
 @dataclass(frozen=True)
 class Multiplication:
-    """What tensor cores multiply and add up.
+    """Types that tensor cores multiply and add up.
 
     word: elements in a register;  sums: the type of d;  ptx: types of d, a, b, c in the instruction's name
     halves: registers along k of a row of a, or a column of b
@@ -111,7 +111,7 @@ def operand_fragment(m: Multiplication, operand: str, order: str, blocks: int = 
 
 
 def _along_k(operand: str, order: str) -> bool:
-    """Whether the rows of a stored operand run along k."""
+    """True when the rows of a stored operand run along k."""
     return (operand, order) in (("a", "n"), ("b", "t"))
 
 
@@ -261,7 +261,7 @@ def mma(m: Multiplication, order: str) -> Intrin:
 
 
 def loads_rows(m: Multiplication, operand: str, order: str) -> bool:
-    """Whether ldmatrix can fill an operand: rows along k of any type, others of 16-bit ones, which it transposes."""
+    """True when ldmatrix can fill an operand: rows along k of any type, others of 16-bit ones, which it transposes."""
     return m.word == 2 or _along_k(operand, order)
 
 

@@ -178,12 +178,12 @@ class Intrin:
 
     @property
     def by_warp(self) -> bool:
-        """Whether the threads of a warp, or of a warpgroup, run it together."""
+        """True when the threads of a warp, or of a warpgroup, run it together."""
         return bool(self.fragments)
 
     @property
     def stores(self) -> bool:
-        """Whether it copies whole tiles to an array in global memory."""
+        """True when it copies whole tiles to an array in global memory."""
         return bool(self.maps) and self.outputs[0].name in self.maps
 
     @cached_property
@@ -231,7 +231,7 @@ class Intrin:
 
     @cached_property
     def statement(self) -> Store | Update:
-        """What is inside the loops."""
+        """The statement inside the loops."""
         at: Stmt = self.semantics.body
         while isinstance(at, Loop):
             at = at.body

@@ -1,4 +1,4 @@
-"""Whether a nest computes what an instruction computes, and on which tiles.
+"""True when a nest computes what an instruction computes, and on which tiles.
 
 Both sides are reduced to the same form: a set of loops around one statement, its indices linear in the loops. The nest
 is the instruction if some pairing of the loops makes the statements equal, where each operand may stand for a tile of
@@ -296,14 +296,14 @@ def padded(e: Expr) -> Load | None:
 
 
 def _read(index: Expr) -> Expr:
-    """What an index is before it is converted, where it is data. Places of tiles have 32 bits."""
+    """The index before it is converted, where it is data. Places of tiles have 32 bits."""
     if isinstance(index, Cast) and isinstance(index.a, Load | Select) and DTYPES[index.a.dtype].bits <= 32:
         return index.a
     return index
 
 
 def same_bound(arith: Arith, a: Expr, b: Expr) -> bool:
-    """Whether two conditions on indices say the same, or on data are the same."""
+    """True when two conditions on indices say the same, or on data are the same."""
     if same(a, b):
         return True
     return isinstance(a, Binary) and isinstance(b, Binary) and arith.child(assume=[a]).proves(b) and arith.child(
@@ -312,7 +312,7 @@ def same_bound(arith: Arith, a: Expr, b: Expr) -> bool:
 
 
 def _head(e: Expr) -> tuple[object, ...]:
-    """What kind of node this is, its children aside."""
+    """The kind of a node, its children aside."""
     fixed = {name for name, _ in e.CHILDREN}
     return (type(e), *(getattr(e, f) for f in e.FIELDS if f not in fixed))
 
@@ -322,7 +322,7 @@ def _kids(e: Node) -> Iterator[Expr]:
 
 
 def same_combiner(a: Combiner, b: Combiner) -> bool:
-    """Whether two combiners join states in the same way, whatever their variables are called."""
+    """True when two combiners join states in the same way, whatever their variables are called."""
     if len(a.result) != len(b.result) or any(x.dtype != y.dtype for x, y in zip(a.result, b.result, strict=True)):
         return False
     rename: dict[Var, Expr] = dict(zip((*b.old, *b.new), (*a.old, *a.new), strict=True))

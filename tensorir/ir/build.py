@@ -138,14 +138,14 @@ def no_constant(e: Expr) -> TensorIRError:
 
 @once
 def is_extent(e: Expr) -> bool:
-    """Whether an expression is made of dims and numbers alone: Python's own functions need a constant of it."""
+    """True when an expression is made of dims and numbers alone: Python's own functions need a constant of it."""
     if isinstance(e, _t.Binary):
         return is_extent(e.a) and is_extent(e.b) and bool(_dims(e))
     return isinstance(e, _t.Const) or (isinstance(e, _t.Var) and e.bounds is not None)
 
 
 def is_comparison(e: Expr) -> bool:
-    """Whether an expression is ``a == b`` or ``a != b``."""
+    """True when an expression is ``a == b`` or ``a != b``."""
     return isinstance(e, _t.Binary) and e.op in ("==", "!=")
 
 
@@ -475,7 +475,7 @@ def _fold(op: str, x: Expr, y: Expr, kind: str) -> Expr | None:
 
 
 def _wrap(x: Any, dtype: str) -> Any:
-    """What a value of an integer type becomes when it overflows; axes have no type to overflow yet."""
+    """A value of an integer type after overflow; axes have no type to overflow yet."""
     kind = DTYPES[dtype]
     if kind.kind not in "iu" or dtype == "index":
         return x

@@ -63,12 +63,12 @@ def at(e: object, values: Mapping[Var, int]) -> int:
 
 
 def same_extent(a: object, b: object) -> bool:
-    """Whether two extents are made alike: one number, one dim, one expression of them."""
+    """True when two extents are made alike: one number, one dim, one expression of them."""
     return same(as_expr(a), as_expr(b))
 
 
 def same_shape(a: Sequence[object], b: Sequence[object]) -> bool:
-    """Whether two shapes have equal extents, dims included."""
+    """True when two shapes have equal extents, dims included."""
     return len(a) == len(b) and all(map(same_extent, a, b))
 
 

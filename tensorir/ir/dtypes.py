@@ -31,7 +31,7 @@ class DType:
 
     @property
     def widened(self) -> bool:
-        """Whether its values are computed in float32: it is a type of memory alone."""
+        """True when its values are computed in float32: it is a type of memory alone."""
         return self.kind == "f" and self.bits < 32
 
     @property
@@ -85,13 +85,13 @@ SHORT = {
     "fp8_e5m2": "float8_e5m2", "s8": "int8", "i64": "int64", "u64": "uint64",
     "boolean": "bool",
 }  # fmt: skip
-"""What other tools call them, where NumPy means nothing else: its "i8" has 8 bytes."""
+"""Names of dtypes in other tools, where NumPy means nothing else: its "i8" has 8 bytes."""
 
 _BY_NUMPY = {d.numpy or d.name: d.name for d in DTYPES.values()}
 
 
 def from_numpy(name: str) -> str | None:
-    """What is called ``name`` by NumPy or ml_dtypes; None for a type that kernels do not know."""
+    """The dtype that NumPy or ml_dtypes call ``name``; None for a type that kernels do not know."""
     return _BY_NUMPY.get(name)
 
 
@@ -112,7 +112,7 @@ def dtype_of(given: object) -> DType:
 
 
 def _numpy_name(given: object) -> str:
-    """What NumPy or ml_dtypes call a dtype; "" where it is none, has parts, or another byte order than this machine."""
+    """The name of a dtype of NumPy or ml_dtypes; "" where it is none, has parts, or not this machine's byte order."""
     if given is None:
         return ""
     if isinstance(given, str) and given in _BY_NUMPY:  # NumPy knows names of ml_dtypes only once that is imported
@@ -131,12 +131,12 @@ def _numpy_name(given: object) -> str:
 
 
 def is_float(name: str) -> bool:
-    """Whether the dtype holds fractions."""
+    """True when the dtype holds fractions."""
     return DTYPES[name].kind == "f"
 
 
 def keeps_zero(old: str, new: str) -> bool:
-    """Whether a conversion of 0 is 0 in a prime field too: floats are cut to integers by an opaque function there."""
+    """True when a conversion of 0 is 0 in a prime field too: floats are cut to integers by an opaque function there."""
     return (is_float(new) or not is_float(old)) and (new == "bool") == (old == "bool")
 
 

@@ -68,7 +68,7 @@ def _parsed(text: str) -> Callable[[Mapping[str, int]], int]:
 
 
 def _terms(e: ast.expr) -> dict[str, int] | None:
-    """What each dim of a sum is multiplied by, and under "" the constant; None for what is no such sum."""
+    """Coefficients of a sum by its dims, and under "" the constant; None for what is no such sum."""
     match e:
         case ast.Constant(value=int(n)):
             return {"": n}
@@ -97,7 +97,7 @@ _FUNCTIONS: dict[str, Callable[[int, int], int]] = {"min": min, "max": max}
 
 
 def _meaning(e: ast.expr) -> Callable[[Mapping[str, int]], int]:
-    """What an expression of numbers, names, + - * // % min and max means; nothing else is one."""
+    """The meaning of an expression of numbers, names, + - * // % min and max; nothing else is one."""
     match e:
         case ast.Constant(value=int(n)):
             return lambda _: n

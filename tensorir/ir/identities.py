@@ -51,7 +51,7 @@ SIGNS = {
 
 
 def identity(op: str, number: object, dtype: str, left: bool) -> str:
-    """What ``x op number`` gives in this type: "x", "c", "0", or "" where nothing vanishes."""
+    """The value of ``x op number`` in this type: "x", "c", "0", or "" where nothing vanishes."""
     if not isinstance(number, int | float) and number not in (0, 1):  # a fraction
         return ""
     for one in _BY_OP.get((op, left), ()):

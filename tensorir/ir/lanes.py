@@ -7,7 +7,7 @@ from tensorir.ir.tree import Binary, Broadcast, Call, Cast, Expr, Load, Pack, Ra
 
 
 def lanes_of(e: Expr) -> int:
-    """How many lanes an expression has (1 for scalars)."""
+    """The number of lanes of an expression (1 for scalars)."""
     if not e.width:
         for x in children_first([e], lambda n: [c for c in n.children() if not c.width]):
             _set(x, "width", _lanes(x))

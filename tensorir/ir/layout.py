@@ -30,7 +30,7 @@ def permuted(order: Sequence[int], pad: int = 0) -> Layout:
 
 
 def chain(pieces: Sequence[Piece]) -> bool:
-    """Whether the pieces of one dimension cover it exactly once."""
+    """True when the pieces of one dimension cover it exactly once."""
     step = 1
     for n, (_, divisor, extent) in enumerate(sorted(pieces, key=lambda p: (p[1], p[2] or float("inf")))):
         if divisor != step or (extent == 0) != (n == len(pieces) - 1):
@@ -116,7 +116,7 @@ class SwizzledRows:
 
 
 def swizzled_rows(b: Buffer, size: int) -> SwizzledRows | None:
-    """How the last two dimensions of a buffer of elements of ``size`` bytes are stored, if it is in swizzled rows."""
+    """The layout of the last two dimensions of a buffer of elements of ``size`` bytes, if it is in swizzled rows."""
     dims = [as_int(n) for n in b.shape]
     rows, columns, piece = len(dims) - 2, len(dims) - 1, 16 // size
     if rows < 0 or b.layout is None or b.layout.pad:
@@ -136,7 +136,7 @@ def swizzled_rows(b: Buffer, size: int) -> SwizzledRows | None:
 
 
 def recoverable(layout: Layout) -> bool:
-    """Whether an index can be told from its cell: what is xored onto a storage dimension stands plain in others."""
+    """True when an index can be told from its cell: what is xored onto a storage dimension stands plain in others."""
     plain = [p for p, onto in zip(layout.pieces, layout.folds, strict=True) if not onto]
     return all(any(_covers(p, f) for p in plain) for onto in layout.folds for f in onto)
 

@@ -29,7 +29,7 @@ def fields_of(n: Node) -> str:
 
 
 brief_of: Callable[[Node], str] = fields_of
-"""What a node's repr says of it. ``ir/text.py``, which looks at every class of node, sets it to its ``brief``."""
+"""A node's repr. ``ir/text.py``, which looks at every class of node, sets it to its ``brief``."""
 
 
 class Node(Shown):
@@ -58,7 +58,7 @@ class Node(Shown):
         return self  # it never changes, and others know it by its identity
 
     def own_bits(self) -> int:
-        """What ``held`` says of the node alone."""
+        """The bits of ``held`` for the node alone."""
         return self.BIT
 
     def own(self) -> tuple[object, ...]:
@@ -66,7 +66,7 @@ class Node(Shown):
         return ()
 
     def alone(self) -> Hashable | None:
-        """What tells a node from others of its class whatever its fields; None where its fields do."""
+        """The key of a node among others of its class whatever its fields; None where its fields are one."""
         return None
 
     def children(self) -> tuple[Any, ...]:

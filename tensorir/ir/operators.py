@@ -1,4 +1,4 @@
-"""What Python and NumPy ask of a value that is not known yet: every operator is the NumPy function of its meaning."""
+"""Operators of values that are not known yet, for Python and NumPy: each is the NumPy function of its meaning."""
 
 from __future__ import annotations
 

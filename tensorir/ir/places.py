@@ -91,7 +91,7 @@ class Places:
 
 
 class Rewritten(dict[Any, Any]):
-    """What the expressions of a statement have become, where ``place`` is: there a rewriter may know more.
+    """Rewritten expressions of a statement, where ``place`` is: there a rewriter may know more.
 
     outer: rewrites what is read outside of it as well;  level: of rewritings one inside the other
     """
@@ -112,7 +112,7 @@ class Rewritten(dict[Any, Any]):
         return place.side(cond, opposite) if place.depth < NESTED else None
 
     def is_elsewhere(self, e: Expr) -> bool:
-        """Whether a value is read outside of this place as well; indices and conditions are rewritten in each."""
+        """True when a value is read outside of this place as well; indices and conditions are rewritten in each."""
         if e.dtype in ("index", "bool") or self.places is None or self.place is None:
             return False
         found = self.places.of.get(e)

@@ -72,7 +72,7 @@ def children_first(roots: Iterable[N], children: Callable[[N], Iterable[N]]) -> 
 
 
 def occurrences(root: Node) -> dict[Node, int]:
-    """How often each node stands in the text of ``root``: 0 < 1 < 2, which is several times."""
+    """Occurrences of each node in the text of ``root``: 0 < 1 < 2, for several."""
     found: dict[Node, int] = {root: 1}
     for n in reversed(children_first([root], lambda n: n.children())):
         for c in n.children():

@@ -79,7 +79,7 @@ def _told(n: Node) -> tuple[object, ...]:
 
 
 def _alike(p: object, q: object) -> bool:
-    """Whether two fields agree: nodes where they are one."""
+    """True when two fields agree: nodes where they are one."""
     if isinstance(p, Node) or isinstance(q, Node):
         return p is q
     if isinstance(p, tuple) and isinstance(q, tuple):
@@ -118,7 +118,7 @@ _NAMES = frozenset(("name", "of", "origin"))
 
 
 def among(x: object, items: Iterable[object]) -> bool:
-    """Whether ``x`` is one of ``items``, by identity."""
+    """True when ``x`` is one of ``items``, by identity."""
     return any(x is y for y in items)
 
 
@@ -128,5 +128,5 @@ def place(x: object, items: Iterable[object]) -> int:
 
 
 def identical(a: Sequence[object], b: Sequence[object]) -> bool:
-    """Whether the items are the same objects in the same order."""
+    """True when the items are the same objects in the same order."""
     return len(a) == len(b) and all(map(is_, a, b))

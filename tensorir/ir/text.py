@@ -248,7 +248,7 @@ def _assumed(program: Program) -> list[str]:
 
 
 def promises(f: Fact) -> list[str]:
-    """What a fact says, in words."""
+    """A fact in words."""
     out = [f"{f.buffer.name} aligned to {f.align} bytes"] if f.align else []
     if f.low is not None or f.high is not None:
         low = "" if f.low is None else f"{f.low} <= "
@@ -344,7 +344,7 @@ def _values(names: list[tuple[Var, Expr]], pad: str) -> list[str]:
 
 
 def noted(s: Loop) -> list[str]:
-    """What a loop is besides its iterations, in words: how it runs, and its marks."""
+    """The way a loop runs, and its marks, in words."""
     said, remark = [s.kind.value] if s.kind is not Kind.SERIAL else [], Remark.of(s).why
     return said + [m.text(show) for m in marks_of(s) if not (remark and isinstance(m, Partition))]
 
@@ -393,7 +393,7 @@ def _region(r: Region) -> str:
 
 
 def _pixels(p: Pixels) -> str:
-    """How a copy goes through an image: what it multiplies and adds to row and column."""
+    """The steps of a copy through an image: factors and terms of row and column."""
     sides = zip(p.shape, p.steps, p.lower, map(show, p.offset), strict=True)
     told = ", ".join(f"{n}{f' by {step}' if step > 1 else ''} from {low} + {at}" for n, step, low, at in sides)
     return f" of images of {told}"

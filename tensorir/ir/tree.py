@@ -290,7 +290,7 @@ class Buffer(Node):
 
 @node
 class Combiner(Node):
-    """How a reduction joins two states of ``len(old)`` values; associative by declaration.
+    """The operation of a reduction: it joins two states of ``len(old)`` values; associative by declaration.
 
     old, new: the variables of the two states;  result: the joined state in terms of them
     identity: constants that leave the other state unchanged
@@ -487,7 +487,7 @@ class WaitGroup(Stmt):
 
 @node
 class Fence(Stmt):
-    """What this thread did before is there for what begins later.
+    """A fence: writes of this thread before it are there for all that begins later.
 
     of: "products" (its registers, for instructions of warpgroups) or "async" (its writes to shared memory, for the
         asynchronous units that read it: such instructions, and copies of tiles)
@@ -498,7 +498,7 @@ class Fence(Stmt):
 
 @node
 class Pixels(Node):
-    """How a copy goes through an image (n, h, w, c): pixel by pixel, along rows, row after row, image after image.
+    """The way of a copy through an image (n, h, w, c): pixel by pixel, along rows, row after row, image after image.
 
     Pixel number (n * P + p) * Q + q is that at row p * steps[0] + lower[0] + offset[0], and its column likewise. What
     is beyond the image is 0 (im2col mode of tensor maps, PTX ISA, section on cp.async.bulk.tensor).
@@ -632,7 +632,7 @@ class Role(Stmt):
 
     @property
     def numbers(self) -> dict[Var, int]:
-        """What differs from warpgroup to warpgroup, and how many values it has."""
+        """The variable that differs from warpgroup to warpgroup, and the number of its values."""
         mine = {self.var: self.at_once}
         return mine if self.turn is None else {**mine, self.turn: self.turns}
 
@@ -651,7 +651,7 @@ class Roles(Stmt):
 
 @node
 class Fact(Node):
-    """What the caller promises of an argument.
+    """The caller's promise of an argument.
 
     align: bytes of which its address is a multiple, 0 for no promise
     low, high: ``low <= element < high`` for each element, None for no promise

@@ -96,17 +96,17 @@ def _kinds(cls: type[Node] | tuple[type[Node], ...]) -> tuple[frozenset[type[Nod
 
 
 def has(root: Node, cls: type[Node]) -> bool:
-    """Whether there is a node of a class under ``root``, itself included; known without looking."""
+    """True when there is a node of a class under ``root``, itself included; known without looking."""
     return bool((root.holds or held(root)) & cls.BIT)
 
 
 def bits_of(kinds: Iterable[type[Node]]) -> int:
-    """What ``held`` has of classes of nodes."""
+    """The bits of ``held`` for classes of nodes."""
     return functools.reduce(operator.or_, (c.BIT for c in kinds), 0)
 
 
 def uses(root: Node, names: Mapping[Var, object] | set[Var]) -> bool:
-    """Whether any of the variables occurs under ``root``."""
+    """True when any of the variables occurs under ``root``."""
     bits = _names(names)
     stack = [root]
     seen: set[Node] = set()
@@ -125,7 +125,7 @@ def uses(root: Node, names: Mapping[Var, object] | set[Var]) -> bool:
 
 
 def _names(names: Iterable[Var]) -> int:
-    """What ``held`` has of variables' names."""
+    """The bits of ``held`` for names of variables."""
     bits = 0
     for v in names:
         bits |= v.holds or held(v)
@@ -133,7 +133,7 @@ def _names(names: Iterable[Var]) -> int:
 
 
 def is_empty(s: Node) -> bool:
-    """Whether a statement does nothing."""
+    """True when a statement does nothing."""
     return isinstance(s, Seq) and not s.stmts
 
 
@@ -447,7 +447,7 @@ def reads(n: Node) -> list[Buffer]:
 
 @functools.lru_cache(maxsize=1024)
 def _by_stage(stage: Stage, written: bool) -> tuple[Buffer, ...]:
-    """What a stage writes, or else loads, in its children."""
+    """Buffers that a stage writes, or else loads, in its children."""
     return tuple(dict.fromkeys(b for c in stage.children() for b in (writes(c) if written else reads(c))))
 
 

@@ -19,7 +19,7 @@ class Scope(enum.Enum):
 
 
 class Kind(enum.Enum):
-    """What a loop's iterations become."""
+    """Kinds of loops: how their iterations are executed."""
 
     SERIAL = "serial"
     UNROLL = "unroll"
@@ -53,7 +53,7 @@ SIDES = (8, 4)
 
 
 class Axis(enum.Enum):
-    """What a stage's axis means for the order of its iterations."""
+    """Kinds of axes of a stage, by the order of their iterations."""
 
     SPATIAL = "spatial"  # iterations write disjoint cells: any order, any thread
     REDUCE = "reduce"  # iterations combine into one cell: any order, one owner at a time

@@ -34,7 +34,7 @@ class _Window:
 
     @property
     def results(self) -> int:
-        """How many windows there are; rounded up, the last one begins inside the elements or the padding before."""
+        """The number of windows; rounded up, the last one begins inside the elements or the padding before."""
         room = self.size + self.before + self.after - self.dilation * (self.taps - 1) - 1
         if not self.ceil:
             return room // self.stride + 1
@@ -43,7 +43,7 @@ class _Window:
 
     @property
     def crosses(self) -> bool:
-        """Whether a window reaches over an end."""
+        """True when a window reaches over an end."""
         return self.before > 0 or (self.results - 1) * self.stride + (self.taps - 1) * self.dilation >= self.size
 
     def first(self, i: Expr) -> Expr:
