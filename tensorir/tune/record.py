@@ -411,7 +411,7 @@ def _sum_of(said: Json, line: bytes) -> str:
     """The checksum of an object without it; of the bytes of its line where these are what ``encode`` writes."""
     body, crc = line[:-19] + b"}", line[-19:]
     if line.isascii() and b"\\ud" not in line and crc == b',"crc":"%08x"}\n' % zlib.crc32(body):
-        if _too_deep(body, said):
+        if _too_deep(body):
             raise BadRecord("nested too deeply")
         return crc[8:16].decode()
     return _checked_sum(said)
@@ -425,7 +425,7 @@ def _checked_sum(said: Json) -> str:
         raise BadRecord("nested too deeply") from None
     except ValueError:
         raise BadRecord("infinite number") from None
-    if _too_deep(text, said):
+    if _too_deep(text):
         raise BadRecord("nested too deeply")
     if b"\\ud" in text and not _encodable(json.dumps(said, ensure_ascii=False)):  # halves of pairs have no UTF-8
         raise BadRecord("broken text")
@@ -436,23 +436,20 @@ _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b'[]{}"'))
 
 
-def _too_deep(text: bytes, said: Json) -> bool:
-    """Whether lists and dicts are nested more than ``MAX_DEPTH`` deep, ``said`` itself being the first.
+def _too_deep(text: bytes) -> bool:
+    """Tell whether lists and dicts of a JSON text are nested more than ``MAX_DEPTH`` deep, the text's own counted.
 
-    By the brackets of its JSON ``text`` where no string holds one: a walk through all values takes ten times as long.
+    Read off its brackets outside of strings: a walk through all values takes ten times as long.
     """
     if b'\\"' in text:  # quotes inside of strings, which say nothing of where these end
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    brackets = text.translate(_BRACKETS, _OTHERS).replace(b'""', b"")
-    if b'"' not in brackets:
-        for _ in range(MAX_DEPTH):
-            brackets = brackets.replace(b"[]", b"")
-        return bool(brackets)
-    level: list[Any] = [said]
+    brackets = text.translate(_BRACKETS, _OTHERS).replace(b'""', b"")  # an empty string, or the gap between two
+    brackets = b"".join(brackets.split(b'"')[::2])
     for _ in range(MAX_DEPTH):
-        inner = [x for some in level for x in (some.values() if isinstance(some, dict) else some)]
-        level = [x for x in inner if isinstance(x, (dict, list))]
-    return bool(level)
+        brackets = brackets.replace(b"[]", b"")
+        if not brackets:
+            return False
+    return True
 
 
 def _encodable(text: str) -> bool:
