@@ -24,8 +24,7 @@ _HOMES = {
     ),
     "tensorir.algorithms.registry": ("algorithm",),
     "tensorir.api.schedule": ("Schedule", "replay"),
-    "tensorir.api.auto_schedule": ("auto_schedule",),
-    "tensorir.api.fusions": ("fusions",),
+    "tensorir.api.automatic": ("auto_schedule", "fusions"),
     "tensorir.automatic.plan": ("auto",),
     "tensorir.api.workload": ("Workload",),
     "tensorir.api.build": ("Executable",),
@@ -34,8 +33,7 @@ _HOMES = {
     "tensorir.api.neighbours": ("nearest",),
     "tensorir.runtime.sequence": ("sequence",),
     "tensorir.runtime.arguments": ("empty",),
-    "tensorir.tune.space": ("Space",),
-    "tensorir.tune.knobs": ("divisors", "permutations", "powers_of_two"),
+    "tensorir.tune.space": ("Space", "divisors", "permutations", "powers_of_two"),
     "tensorir.target": ("Target",),
     "tensorir.errors": (
         "TensorIRError", "DeclarationError", "ScheduleError", "LoweringError", "CompileError", "LaunchError",
@@ -81,10 +79,10 @@ if TYPE_CHECKING:
     from tensorir import runtime as runtime
     from tensorir import tune as tune
     from tensorir.algorithms.registry import algorithm as algorithm
-    from tensorir.api.auto_schedule import auto_schedule as auto_schedule
+    from tensorir.api.automatic import auto_schedule as auto_schedule
+    from tensorir.api.automatic import fusions as fusions
     from tensorir.api.build import Executable as Executable
     from tensorir.api.export_shapes import export_shapes as export_shapes
-    from tensorir.api.fusions import fusions as fusions
     from tensorir.api.neighbours import nearest as nearest
     from tensorir.api.schedule import Schedule as Schedule
     from tensorir.api.schedule import replay as replay
@@ -147,7 +145,7 @@ if TYPE_CHECKING:
     from tensorir.runtime.arguments import empty as empty
     from tensorir.runtime.sequence import sequence as sequence
     from tensorir.target import Target as Target
-    from tensorir.tune.knobs import divisors as divisors
-    from tensorir.tune.knobs import permutations as permutations
-    from tensorir.tune.knobs import powers_of_two as powers_of_two
     from tensorir.tune.space import Space as Space
+    from tensorir.tune.space import divisors as divisors
+    from tensorir.tune.space import permutations as permutations
+    from tensorir.tune.space import powers_of_two as powers_of_two

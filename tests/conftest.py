@@ -88,7 +88,7 @@ def _own_turns(tmp_path_factory):
 def _short_races():
     """Finalists of kernels of microseconds race for a moment: which of them wins is not what is tested."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tensorir.api.final_asked.LEAST_RACE_S", 0.1)
+        patch.setattr("tensorir.api.measurer.LEAST_RACE_S", 0.1)
         yield
 
 

@@ -43,7 +43,7 @@ KEPT_BY = {
     "A stale record is never used silently": (
         "api/test_tuning.py::test_load_never_uses_a_stale_record",
         "api/test_pinned.py::test_what_changed_is_said",
-        "api/test_packed.py::test_the_machine_code_is_checked_before_it_is_used",
+        "cli/test_packed.py::test_the_machine_code_is_checked_before_it_is_used",
         "tune/test_log.py::test_verify_finds_stale_sources",
     ),
     "Bad input never ends in a traceback": (

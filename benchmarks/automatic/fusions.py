@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT / "benchmarks")]
 from measuring import environment  # noqa: E402
 
 import tensorir as tir  # noqa: E402
-from tensorir.api.fusions import launched  # noqa: E402
+from tensorir.api.automatic import launched  # noqa: E402
 from tensorir.interp.reference import random_arguments  # noqa: E402
 from tensorir.runtime.device import open_device  # noqa: E402
 

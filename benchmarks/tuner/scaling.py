@@ -83,7 +83,7 @@ def processes(width: int) -> Iterator[Places]:
 def dask(width: int) -> Iterator[Places]:
     from distributed import Client, LocalCluster
 
-    from tensorir.api.dask_places import DaskPlaces
+    from tensorir.api.places import DaskPlaces
 
     options = {"processes": True, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
     with LocalCluster(n_workers=width, **options) as cluster, Client(cluster) as client:

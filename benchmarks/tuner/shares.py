@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorir.api.shape_set import SLICE
-from tensorir.tune.gains import expected_gain
+from tensorir.api.shape_set import SLICE_TRIALS, expected_gain
 from tensorir.tune.pool import Pool
 from tensorir.tune.strategy import make
 
@@ -62,9 +61,9 @@ def run(tables: Sequence[tuple[Pool, Any]], choose: Choose, seed: int, budgets: 
         shape.trial()
     found = []
     for budget in budgets:
-        while sum(len(s.curve) for s in shapes) + SLICE <= budget * len(shapes):
+        while sum(len(s.curve) for s in shapes) + SLICE_TRIALS <= budget * len(shapes):
             chosen = choose(shapes)
-            for _ in range(SLICE):
+            for _ in range(SLICE_TRIALS):
                 chosen.trial()
         worst = max(s.curve[-1] for s in shapes if math.isfinite(s.curve[-1]))
         total = sum(s.curve[-1] if math.isfinite(s.curve[-1]) else worst for s in shapes)

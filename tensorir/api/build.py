@@ -1,18 +1,20 @@
-"""Compiled kernels that run. What exports them is imported when it is used: a loaded kernel needs none of it."""
+"""Compiled kernels that run. Exporting and PyTorch are imported on use: a loaded kernel needs neither."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.exportable import Exportable, parts_of, parts_of_batches
 from tensorir.codegen.source import Source
-from tensorir.errors import LaunchError, Problem
+from tensorir.errors import LaunchError, LaunchTypeError, Problem, TensorIRError, refuse
 from tensorir.errors.habits import answering, public, unknown
 from tensorir.errors.handles import Handle, unpicklable
-from tensorir.errors.needs import need_int, wrong
+from tensorir.errors.needs import need_int, shown, wrong
 from tensorir.errors.shown import Shown, few_lines
 from tensorir.export.part import Part
 from tensorir.runtime.base import Resources
@@ -138,9 +140,12 @@ class Executable(Handle, Exportable, Shown):
         Raises TorchError: ``torch.missing``, ``torch.name``, ``torch.taken``, ``torch.backward``; a call raises what
         calls of executables do, and ``launch.gradient``, ``launch.second-derivative``.
         """
-        from tensorir.api.torch_operator import register
+        _check_torch_name(self, name)
+        if importlib.util.find_spec("torch") is None:
+            raise refuse(TorchError, "torch.missing", "PyTorch is not installed", hint='pip install "tensorir[torch]"')
+        from tensorir.api import torch_kernels  # which needs it
 
-        return register(self, name, backward)
+        return torch_kernels.register(self, name, {} if backward is None else _kernels_of(backward), _torch_error)
 
     def export(
         self,
@@ -186,3 +191,39 @@ class Executable(Handle, Exportable, Shown):
         inputs = {p.name for p in made.source.inputs}
         held = {p.name: p.data or b"" for p in self.emitted.params if p.role == "constant" and p.name in inputs}
         return replace(made, source=made.source.fixed(held))
+
+
+class TorchError(TensorIRError, ValueError):
+    """An operator of PyTorch that cannot be registered."""
+
+
+def _check_torch_name(f: Executable, name: object) -> None:
+    space, _, last = name.partition("::") if isinstance(name, str) else ("", "", "")
+    if not (space.isidentifier() and last.isidentifier() and space.isascii() and last.isascii()):
+        message = f"an operator is named namespace::name, got {shown(name)}"
+        raise refuse(TorchError, "torch.name", message, hint=f'f.torch("mine::{_plain(f.emitted.name)}")')
+    if space in ("aten", "prim", "prims"):
+        raise refuse(TorchError, "torch.name", f"{space} is PyTorch's own", hint=f'f.torch("mine::{last}")')
+    for p in f.emitted.inputs:
+        if not (p.name.isidentifier() and p.name.isascii()) or iskeyword(p.name):
+            message = f"an input of an operator cannot be named {shown(p.name)}"
+            raise refuse(TorchError, "torch.name", message, hint=f'tir.placeholder(…, name="{_plain(p.name)}")')
+
+
+def _plain(name: str) -> str:
+    plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
+    return plain + "_" if iskeyword(plain) else plain if plain[:1].isalpha() else f"x{plain}"
+
+
+def _kernels_of(backward: object) -> Mapping[str, Executable]:
+    if not isinstance(backward, Mapping) or not all(isinstance(g, Executable) for g in backward.values()):
+        message = f"backward is a kernel for each input that has a gradient, got {shown(backward)}"
+        raise refuse(TorchError, "torch.backward", message, hint='backward={"x": dx.build()}')
+    return backward
+
+
+def _torch_error(code: str, message: str, kind: type[Exception]) -> Exception:
+    """The package's error of a code."""
+    types: Mapping[str, type[TensorIRError]] = {"torch": TorchError, "launch": LaunchError}
+    made = LaunchTypeError if kind is TypeError else types[code.partition(".")[0]]
+    return refuse(made, code, message)

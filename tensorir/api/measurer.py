@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import secrets
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from heapq import nsmallest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from tensorir.api.bench import LONG_S, REFERENCE_FILE, REFERENCE_PHASE
 from tensorir.api.builders import MOST
 from tensorir.api.candidate import Refused, digest_of, prepare
 from tensorir.api.channel import Channel, Shared
-from tensorir.api.final_asked import final_round, race_s
-from tensorir.api.limits import Experience
+from tensorir.api.expected import save_json
+from tensorir.api.limits import Experience, for_a_peer
 from tensorir.api.places import Neighbours
 from tensorir.api.questions import (
     Build,
@@ -31,28 +35,32 @@ from tensorir.api.questions import (
     Standard,
     Wanted,
 )
-from tensorir.api.reference import Reference
 from tensorir.api.waits import Waits
-from tensorir.codec import decode, encode
+from tensorir.codec import decode, encode, plain
 from tensorir.runtime.host import cores
 from tensorir.runtime.opencl import POCL
 from tensorir.tune.brief import reason_of
 from tensorir.tune.flight import Flights, Sent
-from tensorir.tune.log import Record
-from tensorir.tune.record import key_text
+from tensorir.tune.log import key_of
+from tensorir.tune.record import Record, key_text
 from tensorir.tune.spec import RunSpec
-from tensorir.tune.trial import FinalRound, Outcome, Peer, Trial
+from tensorir.tune.trial import CANCELLED, FinalRound, Outcome, Peer, Reply, Trial
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
     from tensorir.runtime.device import Device
 
-WORTH_S = 20.0  # shorter budgets are over when builders, which take a second or two to start, begin to pay
-BUILT = ("wrong_result", "illegal_schedule", "compile_error", "cancelled")
+LEAST_BUILDERS_S = 20.0  # shorter budgets are over when builders, which take a second or two to start, begin to pay
+BUILDER_STATUSES = ("wrong_result", "illegal_schedule", "compile_error", "cancelled")
 """Statuses for which a builder's word is final, for they do not depend on the machine's load; what crashed, took too
 long or wanted too much memory next to others is judged alone."""
-AT_ONCE = 50  # configurations in one question: where one of them takes the worker along, nothing is known of these
-LEAST_LEFT_S = 5.0  # of the budget, or no library is timed before the final round
+DIGESTS_A_QUESTION = 50
+"""Configurations in one question: where one of them takes the worker along, nothing is known of these."""
+LEAST_PEER_S = 5.0  # of the budget, or no library is timed before the final round
+RACE_SHARE = 0.25  # of the time that the search took is worth spending on which of its finalists is fastest
+LEAST_RACE_S = 1.0  # whatever the search took
+LEAST_ROUND_S = 1.0  # of the budget, or there is no round
+MOST_LEVELS = 5  # earlier trials that are made again to see whether their source is still the same
 AGAINST_S = 60.0  # to time one configuration against libraries
 
 
@@ -133,7 +141,7 @@ class Measurer:
             return 1
         if self.channel.flights is not None or POCL not in str(self.channel.about.get("platform", "")).lower():
             return 1
-        if asked is None and (self.spec.budget_s or math.inf) < WORTH_S:
+        if asked is None and (self.spec.budget_s or math.inf) < LEAST_BUILDERS_S:
             return 1
         return min(MOST, cores()) if asked is None else asked
 
@@ -146,7 +154,7 @@ class Measurer:
         self._built = {
             _key(t): (decode(Ready, r.answer), r.told["seconds"]) for t, r in zip(wanted, replies, strict=True) if r.ok
         }
-        return [r.outcome if r.status in BUILT else None for r in replies]
+        return [r.outcome if r.status in BUILDER_STATUSES else None for r in replies]
 
     def measure(self, trial: Trial, remaining: float | None) -> Outcome:
         """One trial."""
@@ -234,8 +242,8 @@ class Measurer:
         if self.work.origin is None:
             return [digest_of(self.work, r, self.channel.target) for r in records]
         found: list[str | None] = []
-        for low in range(0, len(records), AT_ONCE):
-            some = records[low : low + AT_ONCE]
+        for low in range(0, len(records), DIGESTS_A_QUESTION):
+            some = records[low : low + DIGESTS_A_QUESTION]
             question = Digest(tuple(Wanted(r.template, r.config) for r in some))
             reply = self.channel.ask(question, self.channel.until_the_end())
             if reply.status not in ("ok", "cancelled"):
@@ -246,7 +254,7 @@ class Measurer:
 
     def _first_baseline(self, remaining: float | None) -> None:
         told = (self.spec.on_baseline, self.spec.on_peer)
-        if told == (None, None) or (remaining is not None and remaining < LEAST_LEFT_S):
+        if told == (None, None) or (remaining is not None and remaining < LEAST_PEER_S):
             return
         reply = self.channel.ask(FirstPeer(self._standard()), None if remaining is None else 0.5 * remaining)
         if self.reference.fell(reply) or not reply.ok or reply.answer is None:
@@ -307,3 +315,130 @@ class Measurer:
 def _key(trial: Trial) -> str:
     """``key_of`` its record."""
     return key_text([trial.template, encode(trial)["config"]])
+
+
+def race_s(spec: RunSpec, searched_s: float | None) -> float:
+    """Return the seconds that the finalists race at most; searched_s: as for ``Measurer.final``."""
+    if spec.final_s is not None:
+        return spec.final_s
+    if searched_s is None:
+        searched_s = time.monotonic() - (spec.started or math.inf)
+    return max(LEAST_RACE_S, RACE_SHARE * searched_s)
+
+
+def final_round(
+    channel: Channel,
+    reference: Reference,
+    question: Callable[[Sequence[Record], float | None], Final],
+    finalists: Sequence[Record],
+    remaining: float | None,
+) -> FinalRound:
+    """Return what a final round found; who kills the worker is out, and the others are tried again.
+
+    question: makes the question for some finalists and the seconds left
+    """
+    began = time.monotonic()
+    results: list[Outcome | None] = [None] * len(finalists)
+    peers = True
+    while open_ := [n for n, r in enumerate(results) if r is None]:
+        left = None if remaining is None else remaining - (time.monotonic() - began)
+        if left is not None and left < LEAST_ROUND_S:
+            break
+        asked = replace(question([finalists[n] for n in open_], left), peers=peers)
+        late_s = None if channel.flights is None else (len(open_) + 2) * channel.flights.late_s
+        reply = channel.ask(asked, left, {"baseline": for_a_peer(left)}, late_s)
+        if reference.fell(reply):
+            continue
+        if reply.ok:
+            found = decode(FinalRound, reply.answer)
+            for n, outcome in zip(open_, found.results, strict=True):
+                results[n] = replace(outcome, device=reply.device)
+            return replace(found, results=_all(results))
+        guilty = _guilty(reply, len(open_))
+        if guilty is not None:
+            results[open_[guilty[0]]] = guilty[1]
+        elif peers and reply.status != CANCELLED.status and reply.phase == "baseline":
+            peers = False  # one of them hangs or takes the worker along: the finalists are not to pay for that
+        else:
+            break
+    return FinalRound(_all(results))
+
+
+def _all(results: Sequence[Outcome | None]) -> tuple[Outcome, ...]:
+    return tuple(r or CANCELLED for r in results)
+
+
+def _guilty(reply: Reply, count: int) -> tuple[int, Outcome] | None:
+    """The finalist that was being handled when the worker died, and what became of it; None when time ran out or nobody
+    can be blamed.
+    """
+    phase = reply.phase.split()
+    if reply.status == CANCELLED.status or len(phase) != 2 or not phase[1].isdigit() or int(phase[1]) >= count:
+        return None
+    hung = reply.status == "run_timeout" and phase[0] == "compile"
+    return int(phase[1]), replace(reply.outcome, status="compile_timeout") if hung else reply.outcome
+
+
+class Reference:
+    """Chooses the reference: of the log an earlier trial, else the default once it was measured.
+
+    make:    what a worker must know of a configuration; raises Refused where it cannot be made
+    digests: the SHA-256 of the sources that the templates make now of some records
+    folder:  of the expected outputs; every trial names the reference, so a source that was made here is stored there
+    """
+
+    def __init__(
+        self,
+        make: Callable[[str, Mapping[str, Any]], Wanted],
+        digests: Callable[[Sequence[Record]], Sequence[str | None]],
+        folder: str,
+    ) -> None:
+        self._make, self._digests, self._folder = make, digests, folder
+        self._default = ""  # the configuration that others are timed with once it was measured
+        self._levels: list[Record] = []  # trials of earlier runs that they can be timed with instead
+        self.chosen: Standard | None = None
+
+    def known(self, default: Trial, levels: Sequence[Record]) -> None:
+        """Take over usable trials of the log, whether or not they count in this run, and which is the default.
+
+        Others are timed with one of them, the default or else the earliest, so that all drifts of the log are on the
+        level of that one's trial; where there is none, with the default once it was measured.
+        """
+        self._default = key_text([default.template, default.config])
+        short = (r for r in levels if r.status == "ok" and r.steady_s < LONG_S)
+        template, config = default.template, plain(default.config)
+        self._levels = nsmallest(
+            MOST_LEVELS, short, key=lambda r: (r.config != config or r.template != template, r.started)
+        )
+
+    def standard(self, templates: Container[str]) -> Standard | None:
+        """Return the reference; of earlier trials, one whose source is still the same."""
+        while self.chosen is None and self._levels:
+            record = self._levels.pop(0)
+            if record.template in templates and self._digests([record]) == [record.source_sha256]:
+                self._default = key_of(record)
+                self.measured(record.template, record.config, record.steady_s, record.source_sha256)
+        return self.chosen
+
+    def stands_in(self, template: str, config: Mapping[str, object]) -> None:
+        """What was measured is the default, or stands in for it, unless there is a reference."""
+        if self.chosen is None:
+            self._default = key_text([template, config])
+
+    def measured(self, template: str, config: Mapping[str, object], seconds: float, sha256: str | None) -> None:
+        """A valid trial took so long: the default becomes the reference, unless it takes too long to be one."""
+        is_default = key_text([template, config]) == self._default
+        if self.chosen is not None or not is_default or seconds >= LONG_S:
+            return
+        with contextlib.suppress(Refused, OSError):  # an old record may be of what cannot be made any more
+            wanted = self._make(template, config)
+            if wanted.ready is not None:
+                save_json(Path(self._folder, REFERENCE_FILE), encode(wanted.ready))
+            self.chosen = Standard(replace(wanted, ready=None, sha256=sha256), seconds)
+
+    def fell(self, outcome: Outcome) -> bool:
+        """Whether the worker ended while it made the reference, which is then given up for good."""
+        fell = outcome.phase == REFERENCE_PHASE
+        if fell:
+            self.chosen, self._default, self._levels = None, "", []
+        return fell

@@ -8,30 +8,38 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from tensorir.api.build import Executable
-from tensorir.api.emit import emit_source
 from tensorir.api.exportable import Exportable, parts_of, parts_of_batches
 from tensorir.api.unproven import LIMIT_S, needs_proof, prove
 from tensorir.api.unproven import run_guarded as run_elsewhere
-from tensorir.check.blame import blame
 from tensorir.check.verdict import Verdict, arguments_for, check
-from tensorir.codegen.source import Source
-from tensorir.errors import CheckError, Problem, ScheduleError, TensorIRError, refuse
+from tensorir.codegen.cfamily import emit
+from tensorir.codegen.source import GatherRange, SegmentRange, Source, UniquePlaces
+from tensorir.errors import CheckError, LoweringError, Problem, ScheduleError, TensorIRError, refuse
 from tensorir.errors.habits import answering, answers
 from tensorir.errors.needs import need_int, need_list, need_mapping, need_number, need_text
 from tensorir.export.folder import export_part
 from tensorir.export.part import ExportError, Part
+from tensorir.expr.program import dims_of, gathers, segments_of, unique_places
 from tensorir.expr.tensor import Tensor
+from tensorir.ir.dims import dims_in
+from tensorir.ir.extents import line, value
+from tensorir.ir.structure import identical
+from tensorir.ir.text import said
+from tensorir.ir.tree import Buffer, Expr, Var
 from tensorir.lower.lowered import lowered
 from tensorir.lower.room import may_be_full
 from tensorir.runtime.compile_limit import compile_limit
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.launch import Program
+from tensorir.schedule.primitives.assume import in_range
 from tensorir.schedule.schedule import Schedule as _Schedule
 from tensorir.schedule.trace import Step, Trace
 from tensorir.target import Target
 
 PLACING = ("stage_in", "stage_out", "set_scope", "compute_at", "reverse_compute_at", "pipeline")
 """Primitives that put arrays into shared memory, or more of them."""
+MOST_TRIED = 4096
+"""Extents of a dim among which two that give the same shape are looked for."""
 
 
 class HasDefault(Protocol):
@@ -268,3 +276,77 @@ def _shapes(shapes: Any) -> tuple[Any, ...]:
 def replay(outputs: Tensor | Sequence[Tensor], trace: Trace | str, target: object = "opencl") -> Schedule:
     """A schedule of ``outputs`` with every step of ``trace`` (a Trace or its JSON) applied."""
     return Schedule(outputs, target).replay(trace)
+
+
+def emit_source(s: _Schedule, target: Target) -> Source:
+    """Lower and print ``s`` for ``target``, which can hold its kernels."""
+    need_told(s.program.inputs, dims_of(s.outputs))
+    source = emit(lowered(s, target), target, str(s.trace).splitlines(), gathers_of(s))
+    names = {b.origin: b.name for b in s.program.inputs}
+    unique = tuple(
+        UniquePlaces(
+            into,
+            tuple(map(said, domain)),
+            tuple(("" if t is None else names[t], at) for t, at in index),
+            tuple(map(said, shape)),
+        )
+        for into, domain, index, shape in unique_places(s.outputs)
+    )
+    segments = tuple(SegmentRange(names[g.tensor], g.along, g.most, g.axis) for g in segments_of(s.outputs))
+    return replace(source, unique=unique, segments=segments) if unique or segments else source
+
+
+def need_told(inputs: Sequence[Buffer], dims: Sequence[Var]) -> None:
+    """Refuse dims that no shape of an argument tells a launch; ``dim.untold``."""
+    places = [(e, f"{b.name}.shape[{d}]") for b in inputs for d, e in enumerate(b.shape)]
+    lines = {solved[0] for e, _ in places if (solved := line(said(e))) is not None}
+    for v in dims:
+        if v.name not in lines:
+            hint = f"an input of {v.name} elements, or an int in place of {v.name}"
+            raise refuse(LoweringError, "dim.untold", _untold(v, places), hint=hint)
+
+
+def _untold(v: Var, places: Sequence[tuple[Expr, str]]) -> str:
+    """Why no shape tells a dim: none has it, or several of its values give the same shape."""
+    have = [(said(e), where) for e, where in places if identical(dims_in(e), [v])]
+    low, high = v.bounds or (0, 0)
+    for text, where in have:
+        seen: dict[int, int] = {}
+        for n in range(low, min(high, low + MOST_TRIED) + 1):
+            extent = value(text, {v.name: n})
+            if (before := seen.setdefault(extent, n)) != n:
+                return f"{where}, {text}, is {extent} for {v.name} = {before} and for {n}: a launch could not know it"
+    for text, where in have:
+        return f"{where}, {text}, is no multiple of {v.name} plus a constant, which a launch could solve"
+    return f"no argument has a shape with {v.name}: a launch could not know it"
+
+
+def gathers_of(s: _Schedule) -> tuple[GatherRange, ...]:
+    """The index inputs whose values must be checked at launch, by their names in the signature."""
+    names = {b.origin: b.name for b in s.program.inputs}
+    found = [x for x in gathers(s.outputs) if not isinstance(x[1], int) or not in_range(s.program, x[0], x[1])]
+    return tuple(dict.fromkeys(GatherRange(names[t], said(limit), into, part) for t, limit, into, part in found))
+
+
+def blame(s: _Schedule) -> Step | None:
+    """The first step after which the schedule no longer computes its definition, by bisection; None where it does.
+
+    Raises CheckError ``blame.no-step`` where it is wrong before any step: a template has scheduled other outputs, or
+    what is declared is no reduction in any order.
+    """
+    steps, verdict = s.trace, check(s)
+    if verdict:
+        return None
+    template = verdict.problems[0].code == "check.definition" and not identical(s.began_with, s.definition)
+    if template or not (first := check(s.at(0))):
+        told = (verdict if template else first).problems[0]
+        message = f"no step is to blame, for the schedule is wrong before the first one: {told.message} ({told.code})"
+        raise refuse(CheckError, "blame.no-step", message, hint="another declaration, or an associative combiner")
+    low, high = 0, len(steps)  # right after ``low`` steps, wrong after ``high``
+    while high - low > 1:
+        middle = (low + high) // 2
+        if check(s.at(middle)):
+            low = middle
+        else:
+            high = middle
+    return steps[high - 1]

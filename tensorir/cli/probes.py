@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shlex
 from importlib.metadata import version
+from typing import Any
 
 from tensorir.api.measurer import Measurer
 from tensorir.api.workload import Origin, Workload
 from tensorir.cli.finding import Finding
-from tensorir.cli.probe import probe
 from tensorir.codegen.dialect import CUDA_PROBE
 from tensorir.errors import TensorIRError
+from tensorir.expr.compute import compute, placeholder
 from tensorir.runtime.cache import stat
 from tensorir.runtime.caches import pocl_cache, pocl_files
 from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass
 from tensorir.runtime.device import devices
 from tensorir.tune.gp import missing
+from tensorir.tune.space import Space
 from tensorir.tune.spec import RunSpec
 
 
@@ -36,7 +38,7 @@ def find_devices() -> list[Finding]:
 def find_kernel() -> list[Finding]:
     """Compile and run one kernel on the default device, in a process of its own."""
     work: Workload = probe()
-    work.origin = Origin("module", "probe", {}, "tensorir.cli.probe")
+    work.origin = Origin("module", "probe", {}, "tensorir.cli.probes")
     with Measurer(work, None, RunSpec()) as measurer:
         measurer.open()
         answer = measurer.check("only", {})
@@ -90,3 +92,14 @@ def find_pocl() -> list[Finding]:
         detail = f"{len(bad)} of {len(files)} files are damaged, and PoCL ends the process that meets one: {bad[0]}"
         return [Finding("PoCL's cache", False, detail, f"rm -r {shlex.quote(str(folder))}")]
     return [Finding("PoCL's cache", True if files else None, f"{folder}: {len(files)} files")]
+
+
+def probe() -> Workload:
+    """Twice each element plus one."""
+    A = placeholder((37,), name="A")
+    B = compute((37,), lambda i: A[i] * 2 + 1, name="B")
+    return Workload("probe", B, {"only": (_split, Space())})
+
+
+def _split(s: Any, config: Any) -> None:
+    s.split("B.i", [None, 8])

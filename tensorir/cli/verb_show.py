@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tensorir.api.fusions import fusions
+from tensorir.api.automatic import fusions
 from tensorir.api.schedule import Schedule
 from tensorir.api.workload import Workload
 from tensorir.automatic.plan import plans
@@ -22,7 +22,7 @@ from tensorir.codegen.source import Source
 from tensorir.errors import DeviceError
 from tensorir.runtime.cuda import compile_cubin, sass, sass_opcodes
 from tensorir.runtime.launch import Program
-from tensorir.runtime.occupancy import blocks_at_once, occupancy
+from tensorir.runtime.limits import blocks_at_once, occupancy
 from tensorir.target import Target
 from tensorir.tune.template import suiting
 

@@ -9,7 +9,7 @@ import pytest
 from benches import Bench
 
 import tensorir as tir
-from tensorir.api import shape_search, shape_set
+from tensorir.api import shape_set
 from tensorir.errors import DeclarationError, DeviceError, Problem
 from tensorir.tune import loop
 from tensorir.tune.log import LogError, LogReader, LogWriter, key_of
@@ -34,7 +34,7 @@ def near_target(n, x):
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     def go(bench, works, weights=None, regret=0.05, device=None, **options):
-        monkeypatch.setattr(shape_search, "Measurer", bench.measurer)
+        monkeypatch.setattr(shape_set, "Measurer", bench.measurer)
         options = RunSpec(**{"budget_s": None, "log": str(tmp_path), "strategy": "random", **options})
         found = shape_set.tune_set(works, weights, device, options, regret, bench.clock)
         assert bench.opened == 0
@@ -135,9 +135,9 @@ def test_a_shape_that_takes_long_to_open_does_not_outlive_the_budget(run, monkey
 
 def test_what_is_made_in_time():
     late = []
-    assert shape_search.in_time(lambda: 5, 60.0, lambda: late.append(1)) == 5
+    assert shape_set.in_time(lambda: 5, 60.0, lambda: late.append(1)) == 5
     with pytest.raises(DeclarationError):
-        shape_search.in_time(lambda: tir.placeholder((-1,)), 60.0, lambda: late.append(1))
+        shape_set.in_time(lambda: tir.placeholder((-1,)), 60.0, lambda: late.append(1))
     assert not late
 
 
@@ -339,7 +339,7 @@ def test_options_that_fit_no_template_are_refused_before_a_device_is_opened(run)
 def test_tables_are_made_for_strategies_that_begin(run, monkeypatch):
     """Slices go on with the strategy of the first one, which has taken what is known from elsewhere."""
     made = []
-    monkeypatch.setattr(shape_search, "tables", lambda _, identity, *__: made.append(identity.workload) or {})
+    monkeypatch.setattr(shape_set, "tables", lambda _, identity, *__: made.append(identity.workload) or {})
     monkeypatch.setattr(loop, "tables", lambda *_: made.append("again"))
     run(Bench(near_target), [shape(n, range(40)) for n in (8, 64)], trials=30)
     assert sorted(made) == ["scale n=64", "scale n=8"]

@@ -13,10 +13,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
 @pytest.fixture(autouse=True)
 def _short_looks_at_peaks(monkeypatch):
     """What reports measure of a device is not what is tested: a second or two of each."""
-    from tensorir.api import peaks
+    from tensorir.cli import roofline
 
-    for name, small in {"STEPS": 64, "LOOK_S": 0.01, "READ_BYTES": 1 << 22}.items():
-        monkeypatch.setattr(peaks, name, small)
+    for name, small in {"REDUCTION_STEPS": 64, "LOOK_S": 0.01, "READ_BYTES": 1 << 22}.items():
+        monkeypatch.setattr(roofline, name, small)
 
 
 @pytest.fixture(autouse=True, scope="session")

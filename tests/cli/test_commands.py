@@ -19,7 +19,7 @@ from click.shell_completion import ShellComplete
 
 import tensorir as tir
 from tensorir import ops
-from tensorir.api import shape_search
+from tensorir.api import shape_set
 from tensorir.cli import common, early, main, parse, verb_list, verbs
 from tensorir.cli.common import Stop
 from tensorir.errors import Problem
@@ -630,7 +630,7 @@ class TestSets:
     @pytest.fixture
     def tune(self, cli, monkeypatch, tmp_path):
         bench = Bench(lambda n, _: 1e-3 * n)
-        monkeypatch.setattr(shape_search, "Measurer", bench.measurer)
+        monkeypatch.setattr(shape_set, "Measurer", bench.measurer)
         (tmp_path / "shapes").write_text("8x8x8 --weight 3\n8x16x8\n")
         return lambda *args: cli("tune", "matmul", "--shapes", "shapes", "--tuner", "random", *args)
 

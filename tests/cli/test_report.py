@@ -16,9 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "show"))
 from browser import MISSING, browser, dom, measured
 
 from tensorir import ops
-from tensorir.api import peaks
 from tensorir.api.identity import compute_digest, describe
-from tensorir.cli import common
+from tensorir.cli import common, roofline
 from tensorir.runtime.device import open_device
 from tensorir.tune.log import Identity, LogReader, best
 from tensorir.tune.summary import tuned
@@ -261,32 +260,32 @@ def test_peaks_are_measured_once_where_the_device_is(cli, tmp_path, monkeypatch)
     about = describe(open_device(None))
     me = identity(SHAPES[0], **about)
     trial = me.record("trial", "t", {"a": 1}, fine(10.0))
-    assert peaks.known_peaks(trial.device) is None
+    assert roofline.known_peaks(trial.device) is None
     keep(tmp_path / "logs", trial)
     assert "of the measured peak not measured --no-peaks" in said(made(cli, tmp_path, "--no-peaks"))
     page = said(made(cli, tmp_path))
-    known = peaks.known_peaks(trial.device)
+    known = roofline.known_peaks(trial.device)
     assert known.flops > 1e8 and known.bytes_s > 1e8
     assert f"{known.flops / 1e9:,.4g} GFLOP/s measured" in page and f"{known.bytes_s / 1e9:.4g} GB/s measured" in page
     assert "of the measured peak 0%" in page
     elsewhere = identity(SHAPES[0], **{**about, "driver": "another"}).record("trial", "t", {}, fine(1e-3))
-    assert peaks.measured_peaks(elsewhere) is None and peaks.known_peaks(elsewhere.device) is None
+    assert roofline.measured_peaks(elsewhere) is None and roofline.known_peaks(elsewhere.device) is None
 
 
 @pytest.mark.parametrize("target", ["opencl", "cuda -arch=sm_90a"])
-@pytest.mark.parametrize("kernel", [peaks.arithmetic, peaks.reading])
+@pytest.mark.parametrize("kernel", [roofline.arithmetic, roofline.reading])
 def test_what_measures_peaks_computes_what_it_says(target, kernel, monkeypatch):
     from tensorir.target import Target
 
-    monkeypatch.setattr(peaks, "STEPS", 8)
-    monkeypatch.setattr(peaks, "READ_BYTES", 1 << 22)
+    monkeypatch.setattr(roofline, "REDUCTION_STEPS", 8)
+    monkeypatch.setattr(roofline, "READ_BYTES", 1 << 22)
     schedule, amount = kernel(Target.parse(target))
     assert schedule.check() and amount > 0
 
 
 def test_peaks_of_other_types_are_not_claimed(cli, tmp_path, monkeypatch):
-    known = peaks.Peaks(1e12, 1e11)
-    monkeypatch.setattr("tensorir.cli.roofs.known_peaks", lambda device: known)
+    known = roofline.Peaks(1e12, 1e11)
+    monkeypatch.setattr("tensorir.cli.roofline.known_peaks", lambda device: known)
     half = "matmul m=512 n=512 k=512 dtype=float16"
     keep(tmp_path / "logs", identity(half).record("trial", "t", {"a": 1}, fine(1e-3)))
     assert "not measured for float16" in said(made(cli, tmp_path))
@@ -304,7 +303,9 @@ def test_peaks_of_other_types_are_not_claimed(cli, tmp_path, monkeypatch):
 
 
 def test_what_a_busy_machine_shows_is_no_peak(cli, tmp_path, monkeypatch):
-    monkeypatch.setattr("tensorir.cli.roofs.known_peaks", lambda device: peaks.Peaks(1e11, 1e10, "others took a core"))
+    monkeypatch.setattr(
+        "tensorir.cli.roofline.known_peaks", lambda device: roofline.Peaks(1e11, 1e10, "others took a core")
+    )
     me = identity(SHAPES[0])
     keep(tmp_path / "logs", me.record("trial", "t", {"a": 1}, fine(4e-3)))
     page = said(made(cli, tmp_path, "--no-peaks"))
@@ -318,10 +319,10 @@ def test_what_a_busy_machine_shows_is_no_peak(cli, tmp_path, monkeypatch):
 def test_of_two_measurements_the_greater_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("TENSORIR_CACHE_DIR", str(tmp_path))
     record = identity(SHAPES[0], **describe(open_device(None))).record("trial", "t", {}, fine(1e-3))
-    for found in (peaks.Peaks(2.0, 1.0, "busy"), peaks.Peaks(1.0, 3.0, "busy"), peaks.Peaks(1.0, 1.0)):
-        monkeypatch.setattr(peaks, "_measured", lambda device, found=found: found)
-        peaks.measured_peaks(record)
-    assert peaks.known_peaks(record.device) == peaks.Peaks(2.0, 3.0)
+    for found in (roofline.Peaks(2.0, 1.0, "busy"), roofline.Peaks(1.0, 3.0, "busy"), roofline.Peaks(1.0, 1.0)):
+        monkeypatch.setattr(roofline, "_measured", lambda device, found=found: found)
+        roofline.measured_peaks(record)
+    assert roofline.known_peaks(record.device) == roofline.Peaks(2.0, 3.0)
 
 
 # --- in a browser

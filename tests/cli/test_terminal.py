@@ -17,7 +17,7 @@ import zoo
 
 import tensorir as tir
 from tensorir import ops
-from tensorir.cli import common, main, verb_check, verb_tune, watch
+from tensorir.cli import common, main, verb_check, verb_tune
 from tensorir.cli.tables import table
 from tensorir.cli.terminal import coloured, columns, fold, fold_code, paint
 from tensorir.cli.titles import brief
@@ -211,7 +211,7 @@ def test_the_live_panel_is_as_wide_as_the_terminal(kind, width, monkeypatch):
     me = Identity(work.title, "d1g357", {"name": "cpu", "driver": "1"}, {})
     record = me.record("trial", "cpu", {"tile": 8}, {"status": "ok", "time_s": 1e-3, "samples": [1e-3]})
     if kind == "one":
-        live = watch.Live(work, 100, 60.0, time.monotonic())
+        live = verb_tune.Live(work, 100, 60.0, time.monotonic())
         device = {"id": "opencl:0:0", "name": "pthread-" + "a long name of a processor " * 3, "platform": "Portable"}
         live.on_start(device, {"cpu": tir.Space(tile=[4, 8])}, 0)
     else:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from codegen_programs import CASES
 
-from tensorir.api.emit import emit_source
+from tensorir.api.schedule import emit_source
 from tensorir.check.verdict import compare_results
 from tensorir.errors import TensorIRError
 from tensorir.interp.reference import evaluate, random_arguments

@@ -14,7 +14,7 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 import tensorir as tir  # noqa: E402
-from tensorir.cli import common, main, onnx_replace, verb_onnx  # noqa: E402
+from tensorir.cli import common, main, verb_onnx  # noqa: E402
 from tensorir.cli.chosen import Chosen  # noqa: E402
 from tensorir.export.shipped import build  # noqa: E402
 from tensorir.ops.onnx_nodes import graph_of  # noqa: E402
@@ -118,7 +118,7 @@ def test_each_kernel_is_a_folder_and_all_of_them_a_library(replaced):
     copy = shutil.copytree(folder, where / "elsewhere")
     (copy / "libout.so").unlink()
     made = build_there(copy)
-    assert onnx_replace.compared(where / "net.onnx", where / "out.onnx", made) == said["test"]
+    assert verb_onnx.compared(where / "net.onnx", where / "out.onnx", made) == said["test"]
 
 
 def build_there(folder):
@@ -136,9 +136,9 @@ def test_a_wrong_kernel_is_noticed(replaced, monkeypatch):
     sources["conv2d_1.h"] += head + body
     sources["operators.c"] = sources["operators.c"].replace(b" conv2d_1_packed,", b" wrong,")
     (where / "libwrong.so").write_bytes(build.compiled(build.compiler(), sources))
-    error = onnx_replace.compared(where / "net.onnx", where / "out.onnx", where / "libwrong.so")["y"]
-    assert not error <= verb_onnx.TOLERANCE
-    monkeypatch.setattr(onnx_replace, "compared", lambda *_: {"y": error})
+    error = verb_onnx.compared(where / "net.onnx", where / "out.onnx", where / "libwrong.so")["y"]
+    assert not error <= verb_onnx.TEST_TOLERANCE
+    monkeypatch.setattr(verb_onnx, "compared", lambda *_: {"y": error})
     about = {"folder": ".", "onnxruntime": {"library": "x"}}
     assert verb_onnx._compare(where / "net.onnx", where / "out.onnx", about)[0] == common.WRONG
 
@@ -178,10 +178,10 @@ def test_tuning_what_is_missing_leaves_nothing(tmp_path):
     ends = [helper.make_tensor_value_info(n, FLOAT, (1, c, 6, 6)) for n, c in (("x", 3), ("y", 8))]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
     made = graph_of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
-    missing = onnx_replace.plan(made, lambda _: None).missing
+    missing = verb_onnx.plan(made, lambda _: None).missing
     assert [("residual" in title, "relu" in title) for title in missing] == [(True, True), (False, False)]
     record = Chosen("cpu_direct", {}, tir.Target.parse("c"), SimpleNamespace(id="some"))
-    found = onnx_replace.plan(made, lambda work: record if work.title in missing else None)
+    found = verb_onnx.plan(made, lambda work: record if work.title in missing else None)
     assert not found.left and len(found.taken) == 2 and found.joined == {2, 3} and not found.missing
 
 
@@ -193,7 +193,7 @@ def test_without_a_compiler_the_library_is_made_later(cli, tmp_path, monkeypatch
     code, _, err = cli("onnx", "net.onnx", "--replace", "-o", "out.onnx", "--untuned", "--test")
     assert code == 2 and "[export.library]" in err
     made = build_there(tmp_path / "out.kernels")
-    assert onnx_replace.compared(tmp_path / "net.onnx", tmp_path / "out.onnx", made)["y"] < 1e-5
+    assert verb_onnx.compared(tmp_path / "net.onnx", tmp_path / "out.onnx", made)["y"] < 1e-5
 
 
 def test_a_model_that_cannot_be_run_is_no_bug(cli, tmp_path):
@@ -256,10 +256,10 @@ def test_infinite_results_and_such_that_are_no_tensors_are_compared(cli, tmp_pat
 )  # fmt: skip
 def test_how_far_results_are_apart(a, b, apart):
     a, b = np.array(a), np.array(b)
-    assert onnx_replace.apart(a, b) == apart
-    assert onnx_replace.apart([a, a], [a, b]) == apart and onnx_replace.apart([{"k": a}], [{"k": b}]) == apart
-    assert onnx_replace.apart([a], [a, a]) == np.inf and onnx_replace.apart(None, a) == np.inf
-    assert onnx_replace.apart({"k": a}, {"l": a}) == np.inf and onnx_replace.apart(None, None) == 0
+    assert verb_onnx.apart(a, b) == apart
+    assert verb_onnx.apart([a, a], [a, b]) == apart and verb_onnx.apart([{"k": a}], [{"k": b}]) == apart
+    assert verb_onnx.apart([a], [a, a]) == np.inf and verb_onnx.apart(None, a) == np.inf
+    assert verb_onnx.apart({"k": a}, {"l": a}) == np.inf and verb_onnx.apart(None, None) == 0
 
 
 def test_what_does_not_run_is_no_bug(cli, tmp_path):

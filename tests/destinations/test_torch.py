@@ -16,7 +16,7 @@ from tensorir.errors import LaunchError, LaunchTypeError
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
-from tensorir.api.torch_operator import TorchError  # noqa: E402
+from tensorir.api.build import TorchError  # noqa: E402
 from tensorir.export.shipped import torch_operator as shipped  # noqa: E402
 from tensorir.runtime import c_device  # noqa: E402
 from tensorir.runtime.pointers import OnPointers  # noqa: E402

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tensorir.runtime.occupancy import blocks_at_once, occupancy
+from tensorir.runtime.limits import blocks_at_once, occupancy
 from tensorir.target import Target
 
 

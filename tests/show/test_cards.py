@@ -140,7 +140,7 @@ def test_few_lines_never_gives_more():
 
 
 def footprints_of(s):
-    from tensorir.show.tree import footprints
+    from tensorir.show.cards import footprints
 
     return footprints(s.program)
 

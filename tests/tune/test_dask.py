@@ -9,9 +9,8 @@ import pytest
 from searching import search
 
 import tensorir as tir
-from tensorir.api.dask_places import DaskPlaces
 from tensorir.api.origin import from_file
-from tensorir.api.places import places_of
+from tensorir.api.places import DaskPlaces, places_of
 from tensorir.codec import encode
 from tensorir.runtime.device import devices
 from tensorir.tune.flight import Flights, Sent

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorir as tir
+from tensorir.api.shape_set import expected_gain
 from tensorir.tune.dispatch import Dispatch, Kernel, Leaf, Split, aligned, follow, grow, tree_json
 from tensorir.tune.dispatch_text import c_text, python_text
-from tensorir.tune.gains import expected_gain
 from tensorir.tune.portfolio import cover, within
-from tensorir.tune.slices import Given, Kept
+from tensorir.tune.strategy import Given, Kept
 
 NO = math.inf
 

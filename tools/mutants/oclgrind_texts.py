@@ -69,7 +69,7 @@ def child(name: str, each: int) -> None:
     import numpy as np
     from mutated_programs import PROGRAMS
 
-    from tensorir.api.emit import emit_source
+    from tensorir.api.schedule import emit_source
     from tensorir.codegen.source import Source
     from tensorir.interp.reference import evaluate, random_arguments
     from tensorir.runtime.device import open_device

@@ -1,4 +1,4 @@
-"""Fusions of a declaration's stages: what the advisor says, and what a device says of it."""
+"""The automatic scheduler: a schedule from a declaration alone, and a table of the fusions of its stages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tensorir.api.schedule import Schedule
 from tensorir.automatic.fusions import Fusion, Fusions, fusions_of
+from tensorir.automatic.plan import default_plan
 from tensorir.errors import ScheduleError
 from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_bool, need_int
@@ -26,6 +27,20 @@ ROUGH_S = 1e-3
 """Seconds of one call, before anything is known of it."""
 PLACES = 3
 """Places of the arrays that are measured: some of them make a kernel half as slow again."""
+
+
+@answers(ScheduleError)
+def auto_schedule(outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl") -> Schedule:
+    """A schedule of ``outputs`` on a target, made from the declaration alone: the default configuration of the first
+    template of ``tir.auto``. No device is needed, and nothing is measured.
+
+    ``print(s.trace)`` gives the steps, each with the rule and the reason, to be taken as text and changed.
+    """
+    wanted = target_here(target)
+    plan = default_plan(as_outputs(outputs), wanted)
+    s = Schedule(outputs, wanted)
+    plan.schedule(s, plan.space().default)
+    return s
 
 
 @answers(ScheduleError)

@@ -12,8 +12,8 @@ from noted import note, operator
 
 import tensorir as tir
 from tensorir.api import load_cache, unproven
-from tensorir.api.packed import export_pack, import_pack
 from tensorir.cli.parse import work_of
+from tensorir.cli.verb_cache import export_pack, import_pack
 from tensorir.errors import LaunchError, refuse
 from tensorir.runtime import cache, opencl
 from tensorir.runtime.device import devices, open_device
