@@ -9,7 +9,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.resources import files as resources
 from math import prod
 from pathlib import Path
@@ -22,7 +22,6 @@ from tensorir.codegen.names import identifier
 from tensorir.codegen.source import Assumed, Param, Source
 from tensorir.errors import TensorIRError, refuse
 from tensorir.errors.needs import need_path
-from tensorir.export import batches as batch
 from tensorir.export.asked import (
     FORMAT,
     MAX_MANIFEST,
@@ -108,7 +107,7 @@ def export_part(
     if asked and not carried:
         message = f"arch is about CUDA kernels, and none of {', '.join(to)} has one here"
         raise refuse(ExportError, "export.arch", message, hint='a schedule with target="cuda", or to without arch')
-    derived, several = gradients(part.source, to, backward or {}), batch.batches(part.source, to, batched)
+    derived, several = gradients(part.source, to, backward or {}), batches(part.source, to, batched)
 
     def content() -> dict[str, bytes]:
         images = compiled(carried[0], asked) if asked else None
@@ -122,8 +121,8 @@ def export_part(
         if images is not None:
             manifest["cuda"], own = _images(replace(carried[0], hosted=False), images, called.name, evidence)
             files |= own
-        manifest |= {"backward": entries(to, derived)} if derived else {}
-        manifest |= {"batched": batch.entries(to, several)} if several else {}
+        manifest |= {"backward": backward_entries(to, derived)} if derived else {}
+        manifest |= {"batched": batched_entries(to, several)} if several else {}
         shipment = Shipment(called, parts, manifest, package_of(Path(path)), to, evidence.whole)
         return _complete(shipment, manifest, files | evidence.files)
 
@@ -131,7 +130,7 @@ def export_part(
     written = _export(path, list(needed.values()), content)
     inner: dict[str, tuple[Mapping[str, Part], Sequence[str]]]
     inner = {folder_of(of): (made, differentiating(to)) for of, made in derived.items()}
-    inner |= {name: (made.programs, batch.mapping(to)) for name, made in several.items()}
+    inner |= {name: (made.programs, mapping_targets(to)) for name, made in several.items()}
     for name_of, (made, which) in inner.items():
         _inside(made, written / name_of, which, f"{called}_{name_of}", asked)
     for old in stale:
@@ -429,7 +428,7 @@ def _write(folder: Path, content: Mapping[str, bytes], old: Sequence[str]) -> No
             (folder / name).unlink(missing_ok=True)
 
 
-# Kernels for the gradients of an exported one: a folder each, inside its own.
+# Kernels for the gradients of an exported one, and for several calls of it at once: a folder each, inside its own.
 
 
 def gradients(source: Source, to: Sequence[str], backward: Mapping[str, Part]) -> dict[str, dict[str, Part]]:
@@ -443,11 +442,17 @@ def gradients(source: Source, to: Sequence[str], backward: Mapping[str, Part]) -
     which = differentiating(to)
     if not which:
         legal = ", ".join(name for name, row in DESTINATIONS.items() if row.gradients)
-        raise _wrong(f"{', '.join(to)} cannot differentiate", f"without backward, or to one of {legal}")
+        raise _unfit(
+            "export.backward", f"{', '.join(to)} cannot differentiate", f"without backward, or to one of {legal}"
+        )
     floats = {p.name: p for p in source.inputs if p.role == "input" and "float" in p.dtype}
     for of, part in backward.items():
         if of not in floats:
-            raise _wrong(f"there is no gradient of {of}: no such input, or none of floats", ", ".join(floats) or "none")
+            raise _unfit(
+                "export.backward",
+                f"there is no gradient of {of}: no such input, or none of floats",
+                ", ".join(floats) or "none",
+            )
         _check(source, of, part.source)
     return {of: programs(part, which) for of, part in backward.items()}
 
@@ -462,7 +467,7 @@ def folder_of(of: str) -> str:
     return f"backward_{identifier(of)}"
 
 
-def entries(to: Sequence[str], found: Mapping[str, Mapping[str, Part]]) -> dict[str, Any]:
+def backward_entries(to: Sequence[str], found: Mapping[str, Mapping[str, Part]]) -> dict[str, Any]:
     """``manifest["backward"]``: by input, the folder and what its kernel takes."""
     which = list(differentiating(to))
     return {
@@ -473,6 +478,108 @@ def entries(to: Sequence[str], found: Mapping[str, Mapping[str, Part]]) -> dict[
         }
         for of, made in found.items()
     }
+
+
+def _check(source: Source, of: str, gradient: Source) -> None:
+    """Refuse a kernel that is none for the gradient of an input."""
+    known = {f"d_{p.name}": p for p in source.outputs if "float" in p.dtype}
+    known |= {p.name: p for p in (*source.outputs, *source.inputs)}
+    what = f"the kernel for the gradient of {of}"
+    for p in gradient.inputs:
+        if p.name not in known:
+            raise _unfit("export.backward", f"{what} takes {p.name}", f"its inputs are some of {', '.join(known)}")
+        _check_alike(f"{what}: its {p.name}", p, known[p.name])
+    if len(gradient.outputs) != 1:
+        raise _unfit("export.backward", f"{what} has {len(gradient.outputs)} outputs", "one output")
+    wanted = next(p for p in source.inputs if p.name == of)
+    _check_alike(f"{what}: its output", gradient.outputs[0], wanted)
+
+
+def _check_alike(what: str, p: Param, known: Param) -> None:
+    if (p.dtype, p.shape) != (known.dtype, known.shape):
+        said = f"{what} is {p.dtype}{list(p.shape)}"
+        raise _unfit("export.backward", said, f"{known.dtype}{list(known.shape)}, as {known.name} is")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A kernel for so many items.
+
+    mapped:   the inputs of which it takes one for each item; it takes one of each other for all
+    programs: by language
+    """
+
+    items: int
+    mapped: tuple[str, ...]
+    programs: Mapping[str, Part]
+
+    @property
+    def folder(self) -> str:
+        return f"batched_{self.items}"
+
+
+def batches(source: Source, to: Sequence[str], given: Sequence[Part]) -> dict[str, Batch]:
+    """By folder, the kernels for batches for those destinations that map, by language.
+
+    They take the inputs of ``source`` by their names, some with a dimension of the items in front, and give its outputs
+    with one. Raises ExportError ``export.batched`` for what does not fit, and what lowering raises.
+    """
+    if not given:
+        return {}
+    which = mapping_targets(to)
+    if not which:
+        legal = ", ".join(name for name, row in DESTINATIONS.items() if row.maps)
+        raise _unfit("export.batched", f"{', '.join(to)} cannot map a kernel", f"without batched, or to one of {legal}")
+    found: dict[str, Batch] = {}
+    for part in given:
+        items, mapped = _mapped(source, part.source)
+        made = Batch(items, mapped, programs(part, which))
+        if made.folder in found:
+            raise _unfit("export.batched", f"there are two kernels for {items} items", "one of them")
+        found[made.folder] = made
+    return found
+
+
+def mapping_targets(to: Sequence[str]) -> tuple[str, ...]:
+    """The destinations that map."""
+    return tuple(name for name in to if DESTINATIONS[name].maps)
+
+
+def batched_entries(to: Sequence[str], found: Mapping[str, Batch]) -> list[dict[str, object]]:
+    """``manifest["batched"]``."""
+    which = list(mapping_targets(to))
+    return [{"folder": name, "items": b.items, "mapped": list(b.mapped), "targets": which} for name, b in found.items()]
+
+
+def _mapped(source: Source, batched: Source) -> tuple[int, tuple[str, ...]]:
+    """How many items a kernel does at once, and of which inputs it takes one for each."""
+    wanted = {p.name: p for p in source.inputs}
+    if sorted(wanted) != sorted(p.name for p in batched.inputs) or len(source.outputs) != len(batched.outputs):
+        given = ", ".join(p.name for p in batched.inputs)
+        message = f"the kernel for a batch takes {given} and gives {len(batched.outputs)} outputs"
+        raise _unfit(
+            "export.batched", message, f"{', '.join(wanted)}, and {len(source.outputs)} outputs, as the kernel itself"
+        )
+    mapped = tuple(p.name for p in batched.inputs if p.shape != wanted[p.name].shape)
+    first = batched.outputs[0].shape
+    pairs = [(p, wanted[p.name], p.name in mapped) for p in batched.inputs]
+    pairs += [(p, own, True) for p, own in zip(batched.outputs, source.outputs, strict=True)]
+    for p, own, many in pairs:
+        shape = (first[:1] if many else ()) + own.shape
+        if (p.dtype, p.shape) != (own.dtype, shape):
+            said = f"the kernel for a batch: {p.name} is {p.dtype}{list(p.shape)}"
+            raise _unfit(
+                "export.batched", said, f"{own.dtype}{list(shape)}, or the same extent in front of all that have one"
+            )
+    if not isinstance(first[0], int):
+        raise _unfit(
+            "export.batched", f"the kernel for a batch is for {first[0]} items, which each call decides", "an int there"
+        )
+    return first[0], mapped
+
+
+def _unfit(code: str, message: str, hint: str) -> TensorIRError:
+    return refuse(ExportError, code, message, hint=hint)
 
 
 def earlier(folder: Path) -> list[Path]:
@@ -496,31 +603,6 @@ def remove(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
     if not any(folder.iterdir()):
         folder.rmdir()
-
-
-def _check(source: Source, of: str, gradient: Source) -> None:
-    """Refuse a kernel that is none for the gradient of an input."""
-    known = {f"d_{p.name}": p for p in source.outputs if "float" in p.dtype}
-    known |= {p.name: p for p in (*source.outputs, *source.inputs)}
-    what = f"the kernel for the gradient of {of}"
-    for p in gradient.inputs:
-        if p.name not in known:
-            raise _wrong(f"{what} takes {p.name}", f"its inputs are some of {', '.join(known)}")
-        _check_alike(f"{what}: its {p.name}", p, known[p.name])
-    if len(gradient.outputs) != 1:
-        raise _wrong(f"{what} has {len(gradient.outputs)} outputs", "one output")
-    wanted = next(p for p in source.inputs if p.name == of)
-    _check_alike(f"{what}: its output", gradient.outputs[0], wanted)
-
-
-def _check_alike(what: str, p: Param, known: Param) -> None:
-    if (p.dtype, p.shape) != (known.dtype, known.shape):
-        said = f"{what} is {p.dtype}{list(p.shape)}"
-        raise _wrong(said, f"{known.dtype}{list(known.shape)}, as {known.name} is")
-
-
-def _wrong(message: str, hint: str) -> TensorIRError:
-    return refuse(ExportError, "export.backward", message, hint=hint)
 
 
 # At which extents an exported kernel is tested where each call decides them.
