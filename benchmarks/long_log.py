@@ -32,8 +32,8 @@ from tensorir.api.candidate import prepare
 from tensorir.api.identity import describe, identity_of
 from tensorir.runtime.device import open_device
 from tensorir.target import Target
-from tensorir.tune.index import NAME
-from tensorir.tune.record import Identity, Record, encode, slug
+from tensorir.tune.index import INDEX_NAME
+from tensorir.tune.record import Record, RunIdentity, encode, slug
 from tensorir.tune.space import Space
 from tensorir.tune.store import LogReader
 
@@ -81,7 +81,7 @@ def write(log: Path, count: int, seed: int) -> int:
     return total
 
 
-def drawn(identity: Identity, spaces: Mapping[str, Space], count: int, rng: random.Random) -> list[Record]:
+def drawn(identity: RunIdentity, spaces: Mapping[str, Space], count: int, rng: random.Random) -> list[Record]:
     """Records of a matrix product, one in eight failed, of other configurations than the defaults."""
     found: list[Record] = []
     while len(found) < count:
@@ -99,7 +99,7 @@ def drawn(identity: Identity, spaces: Mapping[str, Space], count: int, rng: rand
     return found
 
 
-def passed(identity: Identity, name: str, config: Mapping[str, Any], sha: str, seconds: float) -> Record:
+def passed(identity: RunIdentity, name: str, config: Mapping[str, Any], sha: str, seconds: float) -> Record:
     """A trial that was right."""
     result = {"status": "ok", "time_s": seconds, "samples": [seconds] * 20, "check": CHECK}
     return identity.record("trial", name, config, {**result, "trace": TRACE, "source_sha256": sha})
@@ -153,7 +153,7 @@ def main() -> None:
     given = options.parse_args()
     print(f"seed {given.seed}", flush=True)
     size = write(given.log, given.records, given.seed)
-    for index in given.log.glob(f"*/{NAME}"):
+    for index in given.log.glob(f"*/{INDEX_NAME}"):
         index.unlink()
     found: dict[str, Any] = timed("index", LogReader(given.log).brief)
     found |= timed("read", LogReader(given.log).brief)

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from tensorir.codec import decode, encode
-from tensorir.runtime.machine import Load
+from tensorir.runtime.machine import ProcessorLoad
 from tensorir.tune import loop
-from tensorir.tune.interfaces import Bench, Part, Task
+from tensorir.tune.interfaces import Bench, SearchPart, Task
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import FinalRound, Outcome, Peer
 
@@ -31,7 +31,9 @@ def finishing(final):
         peer, load = found.baseline, found.load
         results = tuple(outcome(r) if isinstance(r, dict) else r for r in found.results)
         peer = Peer(**peer) if isinstance(peer, dict) else peer
-        return replace(found, results=results, baseline=peer, load=Load.of(load) if isinstance(load, dict) else load)
+        return replace(
+            found, results=results, baseline=peer, load=ProcessorLoad.of(load) if isinstance(load, dict) else load
+        )
 
     return final and measured
 
@@ -52,7 +54,7 @@ PART = ("also", "defaults", "grace_s", "make", "clock", "others")
 def search(strategy, spaces, measure, final=None, ahead=None, flights=None, cold_s=0.0, log=None, **options):
     """``tensorir.tune.loop.search`` with what measures, builds and confirms in the words of tests."""
     task = Task(spaces=spaces, **{name: options.pop(name) for name in TASK if name in options})
-    part = Part(**{name: options.pop(name) for name in PART if name in options})
+    part = SearchPart(**{name: options.pop(name) for name in PART if name in options})
     bench = Bench(measuring(measure), finishing(final), ahead and Building(ahead), flights, cold_s)
     return loop.search(RunSpec(strategy=strategy, **{"budget_s": None, **options}), task, bench, log, part)
 

@@ -31,12 +31,12 @@ from tensorir.codegen.source import (
     UniquePlaces,
 )
 from tensorir.export.folder import export
-from tensorir.runtime.machine import Load
+from tensorir.runtime.machine import ProcessorLoad
 from tensorir.target import Target
-from tensorir.tune.dispatch import Dispatch, Kernel, Leaf
-from tensorir.tune.outcome import Machine, Timed, TuneOutcome
+from tensorir.tune.dispatch import Dispatch, DispatchKernel, Leaf
+from tensorir.tune.outcome import MachineReport, Timed, TuneOutcome
 from tensorir.tune.ratio import Ratio, Span
-from tensorir.tune.record import Identity
+from tensorir.tune.record import RunIdentity
 
 
 def classes_where(test):
@@ -274,18 +274,18 @@ def test_dataclasses_are_not_put_into_json_or_taken_from_it_by_hand():
 NAMED = ("json", "fields", "to_json", "document")
 COUNTS = Counts(1, 2, 3.0, 4.0)
 SPAN = Span(1.0, 0.5, 2.0)
-LOAD = Load(8.0, 4.0, 2.0, 2, 1.5)
-RECORD = Identity("w", "c", {"name": "n", "driver": "d"}, {}).record("trial", "t", {}, {"status": "crashed"})
+LOAD = ProcessorLoad(8.0, 4.0, 2.0, 2, 1.5)
+RECORD = RunIdentity("w", "c", {"name": "n", "driver": "d"}, {}).record("trial", "t", {}, {"status": "crashed"})
 TIMED = Timed("id", "t", {"a": 1}, "ok", 1.0, 0.5, 2.0, 3.0, True, False, RECORD, SPAN)
-ME = Identity("w", "c", {"name": "n"}, {})
+ME = RunIdentity("w", "c", {"name": "n"}, {})
 PORTFOLIO = Portfolio(
-    Dispatch((Kernel("t", {"a": 1}),), ({"m": 1},), (0,), Leaf(0)), 0.05, True,
+    Dispatch((DispatchKernel("t", {"a": 1}),), ({"m": 1},), (0,), Leaf(0)), 0.05, True,
     (Served("w", 1.0, 0, 1.0, 1.0, 0.0, 0.0, True),), {},
 )  # fmt: skip
 DOCUMENTS = {
-    Load: (LOAD, ()),
+    ProcessorLoad: (LOAD, ()),
     Ratio: (Ratio(1.0, 0.5, 2.0, "doubt"), ()),
-    Machine: (Machine(LOAD, LOAD, (1.0, 2.0), ({"pid": 1, "workload": "w", "seconds": 1.0},)), ()),
+    MachineReport: (MachineReport(LOAD, LOAD, (1.0, 2.0), ({"pid": 1, "workload": "w", "seconds": 1.0},)), ()),
     Timed: (TIMED, ("status", "confirmed", "record", "taken")),  # ``default`` has the status; the log has the record
     Chosen: (Chosen("t", {"a": 1}, Target.parse("opencl"), RECORD), ("target",)),
     Portfolio: (PORTFOLIO, ("records",)),
@@ -318,8 +318,8 @@ def test_every_field_of_a_document_is_in_it_or_known_to_be_left_out():
 
 OTHERS = {
     Target: Target.parse("cuda"),
-    Machine: Machine(LOAD),
-    Dispatch: Dispatch((Kernel("u", {"a": 1}),), ({"m": 1},), (0,), Leaf(0)),
+    MachineReport: MachineReport(LOAD),
+    Dispatch: Dispatch((DispatchKernel("u", {"a": 1}),), ({"m": 1},), (0,), Leaf(0)),
 }
 
 
@@ -350,7 +350,7 @@ def test_every_class_that_writes_itself_is_a_document_here():
 
 
 def test_what_a_document_says_is_read_again():
-    for kind, read in ((Ratio, Ratio.given), (Load, Load.of)):
+    for kind, read in ((Ratio, Ratio.given), (ProcessorLoad, ProcessorLoad.of)):
         base, _ = DOCUMENTS[kind]
         write = next(getattr(kind, name) for name in NAMED if hasattr(kind, name))
         for f in dataclasses.fields(kind):

@@ -1,11 +1,17 @@
-"""The package and its documentation use the field's terms: phrases of an older way of writing stay rare."""
+"""The package and its documentation use the field's terms: phrases of an older way of writing stay rare.
 
+Docstrings begin with a noun or a verb, public classes have names of their own, constants say quantity and unit.
+"""
+
+import ast
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from parsed import FILES, PACKAGE, nodes, tree
 
 ROOT = Path(__file__).parents[1]
 READ = ("tensorir/**/*.py", "tensorir/**/*.md", "docs/**/*.md", "docs/**/*.ipynb", "README.md", "CONTRIBUTING.md")
@@ -96,3 +102,95 @@ def test_other_words_are_not(text):
 
 def test_places_are_lines():
     assert [(p.line, p.phrase) for p in phrases("one\n# it goes\n# on\n\nbeside\n")] == [(2, "goes on"), (5, "beside")]
+
+
+# --- names and first words
+
+OWN = [file for name, file in sorted(FILES.items()) if ".shipped" not in name]
+"""Files of the package; shipped ones name things for those who read an exported folder."""
+
+TWICE = {
+    "Access", "Apart", "Declared", "Digit", "Graph", "Kernel", "LanesPart", "Machine", "Nest", "Part", "Place", "Plan",
+    "Problem", "Run", "Schedule", "Target", "Tensor",
+}  # fmt: skip
+"""Public class names that stand for two classes yet; to be made fewer, never more."""
+
+GENERAL = {
+    "ADDED", "AGAIN", "ALWAYS", "APART", "AROUND", "ASKED", "AWAY", "BEHIND", "CHEAP", "CHOSEN", "COMBINED",
+    "CROWDED", "DEEP", "DEEPEST", "DOUBT", "DRAWN", "EACH", "ENDED", "EVERYTHING", "FAR", "FEW", "FEWEST",
+    "FINAL", "FIRST", "GIVEN", "HALF", "HANDED", "HARM", "HELD", "HERE", "HIGH", "HOPE", "HOPELESS", "HUGE",
+    "INSIDE", "JOINED", "JUDGED", "KEEP", "KEPT", "KNOWN", "LARGE", "LARGEST", "LAST", "LATE", "LEAST", "LEAVE",
+    "LEFT_OVER", "LIKELY", "LIMIT", "LISTED", "LONG", "LONGEST", "LOOK", "LOOKS", "LOST", "LOW", "MADE", "MANY",
+    "MEASURED", "MORE", "MOST", "NAMED", "NARROW", "NEAR", "NEARER", "NEVER", "NEW", "NEXT", "OTHER", "OURS",
+    "PARTLY", "PICKED", "PLAIN", "RARE", "RECENT", "REPEATED", "REST", "ROOM", "SAME", "SECOND", "SEVERAL",
+    "SHARE", "SHARED", "SHORT", "SHOWN", "SIZE", "SLOW", "SMALL", "SOUND", "SPARE", "START", "STEADY", "STRAY",
+    "TALL", "THRICE", "TOGETHER", "TOLD", "TRIED", "UNEVEN", "UNTOLD", "USUAL", "WAIT", "WHOLE", "WIDE", "WIDEST",
+    "WORK", "WORTH",
+}  # fmt: skip
+"""Words that say neither a quantity nor a unit: no constant of a module is named by one alone."""
+
+ONE_WORD = {
+    "automatic": 55, "check": 23, "codegen": 7, "engines": 11, "expr": 2, "interp": 13, "intrin": 2, "ir": 9,
+    "lower": 10, "ops": 15, "schedule": 6,
+}  # fmt: skip
+"""Such constants by folder; to be made fewer, never more."""
+
+QUESTIONS = ("What", "How", "Whether", "Whose")
+SHARE_OF_QUESTIONS = {
+    "algorithms": 9, "arith": 15, "automatic": 23, "check": 20, "codegen": 13, "engines": 17, "expr": 10, "interp": 20,
+    "intrin": 13, "ir": 16, "lower": 17, "ops": 15, "schedule": 19, "target": 30,
+}  # fmt: skip
+"""Percent of a folder's docstrings that begin with one of ``QUESTIONS``, at most; of others 2."""
+
+
+def room(file: Path) -> str:
+    """The folder of a file of the package."""
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def constants(module: ast.Module) -> Iterator[str]:
+    """The names that a module assigns at its top."""
+    for node in module.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for target in targets:
+            for name in target.elts if isinstance(target, ast.Tuple) else [target]:
+                if isinstance(name, ast.Name):
+                    yield name.id
+
+
+def first_words(file: Path) -> Iterator[str]:
+    """The first word of each docstring of a file."""
+    for node in nodes(file):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from (ast.get_docstring(node) or "").split()[:1]
+
+
+def test_public_classes_have_names_of_their_own():
+    places = defaultdict(list)
+    for file in OWN:
+        for node in nodes(file):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(f"{file.relative_to(PACKAGE)}:{node.lineno}")
+    twice = {name: where for name, where in places.items() if len(where) > 1}
+    new = {name: where for name, where in twice.items() if name not in TWICE}
+    assert not new, f"two classes of one name: {new}"
+
+
+def test_constants_say_quantity_and_unit():
+    found = defaultdict(list)
+    for file in OWN:
+        for name in constants(tree(file)):
+            if name.lstrip("_") in GENERAL:
+                found[room(file)].append(f"{file.relative_to(PACKAGE)}: {name}")
+    for folder, names in found.items():
+        most = ONE_WORD.get(folder, 0)
+        assert len(names) <= most, f"constants of one general word: {names}"
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb():
+    words = defaultdict(Counter)
+    for file in OWN:
+        words[room(file)].update(word in QUESTIONS for word in first_words(file))
+    share = {folder: 100 * count[True] / count.total() for folder, count in words.items() if count.total()}
+    wrong = {f: f"{s:.1f} % > {most}" for f, s in share.items() if s > (most := SHARE_OF_QUESTIONS.get(f, 2))}
+    assert not wrong, f"docstrings begin with {', '.join(QUESTIONS)}: {wrong}"

@@ -19,11 +19,21 @@ from pathlib import Path
 
 from random_calls import Hang, _stop, environment
 
-from tensorir.cli.common import DEVICE_LOST, INTERRUPTED, LOG, NO_CONFIG, NO_DEVICE, OK, SLOW, USAGE, WRONG
+from tensorir.cli.common import (
+    BAD_LOG,
+    DEVICE_LOST,
+    INTERRUPTED,
+    NO_CONFIG,
+    NO_DEVICE,
+    OK,
+    TOO_SLOW,
+    USAGE,
+    WRONG_RESULT,
+)
 from tensorir.cli.main import VERBS, run
 from tensorir.cli.verbs import verb_called
 
-CODES = frozenset((OK, USAGE, NO_DEVICE, NO_CONFIG, WRONG, DEVICE_LOST, LOG, SLOW, INTERRUPTED))
+CODES = frozenset((OK, USAGE, NO_DEVICE, NO_CONFIG, WRONG_RESULT, DEVICE_LOST, BAD_LOG, TOO_SLOW, INTERRUPTED))
 """Exit codes of what is no bug."""
 LIMIT_S = 60.0
 """Processor time of one line; ``list --space``, the longest, plans every operator and takes 15 s."""

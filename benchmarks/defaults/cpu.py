@@ -34,7 +34,7 @@ from tensorir.check.verdict import compare_results
 from tensorir.errors import DeclarationError, TensorIRError
 from tensorir.interp.reference import random_arguments, results_of
 from tensorir.runtime.device import open_device
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 
 RESULTS = Path(__file__).parents[1] / "results" / "defaults_cpu.jsonl"
 
@@ -72,7 +72,7 @@ def judged(work: tir.Workload, device: str) -> dict[str, Any]:
 
 def ran(work: tir.Workload, template: str, s: Any, device: Any) -> str:
     """What is wrong with a run on small whole numbers, in words; nothing where all is right."""
-    program = Program(s.emitted(), device, cache=False)
+    program = CompiledProgram(s.emitted(), device, cache=False)
     arrays = random_arguments(s.outputs, 1)
     got, problems = program.run_guarded(*arrays)
     if problems:

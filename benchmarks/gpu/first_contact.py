@@ -54,9 +54,9 @@ def probes(only: str | None = None) -> list[Probe]:
 
 def on_device(source: Source, arrays: Sequence[np.ndarray]) -> np.ndarray:
     """The result of the first CUDA device."""
-    from tensorir.runtime.launch import Program
+    from tensorir.runtime.launch import CompiledProgram
 
-    return np.asarray(Program(source, "cuda:0", cache=False)(*arrays))
+    return np.asarray(CompiledProgram(source, "cuda:0", cache=False)(*arrays))
 
 
 def emulated(source: Source, arrays: Sequence[np.ndarray]) -> np.ndarray:

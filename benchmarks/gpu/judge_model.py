@@ -30,7 +30,7 @@ from tensorir.engines.gemm_tensor import TensorTile
 from tensorir.engines.problems import Gemm
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import GPUS, Gpu
-from tensorir.tune.gpu_model import COPY_SLOTS, Product, Tiles, read_passes, seconds
+from tensorir.tune.gpu_model import COPY_SLOTS, MatrixProduct, Tiles, read_passes, seconds
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "gpu_model"
@@ -73,7 +73,7 @@ def judged(name: str, device: str, expected: Sequence[float], measured: Sequence
                   float(np.exp(np.log(ratio).mean())), first if ranked else None)  # fmt: skip
 
 
-def warpgroup_tiles(p: Product) -> Iterator[Tiles]:
+def warpgroup_tiles(p: MatrixProduct) -> Iterator[Tiles]:
     """What kernels of DeepGEMM's kind choose from: 64 terms at a time, as deep as shared memory allows."""
     size = p.in_bytes
     for bm in (*(b for b in (16, 32) if p.m <= b), 64, 128, 256):
@@ -85,7 +85,7 @@ def warpgroup_tiles(p: Product) -> Iterator[Tiles]:
                                 persistent=True, raster=16)  # fmt: skip
 
 
-def tiles_of(kernel: str, p: Product, gpu: Gpu, sm: int) -> Iterable[Tiles]:
+def tiles_of(kernel: str, p: MatrixProduct, gpu: Gpu, sm: int) -> Iterable[Tiles]:
     """All that a kernel of this kind may be, in our own templates' spaces for "mma" and "threads"."""
     if kernel == "wgmma":
         return warpgroup_tiles(p)
@@ -96,19 +96,22 @@ def tiles_of(kernel: str, p: Product, gpu: Gpu, sm: int) -> Iterable[Tiles]:
     return (engine(space.config(row), shape, target).model for row in range(len(space.legal)))
 
 
-def best_seconds(kernel: str, p: Product, device: str, slots: float) -> float:
+def best_seconds(kernel: str, p: MatrixProduct, device: str, slots: float) -> float:
     sm, gpu = GPUS[device]
     return min(seconds(p, replace(t, slots=slots), gpu) for t in tiles_of(kernel, p, gpu, sm))
 
 
-def products(group: Mapping[str, Any]) -> Iterator[tuple[Product, float]]:
+def products(group: Mapping[str, Any]) -> Iterator[tuple[MatrixProduct, float]]:
     """The products of a group and the seconds that they took."""
     for values in group["rows"]:
         row = dict(zip(group["columns"], values, strict=True))
         took = row["us"] * 1e-6 if "us" in row else row["ms"] * 1e-3
         read, written = BYTES[group["kind"]]
         written = 4 if row.get("out") == "FP32" else written
-        yield Product(row["m"], row["n"], row["k"], 1, group["kind"], read, written, adds=bool(row.get("acc"))), took
+        yield (
+            MatrixProduct(row["m"], row["n"], row["k"], 1, group["kind"], read, written, adds=bool(row.get("acc"))),
+            took,
+        )
 
 
 def by_shape(group: Mapping[str, Any]) -> tuple[Judged, list[dict[str, Any]]]:
@@ -122,7 +125,7 @@ def by_shape(group: Mapping[str, Any]) -> tuple[Judged, list[dict[str, Any]]]:
 
 def by_configuration(group: Mapping[str, Any]) -> Judged:
     """Configurations that were measured at one shape."""
-    p = Product(group["m"], group["n"], group["k"], 1, group["kind"], *BYTES[group["kind"]])
+    p = MatrixProduct(group["m"], group["n"], group["k"], 1, group["kind"], *BYTES[group["kind"]])
     gpu = GPUS[group["device"]][1]
     if "library_ms" in group:  # its clock under load, by what is not judged
         gpu = replace(gpu, sustained={group["kind"]: calibrated(gpu, [(p, group["library_ms"] * 1e-3)])})
@@ -197,7 +200,7 @@ def recorded(path: Path, device: str) -> list[Judged]:
     """A recorded space of CLBlast: the configurations that have both operands in shared memory, as our kernels do."""
     table = np.load(path)
     about = json.loads(table["meta"].tobytes())
-    p, gpu = Product(*about["problem"], kind="f32", in_bytes=4, out_bytes=4), GPUS[device][1]
+    p, gpu = MatrixProduct(*about["problem"], kind="f32", in_bytes=4, out_bytes=4), GPUS[device][1]
     expected, measured = [], []
     for row, took in zip(table["X"], table["t"], strict=True):
         c = {n: about["values"][j][row[j]] for j, n in enumerate(about["params"])}
@@ -207,7 +210,7 @@ def recorded(path: Path, device: str) -> list[Judged]:
     return [judged("CLBlast fp32, 4096", device, expected, measured, True)]
 
 
-def calibrated(gpu: Gpu, rows: Sequence[tuple[Product, float]]) -> float:
+def calibrated(gpu: Gpu, rows: Sequence[tuple[MatrixProduct, float]]) -> float:
     """The share of its clock at which wgmma takes, in the mean, the seconds that were measured."""
     low, high = 0.5, 1.0
     while high - low > 0.001:
@@ -220,7 +223,7 @@ def calibrated(gpu: Gpu, rows: Sequence[tuple[Product, float]]) -> float:
 
 def calibrating(data: Mapping[str, Any]) -> float:
     """By the squares that calibrate the device."""
-    rows = [(Product(n, n, n), 2e-12 * n**3 / tflops) for n, tflops in data["rows"]]
+    rows = [(MatrixProduct(n, n, n), 2e-12 * n**3 / tflops) for n, tflops in data["rows"]]
     return calibrated(GPUS[data["device"]][1], rows)
 
 

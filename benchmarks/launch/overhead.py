@@ -15,7 +15,7 @@ import numpy as np
 from tensorir.codegen.source import KernelLaunch, Param, Source
 from tensorir.runtime.arguments import aligned_empty
 from tensorir.runtime.device import open_device
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 from tensorir.runtime.timing import interleaved
 
 TEXT = """__kernel void one(__global const float* A, __global const float* B, __global float* C) {
@@ -40,11 +40,11 @@ def main() -> None:
     a, b, c = (aligned_empty((16,), "float32") for _ in range(3))
     a[:], b[:] = 1, 2
     started = time.perf_counter()
-    program = Program(SOURCE, device)
+    program = CompiledProgram(SOURCE, device)
     built = time.perf_counter()
     program(a, b, out=c)
     first = time.perf_counter()
-    again = Program(SOURCE, device)
+    again = CompiledProgram(SOURCE, device)
     loaded = time.perf_counter()
     again(a, b, out=c)
     ran = time.perf_counter()

@@ -99,10 +99,10 @@ def main() -> None:
         "device": device.identity,
         "cores": os.cpu_count(),
         "test": {
-            "error": paired.ERROR,
+            "error": paired.FAMILY_ERROR,
             "family": "every ordered pair of finalists at every round (Bonferroni, anytime-valid)",
-            "margin": paired.MARGIN,
-            "tie": paired.TIE,
+            "margin": paired.LEAD_LOG_RATIO,
+            "tie": paired.TIE_LOG_RATIO,
         },
         "same": series(options.names, False, options.runs, options.seconds),
         "faster": series(options.finalists, True, options.runs, options.longest),

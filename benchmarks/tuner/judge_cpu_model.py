@@ -45,7 +45,7 @@ from tensorir.errors import TensorIRError  # noqa: E402
 from tensorir.interp.reference import random_arguments  # noqa: E402
 from tensorir.runtime.arguments import aligned_empty  # noqa: E402
 from tensorir.runtime.device import open_device  # noqa: E402
-from tensorir.runtime.launch import Program  # noqa: E402
+from tensorir.runtime.launch import CompiledProgram  # noqa: E402
 from tensorir.tune.space import Space  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "cpu_model"
@@ -139,7 +139,7 @@ def bound(work: tir.Workload, template: str, config: Config, device: Any, used: 
     """A call of a configuration on these inputs and results; None where it does not compile."""
     s = work.schedule(config, template, device.target)
     try:
-        program = Program(s.emitted(), device, cache=False)
+        program = CompiledProgram(s.emitted(), device, cache=False)
     except TensorIRError as e:
         print(f"  {config}: {e.problems[0]}", file=sys.stderr)
         return None

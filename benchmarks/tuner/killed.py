@@ -26,15 +26,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout that is not installed
 
-from tensorir.tune.interfaces import Bench, Part, Task
-from tensorir.tune.log import Identity, LogReader, LogWriter
+from tensorir.tune.interfaces import Bench, SearchPart, Task
+from tensorir.tune.log import LogReader, LogWriter, RunIdentity
 from tensorir.tune.loop import search
 from tensorir.tune.space import Space
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.strategy import make
 from tensorir.tune.trial import Check, Outcome
 
-ME = Identity("killed n=8", "d1g357", {"name": "cpu", "platform": "x", "driver": "1"}, {"tensorir": "0.1.0"})
+ME = RunIdentity("killed n=8", "d1g357", {"name": "cpu", "platform": "x", "driver": "1"}, {"tensorir": "0.1.0"})
 SPACE = Space(x=range(10_000))
 RUNS = 20  # kills before a fresh log: reading it is most of the time
 _ID = 16  # characters of the id of a record
@@ -114,7 +114,7 @@ def _tune(log: Path, tell: int) -> None:
     with LogWriter(log, ME.workload) as writer:
         real(tell, b"+")
         spec = RunSpec(strategy="random", budget_s=None, seed=os.getpid(), on_trial=lambda r: real(tell, r.id.encode()))
-        search(spec, Task(ME, {"a": SPACE}, reuse), Bench(measure), writer, Part(make=make))
+        search(spec, Task(ME, {"a": SPACE}, reuse), Bench(measure), writer, SearchPart(make=make))
 
 
 def _judge(log: Path, said: set[str], tally: Tally) -> int:

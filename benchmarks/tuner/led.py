@@ -34,7 +34,7 @@ from measuring import environment
 
 from tensorir.tune.bayes import Bayes
 from tensorir.tune.gpu_devices import GPUS
-from tensorir.tune.gpu_model import Product, seconds
+from tensorir.tune.gpu_model import MatrixProduct, seconds
 from tensorir.tune.pool import Pool
 
 RESULT = Path(__file__).resolve().parent.parent / "results" / "tuner_led.json"
@@ -59,7 +59,7 @@ class Table:
 @cache
 def counted_alone(table: Table) -> Any:
     gpu = GPUS[CLBLAST[table.name]][1]
-    product = Product(*table.problem, kind="f32", in_bytes=4, out_bytes=4)
+    product = MatrixProduct(*table.problem, kind="f32", in_bytes=4, out_bytes=4)
     return np.array([seconds(product, clblast_tiles(c, gpu), gpu) for c in table.configs()])
 
 

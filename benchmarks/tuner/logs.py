@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from measuring import environment
 
-from tensorir.tune.log import Identity, LogReader, best, encode, listing, slug, stats, verify
+from tensorir.tune.log import LogReader, RunIdentity, best, encode, listing, slug, stats, verify
 
 RESULT = Path(__file__).resolve().parent.parent / "results" / "tuner_logs.json"
 WORKLOADS = 20
@@ -46,7 +46,7 @@ def write(root: Path, records: int) -> int:
     """Bytes of a log of so many trials of ``WORKLOADS`` workloads below ``root``."""
     rng, size = random.Random(0), 0
     for n in range(WORKLOADS):
-        me = Identity(f"matmul m={n} n=64 k=64 dtype=float32", f"{n:032x}", DEVICE, VERSIONS)
+        me = RunIdentity(f"matmul m={n} n=64 k=64 dtype=float32", f"{n:032x}", DEVICE, VERSIONS)
         path = root / slug(me.workload) / "20260101T000000-host-1.jsonl"
         path.parent.mkdir(parents=True)
         with path.open("wb") as file:

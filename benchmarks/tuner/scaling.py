@@ -26,16 +26,16 @@ from typing import Any
 
 from tensorir.api.places import ExecutorPlaces
 from tensorir.codec import encode
-from tensorir.tune.flight import Flights, Places, Sent
+from tensorir.tune.flight import Flights, Sent, TrialPlaces
 from tensorir.tune.interfaces import Bench, Task
-from tensorir.tune.log import Identity, LogReader, LogWriter
+from tensorir.tune.log import LogReader, LogWriter, RunIdentity
 from tensorir.tune.loop import search
 from tensorir.tune.space import Space
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import Outcome, Trial
 
 RESULT = Path(__file__).parents[1] / "results" / "tuner_scaling.json"
-ME = Identity("sleeping", "0", {"name": "none", "driver": "0"}, {})
+ME = RunIdentity("sleeping", "0", {"name": "none", "driver": "0"}, {})
 SPACE = Space(a=range(16), b=range(16), c=range(8), default={"a": 0, "b": 0, "c": 0})
 
 
@@ -68,19 +68,19 @@ def _first_to(name: str, folder: str) -> bool:
 
 
 @contextmanager
-def threads(width: int) -> Iterator[Places]:
+def threads(width: int) -> Iterator[TrialPlaces]:
     with ThreadPoolExecutor(width) as pool:
         yield ExecutorPlaces(pool, width, {}, measured)
 
 
 @contextmanager
-def processes(width: int) -> Iterator[Places]:
+def processes(width: int) -> Iterator[TrialPlaces]:
     with ProcessPoolExecutor(width) as pool:
         yield ExecutorPlaces(pool, width, {}, measured)
 
 
 @contextmanager
-def dask(width: int) -> Iterator[Places]:
+def dask(width: int) -> Iterator[TrialPlaces]:
     from distributed import Client, LocalCluster
 
     from tensorir.api.places import DaskPlaces
@@ -90,7 +90,7 @@ def dask(width: int) -> Iterator[Places]:
         yield DaskPlaces(client, {}, measured)
 
 
-def run(places: Places, strategy: str, trials: int, seconds: float, folder: str | None = None) -> dict[str, Any]:
+def run(places: TrialPlaces, strategy: str, trials: int, seconds: float, folder: str | None = None) -> dict[str, Any]:
     """One search over an empty log."""
 
     def prepare(trial: Trial) -> Sent:

@@ -1,1 +1,1 @@
-"""What a user calls: workloads, tuning, builds, benchmarks."""
+"""The calls of a user: workloads, tuning, builds, benchmarks."""

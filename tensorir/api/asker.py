@@ -19,8 +19,8 @@ from tensorir.tune.process import claimed
 from tensorir.tune.store import host_name
 from tensorir.tune.trial import CANCELLED, Reply
 
-MODULE = "tensorir.api.worker"
-TRIALS = ("measure", "build")
+WORKER_MODULE = "tensorir.api.worker"
+TRIAL_QUESTIONS = ("measure", "build")
 """Requests about one configuration alone."""
 LIMIT_S = 86_400.0  # phases have limits of their own
 
@@ -46,7 +46,7 @@ class Asker:
     """
 
     def __init__(self) -> None:
-        self._worker = claimed(MODULE)
+        self._worker = claimed(WORKER_MODULE)
         self.name = f"{os.getpid()}.{next(_number)}"
 
     def request(
@@ -58,7 +58,7 @@ class Asker:
         limits, message = {**limits, **(request.limits or {})}, encode(request)
         began, starts = time.monotonic(), self._worker.starts
         reply = self._ask(message, limits, cancel_after)
-        victim = request.do == "hello" or (request.do in TRIALS and self._worker.starts == starts)
+        victim = request.do == "hello" or (request.do in TRIAL_QUESTIONS and self._worker.starts == starts)
         # one attempt to get the device back, in a new process; who dies where others have been may be their victim; and
         # before any candidate it is nobody's fault (the system's memory killer, say)
         if reply.status == "device_lost" or (reply.status == "crashed" and victim):

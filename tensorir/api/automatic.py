@@ -25,7 +25,7 @@ from tensorir.tune.ratio import Ratio
 
 ROUGH_S = 1e-3
 """Seconds of one call, before anything is known of it."""
-PLACES = 3
+ARRAY_PLACES = 3
 """Places of the arrays that are measured: some of them make a kernel half as slow again."""
 
 
@@ -66,11 +66,11 @@ def fusions(
 def gained(row: Fusion[Schedule], device: Device, rounds: int) -> Ratio:
     """Seconds of the two stages apart over their seconds in one kernel, from rounds in which both have a turn."""
     before, after, kept = list[float](), list[float](), []
-    for _ in range(PLACES):
+    for _ in range(ARRAY_PLACES):
         calls = [launched(row.pair(fused), device) for fused in (False, True)]
         kept.append(calls)  # so that the next ones have other arrays
         turns = Rounds([(call, slots([call], ROUGH_S)[0]()) for call in calls])
-        for _ in range(-(-rounds // PLACES)):
+        for _ in range(-(-rounds // ARRAY_PLACES)):
             turns.run()
         before += turns.samples[0]
         after += turns.samples[1]

@@ -1,4 +1,4 @@
-"""What runs inside the measuring process: inputs, expected outputs, and running, comparing and timing kernels."""
+"""The inside of the measuring process: inputs, expected outputs, and runs, comparisons and timings of kernels."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError
 from tensorir.expr.reread import with_dims
 from tensorir.interp.reference import evaluate
-from tensorir.runtime.estimate import Estimate, Reference, look
+from tensorir.runtime.estimate import Estimate, ReferenceLaunch, look
 from tensorir.runtime.guard import LONG_SECONDS
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 from tensorir.runtime.timing import batch
 from tensorir.tune.inputs import arguments, integer_arrays
 from tensorir.tune.record import ESTIMATOR, MAX_DRIFT
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from tensorir.expr.tensor import Tensor
     from tensorir.runtime.device import Device
 
-FAR = 5.0  # times the best, by some blocks or by launches alone: cut short,
+CUTOFF_RATIO = 5.0  # times the best, by some blocks or by launches alone: cut short,
 WORTH_S = 0.003  # where what they take tells
-SLOW = 2.0  # so many times by launches that alternate with the reference's,
+SLOW_RATIO = 2.0  # so many times by launches that alternate with the reference's,
 BRIEF_S = 0.0003  # which are long against the 30-80 us of one finish,
-LOOKS = 5  # turns, or slots, that show how noisy the machine is
-WHOLE = "whole"  # the phase in which all blocks run of what has run in part: it takes no longer than others did
+NOISE_SLOTS = 5  # turns, or slots, that show how noisy the machine is
+WHOLE_PHASE = "whole"  # the phase in which all blocks run of what has run in part: it takes no longer than others did
 REFERENCE_FILE = "reference.json"  # in the folder of expected outputs: the source of the reference kernel
 REFERENCE_PHASE = "beside"  # the phase in which the reference kernel is made
 LONG_S = 0.1  # a default that takes so long is no reference
-STEADY = 1.02  # changes of the reference up to this factor are noise of its own
-DOUBT = 0.5  # the first blocks may have more to do than the others
-WAIT = "turn"  # the phase in which another process times on the device; its id and what it times follow
+STEADY_RATIO = 1.02  # changes of the reference up to this factor are noise of its own
+FIRST_BLOCKS_SHARE = 0.5  # the first blocks may have more to do than the others
+TURN_PHASE = "turn"  # the phase in which another process times on the device; its id and what it times follow
 SAY_S = 0.5  # between two signs of life: each of them wakes the supervisor, which disturbs
 MOST_SAMPLES = 200  # of a time that a record has
-UNSTABLE = 0.25  # width of the interval over the median from which a time is flagged
+UNSTABLE_WIDTH = 0.25  # width of the interval over the median from which a time is flagged
 
 
 @dataclass(frozen=True)
@@ -62,31 +62,31 @@ class ReferenceKernel:
     seconds: float
 
     @property
-    def paired(self) -> Reference:
+    def paired(self) -> ReferenceLaunch:
         """As the estimator takes it."""
-        return Reference(self.bound, self.seconds)
+        return ReferenceLaunch(self.bound, self.seconds)
 
     def pace(self, length_s: float) -> float:
-        """How much slower the machine is than in the reference's own trial, by as many calls of it as take about
-        ``length_s``: what takes as long meets as much of other programs.
+        """Slowdown of the machine since the reference's own trial, from calls of it that take some ``length_s``
+        together: equally long runs meet equally much of other programs.
         """
         return batch(self.bound, round(length_s / self.seconds)) / self.seconds
 
     def shows_slower(self, best_s: float, own: Sequence[float], others: Sequence[float]) -> bool:
-        """Whether interleaved samples leave no hope that the candidate is as fast as ``best_s``, seconds of a machine
+        """True if interleaved samples leave no hope that the candidate is as fast as ``best_s``, seconds of a machine
         as fast as it was in the reference's own trial.
 
         Of the candidate's samples the fastest counts, and the machine is taken to be as slow as for the reference's
         slowest one; and the candidate may yet be faster than its fastest sample by as much as that is than its slowest.
         """
-        if min(len(own), len(others)) < LOOKS:
+        if min(len(own), len(others)) < NOISE_SLOTS:
             return False
         return min(own) ** 2 / max(own) > best_s * max(1.0, max(others) / self.seconds)
 
 
 def told_pace(drift: float) -> float | None:
-    """What a record says of the machine: by how much slower it is than in the reference's own trial; None for noise."""
-    changed = abs(math.log(drift)) > math.log(STEADY) and 1 / MAX_DRIFT <= drift <= MAX_DRIFT
+    """The slowdown since the reference's own trial as a record has it; None for noise."""
+    changed = abs(math.log(drift)) > math.log(STEADY_RATIO) and 1 / MAX_DRIFT <= drift <= MAX_DRIFT
     return drift if changed else None
 
 
@@ -94,7 +94,7 @@ class Runner:
     """A compiled candidate on one device."""
 
     def __init__(
-        self, device: Device, candidate: Candidate, data: Data, cache: bool, program: Program | None = None
+        self, device: Device, candidate: Candidate, data: Data, cache: bool, program: CompiledProgram | None = None
     ) -> None:
         self.candidate, self.source, self.data = candidate, candidate.source, data
         self.schedule, self.max_error = candidate.schedule, candidate.max_error
@@ -103,7 +103,7 @@ class Runner:
         self.bound: Any = None  # a prebound launch
         self._whole = "run"  # the phase in which all blocks run: WHOLE once nothing is put off to the first launch
         try:
-            self.program = program or Program(self.source, device, cache=cache)
+            self.program = program or CompiledProgram(self.source, device, cache=cache)
             candidate.learn(resources=self._resources())
         except TensorIRError as error:
             raise self.candidate.ended(failure(error, "compile")) from None
@@ -127,14 +127,14 @@ class Runner:
         if best_s is None:
             return
         progress("run")
-        slow = max(FAR * best_s * max(1.0, pace), WORTH_S)
+        slow = max(CUTOFF_RATIO * best_s * max(1.0, pace), WORTH_S)
         try:
-            probed, warm = self.program.probe(*self.inputs, enough_s=slow / DOUBT)
+            probed, warm = self.program.probe(*self.inputs, enough_s=slow / FIRST_BLOCKS_SHARE)
         except TensorIRError as error:
             raise self.candidate.ended(failure(error, "run")) from None
-        if DOUBT * probed > slow:
-            self._refuse_slow(DOUBT * probed, best_s, pace)
-        self._whole = WHOLE if warm else "run"
+        if FIRST_BLOCKS_SHARE * probed > slow:
+            self._refuse_slow(FIRST_BLOCKS_SHARE * probed, best_s, pace)
+        self._whole = WHOLE_PHASE if warm else "run"
 
     def _refuse_slow(self, least: float, best_s: float, pace: float) -> None:
         """The record says of the machine's pace what was judged by, as far as it is known to differ."""
@@ -184,7 +184,7 @@ class Runner:
         shape, outputs, source = found
         progress("compile")
         try:
-            program = Program(source, device, cache=False)
+            program = CompiledProgram(source, device, cache=False)
             progress("run")
             given, exact = arguments(outputs)
             inputs = integer_arrays(given, SEED)
@@ -287,7 +287,7 @@ class Runner:
         once = self.took if self.took > LONG_SECONDS else min(self.once() for _ in range(4))
         if kernel is not None:
             self._refuse_slower(best_s, once, kernel)
-        elif once > max(FAR * now_s, WORTH_S):
+        elif once > max(CUTOFF_RATIO * now_s, WORTH_S):
             self._refuse_slow(0.8 * once, best_s, pace)
 
     def _refuse_slower(self, best_s: float, once: float, kernel: ReferenceKernel) -> None:
@@ -298,10 +298,10 @@ class Runner:
         while once > BRIEF_S:
             own, pace, turns = min(own, self.once()), max(pace, kernel.pace(once)), turns + 1
             times = own / (best_s * max(1.0, pace))
-            if times <= SLOW:
+            if times <= SLOW_RATIO:
                 return
-            far = times > FAR and (turns > 1 or once > LONG_SECONDS)
-            if far or turns == LOOKS:
+            far = times > CUTOFF_RATIO and (turns > 1 or once > LONG_SECONDS)
+            if far or turns == NOISE_SLOTS:
                 self._refuse_slow(0.8 * own, best_s, told_pace(pace) or 1.0)
 
     def time(self, progress: Progress, best_s: float | None = None, kernel: ReferenceKernel | None = None) -> Outcome:
@@ -341,7 +341,7 @@ def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
 
 def timed(found: Estimate, drift: float | None = None) -> Outcome:
     """An estimate as an outcome."""
-    flags = ("unstable_timing",) if found.high_s - found.low_s > UNSTABLE * found.seconds else None
+    flags = ("unstable_timing",) if found.high_s - found.low_s > UNSTABLE_WIDTH * found.seconds else None
     times = found.seconds, found.low_s, found.high_s, found.samples[:MOST_SAMPLES]
     return Outcome("ok", None, *times, ESTIMATOR, drift, flags=flags)
 

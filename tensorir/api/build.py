@@ -16,14 +16,14 @@ from tensorir.errors.habits import answering, public, unknown
 from tensorir.errors.handles import Handle, unpicklable
 from tensorir.errors.needs import need_int, shown, wrong
 from tensorir.errors.shown import Shown, few_lines
-from tensorir.export.part import Part
+from tensorir.export.program import ExportProgram
 from tensorir.runtime.base import Resources
 from tensorir.runtime.call import by_name
 from tensorir.runtime.device import Device
-from tensorir.runtime.launch import BoundLaunch, Program
+from tensorir.runtime.launch import BoundLaunch, CompiledProgram
 from tensorir.runtime.timing import Timing, copied_names
 from tensorir.target import Target
-from tensorir.tune.near import Near
+from tensorir.tune.nearest_shape import NearestShape
 
 if TYPE_CHECKING:
     from tensorir.expr.tensor import Tensor
@@ -35,7 +35,7 @@ class Executable(Handle, Exportable, Shown):
 
     Arguments are numpy, pyopencl, cupy or DLPack arrays in the order of the declarations, or by the names of the
     inputs, ``f(A=a, B=b)``; the results are of the same kind. ``out=`` takes arrays to write into. ``nearest`` says
-    whose configuration this is where ``w.load(nearest=True)`` took it from another shape: a ``Near`` with its distance;
+    whose configuration this is where ``w.load(nearest=True)`` took it from another shape: a ``NearestShape``;
     else it is None. ``max_error`` is what results may be off by, relative to the largest, where kernels round more than
     was declared.
     """
@@ -46,10 +46,10 @@ class Executable(Handle, Exportable, Shown):
         device: Device,
         trace: str | Callable[[], str] = "",
         outputs: Sequence[Tensor] = (),
-        program: Program | None = None,
-        nearest: Near | None = None,
+        program: CompiledProgram | None = None,
+        nearest: NearestShape | None = None,
         max_error: float | None = None,
-        again: Callable[[str], Part] | None = None,
+        again: Callable[[str], ExportProgram] | None = None,
         target: Target | None = None,
     ) -> None:
         if not isinstance(source, Source) or not isinstance(device, Device):
@@ -59,7 +59,7 @@ class Executable(Handle, Exportable, Shown):
         self.nearest, self.max_error = nearest, max_error
         self._again = again  # the same computation for another target, for export
         self._target = target or device.target  # what it was lowered for
-        self.program = program or Program(source, device)
+        self.program = program or CompiledProgram(source, device)
 
     def __repr__(self) -> str:
         copies = f"; its last call copied {copied_names(self.copies)}" if self.copies else ""
@@ -177,14 +177,14 @@ class Executable(Handle, Exportable, Shown):
         derived, several = parts_of(backward), parts_of_batches(batched)
         return export_part(self._part(), path, to, name=name, arch=arch, backward=derived, batched=several)
 
-    def _part(self) -> Part:
+    def _part(self) -> ExportProgram:
         """This program, to be exported."""
         target, again = self._target, self._lowered_again if self._again else None
-        return Part(
+        return ExportProgram(
             self.emitted, self.outputs, None, self.trace, target.kind, {}, self.max_error, again, target.arch
         )  # fmt: skip
 
-    def _lowered_again(self, target: str) -> Part:
+    def _lowered_again(self, target: str) -> ExportProgram:
         """This computation for another target, with the inputs that are fixed here."""
         assert self._again is not None
         made = self._again(target)

@@ -12,11 +12,11 @@ from tensorir.api.questions import Request
 from tensorir.tune.process import WorkerError
 from tensorir.tune.trial import Reply
 
-MOST = 4
+MAX_BUILDERS = 4
 """Builders unless more are asked for: each takes a few hundred MB, and what is asked for together is asked for on older
 knowledge."""
 
-THREADS = 64  # each waits for one builder
+BUILDER_THREADS = 64  # each waits for one builder
 
 
 class Builders:
@@ -29,10 +29,10 @@ class Builders:
     def __init__(self, limits: Mapping[str, float]) -> None:
         self._limits = dict(limits)
         self._askers: list[Asker] = []
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tensorir-builder")
+        self._threads = ThreadPoolExecutor(BUILDER_THREADS, thread_name_prefix="tensorir-builder")
 
     def build(self, requests: Sequence[Request], remaining_s: float | None) -> list[Reply]:
-        """What became of each; all have ended, or were killed at the end of the time, when this returns."""
+        """The outcome of each; all have ended, or were killed at the end of the time, when this returns."""
         asked: list[Future[Reply]] = []
         self._askers += [Asker() for _ in range(len(requests) - len(self._askers))]
         try:

@@ -29,7 +29,13 @@ _LIMITS = {
     "compile.shared-memory": "smem",
     "launch.memory": "memory",
 }
-_LOST = ("DEVICE_NOT_AVAILABLE", "DEVICE_NOT_FOUND", "device is lost", "cudaErrorDevicesUnavailable", "Xid")
+_LOST_DEVICE_WORDS = (
+    "DEVICE_NOT_AVAILABLE",
+    "DEVICE_NOT_FOUND",
+    "device is lost",
+    "cudaErrorDevicesUnavailable",
+    "Xid",
+)
 
 
 class Refused(Exception):  # an outcome of a measurement, not a failure of the program
@@ -196,7 +202,7 @@ def failure(error: TensorIRError, phase: str) -> Outcome:
     """The outcome for what went wrong while compiling or running on the device."""
     if error.code in _LIMITS:
         return _failed("resource_limit", error, phase, limit=_LIMITS[error.code])
-    if any(word in str(error) for word in _LOST):
+    if any(word in str(error) for word in _LOST_DEVICE_WORDS):
         return _failed("device_lost", error, phase)
     trouble = environment(f"{error} {getattr(error, 'log', '')}")
     if error.code.startswith("cache.") or trouble:  # the machine's fault: measured again when it is mended

@@ -16,14 +16,14 @@ from tensorir.api.expected import Data
 from tensorir.api.identity import fingerprint
 from tensorir.api.limits import limits_of
 from tensorir.api.places import DevicePlaces, alike, device_names, places_of
-from tensorir.api.questions import Described, Hello, Output, Question, Request, Setup, Unusable
+from tensorir.api.questions import DeviceDescription, Hello, Output, Question, Request, Setup, Unusable
 from tensorir.api.waits import Waits
 from tensorir.codec import Json, decode, encode
 from tensorir.errors import DeclarationError, DeviceError, refuse
 from tensorir.interp.magnitude import is_continuous
 from tensorir.runtime.scratch import Scratch, tidy
 from tensorir.target import Target
-from tensorir.tune.flight import Flights, Places
+from tensorir.tune.flight import Flights, TrialPlaces
 from tensorir.tune.inputs import arguments
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import Reply
@@ -103,7 +103,7 @@ class Channel:
             ending.callback(self.asker.close)
             ending.callback(self.builders.close)
 
-    def _places_for(self, devices: Sequence[str]) -> Places | None:
+    def _places_for(self, devices: Sequence[str]) -> TrialPlaces | None:
         """Where trials are measured at the same time; None for one after the other, here."""
         o = self.spec
         if o.executor is None:
@@ -194,4 +194,4 @@ def _device(reply: Reply) -> Json:
     if not reply.ok:
         words = reply.told.get("message") or reply.told.get("output") or reply.status
         raise refuse(DeviceError, "device.broken", f"the device cannot be used in a worker process: {words}"[:1000])
-    return dict(decode(Described, reply.answer).device)
+    return dict(decode(DeviceDescription, reply.answer).device)

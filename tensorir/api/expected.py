@@ -1,4 +1,4 @@
-"""What runs are compared with: inputs, what the reference says about them, and how results differ from that."""
+"""Expected outputs: inputs, the reference's results, and the distance of others from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tensorir.interp.reference import as_declared
 from tensorir.ir.dtypes import DTYPES
 from tensorir.runtime.arguments import numpy_dtype
 from tensorir.runtime.scratch import Scratch
-from tensorir.tune.inputs import Argument, dealt_arrays, random_arrays
+from tensorir.tune.inputs import ArgumentRange, dealt_arrays, random_arrays
 
 SEED = 1
 FLOATS_S = 5.0  # a reference that takes longer is not asked a second time, about numbers with every digit in use
@@ -40,12 +40,12 @@ class Data:
 
     def __init__(
         self,
-        arguments: Sequence[Argument],
+        arguments: Sequence[ArgumentRange],
         exact: bool,
         outputs: Sequence[Output],
         folder: str,
         make: Callable[..., Any],
-        draw: Callable[[Sequence[Argument], int], list[np.ndarray]] = dealt_arrays,
+        draw: Callable[[Sequence[ArgumentRange], int], list[np.ndarray]] = dealt_arrays,
         name: str = "expected",
         continuous: bool = True,
     ) -> None:
@@ -82,7 +82,7 @@ class Data:
         return self._floats
 
     def as_floats(self) -> Floats:
-        """What is here, to be compared as normal floats are."""
+        """The values as floats, to be compared as these are."""
         return Floats(*self.fresh(), self.moved)
 
     def moved(self) -> float:
@@ -162,7 +162,7 @@ def _write(path: Path, write: Callable[[Any], object]) -> None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far results are from what they should be: ``where`` is the worst element in words, empty when all is well."""
+    """Distance of results from the expected ones: ``where``, the worst element in words, empty if none is wrong."""
 
     max_err: float
     where: str = ""

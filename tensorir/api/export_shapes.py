@@ -19,15 +19,15 @@ from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_path
 from tensorir.export.asked import by_language, each_language, places, refuse_sets
 from tensorir.export.folder import export_set
-from tensorir.export.part import Part
+from tensorir.export.program import ExportProgram
 from tensorir.target import Target
-from tensorir.tune.log import Choice, LogReader, Record, choose
+from tensorir.tune.log import LogReader, RankedRecord, Record, choose
 from tensorir.tune.portfolio import REGRET
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
 
-NAMED = 5  # of the shapes that are not tuned
+MAX_NAMED_SHAPES = 5  # of the shapes that are not tuned
 
 
 @answers()
@@ -87,7 +87,7 @@ class RecordedSet:
             about |= {"regret": s.regret, "record": about_record(record)}
             kind = target_of(record).kind
             steps, error = trace_text(made), work.allowed_error(kernel.template)
-            parts.append(Part(made.source, work.outputs, work.reference, steps, kind, about, error))
+            parts.append(ExportProgram(made.source, work.outputs, work.reference, steps, kind, about, error))
         device = records[0].device
         files = portfolio.files(name, device)
         more = {"regret": portfolio.regret, "exact": portfolio.exact, "device": device}
@@ -95,7 +95,7 @@ class RecordedSet:
 
 
 def about_record(record: Record) -> dict[str, object]:
-    """What an exported folder says of the record that its kernel is from."""
+    """The lines of an exported folder about the record of its kernel."""
     return {key: getattr(record, key) for key in ("id", "time_s", "device", "versions", "started")}
 
 
@@ -138,7 +138,7 @@ def recorded_set(
 
 def _of_one_place(
     works: Sequence[Work], target: Target | str | None, log: str, remarks: dict[str, None]
-) -> dict[str, list[Choice]]:
+) -> dict[str, list[RankedRecord]]:
     """The choices of each shape, by title, on the device and versions on which most shapes are tuned."""
     found: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for work in works:
@@ -150,7 +150,7 @@ def _of_one_place(
             remarks[f"log: {reader.summary()}"] = None
     places = [{w.title: choose(records[w.title]) for w in works} for records in found.values()]
 
-    def worth(place: dict[str, list[Choice]]) -> tuple[int, str]:
+    def worth(place: dict[str, list[RankedRecord]]) -> tuple[int, str]:
         started = (c.record.started for some in place.values() for c in some)
         return sum(map(bool, place.values())), max(started, default="")
 
@@ -160,8 +160,8 @@ def _of_one_place(
 def _not_tuned(
     missing: Sequence[Work], of: int, target: Target | str | None, log: str, stale: int, command: str
 ) -> NotTuned:
-    words = [f"{w.title}{left_out(w, log, other_target(target))}" for w in missing[:NAMED]]
-    words += [f"{len(missing) - NAMED} more"] if len(missing) > NAMED else []
+    words = [f"{w.title}{left_out(w, log, other_target(target))}" for w in missing[:MAX_NAMED_SHAPES]]
+    words += [f"{len(missing) - MAX_NAMED_SHAPES} more"] if len(missing) > MAX_NAMED_SHAPES else []
     message = f"{len(missing)} of {of} shapes are not tuned in {log} for one device: {'; '.join(words)}"
     message += f"; {stale} records of another version: stale, not used" if stale else ""
     return NotTuned(Problem("export.not-tuned", message, hint=command))

@@ -7,18 +7,18 @@ from typing import Any
 
 from tensorir.errors import refuse
 from tensorir.errors.needs import shown
-from tensorir.export.part import ExportError, Part
+from tensorir.export.program import ExportError, ExportProgram
 
 
 class Exportable:
     """A schedule or a compiled kernel: what folders are written from."""
 
-    def _part(self) -> Part:
+    def _part(self) -> ExportProgram:
         """Return the program to export, with what makes the same for another target."""
         raise NotImplementedError
 
 
-def parts_of(backward: object) -> dict[str, Part]:
+def parts_of(backward: object) -> dict[str, ExportProgram]:
     """The programs of ``backward=``, by input; ``export.backward`` for anything else."""
     if backward is None:
         return {}
@@ -29,7 +29,7 @@ def parts_of(backward: object) -> dict[str, Part]:
     return {of: made._part() for of, made in given.items()}
 
 
-def parts_of_batches(batched: object) -> list[Part]:
+def parts_of_batches(batched: object) -> list[ExportProgram]:
     """The programs of ``batched=``, one or several; ``export.batched`` for anything else."""
     given: Any = batched if isinstance(batched, list | tuple) else [] if batched is None else [batched]
     if not all(isinstance(g, Exportable) for g in given):

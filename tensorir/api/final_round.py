@@ -23,10 +23,10 @@ from tensorir.tune.trial import CANCELLED, FinalRound, Outcome, Peer, Standing
 if TYPE_CHECKING:
     from tensorir.api.worker import State
 
-ROUNDS = 30
+RACE_ROUNDS = 30
 LEAST_ROUNDS = 9  # before the race begins, if there is time for them at all
-CHUNK = 3  # rounds between two looks at the clock
-LOOKS, LOOK_S = 5, 0.2  # calls, or seconds, of a library before it is timed
+ROUNDS_PER_LOOK = 3  # rounds between two looks at the clock
+WARM_CALLS, LOOK_S = 5, 0.2  # calls, or seconds, of a library before it is timed
 DRAW_S = 5e-8  # a random number
 
 
@@ -85,7 +85,7 @@ def final(state: State, question: Final, progress: Progress) -> FinalRound:
 
 
 def peer_of(name: str, found: Estimate) -> Peer:
-    """What is known of a library's time."""
+    """A library's time as a ``Peer``."""
     return Peer(name, found.seconds, found.low_s, found.high_s, found.spread, found.samples)
 
 
@@ -123,8 +123,8 @@ def _on_floats(
 
 
 def _out(state: State, n: int, refused: Refused) -> Outcome:
-    """What becomes of a finalist. Where the device went with it, that is the answer: the others are then asked for
-    again, in a new process.
+    """The outcome of a finalist that fails. A lost device ends the answer: the others are then asked for again, in a
+    new process.
     """
     if not state.works():
         raise Refused(refused.outcome.telling(phase=f"run {n}"))
@@ -211,7 +211,7 @@ def rough(call: Callable[[], object]) -> float:
     settle()
     call()
     times = list[float]()
-    while len(times) < LOOKS and sum(times) < LOOK_S:
+    while len(times) < WARM_CALLS and sum(times) < LOOK_S:
         began = time.perf_counter()
         call()
         times.append(time.perf_counter() - began)
@@ -260,10 +260,10 @@ def _in_turn(
     rounds = Rounds(calls, range(len(calls) - len(peers), len(calls)))
     half = end if end is None or len(runners) < 2 else (time.perf_counter() + end) / 2
     longest = 0.0
-    for _ in range(ROUNDS // CHUNK):
+    for _ in range(RACE_ROUNDS // ROUNDS_PER_LOOK):
         started = time.perf_counter()
         with state.timing(progress):
-            for _ in range(CHUNK):
+            for _ in range(ROUNDS_PER_LOOK):
                 rounds.run()
         longest = max(longest, time.perf_counter() - started)
         stop = end if len(rounds.samples[0]) < LEAST_ROUNDS else half

@@ -18,7 +18,7 @@ from tensorir.interp.reference import results_of
 if TYPE_CHECKING:
     from tensorir.api.work import Work
 
-ORDERS = 32.0
+ORDER_FACTOR = 32.0
 """So many times further than inputs that change in their last digit may sums in another order take a result."""
 
 
@@ -42,14 +42,14 @@ class Floats:
         return cls(arrays, expected, partial(moved_by_digits, work.reference, arrays, expected))
 
     def allowed(self, source: Source, most: float | None, close: bool) -> float | None:
-        """How far results may be off, as ``compare`` takes it; most: on whole numbers.
+        """The tolerance of results as ``compare`` takes it; most: on whole numbers.
 
         Tensor cores that take tf32 see as many digits of an operand as float16 has, of whole numbers all. Where results
         are not ``close`` by that, what the definition itself makes of a last digit counts: sums that cancel.
         """
         cut = any(".tf32." in name for name in source.instructions)
         usual = max(most or 0.0, tolerance("float16")) if cut else most
-        return usual if close else max(usual or 0.0, ORDERS * self.moved())
+        return usual if close else max(usual or 0.0, ORDER_FACTOR * self.moved())
 
 
 def moved_by_digits(make: Callable[..., object], arrays: Sequence[object], expected: Sequence[object]) -> float:

@@ -16,18 +16,18 @@ from tensorir.api.identity import command_for
 from tensorir.errors import NotTuned, Problem, TensorIRError, refuse
 from tensorir.target import Target
 from tensorir.tune.frozen import looks_frozen
-from tensorir.tune.record import Identity, Record, Setting, relevant
+from tensorir.tune.record import Record, RunIdentity, Setting, relevant
 from tensorir.tune.store import LogError, LogReader
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
-    from tensorir.tune.choosing import Choice
+    from tensorir.tune.choosing import RankedRecord
 
-VARIABLE = "TENSORIR_FROZEN"
+FROZEN_VARIABLE = "TENSORIR_FROZEN"
 
 
 def is_frozen(log: str) -> bool:
-    """Whether a log is a file of frozen choices (a damaged one too), which then decides alone."""
+    """True if a log is a file of frozen choices (a damaged one too), which then decides alone."""
     if not Path(log).is_file():
         return False
     try:
@@ -42,12 +42,14 @@ def log_for(work: Work, log: str, device: Mapping[str, object] | None = None) ->
 
     device: as in a record; any when None
     """
-    named = os.environ.get(VARIABLE)
+    named = os.environ.get(FROZEN_VARIABLE)
     if not named or is_frozen(log):
         return log
     if not is_frozen(named):
-        message = f"{VARIABLE} names {named}, and there is no such file"
-        raise refuse(LogError, "log.unreadable", message, hint=f"unset {VARIABLE}, or tensorir log freeze -o {named}")
+        message = f"{FROZEN_VARIABLE} names {named}, and there is no such file"
+        raise refuse(
+            LogError, "log.unreadable", message, hint=f"unset {FROZEN_VARIABLE}, or tensorir log freeze -o {named}"
+        )
     return named if any(device is None or _on(r, device) for r in _records(work, named)) else log
 
 
@@ -59,14 +61,14 @@ def _on(record: Record, device: Mapping[str, object]) -> bool:
     return bool(record.device.get("name") == device.get("name"))
 
 
-def chosen(records: Iterable[Record], identity: Identity) -> list[Choice]:
+def chosen(records: Iterable[Record], identity: RunIdentity) -> list[RankedRecord]:
     """The usable configurations of records of one definition, fastest first."""
     from tensorir.tune.choosing import choose  # where the ranking is kept nobody chooses again
 
     return choose(r for r in records if identity.accepts(r))
 
 
-def pinned(work: Work, identity: Identity, log: str) -> Record | None:
+def pinned(work: Work, identity: RunIdentity, log: str) -> Record | None:
     """The record that the file pins for this workload on this device; None when it pins none.
 
     Raises NotTuned ``load.frozen-stale`` when it pins one for what the definition, the device's driver or limits, or
@@ -79,8 +81,8 @@ def pinned(work: Work, identity: Identity, log: str) -> Record | None:
     return found[0].record if found else None
 
 
-def changes(record: Setting, identity: Identity) -> list[str]:
-    """What a record was made for and is otherwise now."""
+def changes(record: Setting, identity: RunIdentity) -> list[str]:
+    """Differences between now and a record's circumstances, in words."""
     found = ["the definition"] if record.compute != identity.compute else []
     for key, name in (("driver", "the driver"), ("target", "the limits of the device")):
         then, now = record.device.get(key), identity.device.get(key)

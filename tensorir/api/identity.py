@@ -1,4 +1,4 @@
-"""What identifies a measurement: the definition's digest, the device, the versions; and commands to say to people."""
+"""Identity of a measurement: the definition's digest, the device, the versions; and commands to say to people."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tensorir.ir.visit import reads, walk, writes
 from tensorir.target import Target
 from tensorir.tune.brief import Brief
 from tensorir.tune.known import counted
-from tensorir.tune.record import Identity, Record, Setting, relevant, slug
+from tensorir.tune.record import Record, RunIdentity, Setting, relevant, slug
 from tensorir.tune.store import is_file
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def compute_digest(work: Work) -> str:
 
 
 def describe(device: Device) -> dict[str, object]:
-    """What a record says about the device: plain text, and the limits as a target that can be parsed again."""
+    """The device as a record describes it: plain text, and the limits as a target that can be parsed again."""
     target = replace(device.target, device="")
     return {**device.identity, "id": device.name, "kind": target.kind, "target": target.text}
 
@@ -71,16 +71,16 @@ def versions_of(device: Mapping[str, object], search: bool = True) -> dict[str, 
     return found
 
 
-def identity_of(work: Work, device: Mapping[str, object], search: bool = True) -> Identity:
+def identity_of(work: Work, device: Mapping[str, object], search: bool = True) -> RunIdentity:
     """The identity of this workload's records on a device (as ``describe`` gives it).
 
     search: with the versions of what searched, which records say and no comparison asks for
     """
-    return Identity(work.title, compute_digest(work), device, versions_of(device, search))
+    return RunIdentity(work.title, compute_digest(work), device, versions_of(device, search))
 
 
 def fingerprint(device: Mapping[str, object], work: Work | None = None) -> dict[str, object]:
-    """What must be the same wherever trials of one run are measured, or their times could not be compared."""
+    """Properties of the device equal wherever trials of one run are measured, or their times could not be compared."""
     found: dict[str, Any] = {key: device.get(key) for key in ("name", "driver", "target")}
     found |= relevant(versions_of(device, search=False))
     return found if work is None else found | {"computation": compute_digest(work)}
@@ -99,7 +99,7 @@ def target_of(record: Setting) -> Target:
 
 
 def suits(record: Setting, target: Target | str | None) -> bool:
-    """Whether a record was made for this sort of target, or for any target of a language; None: any."""
+    """True if a record was made for this sort of target, or for any target of a language; None: any."""
     made_for = target_of(record)
     if isinstance(target, str):
         return made_for.language == target
@@ -107,7 +107,7 @@ def suits(record: Setting, target: Target | str | None) -> bool:
 
 
 def place_of(record: Record) -> str:
-    """What makes records of several shapes comparable: device, its limits, driver and versions."""
+    """The key of records with comparable times, of any shape: device, its limits, driver and versions."""
     device = record.device
     key = [*(device.get(name) for name in ("name", "driver", "target")), relevant(record.versions)]
     return json.dumps(key, sort_keys=True)
@@ -164,7 +164,7 @@ A_WORD = 10.0
 
 
 def distance(a: str, b: str) -> float:
-    """How far apart the shapes of two titles of one operator are: the sum of |log((x + 1) / (y + 1))| over numbers.
+    """Distance of the shapes of two titles of one operator: the sum of |log((x + 1) / (y + 1))| over numbers.
 
     A word or switch that differs, or a parameter that only one of them has, counts 10.
     """

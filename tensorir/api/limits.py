@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tensorir.api.bench import REFERENCE_PHASE, WHOLE
+from tensorir.api.bench import REFERENCE_PHASE, WHOLE_PHASE
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import Outcome
 
@@ -23,7 +23,7 @@ def limits_of(spec: RunSpec) -> dict[str, float]:
     """Return the seconds that each phase may take, those of single finalists included."""
     run, compile_ = spec.timeout, spec.compile_timeout
     limits = {"setup": SETUP_S, "reference": REFERENCE_S, "schedule": run, "emit": run, "check": max(run, CHECK_S)}
-    limits |= {"compile": compile_, REFERENCE_PHASE: compile_ + run, "run": run, WHOLE: run, "time": 10 * run}
+    limits |= {"compile": compile_, REFERENCE_PHASE: compile_ + run, "run": run, WHOLE_PHASE: run, "time": 10 * run}
     limits |= {"baseline": PEER_S}
     for n in range(spec.top + 2):
         limits |= {f"{phase} {n}": run for phase in ("run", "schedule", "emit")}
@@ -37,7 +37,7 @@ def for_a_peer(left_s: float | None) -> float:
 
 
 class Experience:
-    """What trials so far say of how long others may take.
+    """Limits of time for the next trials, learnt from those so far.
 
     best_s:    the least seconds of a valid result, None before there is one
     longest_s: of the phases in which valid candidates ran as a whole
@@ -54,8 +54,8 @@ class Experience:
     def took(self, outcome: Outcome) -> None:
         """Learn how long running takes, from a trial that was just made: another day's machine may be slower."""
         spent = outcome.told.get("seconds") or {}
-        if outcome.ok and WHOLE in spent:
-            self.longest_s = max(self.longest_s or 0.0, spent[WHOLE])
+        if outcome.ok and WHOLE_PHASE in spent:
+            self.longest_s = max(self.longest_s or 0.0, spent[WHOLE_PHASE])
 
     def limits(self, best_s: float | None, timeout: float) -> dict[str, float]:
         """Return the seconds for running what has been seen to run in part and not to be far slower than the best;
@@ -63,4 +63,4 @@ class Experience:
         """
         if best_s is None or self.longest_s is None:
             return {}
-        return {WHOLE: min(timeout, LEAST_S + MOST_RUNS * best_s + MOST_SLACK * self.longest_s)}
+        return {WHOLE_PHASE: min(timeout, LEAST_S + MOST_RUNS * best_s + MOST_SLACK * self.longest_s)}

@@ -26,20 +26,20 @@ from tensorir.api.work import Work
 from tensorir.errors import NotTuned, Problem, TensorIRError
 from tensorir.interp.magnitude import is_continuous
 from tensorir.runtime.device import Device, open_device
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 from tensorir.target import Target
 from tensorir.tune.inputs import arguments
 from tensorir.tune.known import contenders, counted
-from tensorir.tune.record import Identity, Record, Setting
+from tensorir.tune.record import Record, RunIdentity, Setting
 from tensorir.tune.store import LogReader
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
-    from tensorir.export.part import Part
-    from tensorir.tune.choosing import Choice
+    from tensorir.export.program import ExportProgram
+    from tensorir.tune.choosing import RankedRecord
 
 
-RANKED = 100
+MAX_RANKED = 100
 """Configurations among which the first to load are chosen: the fastest."""
 Differences = Callable[[Setting], list[str]]
 
@@ -51,7 +51,7 @@ def load(work: Work, device: str | Device | None, log: str, nearest: bool = Fals
     log = log_for(work, log, identity.device)
     if is_frozen(log):
         return _pinned(work, identity, log, opened)
-    first = ranked(work, identity, log, lambda: [c.record for c in choices(work, identity, log, RANKED)])
+    first = ranked(work, identity, log, lambda: [c.record for c in choices(work, identity, log, MAX_RANKED)])
     made, stale, wrong = _first_good(work, first, opened)
     if made is None:  # what was kept of the ranking may be a part of it
         every = [c.record for c in choices(work, identity, log)]
@@ -63,7 +63,7 @@ def load(work: Work, device: str | Device | None, log: str, nearest: bool = Fals
     return made
 
 
-def _pinned(work: Work, identity: Identity, log: str, device: Device) -> Executable:
+def _pinned(work: Work, identity: RunIdentity, log: str, device: Device) -> Executable:
     """The kernel that a frozen file chooses, and no other."""
     record = pinned(work, identity, log)
     if record is None:
@@ -77,13 +77,13 @@ def _pinned(work: Work, identity: Identity, log: str, device: Device) -> Executa
     raise NotTuned(Problem("load.frozen-wrong", message, hint=f"tensorir repro {record.id} --log {log}"))
 
 
-def _from_nearest(work: Work, identity: Identity, log: str, device: Device) -> Executable | None:
+def _from_nearest(work: Work, identity: RunIdentity, log: str, device: Device) -> Executable | None:
     """A kernel of this shape by a configuration of the nearest tuned one of which some are legal, and right, here."""
     from tensorir.api.neighbours import near_choices
 
     for several in near_choices(identity, log):
         legal = (near for near in several if _legal(work, near.template, near.config, device.target))
-        for near in islice(legal, TRIED):
+        for near in islice(legal, MAX_COMPILED):
             try:
                 made = prepare(work, near.template, near.config, device.target, check=False)
                 program = _checked(work, made, device)
@@ -95,7 +95,7 @@ def _from_nearest(work: Work, identity: Identity, log: str, device: Device) -> E
     return None
 
 
-TRIED = 5
+MAX_COMPILED = 5
 """Configurations of one other shape that are compiled at most."""
 
 
@@ -137,19 +137,19 @@ def _first_good(work: Work, records: Iterable[Record], device: Device) -> tuple[
     return None, stale, wrong
 
 
-def _again(work: Work, template: str, config: Mapping[str, object], device: Device) -> Callable[[str], Part]:
-    """What lowers the kernel for another target, for export; a loaded kernel needs none of it."""
+def _again(work: Work, template: str, config: Mapping[str, object], device: Device) -> Callable[[str], ExportProgram]:
+    """The function that lowers the kernel for another target, for export; a loaded kernel needs none of it."""
 
     return partial(_lowered_for, work, template, config, device.target)
 
 
-def _lowered_for(work: Work, template: str, config: Mapping[str, object], target: Target, wanted: str) -> Part:
+def _lowered_for(work: Work, template: str, config: Mapping[str, object], target: Target, wanted: str) -> ExportProgram:
     from tensorir.api.shipping import again_of_work
 
     return again_of_work(work, template, config, target)(wanted)
 
 
-def choices(work: Work, identity: Identity, log: str, most: int | None = None) -> list[Choice]:
+def choices(work: Work, identity: RunIdentity, log: str, most: int | None = None) -> list[RankedRecord]:
     """The usable configurations for this definition and device, fastest first; most: the first are enough."""
     known = LogReader(folder_of(work, log)).brief()
     title = work.title
@@ -168,12 +168,12 @@ def regenerate(work: Work, record: Record, target: Target) -> Candidate | None:
     return made if made.source.sha256 == record.source_sha256 else None
 
 
-def _checked(work: Work, made: Candidate, device: Device) -> Program | None:
+def _checked(work: Work, made: Candidate, device: Device) -> CompiledProgram | None:
     """The program, compared with the reference on this device now or earlier; None when it is wrong here."""
     try:
         if needs_proof(made.source, edited=False):
             prove(made.source, device, work.random_inputs)
-        program = Program(made.source, device)
+        program = CompiledProgram(made.source, device)
     except TensorIRError:
         return None
     key = check_key(work, program, made.max_error)
@@ -221,8 +221,8 @@ def left_out(work: Work, log: str, differences: Differences, stale: int = 0, wro
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def differences_from(identity: Identity) -> Differences:
-    """What a record was made for and is otherwise here: the device, else its driver, limits and versions."""
+def differences_from(identity: RunIdentity) -> Differences:
+    """Differences between a record's circumstances and these: the device, else its driver, limits and versions."""
 
     def found(record: Setting) -> list[str]:
         if identity.accepts(record):
@@ -240,8 +240,8 @@ def other_target(target: Target | str | None) -> Differences:
     return lambda record: [] if suits(record, target) else [f"device: {record.device.get('name')!s:.80}"]
 
 
-def not_tuned(work: Work, identity: Identity, log: str, stale: int = 0, wrong: int = 0) -> NotTuned:
-    """What to say when there is no usable record."""
+def not_tuned(work: Work, identity: RunIdentity, log: str, stale: int = 0, wrong: int = 0) -> NotTuned:
+    """The refusal where there is no usable record."""
     name = identity.device.get("name", "this device")
     message = (
         f"{work.title} is not tuned for {name} in {log}{left_out(work, log, differences_from(identity), stale, wrong)}"
@@ -255,8 +255,8 @@ def not_tuned(work: Work, identity: Identity, log: str, stale: int = 0, wrong: i
 # A loaded kernel, run and compared with the reference here.
 
 
-def computes_right(work: Work, made: Candidate, program: Program, device: Device) -> bool:
-    """Whether a program computes what the reference does: on the inputs of trials, and on floats."""
+def computes_right(work: Work, made: Candidate, program: CompiledProgram, device: Device) -> bool:
+    """True if a program computes what the reference does: on the inputs of trials, and on floats."""
     given, exact = arguments(work.outputs)
     outputs = Output.of(work.outputs)
     data = Data(given, exact, outputs, "", work.reference, continuous=is_continuous(work.outputs))

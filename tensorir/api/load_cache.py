@@ -1,4 +1,4 @@
-"""What loading need not do twice: ranking a log, emitting a record's source, checking a kernel on this device.
+"""Results that loading reuses: the ranking of a log, a record's source, the check of a kernel on this device.
 
 Answers are kept in the artifact cache, as data. A key holds everything that its answer depends on, the files of this
 package included; an entry that is damaged, or does not fit what was asked, counts as absent.
@@ -26,15 +26,15 @@ from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.schedule.trace import read_steps
 from tensorir.target import Target
 from tensorir.tune.brief import whole
-from tensorir.tune.index import WORTH
-from tensorir.tune.record import BadRecord, Identity, Record, read, relevant
+from tensorir.tune.index import LEAST_INDEXED_BYTES
+from tensorir.tune.record import BadRecord, Record, RunIdentity, read, relevant
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
-    from tensorir.runtime.launch import Program
+    from tensorir.runtime.launch import CompiledProgram
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-FIRST = 4  # records kept of a ranking
+MAX_KEPT_RECORDS = 4  # records kept of a ranking
 
 
 @functools.cache
@@ -83,10 +83,10 @@ def _put(key: str | None, value: Any) -> None:
 # --- the ranking of a log
 
 
-def ranked(work: Work, identity: Identity, log: str, rank: Callable[[], list[Record]]) -> list[Record]:
+def ranked(work: Work, identity: RunIdentity, log: str, rank: Callable[[], list[Record]]) -> list[Record]:
     """``rank()``, or its first records as they were for the same log files; a caller that needs more ranks again."""
     folder = folder_of(work, log)
-    files = _contents(folder) if _size(folder) <= WORTH else []  # there is an index of a long log
+    files = _contents(folder) if _size(folder) <= LEAST_INDEXED_BYTES else []  # there is an index of a long log
     mine = {k: str(identity.device.get(k)) for k in ("name", "driver")}
     key = files and _key(
         "ranking", files=files, compute=identity.compute, device=mine, versions=relevant(identity.versions)
@@ -100,7 +100,7 @@ def ranked(work: Work, identity: Identity, log: str, rank: Callable[[], list[Rec
         pass
     made = rank()
     if key and made:
-        _put(key, [encode(whole(record)) for record in made[:FIRST]])
+        _put(key, [encode(whole(record)) for record in made[:MAX_KEPT_RECORDS]])
     return made
 
 
@@ -142,7 +142,7 @@ def _digest(path: Path) -> str:
 
 
 def source_key(work: Work, record: Record, target: Target) -> str | None:
-    """What the source of a record depends on; None where that cannot be said: then it is made again.
+    """The key of a record's source: all that it depends on. None where that cannot be said: then it is made again.
 
     Templates of this package are part of its state; a user's function can call anything.
     """
@@ -171,7 +171,7 @@ def source_key(work: Work, record: Record, target: Target) -> str | None:
 
 
 def ours(function: Callable[..., object]) -> bool:
-    """Whether a function is this package's: its code is in the files that ``package_state`` covers."""
+    """True if a function is this package's: its code is in the files that ``package_state`` covers."""
     code = getattr(function, "__code__", None)
     return code is not None and Path(code.co_filename).resolve().is_relative_to(_PACKAGE)
 
@@ -202,8 +202,8 @@ def keep_source(key: str | None, source: Source) -> None:
 # --- checks on the device
 
 
-def check_key(work: Work, program: Program, max_error: float | None) -> str | None:
-    """What the outcome of comparing a program with the reference depends on, its machine code apart; None: check it.
+def check_key(work: Work, program: CompiledProgram, max_error: float | None) -> str | None:
+    """The key of a check against the reference, the machine code apart; None: check again.
 
     A user's reference can call anything; without one the declarations themselves are evaluated.
     """
@@ -221,12 +221,12 @@ def check_key(work: Work, program: Program, max_error: float | None) -> str | No
     )
 
 
-def was_checked(key: str | None, program: Program) -> bool:
-    """Whether this very machine code has been compared with the reference on this device."""
+def was_checked(key: str | None, program: CompiledProgram) -> bool:
+    """True if this very machine code has been compared with the reference on this device."""
     return bool(program.digest) and program.cached and _get(key) == program.digest
 
 
-def keep_check(key: str | None, program: Program) -> None:
+def keep_check(key: str | None, program: CompiledProgram) -> None:
     """Remember that the program was found right."""
     if program.digest:
         _put(key, program.digest)

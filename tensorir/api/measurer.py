@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorir.api.bench import LONG_S, REFERENCE_FILE, REFERENCE_PHASE
-from tensorir.api.builders import MOST
+from tensorir.api.builders import MAX_BUILDERS
 from tensorir.api.candidate import Refused, digest_of, prepare
 from tensorir.api.channel import Channel, Shared
 from tensorir.api.expected import save_json
@@ -143,7 +143,7 @@ class Measurer:
             return 1
         if asked is None and (self.spec.budget_s or math.inf) < LEAST_BUILDERS_S:
             return 1
-        return min(MOST, cores()) if asked is None else asked
+        return min(MAX_BUILDERS, cores()) if asked is None else asked
 
     def build(self, wanted: Sequence[Trial], remaining: float | None) -> list[Outcome | None]:
         """Several configurations at once in processes of their own: what became of those that ended there, and None
@@ -198,7 +198,7 @@ class Measurer:
         return self.reference.standard(self.work.templates)
 
     def _sent(self, trial: Trial) -> Sent | Outcome:
-        """What a place is asked for one of several trials; its outcome, where that is known already."""
+        """The request to a place for one of several trials; its outcome, where that is known already."""
         try:
             wanted = self._made(trial.template, trial.config)
         except Refused as refused:
@@ -224,7 +224,7 @@ class Measurer:
             self._first_baseline(self.channel.until_the_end())
 
     def _made(self, template: str, config: Mapping[str, object], check: bool = True) -> Wanted:
-        """What a worker must know of a configuration; raises Refused where it cannot be made.
+        """The configuration as a worker takes it; raises Refused where it cannot be made.
 
         check: False for one whose trial has been
         """
@@ -235,7 +235,7 @@ class Measurer:
         return replace(wanted, ready=Ready(made.source, made.known, made.max_error))
 
     def digests(self, records: Sequence[Record]) -> list[str | None]:
-        """What the templates make now of these configurations: the SHA-256 of the source, None where there is none.
+        """SHA-256 of the sources that the templates make now of these configurations, None where there is none.
 
         That of the record where nothing is known, since the budget ended or making one of them took the worker along.
         """
@@ -421,7 +421,7 @@ class Reference:
         return self.chosen
 
     def stands_in(self, template: str, config: Mapping[str, object]) -> None:
-        """What was measured is the default, or stands in for it, unless there is a reference."""
+        """Make a measured configuration the default, or its stand-in, unless there is a reference."""
         if self.chosen is None:
             self._default = key_text([template, config])
 
@@ -437,7 +437,7 @@ class Reference:
             self.chosen = Standard(replace(wanted, ready=None, sha256=sha256), seconds)
 
     def fell(self, outcome: Outcome) -> bool:
-        """Whether the worker ended while it made the reference, which is then given up for good."""
+        """True if the worker ended while it made the reference, which is then given up for good."""
         fell = outcome.phase == REFERENCE_PHASE
         if fell:
             self.chosen, self._default, self._levels = None, "", []

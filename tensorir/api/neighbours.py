@@ -14,21 +14,21 @@ from tensorir.errors.needs import need_path, wrong
 from tensorir.runtime.device import Device, open_device
 from tensorir.tune.known import contenders, counted, sample
 from tensorir.tune.log import LogReader, Record, choose, slug
-from tensorir.tune.near import Near
+from tensorir.tune.nearest_shape import NearestShape
 from tensorir.tune.record import Setting
 
 if TYPE_CHECKING:
-    from tensorir.tune.record import Identity
+    from tensorir.tune.record import RunIdentity
 
 
-RANKED = 100
+MAX_RANKED = 100
 """Configurations of another shape that are ranked: the fastest."""
-FEW = 3
+START_SHAPES = 3
 """Shapes that a search starts from: their times are worth more than those of farther ones."""
 
 
 @answers()
-def nearest(work: Work, device: str | Device | None = None, log: str = "tuning_logs") -> list[Near]:
+def nearest(work: Work, device: str | Device | None = None, log: str = "tuning_logs") -> list[NearestShape]:
     """Other tuned shapes of this operator on this device, the nearest first, each with its best configuration.
 
     What is known of this very shape is not among them: ``work.load()`` uses that.
@@ -39,26 +39,26 @@ def nearest(work: Work, device: str | Device | None = None, log: str = "tuning_l
     return near_shapes(identity, need_path("log", log))
 
 
-def near_shapes(identity: Identity, log: str) -> list[Near]:
+def near_shapes(identity: RunIdentity, log: str) -> list[NearestShape]:
     """``nearest`` for a device that is open already."""
     return [several[0] for several in near_choices(identity, log)]
 
 
-def near_choices(identity: Identity, log: str) -> list[list[Near]]:
+def near_choices(identity: RunIdentity, log: str) -> list[list[NearestShape]]:
     """Usable configurations of each other tuned shape, the fastest first, of the nearest shape first."""
     known = LogReader(log).brief()
     shapes = {(g.workload, g.compute) for g, _ in counted(known) if _alike(identity, g)}
     found = []
     for title, compute in sorted(shapes):
         fits = known.rows_of(partial(_of, identity, title, compute))
-        if ranked := choose(known.records(contenders(known, fits, RANKED))):
+        if ranked := choose(known.records(contenders(known, fits, MAX_RANKED))):
             apart = distance(identity.workload, title)
-            found.append([Near(title, apart, c.record.template, c.record.config, c.time_s) for c in ranked])
+            found.append([NearestShape(title, apart, c.record.template, c.record.config, c.time_s) for c in ranked])
     return sorted(found, key=lambda several: (several[0].distance, several[0].workload))
 
 
-def near_records(identity: Identity, log: str) -> list[Record]:
-    """What is known, on this device, of the nearest few shapes that differ in numbers only.
+def near_records(identity: RunIdentity, log: str) -> list[Record]:
+    """Records, on this device, of the nearest few shapes: those that differ in numbers only.
 
     Of the folders of other shapes only the first record is read, for a log may be long and a search starts with this.
     """
@@ -67,18 +67,18 @@ def near_records(identity: Identity, log: str) -> list[Record]:
     apart = {folder: distance(identity.workload, title) for folder, title in titles.items() if title}
     near = sorted((d, titles[f], f) for f, d in apart.items() if d < A_WORD and titles[f] != identity.workload)
     found: list[Record] = []
-    for _, _, folder in near[:FEW]:
+    for _, _, folder in near[:START_SHAPES]:
         known = LogReader(folder).brief()
         found += known.records(sample(known, known.rows_of(partial(_alike, identity))))
     return found
 
 
-def _of(identity: Identity, title: str, compute: str, record: Setting) -> bool:
+def _of(identity: RunIdentity, title: str, compute: str, record: Setting) -> bool:
     return (record.workload, record.compute) == (title, compute) and _alike(identity, record)
 
 
-def _alike(identity: Identity, record: Setting) -> bool:
-    """Whether a record is of another shape of this operator, and its time means here what it meant there."""
+def _alike(identity: RunIdentity, record: Setting) -> bool:
+    """True if a record is of another shape of this operator, and its time means here what it meant there."""
     title = record.workload
     same = title.split()[:1] == identity.workload.split()[:1] and title != identity.workload
     return same and replace(identity, compute=record.compute).accepts(record)

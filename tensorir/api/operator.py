@@ -1,4 +1,4 @@
-"""What an operator says of itself: the shapes that people type for it, its flags, and who makes a workload of it."""
+"""Operators as people know them: shapes to type, flags, and the function that makes a workload."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tensorir.errors.shown import Shown
 @travels
 @dataclass(frozen=True, repr=False)
 class Origin(Shown):
-    """How another process can make the workload again: by calling NAME(**options).
+    """The recipe by which another process makes the workload again: a call of NAME(**options).
 
     kind: "ops" (the operators' folder of this package), "file" or "module"; place is the path or the module's name
     """
@@ -28,7 +28,7 @@ class Origin(Shown):
     place: str = ""
 
     def make(self) -> Any:
-        """What the function of a module gives."""
+        """The result of a module's function."""
         home = importlib.import_module(self.place or f"{__name__.split('.')[0]}.{self.kind}")
         function = getattr(home, self.name, None)
         if not callable(function):
@@ -113,7 +113,7 @@ class Operator(Shown):
         raise _refuse(f"{letter} is {first} in one shape and {again} in another: they must agree{share}", self.command)
 
     def words(self, params: Mapping[str, object], usual: Mapping[str, object]) -> list[str]:
-        """What a command says of ``params``, but for flags that are as ``usual``; nothing of extents that lack."""
+        """``params`` as a command says them, without flags that are as ``usual`` and extents that lack."""
         if not params.keys() >= set(self.extents):
             return [flag_words(k, v) for k, v in params.items()]
         typed = [[n] for n in self.tensors] or [word.lower().split("x") for word in self.grammar.split()]

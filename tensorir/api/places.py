@@ -16,7 +16,7 @@ from tensorir.api.identity import fingerprint
 from tensorir.codec import Json
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
-from tensorir.tune.flight import Places
+from tensorir.tune.flight import TrialPlaces
 from tensorir.tune.trial import Outcome
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ ANSWER_S = 1.0  # to wait for its answer: the budget's end is near or not
 GONE_S = 15.0  # without an answer, after which the scheduler is gone, and with it all workers
 
 
-def places_of(executor: Any, width: int | None, limits: Mapping[str, float]) -> Places:
+def places_of(executor: Any, width: int | None, limits: Mapping[str, float]) -> TrialPlaces:
     """The places of an executor, or of a Dask client; DeclarationError ``tune.executor`` for anything else."""
     if type(executor).__module__.partition(".")[0] == "distributed":
         return DaskPlaces(executor, limits)
@@ -40,7 +40,7 @@ def places_of(executor: Any, width: int | None, limits: Mapping[str, float]) -> 
 
 
 def width_of(executor: object) -> int:
-    """How many workers an executor has; 1 where it does not say."""
+    """Number of an executor's workers; 1 where it does not say."""
     for name in ("_max_workers", "num_workers"):  # of concurrent.futures and loky; of mpi4py
         number = getattr(executor, name, None)
         if isinstance(number, int) and number > 0:

@@ -1,4 +1,4 @@
-"""What the supervisor asks of a measuring process, and what that answers, as data that travels between them."""
+"""Questions of the supervisor to a measuring process, and its answers, as data that travels between them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensorir.codegen.source import Source
 from tensorir.errors import Problem
 from tensorir.expr.reread import at_largest
 from tensorir.expr.tensor import Tensor
-from tensorir.tune.inputs import Argument
+from tensorir.tune.inputs import ArgumentRange
 from tensorir.tune.trial import Known
 
 
@@ -49,7 +49,7 @@ class Setup:
 
     key: str
     device: str | None
-    arguments: tuple[Argument, ...]
+    arguments: tuple[ArgumentRange, ...]
     outputs: tuple[Output, ...]
     origin: Origin | None = None
     title: str = ""
@@ -100,7 +100,7 @@ class Wanted:
 
     @property
     def known(self) -> Known:
-        """What is known of it before anybody is asked."""
+        """Facts about it from before anybody is asked."""
         return Known() if self.ready is None else self.ready.known
 
 
@@ -253,7 +253,7 @@ class Request:
 
 @travels
 @dataclass(frozen=True)
-class Described:
+class DeviceDescription:
     """A device (``tensorir.api.identity.describe``), and the names of the libraries that could run there."""
 
     device: Mapping[str, object]
@@ -295,7 +295,7 @@ class Checks:
 
     @property
     def ok(self) -> bool:
-        """Whether all passed."""
+        """True if all passed."""
         return all(c.ok for c in self.checks)
 
 

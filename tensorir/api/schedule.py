@@ -18,7 +18,7 @@ from tensorir.errors import CheckError, LoweringError, Problem, ScheduleError, T
 from tensorir.errors.habits import answering, answers
 from tensorir.errors.needs import need_int, need_list, need_mapping, need_number, need_text
 from tensorir.export.folder import export_part
-from tensorir.export.part import ExportError, Part
+from tensorir.export.program import ExportError, ExportProgram
 from tensorir.expr.program import dims_of, gathers, segments_of, unique_places
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dims import dims_in
@@ -30,13 +30,13 @@ from tensorir.lower.lowered import lowered
 from tensorir.lower.room import may_be_full
 from tensorir.runtime.compile_limit import compile_limit
 from tensorir.runtime.device import Device, open_device
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 from tensorir.schedule.primitives.assume import in_range
 from tensorir.schedule.schedule import Schedule as _Schedule
 from tensorir.schedule.trace import Step, Trace
 from tensorir.target import Target
 
-PLACING = ("stage_in", "stage_out", "set_scope", "compute_at", "reverse_compute_at", "pipeline")
+SHARED_MEMORY_STEPS = ("stage_in", "stage_out", "set_scope", "compute_at", "reverse_compute_at", "pipeline")
 """Primitives that put arrays into shared memory, or more of them."""
 MOST_TRIED = 4096
 """Extents of a dim among which two that give the same shape are looked for."""
@@ -45,13 +45,13 @@ MOST_TRIED = 4096
 class HasDefault(Protocol):
     """A workload, as a schedule that one of its templates made knows it."""
 
-    def _default_part(self, target: Target) -> Part:
+    def _default_part(self, target: Target) -> ExportProgram:
         """Return the program of the default configuration for a target, to export."""
 
 
 @answering(ScheduleError)
 class Schedule(Exportable, _Schedule):
-    """How a computation runs on a target; see the primitives' own documentation for each call.
+    """The schedule of a computation on a target; see the primitives' own documentation for each call.
 
     >>> s = Schedule(C, target="opencl")
     >>> io, ii = s[C].split("i", [None, 16])
@@ -101,11 +101,11 @@ class Schedule(Exportable, _Schedule):
                               again=self._again, target=target)  # fmt: skip
 
     def _target_on(self, device: Device) -> Target:
-        """What the schedule is lowered for on a device: its own target where that is of the device's language."""
+        """The target that the schedule is lowered for on a device: its own where that is of the device's language."""
         return self.target if self.target.language == device.target.language else device.target
 
     def _source_on(self, device: Device) -> tuple[Source, bool]:
-        """What runs on ``device``, emitted or the user's text with the emitted launches; and whether that has to be
+        """The source for ``device``, emitted or the user's text with the emitted launches; and True if that has to be
         proven to do no harm.
         """
         source = emit_source(self, self._target_on(device))
@@ -117,15 +117,15 @@ class Schedule(Exportable, _Schedule):
         source = self.emitted()
         return source if self.edited is None else replace(source, text=self.edited)
 
-    def _part(self) -> Part:
+    def _part(self) -> ExportProgram:
         return self._part_as(self._to_run(), self.target)
 
-    def _part_as(self, source: Source, target: Target) -> Part:
+    def _part_as(self, source: Source, target: Target) -> ExportProgram:
         again, error = self._again, self.allowed_error
-        return Part(source, self.definition, None, self.trace.code, target.kind, {}, error, again, target.arch)
+        return ExportProgram(source, self.definition, None, self.trace.code, target.kind, {}, error, again, target.arch)
 
-    def _again(self, wanted: str) -> Part:
-        """This schedule lowered for another target than its own; see ``Part.again``.
+    def _again(self, wanted: str) -> ExportProgram:
+        """This schedule lowered for another target than its own; see ``ExportProgram.again``.
 
         Targets of another kind of device are refused, except C, and so is edited text. Where lowering refuses, and a
         workload's template made the schedule, that workload's default for the target is given.
@@ -175,7 +175,7 @@ class Schedule(Exportable, _Schedule):
         source, doubted = self._source_on(opened)
         if doubted:
             return source, *run_elsewhere(source, opened, arrays, _seconds(limit_s))
-        return source, *Program(source, opened).run_guarded(*arrays)
+        return source, *CompiledProgram(source, opened).run_guarded(*arrays)
 
     def with_source(self, text: str) -> Self:
         """A fork that builds, checks (``level="device"``) and times ``text`` instead of the emitted source.
@@ -191,7 +191,7 @@ class Schedule(Exportable, _Schedule):
     def _apply(self, name: str, *args: Any) -> tuple[str, ...]:
         self._not_edited(f"s.{name}")
         made = super()._apply(name, *args)
-        if name in PLACING:
+        if name in SHARED_MEMORY_STEPS:
             self._need_room()
         return made
 
@@ -231,7 +231,7 @@ class Schedule(Exportable, _Schedule):
     def check(
         self, level: str = "fast", shapes: object = None, seed: int = 0, *, limit_s: float | None = None
     ) -> Verdict:
-        """Whether this schedule still computes its tensors.
+        """Check that this schedule still computes its tensors.
 
         level: "fast" (legality, exact ring equivalence on awkward shapes, races, uninitialised reads, bounds; no
                device), "device" (also runs the kernel here against the reference), "emulate" (runs the CUDA text)

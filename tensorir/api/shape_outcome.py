@@ -1,4 +1,4 @@
-"""What tuning a set of shapes found: each shape's best, the few kernels for all of them, and the choice as code."""
+"""Result of tuning a set of shapes: each shape's best, the few kernels for all of them, and the choice as code."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tensorir.codec import encode, plain, travels
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_path
 from tensorir.errors.shown import Shown, few_lines
-from tensorir.tune.dispatch import Dispatch, Kernel, aligned, follow, tree_json
+from tensorir.tune.dispatch import Dispatch, DispatchKernel, aligned, follow, tree_json
 from tensorir.tune.dispatch_text import c_text, python_text
-from tensorir.tune.log import DOUBT, Choice, Record, key_of
+from tensorir.tune.log import REPEAT_RATIO, RankedRecord, Record, key_of
 from tensorir.tune.outcome import TuneOutcome
 from tensorir.tune.portfolio import cover
 
@@ -38,7 +38,7 @@ class ShapeResult(Shown):
     work: Work
     weight: float
     outcome: TuneOutcome | None
-    choices: tuple[Choice, ...] = field(repr=False)
+    choices: tuple[RankedRecord, ...] = field(repr=False)
     refused: str = ""
 
     @property
@@ -55,18 +55,18 @@ class ShapeResult(Shown):
         mine = self.times().get(key_of(found.record))
         return None if mine is None else max(mine.against(self.choices[0]), self.choices[0].time_s)
 
-    def comparable(self, choice: Choice | None) -> float:
-        """Seconds to compare with ``best_s`` (``Choice.against``), inf for None; none is faster than the best.
+    def comparable(self, choice: RankedRecord | None) -> float:
+        """Seconds to compare with ``best_s`` (``RankedRecord.against``), inf for None; none is faster than the best.
 
         What was not in the final round that timed the best must win by as much as such times may err.
         """
         if choice is None:
             return math.inf
         best = self.choices[0]
-        doubt = 1.0 if choice.round == best.round or best.round is None else DOUBT
+        doubt = 1.0 if choice.round == best.round or best.round is None else REPEAT_RATIO
         return max(choice.against(best) * doubt, best.time_s)
 
-    def times(self) -> dict[str, Choice]:
+    def times(self) -> dict[str, RankedRecord]:
         """The choices by template and configuration; that of the latest of several sources."""
         return {key_of(c.record): c for c in reversed(self.choices)}
 
@@ -74,7 +74,7 @@ class ShapeResult(Shown):
 @travels
 @dataclass(frozen=True, repr=False)
 class Served(Shown):
-    """How a tuned shape fares with the few kernels.
+    """A tuned shape with its member of the few kernels.
 
     kernel:      number of its kernel
     time_s:      its seconds there; regret: over the seconds of its best, less 1
@@ -114,7 +114,7 @@ class Portfolio(Shown):
         return f"{kernels} for {len(self.served)} shapes, each within {self.regret:.1%} of its best"
 
     @property
-    def kernels(self) -> tuple[Kernel, ...]:
+    def kernels(self) -> tuple[DispatchKernel, ...]:
         """Templates and configurations."""
         return self.dispatch.kernels
 
@@ -132,7 +132,7 @@ class Portfolio(Shown):
         few = times[list(found.rows)]
         order = np.argsort(-(few.argmin(axis=0)[None] == np.arange(len(few))[:, None]).sum(axis=1), kind="stable")
         few, names = few[order], [keys[found.rows[n]] for n in order]
-        kernels = [Kernel(template, config) for template, config in map(json.loads, names)]
+        kernels = [DispatchKernel(template, config) for template, config in map(json.loads, names)]
         dispatch = Dispatch.of(kernels, aligned([r.work.parameters for r in known]), few, regret)
         served, records = [], {}
         for n, (r, column) in enumerate(zip(known, columns, strict=True)):
@@ -183,7 +183,7 @@ class Portfolio(Shown):
         }
 
     def head(self) -> list[str]:
-        """What the emitted files say about themselves."""
+        """Comments at the top of the emitted files."""
         worst = max(self.served, key=lambda s: s.regret)
         trees = [s.tree_regret for s in self.served]
         tree = (

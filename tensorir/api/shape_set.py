@@ -19,7 +19,7 @@ import numpy as np
 from tensorir.api.channel import Shared
 from tensorir.api.identity import distance, folder_of
 from tensorir.api.measurer import Measurer
-from tensorir.api.neighbours import FEW
+from tensorir.api.neighbours import START_SHAPES
 from tensorir.api.places import device_names
 from tensorir.api.shape_outcome import Portfolio, SetOutcome, ShapeResult
 from tensorir.api.tuning import Session, refuse_options
@@ -29,8 +29,8 @@ from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_list, need_number, wrong
 from tensorir.tune.dispatch import aligned
 from tensorir.tune.elsewhere import tables
-from tensorir.tune.interfaces import GRACE_S, Part, Table, Task
-from tensorir.tune.log import Choice, LogReader, LogWriter, Record, choose, key_of
+from tensorir.tune.interfaces import GRACE_S, SearchPart, Table, Task
+from tensorir.tune.log import LogReader, LogWriter, RankedRecord, Record, choose, key_of
 from tensorir.tune.outcome import TuneOutcome, grouped_reasons
 from tensorir.tune.portfolio import REGRET
 from tensorir.tune.process import WorkerError
@@ -247,7 +247,7 @@ class _SetRun:
     # --- exploring
 
     def _estimate(self) -> None:
-        """How many trials each template of each shape may get, from what the defaults cost."""
+        """Estimate the trials that each template of each shape may get, from what the defaults cost."""
         templates = sum(len(s.session.spaces) for s in self.shapes)
         if self.limit is not None:
             for shape in self.shapes:
@@ -299,7 +299,7 @@ class _SetRun:
         until = self._explore_until()
         number = min(SLICE_TRIALS * self.width, shape.left(self.limit), max(1, int(self._affordable(shape, until))))
         known = len(shape.records)
-        shape.near = [r for other in self._others(shape)[:FEW] for r in other.records]
+        shape.near = [r for other in self._others(shape)[:START_SHAPES] for r in other.records]
         near = [r for _, r in self._elsewhere(shape, NEAREST_SHAPES)]
         self._note(shape.these(until, near[: min(SHARED_WINNERS, number)], self.limit))
         number -= len(shape.records) - known
@@ -312,9 +312,7 @@ class _SetRun:
         return min(1e9, self._time(until) / max(1.25 * shape.cost_s, 1e-6))
 
     def _elsewhere(self, shape: ShapeSearch, most: int | None = None) -> Iterator[tuple[float, Record]]:
-        """What is best on (at most so many) other shapes and new, but legal, on this one: the nearest first, with its
-        distance.
-        """
+        """Winners of (at most so many) other shapes, new and legal on this one: the nearest first, with distances."""
         seen: set[str] = set()
         for other in self._others(shape)[:most]:
             best = other.best
@@ -377,7 +375,7 @@ Made = TypeVar("Made")
 
 
 def in_time(make: Callable[[], Made], seconds: float, late: Callable[[], object]) -> Made:
-    """What ``make`` returns or raises; TimeoutError after so many seconds.
+    """The result of ``make``, or what it raises; TimeoutError after so many seconds.
 
     Large spaces and references are made by Python and NumPy, which nothing can stop: ``make`` continues in a thread
     that nobody waits for, not even the end of the process, and ``late`` is called there in the end.
@@ -443,12 +441,12 @@ class ShapeSearch:
 
     @property
     def is_open(self) -> bool:
-        """Whether its turn has come."""
+        """True if its turn has come."""
         return self._session is not None
 
     @property
     def shareable(self) -> Shared | None:
-        """What other shapes can share to measure with, once it is open or was refused."""
+        """The processes that other shapes can share to measure with, once it is open or was refused."""
         return None if self._measurer is None else self._measurer.shareable
 
     def open(self, shared: Shared | None = None, left_s: float | None = None) -> None:
@@ -507,11 +505,11 @@ class ShapeSearch:
         return len(self.curve) - 1 - self.curve.index(self.curve[-1]) if self.curve else 0
 
     def knows(self, template: str, config: Mapping[str, object]) -> bool:
-        """Whether this configuration was measured here."""
+        """True if this configuration was measured here."""
         return any(r.template == template and r.config == config for r in self.records)
 
     def legal(self, template: str, config: Mapping[str, object]) -> bool:
-        """Whether this shape can have this configuration."""
+        """True if this shape can have this configuration."""
         return self.session.legal(template, config)
 
     def left(self, limit: int | None) -> int:
@@ -547,7 +545,7 @@ class ShapeSearch:
             name = next(n for n, s in spaces.items() if s is space)
             return Given([*rows[name]])
 
-        part = Part(make=make, defaults=False, grace_s=0.0, clock=self.clock)
+        part = SearchPart(make=make, defaults=False, grace_s=0.0, clock=self.clock)
         return self._search(until, known + len(wanted), replace(self._task(), spaces=spaces), part)
 
     def confirm(self, until: float | None, also: Sequence[str]) -> TuneOutcome:
@@ -558,18 +556,18 @@ class ShapeSearch:
         return self.outcome
 
     @property
-    def _part(self) -> Part:
+    def _part(self) -> SearchPart:
         """A slice continues the strategies of the slices before, and has no time but its own."""
-        return Part(make=self._strategy, grace_s=0.0, clock=self.clock)
+        return SearchPart(make=self._strategy, grace_s=0.0, clock=self.clock)
 
     def _task(self) -> Task:
-        """What is known of other shapes is told at the beginning of a strategy only."""
+        """The task, with tables of other shapes at the beginning of a strategy only."""
         return replace(
             self.session.task, reuse=[*self.session.earlier, *self.records], priors={}, own=self._own, known=None
         )
 
     def _search(
-        self, until: float | None, trials: int, task: Task | None = None, part: Part | None = None,
+        self, until: float | None, trials: int, task: Task | None = None, part: SearchPart | None = None,
         final: Callable[..., FinalRound] | None = None, top: int | None = None,
     ) -> TuneOutcome:  # fmt: skip
         now = self._last = self.clock()
@@ -581,7 +579,7 @@ class ShapeSearch:
         return outcome
 
     def _tables(self) -> Mapping[str, Sequence[Table]]:
-        """What strategies that have not begun may start from; those that continue have taken it."""
+        """Tables for strategies that have not begun to start from; those that continue have taken theirs."""
         waiting = {n: s for n, s in self.session.spaces.items() if n not in self._kept or not self._kept[n].begun}
         return (
             tables([*self.session.earlier, *self.near], self.session.identity, waiting, self.spec.limits)
@@ -600,8 +598,8 @@ class ShapeSearch:
 
     # --- the end
 
-    def choices(self) -> list[Choice]:
-        """What may be loaded, the fastest first, of the configurations that were searched."""
+    def choices(self) -> list[RankedRecord]:
+        """Configurations that may be loaded, of those that were searched, the fastest first."""
         if self._session is None:
             return []
         mine = {r.id: r for r in self.records}  # not all of them are in a log that could not be written

@@ -6,25 +6,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tensorir.api.work import Work
-from tensorir.export.part import Part
+from tensorir.export.program import ExportProgram
 from tensorir.target import Target
 
 
 def part_of_work(
     work: Work, template: str, config: Mapping[str, object], target: Target, about: Mapping[str, object] | None = None
-) -> Part:
+) -> ExportProgram:
     """The program of a configuration, tested against the workload's reference."""
     made = work.schedule(config, template=template, target=target)._part()
     return work._tested(replace(made, about=about or {}), template, again_of_work(work, template, config, target))
 
 
-def again_of_work(work: Work, template: str, config: Mapping[str, object], target: Target) -> Callable[[str], Part]:
-    """What lowers a configuration that was chosen for ``target`` for another one; see ``Part.again``.
+def again_of_work(
+    work: Work, template: str, config: Mapping[str, object], target: Target
+) -> Callable[[str], ExportProgram]:
+    """The function that lowers a configuration chosen for ``target`` for another one; see ``ExportProgram.again``.
 
     Where its schedule cannot be lowered so, it gives the workload's default there, which ``about`` says.
     """
 
-    def again(wanted: str) -> Part:
+    def again(wanted: str) -> ExportProgram:
         made = work.schedule(config, template=template, target=target)._again(wanted)
         if made.about:
             return made

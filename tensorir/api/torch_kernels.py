@@ -29,7 +29,7 @@ def register(f: Executable, name: str, backward: Mapping[str, Executable], refus
 
 
 def _kernel(f: Executable, refused: Refused) -> Any:
-    """What the shipped file registers."""
+    """The kernel as the shipped file registers it."""
     source, run = each_time(f.emitted), on_pointers(f.program)
     arguments = [
         {"name": p.name, "dtype": p.dtype, "shape": p.shape, "role": p.role, "align": run.align.get(p.name, 1)}

@@ -21,14 +21,14 @@ from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.habits import meant
 from tensorir.target import Target
 from tensorir.tune.brief import Brief, Rows, by_run
-from tensorir.tune.interfaces import Bench, Part, Task
+from tensorir.tune.interfaces import Bench, SearchPart, Task
 from tensorir.tune.known import sample, usable_rows
 from tensorir.tune.legal import listed_until
 from tensorir.tune.log import LogReader, LogWriter, key_of
 from tensorir.tune.loop import search
 from tensorir.tune.others import Others
 from tensorir.tune.outcome import TuneOutcome
-from tensorir.tune.record import TRANSIENT, Identity, Record
+from tensorir.tune.record import TRANSIENT, Record, RunIdentity
 from tensorir.tune.restrict import parse
 from tensorir.tune.space import Space
 from tensorir.tune.spec import RunSpec
@@ -72,13 +72,13 @@ class Session:
         measurer.known(self.reused, default, known.levels)
 
     def legal(self, template: str, config: Mapping[str, object]) -> bool:
-        """Whether this configuration is among those that are searched."""
+        """True if this configuration is among those that are searched."""
         space = self.spaces.get(template)
         return space is not None and space.index(config) >= 0
 
     @property
     def task(self) -> Task:
-        """What is searched."""
+        """The task of the search."""
         return Task(self.identity, self.spaces, self.earlier, self.work.flops, known=self.reused)
 
     @property
@@ -93,7 +93,7 @@ class Session:
         log: LogWriter | None = None,
         task: Task | None = None,
         bench: Bench | None = None,
-        part: Part | None = None,
+        part: SearchPart | None = None,
     ) -> TuneOutcome:
         """``tensorir.tune.loop.search`` of this session's task on its bench, or of others."""
         if self.measurer.flights is not None:
@@ -101,7 +101,7 @@ class Session:
         if self.others is not None and log is not None:
             self.others.begin(log.path)
         try:
-            asked = replace(part or Part(), others=self.others)
+            asked = replace(part or SearchPart(), others=self.others)
             found = search(spec, task or self.task, bench or self.bench, log, asked)
         finally:
             if self.others is not None:
@@ -110,7 +110,7 @@ class Session:
 
 
 class Earlier:
-    """What a run on a device takes over from the log.
+    """Records of the log that a run on a device takes over.
 
     digests: as for ``current``
 
@@ -120,7 +120,7 @@ class Earlier:
     """
 
     def __init__(
-        self, work: Work, identity: Identity, spaces: Mapping[str, Space], spec: RunSpec, digests: Digests
+        self, work: Work, identity: RunIdentity, spaces: Mapping[str, Space], spec: RunSpec, digests: Digests
     ) -> None:
         self._identity, self._spaces = identity, spaces
         here = LogReader(folder_of(work, spec.log)).brief()
@@ -131,7 +131,7 @@ class Earlier:
         self.reused = [r for r in self.levels if id(r) in left]
 
     def _found(self, here: Brief) -> list[Record]:
-        """What the log knows of this workload."""
+        """The log's records of this workload."""
         mine = here.rows_of(self._identity.accepts)
         finals = _read(here, np.flatnonzero(mine & here.columns["final"].astype(bool)))
         return [*self._legal([*self.levels, *finals]), *_read(here, sample(here, ~mine))]
@@ -223,16 +223,16 @@ def _restricted(work: Work, conditions: Sequence[str], templates: Sequence[str],
 # Which earlier records still speak of what the templates make now: people edit their templates between two runs.
 
 Digests = Callable[[Sequence[Record]], Sequence[str | None]]
-FEW = 1
+REMADE_OF_PACKAGE = 1
 """Configurations of a template of this package whose sources are made again, the fastest first: where these are as they
 were, and its version is the same, so are the others. Each takes some hundredths of a second, for every shape."""
-MANY = 200
+REMADE_OF_OTHERS = 200
 """Configurations of any other template, or of one that has changed, whose sources are made again: the fastest, and
 others evenly spaced. Where one of them has changed, those that were not asked for are stale as well."""
 
 
 def current(
-    records: Sequence[Record], identity: Identity, templates: Mapping[str, Template], digests: Digests
+    records: Sequence[Record], identity: RunIdentity, templates: Mapping[str, Template], digests: Digests
 ) -> list[Record]:
     """``records`` without those that ``identity`` accepts but whose template makes another source now, with a warning.
 
@@ -254,9 +254,9 @@ def current(
             new = [r for r in asked if key_of(r) not in known]
             known |= dict(zip(map(key_of, new), digests(new) if new else [], strict=True))
             configs = [r.config for r in new]
-            if not any(_differs(r, known) for r in some if len(new) > FEW or r.config in configs):
+            if not any(_differs(r, known) for r in some if len(new) > REMADE_OF_PACKAGE or r.config in configs):
                 break
-            changed[name] = len(asked) < MANY
+            changed[name] = len(asked) < REMADE_OF_OTHERS
     if not changed:
         return list(records)
     stale = [r for r in mine if _differs(r, known) or _lost(r, known, changed)]
@@ -275,15 +275,19 @@ def current(
 
 
 def _asked(some: Sequence[Record], our: bool) -> Iterator[list[Record]]:
-    """Of records of a template, the fastest first, those to ask for, each configuration once: first ``FEW`` for one of
-    ours, then, as long as they have changed, ``MANY``.
+    """The records of a template to make again, the fastest first, each configuration once.
+
+    First ``REMADE_OF_PACKAGE`` for one of ours, then, as long as they have changed, ``REMADE_OF_OTHERS``.
     """
     told = filter(_can_be_told, some)
-    few = list(islice(told, FEW)) if our else []
+    few = list(islice(told, REMADE_OF_PACKAGE)) if our else []
     if few:
         yield few
     every = list({key_of(r): r for r in reversed([*few, *told])}.values())[::-1]
-    yield [*every[: MANY // 2], *spaced(every[MANY // 2 :], MANY - MANY // 2)]
+    yield [
+        *every[: REMADE_OF_OTHERS // 2],
+        *spaced(every[REMADE_OF_OTHERS // 2 :], REMADE_OF_OTHERS - REMADE_OF_OTHERS // 2),
+    ]
 
 
 def spaced(some: list[Record], most: int) -> list[Record]:
@@ -292,13 +296,13 @@ def spaced(some: list[Record], most: int) -> list[Record]:
 
 
 def _can_be_told(record: Record) -> bool:
-    """Whether making the source again says something; not for what hung or fell while it was made."""
+    """True if making the source again says something; not for what hung or fell while it was made."""
     said = record.source_sha256 is not None or record.status == "illegal_schedule"
     return said and record.status not in TRANSIENT
 
 
 def _lost(record: Record, known: Mapping[str, str | None], changed: Mapping[str, bool]) -> bool:
-    """Whether a record was not asked for, and others of its template have changed."""
+    """True if a record was not asked for, and others of its template have changed."""
     return not changed.get(record.template, True) and _can_be_told(record) and key_of(record) not in known
 
 

@@ -33,18 +33,18 @@ from tensorir.errors import (
 from tensorir.runtime.arguments import numpy_dtype
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.device import Device
-from tensorir.runtime.launch import Program
-from tensorir.runtime.scratch import WORKER, Scratch
-from tensorir.tune.inputs import Argument
+from tensorir.runtime.launch import CompiledProgram
+from tensorir.runtime.scratch import WORKER_VARIABLE, Scratch
+from tensorir.tune.inputs import ArgumentRange
 from tensorir.tune.process import Worker
 from tensorir.tune.trial import Reply
 
-MODULE = "tensorir.api.worker"
+WORKER_MODULE = "tensorir.api.worker"
 LIMIT_S = 30.0
 """Seconds that a run may take where the caller does not say."""
 COMPILE_S = 120.0
 SETUP_S = 120.0
-HARM = ("launch.out-of-bounds", "launch.input-written")
+HARM_CODES = ("launch.out-of-bounds", "launch.input-written")
 """What a text must not have done to run in the user's process."""
 _SIGNALS = {
     "SIGSEGV": "memory that belongs to nobody, or a stack overflow", "SIGBUS": "memory that belongs to nobody",
@@ -82,8 +82,8 @@ def _imported_key(source_sha256: str) -> str:
 
 
 def has_passed(source: Source, device: Device) -> bool:
-    """Whether this text has run on this device and done no harm; in a measuring process nothing needs to have."""
-    if WORKER in os.environ:
+    """True if this text has run on this device and done no harm; in a measuring process nothing needs to have."""
+    if WORKER_VARIABLE in os.environ:
         return True
     key = _key(source, device)
     return not _is_imported(source) and (key in _passed or default_cache().get(key) is not None)
@@ -102,21 +102,21 @@ def prove(source: Source, device: Device, arrays: Callable[[], Sequence[object]]
     if has_passed(source, device):
         return
     _, problems = run_guarded(source, device, arrays(), limit_s)
-    if harm := [p for p in problems if p.code in HARM]:
+    if harm := [p for p in problems if p.code in HARM_CODES]:
         raise LaunchError(harm)
 
 
 def run_guarded(
     source: Source, device: Device, arrays: Sequence[object], limit_s: float = LIMIT_S
 ) -> tuple[Any, tuple[Problem, ...]]:
-    """As ``Program.run_guarded``; text that has not passed runs in another process, and how it ended there is told.
+    """``CompiledProgram.run_guarded``, in another process for text that has not passed; with the problems found there.
 
     limit_s: seconds for the run
     Raises what compiling and running raise; LaunchError ``launch.crashed``, ``launch.time-limit``; CompileError
     ``compile.crashed``, ``compile.time-limit``.
     """
     if has_passed(source, device):
-        return Program(source, device).run_guarded(*arrays)
+        return CompiledProgram(source, device).run_guarded(*arrays)
     with Scratch("unproven") as folder:
         for n, (p, array) in enumerate(zip(source.inputs, arrays, strict=True)):
             _write(folder / f"input-{n}", np.asarray(array, numpy_dtype(p.dtype)))
@@ -125,7 +125,7 @@ def run_guarded(
             raise _failure(reply, source, limit_s)
         results = tuple(_read(folder / f"output-{n}", p) for n, p in enumerate(source.outputs))
     problems = decode(Ran, reply.answer).problems
-    if not any(p.code in HARM for p in problems):
+    if not any(p.code in HARM_CODES for p in problems):
         key = _key(source, device)
         _passed.add(key)
         default_cache().put(key, b"passed")
@@ -134,10 +134,10 @@ def run_guarded(
 
 
 def answer(device: Device, source: Source, folder: Path, progress: Callable[[str], None]) -> Reply:
-    """What the other process does: run the text on the arrays of the folder, and leave its results there."""
+    """The body of the other process: run the text on the arrays of the folder, and leave its results there."""
     progress("compile")
     try:
-        program = Program(source, device)
+        program = CompiledProgram(source, device)
         arrays = [_read(folder / f"input-{n}", p) for n, p in enumerate(source.inputs)]
         progress("run")
         got, problems = program.run_guarded(*arrays)
@@ -159,7 +159,7 @@ def _read(path: Path, p: Param) -> Any:
 
 
 def _request(source: Source, device: Device, folder: Path) -> Request:
-    given = tuple(Argument(p.name, p.dtype, p.shape, 0, 0) for p in source.inputs)
+    given = tuple(ArgumentRange(p.name, p.dtype, p.shape, 0, 0) for p in source.inputs)
     made = tuple(Output(p.name, p.dtype, p.shape) for p in source.outputs)
     shapes = [[p.shape for p in some] for some in (given, made)]
     setup = Setup(f"unproven {device.name} {shapes}", device.name, given, made)
@@ -169,7 +169,7 @@ def _request(source: Source, device: Device, folder: Path) -> Request:
 def _ask(request: Request, device: Device, limit_s: float) -> Reply:
     """The worker's reply. What crashes where others have been is asked again: they may have spoilt its memory."""
     with _lock:
-        worker = _workers.setdefault(os.getpid(), Worker(MODULE))
+        worker = _workers.setdefault(os.getpid(), Worker(WORKER_MODULE))
     limits = {"setup": SETUP_S, "compile": COMPILE_S, "run": limit_s}
     starts, message = worker.starts, encode(request)
     reply = Reply.of(worker.request(message, sum(limits.values()), limits=limits))
@@ -183,7 +183,7 @@ def _ask(request: Request, device: Device, limit_s: float) -> Reply:
 
 
 def _failure(reply: Reply, source: Source, limit_s: float) -> TensorIRError:
-    """What became of a text that did not come to its end."""
+    """The problem of a text that did not come to its end."""
     if reply.status == "refused":
         found = decode(Failed, reply.answer)
         kind = _KINDS[found.kind]

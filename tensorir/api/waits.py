@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 import warnings
 
-from tensorir.api.bench import WAIT
+from tensorir.api.bench import TURN_PHASE
 from tensorir.codec import Json
 from tensorir.tune.trial import Outcome
 
 
 class Waits:
-    """What workers say of other processes that had the turn (``runtime.turns``).
+    """Waits for other processes that had the turn (``runtime.turns``), as workers tell them.
 
     wait: whether they wait for these, which is what people are told
     """
@@ -33,7 +33,7 @@ class Waits:
             self._known(whose)
 
     def hear(self, outcome: Outcome) -> None:
-        """What a worker has answered, or where it was when it was stopped."""
+        """Take in a worker's answer, or its last phase where it was stopped."""
         for other in outcome.told.get("waited") or ():
             self._known(other)["seconds"] += other["seconds"]
         whose = _whose(outcome.phase)
@@ -50,6 +50,6 @@ class Waits:
 
 
 def _whose(phase: str) -> Json | None:
-    """Whose turn it is in a phase of waiting (``bench.WAIT``); None in others."""
+    """The process with the turn in a phase of waiting (``bench.TURN_PHASE``); None in others."""
     name, pid, workload = (*phase.split(" ", 2), "", "")[:3]
-    return {"pid": int(pid), "workload": workload} if name == WAIT and pid.isdigit() else None
+    return {"pid": int(pid), "workload": workload} if name == TURN_PHASE and pid.isdigit() else None

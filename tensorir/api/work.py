@@ -38,7 +38,7 @@ from tensorir.tune.template import Template, Templates, suiting
 
 if TYPE_CHECKING:
     from tensorir.api.schedule import Schedule
-    from tensorir.export.part import Part
+    from tensorir.export.program import ExportProgram
 
 
 @answering(DeclarationError)
@@ -149,7 +149,7 @@ class Work(Handle, Shown):
         return float(self._flops) if self._flops is not None else estimated_flops(self.outputs)
 
     def allowed_error(self, template: str) -> float | None:
-        """How far ``template`` may be off relative to the largest output; None: exact on whole numbers."""
+        """The tolerance of ``template`` relative to the largest output; None: exact on whole numbers."""
         if need_text("template", template, ScheduleError) not in self.templates:
             raise self._no_template(template)
         if not self.templates[template].approximate:
@@ -192,7 +192,7 @@ class Work(Handle, Shown):
         return ScheduleError(Problem("template.unknown", message, hint=meant("template", template, self.templates)))
 
     def _can_start(self, template: str, target: Target) -> bool:
-        """Whether any configuration of a template is legal; filters of 11 x 11 may be too large for shared memory."""
+        """True if any configuration of a template is legal; filters of 11 x 11 may be too large for shared memory."""
         return self.templates[template].started(target) is not None
 
     def schedule(
@@ -228,7 +228,7 @@ class Work(Handle, Shown):
             self._need_same(made, name)
         return made
 
-    def _default_part(self, target: Target) -> Part:
+    def _default_part(self, target: Target) -> ExportProgram:
         """The program of the default configuration for a target, to export."""
         name = self.template_for(target)
         config = self.templates[name].space_for(target).default
@@ -236,7 +236,7 @@ class Work(Handle, Shown):
         about = {"template": name, "config": dict(config), "record": None}
         return self._tested(replace(s._part_as(s.emitted(target), target), about=about), name, s._again)
 
-    def _tested(self, made: Part, template: str, again: Callable[[str], Part]) -> Part:
+    def _tested(self, made: ExportProgram, template: str, again: Callable[[str], ExportProgram]) -> ExportProgram:
         """A program of one of the templates, to be tested against the reference within what that may be off."""
         return replace(made, reference=self.reference, max_error=self.allowed_error(template), again=again)
 

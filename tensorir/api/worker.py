@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorir.api.bench import REFERENCE_FILE, REFERENCE_PHASE, WAIT, ReferenceKernel, Runner
+from tensorir.api.bench import REFERENCE_FILE, REFERENCE_PHASE, TURN_PHASE, ReferenceKernel, Runner
 from tensorir.api.candidate import Candidate, Progress, Refused, prepare, quiet, raised
 from tensorir.api.expected import Data, compare_floats, each
 from tensorir.api.final_round import final, peer_of, peers_here, rough
@@ -34,7 +34,7 @@ from tensorir.api.questions import (
     Build,
     Checked,
     Checks,
-    Described,
+    DeviceDescription,
     Digest,
     Digests,
     Examine,
@@ -57,8 +57,8 @@ from tensorir.errors import CheckError, Problem, TensorIRError
 from tensorir.runtime.cache import default_cache
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.estimate import Rounds
-from tensorir.runtime.machine import REST, Section
-from tensorir.runtime.turns import Turns
+from tensorir.runtime.machine import NO_LOAD, Section
+from tensorir.runtime.turns import DeviceTurns
 from tensorir.tune.process import bound_memory, serve
 from tensorir.tune.record import MAX_DRIFT
 from tensorir.tune.trial import Outcome, Reply
@@ -68,15 +68,15 @@ if TYPE_CHECKING:
     from tensorir.api.workload import Workload
 
 
-MEMORY = 8 << 30  # bytes for compiling and checking, and
-COPIES = 20  # of inputs, outputs and intermediate arrays: more than that is a candidate out of control
+COMPILE_BYTES = 8 << 30  # bytes for compiling and checking, and
+MAX_ARRAY_COPIES = 20  # of inputs, outputs and intermediate arrays: more than that is a candidate out of control
 MOST_BYTES = 1 << 30  # of what the reference keeps on the device,
 FINISH_S = 1e-3  # that waiting for one launch may add
 BASELINE_ROUNDS, BASELINE_S = 10, 0.7  # of a first look at a library, at most
 
 
 class State:
-    """What one setup stands for in this process, made on first use."""
+    """The objects of one setup in this process, made on first use."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -85,8 +85,8 @@ class State:
         self._data: Data | None = None
         self._kernel: tuple[str, ReferenceKernel | None] | None = None  # the reference, by its name
         self.spoilt = False  # by what a template left running
-        self._turns: Turns | None = None
-        self.load = REST  # what else the machine did during the timings of the present answer
+        self._turns: DeviceTurns | None = None
+        self.load = NO_LOAD  # what else the machine did during the timings of the present answer
         self.drift = 1.0  # how much slower the machine was in the last trial than when the reference was timed first
 
     @property
@@ -95,24 +95,24 @@ class State:
         if self._device is None:
             self._device = open_device(self.setup.device)
             if self._device.target.kind == "cpu":
-                bound_memory(MEMORY + COPIES * 8 * self.setup.elements)
+                bound_memory(COMPILE_BYTES + MAX_ARRAY_COPIES * 8 * self.setup.elements)
         return self._device
 
     @property
-    def turns(self) -> Turns:
-        """Whose turn it is on this device."""
+    def turns(self) -> DeviceTurns:
+        """The turns on this device."""
         if self._turns is None:
-            self._turns = Turns(self.device.place, self.setup.title, self.setup.wait)
+            self._turns = DeviceTurns(self.device.place, self.setup.title, self.setup.wait)
         return self._turns
 
     def waited(self) -> list[dict[str, object]]:
-        """Who else had a turn since this was last asked (``Turns.waited``)."""
+        """Who else had a turn since this was last asked (``DeviceTurns.waited``)."""
         return [] if self._turns is None else self._turns.waited()
 
     @contextlib.contextmanager
     def timing(self, progress: Progress) -> Iterator[None]:
         """Have the device for oneself, among tunings; what other programs do meanwhile is added to ``load``."""
-        with self.turns.turn(lambda: progress("{} {pid} {workload}".format(WAIT, **self.turns.holder()))):
+        with self.turns.turn(lambda: progress("{} {pid} {workload}".format(TURN_PHASE, **self.turns.holder()))):
             progress("time")
             section = Section()
             try:
@@ -122,7 +122,7 @@ class State:
                 self.load += section.load
 
     def works(self) -> bool:
-        """Whether this process can still measure: nothing else runs in it, and its device can be used."""
+        """True if this process can still measure: nothing else runs in it, and its device can be used."""
         return not self.spoilt and (self._device is None or self._device.works())
 
     @property
@@ -210,9 +210,11 @@ class State:
         return again.schedule
 
 
-TIMED = (Measure, FirstPeer, Final)
+TIMED_QUESTIONS = (Measure, FirstPeer, Final)
 """Questions for which something is timed."""
-KEPT = 16  # setups whose inputs and expected outputs stay in memory; others are made again, from the saved outputs
+MAX_KEPT_SETUPS = (
+    16  # setups whose inputs and expected outputs stay in memory; others are made again, from the saved outputs
+)
 _states: dict[str, State] = {}
 
 
@@ -229,7 +231,7 @@ def answered(request: Request, progress: Progress) -> Reply:
     if request.expect is not None and (reason := _unfit(state, request.expect)):
         return Reply("unfit", {"message": reason})
     question = request.asked()
-    state.load = REST
+    state.load = NO_LOAD
     try:
         reply = _ANSWERS[type(question)](state, question, clock)
     except Refused as refused:
@@ -249,7 +251,7 @@ def _completed(reply: Reply, request: Request, question: Question, state: State,
         reply = replace(reply, device=describe(state.device))
     if isinstance(question, Measure) or (isinstance(question, Build) and reply.ok):
         reply = reply.telling(seconds=clock.spent())
-    if isinstance(question, TIMED) and (waited := state.waited()):
+    if isinstance(question, TIMED_QUESTIONS) and (waited := state.waited()):
         reply = reply.telling(waited=waited)
     return reply
 
@@ -263,7 +265,7 @@ def _state_of(setup: Setup) -> State:
     """The state of this setup; of the many that a cluster or a set of shapes sends, the latest are kept."""
     key = setup.key
     state = _states[key] = _states.pop(key) if key in _states else State(setup)  # last: used last
-    while len(_states) > KEPT:
+    while len(_states) > MAX_KEPT_SETUPS:
         del _states[next(iter(_states))]
     for other in _states.values():
         if other is not state:
@@ -298,7 +300,7 @@ class _Clock:
         found: dict[str, float] = {}
         ends = [at for _, at in self._marks[1:]] + [time.perf_counter()]
         for (phase, began), end in zip(self._marks, ends, strict=True):
-            name = WAIT if phase.startswith(f"{WAIT} ") else phase  # whoever has it
+            name = TURN_PHASE if phase.startswith(f"{TURN_PHASE} ") else phase  # whoever has it
             found[name] = round(found.get(name, 0.0) + end - began, 4)
         return found
 
@@ -310,7 +312,7 @@ def _hello(state: State, question: Hello, progress: Progress) -> Reply:
         default_cache()  # now: trials do not use it, what is handed out in the end does
     except TensorIRError as error:
         return Reply("device", answer=encode(Unusable(error.problems)))
-    return _answer(Described(about, () if state.work is None else tuple(state.work.baselines)))
+    return _answer(DeviceDescription(about, () if state.work is None else tuple(state.work.baselines)))
 
 
 def _measure(state: State, question: Measure, progress: Progress) -> Reply:
@@ -331,7 +333,7 @@ def _measure(state: State, question: Measure, progress: Progress) -> Reply:
         with state.timing(progress):
             runner.refuse_slow(best_s, pace, progress, kernel)
     candidate.check(progress)
-    state.load = REST
+    state.load = NO_LOAD
     with state.timing(progress):
         outcome = runner.time(progress, best_s, kernel)
     state.drift = outcome.drift or 1.0
@@ -344,7 +346,7 @@ def _measure(state: State, question: Measure, progress: Progress) -> Reply:
 
 
 def _build(state: State, question: Build, progress: Progress) -> Reply:
-    """What can be done for one configuration while others are built: what is left is to run and time it."""
+    """Make, check and compile one configuration while others are built; running and timing are left."""
     candidate = state.candidate(question.wanted, progress, check=False)
     candidate.check(progress)
     data = state.data(progress)
@@ -572,7 +574,7 @@ def _idle_thread(thread: threading.Thread) -> bool:
 
 
 def _idle_process(pid: int) -> bool:
-    """Whether a child is one of the helpers, and sleeps."""
+    """True if a child is one of the helpers, and sleeps."""
     with contextlib.suppress(OSError, IndexError):
         if any(name in Path(f"/proc/{pid}/cmdline").read_bytes() for name in IDLE_PROCESSES):
             return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"S"
@@ -580,7 +582,7 @@ def _idle_process(pid: int) -> bool:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a child has not ended, without taking its end from whom it is for."""
+    """True if a child has not ended, without taking its end from whom it is for."""
     with contextlib.suppress(OSError):
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     return False

@@ -38,7 +38,7 @@ from tensorir.intrin.hopper import MOST_REGISTERS
 from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.scratch import Scratch
-from tensorir.runtime.tensor_maps import KINDS
+from tensorir.runtime.tensor_maps import TENSOR_MAP_TYPES
 
 MAP_ALIGN = 16
 """Of the address of an array with a tensor map."""
@@ -602,9 +602,9 @@ def check_map(m: TensorMap) -> None:
 
     It ignores a step in the last dimension, which is refused here.
     """
-    if m.dtype not in KINDS:
+    if m.dtype not in TENSOR_MAP_TYPES:
         raise refuse(CheckError, "emulate.map", f"a tensor map has elements that the driver knows; {m.name} is {m}")
-    size = KINDS[m.dtype][1]
+    size = TENSOR_MAP_TYPES[m.dtype][1]
     row, span = m.box[-1] * size if m.box else 0, m.swizzle
     wrong = _broken_corners(m) if m.lower or m.upper else _broken_box(m)
     if not wrong and (span not in (0, 32, 64, 128) or row % 16 or (span and row != span)):
@@ -636,7 +636,7 @@ def _broken_corners(m: TensorMap) -> str:
 
 def encoded(m: TensorMap) -> bytes:
     """The TirTensorMap that the kernel is given, what copies.h reads, before anyone knows where its array is."""
-    about = (b"map ", len(m.shape), KINDS[m.dtype][1], m.swizzle, 0)
+    about = (b"map ", len(m.shape), TENSOR_MAP_TYPES[m.dtype][1], m.swizzle, 0)
     inner = [(*reversed(v), 1, 1, 1, 1, 1)[:5] for v in (m.shape, m.box, m.steps)]
     numbers = (*inner[0], *inner[1], *inner[2], m.dtype == "tfloat32")
     corners = (1, *reversed(m.lower), *reversed(m.upper)) if m.lower else (0,) * 5

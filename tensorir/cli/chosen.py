@@ -32,7 +32,7 @@ class Chosen:
         return self.record is not None
 
     def json(self) -> dict[str, Any]:
-        """What a document says about it."""
+        """The choice as a document has it."""
         return {"template": self.template, "config": self.config, "tuned": self.tuned,
                 "record": self.record.id if self.record else None}  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What the verbs share: messages on stderr, results on stdout, exit codes, process start."""
+"""Parts that the verbs share: messages on stderr, results on stdout, exit codes, process start."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from tensorir.codec import plain
 from tensorir.errors import TensorIRError, printable
 from tensorir.errors.spelling import nearest
 
-OK, BUG, USAGE, NO_DEVICE, NO_CONFIG, WRONG, DEVICE_LOST, LOG, SLOW, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 7, 8, 130
+OK, BUG, USAGE, NO_DEVICE, NO_CONFIG = range(5)
+WRONG_RESULT, DEVICE_LOST, BAD_LOG, TOO_SLOW, INTERRUPTED = 5, 6, 7, 8, 130
 _BY_CLASS = (
-    ("NotTuned", NO_CONFIG), ("DeviceError", NO_DEVICE), ("WorkerError", NO_DEVICE), ("LogError", LOG),
-    ("CheckError", WRONG), ("CompileError", BUG), ("LaunchError", BUG), ("DeclarationError", USAGE),
+    ("NotTuned", NO_CONFIG), ("DeviceError", NO_DEVICE), ("WorkerError", NO_DEVICE), ("LogError", BAD_LOG),
+    ("CheckError", WRONG_RESULT), ("CompileError", BUG), ("LaunchError", BUG), ("DeclarationError", USAGE),
     ("ScheduleError", USAGE), ("LoweringError", USAGE), ("ExportError", USAGE),
 )  # fmt: skip
 
@@ -57,7 +58,7 @@ def say(text: str) -> None:
 
 
 def clean(text: str, most: int = 400) -> str:
-    """What a record says as a line for a terminal: not too long, and nothing in it acts on the terminal."""
+    """Text of a record as a line for a terminal: not too long, and nothing in it acts on the terminal."""
     return printable((text if len(text) <= most else f"{text[: most - 1]}…").replace("\n", "\\n"))
 
 
@@ -96,7 +97,7 @@ def put_json(document: object) -> None:
 def exit_code(error: TensorIRError) -> int:
     """The exit code of an error, by its class."""
     if error.code.startswith("cache."):
-        return LOG
+        return BAD_LOG
     names = {c.__name__ for c in type(error).__mro__}
     return next((code for name, code in _BY_CLASS if name in names), BUG)
 

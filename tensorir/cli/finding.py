@@ -1,4 +1,4 @@
-"""What doctor found, a line of its answer."""
+"""A line of doctor's answer."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import click
 from tensorir.cli.common import did_you_mean
 
 
-class Group(click.Group):
+class VerbGroup(click.Group):
     """Verbs below one name, as they are listed; a verb that is spelt like one of them is asked about."""
 
     def __init__(self, name: str, text: str, *verbs: click.Command, **given: Any) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from tensorir._package import PACKAGE_VERSION, Lazy, reserve_standard_streams
-from tensorir.cli.common import LOG, USAGE, Stop, clean, exit_code, say, words
-from tensorir.cli.group import Group
+from tensorir.cli.common import BAD_LOG, USAGE, Stop, clean, exit_code, say, words
+from tensorir.cli.group import VerbGroup
 from tensorir.errors import TensorIRError
 
 VERBS = {
@@ -39,7 +39,7 @@ VERBS = {
 _verb_called = Lazy("tensorir.cli.verbs", "verb_called")
 
 
-class Verbs(Group):
+class Verbs(VerbGroup):
     """The verbs, of which only the list is known before one is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -165,18 +165,18 @@ def _warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _refused(error: OSError) -> int:
-    """What the system refuses whatever we do: a name, a full disk that stdout writes to, a folder that is gone."""
+    """The refusal by the system whatever we do: a name, a full disk under stdout, a folder that is gone."""
     if error.errno == errno.ENAMETOOLONG:
         say(f"tensorir: {error.strerror}: {clean(str(error.filename)):.60}…")
         return USAGE
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         say(f"tensorir: {error.strerror}: {clean(str(error.filename or 'the result cannot be written'))}")
-        return LOG
+        return BAD_LOG
     return USAGE if _nowhere() else _bug(error)
 
 
 def _nowhere() -> bool:
-    """Whether the folder that this was called in is gone, which is then said."""
+    """Say it where the working folder is gone; True then."""
     try:
         os.getcwd()
     except OSError:

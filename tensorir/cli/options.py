@@ -14,11 +14,11 @@ from tensorir.ir.dtypes import dtype_of
 from tensorir.ops.operators import FLAGS as OPERATOR_FLAGS
 from tensorir.ops.operators import OPERATORS
 
-MANY = 0.75
+COMMON_SHARE = 0.75
 """Share of the operators from which on a flag's help does not say whose it is."""
 
 
-class Names(click.Choice[str]):
+class NameChoice(click.Choice[str]):
     """One of a few names, in capitals or not; a name that is spelt like one of them is asked about."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -95,7 +95,7 @@ def _flag(flag: Flag) -> click.Option:
     apart = dict(flag.apart)
     mine = [name for name in owners if name not in apart]
     about = f"{flag.about[0].upper()}{flag.about[1:]}"
-    if len(owners) < MANY * len(OPERATORS):
+    if len(owners) < COMMON_SHARE * len(OPERATORS):
         family = all(name.startswith(mine[0]) for name in mine)
         about = f"{mine[0] + '*' if family and mine[1:] else ', '.join(mine)}: {flag.about}"
     told = [about, *(f"{name}: {what}" for name, what in apart.items())]
@@ -107,7 +107,7 @@ def _flag(flag: Flag) -> click.Option:
         "float": click.FloatRange(min=0),
         "dtype": ElementType(),
     }
-    kind = Names(flag.choices) if flag.kind == "choice" else kinds[flag.kind]
+    kind = NameChoice(flag.choices) if flag.kind == "choice" else kinds[flag.kind]
     return option(flag.option, type=kind, help=f"{'. '.join(told)}.")
 
 
@@ -134,9 +134,9 @@ _OP, _SHAPE = argument("op", metavar="OP"), argument("shape", nargs=-1, metavar=
 WORKLOAD: tuple[click.Parameter, ...] = (_OP, _SHAPE, _SHAPES, *FLAGS, _ARG)
 """OP [SHAPE…] and the operators' parameters; the same for every verb that takes a workload."""
 
-NAMES = tuple(str(p.name) for p in (_SHAPES, *FLAGS, _ARG))
+WORKLOAD_OPTIONS = tuple(str(p.name) for p in (_SHAPES, *FLAGS, _ARG))
 
 
 def split(given: dict[str, object]) -> dict[str, Any]:
     """Take the workload's parameters out of a verb's keyword arguments."""
-    return {name: given.pop(name) for name in NAMES}
+    return {name: given.pop(name) for name in WORKLOAD_OPTIONS}

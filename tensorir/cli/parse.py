@@ -35,7 +35,7 @@ MAX_SHAPES_BYTES = 1 << 20  # of a file
 
 
 def workloads(op: str, shapes: Sequence[str], options: Options) -> list[Make]:
-    """What OP and SHAPES mean: one workload, or those of a set."""
+    """The workloads of OP and SHAPES: one, or those of a set."""
     return [make for make, _ in weighted(op, shapes, options)]
 
 

@@ -1,4 +1,4 @@
-"""What doctor finds with the rest of the package, of which something may be missing or broken."""
+"""Doctor's findings on the rest of the package, of which something may be missing or broken."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tensorir.tune.spec import RunSpec
 
 
 def find_devices() -> list[Finding]:
-    """What is there to compute on, and what is wrong with the rest."""
+    """Devices to compute on, and the faults of the rest."""
     found = []
     for d in devices():
         if d.language in ("cuda", "c") and not d.usable:
@@ -48,7 +48,7 @@ def find_kernel() -> list[Finding]:
 
 
 def find_cuda() -> list[Finding]:
-    """Whether CUDA is compiled here, and its machine code is shown."""
+    """A compilation for CUDA, and its machine code shown."""
     try:
         number = nvrtc_version()
         cubin = compile_cubin(CUDA_PROBE, "sm_80", cache=False)
@@ -65,7 +65,7 @@ def find_cuda() -> list[Finding]:
 
 
 def find_search() -> list[Finding]:
-    """Whether the default search has its package."""
+    """The package of the default search."""
     reason = missing()
     if reason:
         return [Finding("scikit-optimize", None, f"{reason}; 'climb' searches instead", "pip install scikit-optimize")]
@@ -85,7 +85,7 @@ def find_cache() -> list[Finding]:
 
 
 def find_pocl() -> list[Finding]:
-    """Whether the files of PoCL's own cache are whole."""
+    """The files of PoCL's own cache, and which of them are damaged."""
     folder = pocl_cache()
     files = list(pocl_files(folder))
     if bad := [path for path, whole in files if not whole]:

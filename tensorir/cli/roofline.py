@@ -27,7 +27,7 @@ from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.machine import Section
 from tensorir.runtime.timing import slots
-from tensorir.runtime.turns import Turns
+from tensorir.runtime.turns import DeviceTurns
 from tensorir.show.figures import Point, Roof
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
@@ -58,7 +58,7 @@ class Peaks:
 
 
 def known_peaks(device: Mapping[str, object]) -> Peaks | None:
-    """What was measured earlier on this machine of a device of this name, driver and limits (as records have them)."""
+    """Peaks measured earlier on this machine of a device of this name, driver and limits (as records have them)."""
     found = default_cache().get(_key(device))
     try:
         return None if found is None else decode(Peaks, json.loads(found))
@@ -97,7 +97,7 @@ def _key(device: Mapping[str, object]) -> str:
 
 def _measured(device: Device) -> Peaks:
     rates, section = [], Section()
-    with Turns(device.place, "peaks").turn(lambda: None), section:
+    with DeviceTurns(device.place, "peaks").turn(lambda: None), section:
         for schedule, amount in (arithmetic(device.target), reading(device.target)):
             f = schedule.build(device)
             arrays = [np.ones(p.shape, np.float32) for p in f.emitted.inputs]
@@ -162,7 +162,7 @@ def _sizes(target: Target) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Above:
-    """What is above a workload's best kernel.
+    """The roof above a workload's best kernel.
 
     point: where it stands; None for a workload that is defined elsewhere, or a time that no device takes
     roof:  of the device; its arithmetic is that of float32
@@ -226,7 +226,7 @@ class Roofs:
 
 
 def target_of(t: Tuned) -> Target | None:
-    """What the best configuration was made for; None where this version does not know it."""
+    """The target of the best configuration; None where this version does not know it."""
     try:
         return None if t.best is None else find(t.best.record)
     except TensorIRError:

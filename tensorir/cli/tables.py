@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def outcome_text(o: TuneOutcome) -> str:
-    """What a run found, a line a fact."""
+    """The result of a run, a line a fact."""
     lines = [
         ("workload", o.identity.workload),
         ("device", f"{o.identity.device.get('id', '')} {o.identity.device['name']}"),
@@ -76,7 +76,7 @@ def set_text(found: SetOutcome) -> str:
 
 
 def _machines(found: SetOutcome) -> list[str]:
-    """What the machine did while each shape was timed, where that is worth saying."""
+    """Words on the machine while each shape was timed, where they are worth saying."""
     said = {r.work.title: r.outcome.machine.words() for r in found.results if r.outcome is not None}
     return [f"{title}: {words}" for title, words in said.items() if words]
 

@@ -31,14 +31,14 @@ def columns(err: bool = False) -> int:
 
 
 def coloured(err: bool = False) -> bool:
-    """Whether colours are wanted: on a terminal, without NO_COLOR."""
+    """True if colours are wanted: on a terminal, without NO_COLOR."""
     stream = sys.stderr if err else sys.stdout
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return not plain and not stream.closed and stream.isatty()
 
 
 def paint(text: str) -> str:
-    """What is good, what is wrong and what to try, in colours, and headers of tables bold."""
+    """Text with good, wrong and helpful words in colours, and headers of tables bold."""
     import click
 
     lines = text.split("\n")

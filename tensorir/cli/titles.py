@@ -1,4 +1,4 @@
-"""What people read in place of the titles that logs store: without the parameters that have their defaults."""
+"""Titles for people: those of logs without the parameters that have their defaults."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from tensorir.cli.options import split
 from tensorir.cli.parse import workloads
 from tensorir.cli.tables import table
 from tensorir.codec import encode
-from tensorir.runtime.machine import REST
+from tensorir.runtime.machine import NO_LOAD
 from tensorir.tune.brief import reason_of
-from tensorir.tune.outcome import Machine
+from tensorir.tune.outcome import MachineReport
 from tensorir.tune.progress import between, rate
 from tensorir.tune.ratio import Ratio, Span, without_slots
 from tensorir.tune.record import ESTIMATOR
@@ -39,7 +39,7 @@ def run(
     for row in slow:
         doubt = "" if row["steady"] else f" ({row['doubt']})"
         say(f"{row['workload']}: {row['ratio']:.2f} of the best peer{doubt}, {require:g} is required")
-    return common.SLOW if slow else common.OK
+    return common.TOO_SLOW if slow else common.OK
 
 
 def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
     against = [encode(peer) | name for peer in answer.against]
     if result["status"] != "ok":
         wrong = result["status"] in ("wrong_result", "nondeterministic")
-        raise Stop(common.WRONG if wrong else common.NO_CONFIG, f"{work.title}: {reason_of(answer.results[0])}")
-    load, mine = answer.load or REST, Span.of_library(result | name)
+        raise Stop(common.WRONG_RESULT if wrong else common.NO_CONFIG, f"{work.title}: {reason_of(answer.results[0])}")
+    load, mine = answer.load or NO_LOAD, Span.of_library(result | name)
     ratios = [Ratio.of(Span.of_library(a), mine, load if about["kind"] == "cpu" else None) for a in against]
     best = min(range(len(against)), key=lambda n: cast("float", against[n]["time_s"]), default=None)
     return {
@@ -65,7 +65,7 @@ def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
         "estimator": ESTIMATOR,
         "against": [without_slots(a) | r.json() for a, r in zip(against, ratios, strict=True)],
         **({"ratio": None, "steady": True} if best is None else ratios[best].json()),
-        "machine": Machine(load, load).json(),
+        "machine": MachineReport(load, load).json(),
     }
 
 

@@ -25,8 +25,8 @@ from tensorir.errors import NotTuned, Problem, TensorIRError, refuse
 from tensorir.runtime.cache import Cache, default_cache, pack_entry, unpack_entry
 from tensorir.runtime.device import devices, open_device
 from tensorir.tune.log import slug, write_merged
-from tensorir.tune.pack import MOST_BYTES, MOST_MEMBER, MOST_MEMBERS, Pack, PackError, damaged, opened, write_pack
-from tensorir.tune.record import BadRecord, Entry, Record, decode, encode, read_json
+from tensorir.tune.pack import MOST_BYTES, MOST_MEMBER, MOST_MEMBERS, PackedLog, PackError, damaged, opened, write_pack
+from tensorir.tune.record import BadRecord, LogLine, Record, decode, encode, read_json
 from tensorir.tune.store import LogReader
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _is_pack(file: Path) -> bool:
         return error.code in ("pack.version", "pack.too-large")
 
 
-KINDS = ("opencl binary", "cubin")
+KERNEL_KINDS = ("opencl binary", "cubin")
 """Kinds of entries of the artifact cache that are kernels."""
 
 
@@ -148,7 +148,7 @@ def _source_of(key: str) -> str | None:
     except (BadRecord, UnicodeEncodeError):
         return None
     text = said.get("source")
-    if said.get("kind") not in KINDS or not isinstance(text, str):
+    if said.get("kind") not in KERNEL_KINDS or not isinstance(text, str):
         return None
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
@@ -189,7 +189,7 @@ def import_pack(path: str | os.PathLike[str], log: str) -> Json:
     return {**done, "devices": rows}
 
 
-def _records(pack: Pack, name: str) -> list[Entry]:
+def _records(pack: PackedLog, name: str) -> list[LogLine]:
     """The records of a member, which are those of the workload that it is named after."""
     found = []
     for number, line in enumerate(pack.read(name).split(b"\n")[:-1], 1):
@@ -199,11 +199,11 @@ def _records(pack: Pack, name: str) -> list[Entry]:
             raise damaged(pack.path, f"{name}, line {number}: {error}") from None
         if name != f"log/{slug(record.workload)}.jsonl":
             raise damaged(pack.path, f"{name} holds records of another workload")
-        found.append(Entry(pack.path, number, line, record=record))
+        found.append(LogLine(pack.path, number, line, record=record))
     return found
 
 
-def _key(pack: Pack, name: str, sources: set[str | None]) -> str:
+def _key(pack: PackedLog, name: str, sources: set[str | None]) -> str:
     """The key of a member of the cache, which is a kernel of one of the records."""
     found = unpack_entry(pack.read(name))
     if found is None or name != f"cache/{hashlib.sha256(found[0].encode()).hexdigest()}.bin":
@@ -214,7 +214,7 @@ def _key(pack: Pack, name: str, sources: set[str | None]) -> str:
     return found[0]
 
 
-def _put(pack: Pack, name: str, key: str, cache: Cache) -> bool:
+def _put(pack: PackedLog, name: str, key: str, cache: Cache) -> bool:
     """Store an artifact unless there is one; whether it was stored."""
     if cache.get(key) is not None:
         return False
@@ -231,7 +231,7 @@ def _put(pack: Pack, name: str, key: str, cache: Cache) -> bool:
 
 
 class _Devices:
-    """What a pack holds for each device, and whether this machine has it."""
+    """The devices of a pack: what it holds for each, and True for those of this machine."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], dict[str, Any]] = {}
@@ -262,7 +262,7 @@ class _Devices:
         row["artifacts"] += 1
 
     def _is(self, said: dict[str, Any]) -> bool:
-        """Whether a device here has this very identity, its compiler and libraries included."""
+        """True if a device here has this very identity, its compiler and libraries included."""
         found = [i for i in self._here if i.language == "opencl" and i.label == said.get("name")]
         return any(open_device(i.name).identity == said for i in found)
 

@@ -42,7 +42,7 @@ def run(
         for d in documents:
             lines = [f"  {'ok   ' if c['ok'] else 'WRONG'} {c['name']:12} {c['detail']}" for c in d["checks"]]
             put("\n".join([d["workload"], *lines, *table(d.get("traffic", []))]))
-    return common.OK if ok else common.WRONG
+    return common.OK if ok else common.WRONG_RESULT
 
 
 def _on_device(work: Workload, device: str | None, log: str) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _counted(t: Traffic, source: Source) -> dict[str, Any]:
 
 
 def table(traffic: list[dict[str, Any]]) -> list[str]:
-    """What each access of the first block cost, against the least that its bytes need."""
+    """The cost of each access of the first block, against the least that its bytes need."""
     if not traffic:
         return []
     room = columns() or 118

@@ -19,9 +19,17 @@ from tensorir.cli.common import put, put_json, say, usage
 from tensorir.cli.options import split
 from tensorir.cli.parse import weighted, workloads
 from tensorir.errors import NotTuned, Problem, TensorIRError
-from tensorir.export.asked import AGAIN, by_language, destinations, each_language, operator, places, refuse_sets
+from tensorir.export.asked import (
+    RELOWERED_LANGUAGES,
+    by_language,
+    destinations,
+    each_language,
+    operator,
+    places,
+    refuse_sets,
+)
 from tensorir.export.folder import export_part
-from tensorir.export.part import Part
+from tensorir.export.program import ExportProgram
 from tensorir.target import Target
 from tensorir.tune.log import LogReader
 from tensorir.tune.portfolio import REGRET
@@ -54,7 +62,7 @@ def run(op: str, shape: tuple[str, ...], to: tuple[str, ...], name: str | None, 
 
 
 def _written(folder: Path, about: dict[str, Any]) -> dict[str, Any]:
-    """What the document says of a folder."""
+    """The document's part about a folder."""
     return {"folder": str(folder), "files": sorted(p.name for p in folder.iterdir()), **about}
 
 
@@ -69,9 +77,9 @@ def _one(
     wanted = by_language(to, None if target is None else target.language)
     (make,) = workloads(op, shape, {**parameters, "log": log})
     work = make()
-    again = [language for language in wanted if language in AGAIN]
+    again = [language for language in wanted if language in RELOWERED_LANGUAGES]
 
-    def made(language: str | None) -> tuple[Part, dict[str, Any]] | None:
+    def made(language: str | None) -> tuple[ExportProgram, dict[str, Any]] | None:
         """None where another language's kernel is to be lowered again."""
         if language not in again:
             return _part(work, target or language, log, untuned)
@@ -87,7 +95,7 @@ def _one(
     return _written(folder, {**about, **({"bodies": bodies} if bodies else {})})
 
 
-def _part(work: Workload, target: Target | str | None, log: str, untuned: bool) -> tuple[Part, dict[str, Any]]:
+def _part(work: Workload, target: Target | str | None, log: str, untuned: bool) -> tuple[ExportProgram, dict[str, Any]]:
     """The best recorded kernel for a target; what the document says of it."""
     chosen = recorded(work, target, log)
     if chosen is None:
@@ -147,4 +155,4 @@ def _test(folder: Path) -> int:
     path = str(folder.resolve() / "selftest.py")
     done = subprocess.run([sys.executable, "-I", path], capture_output=True, text=True, check=False)
     say((done.stdout + done.stderr).strip()[-1000:])
-    return common.OK if done.returncode == 0 else common.WRONG
+    return common.OK if done.returncode == 0 else common.WRONG_RESULT

@@ -34,8 +34,8 @@ from tensorir.errors import TensorIRError, refuse
 from tensorir.export.asked import MAX_MANIFEST
 from tensorir.export.doors import program_of
 from tensorir.export.folder import export_part
-from tensorir.export.onnx_operators import Operator, glue
-from tensorir.export.part import ExportError
+from tensorir.export.onnx_operators import OnnxOperator, glue
+from tensorir.export.program import ExportError
 from tensorir.export.shipped import build
 from tensorir.ir.tree import Var
 from tensorir.ops.onnx_nodes import Graph, Left, Match, candidates, domains, fix_dims, graph_of, others
@@ -191,7 +191,7 @@ def _compare(model: Path, output: Path, written: dict[str, Any]) -> tuple[int, d
     wrong = [name for name, error in found.items() if not error <= TEST_TOLERANCE]
     for name in wrong:
         say(f"{name} is wrong: it differs by {found[name]:.2g} of its largest value, {TEST_TOLERANCE:g} is allowed")
-    return common.WRONG if wrong else common.OK, found
+    return common.WRONG_RESULT if wrong else common.OK, found
 
 
 @dataclass
@@ -215,7 +215,7 @@ class NodeKernel:
 
 @dataclass
 class ReplacementPlan:
-    """What becomes of each node: ``taken`` by number in the graph, ``left`` with the reason.
+    """The fate of each node: ``taken`` by number in the graph, ``left`` with the reason.
 
     joined: numbers of nodes that became parts of those before them
     """
@@ -229,7 +229,7 @@ class ReplacementPlan:
     labels: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """How people find a node: its operator, and its name or what it makes."""
+        """Name a node for people: its operator, and its name or what it makes."""
         self.labels = [f"{n.op_type} {n.name or n.output[0]}" for n in self.graph.nodes]
 
     def take(self, match: Match, kernel: NodeKernel) -> None:
@@ -455,7 +455,7 @@ def _operator(name: str, match: Match, kernel: NodeKernel, scratch: Path) -> Any
     """A kernel as an operator on tensors of the shapes that they have in the model."""
     manifest = json.loads((scratch / kernel.name / "manifest.json").read_text(encoding="utf-8"))
     shapes = [*(shape for _, shape in match.inputs), match.output[1]]
-    return Operator.of(name, kernel.name, program_of(manifest), shapes)
+    return OnnxOperator.of(name, kernel.name, program_of(manifest), shapes)
 
 
 def _rewrite(made: ReplacementPlan, domain: str) -> None:
@@ -500,7 +500,7 @@ def _save(model: Any, out: Path) -> list[Path]:
 
 
 def compared(path: Path, out: Path, library: Path | None, seed: int = 0) -> dict[str, float]:
-    """How far each output of two models is ``apart`` on random inputs."""
+    """Distance of each output of two models (``apart``) on random inputs."""
     import numpy as np
 
     ort = package("onnxruntime")
@@ -538,7 +538,7 @@ def compared(path: Path, out: Path, library: Path | None, seed: int = 0) -> dict
 
 
 def _comparable(a: Any) -> bool:
-    """Whether anything of a result is finite, or it has no numbers."""
+    """True if anything of a result is finite, or it has no numbers."""
     import numpy as np
 
     if isinstance(a, list | dict):

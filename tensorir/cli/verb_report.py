@@ -22,18 +22,18 @@ from tensorir.show.pieces import Html, code, coloured, dim, file, fold, grid, ht
 from tensorir.tune.brief import reason_of
 from tensorir.tune.log import LogReader, passed
 from tensorir.tune.outcome import grouped_reasons
-from tensorir.tune.progress import UNTOLD, between, duration, milliseconds, rate, statuses
+from tensorir.tune.progress import UNTOLD_RATIO, between, duration, milliseconds, rate, statuses
 from tensorir.tune.ratio import Ratio, without_slots
 from tensorir.tune.record import Record, relevant
-from tensorir.tune.summary import HALVES, Tuned, importance, knobs, tuned
+from tensorir.tune.summary import IMPORTANCE_HALVES, Tuned, importance, knobs, tuned
 
-ROWS, DOTS, LINES = 1200, 800, 400  # at most, in all tables and figures of a page together
+MAX_ROWS, MAX_DOTS, MAX_LINES = 1200, 800, 400  # at most, in all tables and figures of a page together
 DEFAULT_LOG = "tuning_logs"
-MANY = 3  # results from which on they are shown in little room
-WORKLOADS = 100  # on a page at most
-REASONS = 40  # kinds of failures shown of a workload at most
-SOURCES = 250_000  # characters of kernels on a page at most
-BYTES = 950_000  # size of a page at most, without the names of what is left out
+COMPACT_RESULTS = 3  # results from which on they are shown in little room
+MAX_WORKLOADS = 100  # on a page at most
+MAX_REASONS = 40  # kinds of failures shown of a workload at most
+MAX_SOURCE_CHARACTERS = 250_000  # characters of kernels on a page at most
+MAX_PAGE_BYTES = 950_000  # size of a page at most, without the names of what is left out
 MOST_CONFIG = 200
 
 _HEAD = """<!doctype html>
@@ -69,7 +69,7 @@ def run(log: str, output: str, workload: str | None, measure: bool, as_json: boo
 
 
 def _row(t: Tuned) -> dict[str, Any]:
-    """What the page opens with."""
+    """The first line of the page as data."""
     best = {key: getattr(t.best, key, None) for key in ("time_s", "low_s", "high_s")}
     library = None
     if t.library is not None and t.ratio is not None:
@@ -88,21 +88,21 @@ def page(log: str, found: Sequence[Tuned], skipped: str, measure: bool = True) -
     digest = "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     head = _HEAD.format(sum=digest, title=html(f"Tuning of {log}"), style=style("report.css"))
     told = summary(found, skipped)
-    if len(found) > WORKLOADS:
-        told += f"; {count(len(found) - WORKLOADS, 'result')} with fewer trials are left out"
-        found = found[:WORKLOADS]
+    if len(found) > MAX_WORKLOADS:
+        told += f"; {count(len(found) - MAX_WORKLOADS, 'result')} with fewer trials are left out"
+        found = found[:MAX_WORKLOADS]
     works = {t.workload: work_of(t.workload) for t in found}
     roofs = Roofs(measure)
     above = [None if t.best is None else roofs.above(t, works[t.workload]) for t in found]
     body = [f'<h1 class="tir-head"><b>Tuning</b>{code(log)}</h1>', f"<p>{dim(told)}</p>"]
     where = whereabouts(found)
     shown = (result(n, t, a, w) for n, (t, a, w) in enumerate(zip(found, above, where, strict=True)))
-    body.append(f'<div class="{"tir-many" if len(found) > MANY else "tir-few"}">{"".join(shown)}</div>')
+    body.append(f'<div class="{"tir-many" if len(found) > COMPACT_RESULTS else "tir-few"}">{"".join(shown)}</div>')
     roofline = rooflines(found, above)
     if len(found) > 1:
         body.append(_figures(*roofline))
         roofline = []
-    room = _Room(sum(len(t.trials) for t in found), log, BYTES - sum(len(x.encode()) for x in (*body, head)))
+    room = _Room(sum(len(t.trials) for t in found), log, MAX_PAGE_BYTES - sum(len(x.encode()) for x in (*body, head)))
     for n, (t, w) in enumerate(zip(found, where, strict=True)):
         heading = f'<section id="w{n}"><h2>{html(brief(t.workload))} <small>{dim(w)}</small></h2>'
         section = _section(t, works[t.workload], room, roofline)
@@ -114,20 +114,20 @@ def page(log: str, found: Sequence[Tuned], skipped: str, measure: bool = True) -
 
 
 class _Room:
-    """How much of each workload is shown, so that a page of a long log is no larger than one can send."""
+    """The rows, dots and lines left for each workload: a page of a long log is no larger than one can send."""
 
     def __init__(self, trials: int, log: str, left: int) -> None:
-        self._trials, self.sources = max(1, trials), SOURCES
+        self._trials, self.sources = max(1, trials), MAX_SOURCE_CHARACTERS
         self._log, self._left, self._part = log, left, 1
 
     def holds(self, text: str) -> bool:
-        """Whether the page is short enough with it."""
+        """True if the page is short enough with it."""
         return len(text.encode()) <= self._left
 
     def halve(self) -> bool:
         """Show half as many things of each workload; False where they are few already."""
         self._part *= 2
-        self.sources = SOURCES
+        self.sources = MAX_SOURCE_CHARACTERS
         return self._part <= 64
 
     def kept(self, t: Tuned, heading: str, text: str) -> str:
@@ -144,7 +144,7 @@ class _Room:
         return code(f"tensorir {verb} {trial}{log}")
 
     def share(self, t: Tuned, of: int, least: int) -> int:
-        """How many of ``of`` things one workload may show, at least ``least``."""
+        """Number of ``of`` things that one workload may show, at least ``least``."""
         return max(least, of * len(t.trials) // max(self._trials, of) // self._part)
 
 
@@ -153,8 +153,8 @@ def _section(t: Tuned, work: Workload | None, room: _Room, first: list[str]) -> 
     shown = [_convergence(t, room)] if good else []
     shown += first
     if found := importance(t.trials):
-        told = (f"Each knob alone (epsilon squared, per template): knobs that only matter together show little. The "
-                f"interval is from {HALVES} random halves of the trials: few trials, long lines.")  # fmt: skip
+        told = "Each knob alone (epsilon squared, per template): knobs that only matter together show little. The "
+        told += f"interval is from {IMPORTANCE_HALVES} random halves of the trials: few trials, long lines."
         shown.append(f"<h3>Knobs</h3>{figures.importances(found)}<p>{html(told)}</p>")
     out = [_figures(*shown), _across(t, good, room), _trials(t, room), _failures(t, room), _notes(t)]
     return "\n".join([*out, _source(t, work, room)])
@@ -165,14 +165,14 @@ def _figures(*some: str) -> str:
 
 
 def _verdict(r: Record) -> str:
-    """What is wrong with a trial; empty where nothing is."""
+    """The fault of a trial; empty where there is none."""
     if passed(r):
         return ""
     return "not checked" if r.status == "ok" else reason_of(r)
 
 
 def _told(t: Tuned, n: int) -> str:
-    """What hovering over a trial says: time, verdict, configuration."""
+    """Text for hovering over a trial: time, verdict, configuration."""
     r = t.trials[n]
     time_s = [] if r.time_s is None else [between(r.steady_s, *r.span)]
     head = f"trial {n + 1}: " + ", ".join([*time_s, _verdict(r) or "right", *["the best"] * (n == t.place)])
@@ -182,7 +182,7 @@ def _told(t: Tuned, n: int) -> str:
 def _convergence(t: Tuned, room: _Room) -> str:
     seconds = [r.steady_s if passed(r) else None for r in t.trials]
     library = None if t.library is None else (str(t.library["name"])[:40], float(t.library["time_s"]))
-    drawn = curves.best_so_far(seconds, t.place, lambda n: _told(t, n), library, room.share(t, DOTS, 20))
+    drawn = curves.best_so_far(seconds, t.place, lambda n: _told(t, n), library, room.share(t, MAX_DOTS, 20))
     least, fastest = min((s, n) for n, s in enumerate(seconds) if s is not None)
     said = ""
     if t.best is not None and t.place is not None and least < t.trials[t.place].steady_s:
@@ -200,7 +200,7 @@ def _across(t: Tuned, good: Sequence[int], room: _Room) -> str:
     same = [t.trials[n] for n in places]
     if len(knobs(same)) < 2:
         return ""
-    drawn = figures.parallel(same, places, t.best.record.id, lambda n: _told(t, n), room.share(t, LINES, 20))
+    drawn = figures.parallel(same, places, t.best.record.id, lambda n: _told(t, n), room.share(t, MAX_LINES, 20))
     said = "A line for each valid configuration: the stronger the faster, the best in red."
     return f'<h3>Configurations of {html(template)}</h3><div class="tir-wide-figure">{drawn}</div><p>{dim(said)}</p>'
 
@@ -208,7 +208,7 @@ def _across(t: Tuned, good: Sequence[int], room: _Room) -> str:
 def _trials(t: Tuned, room: _Room) -> str:
     """A table of them, the best first, then by their times, then what failed."""
     order = [n for *_, n in sorted((n != t.place, not passed(r), r.steady_s, n) for n, r in enumerate(t.trials))]
-    kept = order[: room.share(t, ROWS, 10)]
+    kept = order[: room.share(t, MAX_ROWS, 10)]
     best = "the best"
     if t.best is not None and t.best.round is not None:
         best += f", {milliseconds(t.best.time_s)} in the final round"
@@ -238,18 +238,20 @@ def _trials(t: Tuned, room: _Room) -> str:
 def _failures(t: Tuned, room: _Room) -> str:
     reasons = grouped_reasons(t.trials)
     known = {r.id: r for r in t.trials}
-    some = reasons[:REASONS]
+    some = reasons[:MAX_REASONS]
     rows = [(r["count"], str(r["status"]), str(r["reason"]), room.again("repro", r["trial"]),
              code(config_words(known[r["trial"]])) if r["trial"] in known else "") for r in some]  # fmt: skip
     if not rows:
         return ""
     made = grid(["trials", "status", "reason", "again", "such as"], rows)
-    left = f"<p>{dim(count(len(reasons) - REASONS, 'other reason') + ' are left out')}</p>" * (len(reasons) > REASONS)
+    left = f"<p>{dim(count(len(reasons) - MAX_REASONS, 'other reason') + ' are left out')}</p>" * (
+        len(reasons) > MAX_REASONS
+    )
     return f'<h3>Failures</h3><div class="tir-failures">{made}</div>{left}'
 
 
 def _notes(t: Tuned) -> str:
-    """What else should be known of the times."""
+    """Notes on the times: the machine's load, trials with wide intervals."""
     unstable = sum("unstable_timing" in (r.flags or ()) for r in t.trials)
     words = t.load.words() if t.kind == "cpu" else ""
     rows = {
@@ -289,7 +291,7 @@ def config_words(record: Record, most: int = MOST_CONFIG) -> str:
 
 
 def summary(found: Sequence[Tuned], skipped: str) -> str:
-    """What there is, in a line."""
+    """The size of the log, in a line."""
     trials = sum(len(t.trials) for t in found)
     days = sorted(r.started[:10] for t in found for r in (*t.trials[:1], *t.trials[-1:]))
     parts = [count(len({t.workload for t in found}), "workload"), count(len({t.device for t in found}), "device"),
@@ -317,7 +319,7 @@ def whereabouts(found: Sequence[Tuned]) -> list[str]:
 
 
 def _circumstances(t: Tuned) -> dict[str, str]:
-    """What results depend on besides workload and device (``log.identity_of``)."""
+    """Circumstances of results besides workload and device (``log.identity_of``)."""
     record = t.trials[0] if t.trials or t.best is None else t.best.record
     return {"driver": record.device["driver"], **relevant(record.versions), "definition": record.compute[:8]}
 
@@ -355,7 +357,7 @@ def _best_fact(t: Tuned, above: Above | None) -> str:
     fast = f"{rate(above.point.best)}, " if above is not None and above.point is not None else ""
     where = fast + ("as a trial" if best.round is None else "final round")
     ends = f"{milliseconds(best.low_s)} to {milliseconds(best.high_s)}"
-    if best.high_s > UNTOLD * best.low_s:
+    if best.high_s > UNTOLD_RATIO * best.low_s:
         ends = "cannot be told on this busy machine"
     mark = coloured("unstable timing", "warn") if unstable else ""
     time_s = ("~" if unstable else "") + milliseconds(best.time_s)

@@ -35,7 +35,9 @@ def run(
     make = workloads(workload, (), {"arg": arg})[0] if workload else from_title(found.workload, instead)
     work = make()
     if compute_digest(work) != found.compute:
-        raise Stop(common.LOG, f"{work.title} is not the computation of record {found.id}: its definition has changed")
+        raise Stop(
+            common.BAD_LOG, f"{work.title} is not the computation of record {found.id}: its definition has changed"
+        )
     with Measurer(work, device, RunSpec(timeout=timeout)) as measurer:
         measurer.open()
         result = encode(measurer.measure(Trial(found.template, found.config), None))
@@ -43,7 +45,7 @@ def run(
     _tell(found, result, same, as_json)
     if result["status"] == "ok":
         return common.OK
-    return common.WRONG if result["status"] in ("wrong_result", "nondeterministic") else common.NO_CONFIG
+    return common.WRONG_RESULT if result["status"] in ("wrong_result", "nondeterministic") else common.NO_CONFIG
 
 
 def _tell(found: Record, result: dict[str, Any], same: bool, as_json: bool) -> None:

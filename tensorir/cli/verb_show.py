@@ -21,7 +21,7 @@ from tensorir.cli.tables import config_text
 from tensorir.codegen.source import Source
 from tensorir.errors import DeviceError
 from tensorir.runtime.cuda import compile_cubin, sass, sass_opcodes
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 from tensorir.runtime.limits import blocks_at_once, occupancy
 from tensorir.target import Target
 from tensorir.tune.template import suiting
@@ -116,7 +116,7 @@ def _cuda(source: Source, target: Target, with_text: bool) -> tuple[dict[str, An
 
 
 def _on_device(source: Source, device: str | None) -> dict[str, Any]:
-    found: Mapping[str, object] = Program(source, device or source.language).resources or {}
+    found: Mapping[str, object] = CompiledProgram(source, device or source.language).resources or {}
     return {key: found.get(key) for key in ("registers", "spills", "shared_bytes", "kernels")}
 
 

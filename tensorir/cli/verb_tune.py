@@ -107,12 +107,12 @@ def _set(
     return code
 
 
-SPELT = {"tuner": "strategy", "template": "templates"}
+SPEC_NAMES = {"tuner": "strategy", "template": "templates"}
 """Flags that have another name in a RunSpec."""
 
 
 def _spec(given: dict[str, Any], started: float, on_trial: Callable[[Any], object] | None = None) -> RunSpec:
-    own = {SPELT.get(name, name): value for name, value in given.items()}
+    own = {SPEC_NAMES.get(name, name): value for name, value in given.items()}
     return RunSpec.of(wait=not own.pop("no_wait"), started=started, on_trial=on_trial, **own)
 
 
@@ -126,7 +126,7 @@ def _code(outcomes: Sequence[TuneOutcome], again: Callable[[TuneOutcome, str], s
             say("tensorir: the device is lost; everything up to then is in the log")
             return common.DEVICE_LOST
         if outcome.error is not None:
-            return common.LOG
+            return common.BAD_LOG
         if outcome.status == "interrupted":
             return common.INTERRUPTED
         if outcome.status in ("no_valid_config", "not_tried"):
@@ -184,7 +184,7 @@ def _dry(works: list[Workload], device: str | None, spec: RunSpec, as_json: bool
 def _reused(
     work: Workload, spec: RunSpec, spaces: Mapping[str, Space], about: Mapping[str, object] | None
 ) -> int | None:
-    """How many results of the log a run on a device would start with; None where it is not here."""
+    """Number of results of the log that a run on a device would start with; None where it is not here."""
     if about is None:
         return None
     target = Target.parse(str(about["target"]))
@@ -196,7 +196,7 @@ def _reused(
 
 
 def _target(device: str | None) -> tuple[Target, dict[str, object] | None]:
-    """What a run on a device schedules for, and the device; where it is not here, what its name says, and a message."""
+    """The target of a run on a device, and the device; where it is not here, its name's target and a message."""
     try:
         opened = open_device(device)
         return replace(opened.target, device=""), describe(opened)
@@ -367,7 +367,7 @@ class Live(Watch):
 def head(
     work: Workload, device: Mapping[str, object], spaces: Mapping[str, Space], reused: int, log: str = ""
 ) -> list[str]:
-    """What is searched, and where; with a log, the best that is known already."""
+    """The subject and place of the search; with a log, the best that is known already."""
     configs = sum(s.size for s in spaces.values())
     legal = sum(len(s.legal) for s in spaces.values())
     where = f"{device.get('id')} {device.get('name')} ({device.get('platform')})"
@@ -389,7 +389,7 @@ def known_best(work: Workload, device: Mapping[str, object], log: str) -> list[s
 
 
 def mode_for(mode: str) -> str:
-    """What "auto" means on this terminal."""
+    """The meaning of "auto" on this terminal."""
     if mode != "auto":
         return mode
     plain = bool(os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") == "dumb")

@@ -67,7 +67,7 @@ def verify(log: str, as_json: bool) -> int:
         raise usage(f"there is no tuning log {log}")
     found = logs.verify(LogReader(log), _Regenerate())
     finish(found, as_json)
-    return common.OK if found["ok"] else common.LOG
+    return common.OK if found["ok"] else common.BAD_LOG
 
 
 class _Regenerate:

@@ -10,15 +10,15 @@ import click
 
 from tensorir._package import Lazy
 from tensorir.cli.common import did_you_mean
-from tensorir.cli.group import Group
+from tensorir.cli.group import VerbGroup
 from tensorir.cli.options import (
     DEVICE,
     JSON,
     LOG,
-    NAMES,
     WORKLOAD,
+    WORKLOAD_OPTIONS,
     Duration,
-    Names,
+    NameChoice,
     argument,
     at_least,
     operators_text,
@@ -35,7 +35,7 @@ _SECTIONS = {
 
 
 def _section(name: str) -> str:
-    if name in NAMES:
+    if name in WORKLOAD_OPTIONS:
         return "Computation"
     return next((section for section, names in _SECTIONS.items() if name in names), "Results")
 
@@ -97,7 +97,7 @@ _TUNE = Verb(
     option("--trials", type=at_least(1), help="Configurations in total, earlier ones included."),
     option("--budget", type=Duration(), help="Wall time of the command (default 60s without --trials)."),
     option("--seed", type=int, default=0, show_default=True),
-    option("--tuner", type=Names(TUNERS), default="bayes", show_default=True),
+    option("--tuner", type=NameChoice(TUNERS), default="bayes", show_default=True),
     option("--template", multiple=True, metavar="NAME", help="Search this template only (see tensorir list OP)."),
     option("--restrict", multiple=True, metavar="EXPR", help="A condition on knobs, such as 'tile <= 8'."),
     option("--builders", type=at_least(1), help="Candidates built at once on PoCL (default: a core each)."),
@@ -114,7 +114,7 @@ _TUNE = Verb(
         help="Stop when the model expects less of the next trials: 0.01 is 1 %.",
     ),
     option("--top", type=click.IntRange(min=1, max=50), default=5, show_default=True, help="Finalists."),
-    option("--progress", type=Names(["auto", "live", "plain", "none"]), default="auto", show_default=True),
+    option("--progress", type=NameChoice(["auto", "live", "plain", "none"]), default="auto", show_default=True),
     _REGRET,
     option("-o", "--output", metavar="DIR", help="--shapes: write the kernels, and the choice among them as code."),
     option("--dry-run", is_flag=True, help="Say what would be searched; measure nothing."),
@@ -229,7 +229,7 @@ _ONNX = Verb(
     JSON,
 )
 
-_LOG = Group(
+_LOG = VerbGroup(
     "log",
     "Look at, check and tidy tuning logs.",
     Verb(
@@ -287,7 +287,7 @@ _LOG = Group(
     ),
 )
 
-_CACHE = Group(
+_CACHE = VerbGroup(
     "cache",
     "Take tuned, compiled kernels to another machine.",
     Verb(

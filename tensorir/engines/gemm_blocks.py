@@ -21,7 +21,7 @@ from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
-from tensorir.tune.gpu_model import Product, Tiles, seconds
+from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
 
 MULTIPROCESSORS = 132
 """Of an H100 or H200, where nothing says how many there are."""
@@ -235,7 +235,7 @@ class Blocks(Engine):
 
     @staticmethod
     @abstractmethod
-    def modelled(p: Gemm) -> Product:
+    def modelled(p: Gemm) -> MatrixProduct:
         """A product as the model of kernels knows it."""
 
     @property

@@ -17,7 +17,7 @@ from tensorir.engines.tiles import Config, Knob, Knobs, Rule
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
-from tensorir.tune.gpu_model import Product, Tiles, seconds
+from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
 from tensorir.tune.template import Template
 
 DTYPES = ("float32", "int32")
@@ -193,8 +193,8 @@ class WarpTile(Blocks):
         return f"{axis}/4 ^ k/4%{pieces}*{32 // pieces // QUAD}, {axis}%4"
 
     @staticmethod
-    def modelled(p: Gemm) -> Product:
-        return Product(*each_product(p), "f32", 4, 4, adds=p.beta, apart=p.apart)
+    def modelled(p: Gemm) -> MatrixProduct:
+        return MatrixProduct(*each_product(p), "f32", 4, 4, adds=p.beta, apart=p.apart)
 
     @property
     def model(self) -> Tiles:

@@ -18,7 +18,7 @@ from tensorir.ir.visit import find
 from tensorir.schedule.rewrite import written_index
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
-from tensorir.tune.gpu_model import Product, Tiles
+from tensorir.tune.gpu_model import MatrixProduct, Tiles
 
 KINDS = {("float16", ""): "f16", ("bfloat16", ""): "bf16", ("int8", ""): "s8", ("uint8", ""): "u8",
          ("float32", "tf32"): "tf32", ("float32", "3xtf32"): "3xtf32"}  # fmt: skip
@@ -144,9 +144,9 @@ class TensorTile(Blocks):
         return bool(self.staged) and self.splits == 1 and stageable(self.p)
 
     @staticmethod
-    def modelled(p: Gemm) -> Product:
+    def modelled(p: Gemm) -> MatrixProduct:
         terms, out = 3 if p.precision == "3xtf32" else 1, 2 if p.leaves_in_halves else 4
-        return Product(*each_product(p), modelled_kind(p), p.element_bytes, out, terms, p.beta, p.apart)
+        return MatrixProduct(*each_product(p), modelled_kind(p), p.element_bytes, out, terms, p.beta, p.apart)
 
     @property
     def model(self) -> Tiles:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from tensorir.ir.dtypes import DTYPES, WIDENED, is_float
-from tensorir.nn.sides import Side
+from tensorir.nn.sides import WindowAxis
 from tensorir.target import Target
 
 PRECISIONS = ("fp32", "tf32", "3xtf32")
@@ -171,12 +171,12 @@ class Conv(Problem):
     residual: bool = False
     max_error: float = 1e-4
     back: Conv | None = None
-    uneven: tuple[Side, ...] = ()
+    uneven: tuple[WindowAxis, ...] = ()
 
     @property
-    def sides(self) -> tuple[Side, ...]:
+    def sides(self) -> tuple[WindowAxis, ...]:
         """How windows go along rows and along columns."""
-        return self.uneven or (Side(self.stride, self.pad, self.pad, self.dilation),) * 2
+        return self.uneven or (WindowAxis(self.stride, self.pad, self.pad, self.dilation),) * 2
 
     @property
     def parts(self) -> int:

@@ -87,7 +87,7 @@ def line_of(error: BaseException) -> str | None:
 
 
 def ours(frame: FrameType) -> bool:
-    """Whether a frame is this package's, or between two of them: Python's (``with`` over a generator, what is cached),
+    """True if a frame is this package's, or between two of them: Python's (``with`` over a generator, what is cached),
     or PyTorch's, which calls operators.
 
     What dataclasses generate has no file, only a module.
@@ -142,7 +142,7 @@ class TensorIRError(Shown, Exception):
         return f"{shown}\n  at {self.where}" if self.where else shown
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows instead of the internal frames."""
+        """The lines that IPython shows instead of the internal frames."""
         return [f"{type(self).__name__}: {line}" if n == 0 else line for n, line in enumerate(str(self).splitlines())]
 
 

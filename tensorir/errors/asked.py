@@ -1,4 +1,4 @@
-"""What the user's source says at the place that is running: an answer then repeats it, put right."""
+"""The user's source at the place that is running: an answer then repeats it, put right."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import FrameType
 from tensorir.errors import ours
 from tensorir.errors.habits import habit
 
-_LONGEST = 100
+_MAX_REMEDY_CHARACTERS = 100
 """Characters of a remedy; a longer one is said in general."""
 
 
@@ -62,12 +62,12 @@ def _holds(n: ast.AST, place: tuple[int | None, ...]) -> bool:
 
 
 def put_right(rule: Callable[[list[ast.AST]], str | None], general: str) -> str:
-    """What ``rule`` makes of the user's expression that is running, if that fits in a line, else ``general``."""
+    """The result of ``rule`` on the user's expression that is running, if that fits in a line, else ``general``."""
     try:
         made = rule(asked())
     except RecursionError:  # of an expression that is nested too deep to be written again
         made = None
-    return made if made and len(made) <= _LONGEST and "\n" not in made else general
+    return made if made and len(made) <= _MAX_REMEDY_CHARACTERS and "\n" not in made else general
 
 
 def call_of(path: list[ast.AST]) -> tuple[str, list[str]]:
@@ -125,7 +125,7 @@ def truth_of(path: list[ast.AST]) -> str | None:
 
 
 def number_of(path: list[ast.AST]) -> str | None:
-    """What stands for the conversion to a number that ``path`` asks for: int(), math.exp(), range(), a list's index."""
+    """The remedy for a conversion to a number, which ``path`` asks for: int(), math.exp(), range(), a list's index."""
     name, given = call_of(path)
     first = ", ".join(given)
     if name in ("int", "float"):

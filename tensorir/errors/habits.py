@@ -41,12 +41,12 @@ _ALSO = {"stage": "schedule", "tensor": "function", "tir": "function", "nn": "ti
 
 @functools.cache
 def remedies() -> Mapping[str, Mapping[str, str]]:
-    """What people type out of habit: where a name is looked for -> the name -> what to type here (``habits.toml``)."""
+    """Remedies for habits: where a name is looked for -> the name -> what to type here (``habits.toml``)."""
     return tomllib.loads(Path(__file__).with_name("habits.toml").read_text(encoding="utf-8"))
 
 
 def habit(kind: str, name: str) -> str | None:
-    """What to type instead of ``name`` where the table calls the place ``kind``; None where it says nothing."""
+    """The remedy for ``name`` where the table calls the place ``kind``; None where it says nothing."""
     found = remedies().get(kind, {}).get(name)
     if found is None and kind in ("tir", "nn") and _DTYPE.fullmatch(name):
         return f'dtypes are strings, "{name}", or NumPy\'s'
@@ -147,7 +147,7 @@ def answers(error: type[TensorIRError] = DeclarationError) -> Callable[[Callable
 
 
 def _unfit(name: str, error: Exception) -> Problem | None:
-    """What was given that Python could not work with; None where it was not what was given."""
+    """The argument that Python could not work with; None where none is to blame."""
     if isinstance(error, RecursionError):
         hint = "less in each other: at most some hundred levels"
         return Problem("argument.nested", f"{name}: an argument is nested too deeply", hint=hint)
@@ -190,7 +190,7 @@ def answering(error: type[TensorIRError]) -> Callable[[C], C]:
 
 
 def _misfit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Problem | None:
-    """What is wrong with a call; None where the arguments fit and the mistake is elsewhere."""
+    """The fault of a call; None where the arguments fit and the mistake is elsewhere."""
     signature = inspect.signature(function)
     try:
         signature.bind(*args, **kwargs)

@@ -60,7 +60,7 @@ def need_int(
 
 
 def plain_int(value: object) -> Any:
-    """What counts as an int (NumPy's) as one; anything else, a bool too, as it is.
+    """An int of NumPy's as one of Python's; anything else, a bool too, as it is.
 
     A tensor or an element is not asked: what it would answer takes reading the user's source
     """

@@ -1,4 +1,4 @@
-"""What every public object has: a ``repr`` of a few lines, and HTML for notebooks, which ``tensorir.show`` makes."""
+"""Displays of every public object: a ``repr`` of a few lines, and HTML for notebooks, which ``tensorir.show`` makes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reprlib import Repr
 
 from tensorir import _package
 
-LINES, WIDTH = 3, 118
+REPR_LINES, REPR_WIDTH = 3, 118
 _short = Repr()
 _short.maxstring = _short.maxother = 60
 _short.maxdict = _short.maxlist = _short.maxtuple = 4
@@ -20,9 +20,13 @@ def few_lines(text: str) -> str:
     lines = [
         part
         for line in text.splitlines()
-        for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+        for part in textwrap.wrap(line, REPR_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
     ]
-    return "\n".join(lines if len(lines) <= LINES else [*lines[: LINES - 1], f"{lines[LINES - 1][: WIDTH - 2]} …"])
+    return "\n".join(
+        lines
+        if len(lines) <= REPR_LINES
+        else [*lines[: REPR_LINES - 1], f"{lines[REPR_LINES - 1][: REPR_WIDTH - 2]} …"]
+    )
 
 
 def short(value: object) -> str:
@@ -76,7 +80,7 @@ class Text(str, Shown):
 
 
 def difference(old: str, new: str) -> Text:
-    """What leads from one text to another, as a unified diff."""
+    """The way from one text to another, as a unified diff."""
     from difflib import unified_diff
 
     return Text("\n".join(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2)), "diff")

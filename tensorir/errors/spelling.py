@@ -22,7 +22,7 @@ def nearest(word: object, legal: Iterable[str], n: int = 1, cutoff: float = 0.6)
 
 
 def one_slip(a: str, b: str) -> bool:
-    """Whether a letter that was dropped, added or replaced, or two neighbours swapped, make ``b`` of ``a``; or none."""
+    """True if a letter that was dropped, added or replaced, or two neighbours swapped, make ``b`` of ``a``; or none."""
     if abs(len(a) - len(b)) > 1:
         return False
     low = 0

@@ -2,8 +2,8 @@
 
 ``"tile <= 4 and mode in ('row', 'col')"  ->  ast.BoolOp(And, [Compare, Compare])``
 
-A language derives from ``Text``: which words it has, which nodes of ``ast``, and how it refuses. Names may be any text
-that the language takes for one, such as C.i.0: Python's parser sees a placeholder of the same length.
+A language derives from ``ParsedText``: its words, its nodes of ``ast``, its refusals. Names may be any text that it
+takes for one, such as C.i.0: Python's parser sees a placeholder of the same length.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Word(NamedTuple):
     at: int
 
     def operand(self, brackets: str) -> bool:
-        """Whether it is no operator, or one of the brackets."""
+        """True if it is no operator, or one of the brackets."""
         return self.text in brackets if self.kind == "op" else self.text not in LOGIC | {"in"}
 
 
-class Text:
+class ParsedText:
     """A text and its ``tree``.
 
     pattern: its words, each in a group named number, string, name or op
@@ -67,7 +67,7 @@ class Text:
         self.tree = self._parsed()
 
     def refusal(self, message: str, hint: str = "", at: int | None = 0) -> Exception:
-        """What the language raises about the word ``at``, or about all of the text (None)."""
+        """The language's error about the word ``at``, or about all of the text (None)."""
         raise NotImplementedError("each language has errors of its own")
 
     def said(self, node: ast.expr) -> str:

@@ -1,4 +1,4 @@
-"""What is asked of an export, understood: destinations, the operator's name, languages, the folder."""
+"""Options of an export, understood: destinations, the operator's name, languages, the folder."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tensorir.errors.needs import shown
 from tensorir.errors.spelling import nearest
 from tensorir.export.bodies import BODIES
 from tensorir.export.c_host import HOSTS
-from tensorir.export.destination import Operator
+from tensorir.export.destination import OperatorName
 from tensorir.export.destinations import DESTINATIONS
-from tensorir.export.part import ExportError, Part
+from tensorir.export.program import ExportError, ExportProgram
 
 FORMAT = "tensorir-export"
 NAMESPACE = "tensorir"
-AGAIN = ("c",)
+RELOWERED_LANGUAGES = ("c",)
 """Languages that a kernel tuned in another one serves as well, where the log has none of them."""
 
 _Made = TypeVar("_Made")
@@ -55,20 +55,20 @@ def refuse_sets(to: str | Sequence[str]) -> None:
             raise refuse(ExportError, "export.set", message, hint=hint)
 
 
-def operator(name: str | None, path: str | Path) -> Operator:
-    """What the kernel is called: ``NS::NAME`` or NAME as given; by the folder's name when None.
+def operator(name: str | None, path: str | Path) -> OperatorName:
+    """The kernel's registered name: ``NS::NAME`` or NAME as given; by the folder's name when None.
 
     Raises ExportError ``export.name`` for what is no identifier of C.
     """
     if name is None:
-        return Operator(NAMESPACE, _legal_name(Path(path).resolve().name))
+        return OperatorName(NAMESPACE, _legal_name(Path(path).resolve().name))
     words = name.split("::") if isinstance(name, str) else []
     words = [NAMESPACE, *words] if len(words) == 1 else words
     legal = [_legal(words[0]), _legal_name(words[1])] if len(words) == 2 else ["mine", "conv"]
     if words != legal:
         message = f"name is NS::NAME, two identifiers that C, its library and Python leave free, got {shown(name)}"
         raise refuse(ExportError, "export.name", message, hint=f'name="{"::".join(legal)}"')
-    return Operator(*words)
+    return OperatorName(*words)
 
 
 _WORDS = """
@@ -99,7 +99,9 @@ def _legal_name(word: str) -> str:
     return f"{found}_" if found in _C_LIBRARY or _C_PROGRAM.fullmatch(found) else found
 
 
-def programs(part: Part, to: Sequence[str], others: Mapping[str, Part] | None = None) -> dict[str, Part]:
+def programs(
+    part: ExportProgram, to: Sequence[str], others: Mapping[str, ExportProgram] | None = None
+) -> dict[str, ExportProgram]:
     """The programs that the destinations take, by language: ``part`` first, then ``others``, then what has to be
     lowered again, or launched by a C program; without those that no destination takes.
 
@@ -113,7 +115,7 @@ def programs(part: Part, to: Sequence[str], others: Mapping[str, Part] | None = 
     return {lang: one for lang, one in found.items() if any(lang in DESTINATIONS[name].takes for name in to)}
 
 
-def _again(part: Part, language: str, needed_by: str, to: Sequence[str]) -> Part:
+def _again(part: ExportProgram, language: str, needed_by: str, to: Sequence[str]) -> ExportProgram:
     """The program in another language. As C those for GPUs, and what C cannot say, are launched by a C program, where
     that serves all that take C.
     """
@@ -146,8 +148,8 @@ def by_language(to: str | Sequence[str], language: str | None = None) -> dict[st
 def each_language(
     wanted: Mapping[str | None, Sequence[str]], make: Callable[[str | None], _Made]
 ) -> dict[str | None, _Made]:
-    """What ``make`` gives for each language of ``by_language``, before anything is written; why there is no kernel of
-    one is said with the destinations that need it.
+    """The results of ``make`` for each language of ``by_language``, before anything is written; why there is no kernel
+    of one is said with the destinations that need it.
     """
     found = {}
     for language in wanted:
@@ -216,8 +218,9 @@ def existing(folder: Path) -> list[str]:
 
 
 def package_of(folder: Path) -> str | None:
-    """What imports the folder as a package, with its parent on ``sys.path`` (for the folder of a language, the parent
-    of what holds both); None where its name is no module's, or is that of a module which the folder's modules import.
+    """The statement that imports the folder as a package, with its parent on ``sys.path`` (for the folder of a
+    language, the parent of what holds both); None where its name is no module's, or is that of a module imported by the
+    folder's modules.
     """
     place = folder.resolve()
     names = [place.name] if place.name not in BODIES else [place.parent.name, place.name]

@@ -10,7 +10,7 @@ from importlib.resources import files as resources
 from tensorir.codegen.source import Source
 from tensorir.export.c_host import HOSTS, hosted_files
 from tensorir.export.c_program import c_files
-from tensorir.export.part import Part
+from tensorir.export.program import ExportProgram
 from tensorir.tune.dispatch_text import of_its_folder
 
 
@@ -33,10 +33,10 @@ class Body:
     loader: str
     needs: tuple[str, ...]
     title: str
-    files: Callable[[Part, str], Mapping[str, bytes]] | None = None
+    files: Callable[[ExportProgram, str], Mapping[str, bytes]] | None = None
 
 
-def _c_files(part: Part, called: str) -> Mapping[str, bytes]:
+def _c_files(part: ExportProgram, called: str) -> Mapping[str, bytes]:
     return hosted_files(part, called) if part.hosted else c_files(part, called)
 
 

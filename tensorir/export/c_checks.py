@@ -1,4 +1,4 @@
-"""What exported C asks of indices before it computes: lines of text."""
+"""Checks of indices by exported C before it computes: lines of text."""
 
 from __future__ import annotations
 

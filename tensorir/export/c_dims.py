@@ -1,4 +1,4 @@
-"""What exported C does with extents that each call decides: reads, checks and tells them."""
+"""Extents that each call of exported C decides: their reads, checks and messages."""
 
 from __future__ import annotations
 

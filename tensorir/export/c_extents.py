@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from tensorir.codegen.source import DimRange
 from tensorir.errors import TensorIRError, refuse
-from tensorir.export.part import ExportError
+from tensorir.export.program import ExportError
 from tensorir.ir.extents import Extent, line
 
-MOST = 2**62
+MAX_BYTES = 2**62
 """What bytes and numbers of elements stay below, so that no sum of a few of them overflows."""
 HELPERS = {
     "tir_quotient": "{ return a / b - (a % b < 0); }",
@@ -66,12 +66,12 @@ class InC:
     def __call__(self, extent: Extent) -> str:
         """Return an extent as an expression of C that stands in brackets where it has to.
 
-        Raises ExportError ``export.dims`` for what may be as large as ``MOST``.
+        Raises ExportError ``export.dims`` for what may be as large as ``MAX_BYTES``.
         """
         if isinstance(extent, int):
             return str(extent)
         text, low, high, atom = self._said(ast.parse(extent, mode="eval").body)
-        if max(-low, high) >= MOST:
+        if max(-low, high) >= MAX_BYTES:
             raise too_large(extent, high)
         return text if atom else f"({text})"
 

@@ -67,7 +67,7 @@ def header(source: Source, called: str, errors: Mapping[str, str] = ERRORS, more
 
 
 def _workspace(source: Source, called: str) -> list[str]:
-    """What the header says of the workspace: how large it is, for these extents where a call decides them."""
+    """The header's lines on the workspace: its size, for these extents where a call decides them."""
     total = spaces(source).nbytes
     if not source.dims:
         return ["/* Bytes of tir_call.workspace. */", f"#define {called}_workspace_bytes ((size_t){total})"]
@@ -76,7 +76,7 @@ def _workspace(source: Source, called: str) -> list[str]:
 
 
 def _packing(source: Source, called: str) -> list[str]:
-    """What the header says of kernels that run once."""
+    """The header's lines on kernels that run once."""
     held = spaces(source).packed_bytes
     if not held:
         return []
@@ -95,7 +95,7 @@ BY_ADDRESS = ("scalar", "dim")
 
 
 def given(source: Source) -> tuple[Param, ...]:
-    """What the caller gives, in the order of ``buffers``: inputs, outputs, and extents that the call decides."""
+    """The caller's arguments, in the order of ``buffers``: inputs, outputs, and extents that the call decides."""
     dims = [replace(p, dtype="int64") for p in source.params if p.role == "dim"]
     return (*source.inputs, *source.outputs, *dims)
 
@@ -192,7 +192,7 @@ def _argument(p: Param, source: Source, called: str) -> str:
 
 
 def declared(source: Source, called: str) -> list[str]:
-    """What the header says of extents that a call decides, for callers that have shapes."""
+    """The header's lines on extents that a call decides, for callers that have shapes."""
     if not source.dims:
         return []
     known, dims = ", ".join(extents_of(source)) or "none", ", ".join(d.name for d in source.dims)

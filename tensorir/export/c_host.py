@@ -16,14 +16,14 @@ from tensorir.export.c_checks import checks_of
 from tensorir.export.c_dims import dims_text, from_buffers
 from tensorir.export.c_extents import helpers, times, variable
 from tensorir.export.c_header import DIM_ERRORS, ERRORS, given, header, in_c
-from tensorir.export.c_program import KNOWN, constants
-from tensorir.export.part import Part
+from tensorir.export.c_program import KNOWN_CALL_TEXT, constants
+from tensorir.export.program import ExportProgram
 from tensorir.export.shipped.cuda_images import PORTABLE, number
 from tensorir.ir.dtypes import WIDENED
 from tensorir.ir.extents import value
-from tensorir.runtime.tensor_maps import KINDS, SMALL, SWIZZLES
+from tensorir.runtime.tensor_maps import SMALL_ARRAY_BYTES, SWIZZLES, TENSOR_MAP_TYPES
 
-FAILED = {
+HOST_ERRORS = {
     "DRIVER": "the driver's library is not there",
     "DEVICE": "there is no device, or none that runs the kernels",
     "BUILD": "the driver does not take the kernels",
@@ -36,7 +36,7 @@ _ROLES = {"input": "TIR_INPUT", "scalar": "TIR_SCALAR", "output": "TIR_OUTPUT", 
 
 @dataclass(frozen=True)
 class Host:
-    """What launches the programs of a language.
+    """The launcher of the programs of a language.
 
     file:   of ``shipped``, what does it
     names:  of libraries by which the system may know them, for the text
@@ -83,7 +83,7 @@ HOSTS = {
 """By the language of the text."""
 
 
-def hosted_files(part: Part, called: str) -> dict[str, bytes]:
+def hosted_files(part: ExportProgram, called: str) -> dict[str, bytes]:
     """``NAME.c`` and ``NAME.h`` of a program that a driver runs; called: NAME."""
     host = HOSTS[part.source.language]
     return {
@@ -93,12 +93,12 @@ def hosted_files(part: Part, called: str) -> dict[str, bytes]:
 
 
 def codes(source: Source) -> dict[str, int]:
-    """What such a program returns, by name."""
-    return {name: n for n, name in enumerate(ERRORS | FAILED | (DIM_ERRORS if source.dims else {}), 1)}
+    """The return codes of such a program, by name."""
+    return {name: n for n, name in enumerate(ERRORS | HOST_ERRORS | (DIM_ERRORS if source.dims else {}), 1)}
 
 
 def visible(source: Source) -> Source:
-    """What a caller sees of a program: its workspace is the host's own."""
+    """A program as a caller sees it: its workspace is the host's own."""
     return replace(source, params=tuple(p for p in source.params if p.role != "workspace"))
 
 
@@ -110,23 +110,23 @@ def _header(source: Source, host: Host, called: str) -> str:
         f"int {called}_load(const tir_call *call);",
     ]
     more += ["/* What the last error of this thread was, in words. */", f"const char *{called}_why(void);"]
-    return header(visible(source), called, ERRORS | FAILED, more)
+    return header(visible(source), called, ERRORS | HOST_ERRORS, more)
 
 
-def _unit(part: Part, host: Host, called: str) -> str:
+def _unit(part: ExportProgram, host: Host, called: str) -> str:
     source, programs = part.source, _programs(part)
     parts = [f"/* {called}: launches the {source.language} kernels that are its text below. */", _INCLUDES]
     parts += [f'#include "{called}.h"', *_names(part, programs, host, called), _shipped("host.c")]
     parts += [constants(source, called), _constants(source, called)]
     parts += [_program(p.source, source, n) for n, p in enumerate(programs)]
-    parts += [_table(programs), _images(part), KNOWN]
+    parts += [_table(programs), _images(part), KNOWN_CALL_TEXT]
     own = [_checks(source), _indices(source), _shaped(programs), dims_text(visible(source), called)]
     parts += [*helpers("".join(own)), *own, _shipped(host.file)]
     parts += [f"const char *{called}_why(void) {{ return tir_words; }}", ""]
     return "\n".join(x for x in parts if x)
 
 
-def _programs(part: Part) -> list[Part]:
+def _programs(part: ExportProgram) -> list[ExportProgram]:
     """The program, and the portable one where there is one."""
     portable = None if part.images is None else part.images.portable
     return [part] if portable is None else [part, portable]
@@ -148,7 +148,7 @@ def _shipped(file: str) -> str:
     return resources("tensorir.export.shipped").joinpath(file).read_text(encoding="utf-8")
 
 
-def _names(part: Part, programs: Sequence[Part], host: Host, called: str) -> Iterator[str]:
+def _names(part: ExportProgram, programs: Sequence[ExportProgram], host: Host, called: str) -> Iterator[str]:
     sources = [p.source for p in programs]
     kernels = [k for s in sources for k in s.kernels]
     yield f"#define TIR_NAME {called}"
@@ -188,7 +188,7 @@ def _launches(source: Source) -> list[KernelLaunch]:
 
 
 def _arrays(source: Source, first: Source) -> list[Param]:
-    """What a program works on, in order; what is given as in the first one."""
+    """The arrays of a program, in order; given ones as in the first one."""
     params = {p.name: p for p in source.params}
     return [*(params[p.name] for p in given(first)), *(p for p in source.params if p.role in ("workspace", "constant"))]
 
@@ -219,7 +219,7 @@ def _literal(name: str, text: str) -> list[str]:
     return [f"static const char {name}[] =", *(f'  "{escaped(line)}\\n"' for line in text.splitlines()), "  ;"]
 
 
-def _table(programs: Sequence[Part]) -> str:
+def _table(programs: Sequence[ExportProgram]) -> str:
     rows = []
     for n, p in enumerate(programs):
         arch, special = number(p.arch) if p.arch else (0, "")
@@ -229,8 +229,8 @@ def _table(programs: Sequence[Part]) -> str:
     return "\n".join(["static const tir_program tir_programs[] = {", *rows, "};"])
 
 
-def _images(part: Part) -> str:
-    """What was compiled ahead: machine code as words, PTX as text."""
+def _images(part: ExportProgram) -> str:
+    """Images compiled ahead: machine code as words, PTX as text."""
     if part.source.language != "cuda":
         return ""
     lines, rows = [], []
@@ -271,10 +271,10 @@ def _kernel(k: KernelLaunch, args: str) -> str:
 
 def _map(m: TensorMap, at: Mapping[str, int]) -> str:
     """Innermost first, as the driver counts. The box of an image is its channels, and then its pixels."""
-    kind, size = KINDS[m.dtype]
+    kind, size = TENSOR_MAP_TYPES[m.dtype]
     strides = [size * prod(m.shape[d + 1 :]) for d in range(len(m.shape) - 1)]
     steps = m.steps or [1] * len(m.shape)
-    small = prod(m.shape) * size < SMALL
+    small = prod(m.shape) * size < SMALL_ARRAY_BYTES
     head = [at[m.array], len(m.shape), kind, SWIZZLES[m.swizzle], int(bool(m.lower)), int(small)]
     rest = [m.shape[::-1], strides[::-1], m.box[::-1], steps[::-1], m.lower[::-1], m.upper[::-1]]
     return f"{{{', '.join([*map(str, head), *map(_braced, rest)])}}}"
@@ -304,7 +304,7 @@ def _checks(source: Source) -> str:
     return _CHECKS.replace("DIMS", "".join(f"  {line}\n" for line in lines))
 
 
-def _shaped(programs: Sequence[Part]) -> str:
+def _shaped(programs: Sequence[ExportProgram]) -> str:
     """``tir_at``: a program whose bytes and grids are those at the extents of a call."""
     source = programs[0].source
     head = "static const tir_program *tir_at(const tir_program *p, void *const *buffers, tir_shaped *made) {"

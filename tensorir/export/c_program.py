@@ -17,7 +17,7 @@ from tensorir.export.c_checks import checks_of
 from tensorir.export.c_dims import dims_text, from_buffers, out_of_range
 from tensorir.export.c_extents import helpers, times, variable
 from tensorir.export.c_header import SPACE_ALIGN, each_time, given, header, in_c, spaces
-from tensorir.export.part import ExportError, Part
+from tensorir.export.program import ExportError, ExportProgram
 from tensorir.ir.dtypes import WIDENED
 
 OF_ALL = "_all"
@@ -39,10 +39,10 @@ WIDTHS = (
     Width(16, 16, ()),
 )
 """The widest first; the last one is every processor's."""
-_ASKED = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma")
+_CPU_FEATURES = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma")
 """Features that ``__builtin_cpu_supports`` knows in all compilers; processors with avx2 have f16c."""
 
-KNOWN = """\
+KNOWN_CALL_TEXT = """\
 /* The call with 0 for the fields that are not there; NULL where not even its size is. */
 static const tir_call *tir_known(const tir_call *call, tir_call *known) {
   if (call->size >= sizeof *known) return call;
@@ -54,7 +54,7 @@ static const tir_call *tir_known(const tir_call *call, tir_call *known) {
 """
 
 
-def c_files(part: Part, called: str) -> dict[str, bytes]:
+def c_files(part: ExportProgram, called: str) -> dict[str, bytes]:
     """``NAME.c`` and ``NAME.h`` of a program in C; called: NAME.
 
     Raises ExportError ``export.language`` where the text was edited, which says nothing of other registers.
@@ -67,7 +67,7 @@ def c_files(part: Part, called: str) -> dict[str, bytes]:
     }
 
 
-def by_width(part: Part) -> dict[Width, Source]:
+def by_width(part: ExportProgram) -> dict[Width, Source]:
     """The same computation for registers of each width."""
     if part.again is None:
         message = "a C program has a text for each width of registers, and this program came without its schedule"
@@ -82,7 +82,7 @@ def by_width(part: Part) -> dict[Width, Source]:
 
 
 def core(source: Source, called: str) -> str:
-    """What calls kernels that are compiled already: ``NAME.c`` without them and without the content of constants.
+    """The code that calls compiled kernels: ``NAME.c`` without them and without the content of constants.
 
     Whoever loads it puts the addresses of ``KERNEL_run`` into ``tir_kernels``, in launch order without empty ones
     (``launched``), and those of constants into ``NAME_constants``.
@@ -96,7 +96,7 @@ def core(source: Source, called: str) -> str:
 
 
 def _after(source: Source, called: str) -> list[str]:
-    """What runs the kernels, and the functions of the header."""
+    """The code that runs the kernels, and the functions of the header."""
     text = [_run(source, called), _doors(source, called)]
     return [*helpers("".join(text)), *text]
 
@@ -140,7 +140,7 @@ def _of_several(texts: Mapping[Width, Source]) -> str:
 
 
 def _is_shared(text: Source, texts: Mapping[Width, Source]) -> bool:
-    """Whether the text is one that several have, of which a file holds one."""
+    """True if the text is one that several have, of which a file holds one."""
     bodies = [_body(x) for x in texts.values()]
     shared = next((x for x in bodies if bodies.count(x) > 1), None)
     return _body(text) == shared
@@ -178,8 +178,8 @@ def _closed(parts: list[str]) -> list[str]:
 
 
 def _for_all(text: str) -> list[str]:
-    """What of a text may stand once for all widths: of functions those of vectors that every processor has."""
-    functions = [f for f in _FUNCTION.findall(text) if set(_VECTOR.findall(f)) <= _SMALL]
+    """The part of a text that may stand once for all widths: of functions those of vectors that every processor has."""
+    functions = [f for f in _FUNCTION.findall(text) if set(_VECTOR.findall(f)) <= _SIXTEEN_BYTE_VECTORS]
     return [*_FOR_ALL.findall(text), *functions]
 
 
@@ -192,7 +192,7 @@ _FUNCTION = re.compile(
 )
 _VECTOR = re.compile(r"\b(?:float|double|int|uint|long|ulong|short|ushort|char|uchar|half)\d+u?\b")
 _SIZES = {"float": 4, "int": 4, "double": 8, "long": 8}
-_SMALL = {f"{kind}{16 // size}{u}" for kind, size in _SIZES.items() for u in ("", "u")}
+_SIXTEEN_BYTE_VECTORS = {f"{kind}{16 // size}{u}" for kind, size in _SIZES.items() for u in ("", "u")}
 """Vectors of 16 bytes, which every processor has."""
 
 
@@ -230,7 +230,7 @@ def _choice() -> str:
     lines = ["/* Which of the texts the processor runs, the widest first. */", "static int tir_text(void) {"]
     lines += ["#if defined(__x86_64__)", "  __builtin_cpu_init();"]
     for n, width in enumerate(w for w in WIDTHS if w.features):
-        asked = " && ".join(f'__builtin_cpu_supports("{f}")' for f in width.features if f in _ASKED)
+        asked = " && ".join(f'__builtin_cpu_supports("{f}")' for f in width.features if f in _CPU_FEATURES)
         lines.append(f"  if ({asked}) return {n};")
     return "\n".join([*lines, "#endif", f"  return {len(WIDTHS) - 1};", "}"])
 
@@ -336,7 +336,7 @@ def _doors(source: Source, called: str) -> str:
     upper, at, said = called.upper(), spaces(source), in_c(source)
     arrays, held, total = given(source), at.packed_bytes, said(at.nbytes)
     early = source.used_once
-    lines = [KNOWN, *([_SPARE] if at.nbytes else [])]
+    lines = [KNOWN_CALL_TEXT, *([_SPARE_TEXT] if at.nbytes else [])]
     lines += ["static int tir_given(const tir_call *call, void *const *buffers, char *packed, int which) {"]
     lines += [f"  static const unsigned char sizes[] = {{{', '.join(str(_checked(p)) for p in arrays)}}};"]
     lines += [f"  static const unsigned char early[] = {{{', '.join(str(int(p.name in early)) for p in arrays)}}};"]
@@ -371,7 +371,7 @@ def _doors(source: Source, called: str) -> str:
     return "\n".join(lines)
 
 
-_SPARE = """\
+_SPARE_TEXT = """\
 /* Memory that a call leaves to the next one, which takes it where it is large enough: its bytes, then the memory. */
 static _Atomic(void *) tir_spare;
 

@@ -17,14 +17,14 @@ from tensorir.export.evidence import Evidence
 from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.ir.extents import Extent
 
-TABLE = 1024
+TABLE_ELEMENTS = 1024
 """Elements of an output whose expected values are in the text, where results are not exact: each seed has its share."""
-SEGMENTS = 256
+SUM_SEGMENTS = 256
 """Stretches of such an output whose sums are in the text."""
 _FORMATS = {"float16": (10, 15), "bfloat16": (7, 127), "float8_e4m3": (3, 7), "float8_e5m2": (2, 15)}
 """Bits of the mantissa, and what is added to the exponent."""
 
-_START = """\
+_START_TEXT = """\
 /* Runs the kernel of this folder on inputs of a fixed generator and compares with what a reference, which does not know
  * the kernel, made of them: exact results by a sum of their bits which a change of any element changes, others within
  * their tolerance. So it does after each way to call it (on threads of its own, on one, on threads of the caller that
@@ -128,7 +128,7 @@ static int in_threads(void *pool, size_t blocks, void (*body)(void *state, size_
   return pool != NULL;
 }
 """
-_NARROW = """
+_NARROW_TEXT = """
 /* A small integer as the bits of a float of few bits. */
 static uint32_t narrow(int64_t v, int mantissa, int bias, int bits) {
   const uint64_t size = (uint64_t)(v < 0 ? -v : v);
@@ -140,7 +140,7 @@ static uint32_t narrow(int64_t v, int mantissa, int bias, int bits) {
   return (uint32_t)(sign | top | (rest & ((UINT64_C(1) << mantissa) - 1)));
 }
 """
-_WIDE = """
+_WIDE_TEXT = """
 /* The value of a float of few bits. */
 static double wide(uint32_t x, int mantissa, int bias, int bits) {
   const uint32_t size = x & ((1u << (bits - 1)) - 1), exponent = size >> mantissa, rest = size & ((1u << mantissa) - 1);
@@ -166,13 +166,15 @@ def selftest(source: Source, called: str, evidence: Evidence, why: str = "") -> 
     """
     names = [a["name"] for a in evidence.manifest["inputs"]]
     exact = bool(evidence.manifest["exact"])
-    parts = [_START.replace("NAME", called)]
+    parts = [_START_TEXT.replace("NAME", called)]
     kinds = {p.dtype for p in source.params if p.name in names and p.role != "scalar"}
-    parts += [_NARROW] if kinds & WIDENED else []
+    parts += [_NARROW_TEXT] if kinds & WIDENED else []
     case = _case(source, called, evidence, exact)
     used = "\n".join(case)
     parts += helpers(used)
-    parts += [text for name, text in (("decoded", DECODE), ("within", _WITHIN), ("wide", _WIDE)) if f"{name}(" in used]
+    parts += [
+        text for name, text in (("decoded", DECODE), ("within", _WITHIN), ("wide", _WIDE_TEXT)) if f"{name}(" in used
+    ]
     held = [p for p in source.params if p.role == "constant" and p.name in names]
     parts += [f"extern const void *{called}_constants[];"] if held else []
     parts += [f"#define WHY {why}()" if why else '#define WHY "it returned an error code"']
@@ -190,7 +192,7 @@ def selftest(source: Source, called: str, evidence: Evidence, why: str = "") -> 
 
 
 def _by_case(name: str, values: Sequence[Any], kind: str, said: Callable[[Any], str] = str) -> tuple[list[str], str]:
-    """How C says a value of each case: the value itself where all have one, else an element of a table ``name``."""
+    """A value of each case in C: the value itself where all have one, else an element of a table ``name``."""
     if len(set(values)) == 1:
         return [], said(values[0])
     return [f"static const {kind} {name}[] = {{{', '.join(map(said, values))}}};"], f"{name}[number]"
@@ -296,7 +298,7 @@ def _outside(source: Source, called: str, evidence: Evidence) -> list[str]:
 
 
 def _allowed(p: Param, want: NDArray[Any], tolerance: float) -> float:
-    """How far an element may be off; 0 where its bits must be those of the reference."""
+    """The tolerance of an element; 0 where its bits must be those of the reference."""
     values = want.astype(np.float64)
     finite = values[np.isfinite(values)]
     return 0.0 if DTYPES[p.dtype].kind in "iub" else tolerance * float(np.abs(finite).max(initial=0.0))
@@ -377,7 +379,7 @@ def _nearly(p: Param, at: int, wanted: Sequence[NDArray[Any]], allowed: Sequence
     """Expected values: of every element where there are few, else of some, and sums of all in stretches."""
     rows = [want.reshape(-1).astype(np.float64) for want in wanted]
     sizes = [len(row) for row in rows]
-    steps, lengths = [max(1, s * len(rows) // TABLE) for s in sizes], [-(-s // SEGMENTS) for s in sizes]
+    steps, lengths = [max(1, s * len(rows) // TABLE_ELEMENTS) for s in sizes], [-(-s // SUM_SEGMENTS) for s in sizes]
     value = f"(({c_type(p)} *)p{at})[n]"
     if p.dtype in _FORMATS:
         m, bias = _FORMATS[p.dtype]
@@ -417,7 +419,7 @@ def _table(
     name: str, rows: Sequence[NDArray[np.float64]], allowed: Sequence[float]
 ) -> tuple[list[str], Callable[[str], str]]:
     """Numbers of each case as a table of the text; how one of them is taken out, by its place in C."""
-    made = Numbers.of(rows, allowed)
+    made = NumberRows.of(rows, allowed)
     texts = ",\n".join(made.literal(n) for n in range(len(rows)))
     tables = [f"static const char *const {name}[] = {{\n{texts}}};"]
     tables += [f"static const double {name}_units[] = {{{', '.join(map(repr, made.units))}}};"]
@@ -460,9 +462,9 @@ def cmake(called: str) -> str:
 
 CHARACTERS = "".join(chr(c) for c in range(35, 127) if chr(c) not in "?\\")
 """Digits: what a C string holds as it is, without a quotation mark and trigraphs."""
-FINE = 16
+TOLERANCE_STEPS = 16
 """Steps from one number to the next in a tolerance, at least."""
-MOST = 8
+MAX_DIGITS = 8
 """Digits of a number, which a double still holds."""
 _SPECIAL = 3
 _LINE = 114
@@ -482,7 +484,7 @@ static double decoded(const char *text, size_t n, size_t digits, double unit) {
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumberRows:
     """Several rows of numbers as texts: ``digits`` characters each, multiples of the row's unit."""
 
     digits: int
@@ -490,12 +492,15 @@ class Numbers:
     texts: tuple[str, ...]
 
     @classmethod
-    def of(cls, rows: Sequence[NDArray[np.float64]], allowed: Sequence[float]) -> Numbers:
-        """allowed: the tolerance of each row, of which a unit is a ``FINE``-th at most."""
+    def of(cls, rows: Sequence[NDArray[np.float64]], allowed: Sequence[float]) -> NumberRows:
+        """allowed: the tolerance of each row, of which a unit is one part in ``TOLERANCE_STEPS`` at most."""
         most = [float(np.abs(r[np.isfinite(r)]).max(initial=0.0)) for r in rows]
-        steps = max((FINE * m / a if a else float(np.inf) for m, a in zip(most, allowed, strict=True) if m), default=1)
+        steps = max(
+            (TOLERANCE_STEPS * m / a if a else float(np.inf) for m, a in zip(most, allowed, strict=True) if m),
+            default=1,
+        )
         base = len(CHARACTERS)
-        digits = next((d for d in range(1, MOST) if base**d // 2 - _SPECIAL - 1 >= steps), MOST)
+        digits = next((d for d in range(1, MAX_DIGITS) if base**d // 2 - _SPECIAL - 1 >= steps), MAX_DIGITS)
         half = base**digits // 2
         units = tuple(m / (half - _SPECIAL - 1) if m else 1.0 for m in most)
         return cls(digits, units, tuple(_text(r, u, half, digits) for r, u in zip(rows, units, strict=True)))

@@ -1,4 +1,4 @@
-"""What a destination is: the seam between the folder and the frameworks.
+"""Destinations: the seam between the folder and the frameworks.
 
 To add one, write ``tensorir/export/destinations/NAME.py`` with one ``Destination`` and a row in ``DESTINATIONS`` of
 ``destinations/__init__.py``. Nothing else knows its name. The pieces:
@@ -6,8 +6,8 @@ To add one, write ``tensorir/export/destinations/NAME.py`` with one ``Destinatio
 * The folder holds one program for each *language* that its destinations take (``bodies.BODIES``: opencl, cuda, c …);
   the first one is described at the top of ``manifest.json``, others under ``manifest["bodies"][LANGUAGE]`` with the
   same fields. ``Destination.takes`` lists languages in order of preference. A program that is not of one of them is
-  lowered again by ``Part.for_target``, once for the folder; what a destination may use in addition where the folder
-  has it, it finds in ``shipment.parts``.
+  lowered again by ``ExportProgram.for_target``, once for the folder; what a destination may use in addition where the
+  folder has it, it finds in ``shipment.parts``.
 * ``make(shipment)`` returns ``Made``: files (name -> bytes; a shipped module by ``shipped_module``), the entry
   ``manifest[NAME]`` and the README's lines. Files of the programs themselves (``C.cl``, ``NAME.c``) are the body's.
 * ``runner`` is the module of the folder by which ``selftest.py`` runs the destination. It has ``Program(manifest=…)``
@@ -27,12 +27,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorir.export.evidence import Evidence
-from tensorir.export.part import Part
+from tensorir.export.program import ExportProgram
 
 
 @dataclass(frozen=True)
-class Operator:
-    """What the kernel is called where it is registered: ``NS::NAME``, both of them C identifiers."""
+class OperatorName:
+    """The kernel's registered name, ``NS::NAME``, both of them C identifiers."""
 
     namespace: str
     name: str
@@ -43,18 +43,18 @@ class Operator:
 
 @dataclass(frozen=True)
 class Shipment:
-    """What a destination is made from.
+    """The material of a destination.
 
     operator: its name
     parts:    the programs of the folder by language, the first one first
     manifest: as far as it is known: arguments, self-test, bodies; not the files' digests
     package:  what imports the folder, None where its name is no module's
     targets:  all destinations that are written
-    evidence: what the self-test compares programs with, by what these may be off (``Part.max_error``)
+    evidence: what the self-test compares programs with, by what these may be off (``ExportProgram.max_error``)
     """
 
-    operator: Operator
-    parts: Mapping[str, Part]
+    operator: OperatorName
+    parts: Mapping[str, ExportProgram]
     manifest: Mapping[str, Any]
     package: str | None
     targets: tuple[str, ...]
@@ -63,7 +63,7 @@ class Shipment:
 
 @dataclass(frozen=True)
 class Made:
-    """What a destination adds to a folder.
+    """The files and facts that a destination adds to a folder.
 
     files: name -> content
     entry: ``manifest[NAME]``; none where it is empty
@@ -88,7 +88,7 @@ class Destination:
     sets:   whether a folder of several shapes can have it
     gradients: whether it differentiates by kernels, those of ``manifest["backward"]``: folders inside this one
     maps:   whether it does several calls by one of a kernel for so many, those of ``manifest["batched"]``: likewise
-    hosts:  languages whose programs serve where it takes C, launched by a C program; see ``Part.hosted``
+    hosts:  languages whose programs serve where it takes C, launched by a C program; see ``ExportProgram.hosted``
     """
 
     name: str

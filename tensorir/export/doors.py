@@ -14,12 +14,12 @@ from tensorir.export.c_extents import coded, least, open_extents
 from tensorir.export.destination import Made, Shipment
 from tensorir.ir.dtypes import DTYPES, WIDENED
 
-PARTLY = 2**63 - 1
+PARTIAL_INDEX_LIMIT = 2**63 - 1
 """The limit in the table of an argument of which only parts are indices: the function itself looks at those."""
 
 
 class Codes(NamedTuple):
-    """What a type of element is called by DLPack, XLA (PrimitiveType) and ONNX (TensorProto.DataType)."""
+    """Codes of a type of element in DLPack, XLA (PrimitiveType) and ONNX (TensorProto.DataType)."""
 
     dl: int
     xla: int
@@ -36,7 +36,7 @@ CODES = {
 
 
 def program_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a manifest says of the folder's C program."""
+    """A manifest's entry of the folder's C program."""
     return manifest if manifest["language"] == "c" else {**manifest, **manifest["bodies"]["c"]}
 
 
@@ -98,7 +98,7 @@ def table(program: Mapping[str, Any], name: str) -> str:
     for n, p in enumerate(every):
         limit = coded(least(gathers, p["name"]), known)
         if not limit and any(g["param"] == p["name"] for g in gathers):
-            limit = PARTLY
+            limit = PARTIAL_INDEX_LIMIT
         lines += [f"  {_row(n, p, limit)},"]
     return "\n".join([*lines, "};", ""])
 

@@ -1,4 +1,4 @@
-"""What a self-test compares with: inputs by seed, and the reference's outputs as arrays or digests."""
+"""Evidence of a self-test: inputs by seed, and the reference's outputs as arrays or digests."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tensorir.expr.tensor import Tensor
 from tensorir.interp.reference import as_declared, evaluate
 from tensorir.ir.dtypes import WIDENED, from_numpy
 from tensorir.runtime.arguments import numpy_dtype
-from tensorir.tune.inputs import Argument, arguments, integer_arrays
+from tensorir.tune.inputs import ArgumentRange, arguments, integer_arrays
 
 SEEDS = (1, 2)
-STORED = 4 << 20  # bytes of expected outputs; beyond it exact results ship as digests, and with one seed
+MAX_STORED_BYTES = 4 << 20  # bytes of expected outputs; beyond it exact results ship as digests, and with one seed
 
 
 class Case(NamedTuple):
@@ -29,7 +29,7 @@ class Case(NamedTuple):
     seed: int
     dims: Mapping[str, int]
     outputs: tuple[Tensor, ...]
-    given: tuple[Argument, ...]
+    given: tuple[ArgumentRange, ...]
 
 
 @dataclass
@@ -58,7 +58,7 @@ def gather(
     max_error: relative to the largest output, of kernels that round where the declarations do not; None: as these
     points:    values of dims, by name: a case for each; one without any, and as many seeds as have room, without dims
     """
-    stored, (cases, exact) = STORED // share, _cases(outputs, points)
+    stored, (cases, exact) = MAX_STORED_BYTES // share, _cases(outputs, points)
     size = sum(_nbytes(t) for c in cases[: len(points)] for t in c.outputs)
     if len(points) == 1 and size > stored:
         cases = cases[:1]
@@ -96,8 +96,8 @@ def _nbytes(t: Tensor) -> int:
     return int(np.prod(t.shape, dtype=np.int64)) * numpy_dtype(t.dtype).itemsize
 
 
-def _about(a: Argument) -> dict[str, Any]:
-    """How a self-test makes an argument."""
+def _about(a: ArgumentRange) -> dict[str, Any]:
+    """The recipe of an argument for a self-test."""
     return {"name": a.name, "low": a.low, "high": a.high, **({"steps": list(a.steps)} if a.steps else {})}
 
 
@@ -115,7 +115,7 @@ def _evaluated(outputs: Sequence[Tensor], reference: Callable[..., Any] | None, 
 
 
 def _by_bits(array: Any) -> bool:
-    """Whether NumPy alone does not know the type: then the folder has, and compares, the bits."""
+    """True if NumPy alone does not know the type: then the folder has, and compares, the bits."""
     return from_numpy(array.dtype.name) in WIDENED and array.dtype != np.float16
 
 

@@ -35,11 +35,11 @@ from tensorir.export.asked import (
 from tensorir.export.bodies import BODIES, file_name, shipped_module
 from tensorir.export.c_header import each_time
 from tensorir.export.c_host import codes
-from tensorir.export.destination import Made, Operator, Shipment
+from tensorir.export.destination import Made, OperatorName, Shipment
 from tensorir.export.destinations import DESTINATIONS
 from tensorir.export.evidence import Evidence, gather
 from tensorir.export.images import Images, architectures, compiled
-from tensorir.export.part import ExportError, Part
+from tensorir.export.program import ExportError, ExportProgram
 from tensorir.export.readme import readme, set_readme
 from tensorir.export.shipped import build
 from tensorir.expr.program import computes_of, dims_of, inputs_of
@@ -68,23 +68,25 @@ def export(
 
     to:     destinations, see ``DESTINATIONS``; one may be a string
     name:   as for ``export_part``
-    others: see ``Part``
+    others: see ``ExportProgram``
 
     Raises as ``export_part``.
     """
-    return export_part(Part(source, outputs, reference, trace, kind, about or {}, max_error), path, to, name=name)
+    return export_part(
+        ExportProgram(source, outputs, reference, trace, kind, about or {}, max_error), path, to, name=name
+    )
 
 
 def export_part(
-    part: Part,
+    part: ExportProgram,
     path: str | Path,
     to: str | Sequence[str],
     *,
     name: str | None = None,
-    others: Mapping[str, Part] | None = None,
+    others: Mapping[str, ExportProgram] | None = None,
     arch: Sequence[str] = (),
-    backward: Mapping[str, Part] | None = None,
-    batched: Sequence[Part] = (),
+    backward: Mapping[str, ExportProgram] | None = None,
+    batched: Sequence[ExportProgram] = (),
 ) -> Path:
     """Write ``part`` and everything needed to run and test it into the folder ``path``.
 
@@ -128,7 +130,7 @@ def export_part(
 
     stale = earlier(Path(path))
     written = _export(path, list(needed.values()), content)
-    inner: dict[str, tuple[Mapping[str, Part], Sequence[str]]]
+    inner: dict[str, tuple[Mapping[str, ExportProgram], Sequence[str]]]
     inner = {folder_of(of): (made, differentiating(to)) for of, made in derived.items()}
     inner |= {name: (made.programs, mapping_targets(to)) for name, made in several.items()}
     for name_of, (made, which) in inner.items():
@@ -140,9 +142,9 @@ def export_part(
 
 
 def _bodies(
-    parts: Mapping[str, Part], manifest: Mapping[str, Any], called: str, evidence: _Evidence
+    parts: Mapping[str, ExportProgram], manifest: Mapping[str, Any], called: str, evidence: _Evidence
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What the manifest says of programs in other languages than the first one, and the files of these."""
+    """The manifest's entries of programs in other languages than the first one, and their files."""
     bodies, files = {}, dict[str, bytes]()
     for language, p in list(parts.items())[1:]:
         about, own = _program(p, called, evidence, constants=f"{language}_")
@@ -151,7 +153,7 @@ def _bodies(
     return {"bodies": bodies} if bodies else {}, files
 
 
-def _inside(made: Mapping[str, Part], place: Path, to: Sequence[str], name: str, asked: Sequence[str]) -> None:
+def _inside(made: Mapping[str, ExportProgram], place: Path, to: Sequence[str], name: str, asked: Sequence[str]) -> None:
     """Write the folder of a kernel that belongs to another, in each language of ``made``."""
     arch = asked if "cuda" in made else ()
     export_part(next(iter(made.values())), place, to, name=name, others=made, arch=arch)
@@ -163,7 +165,9 @@ _OWN = ("language", "source", "sources", "options", "arguments", "kernels")
 """What a body always says of itself; the rest where it is not as in the first one."""
 
 
-def _images(part: Part, made: Images, called: str, evidence: _Evidence) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _images(
+    part: ExportProgram, made: Images, called: str, evidence: _Evidence
+) -> tuple[dict[str, Any], dict[str, bytes]]:
     """``manifest["cuda"]``, and the files that it names."""
     stem = Path(file_name(part.source)).stem
     files = {f"{stem}_{i.arch}.{i.kind}": i.data for i in made.images}
@@ -176,7 +180,7 @@ def _images(part: Part, made: Images, called: str, evidence: _Evidence) -> tuple
 
 
 def export_set(
-    parts: Sequence[Part],
+    parts: Sequence[ExportProgram],
     path: str | Path,
     to: str | Sequence[str],
     *,
@@ -233,7 +237,7 @@ def export_set(
     return _export(path, parts, content)
 
 
-def _export(path: str | Path, parts: Sequence[Part], content: Callable[[], dict[str, bytes]]) -> Path:
+def _export(path: str | Path, parts: Sequence[ExportProgram], content: Callable[[], dict[str, bytes]]) -> Path:
     """Write what ``content`` makes, once all that can be refused before has been."""
     folder = Path(path)
     if not all(p.outputs for p in parts):
@@ -248,7 +252,7 @@ def _export(path: str | Path, parts: Sequence[Part], content: Callable[[], dict[
     return folder
 
 
-def _head(name: str, to: Sequence[str], called: Operator) -> dict[str, Any]:
+def _head(name: str, to: Sequence[str], called: OperatorName) -> dict[str, Any]:
 
     made = {"format": FORMAT, "version": 1, "made_by": f"tensorir {PACKAGE_VERSION}", "name": name}
     return {**made, "operator": str(called), "targets": list(to)}
@@ -257,7 +261,7 @@ def _head(name: str, to: Sequence[str], called: Operator) -> dict[str, Any]:
 class _Evidence:
     """The self-test's expected results, computed once for all programs of a computation that are as exact."""
 
-    def __init__(self, part: Part, label: str = "", share: int = 1, sources: Sequence[Source] = ()) -> None:
+    def __init__(self, part: ExportProgram, label: str = "", share: int = 1, sources: Sequence[Source] = ()) -> None:
         self.part, self.label, self.share = part, label, share
         self.points = points(part.outputs, sources or [part.source])
         self.made: dict[float | None, Evidence] = {}
@@ -279,9 +283,9 @@ class _Evidence:
 
 
 def _program(
-    part: Part, called: str, evidence: _Evidence, label: str = "", constants: str = ""
+    part: ExportProgram, called: str, evidence: _Evidence, label: str = "", constants: str = ""
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What a manifest says of a program, and its files.
+    """The manifest's entry of a program, and its files.
 
     label:     what the names of files begin with;  constants: those of constants, too
     """
@@ -376,7 +380,7 @@ def _json(value: Any, indent: str = "") -> str:
 def _library(
     shipment: Shipment, manifest: Mapping[str, Any], linked: Sequence[str], made: Mapping[str, bytes]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What the manifest says of the folder's shared library; and itself where there is a compiler here."""
+    """The manifest's entry of the folder's shared library; and itself where there is a compiler here."""
     program = manifest if manifest["language"] == "c" else manifest["bodies"]["c"]
     sources = {name: made[name] for name in (*program["sources"], *linked)}
     file = f"lib{shipment.operator.name}.so"
@@ -431,7 +435,9 @@ def _write(folder: Path, content: Mapping[str, bytes], old: Sequence[str]) -> No
 # Kernels for the gradients of an exported one, and for several calls of it at once: a folder each, inside its own.
 
 
-def gradients(source: Source, to: Sequence[str], backward: Mapping[str, Part]) -> dict[str, dict[str, Part]]:
+def gradients(
+    source: Source, to: Sequence[str], backward: Mapping[str, ExportProgram]
+) -> dict[str, dict[str, ExportProgram]]:
     """By input, the programs that compute its gradient for those destinations that differentiate, by language.
 
     They take inputs and outputs of ``source`` by their names, and the gradient that comes in as ``d_<output>``. Raises
@@ -467,7 +473,7 @@ def folder_of(of: str) -> str:
     return f"backward_{identifier(of)}"
 
 
-def backward_entries(to: Sequence[str], found: Mapping[str, Mapping[str, Part]]) -> dict[str, Any]:
+def backward_entries(to: Sequence[str], found: Mapping[str, Mapping[str, ExportProgram]]) -> dict[str, Any]:
     """``manifest["backward"]``: by input, the folder and what its kernel takes."""
     which = list(differentiating(to))
     return {
@@ -511,14 +517,14 @@ class Batch:
 
     items: int
     mapped: tuple[str, ...]
-    programs: Mapping[str, Part]
+    programs: Mapping[str, ExportProgram]
 
     @property
     def folder(self) -> str:
         return f"batched_{self.items}"
 
 
-def batches(source: Source, to: Sequence[str], given: Sequence[Part]) -> dict[str, Batch]:
+def batches(source: Source, to: Sequence[str], given: Sequence[ExportProgram]) -> dict[str, Batch]:
     """By folder, the kernels for batches for those destinations that map, by language.
 
     They take the inputs of ``source`` by their names, some with a dimension of the items in front, and give its outputs
@@ -552,7 +558,7 @@ def batched_entries(to: Sequence[str], found: Mapping[str, Batch]) -> list[dict[
 
 
 def _mapped(source: Source, batched: Source) -> tuple[int, tuple[str, ...]]:
-    """How many items a kernel does at once, and of which inputs it takes one for each."""
+    """Number of items that a kernel does at once, and the inputs of which it takes one for each."""
     wanted = {p.name: p for p in source.inputs}
     if sorted(wanted) != sorted(p.name for p in batched.inputs) or len(source.outputs) != len(batched.outputs):
         given = ", ".join(p.name for p in batched.inputs)
@@ -609,7 +615,7 @@ def remove(folder: Path) -> None:
 
 MOST_WORK = 1 << 21
 """Terms and elements that a reference computes for one case of a self-test, unless the least extents need more."""
-VECTOR = 16
+VECTOR_LANES = 16
 """What is divided where no grid says by how much: lanes of a vector."""
 PRIMES = (7, 13, 5, 11)
 
@@ -663,4 +669,4 @@ def tile_of(dim: str, sources: Sequence[Source]) -> int:
         and isinstance(node.right.value, int)
         and any(isinstance(x, ast.Name) and x.id == dim for x in ast.walk(node.left))
     ]  # fmt: skip
-    return max(found, default=VECTOR)
+    return max(found, default=VECTOR_LANES)

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from tensorir.errors import TensorIRError, refuse
 from tensorir.errors.needs import need_list
-from tensorir.export.part import ExportError, Part
+from tensorir.export.program import ExportError, ExportProgram
 from tensorir.export.shipped.cuda_images import PORTABLE, TUNED, number
 from tensorir.runtime.cuda import compile_image
 from tensorir.target import Target
 
-LEVELS = (75, 80, 90)
+PTX_LEVELS = (75, 80, 90)
 """PTX that is made, as far as the program runs there: compute_75 … And that of its own architecture between them."""
-PLAIN = 80
+PORTABLE_LEVEL = 80
 """Architecture of the portable program where only special ones are asked for."""
 
 
 @dataclass(frozen=True)
-class Image:
+class DeviceImage:
     """Compiled text: ``kind`` "cubin" or "ptx"; ``program`` "tuned" or "portable", of which it is."""
 
     kind: str
@@ -34,14 +34,14 @@ class Image:
 
 @dataclass(frozen=True)
 class Images:
-    """What was compiled.
+    """The compiled images.
 
     portable: the program that runs where the tuned one does not; None where the tuned one runs on all that is asked
     missing:  why there is none, where one would be wanted but nothing asked needs it
     """
 
-    images: tuple[Image, ...]
-    portable: Part | None = None
+    images: tuple[DeviceImage, ...]
+    portable: ExportProgram | None = None
     missing: str = ""
 
 
@@ -58,7 +58,7 @@ def architectures(arch: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(given))
 
 
-def compiled(part: Part, arch: Sequence[str]) -> Images:
+def compiled(part: ExportProgram, arch: Sequence[str]) -> Images:
     """Images of a CUDA program for the architectures, and PTX for what comes after them.
 
     Raises ExportError ``export.portable`` where one of them needs another program and there is none, CompileError
@@ -68,7 +68,7 @@ def compiled(part: Part, arch: Sequence[str]) -> Images:
     others = [one for one in arch if not _runs(part.arch, one)]
     portable, missing = None, ""
     if others or special:
-        level = min([number(one)[0] for one in others], default=min(PLAIN, least))
+        level = min([number(one)[0] for one in others], default=min(PORTABLE_LEVEL, least))
         try:
             portable = _portable(part, f"cuda -arch=sm_{level}")
         except TensorIRError as error:
@@ -81,25 +81,25 @@ def compiled(part: Part, arch: Sequence[str]) -> Images:
     made = []
     for one in arch:
         program, text = _text(part, portable, one)
-        made.append(Image("cubin", one, program, compile_image(text, one)))
+        made.append(DeviceImage("cubin", one, program, compile_image(text, one)))
     plain = [p for p in (part, portable) if p is not None and not number(p.arch)[1]]
-    own = {n for p in plain if (n := number(p.arch)[0]) > LEVELS[0]}  # NVRTC may not know earlier ones
-    for level in sorted({*LEVELS, *own}):
+    own = {n for p in plain if (n := number(p.arch)[0]) > PTX_LEVELS[0]}  # NVRTC may not know earlier ones
+    for level in sorted({*PTX_LEVELS, *own}):
         able = [p for p in plain if number(p.arch)[0] <= level]
         if able:
             program, text = _text(part, able[0], f"sm_{level}")
-            made.append(Image("ptx", f"compute_{level}", program, compile_image(text, f"compute_{level}")))
+            made.append(DeviceImage("ptx", f"compute_{level}", program, compile_image(text, f"compute_{level}")))
     return Images(tuple(made), portable, missing)
 
 
-def _portable(part: Part, target: str) -> Part:
+def _portable(part: ExportProgram, target: str) -> ExportProgram:
     """The same computation for an architecture that others are compatible with."""
     if part.again is None:
         raise refuse(ExportError, "export.portable", "it came without its schedule", hint="s.export(…)")
     return part.again(target)
 
 
-def _text(part: Part, portable: Part | None, arch: str) -> tuple[str, str]:
+def _text(part: ExportProgram, portable: ExportProgram | None, arch: str) -> tuple[str, str]:
     """Which program an architecture runs, and its text."""
     if portable is None or _runs(part.arch, arch):
         return TUNED, part.source.text
@@ -107,6 +107,6 @@ def _text(part: Part, portable: Part | None, arch: str) -> tuple[str, str]:
 
 
 def _runs(made_for: str, arch: str) -> bool:
-    """Whether text that was lowered for one architecture compiles for another."""
+    """True if text that was lowered for one architecture compiles for another."""
     (least, special), (given, _) = number(made_for), number(arch)
     return made_for == arch if special else given >= least

@@ -14,7 +14,7 @@ from tensorir.ir.dtypes import DTYPES, WIDENED
 
 
 @dataclass(frozen=True)
-class Operator:
+class OnnxOperator:
     """A function ``int NAME(const tir_call *, void *const *buffers)`` as an operator.
 
     name:      of the operator
@@ -35,7 +35,9 @@ class Operator:
     dims: int = 0
 
     @classmethod
-    def of(cls, name: str, function: str, program: Mapping[str, Any], shapes: Iterable[Sequence[int]] = ()) -> Operator:
+    def of(
+        cls, name: str, function: str, program: Mapping[str, Any], shapes: Iterable[Sequence[int]] = ()
+    ) -> OnnxOperator:
         """Of a program of a manifest; shapes: of its inputs, then its outputs, where others hold as many elements."""
         once = {a for k in program["kernels"] if k["once"] for a in arrays_of(k)}
         kept = {p["name"] for p in program["arguments"] if p["role"] == "workspace"} & once
@@ -61,7 +63,7 @@ class Operator:
         return [p for p in self.arguments if p["role"] == "output"]
 
 
-def glue(domain: str, operators: Sequence[Operator]) -> str:
+def glue(domain: str, operators: Sequence[OnnxOperator]) -> str:
     """C that registers ``operators`` in ``domain`` where ONNX Runtime loads the library that it is linked into."""
     static = resources("tensorir.export.shipped").joinpath("door_onnxruntime.c").read_text(encoding="utf-8")
     values = [[*o.inputs, *o.outputs] for o in operators]
@@ -94,23 +96,23 @@ tir_ort_status RegisterCustomOps(void *options, const tir_ort_base *base) {{
 """
 
 
-def _why(operator: Operator) -> str:
+def _why(operator: OnnxOperator) -> str:
     return f"{operator.function}_why" if operator.hosted else "NULL"
 
 
-def _sized(operator: Operator) -> str:
-    """What reads dims off shapes, what evaluates extents, and how many dims there are."""
+def _sized(operator: OnnxOperator) -> str:
+    """Names of the functions that read dims off shapes and evaluate extents, and the number of dims."""
     name = operator.function
     return f"{name}_dims, {name}_extents, {operator.dims}" if operator.dims else "NULL, NULL, 0"
 
 
-def _packing(operator: Operator) -> str:
-    """What packs, what runs then, and bytes of what is packed."""
+def _packing(operator: OnnxOperator) -> str:
+    """Names of the function that packs, of the one that runs then, and of the bytes packed."""
     name = operator.function
     return f"{name}_pack, {name}_packed, {name}_packed_bytes" if operator.once else "NULL, NULL, 0"
 
 
-def _values(number: int, operator: Operator) -> str:
+def _values(number: int, operator: OnnxOperator) -> str:
     """The table of an operator's inputs and outputs."""
     values, known = [*operator.inputs, *operator.outputs], operator.open
     shapes = [", ".join(str(coded(e, known)) for e in p["shape"]) for p in values]
@@ -125,7 +127,7 @@ def _values(number: int, operator: Operator) -> str:
     return f"\n{dims}static const tir_ort_value tir_ort_values_{number}[] = {{\n{rows}\n}};\n"
 
 
-def _row(dims: str, p: Mapping[str, Any], operator: Operator) -> str:
+def _row(dims: str, p: Mapping[str, Any], operator: OnnxOperator) -> str:
     stored = "float32" if p["role"] == "scalar" and p["dtype"] in WIDENED else p["dtype"]
     size = DTYPES[stored].bits // 8
     limit = coded(least(operator.gathers, p["name"]), operator.open)

@@ -40,7 +40,7 @@ _LAUNCHES = """\
 
 
 def readme(m: dict[str, Any], package: str | None, uses: Sequence[str] = ()) -> str:
-    """What the folder holds and how to use it, as Markdown.
+    """The README of a folder, in Markdown: its content and use.
 
     package: what imports it
     uses:    what destinations say of their use
@@ -135,7 +135,7 @@ def _uses(uses: Sequence[str]) -> str:
 
 
 def _images(m: dict[str, Any]) -> str:
-    """What CUDA programs were compiled for."""
+    """The architectures that CUDA programs were compiled for."""
     about = m.get("cuda")
     if about is None:
         return ""
@@ -192,7 +192,7 @@ def _import(package: str | None, module: str, name: str, inside: str = "") -> st
 
 
 def _another(package: str | None, module: str, name: str) -> str:
-    """What else may be said of the import."""
+    """Further lines on the import."""
     if package is None:
         return ""
     return f"\n`from {module} import {name}` does as well, with this folder itself first on `sys.path`.\n"
@@ -257,7 +257,7 @@ def _trace(m: dict[str, Any]) -> str:
 
 
 def _assumed(m: dict[str, Any]) -> str:
-    """What the caller must see to; the loader checks alignments and trusts bounds."""
+    """The caller's duties; the loader checks alignments and trusts bounds."""
     rows = []
     for a in m["assumed"]:
         low = f"{a['low']} <= " if "low" in a else ""
@@ -268,7 +268,7 @@ def _assumed(m: dict[str, Any]) -> str:
 
 
 def _maps(m: dict[str, Any]) -> str:
-    """How another language makes the tensor maps that kernels take."""
+    """The making, in another language, of the tensor maps that kernels take."""
     maps = [(k["name"], t) for k in m["kernels"] for t in k["maps"]]
     if not maps:
         return ""

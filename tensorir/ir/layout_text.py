@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from tensorir.errors import Problem, ScheduleError
-from tensorir.errors.text_expr import LEAVES, Text, spine
+from tensorir.errors.text_expr import LEAVES, ParsedText, spine
 from tensorir.ir.layout import Fold, Piece, chain, recoverable, written
 from tensorir.ir.tree import Layout
 
@@ -84,7 +84,7 @@ def _syntax(text: str, what: str, fragment: bool) -> ScheduleError:
     return ScheduleError(Problem("layout.syntax", f"layout={text!r}: {what}", hint=hint))
 
 
-class PieceText(Text):
+class PieceText(ParsedText):
     """A part of a name: ``j/4%4  ->  (j, 4, 4)``, divided and cut off any number of times.
 
     refused: what to raise about the part, from words on what is wrong

@@ -15,7 +15,7 @@ from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Expr
 from tensorir.nn.activations import convert
 from tensorir.nn.arguments import need_floats, need_tensors, wide
-from tensorir.nn.sides import Side, no_output, sides_of
+from tensorir.nn.sides import WindowAxis, no_output, sides_of
 
 
 @plain_ints
@@ -28,7 +28,7 @@ def pad2d(x: Tensor, pad: object, *, layout: str = "NCHW", name: str = "x_pad") 
     return _padded(x, sides_of(2, pad=pad), layout == "NCHW", name)
 
 
-def _padded(x: Tensor, sides: tuple[Side, ...], nchw: bool, name: str) -> Tensor:
+def _padded(x: Tensor, sides: tuple[WindowAxis, ...], nchw: bool, name: str) -> Tensor:
     rows, columns = sides
     more = rows.before + rows.after, columns.before + columns.after
     if nchw:
@@ -109,7 +109,7 @@ def _two(name: str, value: Any) -> tuple[int, int]:
     return need_int(f"{name}[0]", value[0], 1), need_int(f"{name}[1]", value[1], 1)
 
 
-def check_results(have: tuple[int, int], size: tuple[int, int], taps: tuple[int, int], sides: tuple[Side, ...]
+def check_results(have: tuple[int, int], size: tuple[int, int], taps: tuple[int, int], sides: tuple[WindowAxis, ...]
                   ) -> None:  # fmt: skip
     """Check that dy is as large as the results of such a convolution."""
     want = tuple(side.results(n, f) for n, f, side in zip(size, taps, sides, strict=True))
@@ -139,7 +139,7 @@ def check_groups(groups: object, c: int, cg: int, k: int) -> None:
         )
 
 
-def _sized(x: Tensor, w: Tensor, rank: int, sides: tuple[Side, ...], groups: int, name: str) -> Tensor:
+def _sized(x: Tensor, w: Tensor, rank: int, sides: tuple[WindowAxis, ...], groups: int, name: str) -> Tensor:
     """A convolution over ``rank`` dimensions, channels before them."""
     need_floats(x=x, w=w)
     if x.ndim != rank + 2 or w.ndim != rank + 2:

@@ -11,12 +11,12 @@ from tensorir.errors.needs import plain_int, shown, spelt, text_of
 from tensorir.expr.compute import Extent
 from tensorir.ir.tree import Expr
 
-LARGEST = 2**31 - 1
+MAX_STRIDE = 2**31 - 1
 """Of strides, zeros and dilations, in elements."""
 
 
 @dataclass(frozen=True)
-class Side:
+class WindowAxis:
     """Windows along one dimension.
 
     stride: of neighbouring windows;  before, after: zeros at the ends;  dilation: distance of taps
@@ -41,7 +41,7 @@ class Side:
         return bool(self.before or self.after)
 
 
-def sides_of(rank: int, stride: object = 1, pad: object = 0, dilation: object = 1) -> tuple[Side, ...]:
+def sides_of(rank: int, stride: object = 1, pad: object = 0, dilation: object = 1) -> tuple[WindowAxis, ...]:
     """The windows along ``rank`` dimensions; ``conv2d.stride``, ``conv2d.pad``, ``conv2d.dilation``.
 
     stride, dilation: an int, or one for each dimension
@@ -51,7 +51,7 @@ def sides_of(rank: int, stride: object = 1, pad: object = 0, dilation: object = 
     """
     steps, apart = (each(n, v, rank, 1) for n, v in (("stride", stride), ("dilation", dilation)))
     zeros = pads_of("pad", pad, rank)
-    return tuple(Side(s, *ends, d) for s, ends, d in zip(steps, zeros, apart, strict=True))
+    return tuple(WindowAxis(s, *ends, d) for s, ends, d in zip(steps, zeros, apart, strict=True))
 
 
 def each(name: str, value: object, rank: int, low: int, code: str = "") -> tuple[int, ...]:
@@ -80,7 +80,7 @@ def pads_of(name: str, value: object, rank: int, code: str = "") -> tuple[tuple[
     return tuple(pairs)
 
 
-def texts_of(sides: Sequence[Side]) -> dict[str, int | str]:
+def texts_of(sides: Sequence[WindowAxis]) -> dict[str, int | str]:
     """stride, pad and dilation, each as short as it can be said."""
     before, after = [side.before for side in sides], [side.after for side in sides]
     return {
@@ -90,7 +90,9 @@ def texts_of(sides: Sequence[Side]) -> dict[str, int | str]:
     }
 
 
-def no_output(sizes: tuple[Extent, ...], taps: tuple[Extent, ...], sides: tuple[Side, ...]) -> TensorIRError | None:
+def no_output(
+    sizes: tuple[Extent, ...], taps: tuple[Extent, ...], sides: tuple[WindowAxis, ...]
+) -> TensorIRError | None:
     """The refusal of windows that do not fit into the elements (``conv2d.extent``); None where they do."""
     for n, (size, f, side) in enumerate(zip(sizes, taps, sides, strict=True)):
         results = side.results(size, f)
@@ -103,7 +105,7 @@ def no_output(sizes: tuple[Extent, ...], taps: tuple[Extent, ...], sides: tuple[
 
 
 def _whole(n: object, low: int) -> bool:
-    return isinstance(n, int) and not isinstance(n, bool) and low <= n <= LARGEST
+    return isinstance(n, int) and not isinstance(n, bool) and low <= n <= MAX_STRIDE
 
 
 def _refuse(code: str, name: str, value: object, low: int, more: str) -> TensorIRError:

@@ -35,7 +35,7 @@ from tensorir.ops.views import image_stage, reorder_image, sums_axes, turn_filte
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
-from tensorir.tune.gpu_model import Product, Tiles, seconds
+from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
 
 PIXELS = 16
 """Pixels of a row that one instruction takes."""
@@ -271,12 +271,12 @@ class ImageTile(Tile[Conv]):
         return (lambda c: seconds(*cls(c, p, target).model, gpu)) if gpu else None
 
     @property
-    def model(self) -> tuple[Product, Tiles]:
+    def model(self) -> tuple[MatrixProduct, Tiles]:
         """This configuration as the model of kernels knows it: a step is all taps of ``bc`` channels."""
         p = self.p
         pixels = p.n * max(1, p.parts) ** 2 * -(-p.p // self.tall) * self.tall * -(-p.q // PIXELS) * PIXELS
         staged = staged_pixels(p, p.r, self.tall) * staged_pixels(p, p.s, PIXELS)
-        product = Product(
+        product = MatrixProduct(
             pixels, p.kg, p.taps * p.cg, p.groups, modelled_kind(p), p.element_bytes, 2 if p.leaves_in_halves else 4,
             apart=(min(1.0, p.n * p.c * p.h * p.w / (pixels * p.groups * p.taps * p.cg)), 1.0),
             taps=max(1.0, p.taps * self.tall * PIXELS / staged),

@@ -19,7 +19,7 @@ from tensorir.errors.needs import need_number, plain_ints
 from tensorir.expr.compute import placeholder
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
-from tensorir.nn.sides import Side, sides_of, texts_of
+from tensorir.nn.sides import WindowAxis, sides_of, texts_of
 from tensorir.ops.baselines import conv2d_baselines
 from tensorir.ops.common import Named, activate, added_type, epilogue, flags, need_precision, out_dtype, positive
 from tensorir.ops.conv_cpu import begins_with, cpu_templates, in_groups, written
@@ -198,7 +198,7 @@ def _meetings(shape: Conv) -> Iterator[dict[str, tuple[Any, ...]]]:
     """For each group and tap, the parts of the padded image, of the filter and of the result that meet."""
     every, (rows, columns) = slice(None), shape.sides
 
-    def met(side: Side, tap: int, results: int) -> slice:
+    def met(side: WindowAxis, tap: int, results: int) -> slice:
         first = tap * side.dilation
         return slice(first, first + (results - 1) * side.stride + 1, side.stride)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir import ops
 from tensorir.errors import DeclarationError, TensorIRError, refuse
-from tensorir.export.part import ExportError
+from tensorir.export.program import ExportError
 from tensorir.nn.sides import sides_of, texts_of
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from tensorir.ops.winograd import admissible
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
-from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, Product, Tiles, seconds
+from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, MatrixProduct, Tiles, seconds
 
 THREADS = 256
 """Threads of a block that transforms."""
@@ -373,7 +373,7 @@ class FusedTile(Tile[Conv]):
         gpu = gpu_of(target)
         if gpu is None:
             return None
-        product = Product(p.n * math.prod(tiles(p, SIZE)), p.k, p.c, PLACES, "f32", 4, 4)
+        product = MatrixProduct(p.n * math.prod(tiles(p, SIZE)), p.k, p.c, PLACES, "f32", 4, 4)
         ahead = 0.0 if p.prepack else LAUNCH_S + 4 * p.c * p.k * (PLACES + p.r**2) / (DRAM_SHARE * gpu.dram)
         return lambda c: (
             ahead + seconds(product, Tiles("threads", MANY, c["bk"], c["bc"], 8, 8, c["depth"], False), gpu)

@@ -24,7 +24,7 @@ from tensorir.runtime.base import Device
 
 Wrap = Callable[[Any], Any]
 
-PLAIN = "biufc"
+NUMPY_KINDS = "biufc"
 """Kinds of the dtypes that are NumPy's own, which every library and the buffer protocol know."""
 
 
@@ -105,8 +105,9 @@ def _bounds(array: NDArray[Any]) -> tuple[int, int]:
 
 
 def _found_address() -> Callable[[NDArray[Any]], int]:
-    """What says where an array's bytes begin: ``a.ctypes.data``, or a fifth of its time where the pointer to the bytes
-    follows the head that all objects have, as NumPy's binary interface has it."""
+    """The function that gives the address of an array's bytes: ``a.ctypes.data``, or a fifth of its time where the
+    pointer to the bytes follows the head of all objects, as in NumPy's binary interface.
+    """
     at, head = ctypes.c_size_t.from_address, object.__basicsize__
     probe = np.empty(9, np.uint8)
     if sys.implementation.name == "cpython" and all(
@@ -208,7 +209,7 @@ def _not_plain(name: str) -> np.dtype[Any] | None:
     """The dtype of elements that libraries do not give to NumPy as they are, though it has one; None for all others."""
     ours = from_numpy(name)
     kind = None if ours is None else numpy_dtype(ours)
-    return None if kind is None or kind.kind in PLAIN else kind
+    return None if kind is None or kind.kind in NUMPY_KINDS else kind
 
 
 def _bits(kind: np.dtype[Any]) -> str:
@@ -219,7 +220,7 @@ def _bits(kind: np.dtype[Any]) -> str:
 def _to_torch(array: NDArray[Any]) -> Any:
     """A host array as a tensor on the same memory."""
     torch: Any = sys.modules["torch"]
-    if array.dtype.kind in PLAIN:
+    if array.dtype.kind in NUMPY_KINDS:
         return torch.from_numpy(array)
     return torch.from_numpy(array.view(_bits(array.dtype))).view(getattr(torch, array.dtype.name))
 
@@ -244,7 +245,8 @@ def _from_dlpack(name: str, given: Any) -> Argument:
 
 
 def _wrapper(given: Any) -> Wrap | None:
-    """How the user's library takes an array over; None (the result stays NumPy or CuPy) when it has no from_dlpack.
+    """The user's library's function that takes an array over; None (the result stays NumPy or CuPy) without
+    from_dlpack.
 
     What DLPack does not say of a NumPy array, such as bfloat16, goes by ``asarray`` where the library has that
     """
@@ -253,7 +255,7 @@ def _wrapper(given: Any) -> Wrap | None:
         take: Wrap | None = getattr(home, "from_dlpack", None)
         if callable(take):
             other = getattr(home, "asarray", take)
-            return lambda array: (take if array.dtype.kind in PLAIN else other)(array)
+            return lambda array: (take if array.dtype.kind in NUMPY_KINDS else other)(array)
     return None
 
 

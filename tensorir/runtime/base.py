@@ -1,4 +1,4 @@
-"""What a device is, and what is said of one that is listed: each language has classes of its own."""
+"""Devices, and the facts of one that is listed: each language has classes of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tensorir.target import Target
 
 Bytes = NDArray[np.uint8]
 Step = Callable[[], object]
-PRECISE = " -precise_math=1"
+PRECISE_SUFFIX = " -precise_math=1"
 """What follows the name of a device whose kernels call the library's functions."""
 
 
@@ -39,7 +39,7 @@ class HasBytes(Protocol):
 
 
 class Resources(TypedDict):
-    """What the compiled program takes: of the worst kernel, None where that is not known, and of each."""
+    """Resources of the compiled program: of the worst kernel, None where that is not known, and of each."""
 
     registers: int | None
     spills: int | None
@@ -47,7 +47,7 @@ class Resources(TypedDict):
     kernels: dict[str, dict[str, int]]
 
 
-class Module(Shown, ABC):
+class CompiledModule(Shown, ABC):
     """A compiled Source on one device.
 
     compile_s: seconds that compiling or loading took; cached: whether it came from the artifact cache
@@ -67,7 +67,7 @@ class Module(Shown, ABC):
         ``private``."""
 
     def runner(self, launch: KernelLaunch) -> Callable[[Sequence[object]], object]:
-        """What enqueues ``launch`` with the arguments that it is given, in one thread at a time."""
+        """The function that enqueues ``launch`` with given arguments, in one thread at a time."""
         return lambda args: self.step(launch, args, False)()
 
     @abstractmethod
@@ -118,7 +118,7 @@ class Device(Value, Shown, ABC):
         """The same device with the library's functions of float32 (``Target.precise_math``)."""
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
-        made.name, made.target = self.name + PRECISE, replace(self.target, precise_math=True)
+        made.name, made.target = self.name + PRECISE_SUFFIX, replace(self.target, precise_math=True)
         return made
 
     def check_process(self) -> None:
@@ -132,7 +132,7 @@ class Device(Value, Shown, ABC):
             )
 
     @abstractmethod
-    def compile(self, source: Source, *, cache: bool = True) -> Module: ...
+    def compile(self, source: Source, *, cache: bool = True) -> CompiledModule: ...
 
     @abstractmethod
     def allocate(self, nbytes: int) -> object: ...
@@ -150,7 +150,7 @@ class Device(Value, Shown, ABC):
 
     @property
     def works_in_place(self) -> bool:
-        """Whether host arrays of suitable addresses are worked on where they are (``share``)."""
+        """True if host arrays of suitable addresses are worked on where they are (``share``)."""
         return False
 
     def share(self, array: np.ndarray, writable: bool) -> object | None:
@@ -163,7 +163,7 @@ class Device(Value, Shown, ABC):
         raise NotImplementedError
 
     def on_stream(self, stream: int) -> AbstractContextManager[object]:
-        """What is enqueued inside goes to this stream; only where it ``takes_streams``."""
+        """Enqueue the calls inside on this stream; only where it ``takes_streams``."""
         raise NotImplementedError
 
     def publish(self, shared: Sequence[tuple[object, HasBytes]]) -> None:
@@ -178,15 +178,15 @@ class Device(Value, Shown, ABC):
         return self
 
     def in_order(self, arrays: Sequence[object]) -> AbstractContextManager[None]:
-        """What is enqueued inside runs after what is pending for these native arrays, and before what follows there."""
+        """Order the calls inside after work pending for these native arrays, and before later work on them."""
         return nullcontext()
 
     def works(self) -> bool:
-        """Whether this process can still use it; asked when something has failed."""
+        """True if this process can still use it; asked when something has failed."""
         return True
 
     def failure(self, error: Exception) -> Exception:
-        """What to raise when the runtime refuses a launch or a finish with ``error``."""
+        """The error to raise when the runtime refuses a launch or a finish with ``error``."""
         if isinstance(error, TensorIRError):
             return error
         return refuse(LaunchError, "launch.failed", f"{self.name} did not run the program: {error}"[:1000])

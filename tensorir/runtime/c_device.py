@@ -22,7 +22,7 @@ from tensorir.codegen.pool import PROLOGUE, pool_text
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, refuse
 from tensorir.runtime.arguments import address, aligned_empty
-from tensorir.runtime.base import Bytes, Device, DeviceInfo, Module, Resources, Step
+from tensorir.runtime.base import Bytes, CompiledModule, Device, DeviceInfo, Resources, Step
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.compile_limit import run_limited
 from tensorir.runtime.host import CPUINFO, as_here, cores, flags_here
@@ -32,7 +32,7 @@ from tensorir.runtime.scratch import Scratch
 from tensorir.target import preset
 
 OPTIONS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-shared", "-pthread", "-w")
-NAMED = "TENSORIR_CC"
+COMPILER_VARIABLE = "TENSORIR_CC"
 """The variable that names a compiler, instead of those that are looked for."""
 _GNU = ("gcc", "cc")
 _CLANG = ("clang", *(f"clang-{n}" for n in range(25, 13, -1)))
@@ -56,7 +56,7 @@ int tir_enqueue(tir_step *s) {
 @cache
 def compilers() -> tuple[tuple[str, str], ...]:
     """Path and version of the C compilers that are here, the default first: one named, else gcc and clang."""
-    named = os.environ.get(NAMED)
+    named = os.environ.get(COMPILER_VARIABLE)
     groups = ((named,),) if named else (_GNU, _CLANG)
     found: list[tuple[str, str]] = []
     for group in groups:
@@ -84,7 +84,11 @@ def list_devices() -> list[DeviceInfo]:
         DeviceInfo(f"c:{n}", "c", "cpu", label=processor(), platform="C", driver=version, details={"path": path})
         for n, (path, version) in enumerate(compilers())
     ]
-    reason = f"{os.environ[NAMED]} ({NAMED}) is no compiler" if NAMED in os.environ else "no C compiler (gcc or clang)"
+    reason = (
+        f"{os.environ[COMPILER_VARIABLE]} ({COMPILER_VARIABLE}) is no compiler"
+        if COMPILER_VARIABLE in os.environ
+        else "no C compiler (gcc or clang)"
+    )
     details = {"code": "device.no-compiler"}
     fix = "apt-get install gcc"
     return found or [DeviceInfo("c", "c", "cpu", usable=False, reason=reason, fix=fix, details=details)]
@@ -92,7 +96,7 @@ def list_devices() -> list[DeviceInfo]:
 
 @cache
 def processor() -> str:
-    """What the processor is called, with a digest of what it can do: compilers choose instructions by that."""
+    """The processor's name with a digest of its features: compilers choose instructions by that."""
     lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines() if CPUINFO.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     name = names[0] if names else platform.processor() or platform.machine()
@@ -179,7 +183,7 @@ class _Step(ctypes.Structure):
     )
 
 
-class CModule(Module):
+class CModule(CompiledModule):
     """A shared library of a text.
 
     runs: address of what runs a block, by kernel
@@ -228,7 +232,7 @@ class CModule(Module):
         return _Step(run, ctypes.addressof(places), grid, launch.local_bytes, 0, blocks, units, 0)
 
     def _enqueue(self, launch: KernelLaunch) -> Callable[[int], object]:
-        """What runs a step; where blocks work in memory of their threads, it is seen that there is some."""
+        """The function that runs a step; LaunchError there without memory for the threads of a block."""
         enqueue, device = self._device._launch, self._device.name
         if not launch.local_bytes:
             return enqueue

@@ -118,7 +118,7 @@ class Cache:
                     yield key
 
     def stat(self) -> CacheStat:
-        """How much is stored and how this process fared."""
+        """Entries and bytes stored, and this process's hits and misses."""
         if self.directory is None:
             sizes = [len(p) for p in self._memory.values()]
         else:

@@ -14,7 +14,7 @@ from io import FileIO
 from pathlib import Path
 
 _UNLOADED = re.compile(r'dlopen\("([^"\n]+\.so)"\) failed')
-_DEEP = 4  # folders of PoCL's cache around a kernel's machine code
+_CACHE_DEPTH = 4  # folders of PoCL's cache around a kernel's machine code
 _ELF = struct.Struct("<16s HHIQ QQ IHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _UNFINISHED = "tempfile_"
@@ -55,13 +55,13 @@ def damaged_pocl_cache(output: str) -> Path | None:
     named = _UNLOADED.search(output)
     if named is not None:
         above = Path(named[1]).parents
-        return above[_DEEP] if len(above) > _DEEP else above[0]
+        return above[_CACHE_DEPTH] if len(above) > _CACHE_DEPTH else above[0]
     folder = pocl_cache()
     return None if all(whole for _, whole in pocl_files(folder)) else folder
 
 
 def _is_elf(file: FileIO) -> bool:
-    """Whether all that the headers speak of is in the file."""
+    """True if all that the headers speak of is in the file."""
     size, head = os.fstat(file.fileno()).st_size, file.read(_ELF.size)
     if len(head) < _ELF.size or not head.startswith(b"\x7fELF"):
         return False

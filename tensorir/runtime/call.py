@@ -31,7 +31,7 @@ from tensorir.runtime.device import Device
 
 
 @dataclass
-class Call:
+class CallArguments:
     """Checked arguments: arrays and scalars by name, outputs that were given, and the kind of the results."""
 
     source: Source
@@ -88,7 +88,7 @@ class Call:
             self.outputs[p.name] = Argument(array, self.native, None, None if like is None else like.wrap)
 
     def results(self) -> Any:
-        """What the user gets: the given ``out``, or new arrays of the kind of the inputs; a tuple when several."""
+        """The user's results: the given ``out``, or new arrays of the kind of the inputs; a tuple when several."""
         if self.given_out is not None:
             return self.given_out
         made = tuple(wrapped(a.array, a.wrap) for a in (self.outputs[p.name] for p in self.source.outputs))
@@ -115,7 +115,7 @@ def by_name(source: Source, arrays: Sequence[object], named: Mapping[str, object
     return (*arrays, *(named[n] for n in left))
 
 
-def accept(source: Source, device: Device, arrays: Sequence[object], out: object = None) -> Call:
+def accept(source: Source, device: Device, arrays: Sequence[object], out: object = None) -> CallArguments:
     """Check every argument by name; one LaunchError with a problem for each argument that does not fit."""
     params = source.inputs
     if len(arrays) != len(params):
@@ -123,7 +123,7 @@ def accept(source: Source, device: Device, arrays: Sequence[object], out: object
     outs = _outs(source, out)
     problems: list[Problem] = []
     kinds: list[type[TensorIRError]] = []
-    call = Call(source, "numpy", {}, dict(fixed_numbers(source)), {}, out)
+    call = CallArguments(source, "numpy", {}, dict(fixed_numbers(source)), {}, out)
     for role, pairs in (("in", zip(params, arrays, strict=True)), ("out", zip(source.outputs, outs, strict=False))):
         for param, given in pairs:
             try:
@@ -148,7 +148,7 @@ def fixed_numbers(source: Source) -> dict[str, np.generic]:
     return {p.name: np.frombuffer(data, numpy_dtype(p.dtype))[0] for p, data in given}
 
 
-def _check_all(call: Call, device: Device) -> list[Problem]:
+def _check_all(call: CallArguments, device: Device) -> list[Problem]:
     problems = []
     first = next(iter((call.inputs | call.outputs).items()), None)
     call.native = first[1].native if first else "numpy"
@@ -233,7 +233,7 @@ class Attached:
     copies: list[Problem] = field(default_factory=list)
 
 
-def attach(call: Call, device: Device, staging: dict[str, object] | None = None) -> Attached:
+def attach(call: CallArguments, device: Device, staging: dict[str, object] | None = None) -> Attached:
     """Memories for the arrays of a call; in place where possible, else copies in ``staging`` (kept between calls)."""
     attached = Attached(memories=dict(call.scalars))
     spans: list[tuple[int, int, Any]] = []
@@ -304,7 +304,7 @@ def avoidable(device: Device, param: Param, argument: Argument, output: bool) ->
 
 
 def _contiguous(name: str, argument: Argument) -> str:
-    """How the user's library makes a contiguous copy."""
+    """The function by which the user's library makes a contiguous copy."""
     return f"{name}.contiguous()" if hasattr(argument.given, "contiguous") else f"numpy.ascontiguousarray({name})"
 
 

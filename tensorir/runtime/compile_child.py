@@ -1,4 +1,4 @@
-"""What the other process does with a long text: compile it, and run it once on zeros where that is the device's way."""
+"""The body of the other process for a long text: compile it, and run it on zeros where that is the device's way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensorir.codec import decode
 from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError
 from tensorir.runtime.arguments import aligned_empty
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 
 
 def main(path: str) -> None:
@@ -19,7 +19,7 @@ def main(path: str) -> None:
     given = json.loads(Path(path).read_text(encoding="utf-8"))
     source = decode(Source, given["source"])
     with contextlib.suppress(TensorIRError, MemoryError):
-        program = Program(source, given["device"])
+        program = CompiledProgram(source, given["device"])
         if source.language == "opencl":
             first = program.at({d.name: d.low for d in source.dims}) if source.dims else program
             arrays = [aligned_empty(p.shape, p.dtype, 64) for p in first.source.inputs]

@@ -21,7 +21,7 @@ from tensorir.codec import encode
 from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, refuse
 from tensorir.runtime.cache import cache_key, default_cache
-from tensorir.runtime.scratch import WORKER, Scratch
+from tensorir.runtime.scratch import WORKER_VARIABLE, Scratch
 
 if TYPE_CHECKING:
     from tensorir.runtime.base import Device
@@ -51,7 +51,7 @@ def run_limited(command: Sequence[str], cwd: Path, name: str, nbytes: int,
 
     name, nbytes: of the text
     """
-    limit = None if WORKER in os.environ else _limit.get()
+    limit = None if WORKER_VARIABLE in os.environ else _limit.get()
     with subprocess.Popen(
         command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         errors="replace", start_new_session=limit is not None, env=environ,
@@ -81,7 +81,7 @@ def need_end(source: Source, device: Device) -> None:
     Short texts need not show it, nor those that have. What else goes wrong there is left to the compilation here.
     """
     nbytes = len(source.text.encode())
-    if nbytes <= LONG_TEXT or device.target.language == "c" or WORKER in os.environ:
+    if nbytes <= LONG_TEXT or device.target.language == "c" or WORKER_VARIABLE in os.environ:
         return
     key = cache_key(kind="ends", source=source.sha256, device=device.identity, target=device.target.text)
     if default_cache().get(key) is not None:
@@ -91,6 +91,8 @@ def need_end(source: Source, device: Device) -> None:
         home = str(Path(__file__).parents[2])
         paths = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
         command = [sys.executable, "-m", "tensorir.runtime.compile_child", str(folder / "source.json")]
-        status, _ = run_limited(command, folder, source.name, nbytes, {**os.environ, "PYTHONPATH": paths, WORKER: "1"})
+        status, _ = run_limited(
+            command, folder, source.name, nbytes, {**os.environ, "PYTHONPATH": paths, WORKER_VARIABLE: "1"}
+        )
     if status == 0:
         default_cache().put(key, b"ends")

@@ -30,7 +30,7 @@ _PIP = 'pip install cupy-cuda13x "cuda-toolkit[nvrtc,cudart,crt,nvdisasm]==13.*"
 
 @dataclass(frozen=True)
 class KernelUse:
-    """What ptxas reported for one kernel; spill_bytes are stores plus loads."""
+    """Report of ptxas on one kernel; spill_bytes are stores plus loads."""
 
     registers: int = 0
     spill_bytes: int = 0
@@ -269,7 +269,7 @@ _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+\{?\s*(?:@!?U?P\w+\s+)?([A-Z][A
 
 
 def sass_opcodes(cubin: Cubin | bytes | str, kernel: str | None = None) -> dict[str, int]:
-    """How often each instruction occurs, with its width (``LDG.E.128``), in one kernel or in all.
+    """Count of each instruction with its width (``LDG.E.128``), in one kernel or in all.
 
     The read-only cache hint (``.CONSTANT``) is left out: it follows from ``const __restrict__``, not from the schedule.
 

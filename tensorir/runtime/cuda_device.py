@@ -21,7 +21,7 @@ import numpy as np
 
 from tensorir.codegen.source import KernelLaunch, Source, TensorMap
 from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, TensorIRError, refuse
-from tensorir.runtime.base import Bytes, Device, DeviceInfo, Module, Resources, Step
+from tensorir.runtime.base import Bytes, CompiledModule, Device, DeviceInfo, Resources, Step
 from tensorir.runtime.compile_limit import need_end
 from tensorir.runtime.cuda import compile_cubin, load_cupy, nvrtc_version
 from tensorir.runtime.limits import check_registers, check_shared, check_source
@@ -187,14 +187,14 @@ def _target(info: DeviceInfo, capability: str) -> Target:
 
 
 def encoded_map(m: TensorMap, address: int) -> object:
-    """What CuPy passes for a tensor map of the array at this address; LaunchError ``launch.tensor-map``."""
+    """CuPy's argument for a tensor map of the array at this address; LaunchError ``launch.tensor-map``."""
     try:
         return encoded(address, **asdict(m))
     except TensorMapError as error:
         raise LaunchError([Problem("launch.tensor-map", text) for text in error.args]) from None
 
 
-class CudaModule(Module):
+class CudaModule(CompiledModule):
     """A loaded cubin. Not yet run on a GPU."""
 
     def __init__(self, device: CudaDevice, source: Source, cache: bool) -> None:
@@ -237,7 +237,7 @@ class CudaModule(Module):
         return partial(self._run, function, launch.grid, launch.block, values, shared)
 
     def _value(self, m: TensorMap | None, a: Any) -> Any:
-        """What CuPy passes for an argument: a number as it is, an address, or a map, which it copies at each launch.
+        """CuPy's form of an argument: a number as it is, an address, or a map, which it copies at each launch.
 
         A map is encoded again only where its array is at another address than the last time. The old one is left as
         it is: a launch that was bound earlier still holds it.

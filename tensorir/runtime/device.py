@@ -7,12 +7,12 @@ import threading
 from tensorir._package import Lazy
 from tensorir.errors import DeviceError, refuse
 from tensorir.errors.spelling import nearest
-from tensorir.runtime.base import PRECISE
+from tensorir.runtime.base import PRECISE_SUFFIX
 from tensorir.runtime.base import Device as Device
 from tensorir.runtime.base import DeviceInfo as DeviceInfo
 from tensorir.target import Target
 
-_LISTED = {
+_LISTERS = {
     "opencl": Lazy("tensorir.runtime.opencl", "list_devices"),
     "c": Lazy("tensorir.runtime.c_device", "list_devices"),
     "cuda": Lazy("tensorir.runtime.cuda_device", "list_devices"),
@@ -33,13 +33,13 @@ def devices() -> list[DeviceInfo]:
 
     OpenCL platforms are numbered as the loader lists them, simulators (Oclgrind) after the others.
     """
-    return [d for language in _LISTED for d in _list(language)]
+    return [d for language in _LISTERS for d in _list(language)]
 
 
 def _list(language: str) -> list[DeviceInfo]:
     if language == "hip":
         return []  # text alone
-    found: list[DeviceInfo] = _LISTED[language]()
+    found: list[DeviceInfo] = _LISTERS[language]()
     return found
 
 
@@ -58,7 +58,7 @@ def open_device(name: str | Target | Device | None = None) -> Device:
     target = None if name is None else Target.parse(name)
     listed: list[DeviceInfo] = []
     chosen = None
-    for language in _LISTED if target is None else (target.language,):
+    for language in _LISTERS if target is None else (target.language,):
         listed += _list(language)  # CUDA only when wanted or needed: it costs the import of cupy
         chosen = _choose(listed, target)
         if chosen is not None and chosen.usable:
@@ -72,7 +72,7 @@ def open_device(name: str | Target | Device | None = None) -> Device:
             _opened[chosen.name] = _OPENED_BY[chosen.language](chosen)
         device = _opened[chosen.name]
         if target is not None and target.precise_math:
-            device = _opened.setdefault(chosen.name + PRECISE, device.precise())
+            device = _opened.setdefault(chosen.name + PRECISE_SUFFIX, device.precise())
     device.check_process()
     return device
 
@@ -99,8 +99,9 @@ def _rank(info: DeviceInfo) -> tuple[bool, bool, bool]:
 
 
 def _is_named(info: DeviceInfo, wanted: str) -> bool:
-    """Whether ``opencl:<platform number or name>[:<device number or name>]``, ``c:<number or compiler>`` or
-    ``cuda:<number>`` means this device."""
+    """True if ``opencl:<platform number or name>[:<device number or name>]``, ``c:<number or compiler>`` or
+    ``cuda:<number>`` means this device.
+    """
     language, *parts = wanted.split(":")
     numbers = info.name.split(":")[1:]
     if language != info.language or len(numbers) < len(parts):
@@ -123,7 +124,7 @@ def _not_found(listed: list[DeviceInfo], target: Target | None) -> Exception:
 
 
 def _callings(listed: list[DeviceInfo]) -> list[str]:
-    """What the usable devices may be called, by number and by name."""
+    """Names of the usable devices, by number and by name."""
     found = [d for d in listed if d.usable]
     return [d.name for d in found] + ["opencl:pocl" for d in found if _is_named(d, "opencl:pocl")][:1]
 

@@ -1,4 +1,4 @@
-"""How long a kernel takes: the one estimator of every time that is stored, printed or divided.
+"""The one estimator of every time that is stored, printed or divided.
 
 Kernels, and the libraries that they are compared with, run in *rounds*, one slot each. A slot is the fastest of a few
 short parts (``timing.slots``): other programs only ever slow a part down, and rarely all of them. Each slot is divided
@@ -30,11 +30,11 @@ from dataclasses import dataclass, field, replace
 from tensorir.errors.shown import Shown
 from tensorir.runtime.timing import SLOT_SECONDS, Timed, Timing, slots
 
-THRICE = 3.0  # a slowest slot over the fastest one from which a time says little
+SPREAD_RATIO = 3.0  # a slowest slot over the fastest one from which a time says little
 WARM_S = 0.004
 SETTLE_S = 0.3  # at most, until the threads of a library have stopped spinning (OpenBLAS 27 ms, Intel's OpenMP 200 ms)
 _WIDER = {2: 16.0, 3: 4.0, 4: 2.0, 5: 1.4}  # the log of the range, by rounds: 95 % of intervals hold the middle
-WIDEST = 1000.0  # what is further from the middle is not an end of an interval that anybody measured
+MAX_END_RATIO = 1000.0  # what is further from the middle is not an end of an interval that anybody measured
 _NAP_S = 0.004
 _QUIET = 0.1  # of a core
 
@@ -73,7 +73,7 @@ class Estimate(Shown):
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceLaunch:
     """The reference kernel: a launch, and its seconds when it was first measured."""
 
     call: Timed
@@ -136,11 +136,11 @@ class Rounds:
 
 
 def middle(samples: Sequence[float]) -> tuple[float, float, float]:
-    """The median and its 95 % interval, of at least two; ends beyond ``WIDEST`` times the median are cut off there."""
+    """The median and its 95 % interval, of at least two; ends are cut at ``MAX_END_RATIO`` times the median."""
     found, wider = Timing.of(samples), _WIDER.get(len(samples), 1.0)
     middle = found.median_s
     low, high = (found.low_s / middle) ** wider, (found.high_s / middle) ** wider
-    return middle, middle * max(low, 1 / WIDEST), middle * min(high, WIDEST)
+    return middle, middle * max(low, 1 / MAX_END_RATIO), middle * min(high, MAX_END_RATIO)
 
 
 def _nothing() -> None:
@@ -150,7 +150,7 @@ def _nothing() -> None:
 def look(
     call: Timed,
     seconds: float,
-    reference: Reference | None = None,
+    reference: ReferenceLaunch | None = None,
     rounds: int = 10,
     least_s: float = 0.05,
     most_s: float = 0.6,

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
 from tensorir.errors import Problem
 from tensorir.runtime.arguments import bytes_of
-from tensorir.runtime.base import Device, Module, Step
-from tensorir.runtime.call import Call
+from tensorir.runtime.base import CompiledModule, Device, Step
+from tensorir.runtime.call import CallArguments
 
 GUARD_BYTES = 4096  # on each side of every array
 PROBE_SECONDS = 0.005  # long against the 30-80 us of one finish
 LONG_SECONDS = 0.5  # what takes longer is not repeated to see whether something disturbed it
-_AGAIN = 3
-_RESIDENT = 32  # blocks that a multiprocessor holds at most; a core holds one
-_WIDE = 65535  # work-items of a dimension from which PoCL has a variant of its own
+_PROBE_REPEATS = 3
+_RESIDENT_BLOCKS = 32  # blocks that a multiprocessor holds at most; a core holds one
+_WIDE_ITEMS = 65535  # work-items of a dimension from which PoCL has a variant of its own
 _CANARY = 0xA5
 _POISONS = (0xFF, 0x5A)  # 0xFF… is a NaN in every float type
 
@@ -34,7 +34,7 @@ def launches(source: Source) -> list[KernelLaunch]:
     return [k for k in source.kernels if prod(k.grid) > 0]
 
 
-def run(source: Source, device: Device, module: Module, call: Call) -> tuple[Problem, ...]:
+def run(source: Source, device: Device, module: CompiledModule, call: CallArguments) -> tuple[Problem, ...]:
     """Run ``call`` guarded, its outputs filled; everything that the kernels did wrong."""
     if call.empty:
         return ()
@@ -52,7 +52,9 @@ def run(source: Source, device: Device, module: Module, call: Call) -> tuple[Pro
     return tuple(problems)
 
 
-def probe(source: Source, device: Device, module: Module, call: Call, enough_s: float = math.inf) -> tuple[float, bool]:
+def probe(
+    source: Source, device: Device, module: CompiledModule, call: CallArguments, enough_s: float = math.inf
+) -> tuple[float, bool]:
     """Seconds that one run takes, judged by some blocks of each kernel; kernels that run once do not count. And whether
     all that the runtime puts off to a first launch is done, as far as ``warm`` can.
 
@@ -64,7 +66,7 @@ def probe(source: Source, device: Device, module: Module, call: Call, enough_s: 
     to do. Each kernel finds what those before it leave, as in a run; outputs and canaries are as in ``run``. Kernels of
     no more blocks than are held at a time do not count either: nothing less than a run would tell.
     """
-    held = max(1, device.target.units) * (1 if device.target.kind == "cpu" else _RESIDENT)
+    held = max(1, device.target.units) * (1 if device.target.kind == "cpu" else _RESIDENT_BLOCKS)
     if call.empty:
         return 0.0, True
     arrays = _Arrays(source, device, call, _POISONS[0])
@@ -85,7 +87,7 @@ def probe(source: Source, device: Device, module: Module, call: Call, enough_s: 
     return seconds, warm
 
 
-def warm(source: Source, device: Device, module: Module, call: Call) -> None:
+def warm(source: Source, device: Device, module: CompiledModule, call: CallArguments) -> None:
     """Run some blocks of each kernel, up to the first that reads whole numbers which others make: those may be places
     in arrays, and nothing has made them.
 
@@ -99,7 +101,7 @@ def warm(source: Source, device: Device, module: Module, call: Call) -> None:
         raise device.failure(error) from None
 
 
-def _warmed(source: Source, device: Device, module: Module, arrays: _Arrays) -> bool:
+def _warmed(source: Source, device: Device, module: CompiledModule, arrays: _Arrays) -> bool:
     """As ``warm``, which leaves out nothing if this is True."""
     places = {p.name for p in source.params if p.role == "workspace" and "float" not in p.dtype}
     arrays.fill()
@@ -107,14 +109,17 @@ def _warmed(source: Source, device: Device, module: Module, arrays: _Arrays) -> 
         if not places.isdisjoint(launch.params):
             device.finish()
             return False
-        few = [min(g, -(-_WIDE // b)) if g * b >= _WIDE else 1 for g, b in zip(launch.grid, launch.block, strict=True)]
+        few = [
+            min(g, -(-_WIDE_ITEMS // b)) if g * b >= _WIDE_ITEMS else 1
+            for g, b in zip(launch.grid, launch.block, strict=True)
+        ]
         whole = -(-few[0] // launch.cluster) * launch.cluster
         module.step(replace(launch, grid=(whole, few[1], few[2])), arrays.of(launch), True)()
     device.finish()
     return True
 
 
-def _probed(launch: KernelLaunch, held: int, device: Device, module: Module, args: list[Any]) -> float:
+def _probed(launch: KernelLaunch, held: int, device: Device, module: CompiledModule, args: list[Any]) -> float:
     """Seconds of ``launch``, judged by its first blocks."""
     blocks, few, first = prod(launch.grid), held, True
     while True:
@@ -126,7 +131,7 @@ def _probed(launch: KernelLaunch, held: int, device: Device, module: Module, arg
             _seconds(step, device)
             first = False
         seconds = _seconds(step, device)
-        for _ in range(_AGAIN if seconds < LONG_SECONDS else 0):  # a small one may only have been disturbed
+        for _ in range(_PROBE_REPEATS if seconds < LONG_SECONDS else 0):  # a small one may only have been disturbed
             if seconds >= PROBE_SECONDS:
                 seconds = min(seconds, _seconds(step, device))
         if seconds >= PROBE_SECONDS or prod(part) >= blocks:
@@ -145,7 +150,7 @@ def _seconds(step: Step, device: Device) -> float:
 class _Arrays:
     """The arrays of one call between canaries, in memories of their own."""
 
-    def __init__(self, source: Source, device: Device, call: Call, poison: int) -> None:
+    def __init__(self, source: Source, device: Device, call: CallArguments, poison: int) -> None:
         self.pad = -(-GUARD_BYTES // device.base_align) * device.base_align
         self.before: dict[str, Bytes] = {}
         self._device = device
@@ -175,7 +180,7 @@ class _Arrays:
 
 
 def _once(
-    source: Source, device: Device, module: Module, call: Call, poison: int
+    source: Source, device: Device, module: CompiledModule, call: CallArguments, poison: int
 ) -> tuple[list[Problem], dict[str, Bytes]]:
     arrays = _Arrays(source, device, call, poison)
     arrays.fill()
@@ -200,7 +205,7 @@ def _is_read_only(p: Param) -> bool:
     return p.role in ("input", "constant")
 
 
-def _contents(p: Param, device: Device, call: Call, poison: int) -> Bytes:
+def _contents(p: Param, device: Device, call: CallArguments, poison: int) -> Bytes:
     if p.role == "constant":
         return np.frombuffer(p.data or b"", np.uint8)
     if p.role == "input":
@@ -246,7 +251,7 @@ def _position(p: Param, flat: int) -> tuple[int, ...]:
     return tuple(map(int, np.unravel_index(flat, p.shape))) if p.shape else ()
 
 
-def _deliver(device: Device, call: Call, p: Param, content: Bytes) -> None:
+def _deliver(device: Device, call: CallArguments, p: Param, content: Bytes) -> None:
     argument = call.outputs[p.name]
     if argument.native == "numpy":
         bytes_of(argument.array)[:] = content

@@ -1,4 +1,4 @@
-"""What the processor of this machine can do."""
+"""Features of the processor of this machine."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 @cache
 def has_avx512() -> bool:
-    """Whether its vectors have 64 bytes: an x86 processor with AVX-512, as far as the system says so."""
+    """True if its vectors have 64 bytes: an x86 processor with AVX-512, as far as the system says so."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
     return flags_here() >= set(AVX512)
 
 
 def flags_here() -> set[str]:
-    """What this machine's processor can do, in the system's words; empty where it does not say."""
+    """Features of this machine's processor, in the system's words; empty where it does not say."""
     lines = CPUINFO.read_text(encoding="ascii", errors="replace").splitlines() if CPUINFO.exists() else []
     return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 

@@ -21,8 +21,8 @@ from tensorir.errors.shown import Shown, few_lines
 from tensorir.ir.extents import Told, line, told
 from tensorir.runtime import guard as guarding
 from tensorir.runtime.arguments import bytes_of, wrapped
-from tensorir.runtime.base import Device, Module, Resources, Step
-from tensorir.runtime.call import Attached, Call, accept, attach, fixed_numbers, fixed_values
+from tensorir.runtime.base import CompiledModule, Device, Resources, Step
+from tensorir.runtime.call import Attached, CallArguments, accept, attach, fixed_numbers, fixed_values
 from tensorir.runtime.device import open_device
 from tensorir.runtime.limits import check_launches
 from tensorir.runtime.quick import QuickCall
@@ -33,7 +33,7 @@ DIMS_KEPT = 16
 """Extents for which a program keeps what it has prepared."""
 
 
-class Program(Value, Shown):
+class CompiledProgram(Value, Shown):
     """``source`` compiled for ``device``.
 
     >>> program = Program(source, "opencl")
@@ -58,17 +58,17 @@ class Program(Value, Shown):
         *,
         guard: bool = False,
         cache: bool = True,
-        module: Module | None = None,
+        module: CompiledModule | None = None,
     ) -> None:
         self.source = source
         self.device = open_device(source.language if device is None else device)
         self.guard, self._cache = guard, cache
-        self._module: Module = module or self.device.compile(source, cache=cache)
+        self._module: CompiledModule = module or self.device.compile(source, cache=cache)
         self._early = frozenset(source.made_early)
         self._fixed: dict[str, Any] | None = None
         self._staging: dict[str, Any] = {}
-        self._siblings: dict[Device, Program] = {}
-        self._for: dict[tuple[int, ...], Program] = {}  # by extents of dims, the last used ones
+        self._siblings: dict[Device, CompiledProgram] = {}
+        self._for: dict[tuple[int, ...], CompiledProgram] = {}  # by extents of dims, the last used ones
         self._lock = threading.RLock()
         self._warned = False
         self._quick: QuickCall | None = None
@@ -76,7 +76,7 @@ class Program(Value, Shown):
         self.copies: tuple[Problem, ...] = ()
 
     def _data(self) -> tuple[Any, ...]:
-        return Program, (self.source, self.device)
+        return CompiledProgram, (self.source, self.device)
 
     def __call__(self, *arrays: object, out: object = None) -> Any:
         """Check the arguments, run, wait, and return the outputs (or ``out``)."""
@@ -117,11 +117,11 @@ class Program(Value, Shown):
         with program._lock:
             return BoundLaunch(program, call)
 
-    def _at(self, arrays: Sequence[object], out: object = None) -> Program:
+    def _at(self, arrays: Sequence[object], out: object = None) -> CompiledProgram:
         """This program for the extents that arguments have."""
         return self.at(dims_of_call(self.source, arrays, out))
 
-    def at(self, dims: Mapping[str, int]) -> Program:
+    def at(self, dims: Mapping[str, int]) -> CompiledProgram:
         """This program where dims have these values, in the source's order: the compiled kernels are the same."""
         key = tuple(dims.values())
         with self._lock:
@@ -129,7 +129,7 @@ class Program(Value, Shown):
             if found is None:
                 source = self.source.at(dims)
                 check_launches(source, self.device.target)
-                found = Program(source, self.device, guard=self.guard, cache=self._cache, module=self._module)
+                found = CompiledProgram(source, self.device, guard=self.guard, cache=self._cache, module=self._module)
                 found._lock = self._lock  # all set the arguments of the same kernels
                 while len(self._for) >= DIMS_KEPT:
                     del self._for[next(iter(self._for))]
@@ -145,13 +145,13 @@ class Program(Value, Shown):
             for p in strided:
                 warn(p)
 
-    def prepack(self, **arrays: object) -> Program:
+    def prepack(self, **arrays: object) -> CompiledProgram:
         """This program with inputs fixed that only kernels which run ``once`` read; those kernels run here, now.
 
         Raises LaunchError: ``launch.prepack`` for other names, and what a call raises for arrays that do not fit.
         """
         source = self.source.fixed(fixed_values(self.source, self.device, arrays))
-        made = Program(source, self.device, guard=self.guard, cache=self._cache, module=self._module)
+        made = CompiledProgram(source, self.device, guard=self.guard, cache=self._cache, module=self._module)
         made._lock = self._lock  # both set the arguments of the same kernels
         with made._lock:
             if not source.dims:  # else when the extents are known
@@ -206,7 +206,7 @@ class Program(Value, Shown):
 
     @property
     def cached(self) -> bool:
-        """Whether the compiled program came from the artifact cache."""
+        """True if the compiled program came from the artifact cache."""
         return self._module.cached
 
     @property
@@ -223,7 +223,7 @@ class Program(Value, Shown):
         gives = ", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in self.source.outputs)
         return few_lines(f"<{self.source.name}({takes}) -> {gives} on {self.device.name}>")
 
-    def _accept(self, arrays: Sequence[Any], out: Any) -> tuple[Program, Call]:
+    def _accept(self, arrays: Sequence[Any], out: Any) -> tuple[CompiledProgram, CallArguments]:
         """The checked call with its outputs allocated, and the program in the context of its arrays."""
         if self.source.dims:
             return self._at(arrays, out)._accept(arrays, out)
@@ -235,12 +235,12 @@ class Program(Value, Shown):
             if home is not self.device:
                 with self._lock:
                     if home not in self._siblings:
-                        self._siblings[home] = Program(self.source, home, guard=self.guard, cache=self._cache)
+                        self._siblings[home] = CompiledProgram(self.source, home, guard=self.guard, cache=self._cache)
                 program = self._siblings[home]
         call.allocate(program.device)
         return program, call
 
-    def _guarded(self, call: Call) -> tuple[Any, tuple[Problem, ...]]:
+    def _guarded(self, call: CallArguments) -> tuple[Any, tuple[Problem, ...]]:
         with self._lock:
             problems = guarding.run(self.source, self.device, self._module, call)
         return call.results(), problems
@@ -325,7 +325,7 @@ class BoundLaunch(Handle, Shown):
 
     __slots__ = ("__weakref__", "_attached", "_call", "_memories", "_natives", "_once", "_program", "_steps")
 
-    def __init__(self, program: Program, call: Call) -> None:
+    def __init__(self, program: CompiledProgram, call: CallArguments) -> None:
         self._program, self._call = program, call
         self._attached, self._memories = Attached(), dict[str, Any]()
         self._natives = call.natives()
@@ -356,7 +356,7 @@ class BoundLaunch(Handle, Shown):
     def _data(self) -> tuple[Any, ...]:
         return _bound_again, self._arrays()
 
-    def _arrays(self) -> tuple[Program, list[Any], list[Any]]:
+    def _arrays(self) -> tuple[CompiledProgram, list[Any], list[Any]]:
         """The program, its arguments as they were given, and the outputs."""
         call, source = self._call, self._program.source
         given = [call.inputs[p.name].given if p.name in call.inputs else call.scalars[p.name] for p in source.inputs]
@@ -420,7 +420,7 @@ class BoundLaunch(Handle, Shown):
             self._program._enqueue(self._once, self._natives)
 
 
-def _bound_again(program: Program, given: Sequence[object], outputs: Sequence[object]) -> BoundLaunch:
+def _bound_again(program: CompiledProgram, given: Sequence[object], outputs: Sequence[object]) -> BoundLaunch:
     """A launch of the same kernels on other arrays."""
     return program.bind(*given, out=outputs[0] if len(outputs) == 1 else tuple(outputs))
 

@@ -10,7 +10,7 @@ from math import prod
 
 from tensorir.codegen.source import KernelLaunch, Param, Source, itemsize
 from tensorir.errors import CompileError, LaunchError, Problem
-from tensorir.runtime.tensor_maps import KINDS
+from tensorir.runtime.tensor_maps import TENSOR_MAP_TYPES
 from tensorir.target import Target, beyond_limits
 
 _WARPGROUP = 128
@@ -92,7 +92,7 @@ def _consistency(source: Source, target: Target) -> list[Problem]:
 
 
 def _maps(launch: KernelLaunch, source: Source) -> list[str]:
-    """What is wrong with the tensor maps of a kernel, as far as it is the text's and not the address's."""
+    """Faults of the tensor maps of a kernel, as far as they are the text's and not the address's."""
     arrays = {p.name: p for p in source.params if p.role != "scalar"}
     taken = [p.name for p in source.params] + [m.name for m in launch.maps]
     wrong = [f"{source.language} has no tensor maps"] if launch.maps and source.language != "cuda" else []
@@ -101,7 +101,7 @@ def _maps(launch: KernelLaunch, source: Source) -> list[str]:
             wrong.append(f"tensor map {m.name} has the name of another argument")
         if m.array not in arrays:
             wrong.append(f"tensor map {m.name} is of {m.array}, which is no array")
-        elif m.dtype in KINDS and prod(m.shape) * KINDS[m.dtype][1] > _nbytes(arrays[m.array]):
+        elif m.dtype in TENSOR_MAP_TYPES and prod(m.shape) * TENSOR_MAP_TYPES[m.dtype][1] > _nbytes(arrays[m.array]):
             have = _nbytes(arrays[m.array])
             wrong.append(f"tensor map {m.name} covers more than the {have} bytes of {m.array}")
     return wrong

@@ -1,4 +1,4 @@
-"""What else the machine did while something was timed: processor time of other programs, and time that was stolen."""
+"""The load of the machine while something was timed: processor time of other programs, and stolen time."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ STAT = Path("/proc/stat")
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 _BUSY_COLUMNS = (1, 2, 3, 6, 7)  # user, nice, system, irq, softirq
 _STOLEN = 8  # ran elsewhere: another guest of the same host
-SHARE = 0.1  # of the cores, or
+DISTURBING_SHARE = 0.1  # of the cores, or
 SLACK_S = 0.03  # in sum: the steps of the counters
-CORES = 0.5  # of one core, from which others disturb: a kernel waits for the slowest of its threads
+DISTURBING_CORES = 0.5  # of one core, from which others disturb: a kernel waits for the slowest of its threads
 
 
 @travels(sparse=True)
 @dataclass(frozen=True, repr=False)
-class Load(Shown):
-    """What others took of the cores that this process may use, summed over the sections in which something was timed.
+class ProcessorLoad(Shown):
+    """Processor time of others on the cores that this process may use, summed over the sections of timing.
 
     seconds: length of the sections; 0 where the system does not say
     others, stolen: seconds of processor time that other processes, or other guests of the host, took meanwhile. The
@@ -51,25 +51,25 @@ class Load(Shown):
 
     @property
     def disturbed(self) -> bool:
-        """Whether times taken meanwhile say little about a machine at rest."""
+        """True if times taken meanwhile say little about a machine at rest."""
         taken = max(0.0, self.others) + max(0.0, self.stolen)
-        return taken > min(SHARE * self.cores, CORES) * self.seconds + SLACK_S
+        return taken > min(DISTURBING_SHARE * self.cores, DISTURBING_CORES) * self.seconds + SLACK_S
 
-    def __add__(self, other: Load) -> Load:
+    def __add__(self, other: ProcessorLoad) -> ProcessorLoad:
         averages = [a for a in (self.average, other.average) if a is not None]
         seconds, others, stolen = (a + b for a, b in zip(self._sums(), other._sums(), strict=True))
-        return Load(seconds, others, stolen, max(self.cores, other.cores), max(averages, default=None))
+        return ProcessorLoad(seconds, others, stolen, max(self.cores, other.cores), max(averages, default=None))
 
     def _sums(self) -> tuple[float, float, float]:
         return self.seconds, self.others, self.stolen
 
-    def rounded(self) -> Load | None:
-        """What is worth writing down of it; None where nothing is known."""
+    def rounded(self) -> ProcessorLoad | None:
+        """The fields worth writing down; None where nothing is known."""
         if not self.seconds:
             return None
         seconds, others, stolen = (round(value, 4) for value in self._sums())
         average = None if self.average is None else round(self.average, 2)
-        return Load(seconds, others, stolen, self.cores, average)
+        return ProcessorLoad(seconds, others, stolen, self.cores, average)
 
     def fields(self) -> dict[str, object]:
         """As JSON; empty where nothing is known."""
@@ -77,8 +77,10 @@ class Load(Shown):
         return {} if found is None else encode(found)
 
     @classmethod
-    def of(cls, fields: object) -> Load:
-        """What ``fields`` gave; the load of a machine at rest for anything else, as a log may say what it likes."""
+    def of(cls, fields: object) -> ProcessorLoad:
+        """The load of what ``fields`` gave; that of a machine at rest for anything else, as a log may say what it
+        likes.
+        """
         try:
             found = decode(cls, fields or {})
         except CodecError:
@@ -86,7 +88,7 @@ class Load(Shown):
         return found if found.cores > 0 else cls()
 
     @classmethod
-    def sum(cls, some: Iterable[object]) -> Load:
+    def sum(cls, some: Iterable[object]) -> ProcessorLoad:
         """Of several ``fields``."""
         total = cls()
         for fields in some:
@@ -102,13 +104,13 @@ class Load(Shown):
         return " and ".join(parts)
 
 
-REST = Load()
+NO_LOAD = ProcessorLoad()
 
 
 class Section:
     """A stretch of timing: ``with Section() as section``, then ``section.load``."""
 
-    load = REST
+    load = NO_LOAD
 
     def __enter__(self) -> Section:
         self._began, self._own, self._taken = time.perf_counter(), time.process_time(), _taken()
@@ -120,7 +122,7 @@ class Section:
             return
         own = time.process_time() - self._own
         busy, stolen = (after - before for after, before in zip(taken, self._taken, strict=True))
-        self.load = Load(seconds, busy - own, stolen, len(_cores()), _average())
+        self.load = ProcessorLoad(seconds, busy - own, stolen, len(_cores()), _average())
 
 
 def _cores() -> frozenset[int]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from tensorir.codegen.source import WIDE_MACRO, KernelLaunch, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, refuse
-from tensorir.runtime.base import Bytes, Device, DeviceInfo, HasBytes, Module, Resources, Step
+from tensorir.runtime.base import Bytes, CompiledModule, Device, DeviceInfo, HasBytes, Resources, Step
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.caches import damaged_pocl_cache, ensure_cache, pocl_cache
 from tensorir.runtime.compile_limit import need_end
@@ -35,7 +35,7 @@ from tensorir.target import Target, preset
 OPTIONS = ("-cl-std=CL1.2", "-w")
 POCL = "portable computing"
 _LOG_BYTES = 4096
-PAGE, HUGE_PAGE = 4096, 1 << 21
+PAGE_BYTES, HUGE_PAGE_BYTES = 4096, 1 << 21
 """From the size of a huge page on, memory of a CPU device is NumPy's: it asks the system for such pages, runtimes do
 not, and packed weights of 64 MiB stream 1.5 times as fast."""
 
@@ -181,9 +181,9 @@ class OpenCLDevice(Device):
             raise refuse(LaunchError, "launch.memory", message)
         flags = self._cl.mem_flags
         try:
-            if self.coherent and nbytes >= HUGE_PAGE:
-                raw = np.empty(nbytes + PAGE, np.uint8)
-                start = -raw.ctypes.data % PAGE
+            if self.coherent and nbytes >= HUGE_PAGE_BYTES:
+                raw = np.empty(nbytes + PAGE_BYTES, np.uint8)
+                start = -raw.ctypes.data % PAGE_BYTES
                 return self._cl.Buffer(
                     self.context, flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=raw[start : start + nbytes]
                 )
@@ -334,7 +334,7 @@ def _warp(handle: Any) -> int:
     return 32
 
 
-class OpenCLModule(Module):
+class OpenCLModule(CompiledModule):
     """A built program and a kernel object per launch (they hold arguments; making one costs 0.2 ms)."""
 
     def __init__(self, device: OpenCLDevice, source: Source, cache: bool) -> None:
@@ -377,7 +377,7 @@ class OpenCLModule(Module):
         return run
 
     def _setters(self, kernel: Any, launch: KernelLaunch) -> list[Callable[[Any], object]]:
-        """What sets each argument of a kernel. ``set_arg`` tries what it is given: 12 us for a number."""
+        """The setter of each argument of a kernel. ``set_arg`` tries what it is given: 12 us for a number."""
         scalars = {p.name for p in self._source.params if p.role in ("scalar", "dim")}
         by_copy = getattr(kernel, "_set_arg_buf", kernel.set_arg)
         return [partial(by_copy if a in scalars else kernel.set_arg, n) for n, a in enumerate(launch.args)]
@@ -442,7 +442,7 @@ class OpenCLModule(Module):
         if device.headers is not None:
             with contextlib.suppress(cl.Error):  # a name that the text makes of others, or an error that is told below
                 short = cl.Program(device.context, declarations(device.headers, text) + text)
-                return short.build(options=[*device.options, SKIP], cache_dir=False)
+                return short.build(options=[*device.options, NO_HEADER_OPTION], cache_dir=False)
         try:
             return cl.Program(device.context, text).build(options=list(device.options), cache_dir=False)
         except cl.Error as error:
@@ -507,7 +507,7 @@ def excerpt(text: str, line: int, column: int = 0) -> str:
 # takes. The header is skipped where its guard is defined, and a text that begins with what is left of it means the
 # same: types, macros, and each declaration of the functions that it names, in the header's order.
 
-SKIP = "-D_OPENCL_H_"
+NO_HEADER_OPTION = "-D_OPENCL_H_"
 """The build option by which the compiler reads no declarations of its own."""
 _VERSION = "PoCL 3.0"  # whose headers the package of that name has
 _PACKAGE = "pocl_binary_distribution"
@@ -526,7 +526,7 @@ def headers_of(version: str) -> Path | None:
 
 
 def declarations(folder: Path, text: str) -> str:
-    """What ``text`` begins with where the compiler has skipped its header; the lines after it keep their numbers."""
+    """Text to begin with where the compiler has skipped its header; the lines after it keep their numbers."""
     named = frozenset(_WORD.findall(text))
     kept = [line for function, line in _lines(folder) if function is None or function in named]
     return "\n".join(["#undef _OPENCL_H_", *kept, "#line 1", ""])

@@ -14,7 +14,7 @@ from tensorir.codegen.source import Param, itemsize
 from tensorir.runtime.arguments import scalar_value
 from tensorir.runtime.base import Bytes
 from tensorir.runtime.call import least_align
-from tensorir.runtime.launch import DIMS_KEPT, Program
+from tensorir.runtime.launch import DIMS_KEPT, CompiledProgram
 
 
 class OnPointers:
@@ -33,7 +33,7 @@ class OnPointers:
           that they read are the same; None where there are none
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: CompiledProgram) -> None:
         self.program, source = program, program.source
         self._params = (*source.inputs, *source.outputs)
         self.align = {p.name: least_align(p, program.device) for p in self._params if p.role != "scalar"}
@@ -129,7 +129,7 @@ class OnSizedPointers:
 
     pack = None
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: CompiledProgram) -> None:
         self.program, source = program, program.source
         given = [p for p in (*source.inputs, *source.outputs) if p.role != "scalar"]
         self.align = {p.name: least_align(p, program.device) for p in given}
@@ -155,7 +155,7 @@ class OnSizedPointers:
         return found
 
 
-def on_pointers(program: Program) -> OnPointers | OnSizedPointers:
+def on_pointers(program: CompiledProgram) -> OnPointers | OnSizedPointers:
     """Return ``program`` as a function of addresses."""
     return OnSizedPointers(program) if program.source.dims else OnPointers(program)
 
@@ -172,7 +172,7 @@ def at_address(address: int, nbytes: int) -> Bytes:
     return np.frombuffer(_bytes_type(nbytes).from_address(address), np.uint8)
 
 
-def _staged(program: Program, p: Param) -> Any:
+def _staged(program: CompiledProgram, p: Param) -> Any:
     if p.name not in program._staging:
         program._staging[p.name] = program.device.allocate(_nbytes(p))
     return program._staging[p.name]

@@ -33,9 +33,9 @@ from tensorir.runtime.base import Device
 from tensorir.runtime.call import avoidable, least_align
 
 if TYPE_CHECKING:
-    from tensorir.runtime.launch import Program
+    from tensorir.runtime.launch import CompiledProgram
 
-MOST = 4
+MAX_KEPT_RESULTS = 4
 """Arrays for results that a program keeps for each output."""
 
 _COUNTED = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -74,12 +74,12 @@ class Results:
         made.memory, made.raw = self._share(made.array, True), made.array.base
         made.idle = sys.getrefcount(made.raw)
         if _COUNTED:
-            self._made = [*self._made[1 - MOST :], made]
+            self._made = [*self._made[1 - MAX_KEPT_RESULTS :], made]
         return made.array.view(), made.memory
 
 
 class _Want:
-    """What an argument must be, and what is kept for it.
+    """Requirements of an argument, and what is kept for it.
 
     slot: its place among the params; results: arrays for it; staging: one of them, with its memory, for an input that
     cannot be worked on; told: the last reason for a copy, and what is said of it
@@ -114,7 +114,7 @@ class QuickCall:
     told that strided arrays are copied, which is for the long way
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: CompiledProgram) -> None:
         source, self._device = program.source, program.device
         slots = {p.name: n for n, p in enumerate(source.params)}
         memories = program._memories()
@@ -130,7 +130,7 @@ class QuickCall:
         self.warned = False
 
     @classmethod
-    def of(cls, program: Program) -> QuickCall | None:
+    def of(cls, program: CompiledProgram) -> QuickCall | None:
         """The quick calls of a program that has run; None where all calls go the long way."""
         arrays = [p for p in program.source.params if p.role in ("input", "output")]
         if not program.device.works_in_place or program.source.unique or any(0 in p.shape for p in arrays):

@@ -20,7 +20,7 @@ try:
 except ImportError:  # Windows: nothing is locked there, and nothing tidied
     fcntl = None  # type: ignore[assignment]
 
-WORKER = "TENSORIR_WORKER"
+WORKER_VARIABLE = "TENSORIR_WORKER"
 """In the environment of processes that measure: which worker one belongs to, whatever group and parent it has
 given itself. Whoever started it ends it."""
 PREFIX = "tensorir-"

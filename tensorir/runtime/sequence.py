@@ -84,7 +84,7 @@ class _Use:
 
 
 class LaunchSequence(Handle, Shown):
-    """What ``tir.sequence`` returns: calling it (or ``enqueue()``) enqueues everything and returns at once.
+    """Result of ``tir.sequence``: calling it (or ``enqueue()``) enqueues everything and returns at once.
 
     ``run()`` enqueues, waits and returns the results of the last launch; ``wait()`` only waits and returns them;
     ``finish()`` only waits. ``refresh()`` takes over inputs that have changed, as a bound launch does.
@@ -115,7 +115,7 @@ class LaunchSequence(Handle, Shown):
         return LaunchSequence, (self.launches,)
 
     def _makes(self, argument: Argument) -> bool:
-        """Whether a launch of the sequence writes this array."""
+        """True if a launch of the sequence writes this array."""
         return any(_meet(argument.span(), w) for w in self._written)
 
     def _back(self, use: _Use) -> bool:

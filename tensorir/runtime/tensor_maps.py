@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-KINDS = {
+TENSOR_MAP_TYPES = {
     "bool": (0, 1), "int8": (0, 1), "uint8": (0, 1), "int16": (1, 2), "uint16": (1, 2), "uint32": (2, 4),
     "int32": (3, 4), "uint64": (4, 8), "int64": (5, 8), "float16": (6, 2), "float32": (7, 4), "float64": (8, 8),
     "bfloat16": (9, 2), "float8_e4m3": (0, 1), "float8_e5m2": (0, 1), "tfloat32": (11, 4),
@@ -32,7 +32,7 @@ MOST_PIXELS, MOST_CHANNELS, CORNERS = 1024, 256, range(-128, 128)
 """Of a tile of an image (n, h, w, c) that is gone through pixel by pixel, and its corners."""
 
 _NO_INTERLEAVE, _L2_256_BYTES, _ZEROS_OUTSIDE = 0, 3, 0
-SMALL, _MENDED = 128 << 10, 13010
+SMALL_ARRAY_BYTES, _LAST_WRONG_DRIVER = 128 << 10, 13010
 
 
 class TensorMapError(ValueError):
@@ -67,7 +67,7 @@ def encoded(
     """
     if wrong := broken_limits(address, array, dtype, shape, box, swizzle, steps, lower, upper):
         raise TensorMapError(*wrong)
-    kind, size = KINDS[dtype]
+    kind, size = TENSOR_MAP_TYPES[dtype]
     raw = np.zeros(192, np.uint8)
     start = -raw.ctypes.data % 64  # the driver asks for this alignment
     made = raw[start : start + 128].view("V128")
@@ -93,7 +93,7 @@ def encoded(
     )
     if status:
         raise TensorMapError(f"{array}: the driver refuses the tensor map {name} (CUDA error {status})")
-    if version <= _MENDED and prod(shape) * size < SMALL:
+    if version <= _LAST_WRONG_DRIVER and prod(shape) * size < SMALL_ARRAY_BYTES:
         # drivers up to 13.1 set a bit that is wrong for small arrays; CUTLASS clears it likewise
         made.view(np.uint64)[1] &= ~np.uint64(1 << 21)
     return made
@@ -113,7 +113,7 @@ def broken_limits(
     """Every limit of cuTensorMapEncodeTiled, or of cuTensorMapEncodeIm2col, that is not kept: the driver says only that
     something is wrong.
     """
-    if dtype not in KINDS:
+    if dtype not in TENSOR_MAP_TYPES:
         return [f"{array}: tensor maps take no {dtype}"]
     image = bool(lower or upper)
     if image and not (len(shape) == 4 and len(box) == len(lower) == len(upper) == 2):
@@ -121,7 +121,7 @@ def broken_limits(
         return [f"{array}: pixels of {given}; a tensor map takes (n, h, w, c), and two of each"]
     if not image and (not 1 <= len(shape) <= 5 or len(box) != len(shape)):
         return [f"{array}: {len(shape)} dimensions with a box of {len(box)}; tensor maps take 1 to 5, and as many"]
-    size = KINDS[dtype][1]
+    size = TENSOR_MAP_TYPES[dtype][1]
     row = box[-1] * size
     wrong = []
     if address % 16:

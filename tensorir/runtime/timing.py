@@ -1,4 +1,4 @@
-"""How long something takes: batches and slots of calls, and medians with a nonparametric confidence interval.
+"""Durations: batches and slots of calls, and medians with a nonparametric confidence interval.
 
 What tuning stores and prints is estimated from slots by ``tensorir.runtime.estimate``.
 """
@@ -18,7 +18,7 @@ from tensorir.errors.shown import Shown
 
 BATCH_SECONDS = 0.004  # long against the 30-80 us of one finish, short against changes of the machine's speed
 PART_SECONDS = 0.0005  # short against the time slices of other programs
-PARTS = 3  # more of them leave less noise, but other kernels must wait longer for their turn
+SLOT_PARTS = 3  # more of them leave less noise, but other kernels must wait longer for their turn
 SLOT_SECONDS = 0.006
 _MOST_PER_BATCH = 10000
 _CONFIDENCE = 0.95
@@ -69,7 +69,7 @@ def copied_names(copies: Iterable[Problem]) -> str:
 
 @cache
 def outside(n: int) -> int:
-    """How many of the smallest (and of the largest) of n samples are outside the interval of the median.
+    """Number of the smallest (and of the largest) of n samples outside the interval of the median.
 
     The interval from the (k+1)-th smallest to the (k+1)-th largest misses the median with
     probability 2 P(Binomial(n, 1/2) <= k).
@@ -86,7 +86,7 @@ def outside(n: int) -> int:
 
 
 class Launch(Protocol):
-    """What can be enqueued many times and waited for once; BoundLaunch is one."""
+    """A call that can be enqueued many times and waited for once; BoundLaunch is one."""
 
     def __call__(self) -> object: ...
 
@@ -142,7 +142,7 @@ def slots(calls: Sequence[Timed], seconds: float) -> list[Callable[[], float]]:
              kernel twice would not be measured alike
     """
     repeated = max(1, min(_MOST_PER_BATCH, ceil(PART_SECONDS / max(seconds, 1e-9))))
-    parts = max(1, min(PARTS, int(SLOT_SECONDS / max(seconds * repeated, 1e-9))))
+    parts = max(1, min(SLOT_PARTS, int(SLOT_SECONDS / max(seconds * repeated, 1e-9))))
 
     def slot(batch: _Batch) -> float:
         return min(batch.run() for _ in range(parts))

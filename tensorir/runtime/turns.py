@@ -1,4 +1,4 @@
-"""Whose turn it is to time kernels on a device: one process at a time, by a file lock that ends with its owner."""
+"""Turns to time kernels on a device: one process at a time, by a file lock that ends with its owner."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def directory() -> Path:
     return default_directory() / "turns"
 
 
-class Turns:
+class DeviceTurns:
     """The turns on one device, for one process at a time among those of this user and machine.
 
     device:   what is timed: all processors are one device
@@ -117,7 +117,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _owner(turn: int) -> dict[str, Any]:
-    """What the lock's owner says of itself; a process id of 0 where it has not yet."""
+    """The owner's entry in the lock; a process id of 0 where it has none yet."""
     try:
         found = json.loads(os.pread(turn, 4096, 0))
         return {"pid": int(found["pid"]), "workload": str(found["workload"])}

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.spelling import nearest
-from tensorir.errors.text_expr import ARITHMETIC, CONDITIONS, LEAVES, LOGIC, SIGNS, Text, signs, spine
+from tensorir.errors.text_expr import ARITHMETIC, CONDITIONS, LEAVES, LOGIC, SIGNS, ParsedText, signs, spine
 from tensorir.ir.build import as_expr, binary, const, divide, unary
 from tensorir.ir.tree import Buffer, Const, Expr, Load, Var
 
@@ -26,7 +26,7 @@ def parse(text: str, loops: Mapping[str, Var], inputs: Mapping[str, Buffer]) -> 
     return said.truth(said.expr(said.tree))
 
 
-class _Condition(Text):
+class _Condition(ParsedText):
     pattern = re.compile(
         r"\s*(?:(?P<number>\d+(?![\w.]))|(?P<name>[^\W\d]\w*(?:[.&]\w+)*)|(?P<op>//|<=|>=|==|!=|[-+*%<>(),\[\]]))"
     )

@@ -1,1 +1,1 @@
-"""What notebooks display: every public object as static HTML, and the live cell of a tuning run."""
+"""Displays for notebooks: every public object as static HTML, and the live cell of a tuning run."""

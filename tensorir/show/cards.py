@@ -29,7 +29,7 @@ from tensorir.ir.tree import Buffer, Const, Expr, Load, Loop, Scope, Stage, Stmt
 from tensorir.ir.tree import Program as Tree
 from tensorir.ir.visit import find
 from tensorir.runtime.device import Device
-from tensorir.runtime.launch import BoundLaunch, Program
+from tensorir.runtime.launch import BoundLaunch, CompiledProgram
 from tensorir.runtime.sequence import LaunchSequence
 from tensorir.runtime.timing import Timing
 from tensorir.schedule.analysis import Index, index_of
@@ -62,10 +62,10 @@ from tensorir.tune.progress import between, duration, milliseconds, rate, status
 from tensorir.tune.space import Space
 from tensorir.tune.template import OneByOne, Template, Templates
 
-DEEP = 120
+FOLDED_TREE_LINES = 120
 """Lines of a tree from which on only its first three levels are open."""
-DEEPEST = 12  # splits of splits that hovering tells
-MOST = 2000
+MAX_SPLITS_TOLD = 12  # splits of splits that hovering tells
+MAX_FOOTPRINTS = 2000
 """Pairs of a loop and a buffer below it for which the footprint is computed: it is shown, not waited for."""
 
 
@@ -247,7 +247,7 @@ def _(x: Source) -> Html:
                 fold(f"{lines} lines", pre(source(x.text))))  # fmt: skip
 
 
-def _resources(x: Program) -> str:
+def _resources(x: CompiledProgram) -> str:
     found = x.resources
     if found is None:
         return ""
@@ -257,7 +257,7 @@ def _resources(x: Program) -> str:
     return ", ".join([*said, *([f"{size(shared)} shared memory"] if shared else [])])
 
 
-def _program_rows(x: Program) -> dict[str, Any]:
+def _program_rows(x: CompiledProgram) -> dict[str, Any]:
     name = x.device.identity.get("name", "")
     compiled = "from the cache" if x.cached else f"{x.compile_s:.2g} s"
     rows = {"device": f"{x.device.name}: {name}", **_source_rows(x.source)}
@@ -276,7 +276,7 @@ def _(x: Executable) -> Html:
 
 
 @card_of.register
-def _(x: Program) -> Html:
+def _(x: CompiledProgram) -> Html:
     return card("Program", _signature(x.source), table(_program_rows(x)), fold("source", pre(source(x.source.text))))
 
 
@@ -427,7 +427,7 @@ def _curve(x: TuneOutcome) -> Html:
 
 
 def outcome_table(x: TuneOutcome) -> Html:
-    """What was found, next to the default and the library."""
+    """The result, next to the default and the library."""
     rows: dict[str, Any] = {}
     if x.best is not None:
         rows |= {"best": _timed(x.best), "configuration": code(_config(x.best))}
@@ -509,7 +509,7 @@ def origins(steps: Sequence[Step], loops: Iterable[str]) -> dict[str, str]:
         found = [f"{name}: {step}" + (f" at {place}" if place else "")]
         return found + [line for parent in above for line in lines(parent, deep - 1)]
 
-    found = {name: dict.fromkeys(lines(name, DEEPEST)) for name in loops}
+    found = {name: dict.fromkeys(lines(name, MAX_SPLITS_TOLD)) for name in loops}
     return {name: "\n".join(sorted(some, key=lambda line: ": axis " in line)) for name, some in found.items()}
 
 
@@ -541,7 +541,7 @@ def tree(
             if after == n + 1:
                 out.append(f'<div class="tir-leaf">{shown}{cost}</div>')
             else:
-                state = " open" if level < 3 or len(lines) < DEEP else ""
+                state = " open" if level < 3 or len(lines) < FOLDED_TREE_LINES else ""
                 inner = part(n + 1, after, level + 1)
                 out.append(
                     f'<details{state}><summary>{shown}{cost}</summary><div class="tir-body">{inner}</div></details>'
@@ -571,7 +571,7 @@ def footprints(program: Tree) -> dict[str, str]:
                 if b not in homes or homes[b] in (loop, *index.above(loop)):
                     touched.setdefault(b, []).append((s, where))
         asked += len(touched)
-        if asked > MOST:
+        if asked > MAX_FOOTPRINTS:
             break
         found[name] = _said(index, loop, touched)
     return found

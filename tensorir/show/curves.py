@@ -11,7 +11,7 @@ from tensorir.show.pieces import Html, html
 WIDTH, HEIGHT = 520, 190
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 22, 38
 LEAST_S = 1e-12  # what is less was not a time
-MOST = 400  # dots: a live cell is sent anew each half second
+MAX_DOTS = 400  # dots: a live cell is sent anew each half second
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
@@ -43,7 +43,7 @@ class Scale:
         return cls(label, low, high, logarithmic, next((u for u in _UNITS if typical >= u[0]), _UNITS[-1]))
 
     def share(self, value: float) -> float:
-        """How far along the axis a value is, 0 to 1; what is outside is put at its end."""
+        """Position of a value along the axis, 0 to 1; values outside are put at its ends."""
         f: Callable[[float], float] = math.log if self.logarithmic else float
         return (f(min(max(value, self.low), self.high)) - f(self.low)) / (f(self.high) - f(self.low))
 
@@ -126,7 +126,7 @@ def dot(x: float, y: float, told: str = "", kind: str = "dot", mark: str = "") -
     return f"<circle {shape}><title>{html(told)}</title></circle>" if told else f"<circle {shape}/>"
 
 
-def thin(n: int, most: int = MOST) -> range:
+def thin(n: int, most: int = MAX_DOTS) -> range:
     """Every so many-th place, so that there are not too many."""
     return range(0, n, max(1, math.ceil(n / most)))
 
@@ -136,7 +136,7 @@ def best_so_far(
     chosen: int | None = None,
     told: Callable[[int], str] | None = None,
     other: tuple[str, float] | None = None,
-    most: int = MOST,
+    most: int = MAX_DOTS,
 ) -> Html:
     """The best time over the trials; None for a trial that failed, a cross below the others. Empty without any time.
 

@@ -14,9 +14,9 @@ from tensorir.tune.ratio import Ratio
 from tensorir.tune.record import Record
 from tensorir.tune.summary import Importance, knobs, levels
 
-MOST_KNOBS, LABEL = 12, 24
+MOST_KNOBS, LABEL_CHARACTERS = 12, 24
 MOST_LINES = 250
-FAR = 10.0  # the ends of the little axis of a ratio, and one over it
+RATIO_AXIS_END = 10.0  # the ends of the little axis of a ratio, and one over it
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Roof:
-    """What a device computes (operations a second) and moves (bytes a second) at most, and who says so."""
+    """Peak operations and bytes a second of a device, and their source."""
 
     flops: float
     bytes_s: float
@@ -112,7 +112,7 @@ def importances(found: Sequence[Importance]) -> Html:
     parts = [f'<text x="{left}" y="13">share of the variance of log time, 90 % interval</text>']
     for n, i in enumerate(shown):
         y = top + row * n + row / 2
-        name = short(f"{i.template}: {i.knob}" if several else i.knob, LABEL + 8)
+        name = short(f"{i.template}: {i.knob}" if several else i.knob, LABEL_CHARACTERS + 8)
         told = f"{i.template}: {i.knob}: {i.share:.0%} ({i.low:.0%} to {i.high:.0%}), {i.trials} trials"
         parts.append(f'<text x="{left - 7}" y="{y + 4:.1f}" text-anchor="end">{html(name)}</text>')
         parts.append(f'<rect class="tir-bar" x="{left}" y="{y - 6:.1f}" height="12" width="{x(i.share) - left:.1f}">'
@@ -172,7 +172,7 @@ def _strong(rank: int, kept: Sequence[int]) -> str:
 
 def ratio_bar(ratio: Ratio) -> Html:
     """A ratio and its interval on a small logarithmic axis around 1."""
-    scale = Scale("", 1 / FAR, FAR, logarithmic=True)
+    scale = Scale("", 1 / RATIO_AXIS_END, RATIO_AXIS_END, logarithmic=True)
     width, height = 130, 16
 
     def x(value: float) -> float:
@@ -196,7 +196,7 @@ def word(value: object) -> str:
     return str(value).replace(" ", "")
 
 
-def short(text: str, most: int = LABEL) -> str:
+def short(text: str, most: int = LABEL_CHARACTERS) -> str:
     """A label."""
     text = printable(text)
     return text if len(text) <= most else text[: most - 1] + "…"

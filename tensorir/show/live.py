@@ -30,7 +30,7 @@ Put = Callable[[str, str], object]
 
 
 class Single:
-    """What the run of one workload has heard so far."""
+    """The run of one workload as heard so far."""
 
     def __init__(self, work: Work, spec: RunSpec) -> None:
         self.title, self.device, self.failed = work.title, "", ""
@@ -77,7 +77,7 @@ class Single:
 
 
 class Several:
-    """What the run of several shapes has heard so far."""
+    """The run of several shapes as heard so far."""
 
     def __init__(self, works: Sequence[Work], weights: Sequence[float], spec: RunSpec) -> None:
         self.title = works[0].name
@@ -107,7 +107,7 @@ def _elapsed(elapsed_s: float, left_s: float | None) -> str:
     return duration(elapsed_s) + (f", {duration(left_s)} to go" if left_s is not None else "")
 
 
-class Cell:
+class LiveCell:
     """Renews what ``heard`` tells until it is closed; from a thread, for a trial may take long."""
 
     def __init__(self, heard: Single | Several, put: Put, clock: Callable[[], float] = time.monotonic) -> None:
@@ -143,7 +143,7 @@ class Cell:
         while not self._over.wait(EVERY_S):
             self.renew()
 
-    def __enter__(self) -> Cell:
+    def __enter__(self) -> LiveCell:
         self.renew()
         self._thread.start()
         return self
@@ -154,11 +154,11 @@ class Cell:
 
 
 def watched(heard: Single | Several, spec: RunSpec, run: Callable[[RunSpec], T]) -> T:
-    """What ``run`` returns; in a notebook with a live cell meanwhile, which shows it in the end."""
+    """The result of ``run``; in a notebook with a live cell meanwhile, which shows it in the end."""
     put = screen() if spec.live else None
     if put is None:
         return run(spec)
-    with Cell(heard, put) as cell:
+    with LiveCell(heard, put) as cell:
         outcome = run(cell.listening(spec))
     put(_package.html_of(outcome), repr(outcome))
     _stay(outcome, put)

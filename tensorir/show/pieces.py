@@ -53,7 +53,7 @@ def code(text: object) -> Html:
 
 
 def dim(text: object) -> Html:
-    """What matters less."""
+    """Text of less weight."""
     return coloured(text, "dim")
 
 
@@ -87,12 +87,12 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
 
 
 def wide(body: Html) -> Html:
-    """What may be wider than the page, to scroll along."""
+    """A box to scroll along where its content is wider than the page."""
     return Html(f'<div class="tir-table">{body}</div>' if body else "")
 
 
 def fold(title: object, body: object) -> Html:
-    """What is read on demand."""
+    """A part to open on demand."""
     return Html(f'<details class="tir-fold"><summary>{html(title)}</summary>{html(body)}</details>' if body else "")
 
 

@@ -10,7 +10,7 @@ from tensorir.tune.brief import told
 from tensorir.tune.interfaces import Make, SpaceLike, Strategy, Table, Task
 from tensorir.tune.record import MAX_MEASURED, Record
 
-OPTIMISM = 0.7  # in log time: the median configuration of a space is e**0.9 to e**1.2 slower than its best
+HOPED_LOG_GAIN = 0.7  # in log time: the median configuration of a space is e**0.9 to e**1.2 slower than its best
 MIN_SHARE = 0.15  # of an equal share of the trials goes to every template
 
 
@@ -32,7 +32,7 @@ class Arm:
 
     @property
     def tried(self) -> int:
-        """How many rows were measured or are about to be."""
+        """Number of rows that were measured or are about to be."""
         return len(self.known) + len(self.under_way)
 
     @property
@@ -140,13 +140,13 @@ class Arms(dict[str, Arm]):
         return [(r, row_of[id(r)]) for r in records if row_of.get(id(r), -1) >= 0]
 
     def forget(self) -> None:
-        """What is being measured has not been after all."""
+        """Take back rows that were to be measured and were not."""
         for arm in self.values():
             for row in tuple(arm.under_way):
                 arm.forget(row)
 
     def is_default(self, record: Record) -> bool:
-        """Whether a record is of *the* default."""
+        """True if a record is of *the* default."""
         arm = next(iter(self.values()), None)
         return arm is not None and record.template == arm.name and self.row(record) == arm.default
 
@@ -165,12 +165,12 @@ class Arms(dict[str, Arm]):
 
         def score(arm: Arm) -> float:
             best = arm.best_s if math.isfinite(arm.best_s) else unknown
-            return math.log(best) - OPTIMISM * math.sqrt(math.log(total + 2) / (arm.tried + 1))
+            return math.log(best) - HOPED_LOG_GAIN * math.sqrt(math.log(total + 2) / (arm.tried + 1))
 
         return min(open_arms, key=score, default=None)
 
     def hopeless(self, least: float) -> bool:
-        """Whether every template's strategy expects less than that of its next trials, against the best of all."""
+        """True if every template's strategy expects less than that of its next trials, against the best of all."""
         best = self.best_s
         for arm in self.values():
             gain = getattr(arm.strategy, "expected_gain", None)

@@ -18,7 +18,7 @@ TAKEN_OVER = 600
 
 
 class PoolSearch:
-    """What all strategies share: who was seen, what was measured. Subclasses say which row is next.
+    """The part that all strategies share: rows seen, times measured. Subclasses choose the next row.
 
     budget: how many rows will be asked for in all, as far as that is known
     priors: seconds (None: failed) by row, as measured on other devices or for other shapes, one mapping for each
@@ -194,7 +194,7 @@ class Climber(PoolSearch):
 
 
 class Replay(PoolSearch):
-    """What was measured elsewhere, once more: the fastest rows of all ``priors`` tables, round-robin, and nothing else.
+    """Rows measured elsewhere, once more: the fastest of all ``priors`` tables, round-robin, and nothing else.
 
     For a new driver, version or device of which earlier logs know much: as many trials as there are records to check.
     """
@@ -247,14 +247,14 @@ class Evolution(PoolSearch):
 
 # What a space's own model of seconds (``Space.expecting``) is worth to a search: judged by what has been measured.
 
-AGREES = 0.5
+LEAST_CONCORDANCE = 0.5
 """Concordance of modelled with measured times from which a model is believed: three of four pairs in order."""
-CREDIT = 1.0
+CREDIT_PAIRS = 1.0
 """A model starts with so much weight of concordant pairs, which is one pair whose times are e times apart."""
 SLOPE_CREDIT = 0.25
 """Of the regression of measured on modelled logarithms, the weight of a slope of 1: the variance of the error of a
 model that is right (a deviation of 0.15) over that of slopes (0.3)."""
-JUDGED = 300
+MAX_JUDGED_ROWS = 300
 """Measured rows that a model is judged by, at most: their pairs are looked at after each measurement."""
 
 
@@ -279,16 +279,16 @@ class Guide:
 
     @property
     def blind(self) -> bool:
-        """Whether the model expects the same of every row."""
-        return len(self._pool) == 0 or float(np.ptp(self.log_s)) < SAME
+        """True if the model expects the same of every row."""
+        return len(self._pool) == 0 or float(np.ptp(self.log_s)) < EQUAL_LOG_TIMES
 
     def distinct(self, seen: npt.NDArray[np.bool_], rng: np.random.Generator) -> int | None:
         """An unseen row of the fastest modelled time that no seen row has; None when there is none.
 
         Rows of one modelled time differ in knobs to which the model is blind: one of them stands for all.
         """
-        known = np.unique(np.round(self.log_s[seen] / SAME))
-        keys = np.round(self.log_s / SAME)
+        known = np.unique(np.round(self.log_s[seen] / EQUAL_LOG_TIMES))
+        keys = np.round(self.log_s / EQUAL_LOG_TIMES)
         fresh = np.flatnonzero(~seen & ~np.isin(keys, known))
         if not len(fresh):
             return None
@@ -298,10 +298,10 @@ class Guide:
     def judge(self, results: Results) -> None:
         """Take account of all results so far."""
         rows, y = _of(results)
-        if len(rows) > JUDGED:
-            some = np.linspace(0, len(rows) - 1, JUDGED).astype(np.int64)
+        if len(rows) > MAX_JUDGED_ROWS:
+            some = np.linspace(0, len(rows) - 1, MAX_JUDGED_ROWS).astype(np.int64)
             rows, y = rows[some], y[some]
-        self.agrees = concordance(self.log_s[rows], y) >= AGREES
+        self.agrees = concordance(self.log_s[rows], y) >= LEAST_CONCORDANCE
 
     def trend(self, results: Results) -> Trend:
         """The modelled times on the scale of the measured ones, as logarithms of seconds."""
@@ -314,7 +314,7 @@ class Guide:
         return lambda some: slope * self.log_s[np.asarray(some, dtype=np.int64)] + offset
 
 
-SAME = 1e-9
+EQUAL_LOG_TIMES = 1e-9
 """Modelled times whose logarithms are closer are one time."""
 
 
@@ -332,4 +332,4 @@ def concordance(modelled: Floats, y: Floats) -> float:
     apart = modelled[:, None] - modelled[None]
     weight = np.minimum(np.abs(apart), 1.0)
     right = float((weight * np.sign(apart) * np.sign(y[:, None] - y[None])).sum()) / 2
-    return (right + CREDIT) / (float(weight.sum()) / 2 + CREDIT)
+    return (right + CREDIT_PAIRS) / (float(weight.sum()) / 2 + CREDIT_PAIRS)

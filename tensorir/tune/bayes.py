@@ -19,17 +19,17 @@ from tensorir.tune.pool import Config, Features, Floats, HasRows, Ints, Pool
 
 LEAST_GAIN = 1e-3
 """In log seconds: where a model expects less of every candidate, random rows are measured alternately with its own."""
-LIKELY = 0.9
+LIKELY_SHARE = 0.9
 """There its own are among those whose chance to run is not less than this share of the best chance."""
-FEW, DRAWN = 5, 16
+FEW_RESULTS, DRAWN_ROWS = 5, 16
 """Where most fail and fewer have run, a model proposes the ends of the space, of which it knows least and which are
 rarely good; so it chooses among some that are drawn."""
-WORK = 3_000_000
+MAX_MODEL_WORK = 3_000_000
 """Candidates times results that a model is made for, at most: a tenth of a second."""
 LEAST_CANDIDATES = 2000
 HEDGED_FROM = 16
 """Results from which a search that a space's model leads fits every other surrogate without it."""
-AROUND = 100
+MAX_TWO_KNOB_CHANGES = 100
 """Changes of two knobs that are looked at around each of the fastest rows at each fit, of a space that is sampled."""
 
 
@@ -161,7 +161,7 @@ class Bayes(PoolSearch):
         return self._improving() if modelled else (self._random_unseen(), "initial")
 
     def _led(self) -> bool:
-        """Whether the space's model leads: it tells rows apart and nothing measured has contradicted it."""
+        """True if the space's model leads: it tells rows apart and nothing measured has contradicted it."""
         return self._guide is not None and self._guide.agrees and not self._guide.blind
 
     def _ordered(self, known: int) -> int | None:
@@ -213,8 +213,8 @@ class Bayes(PoolSearch):
             hopeful = np.isin(model.candidates[free], self._hopeful(model.candidates[free]))
             free = free[hopeful] if hopeful.any() else free
             ran = sum(t is not None for t in self.results.values())
-            if len(free) > DRAWN and ran < min(FEW, len(self.results) / 2):
-                free = self._rng.choice(free, DRAWN, replace=False)
+            if len(free) > DRAWN_ROWS and ran < min(FEW_RESULTS, len(self.results) / 2):
+                free = self._rng.choice(free, DRAWN_ROWS, replace=False)
             gain, chance = model.improvement(self.results, self._pending, free)
             likely = gain * chance
             self._gains.append(float(likely.max()))
@@ -222,7 +222,9 @@ class Bayes(PoolSearch):
                 self._doubts += 1
                 if self._doubts % 2 == 0:
                     return self._anywhere(model), "random"
-                likely = np.where(chance >= LIKELY * chance.max(), gain, 0.0)  # what little there is, where it may run
+                likely = np.where(
+                    chance >= LIKELY_SHARE * chance.max(), gain, 0.0
+                )  # what little there is, where it may run
         return int(model.candidates[free[self._rng.choice(np.flatnonzero(likely >= likely.max()))]]), "model"
 
     def _anywhere(self, model: Model) -> int:
@@ -260,11 +262,11 @@ class Bayes(PoolSearch):
 
     def _candidates(self) -> Ints:
         """The whole pool, or so much of it as a model of so many results has time for."""
-        most = min(self.CANDIDATES, max(LEAST_CANDIDATES, WORK // max(1, len(self.results))))
+        most = min(self.CANDIDATES, max(LEAST_CANDIDATES, MAX_MODEL_WORK // max(1, len(self.results))))
         if len(self.pool) <= most and not self.pool.partial:
             return np.arange(len(self.pool))
         fastest = self._fastest(self.LOCAL_AROUND)
-        near = np.concatenate([self._neighbours(row, pairs=AROUND) for row in fastest] or [np.arange(0)])
+        near = np.concatenate([self._neighbours(row, pairs=MAX_TWO_KNOB_CHANGES) for row in fastest] or [np.arange(0)])
         near = np.concatenate([near, np.arange(len(self.pool) - self.pool.added, len(self.pool))[-most // 2 :]])
         near = np.unique(near[~self._seen[near]])
         return np.unique(np.concatenate([self._some_unseen(max(1, most - len(near))), near]))
@@ -281,13 +283,13 @@ LEAST_ROWS = 8
 """Fewer times than that say nothing about a space."""
 MOST_ROWS = 150
 """Times of a table that are taken: more of them make one surer than devices are alike."""
-FASTEST = 10
+FASTEST_ROWS = 10
 """Of these, so many are the fastest; the others are any."""
-SHORTLIST = 0.004
+SHORTLIST_SHARE = 0.004
 """The share of the pool, by expectation, among which a start looks for rows that differ."""
-TRIED = 8
+AGREEMENT_ROWS = 8
 """Measured rows after which an expectation must agree with them to be kept."""
-AGREEMENT = 0.2
+LEAST_CORRELATION = 0.2
 """Correlation of expected and measured below which a prior misleads."""
 SAME_SPREAD = 4.0
 """So many results is it worth, a priori, that times spread here as they do elsewhere."""
@@ -296,7 +298,7 @@ AT_ONCE = 20_000
 
 
 class Expectation:
-    """What one table of times makes one expect of any row: small is fast, in units that tables share.
+    """Expected time of any row by one table of times: small is fast, in units that tables share.
 
     The mean of a Gaussian process that is fitted to ``MOST_ROWS`` of the times, as squashed logarithms
     (``model.response``), centred and scaled. Of a row that was measured there it tells the mean as well: by what that
@@ -334,12 +336,12 @@ def some_of(table: Results) -> Results:
     if len(table) <= MOST_ROWS:
         return table
     ranked = sorted(table, key=lambda row: (table[row] is None, table[row] or 0.0, row))
-    others = np.random.default_rng(0).choice(ranked[FASTEST:], MOST_ROWS - FASTEST, replace=False)
-    return {row: table[row] for row in [*ranked[:FASTEST], *map(int, others)]}
+    others = np.random.default_rng(0).choice(ranked[FASTEST_ROWS:], MOST_ROWS - FASTEST_ROWS, replace=False)
+    return {row: table[row] for row in [*ranked[:FASTEST_ROWS], *map(int, others)]}
 
 
 class Priors:
-    """What several tables of times make one expect of the rows of a pool."""
+    """Expected times of the rows of a pool by several tables of times."""
 
     def __init__(self, pool: Pool, tables: Sequence[Results]) -> None:
         self.pool = pool
@@ -366,14 +368,14 @@ class Priors:
         if table < len(self):
             return int(allowed[np.argmin(each[table])])
         mean = each.mean(axis=0)
-        count = min(len(allowed), max(10, round(SHORTLIST * len(allowed))))
+        count = min(len(allowed), max(10, round(SHORTLIST_SHARE * len(allowed))))
         short = allowed[np.argpartition(mean, count - 1)[:count]]
         here, there = self.pool.points(short), self.pool.points(seen)
         nearest = ((here[:, None, :] - there[None]) ** 2).sum(axis=2).min(axis=1)
         return int(short[np.argmax(nearest)])
 
     def trend(self, results: Results) -> Trend | None:
-        """What to expect of any row in the units of ``response(results)``; None when no table agrees with them.
+        """Expected time of any row in the units of ``response(results)``; None when no table agrees with them.
 
         The mean of the tables, each weighted with the square of its correlation with the results, on the scale that
         the results have.
@@ -384,9 +386,9 @@ class Priors:
         rows = np.fromiter(timed, dtype=np.int64)
         y = response(list(timed.values()))
         weights = np.ones(len(self))
-        if len(rows) >= TRIED:
+        if len(rows) >= AGREEMENT_ROWS:
             agreement = np.array([_agreement(expected(rows), y) for expected in self.expected])
-            weights = np.where(agreement >= AGREEMENT, agreement**2, 0.0)
+            weights = np.where(agreement >= LEAST_CORRELATION, agreement**2, 0.0)
         if not weights.any():
             return None
 

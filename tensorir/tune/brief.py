@@ -20,25 +20,25 @@ Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Lines = Callable[[int], Record]
 """The whole record of a row."""
-WORDS = ("group", "status", "config", "rest")
+WORD_COLUMNS = ("group", "status", "config", "rest")
 """Columns of numbers of words: most records share these with others."""
-NUMBERS: dict[str, str] = {
+NUMBER_COLUMNS: dict[str, str] = {
     "segment": "i4", "line": "i4", "offset": "i8", "length": "i4", "final": "u1", "passed": "u1", "peer": "u1",
-    "steady": "f8", "low": "f8", "high": "f8", **dict.fromkeys(WORDS, "i4"),
+    "steady": "f8", "low": "f8", "high": "f8", **dict.fromkeys(WORD_COLUMNS, "i4"),
 }  # fmt: skip
-TEXTS = ("id", "started", "source")
+TEXT_COLUMNS = ("id", "started", "source")
 """Columns of text as bytes."""
-GROUP = tuple(field.name for field in fields(Setting))
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-REST = ("of", "round", "drift")
+GROUP_FIELDS = tuple(field.name for field in fields(Setting))
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+REST_FIELDS = ("of", "round", "drift")
 SHORT_DETAIL = ("signal", "limit", "code", "exit", "phase", "at_least_s")
 """Of the detail of a failure: what later runs ask for."""
-MEMORY = ("memory_bytes", "resource_limit")
+MEMORY_LIMIT = ("memory_bytes", "resource_limit")
 """A limit that differs from record to record, and the status of which it is asked."""
 
 
 class Rest(TypedDict, total=False):
-    """A word of the column ``rest``: ``REST``, of a race its standing, and of a failure its limits,
+    """A word of the column ``rest``: ``REST_FIELDS``, of a race its standing, and of a failure its limits,
     ``SHORT_DETAIL`` and ``reason_of``.
     """
 
@@ -80,14 +80,14 @@ class WordTable(Sequence[str]):
 class Brief:
     """Columns of a log's records, of one entry each in the order of lines.
 
-    words:   the texts that columns of ``WORDS`` number: JSON
-    columns: of ``NUMBERS`` and ``TEXTS``
+    words:   the texts that columns of ``WORD_COLUMNS`` number: JSON
+    columns: of ``NUMBER_COLUMNS`` and ``TEXT_COLUMNS``
     lines:   gives the whole record of a row
     """
 
     def __init__(self, words: Mapping[str, WordTable], columns: dict[str, Column], lines: Lines) -> None:
         self.words, self.columns, self.lines = words, columns, lines
-        self._values: dict[str, dict[int, Any]] = {name: {} for name in WORDS}
+        self._values: dict[str, dict[int, Any]] = {name: {} for name in WORD_COLUMNS}
         self._prefixes: dict[int, str] = {}
 
     def __len__(self) -> int:
@@ -102,7 +102,7 @@ class Brief:
         return cast("Mapping[str, object]", self._value("config", number))
 
     def rest(self, number: int) -> Rest:
-        """What is short, and asked of few records; not to be changed."""
+        """Short fields that few records are asked for; not to be changed."""
         return cast("Rest", self._value("rest", number))
 
     def key(self, run: int, config: int) -> str:
@@ -135,7 +135,7 @@ class Brief:
         ]
 
     def runs(self) -> list[tuple[int, Setting]]:
-        """What the records of each run share, by its number."""
+        """The fields that the records of each run share, by its number."""
         return [(n, self.group(n)) for n in np.unique(self.columns["group"]).tolist()]
 
     def rows_of(self, accept: Callable[[Setting], bool]) -> Mask:
@@ -158,7 +158,7 @@ class Brief:
         """The rows without those whose id an earlier one has."""
         ids = self.columns["id"]
         parts = -(-ids.itemsize // 8)
-        mixed = ids.astype(f"S{8 * parts}").view("u8").reshape(-1, parts) @ _ODD ** np.arange(parts, dtype="u8")
+        mixed = ids.astype(f"S{8 * parts}").view("u8").reshape(-1, parts) @ _HASH_FACTOR ** np.arange(parts, dtype="u8")
         mixed.sort()
         if (mixed[1:] != mixed[:-1]).all():  # a fifth of the time that texts take
             return np.arange(len(ids))
@@ -192,7 +192,7 @@ class Stored:
         return repr(self.whole)
 
     def at(self, name: str) -> Any:
-        """What a column says of it."""
+        """The value of a column for it."""
         return self.brief.columns[name].item(self.row)
 
     @property
@@ -202,7 +202,7 @@ class Stored:
 
     @property
     def rest(self) -> Rest:
-        """What is short, and asked of few records."""
+        """Short fields that few records are asked for; not to be changed."""
         return self.brief.rest(self.at("rest"))
 
     @property
@@ -249,8 +249,8 @@ def _time(column: str) -> Callable[[Stored], object]:
 
 
 _FIELDS: dict[str, Callable[[Stored], object]] = {
-    **{name: _group(name) for name in GROUP},
-    **{name: _rest(name) for name in (*REST, "race")},
+    **{name: _group(name) for name in GROUP_FIELDS},
+    **{name: _rest(name) for name in (*REST_FIELDS, "race")},
     **{name: _text(name) for name in ("id", "started")},
     "kind": lambda r: "final" if r.at("final") else "trial",
     "source_sha256": lambda r: _text("source")(r) or None,
@@ -283,22 +283,22 @@ def whole(record: Record) -> Record:
     return record.whole if isinstance(record, Stored) else record
 
 
-class End(NamedTuple):
-    """How a trial ended, as far as later runs ask."""
+class TrialEnd(NamedTuple):
+    """The end of a trial as far as later runs ask."""
 
     status: str
     detail: Mapping[str, Any] | None
     limits: Mapping[str, Any] | None
 
 
-def told(record: Record | End) -> Mapping[str, object]:
+def told(record: Record | TrialEnd) -> Mapping[str, object]:
     """Of a record's detail at least ``SHORT_DETAIL``; empty where it is a text or there is none."""
     if isinstance(record, Stored):
         return record.short_detail
     return record.detail if isinstance(record.detail, Mapping) else {}
 
 
-def limits_told(record: Record | End) -> Mapping[str, object]:
+def limits_told(record: Record | TrialEnd) -> Mapping[str, object]:
     """The limits of a failure, as far as later runs ask."""
     found = record.rest.get("limits") if isinstance(record, Stored) else record.limits
     return found or {}
@@ -324,8 +324,8 @@ class Briefs:
     """Makes the columns of records, one after the other."""
 
     def __init__(self) -> None:
-        self.words: dict[str, dict[str, int]] = {name: {} for name in WORDS}
-        self.columns: dict[str, list[Any]] = {name: [] for name in (*NUMBERS, *TEXTS)}
+        self.words: dict[str, dict[str, int]] = {name: {} for name in WORD_COLUMNS}
+        self.columns: dict[str, list[Any]] = {name: [] for name in (*NUMBER_COLUMNS, *TEXT_COLUMNS)}
         self._last: tuple[Mapping[str, Any], int] = {}, -1
 
     def add(self, record: Record, segment: int, line: int, offset: int, length: int) -> None:
@@ -349,7 +349,7 @@ class Briefs:
 
     def _group(self, record: Setting) -> int:
         """The number of what a run shares, which is mostly that of the record before."""
-        group = {name: getattr(record, name) for name in GROUP}
+        group = {name: getattr(record, name) for name in GROUP_FIELDS}
         if group != self._last[0]:
             self._last = group, self._word("group", key_text(group))
         return self._last[1]
@@ -359,19 +359,23 @@ class Briefs:
         return known.setdefault(text, len(known))
 
     def made(self, lines: Lines) -> Brief:
-        """What was added."""
-        columns: dict[str, Column] = {name: np.array(self.columns[name], dtype=kind) for name, kind in NUMBERS.items()}
-        columns |= {name: np.array(self.columns[name], dtype=np.bytes_) for name in TEXTS}
+        """The lines added so far, as a Brief."""
+        columns: dict[str, Column] = {
+            name: np.array(self.columns[name], dtype=kind) for name, kind in NUMBER_COLUMNS.items()
+        }
+        columns |= {name: np.array(self.columns[name], dtype=np.bytes_) for name in TEXT_COLUMNS}
         return Brief({name: WordTable.of(known) for name, known in self.words.items()}, columns, lines)
 
 
 def _rest_of(record: Record) -> dict[str, Any]:
-    """What is short, and asked of few records."""
-    found = {name: value for name in REST if (value := getattr(record, name)) is not None}
+    """Short fields that few records are asked for."""
+    found = {name: value for name in REST_FIELDS if (value := getattr(record, name)) is not None}
     standing, detail = (record.race or {}).get("standing"), record.detail
     if record.status != "ok":
         found["reason"] = reason_of(record)
-        limits = {k: v for k, v in (record.limits or {}).items() if k != MEMORY[0] or record.status == MEMORY[1]}
+        limits = {
+            k: v for k, v in (record.limits or {}).items() if k != MEMORY_LIMIT[0] or record.status == MEMORY_LIMIT[1]
+        }
         found |= {"limits": limits} if limits else {}
     if record.status != "ok" and isinstance(detail, Mapping):
         short = {k: v for k in SHORT_DETAIL if isinstance(v := detail.get(k), str | int | float) and len(str(v)) < 200}
@@ -384,17 +388,17 @@ def joined(parts: list[Brief], lines: Lines) -> Brief:
     parts = [part for part in parts if len(part)]
     if len(parts) == 1:
         return Brief(parts[0].words, parts[0].columns, lines)
-    words: dict[str, dict[str, int]] = {name: {} for name in WORDS}
-    columns: dict[str, list[Column]] = {name: [] for name in (*NUMBERS, *TEXTS)}
+    words: dict[str, dict[str, int]] = {name: {} for name in WORD_COLUMNS}
+    columns: dict[str, list[Column]] = {name: [] for name in (*NUMBER_COLUMNS, *TEXT_COLUMNS)}
     for part in parts:
         for name, column in part.columns.items():
-            if name in WORDS:
+            if name in WORD_COLUMNS:
                 known = words[name]
                 new = np.array([known.setdefault(text, len(known)) for text in part.words[name]], dtype="i4")
                 column = new[column] if len(column) else column
             columns[name].append(column)
     made: dict[str, Column] = {
-        n: np.concatenate(c) if c else np.zeros(0, NUMBERS.get(n, "S1")) for n, c in columns.items()
+        n: np.concatenate(c) if c else np.zeros(0, NUMBER_COLUMNS.get(n, "S1")) for n, c in columns.items()
     }
     return Brief({name: WordTable.of(known) for name, known in words.items()}, made, lines)
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 FINAL_SHARE = 0.25  # of the budget is the most that is kept back for the final round
 UNKNOWN_SHARE = 0.1  # of the budget, while no trial says what one costs
 ROUNDS_S = 1.5  # of nine rounds with a library, whose threads are waited for
-RECENT = 15  # trials whose cost predicts the next one's
-UNSPENT = 0.1  # of the budget is worth a word
-MARGIN = 1.25  # of that cost must be left, or no further trial begins
+COST_TRIALS = 15  # trials whose cost predicts the next one's
+UNSPENT_SHARE = 0.1  # of the budget is worth a word
+COST_MARGIN = 1.25  # of that cost must be left, or no further trial begins
 
-PARTS = ("before", "trials", "between", "final", "end")
+TIME_PARTS = ("before", "trials", "between", "final", "end")
 """Parts of a search's time: until the first trial begins (worker, device, spaces, log), trials from their schedule to
 their last slot, what the strategy and the log take between two, the final round, and the summary.
 """
@@ -41,17 +41,17 @@ class Budget:
         self.reused = 0
         self._costs: list[float] = []
         self._good: list[float] = []
-        self._parts, self._part, self._since = dict.fromkeys(PARTS, 0.0), PARTS[0], self.start
+        self._parts, self._part, self._since = dict.fromkeys(TIME_PARTS, 0.0), TIME_PARTS[0], self.start
 
     def enter(self, part: str) -> None:
-        """A part of ``PARTS`` begins, and the one until here ends."""
+        """A part of ``TIME_PARTS`` begins, and the one until here ends."""
         now = self.clock()
         self._parts[self._part] += now - self._since
         self._part, self._since = part, now
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Seconds so far by ``PARTS``."""
+        """Seconds so far by ``TIME_PARTS``."""
         self.enter(self._part)
         return dict(self._parts)
 
@@ -96,21 +96,21 @@ class Budget:
         return None if remaining is None else remaining + (0.0 if self.reused else self._grace_s)
 
     def spent(self, cost_s: float | None = None) -> bool:
-        """Whether there is no time for a trial that costs as much as the last ones did, or ``cost_s``."""
+        """True if there is no time for a trial that costs as much as the last ones did, or ``cost_s``."""
         remaining = self.for_trials()
         if cost_s is None:
-            cost_s = MARGIN * statistics.median(self._costs[-RECENT:]) if self._costs else 0.0
+            cost_s = COST_MARGIN * statistics.median(self._costs[-COST_TRIALS:]) if self._costs else 0.0
         return remaining is not None and remaining <= cost_s
 
     def words(self) -> str:
         """Why no further trial is begun, with what is left; empty where next to nothing is."""
         remaining = self.remaining()
-        if remaining is None or self._total_s is None or remaining < UNSPENT * self._total_s:
+        if remaining is None or self._total_s is None or remaining < UNSPENT_SHARE * self._total_s:
             return ""
         kept = f"{self._reserve():.2g} s are kept for the final round"
         if not self._costs:
             return f"{remaining:.2g} s left, of which {kept}"
-        cost = statistics.median(self._costs[-RECENT:])
+        cost = statistics.median(self._costs[-COST_TRIALS:])
         return f"{remaining:.2g} s left, of which {kept}: another trial takes some {cost:.2g} s"
 
     def _reserve(self) -> float:
@@ -122,5 +122,5 @@ class Budget:
         if not self._good:
             return UNKNOWN_SHARE * self._total_s
         entries = min(self._final, len(self._good) + self.reused) + 2  # the default and the baseline
-        afresh = self._cold_s + entries * statistics.median(self._good[-RECENT:])
+        afresh = self._cold_s + entries * statistics.median(self._good[-COST_TRIALS:])
         return min(FINAL_SHARE * self._total_s, afresh + ROUNDS_S)

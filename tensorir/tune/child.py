@@ -19,13 +19,13 @@ import traceback
 from collections.abc import Callable, Mapping
 
 from tensorir.codec import Json, plain
-from tensorir.runtime.scratch import WORKER
+from tensorir.runtime.scratch import WORKER_VARIABLE
 
 Progress = Callable[[str], None]
 Handler = Callable[[Json, Progress], Json]
 
 MAX_FRAME = 16 * 1024 * 1024  # no honest message comes near; a longer one is a wild write into our pipe
-HEADER = 4
+HEADER_BYTES = 4
 _PR_SET_PDEATHSIG = 1
 _channel: tuple[int, int] | None = None
 
@@ -35,7 +35,7 @@ def pack(message: Mapping[str, object]) -> bytes:
     body = json.dumps(plain(message), allow_nan=False).encode("utf-8", "backslashreplace")
     if len(body) > MAX_FRAME:
         raise ValueError(f"a message of {len(body)} bytes exceeds the {MAX_FRAME} of the worker protocol")
-    return len(body).to_bytes(HEADER, "big") + body
+    return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
 def unpack(body: bytes) -> dict[str, object]:
@@ -93,7 +93,7 @@ def _answer(handler: Handler, message: Json, sink: int) -> bytes:
 
 def _read(fd: int) -> Json | None:
     """Return the next message, None at the end of the pipe."""
-    header = _read_exactly(fd, HEADER)
+    header = _read_exactly(fd, HEADER_BYTES)
     if header is None:
         return None
     body = _read_exactly(fd, int.from_bytes(header, "big"))
@@ -154,7 +154,7 @@ def _guardian(life: int, others: tuple[int, ...]) -> None:
             os.close(fd)
         while os.read(life, 1):
             pass
-        end_marked(os.environ.get(WORKER, ""), os.getpgrp())
+        end_marked(os.environ.get(WORKER_VARIABLE, ""), os.getpgrp())
     finally:
         os.killpg(0, signal.SIGKILL)
 
@@ -164,7 +164,7 @@ def end_marked(mark: str, group: int) -> None:
 
     Those inside are not looked at: reading the environment of one that hangs in a driver may take for ever.
     """
-    wanted = f"{WORKER}={mark}".encode()
+    wanted = f"{WORKER_VARIABLE}={mark}".encode()
     for _ in range(3):  # some may just be starting others
         found = [pid for pid in _outside(group) if mark and wanted in _environment(pid).split(b"\0")]
         for pid in found:

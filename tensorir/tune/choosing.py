@@ -10,19 +10,21 @@ from datetime import datetime
 
 from tensorir.codec import Json
 from tensorir.errors.shown import Shown, few_lines
-from tensorir.runtime.machine import Load
+from tensorir.runtime.machine import ProcessorLoad
 from tensorir.tune.brief import Stored
 from tensorir.tune.circumstances import open_again
 from tensorir.tune.ratio import Ratio, Span
 from tensorir.tune.record import Record, key_text
 
-DOUBT = 1.02  # the mean of a repeat run moves by up to 2 % (p99), so a time that is not of the round must win by that
+REPEAT_RATIO = (
+    1.02  # the mean of a repeat run moves by up to 2 % (p99), so a time that is not of the round must win by that
+)
 TOGETHER_S = 1.0  # final records that do not name their round are of one if they follow each other so closely
 _WRONG = frozenset({"wrong_result", "nondeterministic"})
 
 
 @dataclass(frozen=True, repr=False)
-class Choice(Shown):
+class RankedRecord(Shown):
     """A configuration that may be used, with the time to believe.
 
     record:    its trial (or its final measurement, when the trial's line is lost)
@@ -49,12 +51,12 @@ class Choice(Shown):
         return timed.scaled(self.time_s / timed.time_s)
 
     @property
-    def load(self) -> Load | None:
-        """What else the machine did meanwhile; None where that does not disturb the device."""
+    def load(self) -> ProcessorLoad | None:
+        """The load of the machine meanwhile; None where that does not disturb the device."""
         on_cpu = self.timed.device.get("kind", "cpu") == "cpu"
-        return Load.of(self.timed.load) if on_cpu else None
+        return ProcessorLoad.of(self.timed.load) if on_cpu else None
 
-    def over(self, best: Choice) -> Ratio:
+    def over(self, best: RankedRecord) -> Ratio:
         """Its time over that of the best (``against``); exactly 1 for the best itself, which was measured once."""
         if self is best:
             return Ratio(1.0, 1.0, 1.0)
@@ -65,7 +67,7 @@ class Choice(Shown):
         """The time is of the newest interleaved final round."""
         return self.round == 0
 
-    def against(self, best: Choice) -> float:
+    def against(self, best: RankedRecord) -> float:
         """Seconds to compare with ``best.time_s``: by the trials of both where only one is of a final round."""
         if (self.round is None) == (best.round is None):
             return self.time_s
@@ -73,7 +75,7 @@ class Choice(Shown):
 
 
 def key_of(record: Record) -> str:
-    """What makes two records measurements of the same thing: template and configuration."""
+    """The key of a record's subject: template and configuration, equal for measurements of the same thing."""
     return record.key if isinstance(record, Stored) else key_text([record.template, record.config])
 
 
@@ -82,13 +84,13 @@ _Kernel = tuple[str, str | None]
 
 
 def passed(record: Record) -> bool:
-    """Whether a time counts: it ran, and the result was right."""
+    """True if a time counts: it ran, and the result was right."""
     if isinstance(record, Stored):
         return record.passed
     return record.status == "ok" and record.check is not None and record.check["ok"] is True
 
 
-def choose(records: Iterable[Record]) -> list[Choice]:
+def choose(records: Iterable[Record]) -> list[RankedRecord]:
     """Rank the usable configurations among records of *one* identity, fastest first.
 
     A configuration counts only if it was ok and passed its check, was never found wrong or
@@ -98,7 +100,7 @@ def choose(records: Iterable[Record]) -> list[Choice]:
     The machine's load differs from hour to hour, so the newest final round decides between those that were in it. One
     that was only in an earlier round is brought to the level of the newest by the configurations that were in both
     (the median of their ratios; the default is nearly always one), or in a third that was. Where there is none, it
-    counts by its trial, as if never confirmed. Both must win by ``DOUBT``.
+    counts by its trial, as if never confirmed. Both must win by ``REPEAT_RATIO``.
     """
     trials: dict[_Kernel, Record] = {}
     finals: dict[_Kernel, Record] = {}
@@ -129,15 +131,15 @@ def choose(records: Iterable[Record]) -> list[Choice]:
         found,
         key=lambda c: (
             (c.record.source_sha256 or "") != latest[config_of[c.record.id]],
-            c.round is None and c.time_s * DOUBT >= bar,
-            c.time_s * (1 if c.confirmed else DOUBT),
+            c.round is None and c.time_s * REPEAT_RATIO >= bar,
+            c.time_s * (1 if c.confirmed else REPEAT_RATIO),
             (c.timed.race or {}).get("standing") == "slower",
             c.record.id,
         ),
     )
 
 
-def library(records: Iterable[Record], best: Choice) -> tuple[Json, Ratio] | None:
+def library(records: Iterable[Record], best: RankedRecord) -> tuple[Json, Ratio] | None:
     """The library that was timed in the final round that the best's time is from, else in the newest that had one; and
     its time over the best's. None where none was timed.
     """
@@ -150,12 +152,12 @@ def library(records: Iterable[Record], best: Choice) -> tuple[Json, Ratio] | Non
     return peer, Ratio.of(Span.of_library(peer), best.span if own is None else Span.of(best.timed), best.load)
 
 
-def _choice(record: Record, timed: Record, level: float = 1.0, number: int | None = None) -> Choice:
+def _choice(record: Record, timed: Record, level: float = 1.0, number: int | None = None) -> RankedRecord:
     low, high = timed.span
-    return Choice(record, timed.steady_s * level, low * level, high * level, number, timed)
+    return RankedRecord(record, timed.steady_s * level, low * level, high * level, number, timed)
 
 
-def _unconfirmed(record: Record) -> Choice:
+def _unconfirmed(record: Record) -> RankedRecord:
     return _choice(record, record)
 
 

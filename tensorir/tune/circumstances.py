@@ -1,4 +1,4 @@
-"""What a failure may be due to besides its configuration: limits of time and memory, a full disk, a killed process."""
+"""Circumstances that a failure may be due to: limits of time and memory, a full disk, a killed process."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from tensorir.codec import travels
 from tensorir.runtime.compile_limit import COMPILE_S
-from tensorir.tune.brief import End, limits_told, told
+from tensorir.tune.brief import TrialEnd, limits_told, told
 from tensorir.tune.record import TRANSIENT, Record
 
 RUN_S = 10.0
 """Seconds for one launch, or one call of the template, unless others are asked for."""
 TIMEOUTS = frozenset({"compile_timeout", "run_timeout"})
-MORE = 1.1
+LARGER_LIMIT_RATIO = 1.1
 """A limit that grew by less says nothing new."""
 _ENVIRONMENT = [
     os.strerror(number)
@@ -33,7 +33,7 @@ _FROM_OUTSIDE = frozenset(
 @travels(sparse=True)
 @dataclass(frozen=True)
 class Limits:
-    """What a measurement may take.
+    """Time and memory that a measurement may take.
 
     compile_s, run_s: seconds for one compilation, and for one launch or one call of the template
     memory_bytes:     that were available when it failed; None: not known
@@ -44,7 +44,7 @@ class Limits:
     memory_bytes: int | None = None
 
 
-USUAL = Limits()
+USUAL_LIMITS = Limits()
 
 
 def available_bytes() -> int | None:
@@ -64,7 +64,7 @@ def environment(text: str) -> str:
     return next((words for words in _ENVIRONMENT if words in text), "")
 
 
-def open_again(record: Record | End, now: Limits | None = None) -> bool:
+def open_again(record: Record | TrialEnd, now: Limits | None = None) -> bool:
     """True for a failure that says nothing about the configuration under the limits of ``now``.
 
     A timeout does not where more time is allowed now, memory that was missing where there is more; what the machine or
@@ -73,7 +73,7 @@ def open_again(record: Record | End, now: Limits | None = None) -> bool:
     status = record.status
     if status in TRANSIENT:
         return True
-    now = USUAL if now is None else now
+    now = USUAL_LIMITS if now is None else now
     if status == "compile_timeout":
         return _less(record, "compile_s", now.compile_s)
     if status == "run_timeout":
@@ -88,9 +88,9 @@ def open_again(record: Record | End, now: Limits | None = None) -> bool:
     return detail.get("limit") == "memory"  # the device's, which others use as well
 
 
-def _less(record: Record | End, name: str, now: float | None) -> bool:
+def _less(record: Record | TrialEnd, name: str, now: float | None) -> bool:
     """True where a record failed under a lower limit than that of now; False where one of them is not known."""
     then = limits_told(record).get(name)
     if now is None or not isinstance(then, int | float) or isinstance(then, bool):
         return False
-    return now > MORE * then
+    return now > LARGER_LIMIT_RATIO * then

@@ -18,7 +18,7 @@ from tensorir.errors.shown import Shown
 
 Shape = Mapping[str, Any]
 _RESERVED = ("KERNELS", "TUNED", "ValueError")  # names that the emitted function uses itself
-UNKNOWN = math.log(10.0)  # the regret of a kernel that a shape cannot have, or was not measured with
+UNKNOWN_LOG_REGRET = math.log(10.0)  # the regret of a kernel that a shape cannot have, or was not measured with
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def grow(shapes: Sequence[Shape], times: npt.ArrayLike, regret: float) -> Node:
     matrix[~(matrix > 0)] = np.inf
     with np.errstate(invalid="ignore"):
         costs = np.log(matrix / matrix.min(axis=0))
-    costs[~np.isfinite(costs)] = UNKNOWN
+    costs[~np.isfinite(costs)] = UNKNOWN_LOG_REGRET
     return _grow(list(shapes), costs, np.arange(costs.shape[1]), math.log1p(regret) + 1e-9)
 
 
@@ -115,7 +115,7 @@ def _between(low: float, high: float) -> float:
 
 
 @dataclass(frozen=True, repr=False)
-class Kernel(Shown):
+class DispatchKernel(Shown):
     """A template's name and a configuration."""
 
     template: str
@@ -132,13 +132,15 @@ class Dispatch(Shown):
     tree:    for all others
     """
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[DispatchKernel, ...]
     shapes: tuple[dict[str, Any], ...]
     chosen: tuple[int, ...]
     tree: Node
 
     @classmethod
-    def of(cls, kernels: Sequence[Kernel], shapes: Sequence[Shape], times: npt.ArrayLike, regret: float) -> Dispatch:
+    def of(
+        cls, kernels: Sequence[DispatchKernel], shapes: Sequence[Shape], times: npt.ArrayLike, regret: float
+    ) -> Dispatch:
         """The fastest of ``kernels`` for each tuned shape, and a tree for others.
 
         Raises DeclarationError where shapes have parameters of different names, or no plain values.
@@ -191,7 +193,7 @@ class Dispatch(Shown):
                 return kernel
         return follow(self.tree, parameters)
 
-    def choose(self, **parameters: object) -> Kernel:
+    def choose(self, **parameters: object) -> DispatchKernel:
         """The kernel for a shape; see ``index``."""
         return self.kernels[self.index(**parameters)]
 

@@ -10,14 +10,14 @@ from tensorir.tune.brief import by_run
 from tensorir.tune.circumstances import Limits, open_again
 from tensorir.tune.interfaces import SpaceLike, Table
 from tensorir.tune.log import identity_of
-from tensorir.tune.record import Identity, Record
+from tensorir.tune.record import Record, RunIdentity
 
-MOST = 4
+MAX_TABLES = 4
 """Tables for each template: what many devices say hardly differs from what the best known of them say."""
 
 
 def tables(
-    records: Iterable[Record], identity: Identity, spaces: Mapping[str, SpaceLike], limits: Limits | None = None
+    records: Iterable[Record], identity: RunIdentity, spaces: Mapping[str, SpaceLike], limits: Limits | None = None
 ) -> dict[str, Sequence[Table]]:
     """For each template, seconds (None: failed) by row of its space, one table for each other device or shape.
 
@@ -43,4 +43,4 @@ def tables(
     def knowing(table: Mapping[int, float | None]) -> int:
         return -sum(seconds is not None for seconds in table.values())
 
-    return {template: sorted(groups.values(), key=knowing)[:MOST] for template, groups in found.items()}
+    return {template: sorted(groups.values(), key=knowing)[:MAX_TABLES] for template, groups in found.items()}

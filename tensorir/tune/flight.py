@@ -18,8 +18,8 @@ from tensorir.errors import TensorIRError, refuse
 from tensorir.tune.process import WorkerError
 from tensorir.tune.trial import CANCELLED, Known, Outcome, Reply, Trial
 
-RETRIES = 2  # a place that is lost or late is not the candidate's fault unless it happens again and again
-LATE = 4.0  # times the longest trial so far: an answer is late,
+MAX_RETRIES = 2  # a place that is lost or late is not the candidate's fault unless it happens again and again
+LATE_RATIO = 4.0  # times the longest trial so far: an answer is late,
 LATE_LEAST_S = 30.0  # but never before this; a free place is asked as well
 HOPELESS_S = 900.0  # the phases of a trial have limits that add up to less, so nothing will come any more
 GRACE_S = 60.0  # without any place that could measure, after which nobody will come any more
@@ -31,7 +31,7 @@ class PlacesLost(WorkerError):
     """Nothing can be measured any more: the executor is broken, or all of its workers are gone, silent or unfit."""
 
 
-class Places(Protocol):
+class TrialPlaces(Protocol):
     """Where requests are answered, one at a time each.
 
     named: requests go to the place that is named, so one can be left out; else to whichever is free
@@ -55,7 +55,7 @@ class Places(Protocol):
 
 @dataclass(frozen=True)
 class Sent:
-    """What a place is asked for a trial, and what is known of that before."""
+    """The request to a place for a trial, and facts known before."""
 
     message: Mapping[str, object]
     known: Known = field(default_factory=Known)
@@ -104,7 +104,7 @@ class Flights:
 
     def __init__(
         self,
-        places: Places,
+        places: TrialPlaces,
         *,
         prepare: Callable[[Trial], Sent | Outcome] = as_it_is,
         trial_timeout: float | None = None,
@@ -130,10 +130,10 @@ class Flights:
     @property
     def late_s(self) -> float:
         """Seconds after which a trial's answer is late."""
-        return max(LATE_LEAST_S, LATE * self._longest) if self._timeout is None else self._timeout
+        return max(LATE_LEAST_S, LATE_RATIO * self._longest) if self._timeout is None else self._timeout
 
     def room(self) -> int:
-        """How many trials more would be measured at once."""
+        """Number of trials more that would be measured at once."""
         waiting = sum(not f.awaited for f in self._flights.values())
         return max(0, len(self._idle(self._live())) - waiting)
 
@@ -151,7 +151,7 @@ class Flights:
         self._flights[name] = _Flight(name, sent, until, late_s)
 
     def collect(self, wait_s: float) -> list[Landed]:
-        """What has finished, each trial once; waits up to ``wait_s`` seconds for the first.
+        """Finished trials, each once; waits up to ``wait_s`` seconds for the first.
 
         Raises PlacesLost ``tune.workers-lost`` when nothing more can be expected.
         """
@@ -215,7 +215,7 @@ class Flights:
         for flight in self._flights.values():
             if not idle:
                 return
-            if (flight.awaited and not self._late(flight)) or len(flight.tried) > RETRIES:
+            if (flight.awaited and not self._late(flight)) or len(flight.tried) > MAX_RETRIES:
                 continue
             place = next((p for p in idle if p not in flight.tried), None if flight.awaited else idle[0])
             if place is not None:
@@ -300,7 +300,7 @@ class Flights:
             if not self._places.named:  # the next request might go there again, and the one after it
                 self._broken = _lost(f"a process of the executor cannot measure this: {words}")
             return None
-        if reply.status == "device_lost" and live > 1 and len(flight.tried) <= RETRIES:
+        if reply.status == "device_lost" and live > 1 and len(flight.tried) <= MAX_RETRIES:
             flight.troubles.append(("device", words))
             if self._places.named:
                 self._unfit[place] = f"its device was lost: {words}"
@@ -312,7 +312,7 @@ class Flights:
         landed = []
         for flight in list(self._flights.values()):
             hopeless = self._clock() - flight.began > self._hopeless_s(flight)
-            if len(flight.tried) > RETRIES and (not flight.awaited or hopeless):
+            if len(flight.tried) > MAX_RETRIES and (not flight.awaited or hopeless):
                 kinds = {kind for kind, _ in flight.troubles}
                 status = "run_timeout" if flight.awaited else "crashed" if kinds == {"lost"} else "internal_error"
                 words = "; ".join(sorted({text for kind, text in flight.troubles if kind != "lost"}))

@@ -36,7 +36,7 @@ def frozen_text(records: Sequence[Record]) -> bytes:
 
 
 def looks_frozen(file: BinaryIO) -> bool:
-    """Whether a file says that it is one of frozen choices, as it was written or rewritten; it is left at its start."""
+    """True if a file says that it is one of frozen choices, as it was written or rewritten; it is left at its start."""
     head = file.readline(200)
     found = re.match(rb'\s*\{\s*"frozen"', head + (b"" if head.strip() != b"{" else file.readline(200)))
     file.seek(0)

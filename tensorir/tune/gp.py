@@ -55,7 +55,7 @@ def one_thread() -> AbstractContextManager[object]:
 
 @cache
 def _blas() -> Any:
-    """What sets the threads of the loaded BLAS libraries; scikit-learn brings it along."""
+    """Control of the threads of the loaded BLAS libraries; None without scikit-learn, which brings it along."""
     try:
         library = import_module("threadpoolctl")
     except ImportError:

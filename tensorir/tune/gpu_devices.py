@@ -1,4 +1,4 @@
-"""What the models of GPU kernels know of devices: peaks and limits, by architecture and by name."""
+"""Devices for the models of GPU kernels: peaks and limits, by architecture and by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tiled matrix product takes on a GPU, by counting: nothing is compiled or run.
+"""The time of a tiled matrix product on a GPU, by counting: nothing is compiled or run.
 
 Blocks copy tiles of both operands into shared memory, a step of the reduction at a time, and multiply from there. A
 step takes what its busiest part takes: multiply-adds, issue slots, shared memory, the way to the L2 cache. Warps that
@@ -20,37 +20,37 @@ DRAM_SHARE = 0.92
 """Of the data sheet's bandwidth: what copies of large arrays reach."""
 SPARE_REGISTERS = 24
 """Registers of a thread for addresses and counters."""
-OVERLAP = 4.0
+OVERLAP_EXPONENT = 4.0
 """How well concurrent work overlaps: two equal parts take 1.19 times one of them."""
 IN_ORDER_OVERLAP = 3.0
 """The same of warps that issue their instructions in order, for parts of one block and for blocks side by side: two
 equal parts take 1.26 times one of them. A hardware profile of mma.sync with two blocks (mma_ablation.md of
 waynehacking8/blackwell-tensorcore-kernels) has 2.35 times the cycles that the tensor cores of one of them need."""
-LEAVE = 500.0
+EPILOGUE_CYCLES = 500.0
 """Cycles in which a block's last products, their way through shared memory and its end overlap nothing."""
 WARP_READ = 30.0
 """Cycles of a load from shared memory; what a warp waits for when it has nothing else to do."""
-COPY = 100.0
+COPY_CYCLES = 100.0
 """Cycles that a copy into shared memory takes beyond the load: addresses, the write, the barrier or its like."""
-WAIT = 60.0
+STEP_WAIT_CYCLES = 60.0
 """Cycles of a step that one worker's tensor cores are idle: it waits for the tile, and for its last products."""
-BARRIER, ARRIVE = 22.0, 2.1
+BARRIER_CYCLES, ARRIVE_CYCLES = 22.0, 2.1
 """Cycles of a barrier of a block, and of each warp that arrives there (near those of arXiv 2004.05371, V100)."""
-LOOP, COPY_SLOTS = 16.0, 18.0
+LOOP_INSTRUCTIONS, COPY_SLOTS = 16.0, 18.0
 """Instructions of a warp in a step: counters, waits and branches; and a copy of 16 bytes with its addresses and bounds
 (our mma.sync kernels: 437 in addition to the products and reads of a step with 24 copies, gpu_offline.md)."""
-ADDRESS = 2.0
+ADDRESS_CYCLES = 2.0
 """Cycles of each of these in a warp that is alone: 16 lanes of a scheduler do integers (programming guide)."""
 BLOCK_START = 500.0
 """Cycles before a block's first load: it is launched, and makes its addresses, barriers and descriptors."""
 MMA_LATENCY = 33.0
 """Cycles between instructions of tensor cores that add to the same sums (arXiv 2402.13499)."""
-FRAGMENT = {"f16": 16, "tf32": 8, "s8": 32, "f8": 32}
+FRAGMENT_TERMS = {"f16": 16, "tf32": 8, "s8": 32, "f8": 32}
 """Terms of the reduction in one instruction of tensor cores."""
 
 
 @dataclass(frozen=True)
-class Product:
+class MatrixProduct:
     """``batch`` products of (m, k) and (k, n). kind: "f32" in threads, or "f16", "f8", "tf32", "s8" on tensor
     cores.
 
@@ -136,17 +136,19 @@ class Parts:
     step: dict[str, float]
 
 
-def seconds(p: Product, t: Tiles, gpu: Gpu) -> float:
+def seconds(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
     """The time that is expected."""
     return explain(p, t, gpu).seconds
 
 
-def explain(p: Product, t: Tiles, gpu: Gpu) -> Parts:
+def explain(p: MatrixProduct, t: Tiles, gpu: Gpu) -> Parts:
     """The time that is expected, and what it is made of."""
     tiles = -(-p.m // t.bm) * -(-p.n // t.bn) * p.batch * t.splits
     held = 1 if t.persistent else resident(p, t, gpu)
     traffic, missed = l2_bytes(p, t), dram_bytes(p, t, gpu, held)
-    latency = gpu.dram_latency + COPY  # blocks that read the same tile wait for the one that finds it in no cache
+    latency = (
+        gpu.dram_latency + COPY_CYCLES
+    )  # blocks that read the same tile wait for the one that finds it in no cache
     step = {
         "multiply": multiply_cycles(p, t, gpu),
         "issue": issue_cycles(p, t, gpu),
@@ -154,7 +156,9 @@ def explain(p: Product, t: Tiles, gpu: Gpu) -> Parts:
         "port": copied_bytes(p, t) / gpu.l2_port,
     }
     each = -(-tiles // gpu.units)
-    edges = BLOCK_START + latency + LEAVE  # nothing is on its way before the first load and after the last product
+    edges = (
+        BLOCK_START + latency + EPILOGUE_CYCLES
+    )  # nothing is on its way before the first load and after the last product
     whole = block_cycles(p, t, gpu, step, latency, each, held) * spilling(p, t, gpu)
     clock = clock_of(p, t, gpu, each * steps_of(p, t) * step["multiply"] / whole)
     cycles = whole - edges
@@ -163,51 +167,51 @@ def explain(p: Product, t: Tiles, gpu: Gpu) -> Parts:
     return Parts(total, blocks, l2, dram, held, -(-each // held), step)
 
 
-def steps_of(p: Product, t: Tiles) -> int:
+def steps_of(p: MatrixProduct, t: Tiles) -> int:
     """Steps of the reduction in one block."""
     return -(-p.k // (t.bk * t.splits))
 
 
-def workspace_bytes(p: Product, t: Tiles) -> float:
+def workspace_bytes(p: MatrixProduct, t: Tiles) -> float:
     """Of the partial sums, which are 32 bits wide."""
     return 4.0 * p.m * p.n * p.batch * t.splits if t.splits > 1 else 0.0
 
 
-def read_late_s(p: Product, t: Tiles, gpu: Gpu, held: int) -> float:
+def read_late_s(p: MatrixProduct, t: Tiles, gpu: Gpu, held: int) -> float:
     """Seconds in which blocks read what results are added to, where nothing else runs meanwhile."""
     return p.m * p.n * p.batch * p.out_bytes / (DRAM_SHARE * gpu.dram) if p.adds and _ends_alone(t, held) else 0.0
 
 
 def _ends_alone(t: Tiles, held: int) -> bool:
-    """Whether a block writes its results while no other block and no other workers of the same one multiply."""
+    """True if a block writes its results while no other block and no other workers of the same one multiply."""
     return held == 1 and t.turns == 1 and t.splits == 1
 
 
-def adding_s(p: Product, t: Tiles, gpu: Gpu) -> float:
+def adding_s(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
     """Seconds of the second kernel, which reads the partial sums, from the L2 cache as far as they are there."""
     if t.splits == 1:
         return 0.0
     partial = workspace_bytes(p, t)
-    edges = BLOCK_START + gpu.dram_latency + LEAVE
+    edges = BLOCK_START + gpu.dram_latency + EPILOGUE_CYCLES
     dram = partial * _evicted(partial, gpu) + p.m * p.n * p.batch * p.out_bytes * (2 if p.adds else 1)
     return (
         LAUNCH_S + edges / gpu.clock + overlapped(partial / (gpu.l2_rate * gpu.clock), dram / (DRAM_SHARE * gpu.dram))
     )
 
 
-def clock_of(p: Product, t: Tiles, gpu: Gpu, busy: float) -> float:
+def clock_of(p: MatrixProduct, t: Tiles, gpu: Gpu, busy: float) -> float:
     """Cycles a second: units that are busy for this share of the time draw the power that lowers the clock."""
     return gpu.clock * (1.0 - (1.0 - gpu.sustained.get(p.kind, 1.0)) * min(1.0, busy))
 
 
-def overlapped(*parts: float, power: float = OVERLAP) -> float:
+def overlapped(*parts: float, power: float = OVERLAP_EXPONENT) -> float:
     """The time of concurrent work: the longest, and more where others are about as long."""
     longest = max(parts)
     return float(longest * sum((x / longest) ** power for x in parts) ** (1 / power))
 
 
 def block_cycles(
-    p: Product, t: Tiles, gpu: Gpu, step: Mapping[str, float], latency: float, each: int, held: int
+    p: MatrixProduct, t: Tiles, gpu: Gpu, step: Mapping[str, float], latency: float, each: int, held: int
 ) -> float:
     """Cycles of the multiprocessor that has most to do, which is ``each`` blocks, ``held`` at a time.
 
@@ -217,14 +221,14 @@ def block_cycles(
     steps = steps_of(p, t)
     busy = busy_cycles(t, step)
     chain = chain_cycles(p, t, gpu, step, busy, latency)
-    leave = LEAVE + epilogue_bytes(p, t) / gpu.l2_port
+    leave = EPILOGUE_CYCLES + epilogue_bytes(p, t) / gpu.l2_port
     if t.persistent:
         main = steps * max(busy, chain)
         if t.turns == 1:
             return BLOCK_START + latency + each * (main + leave)
         return BLOCK_START + latency + leave + each * max(main, (main + leave) / t.turns)
     alone = BLOCK_START + latency + steps * max(busy, chain) + leave
-    work = steps * busy + leave - LEAVE
+    work = steps * busy + leave - EPILOGUE_CYCLES
 
     def wave(n: int) -> float:
         return float(
@@ -242,13 +246,13 @@ def busy_cycles(t: Tiles, step: Mapping[str, float]) -> float:
     the start of a step: that is what Triton's steps of 32 and of 64 terms show, no benchmark of instructions.
     """
     if t.kind == "wgmma":
-        return max(step.values()) + (0.0 if t.producer else WAIT)
+        return max(step.values()) + (0.0 if t.producer else STEP_WAIT_CYCLES)
     if t.kind == "threads":
         return overlapped(max(step["multiply"], step["issue"]), step["shared"], step["port"], power=IN_ORDER_OVERLAP)
     return overlapped(*step.values(), power=IN_ORDER_OVERLAP)
 
 
-def multiply_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
+def multiply_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
     """Of one step in one block. wgmma multiplies 64 rows, whether there are as many or not."""
     if t.kind == "threads":
         return 2.0 * t.bm * t.bn * t.bk / gpu.threads_rate
@@ -256,14 +260,14 @@ def multiply_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
     return 2.0 * rows * t.bn * t.bk * p.terms / _rate(p, t, gpu)
 
 
-def loop_slots(p: Product, t: Tiles) -> float:
+def loop_slots(p: MatrixProduct, t: Tiles) -> float:
     """Instructions of a warp in one step that are no product and no read of operands."""
     if t.kind == "wgmma" and t.producer:
         return 8.0
-    return LOOP + copied_bytes(p, t) / (16 * t.threads) * t.slots
+    return LOOP_INSTRUCTIONS + copied_bytes(p, t) / (16 * t.threads) * t.slots
 
 
-def issue_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
+def issue_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
     """Instructions of one step: multiply-adds, reads of operands, copies with their addresses, the loop.
 
     Each word that a thread reads takes a slot, however many an instruction reads: registers are written word by word.
@@ -272,16 +276,18 @@ def issue_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
     warps = t.threads / 32
     loop = warps * loop_slots(p, t)
     if t.kind == "wgmma":
-        return (loop + 24 * t.bk / FRAGMENT[p.kind]) / gpu.issue
+        return (loop + 24 * t.bk / FRAGMENT_TERMS[p.kind]) / gpu.issue
     if t.kind == "threads":
         each = t.tm * t.tn + (t.tm + t.tn)
         return (warps * t.bk * each + loop) / gpu.issue
-    split = 0.0 if p.terms == 1 else 4 * (t.tm + t.tn) * FRAGMENT[p.kind] / 32
-    return (t.workers * t.bk / FRAGMENT[p.kind] * (_mma_count(p, t) + (t.tm + t.tn) / 16 + split) + loop) / gpu.issue
+    split = 0.0 if p.terms == 1 else 4 * (t.tm + t.tn) * FRAGMENT_TERMS[p.kind] / 32
+    return (
+        t.workers * t.bk / FRAGMENT_TERMS[p.kind] * (_mma_count(p, t) + (t.tm + t.tn) / 16 + split) + loop
+    ) / gpu.issue
 
 
-def shared_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
-    """What one step reads from shared memory and writes there.
+def shared_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
+    """Cycles of shared memory for the reads and writes of one step.
 
     Copies that are not asynchronous pass twice, from the cache to registers and from there. A warp of tensor cores
     reads its operands once; wgmma reads A and B for every 64 rows.
@@ -305,62 +311,66 @@ def read_passes(vector: float, gpu: Gpu) -> float:
     return max(0.5 if vector >= 2 else 1.0, 32 / gpu.lanes / vector)
 
 
-def chain_cycles(p: Product, t: Tiles, gpu: Gpu, step: Mapping[str, float], busy: float, latency: float) -> float:
+def chain_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu, step: Mapping[str, float], busy: float, latency: float) -> float:
     """Of one step in a block that runs alone: the longest chain of what waits for each other."""
     if t.kind == "wgmma" and t.producer:  # one warpgroup multiplies while another one waits
         read = step["shared"] - copied_bytes(p, t) * t.scatter / gpu.shared_rate
         own = max(step["multiply"], read) / t.workers  # an instruction lasts while its operands are read
-        own = max(own + WAIT, busy)
-        return own + latency + step["port"] + WAIT if t.depth < 2 else max(own, latency / (t.depth - 1))
+        own = max(own + STEP_WAIT_CYCLES, busy)
+        return own + latency + step["port"] + STEP_WAIT_CYCLES if t.depth < 2 else max(own, latency / (t.depth - 1))
     meeting = sync_cycles(p, t, gpu)
     if t.kind == "wgmma":  # the next step is prepared while this one is multiplied
-        own = max(busy, meeting + WAIT)
+        own = max(busy, meeting + STEP_WAIT_CYCLES)
     elif t.kind == "threads":
         slots = max(1.0, 256 / gpu.threads_rate) * t.tm * t.tn + (t.tm + t.tn) / t.vector
         own = max(busy, t.bk * max(slots, WARP_READ)) + meeting
     else:
-        cycles = 8.0 * 16 * 8 * FRAGMENT[p.kind] / _rate(p, t, gpu)
-        own = max(busy, t.bk / FRAGMENT[p.kind] * max(_mma_count(p, t) * cycles, MMA_LATENCY + WARP_READ)) + meeting
+        cycles = 8.0 * 16 * 8 * FRAGMENT_TERMS[p.kind] / _rate(p, t, gpu)
+        own = (
+            max(busy, t.bk / FRAGMENT_TERMS[p.kind] * max(_mma_count(p, t) * cycles, MMA_LATENCY + WARP_READ)) + meeting
+        )
     if t.depth < 2:
         return own + latency + step["port"]
     return max(own, latency / (t.depth - 1))
 
 
-def sync_cycles(p: Product, t: Tiles, gpu: Gpu) -> float:
+def sync_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
     """Cycles of a step in which all warps of a block meet, start their copies and read their first operands."""
     warps = t.threads / 32
     slots = max(1.0, warps / gpu.issue) * loop_slots(p, t)
     if t.kind == "wgmma":
-        return BARRIER + ARRIVE * warps + slots + WARP_READ
+        return BARRIER_CYCLES + ARRIVE_CYCLES * warps + slots + WARP_READ
     if t.kind == "threads":
         first = WARP_READ + warps * (t.tm + t.tn) * read_passes(t.vector, gpu)
     else:
-        first = WARP_READ + MMA_LATENCY + t.workers * (t.tm + t.tn) * FRAGMENT[p.kind] * p.in_bytes / gpu.shared_rate
-    return BARRIER + ARRIVE * warps + ADDRESS * slots + first
+        first = (
+            WARP_READ + MMA_LATENCY + t.workers * (t.tm + t.tn) * FRAGMENT_TERMS[p.kind] * p.in_bytes / gpu.shared_rate
+        )
+    return BARRIER_CYCLES + ARRIVE_CYCLES * warps + ADDRESS_CYCLES * slots + first
 
 
-def epilogue_bytes(p: Product, t: Tiles) -> float:
-    """What a block writes in the end, and reads where results are added up."""
+def epilogue_bytes(p: MatrixProduct, t: Tiles) -> float:
+    """Bytes that a block writes in the end, and reads where results are added up."""
     if t.splits > 1:
         return 4.0 * t.bm * t.bn
     return float(t.bm * t.bn * p.out_bytes * (2 if p.adds else 1))
 
 
-def copied_bytes(p: Product, t: Tiles) -> float:
+def copied_bytes(p: MatrixProduct, t: Tiles) -> float:
     """Of both tiles of a step."""
     return float((t.bm / p.taps + t.bn) * t.bk * p.in_bytes)
 
 
-def l2_bytes(p: Product, t: Tiles) -> float:
-    """What all blocks read of the L2 cache and write; a cluster reads the larger of the two tiles once."""
+def l2_bytes(p: MatrixProduct, t: Tiles) -> float:
+    """Bytes of the L2 cache that all blocks read and write; a cluster reads the larger of the two tiles once."""
     sides = t.bm / p.taps, t.bn
     once = (min(sides) + max(sides) / t.cluster) * t.bk * p.in_bytes
     grid = -(-p.m // t.bm) * -(-p.n // t.bn) * p.batch * t.splits
     return float(grid * (steps_of(p, t) * once + epilogue_bytes(p, t)))
 
 
-def dram_bytes(p: Product, t: Tiles, gpu: Gpu, held: int) -> float:
-    """What the L2 cache does not keep: every operand once, and again what was evicted before it is asked for again.
+def dram_bytes(p: MatrixProduct, t: Tiles, gpu: Gpu, held: int) -> float:
+    """Bytes that the L2 cache does not keep: every operand once, and again after an eviction.
 
     Without what ``read_late_s`` has.
 
@@ -385,7 +395,7 @@ def _evicted(size: float, gpu: Gpu) -> float:
     return min(1.0, max(0.0, 2 * size / gpu.l2_bytes - 1))
 
 
-def shared_memory(p: Product, t: Tiles) -> int:
+def shared_memory(p: MatrixProduct, t: Tiles) -> int:
     """Bytes of shared memory of a block. wgmma's results leave through it, in a resident block next to new tiles."""
     ring, results = int(t.depth * copied_bytes(p, t)), t.turns * t.bm * t.bn * p.out_bytes
     if t.kind != "wgmma":
@@ -393,36 +403,38 @@ def shared_memory(p: Product, t: Tiles) -> int:
     return ring + results if t.persistent else max(ring, results)
 
 
-def thread_registers(p: Product, t: Tiles) -> int:
+def thread_registers(p: MatrixProduct, t: Tiles) -> int:
     """Registers that a thread asks for: sums, operands, what is on its way to shared memory, and the others."""
     if t.registers is not None:
         return t.registers
     if t.kind == "wgmma":
         return t.tm * t.tn // 128 + SPARE_REGISTERS
     lanes = 1 if t.kind == "threads" else 32
-    operands = (t.tm + t.tn) * (2 if lanes == 1 else FRAGMENT[p.kind] * p.in_bytes / 4 * (2 if p.terms > 1 else 1))
+    operands = (t.tm + t.tn) * (
+        2 if lanes == 1 else FRAGMENT_TERMS[p.kind] * p.in_bytes / 4 * (2 if p.terms > 1 else 1)
+    )
     staged = 0.0 if t.copies or t.depth < 2 else copied_bytes(p, t) / 4 / t.threads
     return int((t.tm * t.tn + operands) / lanes + staged) + SPARE_REGISTERS
 
 
-def resident(p: Product, t: Tiles, gpu: Gpu) -> int:
+def resident(p: MatrixProduct, t: Tiles, gpu: Gpu) -> int:
     """Blocks that a multiprocessor holds at a time: threads, registers and shared memory (1 KiB is the system's)."""
     registers = -(-min(255, thread_registers(p, t)) // 8) * 8 * t.threads
     shared = shared_memory(p, t) + 1024
     return max(1, min(gpu.blocks, gpu.threads // t.threads, gpu.registers // registers, gpu.shared_bytes // shared))
 
 
-def spilling(p: Product, t: Tiles, gpu: Gpu) -> float:
-    """How much longer it takes with registers that do not fit: their values go to memory and back in every step."""
+def spilling(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
+    """Slowdown by registers that do not fit: their values go to memory and back in every step."""
     most = min(255, gpu.registers // t.threads)
     return 1.0 + max(0, thread_registers(p, t) - most) / 32
 
 
-def _mma_count(p: Product, t: Tiles) -> float:
+def _mma_count(p: MatrixProduct, t: Tiles) -> float:
     """Instructions of a warp for one fragment of the reduction."""
     return max(1.0, t.tm / 16) * max(1.0, t.tn / 8) * p.terms
 
 
-def _rate(p: Product, t: Tiles, gpu: Gpu) -> float:
+def _rate(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
     """Operations of tensor cores a cycle; a device that has none of a kind is far slower."""
     return (gpu.wgmma if t.kind == "wgmma" else gpu.mma).get(p.kind, 64.0)

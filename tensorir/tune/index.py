@@ -24,27 +24,37 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tensorir.codec import Json
-from tensorir.tune.brief import NUMBERS, TEXTS, WORDS, Brief, Briefs, Column, WordTable, checked, joined
-from tensorir.tune.record import MAX_LINE, Entry, Record, decode
+from tensorir.tune.brief import (
+    NUMBER_COLUMNS,
+    TEXT_COLUMNS,
+    WORD_COLUMNS,
+    Brief,
+    Briefs,
+    Column,
+    WordTable,
+    checked,
+    joined,
+)
+from tensorir.tune.record import MAX_LINE, LogLine, Record, decode
 
-NAME = "records.index"
+INDEX_NAME = "records.index"
 VERSION = 2
-WORTH = 1 << 20
+LEAST_INDEXED_BYTES = 1 << 20
 """Bytes of lines that are read again at each start rather than indexed."""
-SHARE = 8
+REWRITE_DIVISOR = 8
 """The index is written again where more than one byte in so many was read past it."""
 RACY_NS = 2_000_000_000
 """Time stamps of files are believed that were this old when they were looked at: some systems count in seconds."""
-BLOCK = 1 << 20
+BLOCK_BYTES = 1 << 20
 MAX_BYTES = 1 << 31
 KEPT_FINDINGS = 1000
 Opened = Callable[[Path], BinaryIO]
-Lines = Callable[[Path, BinaryIO, int], Iterator[Entry]]
+Lines = Callable[[Path, BinaryIO, int], Iterator[LogLine]]
 """The entries of an open segment from where it is; int: the number of the line before."""
 
 
-class Part:
-    """What is known of one segment up to ``size`` bytes, at the end of a line.
+class SegmentIndex:
+    """The columns of one segment up to ``size`` bytes, at the end of a line.
 
     crc:   of these bytes
     stamp: size and times of the whole file when it was read, and when that was
@@ -68,18 +78,20 @@ class Part:
 
 def brief_of(
     folder: Path, segments: list[Path], lines: Lines, opened: Opened, failed: Callable[[Path, OSError], str]
-) -> tuple[Brief, list[tuple[Path, Part]]]:
+) -> tuple[Brief, list[tuple[Path, SegmentIndex]]]:
     """The records of some segments of one folder in brief, and what else is in each segment.
 
     lines:  reads the entries of an open segment; opened: opens one
     failed: raises where a segment cannot be opened, or says why that is passed over; empty where it is gone
     """
     found = _Folder(folder, segments, opened, failed)
-    old = _read(folder / NAME, opened)
+    old = _read(folder / INDEX_NAME, opened)
     if old is not None:
         found.take(*old)
     found.read_on(lines)
-    if (found.new > WORTH and found.new * SHARE > found.total) or found.summed > WORTH:
+    if (
+        found.new > LEAST_INDEXED_BYTES and found.new * REWRITE_DIVISOR > found.total
+    ) or found.summed > LEAST_INDEXED_BYTES:
         found.write()
     return found.brief(), [
         (path, part) for path in segments for part in (found.parts[path.name], found.torn[path.name])
@@ -99,13 +111,13 @@ class _Folder:
     ) -> None:
         self.folder, self.segments, self.opened, self.failed = folder, segments, opened, failed
         self.number = {path.name: n for n, path in enumerate(segments)}
-        self.parts = {path.name: Part() for path in segments}
-        self.torn = {path.name: Part() for path in segments}
+        self.parts = {path.name: SegmentIndex() for path in segments}
+        self.torn = {path.name: SegmentIndex() for path in segments}
         self.known: list[Brief] = []
         self.tails: list[Brief] = []
         self.new = self.total = self.summed = 0
 
-    def take(self, parts: dict[str, Part], brief: Brief) -> None:
+    def take(self, parts: dict[str, SegmentIndex], brief: Brief) -> None:
         """Take over what an index says of segments that are what they were."""
         names = list(parts)
         place = np.full(len(names) + 1, -1, dtype="i4")
@@ -119,8 +131,8 @@ class _Folder:
             columns = {name: column[keep] for name, column in columns.items()}
         self.known.append(Brief(brief.words, columns, nowhere))
 
-    def _same(self, name: str, part: Part) -> bool:
-        """Whether a segment still begins with the bytes that were indexed."""
+    def _same(self, name: str, part: SegmentIndex) -> bool:
+        """True if a segment still begins with the bytes that were indexed."""
         try:
             with self.opened(self.folder / name) as file:
                 now = _stamp(file)
@@ -196,7 +208,7 @@ class _Folder:
             "index": VERSION, "order": sys.byteorder, "segments": parts,
             "columns": [[name, column.dtype.str, len(column)] for name, column in columns.items()],
         }  # fmt: skip
-        scratch = self.folder / f".{NAME}.{os.getpid()}.tmp"
+        scratch = self.folder / f".{INDEX_NAME}.{os.getpid()}.tmp"
         try:
             with open(scratch, "xb") as file:
                 crc = 0
@@ -204,7 +216,7 @@ class _Folder:
                     file.write(piece)
                     crc = zlib.crc32(piece, crc)
                 file.write(b"%08x" % crc)
-            os.replace(scratch, self.folder / NAME)
+            os.replace(scratch, self.folder / INDEX_NAME)
         except OSError:
             with contextlib.suppress(OSError):
                 scratch.unlink()
@@ -233,13 +245,13 @@ def _checksum(file: BinaryIO, size: int) -> int:
 def _continued(file: BinaryIO, start: int, end: int, crc: int) -> int:
     """The checksum of a file up to ``end``, of which that up to ``start`` is known."""
     file.seek(start)
-    while start < end and (block := file.read(min(BLOCK, end - start))):
+    while start < end and (block := file.read(min(BLOCK_BYTES, end - start))):
         crc, start = zlib.crc32(block, crc), start + len(block)
     return crc
 
 
-def _read(path: Path, opened: Opened) -> tuple[dict[str, Part], Brief] | None:
-    """What an index says; None where there is none, or it is damaged or of another version."""
+def _read(path: Path, opened: Opened) -> tuple[dict[str, SegmentIndex], Brief] | None:
+    """The content of an index; None where there is none, or it is damaged or of another version."""
     try:
         with opened(path) as file:
             if os.fstat(file.fileno()).st_size > MAX_BYTES:
@@ -256,10 +268,10 @@ def _read(path: Path, opened: Opened) -> tuple[dict[str, Part], Brief] | None:
         return None
 
 
-def _parts(head: Json) -> dict[str, Part]:
+def _parts(head: Json) -> dict[str, SegmentIndex]:
     found = {}
     for name, about in head["segments"]:
-        part = Part()
+        part = SegmentIndex()
         for key in vars(part):
             setattr(part, key, type(getattr(part, key))(about[key]))
         found[str(name)] = part
@@ -278,15 +290,19 @@ def _columns(head: Json, data: memoryview) -> Brief:
     at = 0
     for name, kind, length in head["columns"]:
         dtype = np.dtype(kind)
-        if dtype.kind not in "iufS" or (name in NUMBERS and dtype != np.dtype(NUMBERS[name])):
+        if dtype.kind not in "iufS" or (name in NUMBER_COLUMNS and dtype != np.dtype(NUMBER_COLUMNS[name])):
             raise ValueError(name)
         end = at + dtype.itemsize * length
         columns[name] = np.frombuffer(data[at:end], dtype=dtype)
         at = end
-    words = {name: _words(columns.pop(f"{name} words"), columns.pop(f"{name} ends")) for name in WORDS}
-    if at != len(data) or columns.keys() != {*NUMBERS, *TEXTS} or len({len(c) for c in columns.values()}) != 1:
+    words = {name: _words(columns.pop(f"{name} words"), columns.pop(f"{name} ends")) for name in WORD_COLUMNS}
+    if (
+        at != len(data)
+        or columns.keys() != {*NUMBER_COLUMNS, *TEXT_COLUMNS}
+        or len({len(c) for c in columns.values()}) != 1
+    ):
         raise ValueError("columns")
-    for name, limit in {**{n: len(words[n]) for n in WORDS}, "segment": len(head["segments"])}.items():
+    for name, limit in {**{n: len(words[n]) for n in WORD_COLUMNS}, "segment": len(head["segments"])}.items():
         column = columns[name]
         if len(column) and (column.min() < 0 or column.max() >= limit):
             raise ValueError(name)

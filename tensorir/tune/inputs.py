@@ -43,7 +43,7 @@ _TURN = 1
 
 @travels
 @dataclass(frozen=True)
-class Argument:
+class ArgumentRange:
     """One argument of a program and the integers ``low … high`` that are good for it.
 
     scalar: passed by value, one number;  shape is () then, and ``low`` is ``high``
@@ -73,7 +73,7 @@ def integers(count: int, low: int, high: int, seed: int) -> NDArray[np.int64]:
     return (x % np.uint64(high - low + 1)).astype(np.int64) + low
 
 
-def arguments(outputs: Sequence[Tensor]) -> tuple[tuple[Argument, ...], bool]:
+def arguments(outputs: Sequence[Tensor]) -> tuple[tuple[ArgumentRange, ...], bool]:
     """The arguments in order of declaration, and whether results on their integers are exact in every dtype; dims have
     their largest values.
     """
@@ -88,19 +88,19 @@ def arguments(outputs: Sequence[Tensor]) -> tuple[tuple[Argument, ...], bool]:
     for t in inputs_of(outputs):
         if t in pointers:
             most, *steps = pointers[t]
-            made = Argument(t.name, t.dtype, t.shape, 0, most, steps=tuple(steps))
+            made = ArgumentRange(t.name, t.dtype, t.shape, 0, most, steps=tuple(steps))
         elif t in masked:
-            made = Argument(t.name, t.dtype, t.shape, *_masked_range(t.dtype, limits[t]))
+            made = ArgumentRange(t.name, t.dtype, t.shape, *_masked_range(t.dtype, limits[t]))
         elif t in limits:  # in range: where rows are skipped no time is measured
-            made = Argument(t.name, t.dtype, t.shape, 0, max(0, limits[t] - 1), table=True)
+            made = ArgumentRange(t.name, t.dtype, t.shape, 0, max(0, limits[t] - 1), table=True)
         elif wild and t not in divide:
-            made = Argument(t.name, t.dtype, t.shape, *_any_bits(t.dtype, amounts.get(t)))
+            made = ArgumentRange(t.name, t.dtype, t.shape, *_any_bits(t.dtype, amounts.get(t)))
         else:
-            made = Argument(t.name, t.dtype, t.shape, *_range(t.dtype, amplitude, t in divide))
+            made = ArgumentRange(t.name, t.dtype, t.shape, *_range(t.dtype, amplitude, t in divide))
         found.append((t.order, made))
     for n, v in enumerate(scalars):
         value = _scalar(n, v.dtype, bits)
-        found.append((v.order, Argument(v.name, v.dtype, (), value, value, scalar=True, number=n)))
+        found.append((v.order, ArgumentRange(v.name, v.dtype, (), value, value, scalar=True, number=n)))
     exact = exact or wild
     return tuple(a for _, a in sorted(found, key=lambda x: x[0])), exact
 
@@ -120,7 +120,7 @@ def _scalar(number: int, dtype: str, bits: int) -> int:
     return scalar(number, dtype, _TURN, bits if DTYPES[dtype].kind == "f" else 0)
 
 
-def integer_arrays(given: Sequence[Argument], seed: int = 0) -> list[np.ndarray]:
+def integer_arrays(given: Sequence[ArgumentRange], seed: int = 0) -> list[np.ndarray]:
     """Arrays (and NumPy scalars) of integers for these arguments."""
     made = []
     for n, a in enumerate(given):
@@ -130,19 +130,19 @@ def integer_arrays(given: Sequence[Argument], seed: int = 0) -> list[np.ndarray]
     return made
 
 
-def dealt_arrays(given: Sequence[Argument], seed: int = 0) -> list[np.ndarray]:
+def dealt_arrays(given: Sequence[ArgumentRange], seed: int = 0) -> list[np.ndarray]:
     """As ``integer_arrays``, and tables hold every index and the extremes, as far as there is room."""
     made = integer_arrays(given, seed)
     return [_dealt(a, seed, _TURN) if a.table else x for a, x in zip(given, made, strict=True)]
 
 
-def _dealt(a: Argument, seed: int, turn: int) -> NDArray[Any]:
+def _dealt(a: ArgumentRange, seed: int, turn: int) -> NDArray[Any]:
     rng = np.random.default_rng(seed)
     found = table(rng, a.shape, a.high + 1, False, turn)
     return np.asarray(found).astype(numpy_dtype(a.dtype))
 
 
-def random_arrays(given: Sequence[Argument], seed: int = 0) -> list[np.ndarray]:
+def random_arrays(given: Sequence[ArgumentRange], seed: int = 0) -> list[np.ndarray]:
     """Arrays with every digit in use: normal floats, integers in range; scalars and tables are distinct draws."""
     rng = np.random.default_rng(seed)
     made: list[Any] = []
@@ -159,7 +159,7 @@ def random_arrays(given: Sequence[Argument], seed: int = 0) -> list[np.ndarray]:
     return made
 
 
-def _added(a: Argument) -> NDArray[np.int64] | int:
+def _added(a: ArgumentRange) -> NDArray[np.int64] | int:
     return Steps(0, *a.steps).added(a.shape) if a.steps else 0
 
 

@@ -1,4 +1,4 @@
-"""What a search is given: spaces, strategies, who measures, and the log."""
+"""Parts that a search is given: spaces, strategies, the bench, and the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol
 from tensorir.tune.flight import Flights
 from tensorir.tune.others import Others
 from tensorir.tune.pool import Config, HasRows
-from tensorir.tune.record import Identity, Record
+from tensorir.tune.record import Record, RunIdentity
 from tensorir.tune.trial import FinalRound, Outcome, Trial
 
 GRACE_S = 1.5  # that the first trial may take beyond the budget: no run outlives its own by more than two seconds
@@ -20,7 +20,7 @@ Table = Mapping[int, float | None]
 
 
 class SpaceLike(HasRows, Protocol):
-    """What a search needs to know of a space; ``tensorir.tune.space.Space`` is one."""
+    """A space as a search needs it; ``tensorir.tune.space.Space`` is one."""
 
     @property
     def size(self) -> int: ...
@@ -63,7 +63,7 @@ class Log(Protocol):
 
 
 class Ahead(Protocol):
-    """What builds several configurations at once, before each of them is measured alone."""
+    """Builder of several configurations at once, before each of them is measured alone."""
 
     @property
     def width(self) -> int: ...
@@ -94,7 +94,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Task:
-    """What is searched.
+    """The subject of a search.
 
     spaces: of all templates; the first template's default is *the* default
     reuse:  earlier records of any kind. Those that ``identity`` accepts are told to the strategy and never measured
@@ -106,7 +106,7 @@ class Task:
     flops:  operations of one run
     """
 
-    identity: Identity
+    identity: RunIdentity
     spaces: Mapping[str, SpaceLike]
     reuse: Iterable[Record] = ()
     flops: float | None = None
@@ -116,7 +116,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Part:
+class SearchPart:
     """Where a search is one part of a longer one, what is different.
 
     also:     ids of trials that are measured again in the final round whatever their times

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorir.tune.brief import Brief, End, Mask, Rows
+from tensorir.tune.brief import Brief, Mask, Rows, TrialEnd
 from tensorir.tune.circumstances import TIMEOUTS, Limits, open_again
-from tensorir.tune.record import Identity, Setting
+from tensorir.tune.record import RunIdentity, Setting
 
-SAMPLE = 1000
+MAX_START_RECORDS = 1000
 """Records of another device or shape that a search starts from: its tables need no more."""
 
 
-def usable_rows(brief: Brief, identity: Identity, limits: Limits | None) -> Rows:
+def usable_rows(brief: Brief, identity: RunIdentity, limits: Limits | None) -> Rows:
     """The rows of ``tune.log.usable``: one of each configuration."""
     mine = brief.rows_of(identity.accepts) & ~brief.columns["final"].astype(bool)
     rows = np.flatnonzero(mine)
@@ -27,9 +27,9 @@ def usable_rows(brief: Brief, identity: Identity, limits: Limits | None) -> Rows
     return rows[::-1][np.sort(last)][::-1]
 
 
-def _ended(brief: Brief, pair: int) -> End:
+def _ended(brief: Brief, pair: int) -> TrialEnd:
     rest = brief.rest(pair & 0xFFFFFFFF)
-    return End(brief.words["status"][pair >> 32], rest.get("detail"), rest.get("limits"))
+    return TrialEnd(brief.words["status"][pair >> 32], rest.get("detail"), rest.get("limits"))
 
 
 def keys(brief: Brief, rows: Rows) -> Rows:
@@ -48,10 +48,10 @@ def sample(brief: Brief, mask: Mask) -> Rows:
     rows = np.flatnonzero(mask & ~brief.columns["final"].astype(bool))
     for group in np.unique(brief.columns["group"][rows]):
         mine = rows[brief.columns["group"][rows] == group]
-        if len(mine) > SAMPLE:
+        if len(mine) > MAX_START_RECORDS:
             mine = mine[np.argsort(brief.columns["steady"][mine], kind="stable")]
-            rest = mine[SAMPLE // 2 :]
-            mine = np.concatenate([mine[: SAMPLE // 2], rest[:: max(1, 2 * len(rest) // SAMPLE)]])
+            rest = mine[MAX_START_RECORDS // 2 :]
+            mine = np.concatenate([mine[: MAX_START_RECORDS // 2], rest[:: max(1, 2 * len(rest) // MAX_START_RECORDS)]])
         found.append(mine)
     return np.sort(np.concatenate(found))
 

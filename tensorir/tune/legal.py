@@ -44,10 +44,10 @@ Predicate = Callable[[Mapping[str, Any]], object]
 Rows = npt.NDArray[np.int32]
 
 EXACT_LIMIT = 2_000_000  # partial configurations side by side; beyond it they are sampled
-SAMPLE = 200_000
-LOOK = 512  # partial configurations that show whether a constraint says anything of all of them
-FEW = 20_000  # legal ones of a sample below which more are looked for,
-STEPS = 150_000  # with so many steps
+SAMPLE_ROWS = 200_000
+PARTIAL_CONFIGURATIONS = 512  # partial configurations that show whether a constraint says anything of all of them
+FEW_LEGAL = 20_000  # legal ones of a sample below which more are looked for,
+SEARCH_STEPS = 150_000  # with so many steps
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,11 @@ class _Rule:
         depth = rows.shape[1]
         if depth and depth - 1 not in self.waits_for:
             return None
-        if depth < len(self.values) and len(rows) > 4 * LOOK and self._learnt(rows[:: len(rows) // LOOK]).all():
+        if (
+            depth < len(self.values)
+            and len(rows) > 4 * PARTIAL_CONFIGURATIONS
+            and self._learnt(rows[:: len(rows) // PARTIAL_CONFIGURATIONS]).all()
+        ):
             self.waits_for.add(len(self.values) - 1)  # at the latest
             return None
         return self._learnt(rows)
@@ -190,7 +194,7 @@ def enumerate_legal(
     if found.sampled:
         if start is not None:
             rows = np.concatenate([rows, np.array([start], dtype=np.int32)])
-        few = min(FEW, limit // 10)
+        few = min(FEW_LEGAL, limit // 10)
         if 0 < len(rows) < few:
             rows = _grown(rows, names, values, where, few)
     if found.sampled or order != sorted(order):
@@ -251,8 +255,8 @@ def _grown(
     each = list(known)
     free = [j for j, v in enumerate(values) if len(v) > 1]
     view = _Watched(names, values)
-    from_, knobs, drawn = rng.random(STEPS), rng.random((STEPS, 2)), rng.random((STEPS, 2))
-    for n in range(STEPS if free else 0):
+    from_, knobs, drawn = rng.random(SEARCH_STEPS), rng.random((SEARCH_STEPS, 2)), rng.random((SEARCH_STEPS, 2))
+    for n in range(SEARCH_STEPS if free else 0):
         row = list(each[int(from_[n] * len(each))])
         for knob, value in zip(knobs[n, : 2 - (n % 4 == 0)], drawn[n], strict=False):
             j = free[int(knob * len(free))]
@@ -296,7 +300,7 @@ def around(
 
 
 def accepted(config: Mapping[str, object], where: Mapping[str, Predicate]) -> bool:
-    """Whether every constraint accepts a configuration; one that raises does not."""
+    """True if every constraint accepts a configuration; one that raises does not."""
     try:
         return all(predicate(config) for predicate in where.values())
     except Exception:  # it would have been said of a configuration that was drawn
@@ -312,7 +316,7 @@ def _enumerated(
     rows: Rows = np.zeros((1, 0), dtype=np.int32)
     removed = dict.fromkeys(where, 0)
     sampled, stands_for = False, 1.0  # configurations that one sampled partial configuration stands for
-    tried, few = 0, min(SAMPLE, limit)
+    tried, few = 0, min(SAMPLE_ROWS, limit)
     for depth in range(len(sizes) + 1):
         if depth:
             if len(rows) * sizes[depth - 1] > (few if sampled else limit):

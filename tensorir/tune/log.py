@@ -1,4 +1,4 @@
-"""What can be asked of a tuning log: the best configurations, listings, statistics, verification, merging."""
+"""Questions to a tuning log: the best configurations, listings, statistics, verification, merging."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ import numpy as np
 
 from tensorir.codec import Json
 from tensorir.errors import refuse
-from tensorir.runtime.machine import Load
+from tensorir.runtime.machine import ProcessorLoad
 from tensorir.tune.brief import Brief, whole
-from tensorir.tune.choosing import DOUBT, Choice, choose, key_of, passed
+from tensorir.tune.choosing import REPEAT_RATIO, RankedRecord, choose, key_of, passed
 from tensorir.tune.circumstances import TIMEOUTS, Limits, open_again
 from tensorir.tune.known import contenders
-from tensorir.tune.record import BadRecord, Entry, Identity, Record, Setting, encode, key_text, relevant, slug
+from tensorir.tune.record import BadRecord, LogLine, Record, RunIdentity, Setting, encode, key_text, relevant, slug
 from tensorir.tune.store import LogError, LogReader, LogWriter, host_name, refusal
 
 __all__ = [
-    "DOUBT",
+    "REPEAT_RATIO",
     "BadRecord",
-    "Choice",
-    "Identity",
     "LogError",
     "LogReader",
     "LogWriter",
+    "RankedRecord",
     "Record",
+    "RunIdentity",
     "best",
     "choose",
     "compact",
@@ -59,14 +59,14 @@ _STALE_DAY = 86_400.0
 
 
 def identity_of(record: Setting) -> str:
-    """What makes records comparable: workload, computation, device, driver and versions."""
+    """The key of comparable records: workload, computation, device, driver and versions."""
     device = record.device
     key = [record.workload, record.compute, device["name"], device["driver"], relevant(record.versions)]
     return key_text(key)
 
 
 def usable(
-    records: Iterable[Record], identity: Identity, limits: Limits | None = None, own: Collection[str] = ()
+    records: Iterable[Record], identity: RunIdentity, limits: Limits | None = None, own: Collection[str] = ()
 ) -> list[Record]:
     """The trials that need no second measurement: same computation, device and versions, one per configuration.
 
@@ -84,7 +84,7 @@ def usable(
 
 def best(
     reader: LogReader, *, workload: str | None = None, compute: str | None = None, per_template: bool = False
-) -> list[Choice]:
+) -> list[RankedRecord]:
     """The fastest usable configuration for each (workload, computation, device, driver, versions), latest first.
 
     Lines that are damaged, forged or of another version never take part; ``reader`` has their count afterwards.
@@ -96,7 +96,7 @@ def best(
     )
 
 
-def _winners(known: Brief, wanted: Callable[[Setting], bool], per_template: bool = False) -> list[Choice]:
+def _winners(known: Brief, wanted: Callable[[Setting], bool], per_template: bool = False) -> list[RankedRecord]:
     runs: dict[tuple[str, str | None], list[int]] = defaultdict(list)
     for number, run in known.runs():
         if wanted(run):
@@ -115,8 +115,8 @@ def peers(reader: LogReader) -> list[Record]:
 
 def freeze(
     reader: LogReader, workloads: Sequence[str] = (), regenerate: Callable[[Record], str | None] | None = None
-) -> tuple[list[Choice], list[str]]:
-    """What ``load`` would choose now, to be pinned by ``tune.frozen``; and the ids of faster records that are stale.
+) -> tuple[list[RankedRecord], list[str]]:
+    """The choices of ``load`` now, to be pinned by ``tune.frozen``; and the ids of faster records that are stale.
 
     One choice for each workload, definition, device, its limits, driver and versions among the records: what
     ``best`` gives, except that a record whose source this version does not make (``regenerate``, as for ``verify``)
@@ -196,7 +196,7 @@ def stats(reader: LogReader) -> dict[str, object]:
             statuses[record.status] += 1
         if record.time_s is not None:
             estimators[record.estimator] += 1
-            busy += Load.of(record.load).disturbed
+            busy += ProcessorLoad.of(record.load).disturbed
             low, high = record.span
             spread.append((high - low) / record.steady_s)
     return {
@@ -295,7 +295,7 @@ def compact(root: str | os.PathLike[str]) -> dict[str, object]:
     }
 
 
-def union(entries: Iterable[Entry]) -> dict[str, bytes]:
+def union(entries: Iterable[LogLine]) -> dict[str, bytes]:
     """Line by id; of two different lines with one id the smaller, so that order does not matter."""
     lines: dict[str, bytes] = {}
     for entry in entries:
@@ -305,9 +305,9 @@ def union(entries: Iterable[Entry]) -> dict[str, bytes]:
     return lines
 
 
-def write_merged(entries: Sequence[Entry], root: Path) -> list[Path]:
+def write_merged(entries: Sequence[LogLine], root: Path) -> list[Path]:
     """One segment for each workload among the entries, named after its content; damaged lines are left out."""
-    folders: dict[str, list[Entry]] = defaultdict(list)
+    folders: dict[str, list[LogLine]] = defaultdict(list)
     for entry in entries:
         if entry.record is not None:
             folders[slug(entry.record.workload)].append(entry)

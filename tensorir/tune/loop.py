@@ -17,19 +17,19 @@ import numpy as np
 
 from tensorir.codec import CodecError, Json, encode
 from tensorir.errors import TensorIRError
-from tensorir.runtime.machine import REST, Load
+from tensorir.runtime.machine import NO_LOAD, ProcessorLoad
 from tensorir.tune.arm import Arm, Arms
 from tensorir.tune.brief import by_run
 from tensorir.tune.budget import Budget
 from tensorir.tune.circumstances import Limits, available_bytes, open_again
 from tensorir.tune.elsewhere import tables
 from tensorir.tune.flight import Flights, Landed, PlacesLost
-from tensorir.tune.interfaces import Ahead, Bench, Log, Part, Task
+from tensorir.tune.interfaces import Ahead, Bench, Log, SearchPart, Task
 from tensorir.tune.log import choose, key_of, passed, usable
-from tensorir.tune.outcome import Machine, Timed, TuneOutcome, grouped_reasons
-from tensorir.tune.paired import TIE
+from tensorir.tune.outcome import MachineReport, Timed, TuneOutcome, grouped_reasons
+from tensorir.tune.paired import TIE_LOG_RATIO
 from tensorir.tune.ratio import Span
-from tensorir.tune.record import BadRecord, Identity, Record, is_library, key_text
+from tensorir.tune.record import BadRecord, Record, RunIdentity, is_library, key_text
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.store import LogError
 from tensorir.tune.strategy import make
@@ -37,8 +37,8 @@ from tensorir.tune.trial import CANCELLED, FinalRound, Known, Outcome, Peer, Tri
 
 WAIT_S = 0.2
 """Seconds between two looks at what others measure."""
-ROUNDS = 3  # when all finalists of one are disqualified
-CONTENDERS = 1000
+MAX_FINAL_ROUNDS = 3  # when all finalists of one are disqualified
+MAX_CONTENDERS = 1000
 """Trials that are ranked for a final round at most, besides those that were in one."""
 MOST_SAMPLES = 200  # of a library's time in a record
 MOST_NAME = 200  # characters of its name
@@ -49,7 +49,9 @@ class _Stop(Exception):  # it ends the search, nothing went wrong
         self.reason, self.why = reason, why
 
 
-def search(spec: RunSpec, task: Task, bench: Bench, log: Log | None = None, part: Part | None = None) -> TuneOutcome:
+def search(
+    spec: RunSpec, task: Task, bench: Bench, log: Log | None = None, part: SearchPart | None = None
+) -> TuneOutcome:
     """Search the spaces of all templates together, as ``spec`` asks for it.
 
     Of ``spec`` the search goes by ``strategy``, ``seed``, ``trials`` (the defaults and usable earlier records count),
@@ -59,7 +61,7 @@ def search(spec: RunSpec, task: Task, bench: Bench, log: Log | None = None, part
     KeyboardInterrupt ends the search with status ``interrupted`` and what was found. An unwritable
     log ends it after the trial; ``outcome.error`` has the LogError.
     """
-    run = _Search(spec, task, bench, log, part or Part())
+    run = _Search(spec, task, bench, log, part or SearchPart())
     _ended(run, run.explore)
     if run.stopped not in ("interrupted", "log", "device_lost", "workers"):
         _ended(run, run.confirm)
@@ -88,7 +90,7 @@ class _Search:
     stopped: why no more was measured; why: more of it, in words; error: what went wrong then
     """
 
-    def __init__(self, spec: RunSpec, task: Task, bench: Bench, log: Log | None, part: Part) -> None:
+    def __init__(self, spec: RunSpec, task: Task, bench: Bench, log: Log | None, part: SearchPart) -> None:
         self.spec, self.task, self.bench, self.part = spec, task, bench, part
         finalists = None if bench.final is None else spec.top
         self.budget = Budget(part.clock, spec.started, spec.budget_s, part.grace_s, finalists, bench.cold_s)
@@ -154,11 +156,11 @@ class _Search:
         raise _Stop("exhausted")
 
     def _kind(self) -> str:
-        """What stands in for the default until something has passed: the next ones, one after the other."""
+        """ "default" until something has passed: the next ones stand in for it, one after the other. Then "trial"."""
         return "default" if self.part.defaults and not self._passed() else "trial"
 
     def _passed(self) -> bool:
-        """Whether any trial so far, earlier ones included, ran and was right."""
+        """True if any trial so far, earlier ones included, ran and was right."""
         found = self.findings
         return bool(self.budget.passed) or any(r.status == "ok" for r in found.records[: found.reused])
 
@@ -176,7 +178,7 @@ class _Search:
     # --- other processes on the same log
 
     def _ours(self, arm: Arm, row: int) -> bool:
-        """Whether no other process has measured a row or is measuring it; this one claims it then."""
+        """True if no other process has measured a row or is measuring it; this one claims it then."""
         others = self.part.others
         if others is None:
             return True
@@ -288,7 +290,7 @@ class _Search:
         thread.join()
 
     def _go_on(self, arm: Arm, row: int) -> None:
-        """Whether a trial that was built with others is still wanted; raises _Stop."""
+        """True if a trial that was built with others is still wanted; raises _Stop."""
         arm.under_way.discard(row)
         try:
             if self.findings.records:
@@ -419,11 +421,11 @@ class _Search:
         return {"name": self.spec.strategy, "surrogate": surrogate if surrogate is None else str(surrogate), **counts}
 
 
-def _machine(new: Sequence[Record], last: Load) -> Machine:
-    """What the machine did in the trials of a run, and in its final rounds."""
+def _machine(new: Sequence[Record], last: ProcessorLoad) -> MachineReport:
+    """Report on the machine in the trials of a run, and in its final rounds."""
     paces = [r.drift or 1.0 for r in new if r.time_s is not None]
-    trials = Load.sum(r.load for r in new if r.kind == "trial")
-    return Machine(trials + last, last, (min(paces, default=1.0), max(paces, default=1.0)))
+    trials = ProcessorLoad.sum(r.load for r in new if r.kind == "trial")
+    return MachineReport(trials + last, last, (min(paces, default=1.0), max(paces, default=1.0)))
 
 
 class Confirmation:
@@ -438,7 +440,7 @@ class Confirmation:
         self._findings, self._arms, self._top, self._also, self._flops = findings, arms, top, also, flops
         self.pairs: list[tuple[Record, Record]] = []
         self.baseline: dict[str, Any] | None = None
-        self.load: Load = REST
+        self.load: ProcessorLoad = NO_LOAD
 
     def measure(self, bench: Bench, remaining: Callable[[], float | None]) -> None:
         """Re-measure the finalists interleaved; those that fail give way to the next best.
@@ -447,7 +449,7 @@ class Confirmation:
         """
         if bench.final is None:
             return
-        for _ in range(ROUNDS):
+        for _ in range(MAX_FINAL_ROUNDS):
             left, finalists = remaining(), self.finalists()
             if not finalists or (left is not None and left <= 0):
                 return
@@ -458,7 +460,7 @@ class Confirmation:
     def _take(self, finalists: list[Record], found: FinalRound) -> None:
         self.pairs, name = [], os.urandom(8).hex()
         self.baseline = {**encode(found.baseline), "round": name} if found.baseline else self.baseline
-        self.load += found.load or REST
+        self.load += found.load or NO_LOAD
         library = _library(found.baseline)
         for trial, outcome in zip(finalists, found.results, strict=True):
             if outcome.status != CANCELLED.status:  # then there was no time left for it: nothing was learnt
@@ -486,10 +488,12 @@ class Confirmation:
     def _contenders(self) -> list[Record]:
         """The trials that may be among the fastest: of many that no final round knows the others rank after these."""
         records = self._findings.records
-        if len(records) <= CONTENDERS:
+        if len(records) <= MAX_CONTENDERS:
             return records
         known = {*map(key_of, self._findings.finals)}
-        fastest = {id(r) for r in heapq.nsmallest(CONTENDERS // 2, filter(passed, records), key=lambda r: r.steady_s)}
+        fastest = {
+            id(r) for r in heapq.nsmallest(MAX_CONTENDERS // 2, filter(passed, records), key=lambda r: r.steady_s)
+        }
         return [r for r in records if id(r) in fastest or r.id in self._also or key_of(r) in known]
 
     def default(self) -> Record | None:
@@ -512,7 +516,11 @@ class Confirmation:
             (t for t in self.confirmed() if t.checked), key=lambda t: (t.trial in lost, t.time_s or math.inf, t.trial)
         )
         # a race that was cut short calls nobody slower, but who is far slower in it is no tie either
-        near = {trial for trial, standing in race.items() if standing and standing.get("low", 1.0) <= math.exp(TIE)}
+        near = {
+            trial
+            for trial, standing in race.items()
+            if standing and standing.get("low", 1.0) <= math.exp(TIE_LOG_RATIO)
+        }
         ties = tuple(t for t in ranked[1:] if t.trial not in lost and t.trial in near)
         if ranked:
             return ranked[0], ties
@@ -551,7 +559,7 @@ class Findings:
     error:   why the log cannot be written any more
     """
 
-    def __init__(self, identity: Identity, log: Log | None, limits: Limits) -> None:
+    def __init__(self, identity: RunIdentity, log: Log | None, limits: Limits) -> None:
         self.identity, self._log, self._limits = identity, log, limits
         self.records: list[Record] = []
         self.finals: list[Record] = []
@@ -584,7 +592,7 @@ class Findings:
         return made
 
     def failed_again(self, record: Record) -> bool:
-        """Whether a final round found a trial wrong."""
+        """True if a final round found a trial wrong."""
         failed = (r for r in self.finals if r.status != "ok" and not open_again(r, self._limits))
         return any(r.of == record.id for r in failed)
 

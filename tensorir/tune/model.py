@@ -1,4 +1,4 @@
-"""What is learnt from the measurements so far: expected improvement and feasibility over candidate rows."""
+"""Expected improvement and feasibility of candidate rows, learnt from the measurements so far."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Model:
         y = self._beyond_trend(timed)
         failed = [row for row in results if row not in timed]  # they shrink the deviation, as what is being measured
         posterior = self._times.observing([*timed, *failed, *pending])
-        belief, known = posterior.condition(y, self._scale(y)), posterior.smoothed(y, NOISE)
+        belief, known = posterior.condition(y, self._scale(y)), posterior.smoothed(y, TIME_NOISE)
         if self.trend is not None and self._at_candidates is not None:
             belief, known = Conditioned(belief.mean + self._at_candidates, belief.std), known + self.trend(list(timed))
         gain: Floats = gaussian_ei(free, belief, y_opt=float(known.min()), xi=0.0)
@@ -176,7 +176,7 @@ class _Process:
 
 
 def measured(results: Results) -> dict[int, float]:
-    """What ran."""
+    """Rows that ran."""
     return {row: t for row, t in results.items() if t is not None}
 
 
@@ -186,7 +186,7 @@ def standard(y: Floats) -> Floats:
 
 
 def response(times: Sequence[float | None]) -> Floats:
-    """What is modelled: log seconds with the slow half squashed, failures as the slowest that ran.
+    """The modelled quantity: log seconds with the slow half squashed, failures as the slowest that ran.
 
     Times span two orders of magnitude and only the fast end matters; without the squashing the model spends
     its length scales on how bad the bad ones are.
@@ -205,7 +205,7 @@ def squashed(y: Floats) -> Floats:
 
 FEW_TO_FIT = 8  # results from which length scales are fitted to what differs from a model's times
 MODEL_ERROR = 0.15  # relative deviation of the times of a model that is right
-NOISE = 0.05  # relative deviation of a time that is measured next to other programs
+TIME_NOISE = 0.05  # relative deviation of a time that is measured next to other programs
 LEAST_CHANCE = 0.001  # nothing is ruled out for good
 FIT_ROWS = 120  # the likelihood costs the cube of this; more rows hardly move the length scales
 

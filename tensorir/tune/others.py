@@ -19,9 +19,9 @@ from tensorir.tune.circumstances import Limits
 from tensorir.tune.record import MAX_LINE, BadRecord, Record, decode
 from tensorir.tune.store import host_name, open_regular
 
-SUFFIX = ".claim"
+CLAIM_SUFFIX = ".claim"
 MAX_CLAIM = 1 << 20
-RUNS = 12.0
+RUNS_PER_TRIAL = 12.0
 """Launches of a trial that may each take as long as one is allowed."""
 SETUP_S = 120.0
 """Seconds of a trial besides compiling and running: its worker, the reference."""
@@ -35,14 +35,14 @@ class Others:
 
     def __init__(self, folder: Path, limits: Limits, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._clock = folder, clock
-        self._limit_s = limits.compile_s + RUNS * limits.run_s + SETUP_S
+        self._limit_s = limits.compile_s + RUNS_PER_TRIAL * limits.run_s + SETUP_S
         self._own: Path | None = None
         self._segment = ""
         self._read = {path.name: path.stat().st_size for path in self._files(".jsonl")}
 
     def begin(self, segment: Path) -> None:
         """This process writes its records to ``segment``."""
-        self._segment, self._own = segment.name, segment.with_suffix(SUFFIX)
+        self._segment, self._own = segment.name, segment.with_suffix(CLAIM_SUFFIX)
 
     def end(self) -> None:
         """This process measures nothing any more."""
@@ -58,7 +58,7 @@ class Others:
             return []
 
     def measured(self) -> Iterator[Record]:
-        """What they have added to the log since the last call."""
+        """Records that they have added to the log since the last call."""
         for path in self._files(".jsonl"):
             if path.name == self._segment:
                 continue
@@ -79,7 +79,7 @@ class Others:
 
     def claimed(self) -> set[str]:
         """The keys (``key_of``) of what they are measuring."""
-        return {key for path in self._files(SUFFIX) if path != self._own for key in self._keys(path)}
+        return {key for path in self._files(CLAIM_SUFFIX) if path != self._own for key in self._keys(path)}
 
     def _keys(self, path: Path) -> list[str]:
         """The keys of a claim; none of a void one, which is removed."""

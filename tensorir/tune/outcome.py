@@ -1,4 +1,4 @@
-"""What a tuning run found: the values of the pinned ``tune --json`` document."""
+"""Result of a tuning run: the values of the pinned ``tune --json`` document."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from tensorir.codec import Json
 from tensorir.errors import TensorIRError
 from tensorir.errors.shown import Shown, few_lines
-from tensorir.runtime.machine import REST, Load
+from tensorir.runtime.machine import NO_LOAD, ProcessorLoad
 from tensorir.tune.brief import reason_of, whole
 from tensorir.tune.progress import milliseconds
 from tensorir.tune.ratio import Ratio, Span, without_slots
-from tensorir.tune.record import ESTIMATOR, Identity, Record
+from tensorir.tune.record import ESTIMATOR, Record, RunIdentity
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,21 +80,21 @@ class Timed(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class Machine(Shown):
-    """What the machine did while a run timed kernels.
+class MachineReport(Shown):
+    """Load and pace of the machine while a run timed kernels, and waits for others.
 
     load:  in all of the run; last: in its final round
     pace:  the least and the greatest factor by which it was slower than when the reference was first measured
     waits: whose turn it was instead, and for how many seconds: ``{"pid", "workload", "seconds"}``
     """
 
-    load: Load = REST
-    last: Load = REST
+    load: ProcessorLoad = NO_LOAD
+    last: ProcessorLoad = NO_LOAD
     pace: tuple[float, float] = (1.0, 1.0)
     waits: tuple[dict[str, Any], ...] = ()
 
     def words(self) -> str:
-        """What a person should know; empty for a machine at rest."""
+        """Sentences for people; empty for a machine at rest."""
         parts = [w for w in (self.load.words() or self.last.words(),) if w]
         if self.pace[1] > 1.3 * self.pace[0]:
             parts.append(f"its pace went from {self.pace[0]:.2f} to {self.pace[1]:.2f} times the reference's")
@@ -133,7 +133,7 @@ class TuneOutcome(Shown):
 
     status: str
     stopped: str
-    identity: Identity
+    identity: RunIdentity
     trials: int
     reused: int
     counts: dict[str, int]
@@ -149,7 +149,7 @@ class TuneOutcome(Shown):
     log_path: str | None
     elapsed_s: float
     error: TensorIRError | None = None
-    machine: Machine = field(default_factory=Machine)
+    machine: MachineReport = field(default_factory=MachineReport)
     why: str = ""
     unspent_s: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -220,7 +220,7 @@ def _met(other: Mapping[str, Any]) -> str:
 
 
 def without_default(record: Record) -> str:
-    """What becomes of a run whose default failed, and why it did."""
+    """The outcome of a run whose default failed, with the reason."""
     return f"{reason_of(record)}; the search continues with what passes"
 
 

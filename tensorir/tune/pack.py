@@ -24,7 +24,7 @@ from tensorir.errors import TensorIRError, refuse
 from tensorir.tune.record import BadRecord, read_json
 from tensorir.tune.store import LogError, open_regular
 
-PACK = 1  # version of the format
+PACK_VERSION = 1  # version of the format
 MANIFEST = "manifest.json"
 MOST_MEMBERS = 4096
 MOST_BYTES = 1 << 30  # of all members, and of the file
@@ -55,7 +55,7 @@ def write_pack(path: Path, members: Mapping[str, bytes], about: Mapping[str, obj
     about: what the manifest says besides the members
     """
     listed = [{"name": n, "size": len(d), "sha256": hashlib.sha256(d).hexdigest()} for n, d in sorted(members.items())]
-    manifest = json.dumps({"pack": PACK, **about, "members": listed}, indent=1).encode()
+    manifest = json.dumps({"pack": PACK_VERSION, **about, "members": listed}, indent=1).encode()
     scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         try:
@@ -78,7 +78,7 @@ def write_pack(path: Path, members: Mapping[str, bytes], about: Mapping[str, obj
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[Pack]:
+def opened(path: Path) -> Iterator[PackedLog]:
     """The members of a packed log, all compared with the manifest before anything is handed out.
 
     Raises PackError: ``pack.unreadable``, ``pack.damaged`` (cut, wrong digests, other names, links, encrypted, more or
@@ -90,12 +90,12 @@ def opened(path: Path) -> Iterator[Pack]:
         words = error.strerror or type(error).__name__
         raise refuse(PackError, "pack.unreadable", f"cannot read {path}: {words}") from None
     with file:
-        pack = Pack(path, file)
+        pack = PackedLog(path, file)
         pack.verify()
         yield pack
 
 
-class Pack:
+class PackedLog:
     """An open packed log: ``names()``, ``read(name)`` and the manifest's other fields as ``about``."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
@@ -192,7 +192,7 @@ class Pack:
     def _read_manifest(self) -> None:
         made = read_json(self._take(MANIFEST, self._zip.getinfo(MANIFEST).file_size))
         version, members = made.pop("pack", None), made.pop("members", None)
-        if type(version) is int and version != PACK:
+        if type(version) is int and version != PACK_VERSION:
             raise refuse(PackError, "pack.version", f"{self.path} was packed by another version of tensorir")
         if type(version) is not int or not isinstance(members, list):
             raise BadRecord("its manifest is none")

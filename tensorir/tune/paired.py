@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 from tensorir.tune.record import interval
 from tensorir.tune.trial import Standing
 
-ERROR = 0.05  # of the whole family of comparisons
-MARGIN = 0.005  # in log time: a smaller lead is no lead; the placement of code and data is worth 0.2 %
-TIE = 0.02  # in log time: who is shown to be closer than that need not be told apart
+FAMILY_ERROR = 0.05  # of the whole family of comparisons
+LEAD_LOG_RATIO = 0.005  # in log time: a smaller lead is no lead; the placement of code and data is worth 0.2 %
+TIE_LOG_RATIO = 0.02  # in log time: who is shown to be closer than that need not be told apart
 MOST_ROUNDS = 10_000
 _CHANCES = np.array([0.52, 0.55, 0.6, 0.7, 0.8, 0.9, 0.97])  # of being ahead, on which is bet
 
@@ -63,7 +63,13 @@ class Race:
     """
 
     def __init__(
-        self, count: int, *, error: float = ERROR, margin: float = MARGIN, tie: float = TIE, seed: int = 0
+        self,
+        count: int,
+        *,
+        error: float = FAMILY_ERROR,
+        margin: float = LEAD_LOG_RATIO,
+        tie: float = TIE_LOG_RATIO,
+        seed: int = 0,
     ) -> None:
         self.running = list(range(count))
         self._margin, self._tie, self._random = margin, tie, random.Random(seed)
@@ -101,7 +107,7 @@ class Race:
 
     @property
     def decided(self) -> bool:
-        """Whether more rounds would not tell more: one is left, or those left are shown to be a tie."""
+        """True if more rounds would not tell more: one is left, or those left are shown to be a tie."""
         if len(self.running) <= 1 or self.rounds >= MOST_ROUNDS:
             return True
         left = np.ix_(self.running, self.running)
@@ -109,7 +115,7 @@ class Race:
         return bool(sure[~np.eye(len(self.running), dtype=bool)].all())
 
     def standings(self) -> list[Standing]:
-        """What is known of each contestant; at least one round has been run."""
+        """The standing of each contestant; at least one round has been run."""
         logs = np.array(self._logs)
         common = logs[:, self.running]
         middles = np.median(common - common.mean(axis=1, keepdims=True), axis=0)

@@ -16,14 +16,14 @@ Floats = npt.NDArray[np.float64]
 Features = Callable[[Config], Sequence[float]]
 Expected = Callable[[Config], float]
 
-HOPELESS = 3.0
+HOPELESS_RATIO = 3.0
 """Times the best expected seconds: what is expected to be slower is tried last."""
-PROMISING = 1.25
+PROMISING_RATIO = 1.25
 """Times the best expected seconds: a start looks among those as well."""
 
 
 class HasRows(Protocol):
-    """What a pool is made from; ``tensorir.tune.space.Space`` is one."""
+    """The source of a pool; ``tensorir.tune.space.Space`` is one."""
 
     @property
     def names(self) -> tuple[str, ...]: ...
@@ -90,16 +90,16 @@ class Pool:
 
     @property
     def partial(self) -> bool:
-        """Whether rows may be added."""
+        """True if rows may be added."""
         return self._space is not None
 
     @property
     def added(self) -> int:
-        """How many of the last rows were not there at first."""
+        """Number of the last rows that were not there at first."""
         return len(self.rows) - self._listed
 
     def catch_up(self) -> int:
-        """How many rows there are now, with those that somebody else has listed in the space meanwhile."""
+        """Number of rows now, with those that somebody else has listed in the space meanwhile."""
         if self._space is not None and len(self._space.legal) > len(self.rows):
             self.rows = self._space.legal
         return len(self.rows)
@@ -128,7 +128,7 @@ class Pool:
 
     @property
     def slowness(self) -> Floats:
-        """What is expected of each row, over the best that is expected of any; all 1 without a model."""
+        """Expected time of each row over the best that is expected of any; all 1 without a model."""
         if self.expected_s is None or not len(self):
             return np.ones(len(self))
         if len(self._slowness) < len(self):
@@ -143,7 +143,7 @@ class Pool:
         """Rows to try when there are no others."""
         if self.expected_s is None:
             return np.zeros(len(self), dtype=bool)
-        return np.asarray(self.slowness > HOPELESS)
+        return np.asarray(self.slowness > HOPELESS_RATIO)
 
     @cached_property
     def _columns(self) -> list[tuple[int, Floats]]:
@@ -203,7 +203,9 @@ def _linear(values: Sequence[Any]) -> list[Floats]:
 
 
 def _evenness(values: Sequence[Any]) -> list[Floats]:
-    """How often two divides each value, six times at most, scaled; nothing where that tells no more than the value."""
+    """Number of times that two divides each value, six at most, scaled; nothing where that tells no more than the
+    value.
+    """
     if not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in values):
         return []
     twos = np.minimum([(v & -v).bit_length() - 1 for v in values], 6)

@@ -13,7 +13,7 @@ from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_number
 
 REGRET = 0.05
-NODES = 5_000  # of the search tree, after which the best set so far is taken
+MAX_SEARCH_NODES = 5_000  # of the search tree, after which the best set so far is taken
 _ROUNDING = 1e-9
 
 
@@ -37,7 +37,7 @@ def within(times: npt.ArrayLike, regret: float = REGRET) -> npt.NDArray[np.bool_
 
 
 def cover(
-    times: npt.ArrayLike, regret: float = REGRET, weights: Sequence[float] | None = None, nodes: int = NODES
+    times: npt.ArrayLike, regret: float = REGRET, weights: Sequence[float] | None = None, nodes: int = MAX_SEARCH_NODES
 ) -> Cover:
     """The smallest set of rows such that every column has one within ``regret`` of its best.
 

@@ -21,9 +21,9 @@ from tensorir._package import reserve_standard_streams
 from tensorir.codec import Json
 from tensorir.errors import TensorIRError, refuse
 from tensorir.runtime.caches import damaged_pocl_cache
-from tensorir.runtime.scratch import WORKER
+from tensorir.runtime.scratch import WORKER_VARIABLE
 from tensorir.tune.child import (
-    HEADER,
+    HEADER_BYTES,
     MAX_FRAME,
     Handler,
     Progress,
@@ -46,12 +46,12 @@ __all__ = [
     "start_early",
 ]
 
-TAIL = 4096  # bytes of the candidate's own output that are kept for the report
+TAIL_BYTES = 4096  # bytes of the candidate's own output that are kept for the report
 _BOOT = (
     "import json, sys; setup = json.loads(sys.argv[1]); sys.path[:] = setup['path']; "
     "from tensorir.tune.child import main; main(setup)"
 )
-_KEEP = frozenset(
+_KEPT_VARIABLES = frozenset(
     {"HOME", "USER", "LOGNAME", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TMP", "TEMP", "SYSTEMROOT"}
     | {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CUDA_PATH", "CUDA_HOME"}
     | {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_MODULE_LOADING"}
@@ -84,7 +84,7 @@ class WorkerError(TensorIRError):
 
 def scrubbed_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables a worker needs; loader hooks, compiler flag injections and credentials stay out."""
-    kept = {key: value for key, value in os.environ.items() if key in _KEEP or key.startswith(_KEEP_PREFIXES)}
+    kept = {key: value for key, value in os.environ.items() if key in _KEPT_VARIABLES or key.startswith(_KEEP_PREFIXES)}
     return _QUIET | kept | dict(extra or {})
 
 
@@ -93,7 +93,7 @@ class _DiedError(Exception):
 
 
 class _GarbledError(Exception):
-    """What came over the pipe is not the protocol."""
+    """Bytes came over the pipe that are not the protocol."""
 
 
 class Worker:
@@ -337,7 +337,7 @@ class _Child:
                 stderr=capture[1],
                 pass_fds=theirs[:3],
                 start_new_session=True,
-                env=scrubbed_environment(environment) | {WORKER: self._mark},
+                env=scrubbed_environment(environment) | {WORKER_VARIABLE: self._mark},
             )
         except BaseException as error:  # an interrupt too: closing ``life`` ends a child that did start
             close_all(self._to, self._from, self._life, self._capture)
@@ -405,15 +405,15 @@ class _Child:
         self._inbox += piece
 
     def _next_frame(self) -> Json | None:
-        if len(self._inbox) < HEADER:
+        if len(self._inbox) < HEADER_BYTES:
             return None
-        size = int.from_bytes(self._inbox[:HEADER], "big")
+        size = int.from_bytes(self._inbox[:HEADER_BYTES], "big")
         if size > MAX_FRAME:
             raise _GarbledError(f"a frame of {size} bytes")
-        if len(self._inbox) < HEADER + size:
+        if len(self._inbox) < HEADER_BYTES + size:
             return None
-        body = bytes(self._inbox[HEADER : HEADER + size])
-        del self._inbox[: HEADER + size]
+        body = bytes(self._inbox[HEADER_BYTES : HEADER_BYTES + size])
+        del self._inbox[: HEADER_BYTES + size]
         try:
             return unpack(body)
         except ValueError as error:
@@ -427,10 +427,10 @@ class _Child:
                     self._capturing = False
                     return
                 self._tail += piece
-                del self._tail[:-TAIL]
+                del self._tail[:-TAIL_BYTES]
 
     def tail_text(self) -> str:
-        """What the candidate printed last, made safe for terminals and records."""
+        """The candidate's last output, made safe for terminals and records."""
         text = bytes(self._tail).decode("utf-8", "replace")
         return "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
@@ -444,7 +444,7 @@ class _Child:
         return True
 
     def ended(self) -> Json:
-        """How the process ended: ``{"signal": name}`` or ``{"exit": code}``; kills it first if only its pipe closed."""
+        """The end of the process: ``{"signal": name}`` or ``{"exit": code}``; killed first if only its pipe closed."""
         end = time.monotonic() + 0.5  # a moment passes between closing its files and becoming waitable
         while not self._exited() and time.monotonic() < end:
             time.sleep(0.002)
@@ -512,7 +512,7 @@ def _group_gone(pgid: int, seconds: float = 0.5) -> None:
 
 
 def any_runs(pgid: int) -> bool:
-    """Whether a process of the group has not ended; True where the system does not say.
+    """True if a process of the group has not ended; True where the system does not say.
 
     One that ended counts in its group until its parent has asked for it. The guardian's is the system's first process,
     and that of a container may take its time, or never ask.

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
-from tensorir.runtime.machine import REST, Load
+from tensorir.runtime.machine import NO_LOAD, ProcessorLoad
 from tensorir.tune.ratio import Ratio, Span
 from tensorir.tune.record import Record
 
 EVERY_S = 10.0
-UNTOLD = 10.0  # upper over lower end of a time's interval from which it is no measurement
-_SHORT = {
+UNTOLD_RATIO = 10.0  # upper over lower end of a time's interval from which it is no measurement
+_SHORT_STATUSES = {
     "ok": "ok",
     "illegal_schedule": "illegal",
     "compile_error": "compile",
@@ -35,7 +35,7 @@ _SHORT = {
 
 @dataclass
 class Progress:
-    """What a progress line tells.
+    """The facts of a progress line.
 
     total:      configurations wanted in total, None when only the budget counts
     budget_s:   None when only the number counts
@@ -50,7 +50,7 @@ class Progress:
     baseline: tuple[str, float] | None = None
     peer: Mapping[str, object] | None = None
     known: int = 0
-    load: Load | None = REST
+    load: ProcessorLoad | None = NO_LOAD
     best: Span | None = None
     best_s: float = math.inf
     counts: Counter[str] = field(default_factory=Counter)
@@ -71,7 +71,7 @@ class Progress:
         """Take in a new record; True when it is the best so far."""
         self.counts[record.status] += 1
         if self.load is not None:
-            self.load += Load.of(record.load)
+            self.load += ProcessorLoad.of(record.load)
         time_s = record.steady_s
         if record.status != "ok" or time_s >= self.best_s:
             return False
@@ -82,7 +82,7 @@ class Progress:
         """Take in what is known of the peer."""
         self.baseline, self.peer = (str(peer["name"]), float(cast("float", peer["time_s"]))), peer
         if self.load is not None:
-            self.load += Load.of(peer.get("load"))
+            self.load += ProcessorLoad.of(peer.get("load"))
 
     @property
     def ratio(self) -> Ratio | None:
@@ -100,7 +100,7 @@ class Progress:
 
 @dataclass
 class SetProgress:
-    """What a progress line of several shapes tells. weights: how much each shape counts, by its title."""
+    """The facts of a progress line of several shapes. weights: how much each shape counts, by its title."""
 
     weights: Mapping[str, float]
     budget_s: float | None = None
@@ -168,7 +168,7 @@ def eta(state: Progress, elapsed_s: float) -> float | None:
 def statuses(counts: Mapping[str, int]) -> str:
     """Return ``ok 15  compile 2  timeout 1``: ok first, then the failures by number."""
     order = sorted(counts.items(), key=lambda item: (item[0] != "ok", -item[1], item[0]))
-    return "  ".join(f"{_SHORT.get(status, status)} {count}" for status, count in order if count)
+    return "  ".join(f"{_SHORT_STATUSES.get(status, status)} {count}" for status, count in order if count)
 
 
 def duration(seconds: float) -> str:
@@ -189,11 +189,11 @@ def milliseconds(seconds: float) -> str:
 
 
 def between(time_s: float, low_s: float | None, high_s: float | None) -> str:
-    """``0.0581 ms  [0.0570 ms, 0.0602 ms]``; an interval that wide that it says nothing (``UNTOLD``) is not printed."""
+    """``0.0581 ms  [0.0570 ms, 0.0602 ms]``; intervals wider than ``UNTOLD_RATIO`` are not printed."""
     text = milliseconds(time_s)
     if low_s is None or high_s is None:
         return text
-    if high_s > UNTOLD * low_s:
+    if high_s > UNTOLD_RATIO * low_s:
         return f"~{text}  [cannot be told on this busy machine]"
     return f"{text}  [{milliseconds(low_s)}, {milliseconds(high_s)}]"
 

@@ -1,4 +1,4 @@
-"""How many times one time is another, and whether that may be said: every printed or written ratio is made here."""
+"""Ratios of times, and the judgement that one may be said: every printed or written ratio is made here."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, cast
 
 from tensorir.codec import Json
 from tensorir.errors.shown import Shown
-from tensorir.runtime.estimate import THRICE, middle
-from tensorir.runtime.machine import Load
+from tensorir.runtime.estimate import SPREAD_RATIO, middle
+from tensorir.runtime.machine import ProcessorLoad
 from tensorir.tune.record import Record, interval
 
-WIDE = 1.5  # upper over lower end of the ratio's interval from which it is unsteady,
-HOPELESS = 4.0  # and from which no number is given, nor for an unsteady one
-ABSURD = 10.0  # of more than that, or less than a tenth
-TIE = 1.05  # a ratio this near to 1 says "alike", and its interval may hold 1
+UNSTEADY_WIDTH = 1.5  # upper over lower end of the ratio's interval from which it is unsteady,
+UNTOLD_WIDTH = 4.0  # and from which no number is given, nor for an unsteady one
+ABSURD_RATIO = 10.0  # of more than that, or less than a tenth
+ALIKE_RATIO = 1.05  # a ratio this near to 1 says "alike", and its interval may hold 1
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,27 +88,27 @@ class Ratio(Shown):
     doubt: str = ""
 
     @classmethod
-    def of(cls, above: Span, below: Span, load: Load | None = None) -> Ratio:
+    def of(cls, above: Span, below: Span, load: ProcessorLoad | None = None) -> Ratio:
         """``above`` over ``below``; load: of the machine while they were timed, if that disturbs them."""
         value = above.time_s / below.time_s
         low, high = above.over(below)
         said = "" if load is None else load.words()
-        if max(above.spread, below.spread) >= THRICE:
+        if max(above.spread, below.spread) >= SPREAD_RATIO:
             said = f"slowest {max(above.spread, below.spread):.1f} times the fastest"
-        elif not high <= WIDE * low or value == math.inf:  # nor where times are no clock's
+        elif not high <= UNSTEADY_WIDTH * low or value == math.inf:  # nor where times are no clock's
             said = f"anything from {_plain(low)} to {_plain(high)}"
-        elif low <= 1.0 <= high and not 1 / TIE <= value <= TIE:
+        elif low <= 1.0 <= high and not 1 / ALIKE_RATIO <= value <= ALIKE_RATIO:
             said = f"{low:.2g} to {high:.2g} does not say which is faster"
         return cls(value, low, high, said)
 
     @classmethod
     def given(cls, fields: Json) -> Ratio:
-        """What ``json`` gave."""
+        """The ratio of what ``json`` gave."""
         return cls(fields["ratio"], fields["ratio_low"], fields["ratio_high"], fields.get("doubt", ""))
 
     @property
     def steady(self) -> bool:
-        """Whether it may be said."""
+        """True if it may be said."""
         return not self.doubt
 
     def text(self, of: str = "") -> str:
@@ -128,8 +128,8 @@ class Ratio(Shown):
 
     @property
     def hopeless(self) -> bool:
-        """Whether no number may be given at all."""
-        known = self.high <= HOPELESS * self.low and 1 / ABSURD <= self.value <= ABSURD
+        """True if no number may be given at all."""
+        known = self.high <= UNTOLD_WIDTH * self.low and 1 / ABSURD_RATIO <= self.value <= ABSURD_RATIO
         return not self.steady and not known
 
     def json(self) -> dict[str, object]:
@@ -143,5 +143,5 @@ def _plain(x: float) -> str:
 
 
 def without_slots(peer: Mapping[str, object]) -> dict[str, object]:
-    """What documents have of a library's time."""
+    """A library's time as documents have it."""
     return {k: v for k, v in peer.items() if k not in ("samples", "round")}

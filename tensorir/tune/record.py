@@ -39,7 +39,7 @@ MAX_DEPTH = 16
 TRANSIENT = frozenset({"cancelled", "device_lost", "internal_error"})
 _FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 # Libraries that run the search but do not touch the kernel or its clock.
-HARNESS = frozenset({"python", "numpy", "scikit-optimize", "skopt", "scikit-learn", "scipy", "click", "rich"})
+HARNESS_LIBRARIES = frozenset({"python", "numpy", "scikit-optimize", "skopt", "scikit-learn", "scipy", "click", "rich"})
 
 
 class BadRecord(ValueError):  # it is a finding about data, not a failure of ours
@@ -95,7 +95,7 @@ def _versions(value: Any) -> bool:
 
 
 def is_library(value: object) -> bool:
-    """Whether a final record can hold it: a name, and what ``Span.of`` takes."""
+    """True if a final record can hold it: a name, and what ``Span.of`` takes."""
     if not isinstance(value, dict) or not _text(200)(value.get("name")) or not _seconds(value.get("time_s")):
         return False
     ends = _seconds(value.get("low_s")) and _seconds(value.get("high_s"))
@@ -199,13 +199,13 @@ class Record(Setting):
         return min(self.low_s, self.time_s), max(self.high_s, self.time_s)
 
 
-FIELDS = tuple(field.name for field in fields(Record) if field.name != "unknown")
-REQUIRED = tuple(f.name for f in fields(Record) if f.default is MISSING and f.default_factory is MISSING)
+RECORD_FIELDS = tuple(field.name for field in fields(Record) if field.name != "unknown")
+REQUIRED_FIELDS = tuple(f.name for f in fields(Record) if f.default is MISSING and f.default_factory is MISSING)
 """Fields of a line, ``crc`` apart, and those of them that every line has."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogLine:
     """One line as read: exactly one of ``record`` and ``reason`` is there.
 
     line:  from 1; 0 for what has a segment's name and is no file
@@ -225,8 +225,8 @@ class Entry:
 
 
 @dataclass(frozen=True, repr=False)
-class Identity(Shown):
-    """What all records of one tuning run share.
+class RunIdentity(Shown):
+    """The fields that all records of one tuning run share.
 
     workload: name and parameters in one line, such as ``conv2d n=1 c=64 …``
     compute:  digest of the definition
@@ -284,7 +284,7 @@ class Identity(Shown):
 
 def relevant(versions: Mapping[str, str]) -> dict[str, str]:
     """The entries of ``versions`` that can change a kernel or its time."""
-    return {key: value for key, value in versions.items() if key not in HARNESS}
+    return {key: value for key, value in versions.items() if key not in HARNESS_LIBRARIES}
 
 
 _last = ""
@@ -362,7 +362,7 @@ def read(said: object) -> Record:
     try:
         return codec.decode(Record, said)
     except CodecError as error:
-        missing = next((name for name in REQUIRED if isinstance(said, dict) and name not in said), "")
+        missing = next((name for name in REQUIRED_FIELDS if isinstance(said, dict) and name not in said), "")
         raise BadRecord(
             f"no {missing}" if missing else f"bad {error.field}" if error.field else "not an object"
         ) from None
@@ -433,7 +433,7 @@ def _checked_sum(said: Json) -> str:
 
 
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
-_OTHERS = bytes(set(range(256)) - set(b'[]{}"'))
+_NOT_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 def _too_deep(text: bytes) -> bool:
@@ -443,7 +443,7 @@ def _too_deep(text: bytes) -> bool:
     """
     if b'\\"' in text:  # quotes inside of strings, which say nothing of where these end
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    brackets = text.translate(_BRACKETS, _OTHERS).replace(b'""', b"")  # an empty string, or the gap between two
+    brackets = text.translate(_BRACKETS, _NOT_BRACKETS).replace(b'""', b"")  # an empty string, or the gap between two
     brackets = b"".join(brackets.split(b'"')[::2])
     for _ in range(MAX_DEPTH):
         brackets = brackets.replace(b"[]", b"")

@@ -14,7 +14,7 @@ from typing import Any
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.spelling import nearest
-from tensorir.errors.text_expr import ARITHMETIC, CONDITIONS, KEYWORDS, LEAVES, SIGNS, Text, signs, spine
+from tensorir.errors.text_expr import ARITHMETIC, CONDITIONS, KEYWORDS, LEAVES, SIGNS, ParsedText, signs, spine
 
 View = Mapping[str, Any]
 Term = Callable[[View], Any]
@@ -38,7 +38,7 @@ def parse(text: str, names: Sequence[str]) -> Callable[[View], bool]:
     return lambda config: bool(term(config))
 
 
-class _Condition(Text):
+class _Condition(ParsedText):
     pattern = re.compile(
         r"\s*(?:(?P<number>(?:\d+\.\d+|\d+)(?![\w.]))|(?P<string>'[^'\\\n]*'|\"[^\"\\\n]*\")|(?P<name>[^\W\d]\w*)"
         r"|(?P<op>//|<=|>=|==|!=|[-+*%<>(),\[\]]))"
@@ -64,7 +64,7 @@ class _Condition(Text):
         return self.term(node)
 
     def term(self, node: ast.expr) -> Term:
-        """What a node means, as a function of a configuration."""
+        """The meaning of a node, as a function of a configuration."""
         match node:
             case ast.BoolOp(op=op, values=values):
                 terms, joined = [*map(self.truth, values)], any if isinstance(op, ast.Or) else all

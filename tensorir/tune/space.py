@@ -30,7 +30,7 @@ Expected = Callable[[Mapping[str, Any]], float]
 """Seconds that a model expects of a configuration."""
 MAX_VALUES = 1 << 20
 """Values of one knob."""
-LONGEST = 8
+MAX_PERMUTED = 8
 """Things whose orders are listed: 40,320 of eight."""
 LONGEST_INT = 2048  # bits; Python and JSON readers stop at some number of digits
 
@@ -98,7 +98,7 @@ class Space(Handle, Shown):
 
     @property
     def sampled(self) -> bool:
-        """Whether ``legal`` holds only a part of the legal configurations."""
+        """True if ``legal`` holds only a part of the legal configurations."""
         return self._found.sampled
 
     @property
@@ -154,7 +154,7 @@ class Space(Handle, Shown):
             self._list_more(around(self.legal[row].tolist(), self.names, self.values, self.where, pairs))
 
     def explain(self) -> str:
-        """How many configurations there are and which constraint removed how many, as text."""
+        """Number of configurations, and of those that each constraint removed, as text."""
         try:
             found = self._found
         except DeclarationError as error:
@@ -372,7 +372,7 @@ class Space(Handle, Shown):
         return found
 
     def _near(self, config: Config) -> str:
-        """What to change in a configuration for a legal one: the fewest knobs."""
+        """The change of the fewest knobs that makes a configuration legal."""
         if self._listed is None and self.size > EXACT_LIMIT:
             return "space.config(row) gives the legal ones"
         same = self.legal == np.array(self._indices(config), np.int32)
@@ -504,7 +504,7 @@ def permutations(things: Sequence[object]) -> list[tuple[object, ...]]:
     """
     given = tuple(things) if isinstance(things, str) else need_list("things", things, "words or numbers")
     plain = all(isinstance(x, (str, int, float)) for x in given)
-    if not plain or not given or len(given) > LONGEST or len(set(given)) < len(given):
-        message = f"the orders of {shown(things)} cannot be listed: one to {LONGEST} different words or numbers"
+    if not plain or not given or len(given) > MAX_PERMUTED or len(set(given)) < len(given):
+        message = f"the orders of {shown(things)} cannot be listed: one to {MAX_PERMUTED} different words or numbers"
         raise refuse(DeclarationError, "space.knob-values", message, hint='permutations(["i", "j", "k"])')
     return list(itertools.permutations(given))

@@ -27,7 +27,7 @@ from tensorir.tune.space import Space
 
 @dataclass(frozen=True)
 class RunSpec:
-    """How to tune.
+    """Options of a tuning run.
 
     budget_s:        wall time from ``started`` (a ``time.monotonic()``; the call when None), final round included
     restrict:        conditions on knobs (``tensorir.tune.restrict``), each applied to the templates that have them
@@ -107,7 +107,7 @@ class RunSpec:
 
     @property
     def limits(self) -> Limits:
-        """What a measurement may take now."""
+        """Time and memory that a measurement may take now."""
         return Limits(self.compile_timeout, self.timeout, available_bytes())
 
     @classmethod

@@ -22,13 +22,13 @@ import numpy as np
 from tensorir.errors import TensorIRError, refuse
 from tensorir.tune.brief import Brief, Briefs, joined
 from tensorir.tune.frozen import frozen_records, looks_frozen
-from tensorir.tune.index import Part, brief_of, nowhere
-from tensorir.tune.record import MAX_LINE, BadRecord, Entry, OtherVersion, Record, decode, encode, slug
+from tensorir.tune.index import SegmentIndex, brief_of, nowhere
+from tensorir.tune.record import MAX_LINE, BadRecord, LogLine, OtherVersion, Record, decode, encode, slug
 
 _NO_FILE = {errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.ELOOP}  # a pipe, a socket, a device, a link to itself
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 KEPT_FINDINGS = 1000
-BATCH = 1 << 15
+BATCH_BYTES = 1 << 15
 
 
 class LogError(TensorIRError):
@@ -92,7 +92,7 @@ class LogWriter:
                 self._write(line)
 
     def _in_place(self) -> bool:
-        """Whether the open file is still the one of that name."""
+        """True if the open file is still the one of that name."""
         try:
             return os.path.samestat(os.fstat(self._fd), os.stat(self.path))
         except FileNotFoundError:
@@ -187,7 +187,7 @@ def refusal(error: OSError, path: Path) -> TensorIRError:
 
 
 @dataclass(frozen=True)
-class Finding:
+class UnusableLine:
     """A line that is not a usable record."""
 
     path: Path
@@ -212,7 +212,7 @@ class LogReader:
     def _reset(self) -> None:
         self.damaged = self.other = self.duplicates = 0
         self.reasons: Counter[str] = Counter()
-        self.findings: list[Finding] = []
+        self.findings: list[UnusableLine] = []
 
     def segments(self) -> list[Path]:
         """Every ``*.jsonl`` file in a stable order; none when the root does not exist."""
@@ -228,11 +228,11 @@ class LogReader:
         if not isinstance(error, FileNotFoundError):
             raise unreadable(error, Path(error.filename or self.root))
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[LogLine]:
         """Every line of every segment, damaged ones too."""
         return _in_batches(self._entries())
 
-    def _entries(self) -> Iterator[Entry]:
+    def _entries(self) -> Iterator[LogLine]:
         for path in self.segments():
             try:
                 with open_regular(path) as file:
@@ -245,7 +245,7 @@ class LogReader:
             except OSError as error:
                 if error.errno not in _NO_FILE or path == self.root:
                     raise unreadable(error, path) from None
-                yield Entry(path, 0, b"", reason="not a regular file")
+                yield LogLine(path, 0, b"", reason="not a regular file")
 
     def records(
         self, *, workload: str | None = None, compute: str | None = None, kind: str | None = None
@@ -300,12 +300,12 @@ class LogReader:
             raise unreadable(error, path) from None
         return "not a regular file"
 
-    def _add(self, path: Path, part: Part) -> None:
+    def _add(self, path: Path, part: SegmentIndex) -> None:
         self.damaged += part.counts["damaged"]
         self.other += part.counts["other"]
         self.reasons.update(part.reasons)
         room = KEPT_FINDINGS - len(self.findings)
-        self.findings += [Finding(path, line, reason) for line, reason in part.findings[:room]]
+        self.findings += [UnusableLine(path, line, reason) for line, reason in part.findings[:room]]
 
     def _distinct(self, parts: list[Brief]) -> Brief:
         """All as one, each record once."""
@@ -326,15 +326,15 @@ class LogReader:
 
         return Brief(made.words, columns, line)
 
-    def _count(self, entry: Entry) -> None:
+    def _count(self, entry: LogLine) -> None:
         self.other += entry.other
         self.damaged += entry.damaged
         self.reasons[entry.reason] += 1
         if len(self.findings) < KEPT_FINDINGS:
-            self.findings.append(Finding(entry.path, entry.line, entry.reason))
+            self.findings.append(UnusableLine(entry.path, entry.line, entry.reason))
 
     def summary(self) -> str:
-        """What to tell people about skipped lines; empty when there were none."""
+        """Words for people about skipped lines; empty when there were none."""
         parts = []
         if self.damaged:
             parts.append(f"{self.damaged} damaged line{'s' * (self.damaged != 1)} ignored")
@@ -344,7 +344,7 @@ class LogReader:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a log is one file; LogError ``log.unreadable`` for a name that the system does not take."""
+    """True if a log is one file; LogError ``log.unreadable`` for a name that the system does not take."""
     try:
         return path.is_file()
     except OSError as error:
@@ -367,17 +367,19 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(fd, "rb")
 
 
-def _in_batches(entries: Iterator[Entry]) -> Iterator[Entry]:
-    """The same entries, made in batches of up to ``BATCH`` bytes of lines, the first of one line.
+def _in_batches(entries: Iterator[LogLine]) -> Iterator[LogLine]:
+    """The same entries, made in batches of up to ``BATCH_BYTES`` bytes of lines, the first of one line.
 
     Whoever keeps records keeps a hundred containers of each, and the cyclic garbage collector would visit them several
     times over while they pile up: for a large log twice the work of reading it.
     """
     limit, failed, ended, ours = 0, None, False, None
     while not ended:
-        if ours is None and limit == BATCH:  # not for small logs: counting what is frozen may take as long as these
+        if (
+            ours is None and limit == BATCH_BYTES
+        ):  # not for small logs: counting what is frozen may take as long as these
             ours = gc.isenabled() and not gc.get_freeze_count()
-        batch, size = list[Entry](), 0
+        batch, size = list[LogLine](), 0
         with _past_the_collector() if ours else contextlib.nullcontext():
             try:
                 while size <= limit:
@@ -388,14 +390,14 @@ def _in_batches(entries: Iterator[Entry]) -> Iterator[Entry]:
             except Exception as error:  # said after what was read before
                 failed, ended = error, True
         yield from batch
-        limit = min(BATCH, 2 * size)
+        limit = min(BATCH_BYTES, 2 * size)
     if failed is not None:
         raise failed
 
 
 @contextlib.contextmanager
 def _past_the_collector() -> Iterator[None]:
-    """What is made inside, which has no cycles, goes to the collector's oldest generation without a visit."""
+    """Move objects made inside, which have no cycles, to the collector's oldest generation without a visit."""
     gc.collect(1)  # what others made meanwhile stays where it belongs
     gc.disable()
     try:
@@ -406,9 +408,9 @@ def _past_the_collector() -> Iterator[None]:
         gc.enable()
 
 
-def _frozen_entries(path: Path, records: list[Record]) -> Iterator[Entry]:
+def _frozen_entries(path: Path, records: list[Record]) -> Iterator[LogLine]:
     for number, record in enumerate(records, 2):  # a record a line, after the head
-        yield Entry(path, number, encode(record), record=record)
+        yield LogLine(path, number, encode(record), record=record)
 
 
 def _broken(path: Path, error: BadRecord) -> TensorIRError:
@@ -421,23 +423,23 @@ def _broken(path: Path, error: BadRecord) -> TensorIRError:
     )
 
 
-def _entries(path: Path, file: BinaryIO, number: int = 0) -> Iterator[Entry]:
+def _entries(path: Path, file: BinaryIO, number: int = 0) -> Iterator[LogLine]:
     """The lines of an open segment from where it is; number: of the line before."""
     while raw := file.readline(MAX_LINE + 1):
         number += 1
         if len(raw) > MAX_LINE:
             if not raw.endswith(b"\n"):
                 _skip_line(file)
-            yield Entry(path, number, b"", reason="over-long line")
+            yield LogLine(path, number, b"", reason="over-long line")
             continue
         if not raw.strip():
             continue  # what is left where a torn line was closed
         try:
-            yield Entry(path, number, raw, record=decode(raw))
+            yield LogLine(path, number, raw, record=decode(raw))
         except OtherVersion as error:
-            yield Entry(path, number, raw, reason=str(error), other=True)
+            yield LogLine(path, number, raw, reason=str(error), other=True)
         except BadRecord as error:
-            yield Entry(path, number, raw, reason=str(error))
+            yield LogLine(path, number, raw, reason=str(error))
 
 
 def _skip_line(file: BinaryIO) -> None:

@@ -80,7 +80,7 @@ class Kept:
 
     @property
     def begun(self) -> bool:
-        """Whether it has been asked."""
+        """True if it has been asked."""
         return self._inner is not None
 
     def ask(self, n: int = 1) -> list[int]:

@@ -1,4 +1,4 @@
-"""What a report says of tuning logs, as numbers: who found what when, which knobs mattered, what failed."""
+"""Numbers of a report on tuning logs: who found what when, which knobs mattered, what failed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorir.runtime.machine import Load
+from tensorir.runtime.machine import ProcessorLoad
 from tensorir.tune.choosing import library, seconds_of
-from tensorir.tune.log import Choice, choose, identity_of, key_of, passed
+from tensorir.tune.log import RankedRecord, choose, identity_of, key_of, passed
 from tensorir.tune.ratio import Ratio
 from tensorir.tune.record import Record
 
-HALVES = 200  # of the trials, by which the scatter of an importance is known
+IMPORTANCE_HALVES = 200  # of the trials, by which the scatter of an importance is known
 PAUSE_S = 120.0  # between two records from which on nobody was tuning
 
 
@@ -30,7 +30,7 @@ class Tuned:
     trials:    in the order of time; the first is the default's
     best:      the configuration that would be loaded, None if none is valid
     default:   the first trial's configuration; None if it is not valid
-    default_s: seconds of the default to compare with the best's (``Choice.against``)
+    default_s: seconds of the default to compare with the best's (``RankedRecord.against``)
     gain:      the default's time over the best's
     library:   the fastest library of the best's final round: name, ``time_s``, ``low_s``, ``high_s``; ratio: its time
                over the best's. None where none was timed (``choosing.library``)
@@ -40,12 +40,12 @@ class Tuned:
     workload: str
     device: str
     trials: tuple[Record, ...]
-    best: Choice | None
+    best: RankedRecord | None
     default_s: float | None
     gain: Ratio | None = None
     library: dict[str, Any] | None = None
     ratio: Ratio | None = None
-    default: Choice | None = None
+    default: RankedRecord | None = None
     spent_s: float = 0.0
 
     @functools.cached_property
@@ -60,9 +60,9 @@ class Tuned:
         return str(self.trials[0].device.get("kind", "cpu")) if self.trials else "cpu"
 
     @property
-    def load(self) -> Load:
-        """What else the machine did while the trials were timed."""
-        return Load.sum(r.load for r in self.trials)
+    def load(self) -> ProcessorLoad:
+        """The load of the machine while the trials were timed."""
+        return ProcessorLoad.sum(r.load for r in self.trials)
 
     def best_so_far(self) -> list[float | None]:
         """Seconds of the fastest valid configuration after each trial; None before the first."""
@@ -114,14 +114,14 @@ def tuned(records: Iterable[Record]) -> list[Tuned]:
 
 
 def _own_s(record: Record) -> float:
-    """What a record says that its measurement took."""
+    """Seconds that a measurement took, by its record."""
     detail = record.detail
     seconds = detail.get("seconds") if isinstance(detail, dict) else None
     known = seconds.values() if isinstance(seconds, dict) else ()
     return float(sum(x for x in known if isinstance(x, int | float) and 0 <= x < PAUSE_S))
 
 
-def _default(trials: Sequence[Record], ranked: Sequence[Choice]) -> Choice | None:
+def _default(trials: Sequence[Record], ranked: Sequence[RankedRecord]) -> RankedRecord | None:
     key = key_of(trials[0]) if trials else None
     return next((c for c in ranked if key_of(c.record) == key), None)
 
@@ -137,7 +137,7 @@ def importance(trials: Sequence[Record]) -> list[Importance]:
         some = [r for r in trials if r.template == template and passed(r)]
         times = np.log([r.steady_s for r in some])
         random = np.random.default_rng(0)  # the same records give the same page
-        halves = np.array([random.permutation(len(some))[: len(some) // 2] for _ in range(HALVES)])
+        halves = np.array([random.permutation(len(some))[: len(some) // 2] for _ in range(IMPORTANCE_HALVES)])
         for knob in knobs(some):
             values: dict[str, int] = {}
             groups = np.array([values.setdefault(json.dumps(r.config[knob]), len(values)) for r in some])
@@ -147,7 +147,7 @@ def importance(trials: Sequence[Record]) -> list[Importance]:
             parts = _explained(times[halves], groups[halves])
             parts = parts[~np.isnan(parts)]
             low, high = 0.0, 1.0
-            if len(parts) >= HALVES / 2:
+            if len(parts) >= IMPORTANCE_HALVES / 2:
                 off = np.quantile(parts, [0.05, 0.95]) - np.mean(parts)
                 low, high = (float(np.clip(share + x, 0.0, 1.0)) for x in off)
             shown = max(0.0, share)

@@ -43,13 +43,13 @@ class Template(Value, Shown):
     needs: str = ""
 
     def suits(self, target: Target) -> bool:
-        """Whether it is written for targets like this one."""
+        """True if it is written for targets like this one."""
         target = Target.parse(target)
         return target.kind in self.kinds and (not self.needs or target.has(self.needs))
 
     @property
     def targets(self) -> str:
-        """What it is written for, in words."""
+        """The targets that it is written for, in words."""
         return " and ".join(self.kinds) + (f" ({self.needs} or later)" if self.needs else "")
 
     @property
@@ -132,8 +132,8 @@ def table_of(templates: Mapping[str, object]) -> str:
 
 
 class OneByOne(Mapping[str, T], Shown):
-    """What is made one after another, by name, and only as far as anyone asks: the first of several ways to schedule
-    often is all that is wanted. Of equal names the first counts.
+    """A lazy list: items are made one after another, by name, and only as far as anyone asks: the first of several ways
+    to schedule often is all that is wanted. Of equal names the first counts.
 
     made: begins to make them; again, after an error that it raised
     """
@@ -145,7 +145,7 @@ class OneByOne(Mapping[str, T], Shown):
         self._turn = threading.RLock()
 
     def _more(self) -> bool:
-        """Whether there was another one."""
+        """True if there was another one."""
         try:
             self._rest = iter(self._made()) if self._rest is None else self._rest
             for name, one in self._rest:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from tensorir.codec import CodecError, decode, travels
-from tensorir.runtime.machine import Load
+from tensorir.runtime.machine import ProcessorLoad
 
 
 @travels(sparse=True)
@@ -29,7 +29,7 @@ class Trial:
 @travels
 @dataclass(frozen=True)
 class Check:
-    """What was compared with the reference.
+    """Result of a comparison with the reference.
 
     max_err: the largest difference; a word where it is no number
     shapes:  on which shapes, and where
@@ -43,7 +43,7 @@ class Check:
 @travels(sparse=True)
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is known of a configuration before it is timed, as its record has it."""
+    """Facts about a configuration from before it is timed, as its record has them."""
 
     trace: list[Any] | None = None
     source_sha256: str | None = None
@@ -54,7 +54,7 @@ class Known:
 @travels(sparse=True)
 @dataclass(frozen=True)
 class Standing:
-    """How one contestant came out.
+    """The result of one contestant.
 
     standing: ``best``; ``tie``: not found slower than any other; ``slower``: than contestant ``than``
     ratio:    its time over that of the best, from medians over the rounds in which both ran
@@ -74,7 +74,7 @@ class Standing:
 @travels(sparse=True)
 @dataclass(frozen=True)
 class Outcome(Known):
-    """What became of a measurement: the fields of its record that are the measurement's own.
+    """Outcome of a measurement: the fields of its record that are the measurement's own.
 
     status:    one of ``tensorir.tune.record.STATUSES``
     detail:    why it failed, where, and what else is worth knowing: plain data
@@ -93,14 +93,14 @@ class Outcome(Known):
     samples: tuple[float, ...] | None = None
     estimator: str | None = None
     drift: float | None = None
-    load: Load | None = None
+    load: ProcessorLoad | None = None
     flags: tuple[str, ...] | None = None
     race: Standing | None = None
     device: Mapping[str, object] | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether the result is right and has a time."""
+        """True if the result is right and has a time."""
         return self.status == "ok"
 
     @property
@@ -136,7 +136,7 @@ CANCELLED = Outcome("cancelled")
 @travels(sparse=True)
 @dataclass(frozen=True)
 class Reply(Outcome):
-    """What became of a request.
+    """Outcome of a request.
 
     answer: what was asked for; None where the outcome says it all
     last:   the process that gave it can measure no more, and the next request needs a new one
@@ -160,7 +160,7 @@ class Reply(Outcome):
 
     @property
     def outcome(self) -> Outcome:
-        """What a record says of it."""
+        """The outcome as a record has it."""
         return Outcome(**{name: getattr(self, name) for name in _OUTCOME})
 
 
@@ -179,13 +179,13 @@ class Peer:
     high_s: float | None = None
     spread: float | None = None
     samples: tuple[float, ...] | None = None
-    load: Load | None = None
+    load: ProcessorLoad | None = None
 
 
 @travels(sparse=True)
 @dataclass(frozen=True)
 class FinalRound:
-    """What a final round found.
+    """Result of a final round.
 
     results:  one for each finalist, in order, from interleaved runs; a finalist that turned out wrong or crashed has
               that status. Whose ``race`` does not call it slower than another ties with the best
@@ -195,5 +195,5 @@ class FinalRound:
 
     results: tuple[Outcome, ...]
     baseline: Peer | None = None
-    load: Load | None = None
+    load: ProcessorLoad | None = None
     against: tuple[Peer, ...] = ()

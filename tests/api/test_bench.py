@@ -19,7 +19,7 @@ from searching import outcome
 
 from tensorir.api import final_round, worker
 from tensorir.api.asker import Asker
-from tensorir.api.bench import LOOKS, ReferenceKernel, Runner
+from tensorir.api.bench import NOISE_SLOTS, ReferenceKernel, Runner
 from tensorir.api.candidate import Candidate, Refused, failure, quiet
 from tensorir.api.expected import compare, compare_floats
 from tensorir.api.floats import Floats
@@ -42,8 +42,8 @@ from tensorir.api.worker import State
 from tensorir.codec import encode
 from tensorir.errors import CheckError, CompileError, DeviceError, LaunchError, LoweringError, Problem
 from tensorir.tune.arm import believed_time
-from tensorir.tune.outcome import Machine
-from tensorir.tune.record import ESTIMATOR, Identity
+from tensorir.tune.outcome import MachineReport
+from tensorir.tune.record import ESTIMATOR, RunIdentity
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.trial import FinalRound, Known, Outcome, Reply, Trial
 
@@ -125,7 +125,7 @@ def recorded(config, template="tile", status="ok", time_s=1e-3, started="2026-01
     """The record of a trial, as a log has it."""
     result = {"status": status, "time_s": time_s, "samples": [time_s], "started": started, **more}
     device = {"name": "cpu", "driver": "1"}
-    return Identity("product n=24", "d1g357", device, {}).record("trial", template, config, result)
+    return RunIdentity("product n=24", "d1g357", device, {}).record("trial", template, config, result)
 
 
 OK = {"status": "ok", "time_s": 1.0, "samples": [1.0] * 3}
@@ -288,20 +288,20 @@ def test_the_limit_for_whole_runs_follows_the_best_time_and_what_others_took():
 class TestShownToBeSlower:
     KERNEL = ReferenceKernel(None, 1e-3)
 
-    def shown(self, own, others=(1e-3,) * LOOKS, best_s=1e-3):
+    def shown(self, own, others=(1e-3,) * NOISE_SLOTS, best_s=1e-3):
         return self.KERNEL.shows_slower(best_s, own, others)
 
     def test_quiet_machine(self):
-        assert self.shown([1.5e-3] * LOOKS) and not self.shown([1e-3] * LOOKS)
-        assert not self.shown([1.5e-3] * (LOOKS - 1)), "a few samples say nothing of the noise"
+        assert self.shown([1.5e-3] * NOISE_SLOTS) and not self.shown([1e-3] * NOISE_SLOTS)
+        assert not self.shown([1.5e-3] * (NOISE_SLOTS - 1)), "a few samples say nothing of the noise"
 
     def test_slow_machine(self):
-        assert not self.shown([1.5e-3] * LOOKS, [1.6e-3] * LOOKS), "the reference is as much slower"
-        assert not self.shown([1.5e-3] * LOOKS, [1e-3] * (LOOKS - 1) + [1.6e-3]), "or was for a moment"
+        assert not self.shown([1.5e-3] * NOISE_SLOTS, [1.6e-3] * NOISE_SLOTS), "the reference is as much slower"
+        assert not self.shown([1.5e-3] * NOISE_SLOTS, [1e-3] * (NOISE_SLOTS - 1) + [1.6e-3]), "or was for a moment"
 
     def test_restless_candidate(self):
-        assert not self.shown([1.5e-3] * (LOOKS - 1) + [2.5e-3]), "what slowed one may have slowed all"
-        assert self.shown([2.5e-3] * (LOOKS - 1) + [3e-3])
+        assert not self.shown([1.5e-3] * (NOISE_SLOTS - 1) + [2.5e-3]), "what slowed one may have slowed all"
+        assert self.shown([2.5e-3] * (NOISE_SLOTS - 1) + [3e-3])
 
 
 class Launches(Runner):
@@ -341,7 +341,7 @@ def test_what_launches_show_to_be_slow_is_not_timed(monkeypatch):
     assert outcome([0.03] * 4, 0.01, alone=True)[0] is None, "nobody knows the pace of the machine"
     assert outcome([0.002] * 4, 1e-4, alone=True)[0] is None, "that is too short to tell"
     found, turns = outcome([0.03] * 16, 0.01)
-    assert far(found) == (pytest.approx(0.024), 0.01, "skipped_slow") and turns == LOOKS and found.drift is None
+    assert far(found) == (pytest.approx(0.024), 0.01, "skipped_slow") and turns == NOISE_SLOTS and found.drift is None
     assert outcome([0.019] * 16, 0.01) == (None, 1)
     assert outcome([0.03] * 6 + [0.019], 0.01) == (None, 3), "once as fast is enough for hope"
     assert outcome([0.06] * 6, 0.01)[1] == 2 and outcome([0.6, 0.6], 0.01)[1] == 1
@@ -475,7 +475,7 @@ def test_a_second_tuning_says_who_measures_and_waits_for_its_timings_or_is_told_
         m.waits.hear(result)
     (told,) = m.waits.told()
     assert told["workload"] == "matmul of another" and (told["seconds"] > 0) == wait
-    outcome = Machine(waits=m.waits.told())
+    outcome = MachineReport(waits=m.waits.told())
     how = "waited for" if wait else "timed next to"
     assert f"{how} process {os.getpid()} (matmul of another" in outcome.words()
 
@@ -496,7 +496,7 @@ def test_a_candidate_that_cannot_win_is_timed_no_longer_than_that_takes_to_see(s
     assert "whole" not in phases, "the first one has nothing to be compared with"
     item = referred(m, alone, wanted.config)
     found = worker._measure(state, Measure(wanted, 1e-9, item), phases.append)
-    assert found.ok and LOOKS <= len(found.samples) < len(alone.samples)
+    assert found.ok and NOISE_SLOTS <= len(found.samples) < len(alone.samples)
     after = phases[phases.index("beside") + 1 :]
     assert after[0] == "compile" and "whole" in after, "the reference is not to blame from there"
 
@@ -705,9 +705,9 @@ def test_sums_that_cancel_are_held_against_what_a_last_digit_does_to_them(rebuil
 def test_outcome_shows_in_a_notebook():
     from searching import search
 
-    from tensorir.tune.log import Identity
+    from tensorir.tune.log import RunIdentity
 
-    identity = Identity("w <b>", "d", {"name": "cpu", "driver": "1"}, {})
+    identity = RunIdentity("w <b>", "d", {"name": "cpu", "driver": "1"}, {})
     sha = "0" * 64
     result = {**OK, "check": {"ok": True}, "source_sha256": sha}
     space = zoo.product().templates["tile"].space

@@ -8,7 +8,7 @@ from tensorir.api.expected import Data, compare, compare_floats
 from tensorir.api.floats import Floats
 from tensorir.api.questions import Output
 from tensorir.errors import CheckError
-from tensorir.tune.inputs import Argument
+from tensorir.tune.inputs import ArgumentRange
 
 OUT = (Output("y", "float32", (2, 3)),)
 
@@ -44,7 +44,7 @@ def test_whole_numbers_are_compared_beyond_what_a_double_tells_apart():
 
 
 class TestData:
-    ARGUMENTS = (Argument("a", "float32", (3,), -5, 5),)
+    ARGUMENTS = (ArgumentRange("a", "float32", (3,), -5, 5),)
     OUTPUTS = (Output("y", "float32", (3,)),)
 
     def data(self, folder, make=lambda a: a * 2):
@@ -82,7 +82,7 @@ class TestData:
         inputs, expected = data.floats(60.0).fresh()
         assert len(calls) == 2 and inputs[0].dtype == np.float32 and np.array_equal(expected[0], inputs[0] * 2)
         assert not np.array_equal(inputs[0], inputs[0].round())
-        whole = Data((Argument("a", "int32", (3,), -5, 5),), True, self.OUTPUTS, str(tmp_path), lambda a: a)
+        whole = Data((ArgumentRange("a", "int32", (3,), -5, 5),), True, self.OUTPUTS, str(tmp_path), lambda a: a)
         assert whole.reference_s < 5 and whole.floats(60.0) is None
         jumps = Data(self.ARGUMENTS, True, self.OUTPUTS, str(tmp_path), lambda a: a, continuous=False)
         assert jumps.reference_s < 5 and jumps.floats(60.0) is None

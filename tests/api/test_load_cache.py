@@ -174,10 +174,10 @@ def test_stale_records_behind_the_kept_ones(tmp_path, counted):
     device = open_device("opencl")
     identity = identity_of(work, describe(device))
     with LogWriter(tmp_path / "log", work.title) as writer:
-        for n in range(load_cache.FIRST + 1):
+        for n in range(load_cache.MAX_KEPT_RECORDS + 1):
             config = space.config(n)
             known = prepare(work, template, config, device.target, check=False).known
-            if n < load_cache.FIRST:
+            if n < load_cache.MAX_KEPT_RECORDS:
                 known = replace(known, source_sha256=f"{n:064x}")
             time_s = 1e-4 * (n + 1)
             result = {"status": "ok", "time_s": time_s, "samples": [time_s], "check": {"ok": True}, **encode(known)}

@@ -8,10 +8,10 @@ from tensorir.api import tuning
 from tensorir.api.tuning import current
 from tensorir.api.workload import Template
 from tensorir.engines.gemm_cpu import ColumnTile
-from tensorir.tune.record import Identity
+from tensorir.tune.record import RunIdentity
 from tensorir.tune.space import Space
 
-ME = Identity("own n=8", "d1g357", {"name": "cpu", "driver": "1"}, {"tensorir": "0.1.0"})
+ME = RunIdentity("own n=8", "d1g357", {"name": "cpu", "driver": "1"}, {"tensorir": "0.1.0"})
 OK = {"status": "ok", "samples": [1e-3], "check": {"ok": True, "max_err": 0.0, "shapes": []}}
 MINE = {"t": Template(lambda s, c: None, Space(x=range(9)))}
 OURS = {"t": Template(ColumnTile.schedule, Space(x=range(9)))}
@@ -67,19 +67,19 @@ def test_of_templates_of_this_package_one_source_tells(monkeypatch):
     assert taken(every, lambda x: "a", OURS) == ([0, 1, 2, 3, 4], [0])
     with pytest.warns(UserWarning, match="5 configurations"):
         assert taken(every, lambda x: "b", OURS) == ([], [0, 1, 2, 3, 4])
-    monkeypatch.setattr(tuning, "FEW", 2)
+    monkeypatch.setattr(tuning, "REMADE_OF_PACKAGE", 2)
     assert taken(every, lambda x: "a", OURS)[1] == [0, 1]
 
 
 def test_what_is_of_another_device_is_no_answer_anyway():
-    other = Identity(ME.workload, ME.compute, {"name": "gpu", "driver": "1"}, ME.versions)
+    other = RunIdentity(ME.workload, ME.compute, {"name": "gpu", "driver": "1"}, ME.versions)
     made = other.record("trial", "t", {"x": 1}, {**OK, "time_s": 1.0, "source_sha256": "b" * 64})
     assert taken([made], lambda x: "a") == ([1], [])
 
 
 def test_of_many_configurations_some_are_asked_for(monkeypatch):
     """The fastest and a sample: as they were, so are the others; otherwise those not asked for are stale."""
-    monkeypatch.setattr(tuning, "MANY", 4)
+    monkeypatch.setattr(tuning, "REMADE_OF_OTHERS", 4)
     every = [record(x) for x in range(9)]
     assert taken(every, lambda x: "a") == (list(range(9)), [0, 1, 2, 6])
     with pytest.warns(UserWarning, match="6 configurations"):

@@ -5,7 +5,7 @@ import os
 import pytest
 
 import tensorir as tir
-from tensorir.runtime.turns import Turns
+from tensorir.runtime.turns import DeviceTurns
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def test_a_tuning_that_never_has_the_turn_says_whose_it_was(place, tmp_path):
     pytest.importorskip("pyopencl")
     work = tir.ops.matmul(8, 8, 8)
     with (
-        Turns("cpu", "a long one").turn(lambda: None),
+        DeviceTurns("cpu", "a long one").turn(lambda: None),
         pytest.warns(match="a long one on this device too: waiting for it"),
     ):
         result = work.tune("opencl", trials=1, budget="4s", log=str(tmp_path / "log"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tensorir.tune.progress import Progress, line
-from tensorir.tune.record import Identity
+from tensorir.tune.record import RunIdentity
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "tuner" / "honest.py"
 
@@ -26,7 +26,7 @@ def printed(busy=0.0, flops=1e9, **peer):
     state = Progress(flops=flops, budget_s=60)
     state.hear({"name": "numpy im2col", "time_s": 2e-3, "low_s": 1.9e-3, "high_s": 2.1e-3, "spread": 1.2, **peer})
     load = {"seconds": 1.0, "others": busy, "stolen": 0.0, "cores": 2}
-    me = Identity("matmul", "d1g357", {"name": "cpu", "driver": "1"}, {})
+    me = RunIdentity("matmul", "d1g357", {"name": "cpu", "driver": "1"}, {})
     state.add(me.record("trial", "t", {}, {"status": "ok", "time_s": 1e-3, "samples": [1e-3] * 6, "load": load}))
     return line(state, 1)
 
@@ -58,7 +58,7 @@ def test_only_what_was_printed_unmarked_is_contradicted(honest):
 
 
 def test_times_agree_where_their_intervals_overlap(honest):
-    me = Identity("matmul", "d1g357", {"name": "cpu", "driver": "1"}, {})
+    me = RunIdentity("matmul", "d1g357", {"name": "cpu", "driver": "1"}, {})
 
     def trial(name, low, time, high, kind="trial", **more):
         result = {"status": "ok", "time_s": time, "low_s": low, "high_s": high, "samples": [time], **more}

@@ -7,7 +7,7 @@ from tensorir.api.candidate import prepare
 from tensorir.api.identity import compute_digest
 from tensorir.codec import encode as plain
 from tensorir.target import Target
-from tensorir.tune.record import MAX_LINE, Identity, encode, read, seal, slug
+from tensorir.tune.record import MAX_LINE, RunIdentity, encode, read, seal, slug
 
 CODE = "__import__('os').system('touch pwned')"
 PATHS = (
@@ -35,7 +35,7 @@ def good(about, versions):
     template = w.template_for(target)
     config = w.templates[template].space_for(target).default
     known = prepare(w, template, config, target, check=False).known
-    me = Identity(w.title, compute_digest(w), about, versions)
+    me = RunIdentity(w.title, compute_digest(w), about, versions)
     ok = {"status": "ok", "time_s": 1e-3, "samples": [1e-3] * 3, "check": {"ok": True, "max_err": 0.0, "shapes": []}}
     return me.record("trial", template, config, {**ok, **plain(known)})
 

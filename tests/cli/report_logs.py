@@ -2,7 +2,7 @@
 
 import random
 
-from tensorir.tune.log import Identity, slug
+from tensorir.tune.log import RunIdentity, slug
 from tensorir.tune.record import encode
 
 DEVICE = {"name": "a <b>device</b>", "platform": "pocl", "driver": "3.0", "target": "opencl", "kind": "cpu"}
@@ -10,7 +10,7 @@ RIGHT = {"ok": True, "max_err": 0.0, "shapes": []}
 
 
 def identity(workload, compute="0" * 32, **device):
-    return Identity(workload, compute, {**DEVICE, **device}, {"tensorir": "0.1.0"})
+    return RunIdentity(workload, compute, {**DEVICE, **device}, {"tensorir": "0.1.0"})
 
 
 def fine(time_s, **more):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tensorir.cli import common
-from tensorir.tune.log import Identity, LogWriter
+from tensorir.tune.log import LogWriter, RunIdentity
 
 DEVICE = {"name": "a \x1b[31mdevice", "platform": "pocl", "driver": "3.0", "target": "opencl"}
 TITLE = "mine.py:work a=1"
@@ -19,7 +19,7 @@ def _own_cache(tmp_path, monkeypatch):
 @pytest.fixture
 def log(tmp_path):
     """A log of one workload of a user's file, tuned on a device that is not here."""
-    me = Identity(TITLE, "0" * 32, DEVICE, {"tensorir": "0.1.0"})
+    me = RunIdentity(TITLE, "0" * 32, DEVICE, {"tensorir": "0.1.0"})
     ok = {"status": "ok", "time_s": 1e-3, "samples": [1e-3], "source_sha256": "ab" * 32}
     with LogWriter(tmp_path / "log", TITLE) as writer:
         for n in range(3):
@@ -48,10 +48,10 @@ def test_what_cannot_be(cli, log, tmp_path):
     assert (tmp_path / "mine.txt").read_text() == "mine"
     assert cli("cache", "export", "x", "--log", "nowhere")[0] == common.USAGE
     assert cli("cache", "export", "x", "--log", log, "--workload", "none")[0] == common.NO_CONFIG
-    assert cli("cache", "export", "/dev/null/x", "--log", log)[0] == common.LOG
+    assert cli("cache", "export", "/dev/null/x", "--log", log)[0] == common.BAD_LOG
     for file in ("mine.txt", "absent"):
         code, out, err = cli("cache", "import", file)
-        assert code == common.LOG and not out and "[pack." in err and not (tmp_path / "tuning_logs").exists()
+        assert code == common.BAD_LOG and not out and "[pack." in err and not (tmp_path / "tuning_logs").exists()
 
 
 def test_frozen(cli, log, tmp_path):
@@ -67,4 +67,4 @@ def test_frozen(cli, log, tmp_path):
     assert cli("log", "freeze", "--log", "nowhere")[0] == common.NO_CONFIG
     (tmp_path / "frozen.json").write_bytes((tmp_path / "frozen.json").read_bytes()[:-5])
     code, _, err = cli("log", "best", "--log", "frozen.json")
-    assert code == common.LOG and "log.frozen-damaged" in err
+    assert code == common.BAD_LOG and "log.frozen-damaged" in err

@@ -187,7 +187,7 @@ def test_what_the_system_refuses_is_a_message(cli, tmp_path, monkeypatch):
 
     monkeypatch.setattr("tensorir.cli.verb_list.put", full)
     code, _, err = cli("list", "relu")
-    assert code == common.LOG and err == "tensorir: No space left on device: the result cannot be written\n"
+    assert code == common.BAD_LOG and err == "tensorir: No space left on device: the result cannot be written\n"
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
@@ -217,7 +217,7 @@ def test_other_exit_codes(cli, tmp_path):
     assert code == common.NO_DEVICE and not out and "tensorir devices" in err
     (tmp_path / "file").write_text("")
     code, _, err = cli("tune", OWN, "--arg", "n=12", "--trials", "1", "--log", "file")
-    assert code == common.LOG and "log" in err
+    assert code == common.BAD_LOG and "log" in err
 
 
 EXITS = """
@@ -299,13 +299,15 @@ class TestTuned:
         assert code == 0 and doc["ok"] and [c["name"] for c in doc["checks"]][:2] == ["interpreter", "compile"]
         code, out, _ = cli("bench", OWN, "--arg", "n=12", "--log", logs[0], "--json", "--require", "1000000")
         row = json.loads(out)["rows"][0]
-        assert code == common.SLOW and row["time_s"] > 0 and row["against"][0]["name"] == "numpy" and row["ratio"] > 0
+        assert (
+            code == common.TOO_SLOW and row["time_s"] > 0 and row["against"][0]["name"] == "numpy" and row["ratio"] > 0
+        )
 
     def test_check_says_no(self, cli, tmp_path):
         (tmp_path / "bad.py").write_text(BAD)
         code, out, err = cli("check", "bad.py:op", "--json")
         doc = json.loads(out)
-        assert code == common.WRONG and doc["ok"] is False and "wrong_result" in doc["checks"][-1]["detail"]
+        assert code == common.WRONG_RESULT and doc["ok"] is False and "wrong_result" in doc["checks"][-1]["detail"]
         code, out, err = cli("tune", "bad.py:op", "--budget", "30s", "--json")
         assert code == common.NO_CONFIG and json.loads(out)["status"] == "no_valid_config" and "wrong_result" in err
 
@@ -367,7 +369,7 @@ class TestTuned:
         segment.write_bytes(b"garbage\n" + segment.read_bytes())
         code, out, err = cli("log", "best", "--log", "merged", "--json")
         assert code == 0 and "1 damaged line ignored" in err and json.loads(out)["records"]
-        assert cli("log", "verify", "--log", "merged")[0] == common.LOG
+        assert cli("log", "verify", "--log", "merged")[0] == common.BAD_LOG
         assert cli("log", "compact", "--log", "merged")[0] == 0
 
     def test_repro(self, cli, logs):
@@ -375,7 +377,7 @@ class TestTuned:
         code, out, _ = cli("repro", record, "--log", logs[0], "--workload", OWN, "--arg", "n=12", "--json")
         doc = json.loads(out)
         assert code == 0 and doc["again"]["status"] == "ok" and doc["same_source"] is True
-        assert cli("repro", record, "--log", logs[0], "--workload", OWN, "--arg", "n=14")[0] == common.LOG
+        assert cli("repro", record, "--log", logs[0], "--workload", OWN, "--arg", "n=14")[0] == common.BAD_LOG
 
     def test_devices_and_doctor(self, cli):
         assert any(d["usable"] for d in json.loads(cli("devices", "--json")[1])["devices"])

@@ -16,7 +16,7 @@ from tensorir.api.identity import describe, versions_of
 from tensorir.cli import common, verb_repro
 from tensorir.errors import printable
 from tensorir.export import asked, folder
-from tensorir.export.part import ExportError
+from tensorir.export.program import ExportError
 from tensorir.runtime.device import devices, open_device
 from tensorir.target import Target
 from tensorir.tune import log
@@ -82,7 +82,7 @@ def test_verbs_that_read_logs(harmless, cli, tmp_path):
         assert harmless("log", *verb, *at) == common.OK
     for n in (3, 17, 55, 80):
         assert harmless("log", "show", f"{n:x}" + "0" * 12, *at) == common.OK
-    assert harmless("log", "verify", *at) == common.LOG
+    assert harmless("log", "verify", *at) == common.BAD_LOG
     assert harmless("log", "best", "--log", "frozen.json") == common.OK
     assert harmless("log", "merge", "log", "-o", "merged") == common.OK
     assert harmless("log", "compact", *at) == common.OK
@@ -148,7 +148,7 @@ def test_every_lie_by_itself_in_a_search(record):
     work = hostile.work()
     template = record.template
     spaces = {template: work.templates[template].space_for(Target.parse("opencl"))}
-    me = log.Identity(work.title, record.compute, ABOUT, VERSIONS)
+    me = log.RunIdentity(work.title, record.compute, ABOUT, VERSIONS)
     fake = Fake(work, None, RunSpec())
     for lie in hostile.lies(record):
         spec = RunSpec(strategy="climb", trials=2, budget_s=None)
@@ -161,7 +161,7 @@ def test_every_lie_can_be_asked_for_again(harmless, tmp_path, record, monkeypatc
     (tmp_path / "log").mkdir()
     for lie in hostile.lies(record)[::4]:
         (tmp_path / "log/x.jsonl").write_bytes(encode(lie))
-        assert harmless("repro", lie.id, "--log", "log") in (common.OK, common.USAGE, common.LOG)
+        assert harmless("repro", lie.id, "--log", "log") in (common.OK, common.USAGE, common.BAD_LOG)
 
 
 @needs_device

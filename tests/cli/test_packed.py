@@ -213,7 +213,7 @@ def test_cubins_travel_too(tmp_path, machine, monkeypatch):
     """Offline: NVRTC needs no GPU; the record is as one tuned elsewhere."""
     pytest.importorskip("cupy", reason="cupy is not installed")
     from tensorir.runtime import cuda
-    from tensorir.tune.log import Identity, LogWriter
+    from tensorir.tune.log import LogWriter, RunIdentity
 
     try:
         version = cuda.nvrtc_version()
@@ -221,7 +221,7 @@ def test_cubins_travel_too(tmp_path, machine, monkeypatch):
         pytest.skip(error.problems[0].message)
     text = 'extern "C" __global__ void k(float* a) { a[threadIdx.x] = 1.0f; }\n'
     cubin = cuda.compile_cubin(text, "sm_90a")
-    identity = Identity("own n=1", "d1g357", {"name": "a GPU", "driver": "13.0"}, {"tensorir": "0.1.0"})
+    identity = RunIdentity("own n=1", "d1g357", {"name": "a GPU", "driver": "13.0"}, {"tensorir": "0.1.0"})
     ok = {"status": "ok", "time_s": 1e-3, "samples": [1e-3], "source_sha256": hashlib.sha256(text.encode()).hexdigest()}
     with LogWriter(tmp_path / "log", identity.workload) as log:
         log.append(identity.record("trial", "t", {}, ok))

@@ -19,7 +19,7 @@ from tensorir import ops
 from tensorir.api.identity import compute_digest, describe
 from tensorir.cli import common, roofline
 from tensorir.runtime.device import open_device
-from tensorir.tune.log import Identity, LogReader, best
+from tensorir.tune.log import LogReader, RunIdentity, best
 from tensorir.tune.summary import tuned
 
 SHAPES = (
@@ -202,7 +202,7 @@ def test_what_was_not_checked_is_said_to_be(cli, tmp_path):
 def test_two_runs_of_a_workload_say_what_tells_them_apart(cli, tmp_path):
     """Other drivers and versions are other results, which would look the same."""
     for n, (driver, version) in enumerate([("3.0", "0.1.0"), ("3.0", "0.2.0"), ("<4.0>", "0.2.0")]):
-        me = Identity(SHAPES[0], "0" * 32, {**DEVICE, "driver": driver}, {"tensorir": version, "pocl": "7"})
+        me = RunIdentity(SHAPES[0], "0" * 32, {**DEVICE, "driver": driver}, {"tensorir": version, "pocl": "7"})
         keep(tmp_path / "logs" / str(n), me.record("trial", "t", {"a": 1}, fine(1e-3)))
     keep(tmp_path / "logs", identity(SHAPES[1]).record("trial", "t", {"a": 1}, fine(1e-3)))
     page = said(made(cli, tmp_path))

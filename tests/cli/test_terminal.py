@@ -24,7 +24,7 @@ from tensorir.cli.titles import brief
 from tensorir.errors.catalogue import entries
 from tensorir.ops.operators import OPERATORS
 from tensorir.runtime.device import devices
-from tensorir.tune.record import Identity
+from tensorir.tune.record import RunIdentity
 
 ROOT = Path(__file__).parents[2]
 OWN = f"{Path(zoo.__file__)}:product"
@@ -208,7 +208,7 @@ def test_the_live_panel_is_as_wide_as_the_terminal(kind, width, monkeypatch):
     """A frame and lines in it, none of them lost or cut."""
     monkeypatch.setenv("COLUMNS", str(width))
     work = ops.conv2d(n=1, h=56, w=56, c=64, k=64, r=3, s=3, pad=1, act="relu", layout="NHWC")
-    me = Identity(work.title, "d1g357", {"name": "cpu", "driver": "1"}, {})
+    me = RunIdentity(work.title, "d1g357", {"name": "cpu", "driver": "1"}, {})
     record = me.record("trial", "cpu", {"tile": 8}, {"status": "ok", "time_s": 1e-3, "samples": [1e-3]})
     if kind == "one":
         live = verb_tune.Live(work, 100, 60.0, time.monotonic())

@@ -14,7 +14,7 @@ from tensorir.check.verdict import compare_results
 from tensorir.errors import TensorIRError
 from tensorir.interp.reference import evaluate, random_arguments
 from tensorir.runtime.device import open_device
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,7 +43,7 @@ def test_cuda_compiles_offline(name, arch):
 
 def results(s, text, device):
     arrays = random_arguments(s.outputs, 0)
-    got = Program(text, open_device(device))(*arrays)
+    got = CompiledProgram(text, open_device(device))(*arrays)
     verdict = compare_results(s.outputs, got if isinstance(got, tuple) else (got,), evaluate(s.outputs, arrays))
     assert verdict, str(verdict)
     return verdict
@@ -100,7 +100,7 @@ def test_dtypes_on_the_device():
         rng.integers(-128, 128, 16).astype(x.dtype) if x.dtype.kind != "u" else rng.integers(0, 256, 16).astype("uint8")
         for x in random_arguments(s.outputs, 0)
     ]
-    got = Program(text, open_device("opencl"))(*arrays)
+    got = CompiledProgram(text, open_device("opencl"))(*arrays)
     want = evaluate(s.outputs, arrays)
     for n, (g, w) in enumerate(zip(got, want, strict=True)):
         assert g.dtype == w.dtype

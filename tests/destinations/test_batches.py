@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 import tensorir as tir
-from tensorir.export.part import ExportError
+from tensorir.export.program import ExportError
 from tensorir.export.shipped import build
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="there is no C compiler")

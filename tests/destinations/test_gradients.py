@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.export.part import ExportError
+from tensorir.export.program import ExportError
 from tensorir.export.shipped import build
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="there is no C compiler")

@@ -12,7 +12,7 @@ import pytest
 import tensorir as tir
 from tensorir.export import bodies, folder
 from tensorir.export.destination import Destination, Made
-from tensorir.export.part import ExportError, Part
+from tensorir.export.program import ExportError, ExportProgram
 from tensorir.export.shipped import build
 
 needs_compiler = pytest.mark.skipif(build.compiler() is None, reason="there is no C compiler")
@@ -43,7 +43,7 @@ def export(monkeypatch, tmp_path):
     source = replace(tir.Schedule(y, "opencl").emitted(), language="c")
 
     def made(where, to=("one", "two"), name="own::added"):
-        return folder.export_part(Part(source, [y]), tmp_path / where, to, name=name)
+        return folder.export_part(ExportProgram(source, [y]), tmp_path / where, to, name=name)
 
     made.door = door
     return made

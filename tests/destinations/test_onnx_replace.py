@@ -140,7 +140,7 @@ def test_a_wrong_kernel_is_noticed(replaced, monkeypatch):
     assert not error <= verb_onnx.TEST_TOLERANCE
     monkeypatch.setattr(verb_onnx, "compared", lambda *_: {"y": error})
     about = {"folder": ".", "onnxruntime": {"library": "x"}}
-    assert verb_onnx._compare(where / "net.onnx", where / "out.onnx", about)[0] == common.WRONG
+    assert verb_onnx._compare(where / "net.onnx", where / "out.onnx", about)[0] == common.WRONG_RESULT
 
 
 def test_nothing_on_record_leaves_everything_and_says_how_to_tune(cli, tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 import tensorir as tir
 from tensorir.export.doors import CODES
-from tensorir.export.onnx_operators import Operator, glue
+from tensorir.export.onnx_operators import OnnxOperator, glue
 from tensorir.export.shipped import build
 from tensorir.interp.numbers import numpy_dtype
 
@@ -78,14 +78,14 @@ def argument(name, shape, role="input", dtype="float32", align=4):
 def product(name="mm", align=4):
     """A product of 33x17 and 17x20 that wants its arguments aligned: operator, and its sources."""
     ends = [("a", (33, 17), "input"), ("b", (17, 20), "input"), ("y", (33, 20), "output")]
-    op = Operator(name, name, [argument(n, s, r, align=align) for n, s, r in ends])
+    op = OnnxOperator(name, name, [argument(n, s, r, align=align) for n, s, r in ends])
     text = PRODUCT.replace("NAME", name).replace("ALIGN", str(align))
     return op, {f"{name}.c": text, f"{name}.h": f"{CALL}int {name}(const tir_call *, void *const *);\n"}
 
 
 def minmax():
     """Two outputs, one of them a number, and a scalar parameter."""
-    op = Operator("minmax", "minmax", [
+    op = OnnxOperator("minmax", "minmax", [
         argument("x", (2, 3), dtype="int32"), argument("at", (), "scalar", "int32"),
         argument("work", (77,), "workspace"), argument("least", (), "output", "int32"),
         argument("scaled", (3, 2), "output", "float64", 8),
@@ -106,7 +106,7 @@ int take(const tir_call *call, void *const *b) {
 
 def take(kind, dtype):
     """Elements of a table of 7 by an index of any type."""
-    op = Operator("take", "take", [
+    op = OnnxOperator("take", "take", [
         argument("i", (5,), dtype=dtype, align=1), argument("table", (7,), dtype="uint8", align=1),
         argument("y", (5,), "output", "uint8", 1),
     ], [{"param": "i", "limit": 9, "into": "x"}, {"param": "i", "limit": 7, "into": "table"}])  # fmt: skip
@@ -216,7 +216,7 @@ def test_a_kernel_that_is_told_of_smaller_alignment_fails(tmp_path):
     if not COMPILERS:
         pytest.skip("there is no C compiler")
     op, files = product(align=64)
-    op = Operator(op.name, op.function, [{**p, "align": 4} for p in op.arguments])
+    op = OnnxOperator(op.name, op.function, [{**p, "align": 4} for p in op.arguments])
     run = mm(library(tmp_path / "libmm.so", "own.mm", (op, files)))
     a, b = matrices()
     with pytest.raises(Exception, match="mm: the program returned error 7"):
@@ -306,7 +306,7 @@ def test_blocks_run_at_the_same_time_on_the_sessions_threads(tmp_path):
     """Each block of two waits for the other: for a minute where there are two threads, else not at all."""
     if not COMPILERS:
         pytest.skip("there is no C compiler")
-    op = Operator("meet", "meet", [argument("s", (1,)), argument("y", (2,), "output")])
+    op = OnnxOperator("meet", "meet", [argument("s", (1,)), argument("y", (2,), "output")])
     head = f"{CALL}int meet(const tir_call *, void *const *);\n"
     path = library(tmp_path / "libmeet.so", "own.meet", (op, {"meet.c": MEET, "meet.h": head}))
     for threads, seconds, want in ((1, 0, [1, 2]), (2, 60, [2, 2])):
@@ -343,7 +343,7 @@ def test_weights_that_are_constants_are_packed_when_the_session_is_made(tmp_path
     if not COMPILERS:
         pytest.skip("there is no C compiler")
     ends = [argument("x", (4,)), argument("w", (4,), align=64), argument("y", (4,), "output")]
-    op = Operator("sum", "sum", ends, once=("w", "u"))
+    op = OnnxOperator("sum", "sum", ends, once=("w", "u"))
     names = ["int sum(const tir_call *, void *const *)", "int sum_pack(const tir_call *, void *const *, void *)",
              "int sum_packed(const tir_call *, void *const *, const void *)"]  # fmt: skip
     head = CALL + "".join(f"{n};\n" for n in names) + "#define sum_packed_bytes ((size_t)16)\n"
@@ -479,7 +479,7 @@ int same(const tir_call *call, void *const *b) {{
     ]  # fmt: skip
     files = {
         "same.c": text, "same.h": f"{CALL}int same(const tir_call *, void *const *);\n",
-        "glue.c": glue("own.same", [Operator("same", "same", ends)]),
+        "glue.c": glue("own.same", [OnnxOperator("same", "same", ends)]),
     }  # fmt: skip
     about = {"library": "libsame.so", "domain": "own.same", "op": "same"}
     manifest = {"language": "c", "arguments": ends, "files": {}, "onnxruntime": about,

@@ -18,8 +18,8 @@ from test_c_program import COMPILERS, LIBRARIES, STRICT
 import tensorir as tir
 from tensorir.codegen.source import DimRange, GatherRange, KernelLaunch, Param, Source, TensorMap
 from tensorir.export.folder import export_part
-from tensorir.export.images import Image, Images
-from tensorir.export.part import Part
+from tensorir.export.images import DeviceImage, Images
+from tensorir.export.program import ExportProgram
 from tensorir.export.shipped import build
 from tensorir.export.shipped.cuda_images import order
 from tensorir.runtime import tensor_maps
@@ -42,7 +42,7 @@ SCALED = Source(
 def added(arch="sm_80", source=SOURCE, images=None):
     A, B = tir.placeholder(SHAPE, name="A"), tir.placeholder(SHAPE, name="B")
     C = tir.compute(SHAPE, lambda i, j: A[i, j] + B[i, j], name="C")
-    return Part(source, (C,), arch=arch, kind="gpu", hosted=True, images=images)
+    return ExportProgram(source, (C,), arch=arch, kind="gpu", hosted=True, images=images)
 
 
 def scaled():
@@ -52,11 +52,11 @@ def scaled():
         tir.scalar("scale", "float16"),
     )
     C = tir.compute(SHAPE, lambda i, j: A[i, j] * tir.cast(scale, "float32") + tir.cast(rows[0], "float32"), name="C")
-    return Part(SCALED, (C,), arch="sm_90a", kind="gpu", hosted=True, images=images_of(("cubin", "sm_90a")))
+    return ExportProgram(SCALED, (C,), arch="sm_90a", kind="gpu", hosted=True, images=images_of(("cubin", "sm_90a")))
 
 
 def images_of(*made, portable=None):
-    rows = (Image(kind, arch, program, f"{kind} {arch} {program} \0".encode())
+    rows = (DeviceImage(kind, arch, program, f"{kind} {arch} {program} \0".encode())
             for kind, arch, program in ((*m, "tuned")[:3] for m in made))  # fmt: skip
     return Images(tuple(rows), portable)
 
@@ -391,7 +391,7 @@ def test_grids_and_copies_are_those_of_the_extents_of_a_call(driven):
     A, rows = tir.placeholder((n, 32), name="A"), tir.placeholder((4,), "int32", name="I")
     scale = tir.scalar("scale", "float16")
     C = tir.compute((n, 32), lambda i, j: A[i, j] * tir.cast(scale, "float32") + tir.cast(rows[0], "float32"), name="C")
-    part = Part(sized, (C,), arch="sm_80", kind="gpu", hosted=True, images=images_of(("cubin", "sm_80")))
+    part = ExportProgram(sized, (C,), arch="sm_80", kind="gpu", hosted=True, images=images_of(("cubin", "sm_80")))
     f = driven(part)
     for count in (16, 21, 40):
         a, out = np.arange(count * 32, dtype="f4").reshape(count, 32), np.zeros((count, 32), "f4")

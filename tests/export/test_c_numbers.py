@@ -6,7 +6,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from tensorir.export.c_selftest import CHARACTERS, DECODE, FINE, Numbers
+from tensorir.export.c_selftest import CHARACTERS, DECODE, TOLERANCE_STEPS, NumberRows
 
 PROGRAM = "#include <math.h>\n#include <stdio.h>\n#include <stddef.h>\n"
 
@@ -35,12 +35,12 @@ def test_numbers_are_as_fine_as_their_tolerance_needs(tmp_path, tolerance):
     rows[0][:4] = [np.nan, np.inf, -np.inf, 0.0]
     most = [float(np.abs(r[np.isfinite(r)]).max()) for r in rows]
     allowed = [tolerance * m for m in most]
-    made = Numbers.of(rows, allowed)
+    made = NumberRows.of(rows, allowed)
     for n, row in enumerate(rows):
         got = decoded(made, n, len(row), tmp_path)
         assert np.array_equal(np.isfinite(got), np.isfinite(row))
         assert np.array_equal(got[~np.isfinite(row)], row[~np.isfinite(row)], equal_nan=True)
         finite = np.isfinite(row)
-        assert np.abs(got[finite] - row[finite]).max() <= allowed[n] / FINE
+        assert np.abs(got[finite] - row[finite]).max() <= allowed[n] / TOLERANCE_STEPS
         assert np.array_equal(got[row == 0], row[row == 0])
     assert made.digits <= {1e-2: 2, 5e-5: 4, 1e-7: 5}[tolerance]

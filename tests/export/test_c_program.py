@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 import tensorir as tir
 from tensorir.codegen.source import Param
-from tensorir.export.c_selftest import TABLE, _nearly
+from tensorir.export.c_selftest import TABLE_ELEMENTS, _nearly
 
 CLANG = next((c for c in ("clang-19", "clang") if shutil.which(c)), "clang")
 COMPILERS = [pytest.param(c, marks=pytest.mark.skipif(not shutil.which(c), reason=f"{c} is not installed"))
@@ -251,15 +251,15 @@ def test_winograd_folders_are_small(tmp_path, taps, most, sizes):
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_all_seeds_together_look_at_as_many_elements(seeds):
     """Each has its share, of other elements."""
-    size = 8 * TABLE
-    rows = [np.random.default_rng(n).standard_normal((8, TABLE)) for n in range(seeds)]
-    tables, _ = _nearly(Param("y", "float32", (8, TABLE), "output"), 0, rows, [1e-4] * seeds)
+    size = 8 * TABLE_ELEMENTS
+    rows = [np.random.default_rng(n).standard_normal((8, TABLE_ELEMENTS)) for n in range(seeds)]
+    tables, _ = _nearly(Param("y", "float32", (8, TABLE_ELEMENTS), "output"), 0, rows, [1e-4] * seeds)
     (first,) = (re.findall(r"\d+", t.split("{")[1]) for t in tables if "first_0[]" in t)
     starts = [int(n) for n in first]
-    seen = {n for start in starts for n in range(start, size, size * seeds // TABLE)}
-    assert len(seen) == TABLE and len(set(starts)) == seeds
+    seen = {n for start in starts for n in range(start, size, size * seeds // TABLE_ELEMENTS)}
+    assert len(seen) == TABLE_ELEMENTS and len(set(starts)) == seeds
     text = next(t for t in tables if "const want_0[]" in t)
-    assert len("".join(re.findall(r'^  "(.*)"', text, re.MULTILINE))) % TABLE == 0
+    assert len("".join(re.findall(r'^  "(.*)"', text, re.MULTILINE))) % TABLE_ELEMENTS == 0
 
 
 def test_small_vectors_have_their_functions_once(tmp_path):

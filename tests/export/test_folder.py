@@ -21,7 +21,7 @@ import tensorir as tir
 from tensorir.codegen.source import Source
 from tensorir.export import bodies
 from tensorir.export.folder import export
-from tensorir.export.part import ExportError
+from tensorir.export.program import ExportError
 from tensorir.export.shipped import selftest
 from tensorir.interp.numbers import numpy_dtype
 from tensorir.runtime.device import devices
@@ -98,7 +98,7 @@ for bad in ((a,), (a, a.astype(np.float64)), (a, a[:5]), (a, 5)):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3", "float16", "float32"])
 def test_digests_take_zeros_of_either_sign(tmp_path, monkeypatch, dtype):
-    monkeypatch.setattr("tensorir.export.evidence.STORED", 1)
+    monkeypatch.setattr("tensorir.export.evidence.MAX_STORED_BYTES", 1)
     kind = numpy_dtype(dtype)
     x = tir.placeholder((40,), dtype, name="x")
     y = tir.compute((40,), lambda i: tir.where(x[i] > 0, x[i], 0), name="y")
@@ -252,7 +252,7 @@ def test_inexact_results_have_a_tolerance(tmp_path):
 
 @needs_device
 def test_large_results_ship_as_digests(tmp_path, monkeypatch):
-    monkeypatch.setattr("tensorir.export.evidence.STORED", 100)
+    monkeypatch.setattr("tensorir.export.evidence.MAX_STORED_BYTES", 100)
     where = exported(zoo.product(13), tmp_path / "out")
     assert not list(where.glob("*.npy")) and run(where).returncode == 0
     change(where, "A[", "A[1 + ")

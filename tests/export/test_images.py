@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import tensorir as tir
 from tensorir.export import images
 from tensorir.export.folder import export_part
-from tensorir.export.part import ExportError, Part
+from tensorir.export.program import ExportError, ExportProgram
 from tensorir.export.shipped.cuda_images import order, runs
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
@@ -145,7 +145,7 @@ def compiled(monkeypatch):
 def added(arch, again=None):
     A, B = tir.placeholder(SHAPE, name="A"), tir.placeholder(SHAPE, name="B")
     C = tir.compute(SHAPE, lambda i, j: A[i, j] + B[i, j], name="C")
-    return Part(SOURCE, (C,), arch=arch, kind="gpu", again=again)
+    return ExportProgram(SOURCE, (C,), arch=arch, kind="gpu", again=again)
 
 
 def portable(target):

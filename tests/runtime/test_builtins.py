@@ -9,8 +9,8 @@ from runtime_sources import f32
 
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import CompileError
-from tensorir.runtime.launch import Program
-from tensorir.runtime.opencl import SKIP, declarations, headers_of
+from tensorir.runtime.launch import CompiledProgram
+from tensorir.runtime.opencl import NO_HEADER_OPTION, declarations, headers_of
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").rglob("*.cl"))
 HEAD = "__kernel void k(__global const float* x, __global float* y) {\n  const int n = get_global_id(0);\n"
@@ -47,7 +47,7 @@ def source(line, top=""):
 def test_emitted_text_needs_no_other_declarations(path, device, headers):
     text = path.read_text()
     device._cl.Program(device.context, declarations(headers, text) + text).build(
-        options=[*device.options, SKIP], cache_dir=False
+        options=[*device.options, NO_HEADER_OPTION], cache_dir=False
     )
 
 
@@ -77,23 +77,25 @@ def test_conditions_around_declarations_stay(headers):
 def test_results_are_those_of_the_whole_header(device, built, monkeypatch):
     line = "  y[n] = fma(exp(x[n]), convert_float_rtz(convert_int(rint(x[n]))), as_float(as_int(fabs(x[n])) + 1));"
     x = np.linspace(-3, 3, 8, dtype=np.float32)
-    got = Program(source(line), device)(x)
-    assert [SKIP in options for options in built] == [True]
+    got = CompiledProgram(source(line), device)(x)
+    assert [NO_HEADER_OPTION in options for options in built] == [True]
     monkeypatch.setattr(device, "headers", None)
-    np.testing.assert_array_equal(got, Program(source(line + " "), device)(x))
-    assert [SKIP in options for options in built] == [True, False]
+    np.testing.assert_array_equal(got, CompiledProgram(source(line + " "), device)(x))
+    assert [NO_HEADER_OPTION in options for options in built] == [True, False]
 
 
 def test_names_that_a_text_makes_are_found_in_the_whole_header(device, built):
     x = np.ones(8, np.float32)
-    got = Program(source("  y[n] = OF(fm, ax)(x[n], 3.0f);", "#define OF(a, b) a##b\n"), device)(x)
-    assert np.array_equal(got, 3 * x) and [SKIP in options for options in built] == [True, False]
+    got = CompiledProgram(source("  y[n] = OF(fm, ax)(x[n], 3.0f);", "#define OF(a, b) a##b\n"), device)(x)
+    assert np.array_equal(got, 3 * x) and [NO_HEADER_OPTION in options for options in built] == [True, False]
 
 
 def test_an_error_is_told_with_its_own_line(device):
     with pytest.raises(CompileError) as caught:
-        Program(source("  y[n] = fmaximum(x[n], 1.0f);"), device)
-    assert "line 3:" in str(caught.value) and "fmaximum" in str(caught.value) and SKIP not in caught.value.log
+        CompiledProgram(source("  y[n] = fmaximum(x[n], 1.0f);"), device)
+    assert (
+        "line 3:" in str(caught.value) and "fmaximum" in str(caught.value) and NO_HEADER_OPTION not in caught.value.log
+    )
 
 
 def test_other_platforms_read_their_own_headers():

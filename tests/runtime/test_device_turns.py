@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from tensorir.runtime import turns
-from tensorir.runtime.turns import Turns
+from tensorir.runtime.turns import DeviceTurns
 
 pytest.importorskip("fcntl")
 OWNER = """
@@ -57,7 +57,7 @@ def release(process):
 def test_who_comes_second_waits_and_knows_for_whom(other, place):
     first = other()
     assert first.stdout.readline() == "owns\n"
-    mine, told = Turns("cpu", "mine"), []
+    mine, told = DeviceTurns("cpu", "mine"), []
 
     def waiting():
         told.append(True)
@@ -76,7 +76,7 @@ def test_one_that_asks_again_at_once_is_not_first(other):
     process = other("again")
     assert process.stdout.readline() == "owns\n"
     order = []
-    with Turns("cpu", "mine").turn(lambda: release(process)):
+    with DeviceTurns("cpu", "mine").turn(lambda: release(process)):
         order.append("mine")
         assert process.stdout.readline() == "waits again\n"
     assert process.stdout.readline() == "owns again\n" and order == ["mine"]
@@ -88,7 +88,7 @@ def test_an_owner_that_is_killed_frees_its_turn(other):
     assert process.stdout.readline() == "owns\n"
     process.send_signal(signal.SIGKILL)
     process.wait()
-    mine = Turns("cpu", "mine")
+    mine = DeviceTurns("cpu", "mine")
     with mine.turn(lambda: None):
         pass
     assert mine.waited() == []
@@ -97,7 +97,7 @@ def test_an_owner_that_is_killed_frees_its_turn(other):
 def test_one_that_is_told_to_goes_on(other):
     process = other()
     assert process.stdout.readline() == "owns\n"
-    mine, told = Turns("cpu", "mine", wait=False), []
+    mine, told = DeviceTurns("cpu", "mine", wait=False), []
     with mine.turn(lambda: told.append(True)):
         pass
     (met,) = mine.waited()
@@ -123,12 +123,12 @@ print("busy" if mine.waited() else "free")
 
 
 def test_other_devices_have_turns_of_their_own_and_a_process_does_not_wait_for_itself(place):
-    a, b, gpu = Turns("cpu", "a"), Turns("cpu", "b"), Turns("gpu 0:1", "")
+    a, b, gpu = DeviceTurns("cpu", "a"), DeviceTurns("cpu", "b"), DeviceTurns("gpu 0:1", "")
     with a.turn(pytest.fail), b.turn(pytest.fail), gpu.turn(pytest.fail):
         assert {p.name for p in place.iterdir()} == {"cpu.turn", "cpu.queue", "gpu_0_1.turn", "gpu_0_1.queue"}
         assert tried() == "busy"
     assert tried() == "free"
-    with pytest.raises(ZeroDivisionError), Turns("cpu", "a").turn(pytest.fail):
+    with pytest.raises(ZeroDivisionError), DeviceTurns("cpu", "a").turn(pytest.fail):
         raise ZeroDivisionError
     assert tried() == "free"
 
@@ -137,7 +137,7 @@ def test_where_no_lock_can_be_nobody_waits(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     (tmp_path / "file").touch()
     monkeypatch.setenv("TENSORIR_CACHE_DIR", str(tmp_path / "file"))
-    with Turns("cpu", "a").turn(pytest.fail):
+    with DeviceTurns("cpu", "a").turn(pytest.fail):
         assert not turns.directory().exists()
 
 
@@ -145,7 +145,7 @@ def test_nonsense_in_the_file_is_nobody(place, other):
     process = other()
     assert process.stdout.readline() == "owns\n"
     (place / "cpu.turn").write_text('{"pid": "x"')
-    mine = Turns("cpu", "mine")
+    mine = DeviceTurns("cpu", "mine")
     with mine.turn(lambda: release(process)):
         pass
     assert mine.waited()[0]["pid"] == 0

@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from tensorir.runtime import estimate, timing
-from tensorir.runtime.estimate import Estimate, Reference, Rounds, look
+from tensorir.runtime.estimate import Estimate, ReferenceLaunch, Rounds, look
 from tensorir.runtime.timing import Timing
 
 
@@ -39,7 +39,7 @@ def test_a_machine_that_slows_down_cancels(clock):
         clock.now += seconds * speed[0]
         speed[0] += 0.01
 
-    found = look(lambda: call(2e-4), 3e-4, Reference(lambda: call(4e-4), 4e-4))
+    found = look(lambda: call(2e-4), 3e-4, ReferenceLaunch(lambda: call(4e-4), 4e-4))
     assert found.seconds == pytest.approx(2e-4, rel=0.05), "although the clock showed ever more"
     assert found.low_s <= found.seconds <= found.high_s and found.high_s < 1.2 * found.low_s
     assert min(found.samples) > 1.05 * 2e-4 and found.pace > 1.2
@@ -52,7 +52,7 @@ def test_as_many_rounds_as_are_asked_for(clock):
         clock.now += seconds
 
     def reference(seconds):
-        return Reference(lambda: call(seconds), seconds)
+        return ReferenceLaunch(lambda: call(seconds), seconds)
 
     assert 10 <= len(look(lambda: call(2e-4), 3e-4, reference(4e-4)).samples) <= 60
     some = look(lambda: call(2e-4), 3e-4, reference(4e-4), enough=lambda own, others: len(own) == len(others) == 4)

@@ -3,7 +3,7 @@
 import pytest
 
 from tensorir.runtime import machine
-from tensorir.runtime.machine import Load, Section
+from tensorir.runtime.machine import ProcessorLoad, Section
 
 TICK = machine._TICK_S
 
@@ -52,8 +52,8 @@ def test_others_are_what_this_process_did_not_use(counted, monkeypatch):
 def test_short_sections_say_little_and_many_of_them_much(counted):
     once = section(counted, (0.0, 0.0, 5.0, 5.0), (0.05, 0.05, 5.05, 5.02))
     assert not once.disturbed, "two steps of the counters"
-    assert Load.sum([once.fields()] * 20).disturbed
-    assert Load.sum([None, {}]) == Load.of(None) and not Load.of({}).disturbed
+    assert ProcessorLoad.sum([once.fields()] * 20).disturbed
+    assert ProcessorLoad.sum([None, {}]) == ProcessorLoad.of(None) and not ProcessorLoad.of({}).disturbed
 
 
 def test_stolen_time_is_said(counted):
@@ -67,7 +67,7 @@ def test_where_nobody_counts_nothing_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "STAT", tmp_path / "none")
     with Section() as found:
         pass
-    assert found.load == machine.REST and found.load.fields() == {}
+    assert found.load == machine.NO_LOAD and found.load.fields() == {}
     (tmp_path / "none").write_text("cpu0 what\n")
     with Section() as found:
         pass
@@ -76,9 +76,9 @@ def test_where_nobody_counts_nothing_is_said(monkeypatch, tmp_path):
 
 def test_what_a_log_says_of_the_load_may_be_anything():
     for forged in ({"seconds": "1"}, {"seconds": True, "others": []}, {"cores": -3}, {"average": "x"}):
-        assert not Load.of(forged).disturbed
-    load = Load(2.0, 1.0, 0.5, 4, 3.25)
-    assert Load.of(load.fields()) == load
+        assert not ProcessorLoad.of(forged).disturbed
+    load = ProcessorLoad(2.0, 1.0, 0.5, 4, 3.25)
+    assert ProcessorLoad.of(load.fields()) == load
 
 
 def test_it_is_counted_here():

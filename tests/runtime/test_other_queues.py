@@ -14,7 +14,7 @@ from runtime_sources import one
 from test_runtime_once import PACKED
 
 import tensorir as tir
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 
 cl = pytest.importorskip("pyopencl")
 ca = pytest.importorskip("pyopencl.array")
@@ -25,7 +25,7 @@ OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
 @pytest.fixture(scope="module")
 def more(device):
     """C = A + 1 on 10 elements."""
-    return Program(one("more", "C[i] = A[i] + 1;"), device)
+    return CompiledProgram(one("more", "C[i] = A[i] + 1;"), device)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_a_call_after_events_of_a_third_queue(more, context, queue):
 
 def test_binding_waits_for_nothing(device, context, queue):
     """Kernels that run once read what is still to come, too."""
-    packed = Program(PACKED, device)
+    packed = CompiledProgram(PACKED, device)
     x, w, e, y = zeros(queue, 4, 6)
     with Held(queue):
         for array, value in ((x, 3), (w, 10), (e, 100)):

@@ -21,7 +21,7 @@ from tensorir.errors import LaunchError, TensorIRError
 from tensorir.interp.numbers import numpy_dtype
 from tensorir.runtime import launch, quick
 from tensorir.runtime.arguments import address
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*launch.copied-strides")
 
@@ -31,7 +31,7 @@ def add(device):
     """A program that has been called once, so that calls can be quick."""
     if not device.works_in_place:
         pytest.skip("this device works on copies")
-    program = Program(ADD, device)
+    program = CompiledProgram(ADD, device)
     program(aligned(numbers(5, 10)), aligned(numbers(5, 10)))
     return program
 
@@ -51,7 +51,7 @@ def quick_only(monkeypatch):
 
 def slow(program):
     """The same program, whose calls all go the long way."""
-    made = Program(program.source, program.device, module=program._module)
+    made = CompiledProgram(program.source, program.device, module=program._module)
     made._lock, made._called = program._lock, True
     return made
 
@@ -107,7 +107,7 @@ def test_of_arrays_with_the_same_bytes_only_the_strided_one_is_copied(add, quick
 
 
 def test_scalars_and_several_results_are_quick(device, quick_only):
-    two = Program(TWO, device)
+    two = CompiledProgram(TWO, device)
     a = aligned(numbers(4, 6))
     two(a, 2.0, 10)
     quick_only()
@@ -130,7 +130,7 @@ def test_by_name_and_with_out(device, quick_only):
 
 
 def test_kernels_that_run_once_and_prepacked_ones_are_quick(device, quick_only):
-    packed = Program(PACKED, device)
+    packed = CompiledProgram(PACKED, device)
     x, w, e = aligned(X), aligned(W), aligned(E)
     ready = packed.prepack(w=w)
     packed(x, w, e), ready(x, e)
@@ -146,7 +146,7 @@ def test_kernels_that_run_once_and_prepacked_ones_are_quick(device, quick_only):
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float64", "float16", "bfloat16", "float8_e4m3"])
 def test_every_dtype_is_quick(device, quick_only, dtype):
     c_type = {1: "uchar", 2: "ushort", 8: "long"}[numpy_dtype(dtype).itemsize]
-    program = Program(one(f"quick_{dtype}", "C[i] = A[i];", (3, 4), dtype, c_type), device)
+    program = CompiledProgram(one(f"quick_{dtype}", "C[i] = A[i];", (3, 4), dtype, c_type), device)
     a = aligned((np.arange(12).reshape(3, 4) % 2).astype(numpy_dtype(dtype)))
     program(a)
     quick_only()
@@ -265,7 +265,7 @@ WARM = {}
 @given(st.integers(0, 15), st.integers(0, 15), st.integers(0, 15))
 def test_arrays_that_share_bytes(device, first, second, third):
     """Parts of one array as inputs and as the result, at all distances."""
-    program = WARM.setdefault(device, Program(ADD, device))
+    program = WARM.setdefault(device, CompiledProgram(ADD, device))
     program(aligned(numbers(5, 10)), aligned(numbers(5, 10)))
     found = []
     for way in (program, slow(program)):
@@ -282,7 +282,7 @@ def test_arrays_that_share_bytes(device, first, second, third):
 
 
 def test_indices_are_checked_in_quick_calls_too(device, quick_only):
-    gather = Program(GATHER, device)
+    gather = CompiledProgram(GATHER, device)
     table, index = aligned(numbers(7)), aligned(np.array([[0, 6, 1], [2, 2, 5]], np.int32))
     gather(table, index)
     index[1, 2] = 7
@@ -296,7 +296,7 @@ def test_devices_that_work_on_copies_have_no_quick_calls(add, device, monkeypatc
     a = aligned(numbers(5, 10))
     monkeypatch.setattr(device, "_in_place", False)
     np.testing.assert_array_equal(add(a, a), 3 * a)
-    fresh = Program(ADD, device)
+    fresh = CompiledProgram(ADD, device)
     for _ in range(2):
         np.testing.assert_array_equal(fresh(a, a), 3 * a)
     assert fresh._quick is None
@@ -316,7 +316,7 @@ def test_results_are_fetched_where_memory_has_to_be_mapped(add, device, monkeypa
 
 
 def test_guarded_programs_stay_guarded(device):
-    program = Program(one("behind", "C[i == 9 ? 10 : i] = A[i];"), device, guard=True)
+    program = CompiledProgram(one("behind", "C[i == 9 ? 10 : i] = A[i];"), device, guard=True)
     for _ in range(2):
         refused("launch.out-of-bounds", lambda: program(aligned(numbers(10))))
 
@@ -350,7 +350,7 @@ def test_what_is_kept_of_a_result_is_never_overwritten(add, way):
         alive, read = kept(add(a, aligned(numbers(5, 10) + n)))[way]
         gc.collect()
         before = read(alive)
-        for other in range(2 * quick.MOST):
+        for other in range(2 * quick.MAX_KEPT_RESULTS):
             add(a, aligned(numbers(5, 10) - other))
         np.testing.assert_array_equal(read(alive), before)
 
@@ -371,11 +371,13 @@ def test_memory_of_forgotten_results_is_used_again_and_little_is_kept(add):
         y = add(a, a)
         places.add(address(y))
     assert len(places) == 2, "the one that the name still has, and the next"
-    held = [add(a, a) for _ in range(10 * quick.MOST)]
+    held = [add(a, a) for _ in range(10 * quick.MAX_KEPT_RESULTS)]
     owners = [sys.getrefcount(y.base) for y in held]
     (want,) = add._quick._outputs
-    assert len(want.results._made) == quick.MOST
-    assert max(owners[: -quick.MOST]) < min(owners[-quick.MOST :]), "the oldest belong to the user alone"
+    assert len(want.results._made) == quick.MAX_KEPT_RESULTS
+    assert max(owners[: -quick.MAX_KEPT_RESULTS]) < min(owners[-quick.MAX_KEPT_RESULTS :]), (
+        "the oldest belong to the user alone"
+    )
 
 
 def test_a_result_may_be_an_input_or_the_place_of_a_result(add):
@@ -397,14 +399,14 @@ def test_results_of_bound_launches_are_their_own(add):
     np.testing.assert_array_equal(bound.wait(), 3 * a)
     np.testing.assert_array_equal(y, 11 * a)
     piped = add.bind(add(a, a), a)  # nobody but the launch has this array
-    for n in range(2 * quick.MOST):
+    for n in range(2 * quick.MAX_KEPT_RESULTS):
         add(a, aligned(numbers(5, 10) + n))
     piped()
     np.testing.assert_array_equal(piped.wait(), 5 * a)
 
 
 def test_threads_keep_their_results(device):
-    program, wrong = Program(ADD, device), []
+    program, wrong = CompiledProgram(ADD, device), []
 
     def work(seed):
         rng, mine = np.random.default_rng(seed), []
@@ -489,7 +491,7 @@ def test_unaligned_results_are_written_in_place_of_themselves(add):
 def test_no_arguments(device):
     text = "__kernel void fill(__global float* C) { C[get_global_id(0)] = get_global_id(0); }"
     launches = (KernelLaunch("fill", ("C",), (8, 1, 1), (1, 1, 1)),)
-    fill = Program(Source("fill", "opencl", text, (f32("C", (8,), "output"),), launches), device)
+    fill = CompiledProgram(Source("fill", "opencl", text, (f32("C", (8,), "output"),), launches), device)
     for _ in range(3):
         np.testing.assert_array_equal(fill(), np.arange(8))
         np.testing.assert_array_equal(fill(out=tir.empty(8)), np.arange(8))
@@ -504,5 +506,5 @@ def test_what_is_said_of_a_tensor_with_a_gradient(device, monkeypatch, golden):
 
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Tensor, is_grad_enabled=lambda: True))
     a = aligned(numbers(5, 10))
-    text = str(refused("launch.gradient", lambda: Program(ADD, device)(a, Tensor())))
+    text = str(refused("launch.gradient", lambda: CompiledProgram(ADD, device)(a, Tensor())))
     golden(re.sub(r"  at .*\n?", "", text) + "\n", "errors/launch_gradient.txt")

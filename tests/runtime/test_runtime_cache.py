@@ -14,7 +14,7 @@ from runtime_sources import ADD
 from tensorir.errors import DeviceError
 from tensorir.runtime import cache as caching
 from tensorir.runtime.cache import Cache, cache_key
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 
 
 def entries(cache):
@@ -195,21 +195,21 @@ def test_programs_are_cached_and_damage_is_a_miss(device):
         pytest.skip("this OpenCL runtime gives no binaries")
     a = np.ones((5, 10), np.float32)
     for expected in (False, True):
-        program = Program(ADD, device)
+        program = CompiledProgram(ADD, device)
         assert program.cached is expected
         np.testing.assert_array_equal(program(a, a), 3 * a)
         program.keep()
     cache = caching.default_cache()
     path = entries(cache)[0]
     path.write_bytes(path.read_bytes()[:-1])
-    program = Program(ADD, device)
+    program = CompiledProgram(ADD, device)
     assert program.cached is False
     program(a, a)
-    assert Program(ADD, device).cached is False, "it costs as much as compiling, and PoCL has its own cache"
+    assert CompiledProgram(ADD, device).cached is False, "it costs as much as compiling, and PoCL has its own cache"
     program.keep()
-    assert Program(ADD, device).cached is True
-    key = Program(ADD, device)._module._key
+    assert CompiledProgram(ADD, device).cached is True
+    key = CompiledProgram(ADD, device)._module._key
     cache.put(key, b"poclbin but not one")  # verified, yet the driver refuses it
-    assert Program(ADD, device).cached is False
-    assert Program(replace(ADD, text=ADD.text + "\n"), device).cached is False
-    assert Program(ADD, device, cache=False).cached is False
+    assert CompiledProgram(ADD, device).cached is False
+    assert CompiledProgram(replace(ADD, text=ADD.text + "\n"), device).cached is False
+    assert CompiledProgram(ADD, device, cache=False).cached is False

@@ -176,7 +176,7 @@ def _without(package, monkeypatch):
 @pytest.mark.gpu
 def test_on_a_gpu():
     np = pytest.importorskip("numpy")
-    from tensorir.runtime.launch import Program
+    from tensorir.runtime.launch import CompiledProgram
 
     try:
         device = open_device("cuda:0")
@@ -186,7 +186,7 @@ def test_on_a_gpu():
     text = text.replace("__global float", "float").replace("get_global_id(0)", "blockIdx.x * blockDim.x + threadIdx.x")
     source = Source("add", "cuda", text.replace(" restrict", " __restrict__"), ADD.params, ADD.kernels)
     a = np.arange(50, dtype=np.float32).reshape(5, 10)
-    program = Program(source, device)
+    program = CompiledProgram(source, device)
     np.testing.assert_array_equal(program(a, a), 3 * a)
     assert program.run_guarded(a, a)[1] == ()
     assert program.time(a, a, repeat=3, min_seconds=0).median_s > 0
@@ -203,7 +203,9 @@ def test_on_a_gpu():
     params = tuple(ADD.params[0].__class__(n, "float32", (10,), r) for n, r in (("A", "input"), ("C", "output")))
     launch = KernelLaunch("big", ("A", "C"), (1, 1, 1), (10, 1, 1), shared_bytes=96040)
     b = np.arange(10, dtype=np.float32)
-    np.testing.assert_array_equal(Program(Source("big", "cuda", dynamic, params, (launch,)), device)(b), b[::-1])
+    np.testing.assert_array_equal(
+        CompiledProgram(Source("big", "cuda", dynamic, params, (launch,)), device)(b), b[::-1]
+    )
 
 
 def test_headers_are_found_without_their_wheel(tmp_path, monkeypatch):

@@ -17,17 +17,17 @@ from tensorir.interp.numbers import numpy_dtype
 from tensorir.runtime import guard, opencl
 from tensorir.runtime.arguments import aligned_empty
 from tensorir.runtime.device import devices, open_device
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 
 
 @pytest.fixture(scope="module")
 def add(device):
-    return Program(ADD, device)
+    return CompiledProgram(ADD, device)
 
 
 @pytest.fixture(scope="module")
 def two(device):
-    return Program(TWO, device)
+    return CompiledProgram(TWO, device)
 
 
 def numbers(*shape):
@@ -241,7 +241,7 @@ def test_outputs_must_not_overlap_each_other(two):
 
 
 def test_gather_indices_are_checked(device):
-    gather = Program(GATHER, device)
+    gather = CompiledProgram(GATHER, device)
     table, index = numbers(7), np.array([[0, 6, 1], [2, 2, 5]], np.int32)
     np.testing.assert_array_equal(gather(table, index), table[index])
     for value in (-1, 7):
@@ -257,7 +257,7 @@ def test_dtypes(device, dtype):
     size = {"bool": "uchar", "int8": "char", "int64": "long", "float64": "double", "float8_e4m3": "uchar"}.get(
         dtype, "ushort"
     )
-    program = Program(one(f"copy_{dtype}", "C[i] = A[i];", (3, 4), dtype, size), device)
+    program = CompiledProgram(one(f"copy_{dtype}", "C[i] = A[i];", (3, 4), dtype, size), device)
     kind = numpy_dtype(dtype)
     a = (np.arange(12).reshape(3, 4) % 2).astype(kind)
     c = program(a)
@@ -268,7 +268,7 @@ def test_dtypes(device, dtype):
 def test_zero_size_is_not_launched(device):
     source = replace(ADD, params=tuple(replace(p, shape=(0, 10)) for p in ADD.params))
     empty = np.zeros((0, 10), np.float32)
-    program = Program(source, device)
+    program = CompiledProgram(source, device)
     assert program(empty, empty).shape == (0, 10)
     bound = program.bind(empty, empty)
     bound()
@@ -280,9 +280,9 @@ def test_reduction_over_nothing_still_writes(device):
     text = "__kernel void zero(__global const float* A, __global float* C) { C[get_global_id(0)] = 0; }"
     params = (f32("A", (3, 0), "input"), f32("C", (3,), "output"))
     source = Source("zero", "opencl", text, params, (KernelLaunch("zero", ("A", "C"), (3, 1, 1), (1, 1, 1)),))
-    np.testing.assert_array_equal(Program(source, device)(np.zeros((3, 0), np.float32)), np.zeros(3))
+    np.testing.assert_array_equal(CompiledProgram(source, device)(np.zeros((3, 0), np.float32)), np.zeros(3))
     skipped = replace(source, kernels=(KernelLaunch("zero", ("A", "C"), (0, 1, 1), (1, 1, 1)), *source.kernels))
-    np.testing.assert_array_equal(Program(skipped, device)(np.zeros((3, 0), np.float32)), np.zeros(3))
+    np.testing.assert_array_equal(CompiledProgram(skipped, device)(np.zeros((3, 0), np.float32)), np.zeros(3))
 
 
 class Foreign:
@@ -388,7 +388,7 @@ def test_one_kernel_may_be_launched_twice(device):
     )
     params = (f32("A", (8,), "input"), f32("C", (8,), "output"), f32("W", (8,), "workspace"))
     launches = tuple(KernelLaunch("inc", args, (8, 1, 1), (1, 1, 1)) for args in (("A", "W"), ("W", "C")))
-    program = Program(Source("twice", "opencl", text, params, launches), device)
+    program = CompiledProgram(Source("twice", "opencl", text, params, launches), device)
     np.testing.assert_array_equal(program(numbers(8)), numbers(8) + 2)
     bound = program.bind(numbers(8))
     bound()
@@ -427,7 +427,7 @@ def test_narrow_scalars(device, dtype):
 @pytest.mark.parametrize("chained", [False, True], ids=["bound", "sequence"])
 def test_changed_indices_are_checked_when_they_are_taken_over(device, chained):
     table, index = numbers(7), np.zeros((2, 3), np.int32)
-    bound = Program(GATHER, device).bind(table, index)
+    bound = CompiledProgram(GATHER, device).bind(table, index)
     run = tir.sequence([bound]) if chained else bound
     index[1, 2] = 5
     run.refresh()
@@ -466,7 +466,7 @@ def test_time_and_resources(add, device):
 def test_compile_errors(device):
     bad = replace(ADD, text="// first\n__kernel void add(__global float* A) {\n  A[0] = zz;\n}\n")
     with pytest.raises(CompileError) as caught:
-        Program(bad, device)
+        CompiledProgram(bad, device)
     assert caught.value.code == "compile.opencl"
     assert "zz" in caught.value.log
     assert "3 |   A[0] = zz;" in str(caught.value)
@@ -475,7 +475,7 @@ def test_compile_errors(device):
 
 def code_of(source, device):
     with pytest.raises(CompileError) as caught:
-        Program(source, device)
+        CompiledProgram(source, device)
     return caught.value.code
 
 
@@ -507,7 +507,7 @@ def test_local_memory_limit_is_ours(device):
 
 def test_array_beyond_the_largest_allocation(device):
     source = replace(ADD, params=(*ADD.params, Param("W", "float32", (1 << 40,), "workspace")))
-    refused("launch.memory", lambda: Program(source, device)(numbers(5, 10), numbers(5, 10)))
+    refused("launch.memory", lambda: CompiledProgram(source, device)(numbers(5, 10), numbers(5, 10)))
 
 
 @pytest.mark.parametrize(
@@ -521,7 +521,7 @@ def test_array_beyond_the_largest_allocation(device):
     ],
 )
 def test_guarded_runs_report(device, body, code, text):
-    program = Program(one("guarded", body), device, guard=True)
+    program = CompiledProgram(one("guarded", body), device, guard=True)
     a = numbers(10)
     _, problems = program.run_guarded(a)
     assert code in [p.code for p in problems]
@@ -532,7 +532,7 @@ def test_guarded_runs_report(device, body, code, text):
 
 
 def test_guarded_runs_of_good_programs(device, two):
-    c, problems = Program(one("poisonlike", "C[i] = A[i];", dtype="int32", ctype="int"), device).run_guarded(
+    c, problems = CompiledProgram(one("poisonlike", "C[i] = A[i];", dtype="int32", ctype="int"), device).run_guarded(
         np.full(10, -1, np.int32)
     )
     assert problems == ()
@@ -540,13 +540,13 @@ def test_guarded_runs_of_good_programs(device, two):
     (c, _), problems = two.run_guarded(numbers(4, 6), 2.0, 1)
     assert problems == ()
     np.testing.assert_array_equal(c, two(numbers(4, 6), 2.0, 1)[0])
-    checked = Program(ADD, device, guard=True)
+    checked = CompiledProgram(ADD, device, guard=True)
     out = np.zeros((5, 10), np.float32)
     np.testing.assert_array_equal(checked(numbers(5, 10), numbers(5, 10), out=out), 3 * numbers(5, 10))
 
 
 def test_reads_beyond_an_input_are_nan(device):
-    c, _ = Program(one("beyond", "C[i] = A[i + 1];"), device).run_guarded(numbers(10))
+    c, _ = CompiledProgram(one("beyond", "C[i] = A[i + 1];"), device).run_guarded(numbers(10))
     assert np.isnan(c[9])
 
 
@@ -620,7 +620,7 @@ def test_oclgrind_copies(device):
     name = next((d.name for d in devices() if d.usable and d.simulator), None)
     if name is None:
         pytest.skip("Oclgrind is not installed")
-    program = Program(ADD, name)
+    program = CompiledProgram(ADD, name)
     a = numbers(5, 10)
     np.testing.assert_array_equal(program(a, a), 3 * a)
 
@@ -653,12 +653,14 @@ def test_probe_runs_few_blocks_of_a_slow_kernel_and_all_of_a_fast_one(device, mo
     made, given = one("many", "C[i] = A[i];", shape=(4096,)), numbers(4096)
     for each, most in ((1.0, max(1, device.target.units)), (1e-9, 4096)):
         ran.clear()
-        seconds, warm = Program(made, device, module=Timed(each)).probe(given)
+        seconds, warm = CompiledProgram(made, device, module=Timed(each)).probe(given)
         assert seconds == pytest.approx(each * 4096) and warm
         assert max(map(math.prod, ran)) == most
     ran.clear()
     single = replace(made, kernels=(replace(made.kernels[0], grid=(1, 1, 1)),))
-    assert Program(single, device, module=Timed(1.0)).probe(given) == (0.0, True), "nothing less than a run would tell"
+    assert CompiledProgram(single, device, module=Timed(1.0)).probe(given) == (0.0, True), (
+        "nothing less than a run would tell"
+    )
     assert ran == [(1, 1, 1)], "only what the runtime puts off to the first launch"
 
 
@@ -671,7 +673,9 @@ __kernel void second(__global int* W, __global int* C) { int i = get_global_id(0
     shape, kinds = (4096,), (("A", "input"), ("W", "workspace"), ("C", "output"))
     params = tuple(Param(name, "int32", shape, role) for name, role in kinds)
     kernels = tuple(KernelLaunch(n, a, (4096, 1, 1), (1, 1, 1)) for n, a in (("first", "AW"), ("second", "WC")))
-    program = Program(Source("chain", "opencl", text, params, tuple(replace(k, args=tuple(k.args)) for k in kernels)))
+    program = CompiledProgram(
+        Source("chain", "opencl", text, params, tuple(replace(k, args=tuple(k.args)) for k in kernels))
+    )
     seconds, warm = program.probe(np.arange(4096, dtype=np.int32))
     assert seconds > 0, "poison as an index would have crashed"
     assert not warm, "the second kernel has not run before there were places to write to"

@@ -8,7 +8,7 @@ from runtime_sources import f32
 
 from tensorir.codegen.source import GatherRange, KernelLaunch, Param, Source
 from tensorir.errors import LaunchError
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 
 # U = 2 w (once), V = U + e (once), y = x * V
 PACKED = Source(
@@ -41,7 +41,7 @@ X, W, E = (np.arange(6, dtype=np.float32) + n for n in (1, 10, 100))
 
 @pytest.fixture(scope="module")
 def packed(device):
-    return Program(PACKED, device)
+    return CompiledProgram(PACKED, device)
 
 
 def want(x, w, e):
@@ -126,7 +126,7 @@ def test_prepack_refuses(packed, device):
     refused("launch.shape", lambda: packed.prepack(w=W[:3]))
     refused("launch.dtype", lambda: packed.prepack(w=W.astype("f8")))
     refused("launch.type", lambda: packed.prepack(w=[1.0]))
-    plain = Program(replace(PACKED, kernels=tuple(replace(k, once=False) for k in PACKED.kernels)), device)
+    plain = CompiledProgram(replace(PACKED, kernels=tuple(replace(k, once=False) for k in PACKED.kernels)), device)
     refused("launch.prepack", lambda: plain.prepack(w=W), "no input", "run='once'")
 
 
@@ -144,7 +144,9 @@ __kernel void rows(__global const float* x, __global const float* U, __global fl
         KernelLaunch("rows", ("x", "U", "y"), (3, 1, 1), (1, 1, 1)),
     )
     rest = (f32("y", (3,), "output"), f32("U", (3,), "workspace"))
-    program = Program(Source("take", "opencl", text, params + rest, kernels, (GatherRange("n", 5, "t"),)), device)
+    program = CompiledProgram(
+        Source("take", "opencl", text, params + rest, kernels, (GatherRange("n", 5, "t"),)), device
+    )
     t = np.arange(5, dtype=np.float32)
     with pytest.raises(LaunchError) as caught:
         program.prepack(t=t, n=np.array([0, 5, 1], np.int32))

@@ -8,19 +8,19 @@ from test_runtime_once import PACKED
 import tensorir as tir
 from tensorir.errors import LaunchError, LaunchTypeError
 from tensorir.runtime.arguments import aligned_empty
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 
 
 @pytest.fixture(scope="module")
 def more(device):
     """C = A + 1 on 10 elements."""
-    return Program(one("more", "C[i] = A[i] + 1;"), device)
+    return CompiledProgram(one("more", "C[i] = A[i] + 1;"), device)
 
 
 @pytest.fixture(scope="module")
 def twice(device):
     """C = 2 A on 10 elements."""
-    return Program(one("twice", "C[i] = 2 * A[i];"), device)
+    return CompiledProgram(one("twice", "C[i] = 2 * A[i];"), device)
 
 
 def arrays(count, kind=aligned_empty):
@@ -104,7 +104,7 @@ def test_state_that_is_carried_over(more, twice):
 
 def test_mixed_alignment_of_one_array(more, device):
     """A kernel that needs more alignment than the array has works on a copy: the other then does as well."""
-    wide = Program(one("wide", "C[i] = 3 * A[i];", align=4096), device)
+    wide = CompiledProgram(one("wide", "C[i] = 3 * A[i];", align=4096), device)
     raw = aligned_empty((1100,), "float32", 4096)
     x, y, z = raw[4:14], raw[20:30], raw[36:46]  # multiples of 16, not of 4096
     x[...] = np.arange(10)
@@ -115,7 +115,7 @@ def test_mixed_alignment_of_one_array(more, device):
 
 def test_parts_of_one_array(device, more, monkeypatch):
     """Two launches fill the halves of what a third reads: right in place, refused where copies would be stale."""
-    add = Program(ADD, device)
+    add = CompiledProgram(ADD, device)
     whole = aligned_empty((60,), "float32")
     left, right = whole[:10], whole[48:58]
     x = np.arange(10, dtype=np.float32)
@@ -150,8 +150,8 @@ def test_strided_views(more, twice):
     square = aligned_empty((5, 10), "float32")
     turned = one("turned", "C[i] = A[i] + 1;", shape=(10, 5))
     with pytest.raises(LaunchError) as caught:  # the same bytes in another order
-        add = Program(ADD, net.device)
-        tir.sequence([add.bind(square + 1, square + 2, out=square), Program(turned, net.device).bind(square.T)])
+        add = CompiledProgram(ADD, net.device)
+        tir.sequence([add.bind(square + 1, square + 2, out=square), CompiledProgram(turned, net.device).bind(square.T)])
     assert caught.value.code == "sequence.overlap"
 
 
@@ -166,8 +166,8 @@ def test_bound_views_are_refreshed(more):
 
 
 def test_kernels_that_run_once(device):
-    packed = Program(PACKED, device)
-    six = Program(one("six", "C[i] = A[i] + 1;", shape=(6,)), device)
+    packed = CompiledProgram(PACKED, device)
+    six = CompiledProgram(one("six", "C[i] = A[i] + 1;", shape=(6,)), device)
     x, w, e = (np.arange(6, dtype=np.float32) + n for n in (1, 10, 100))
     first = packed.bind(x, w, e)
     net = tir.sequence([first, packed.bind(first.results, w + 1, e)])
@@ -191,7 +191,7 @@ def test_kernels_that_run_once(device):
 
 
 def test_workspace_scalars_and_several_outputs(device):
-    two = Program(TWO, device)
+    two = CompiledProgram(TWO, device)
     a = np.arange(24, dtype=np.float32).reshape(4, 6)
     c, d = tir.sequence([two.bind(a, 1.0, 3), two.bind(a, 2.0, 10)]).run()
     np.testing.assert_array_equal(c, a.T * 2 + np.arange(6, dtype=np.float32)[:, None])
@@ -211,7 +211,7 @@ def test_device_arrays(more, twice, device):
 
 
 def test_nothing_to_compute(device, more):
-    empty = Program(one("nothing", "C[i] = A[i];", shape=(0,), grid=(0, 1, 1)), device)
+    empty = CompiledProgram(one("nothing", "C[i] = A[i];", shape=(0,), grid=(0, 1, 1)), device)
     (x,) = arrays(1)
     z = np.empty(0, np.float32)
     np.testing.assert_array_equal(tir.sequence([empty.bind(z), more.bind(x)]).run(), x + 1)

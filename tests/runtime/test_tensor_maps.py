@@ -17,7 +17,7 @@ from tensorir.codegen.source import TensorMap
 from tensorir.errors import CompileError, DeviceError, LaunchError
 from tensorir.runtime import cuda, cuda_device, tensor_maps
 from tensorir.runtime.device import DeviceInfo
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 from tensorir.runtime.limits import check_source
 from tensorir.runtime.pointers import OnPointers
 from tensorir.runtime.sequence import sequence
@@ -144,7 +144,7 @@ def test_numbers_are_those_of_the_header():
         names = re.findall(r"CU_TENSOR_MAP_\w+", body)
         number |= {name.removeprefix("CU_TENSOR_MAP_"): n for n, name in enumerate(names)}
     unsigned = {"bool": "UINT8", "int8": "UINT8", "int16": "UINT16", "float8_e4m3": "UINT8", "float8_e5m2": "UINT8"}
-    for dtype, (kind, _) in tensor_maps.KINDS.items():
+    for dtype, (kind, _) in tensor_maps.TENSOR_MAP_TYPES.items():
         assert kind == number["DATA_TYPE_" + unsigned.get(dtype, dtype.upper())], dtype
     assert {0: number["SWIZZLE_NONE"]} | {n: number[f"SWIZZLE_{n}B"] for n in (32, 64, 128)} == tensor_maps.SWIZZLES
     assert number["INTERLEAVE_NONE"] == tensor_maps._NO_INTERLEAVE
@@ -236,7 +236,7 @@ def functions(program):
 
 
 def test_a_call(device, driver):
-    program = Program(SOURCE, device)
+    program = CompiledProgram(SOURCE, device)
     np.testing.assert_array_equal(program(A, B), A + B)
     assert len(device._cupy.arrived) == 2, "the arrays are on the device before a kernel on any stream runs"
     (grid, block, values, shared), = functions(program)["add"].launches  # fmt: skip
@@ -266,7 +266,7 @@ def test_programs_on_addresses_of_the_caller(device, driver, monkeypatch):
     cuda_of.ExternalStream = on_stream
     cuda_of.UnownedMemory = lambda address, nbytes, owner, number: SimpleNamespace(ptr=address)
     cuda_of.MemoryPointer = lambda memory, offset: fake_cuda.Memory(memory, memory.ptr + offset)
-    program = Program(SOURCE, device)
+    program = CompiledProgram(SOURCE, device)
     run = OnPointers(program)
     assert run.workspace_bytes == 2048 and set(run.align.values()) == {16}
     monkeypatch.setattr(type(device), "finish", None)  # whoever waits fails
@@ -284,7 +284,7 @@ def test_programs_on_addresses_of_the_caller(device, driver, monkeypatch):
 
 def test_a_part_of_a_grid_has_whole_clusters(device):
     pack, add = SOURCE.kernels
-    program = Program(replace(SOURCE, kernels=(pack, replace(add, grid=(4, 1, 1), cluster=2))), device)
+    program = CompiledProgram(replace(SOURCE, kernels=(pack, replace(add, grid=(4, 1, 1), cluster=2))), device)
     program.warm(A, B)
     assert [grid for grid, *_ in functions(program)["add"].launches] == [(2, 1, 1)]
 
@@ -300,7 +300,7 @@ def test_a_context_that_a_kernel_took_along(device):
 
 
 def test_bound_launches_keep_their_maps(device, driver):
-    program = Program(SOURCE, device)
+    program = CompiledProgram(SOURCE, device)
     first = program.bind(A, B)
     before = len(driver.asked)
     second = program.bind(2 * A, 3 * B)
@@ -319,7 +319,7 @@ def test_bound_launches_keep_their_maps(device, driver):
 
 
 def test_a_sequence_reads_what_an_earlier_launch_wrote(device, driver):
-    program = Program(SOURCE, device)
+    program = CompiledProgram(SOURCE, device)
     one = program.bind(A, B)
     two = program.bind(one.results, A)
     net = sequence([one, two])
@@ -332,7 +332,7 @@ def test_a_sequence_reads_what_an_earlier_launch_wrote(device, driver):
 
 
 def test_a_sequence_packs_again_what_it_writes(device):
-    program = Program(SOURCE, device)
+    program = CompiledProgram(SOURCE, device)
     one = program.bind(A, B)
     net = sequence([one, program.bind(A, one.results)])
     packed = len(functions(program)["pack"].launches)
@@ -351,24 +351,24 @@ def test_what_runs_once_goes_by_the_arrays_of_maps():
 
 
 def test_inputs_fixed_ahead(device, driver):
-    program = Program(SOURCE, device).prepack(B=B)
+    program = CompiledProgram(SOURCE, device).prepack(B=B)
     assert [p.name for p in SOURCE.prepackable] == ["B"] and "B" not in program._fixed
     made = len(driver.asked)
     np.testing.assert_array_equal(program(A), A + B)
     assert len(driver.asked) == made + 2 and len(functions(program)["pack"].launches) == 1
     whole = SOURCE.fixed({"A": A.tobytes(), "B": B.tobytes()})
     assert [k.name for k in whole.made_early] == ["pack"] and whole.kernels[1].params == ("A", "C", "W")
-    np.testing.assert_array_equal(Program(whole, device)(), A + B)
+    np.testing.assert_array_equal(CompiledProgram(whole, device)(), A + B)
 
 
 def test_guarded_runs(device):
-    results, problems = Program(SOURCE, device).run_guarded(A, B)
+    results, problems = CompiledProgram(SOURCE, device).run_guarded(A, B)
     np.testing.assert_array_equal(results, A + B)
     assert problems == ()
 
 
 def test_an_address_that_no_map_takes(device, driver):
-    module = Program(SOURCE, device)._module
+    module = CompiledProgram(SOURCE, device)._module
     memory = device.allocate(4096)
     with pytest.raises(LaunchError) as caught:
         module.step(SOURCE.kernels[0], [memory + 8, memory], True)

@@ -8,7 +8,7 @@ from test_runtime_launch import numbers, refused
 import tensorir as tir
 from tensorir.errors import LaunchTypeError
 from tensorir.runtime import launch
-from tensorir.runtime.launch import Program
+from tensorir.runtime.launch import CompiledProgram
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 @pytest.fixture(params=["long", "quick"])
 def add(device, request, monkeypatch):
     """C = A + 2 B; the second time, calls that go the long way fail."""
-    program = Program(ADD, device)
+    program = CompiledProgram(ADD, device)
     if request.param == "quick":
         if not device.works_in_place:
             pytest.skip("this device works on copies")
@@ -48,7 +48,7 @@ def test_results_are_tensors_and_nothing_is_copied(add):
 def test_a_kernel_works_on_the_memory_of_the_tensor(device):
     if not device.coherent:
         pytest.skip("this device works on copies")
-    program, a, out = Program(ADD, device), tensor(), torch.zeros(5, 10)
+    program, a, out = CompiledProgram(ADD, device), tensor(), torch.zeros(5, 10)
     bound = program.bind(a, a, out=out)
     a += 1
     bound()
@@ -57,7 +57,7 @@ def test_a_kernel_works_on_the_memory_of_the_tensor(device):
 
 
 def test_gradients_are_not_lost_in_silence(device):
-    a, weight, add = tensor(), torch.nn.Parameter(tensor(first=1)), Program(ADD, device)
+    a, weight, add = tensor(), torch.nn.Parameter(tensor(first=1)), CompiledProgram(ADD, device)
     for _ in range(2):
         error = refused("launch.gradient", lambda: add(a, weight), "B: expected a tensor without", "try: B.detach()")
         assert isinstance(error, LaunchTypeError)
@@ -78,7 +78,7 @@ def test_dtypes(device, dtype, quick):
     kind = getattr(torch, dtype)
     ours = tir.placeholder((3, 4), dtype, name="x").dtype
     size = {1: "uchar", 2: "ushort", 8: "long"}[kind.itemsize]
-    program = Program(one(f"copy_{dtype}", "C[i] = A[i];", (3, 4), str(ours), size), device)
+    program = CompiledProgram(one(f"copy_{dtype}", "C[i] = A[i];", (3, 4), str(ours), size), device)
     program._called = not quick
     a, out = (torch.arange(12).reshape(3, 4) % 2).to(kind), torch.zeros(3, 4).to(kind)
     for _ in range(2):
@@ -90,7 +90,7 @@ def test_dtypes(device, dtype, quick):
 
 @pytest.mark.filterwarnings("ignore:.*launch.copied-strides")
 def test_strided_tensors_are_copied_and_told(device):
-    add = Program(ADD, device)
+    add = CompiledProgram(ADD, device)
     turned, a = tensor(size=(10, 5)).T, tensor()
     assert torch.equal(add(turned, a), turned + 2 * a)
     assert "try: A.contiguous() once" in str(add.copies[0])
@@ -98,13 +98,13 @@ def test_strided_tensors_are_copied_and_told(device):
 
 
 def test_tensors_that_are_no_plain_memory_are_refused(device):
-    add, a = Program(ADD, device), tensor()
+    add, a = CompiledProgram(ADD, device), tensor()
     for bad in (a.to_sparse(), torch.empty(5, 10, device="meta"), a.to(torch.complex64).conj().imag):
         refused("launch.type", lambda bad=bad: add(a, bad), "B: this torch.Tensor cannot be read")
 
 
 def test_scalars(device):
-    two, a = Program(TWO, device), tensor(size=(4, 6))
+    two, a = CompiledProgram(TWO, device), tensor(size=(4, 6))
     for s, n in ((torch.tensor(2.0), torch.tensor(10, dtype=torch.int32)), (2.0, 10)):
         c, d = two(a, s, n)
         np.testing.assert_array_equal(c, numbers(4, 6).T * 2 + np.arange(6, dtype="f4")[:, None])
@@ -116,7 +116,7 @@ def test_scalars(device):
 def test_prepacked_weights(device):
     from test_runtime_once import PACKED, E, W, X, want
 
-    packed = Program(PACKED, device)
+    packed = CompiledProgram(PACKED, device)
     x, w, e = map(torch.from_numpy, (X.copy(), W.copy(), E.copy()))
     ready = packed.prepack(w=w)
     w += 1

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorir.show.curves import HEIGHT, MOST, WIDTH, best_so_far, marks, samples
+from tensorir.show.curves import HEIGHT, MAX_DOTS, WIDTH, best_so_far, marks, samples
 
 TIMES = st.lists(st.one_of(st.none(), st.floats(1e-7, 1e3)), min_size=1, max_size=50)
 
@@ -64,4 +64,4 @@ def test_samples_with_their_median(seconds):
 
 def test_a_long_run_is_thinned():
     svg = best_so_far([1e-3 / (n + 1) for n in range(5000)])
-    assert svg.count("<circle") <= MOST and len(svg) < 400_000
+    assert svg.count("<circle") <= MAX_DOTS and len(svg) < 400_000

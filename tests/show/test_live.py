@@ -8,11 +8,11 @@ from notebooks import executed, html_of
 
 import tensorir as tir
 from tensorir.show import live
-from tensorir.show.live import Cell, Several, Single, watched
-from tensorir.tune.record import Identity
+from tensorir.show.live import LiveCell, Several, Single, watched
+from tensorir.tune.record import RunIdentity
 from tensorir.tune.spec import RunSpec
 
-ME = Identity("matmul", "d1g357", {"name": "cpu", "driver": "1"}, {})
+ME = RunIdentity("matmul", "d1g357", {"name": "cpu", "driver": "1"}, {})
 TIMED = {"status": "ok", "time_s": 2e-3, "low_s": 1.9e-3, "high_s": 2.2e-3, "samples": [2e-3]}
 RECORD = ME.record("trial", "default", {}, TIMED)
 
@@ -34,7 +34,7 @@ class Screen:
 
 def test_a_cell_changes_with_the_clock_alone(work):
     now, screen = [100.0], Screen()
-    cell = Cell(Single(work, RunSpec()), screen, clock=lambda: now[0])
+    cell = LiveCell(Single(work, RunSpec()), screen, clock=lambda: now[0])
     for _ in range(3):
         cell.renew()
         now[0] += 1.0
@@ -46,7 +46,7 @@ def test_a_cell_changes_with_the_clock_alone(work):
 
 def test_a_cell_tells_trials_the_best_and_its_ratio(work):
     screen, heard, seen = Screen(), Single(work, RunSpec(trials=9)), []
-    cell = Cell(heard, screen)
+    cell = LiveCell(heard, screen)
     options = cell.listening(RunSpec(trials=9, on_trial=seen.append))
     options.on_start({"name": "a device", "kind": "cpu"}, {}, 2)
     options.on_peer({"name": "numpy", "time_s": 1e-3, "low_s": 0.9e-3, "high_s": 1.1e-3})
@@ -62,7 +62,7 @@ def test_a_cell_tells_trials_the_best_and_its_ratio(work):
 def test_a_cell_of_several_shapes(work):
     other = tir.ops.matmul(m=16, n=16, k=16)
     screen = Screen()
-    cell = Cell(Several([work, other], [1.0, 2.0], RunSpec()), screen)
+    cell = LiveCell(Several([work, other], [1.0, 2.0], RunSpec()), screen)
     cell.listening(RunSpec()).on_trial(replace(RECORD, workload=other.title))
     cell.renew()
     assert "1 of 2" in screen.shown[-1][0] and "total 4.0000 ms" in screen.shown[-1][0]

@@ -1,11 +1,11 @@
 """Records for the tests of logs, as tuning would leave them."""
 
 from tensorir.codec import encode
-from tensorir.tune.log import Identity, LogWriter
+from tensorir.tune.log import LogWriter, RunIdentity
 from tensorir.tune.record import seal
 
 DEVICE = {"name": "cpu", "platform": "pocl", "driver": "3.0"}
-ME = Identity("matmul m=4 n=4 k=4", "d1g357", DEVICE, {"tensorir": "0.1.0", "compiler": "llvm 14", "numpy": "2.0"})
+ME = RunIdentity("matmul m=4 n=4 k=4", "d1g357", DEVICE, {"tensorir": "0.1.0", "compiler": "llvm 14", "numpy": "2.0"})
 
 
 def ok(time_s=1e-3, **more):

@@ -14,12 +14,12 @@ from tensorir.api.places import DaskPlaces, places_of
 from tensorir.codec import encode
 from tensorir.runtime.device import devices
 from tensorir.tune.flight import Flights, Sent
-from tensorir.tune.log import Identity, LogReader, LogWriter
+from tensorir.tune.log import LogReader, LogWriter, RunIdentity
 from tensorir.tune.space import Space
 
 distributed = pytest.importorskip("distributed", reason="pip install tensorir[dask]")
 
-ME = Identity("own n=8", "d1g357", {"name": "cpu", "driver": "1"}, {"tensorir": "0.1.0"})
+ME = RunIdentity("own n=8", "d1g357", {"name": "cpu", "driver": "1"}, {"tensorir": "0.1.0"})
 ZOO = str(Path(__file__).parents[1] / "api" / "zoo.py")
 
 

@@ -8,25 +8,25 @@ from typing import Any
 from records import ok
 from searching import search
 
-from tensorir.api.neighbours import FEW, near_records
-from tensorir.tune.elsewhere import MOST, tables
-from tensorir.tune.log import Identity, LogWriter
+from tensorir.api.neighbours import START_SHAPES, near_records
+from tensorir.tune.elsewhere import MAX_TABLES, tables
+from tensorir.tune.log import LogWriter, RunIdentity
 from tensorir.tune.record import Record
 from tensorir.tune.space import Space
 
 CPU = {"name": "cpu", "platform": "x", "driver": "1"}
-ME = Identity("own n=8", "d1g357", CPU, {"tensorir": "0.1.0"})
+ME = RunIdentity("own n=8", "d1g357", CPU, {"tensorir": "0.1.0"})
 OTHER = replace(ME, device={**CPU, "name": "another cpu"})
 SPACE = Space(x=list(range(40)))
 
 
-def trial(identity: Identity, x: int, seconds: float | None, template: str = "t", kind: str = "trial") -> Record:
+def trial(identity: RunIdentity, x: int, seconds: float | None, template: str = "t", kind: str = "trial") -> Record:
     result = {"status": "compile_error"} if seconds is None else ok(seconds)
     more = {"of": "0" * 16} if kind == "final" else {}
     return identity.record(kind, template, {"x": x}, {**result, **more})
 
 
-def of_other(identity: Identity, best: int) -> list[Record]:
+def of_other(identity: RunIdentity, best: int) -> list[Record]:
     """Twenty times of a valley with its bottom at ``best``."""
     return [trial(identity, x, 1e-3 * (1 + abs(x - best) / 4)) for x in range(0, 40, 2)]
 
@@ -48,11 +48,11 @@ def test_what_is_no_table() -> None:
 
 def test_failures_are_kept_and_the_tables_that_know_most_are_taken() -> None:
     records = []
-    for n in range(MOST + 2):
+    for n in range(MAX_TABLES + 2):
         device = replace(ME, device={**CPU, "name": f"cpu {n}"})
         records += [trial(device, x, 1e-3) for x in range(n + 1)] + [trial(device, 20, None)]
     found = tables(records, ME, {"t": SPACE})["t"]
-    assert [len(table) for table in found] == [n + 2 for n in range(MOST + 1, 1, -1)]
+    assert [len(table) for table in found] == [n + 2 for n in range(MAX_TABLES + 1, 1, -1)]
     assert all(table[20] is None for table in found)
 
 
@@ -96,8 +96,8 @@ def test_replay_measures_what_other_records_say_and_the_default() -> None:
 
 
 def test_the_nearest_shapes_are_read_and_no_others(tmp_path) -> None:
-    def shape(title: str, device: dict[str, str] = CPU) -> Identity:
-        return Identity(title, f"c-{title}"[:20].replace(" ", "-"), device, ME.versions)
+    def shape(title: str, device: dict[str, str] = CPU) -> RunIdentity:
+        return RunIdentity(title, f"c-{title}"[:20].replace(" ", "-"), device, ME.versions)
 
     titles = ["own n=9", "own n=10", "own n=12", "own n=64", "own n=8 layout=NHWC", "other n=8", "own n=8"]
     for title in titles:
@@ -106,5 +106,5 @@ def test_the_nearest_shapes_are_read_and_no_others(tmp_path) -> None:
             log.append(trial(shape(title, {**CPU, "name": "another"}), 2, 1e-3))
     found = near_records(ME, str(tmp_path))
     assert [(r.workload, r.config["x"]) for r in found] == [("own n=9", 1), ("own n=10", 1), ("own n=12", 1)]
-    assert len(found) == FEW
+    assert len(found) == START_SHAPES
     assert near_records(ME, str(tmp_path / "nothing")) == []

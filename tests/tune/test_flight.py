@@ -12,11 +12,11 @@ from tensorir.api.places import ExecutorPlaces, Neighbours, device_names, width_
 from tensorir.codec import encode
 from tensorir.errors import DeclarationError
 from tensorir.tune.flight import Flights, PlacesLost, Sent, as_it_is
-from tensorir.tune.log import Identity, LogReader, LogWriter
+from tensorir.tune.log import LogReader, LogWriter, RunIdentity
 from tensorir.tune.space import Space
 from tensorir.tune.trial import FinalRound, Outcome
 
-ME = Identity("own n=8", "d1g357", {"name": "cpu", "driver": "1"}, {"tensorir": "0.1.0"})
+ME = RunIdentity("own n=8", "d1g357", {"name": "cpu", "driver": "1"}, {"tensorir": "0.1.0"})
 SPACE = Space(x=range(20), default={"x": 3})
 
 

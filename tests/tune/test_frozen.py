@@ -8,7 +8,7 @@ from records import DEVICE, ME, made, text_of, write
 
 from tensorir.tune import frozen, log
 from tensorir.tune.frozen import frozen_records, frozen_text
-from tensorir.tune.log import Identity, LogError, LogReader
+from tensorir.tune.log import LogError, LogReader, RunIdentity
 from tensorir.tune.record import BadRecord
 
 
@@ -100,7 +100,7 @@ def test_a_segment_among_others_is_never_a_frozen_file(tmp_path):
 
 def test_one_choice_for_each_workload_and_device(tmp_path):
     def on(workload=ME.workload, versions=ME.versions, **device):
-        return Identity(workload, ME.compute, {**DEVICE, **device}, versions)
+        return RunIdentity(workload, ME.compute, {**DEVICE, **device}, versions)
 
     write(tmp_path, [made(1, 2e-3), made(2, 1e-3)])
     write(tmp_path, [made(3, 3e-3, identity=on(name="gpu")), made(4, 1e-4, identity=on(target="opencl -registers=32"))])

@@ -9,17 +9,17 @@ import pytest
 import tensorir as tir
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import GPUS, gpu_of
-from tensorir.tune.gpu_model import Product, Tiles, dram_bytes, explain, resident, seconds, spilling
-from tensorir.tune.pool import HOPELESS, PROMISING, Pool
+from tensorir.tune.gpu_model import MatrixProduct, Tiles, dram_bytes, explain, resident, seconds, spilling
+from tensorir.tune.pool import HOPELESS_RATIO, PROMISING_RATIO, Pool
 from tensorir.tune.strategy import Bayes, Climber, RandomSearch
 
 H100 = GPUS["H100"][1]
 A100 = GPUS["A100"][1]
-SQUARE = Product(4096, 4096, 4096)
+SQUARE = MatrixProduct(4096, 4096, 4096)
 HOPPER = Tiles("wgmma", 128, 256, 64, 64, 256, depth=3, cluster=2, persistent=True, raster=16)
 CORES = Tiles("mma", 128, 128, 32, 64, 32, depth=4)
 THREADS = Tiles("threads", 128, 128, 8, 8, 8, depth=2, copies=False)
-FP32 = Product(4096, 4096, 4096, kind="f32", in_bytes=4, out_bytes=4)
+FP32 = MatrixProduct(4096, 4096, 4096, kind="f32", in_bytes=4, out_bytes=4)
 KINDS = [(SQUARE, HOPPER, H100), (SQUARE, CORES, A100), (FP32, THREADS, A100)]
 SIZES = (1, 7, 64, 100, 129, 256, 512, 1000, 1024, 2048, 4096, 5000, 8192, 20000)
 
@@ -38,10 +38,10 @@ def hopper_tiles():
 
 @pytest.mark.parametrize("n", [4096, 8192])
 def test_the_best_hopper_tile_is_the_one_that_people_found(n):
-    best = min(hopper_tiles(), key=lambda t: seconds(Product(n, n, n), t, H100))
+    best = min(hopper_tiles(), key=lambda t: seconds(MatrixProduct(n, n, n), t, H100))
     assert (best.bm, best.bn) in ((128, 256), (256, 128))
     assert best.cluster == 2
-    assert 650e12 < 2 * n**3 / seconds(Product(n, n, n), best, H100) < 989e12
+    assert 650e12 < 2 * n**3 / seconds(MatrixProduct(n, n, n), best, H100) < 989e12
 
 
 @pytest.mark.parametrize(("p", "t", "gpu"), KINDS, ids=lambda x: getattr(x, "kind", ""))
@@ -96,7 +96,7 @@ def test_half_the_units_that_load_cost_words_read_one_by_one():
 
 
 def test_what_results_are_added_to_is_waited_for():
-    large = Product(32768, 4096, 512, out_bytes=4)
+    large = MatrixProduct(32768, 4096, 512, out_bytes=4)
     added, beside = replace(large, adds=True), replace(HOPPER, depth=2, turns=2)
     read_s = 4 * large.m * large.n / H100.dram
     tiles = replace(HOPPER, depth=2)
@@ -120,7 +120,7 @@ def test_more_work_for_the_same_result_costs():
 
 def test_a_partial_last_wave_costs_a_whole_one():
     tiles = replace(HOPPER, cluster=1)
-    whole, one_more = (Product(128 * 132 * 4, 256, 8192), Product(128 * (132 * 4 + 1), 256, 8192))
+    whole, one_more = (MatrixProduct(128 * 132 * 4, 256, 8192), MatrixProduct(128 * (132 * 4 + 1), 256, 8192))
     assert explain(one_more, tiles, H100).waves == explain(whole, tiles, H100).waves + 1
     assert seconds(one_more, tiles, H100) > 1.08 * seconds(whole, tiles, H100)
 
@@ -134,9 +134,9 @@ def test_occupancy():
 
 
 def test_what_the_cache_keeps_is_read_once():
-    small = Product(1024, 1024, 1024)
+    small = MatrixProduct(1024, 1024, 1024)
     assert dram_bytes(small, CORES, A100, 1) == 3 * 2 * 1024**2
-    large = Product(16384, 16384, 16384)
+    large = MatrixProduct(16384, 16384, 16384)
     assert dram_bytes(large, CORES, A100, 1) > 2 * dram_bytes(large, replace(CORES, raster=8), A100, 1)
     assert dram_bytes(replace(small, apart=(1.0, 0.25)), CORES, A100, 1) == 2.25 * 2 * 1024**2, "pixels under four taps"
 
@@ -208,7 +208,7 @@ def test_the_search_starts_with_the_best_expected():
     search.tell(space.index(space.default), 1.0)
     first = search.ask(5)
     assert pool.slowness[first[0]] == 1.0
-    assert sum(pool.slowness[first] <= PROMISING) >= 3
+    assert sum(pool.slowness[first] <= PROMISING_RATIO) >= 3
     assert (np.diff(pool.slowness[first[:2]]) > 0).all(), "in its order, and no two of one time"
 
 
@@ -224,4 +224,4 @@ def test_a_model_without_times_changes_nothing(model):
     pool = Pool.of(tir.Space(x=[1, 2, 3]).expecting(model))
     assert (pool.slowness == 1).all()
     assert not pool.hopeless.any()
-    assert HOPELESS > 1
+    assert HOPELESS_RATIO > 1

@@ -18,9 +18,9 @@ from tensorir.tune.brief import Stored, whole
 from tensorir.tune.circumstances import Limits
 from tensorir.tune.known import contenders, usable_rows
 from tensorir.tune.log import LogReader, LogWriter, choose, key_of, usable
-from tensorir.tune.record import FIELDS, Identity, Record, encode
+from tensorir.tune.record import RECORD_FIELDS, Record, RunIdentity, encode
 
-OTHER = Identity(ME.workload, ME.compute, {**ME.device, "driver": "9"}, ME.versions)
+OTHER = RunIdentity(ME.workload, ME.compute, {**ME.device, "driver": "9"}, ME.versions)
 SMALL = {"status": "resource_limit", "detail": {"limit": "host memory"}}
 NOW = Limits(compile_s=1.0, memory_bytes=1 << 20)
 FAILED = {"status": "compile_timeout", "detail": {"phase": "compile"}, "limits": {"compile_s": 1.0}}
@@ -47,7 +47,7 @@ def records(count, seed=0):
 
 @pytest.fixture
 def log(tmp_path, monkeypatch):
-    monkeypatch.setattr(index, "WORTH", 1000)
+    monkeypatch.setattr(index, "LEAST_INDEXED_BYTES", 1000)
     monkeypatch.setattr(index, "RACY_NS", 0)
     for part in range(3):
         with LogWriter(tmp_path / "log", ME.workload) as writer:
@@ -88,7 +88,7 @@ def agree(log):
 
 def test_the_index_says_what_the_lines_say(log):
     agree(log)
-    assert (folder(log) / index.NAME).exists()
+    assert (folder(log) / index.INDEX_NAME).exists()
     agree(log)
 
 
@@ -114,7 +114,7 @@ def test_a_field_that_is_not_in_the_index_is_read_from_the_line(log):
         plain = by_id[record.id]
         assert isinstance(record, Stored) and whole(record) == plain and key_of(record) == key_of(plain)
         assert record.steady_s == plain.steady_s
-        assert all(getattr(record, name) == getattr(plain, name) for name in FIELDS)
+        assert all(getattr(record, name) == getattr(plain, name) for name in RECORD_FIELDS)
 
 
 def test_best_ls_and_show_ask_the_index(log, monkeypatch):
@@ -196,7 +196,7 @@ def replaced(log):
 
 
 def other_version(log):
-    path = folder(log) / index.NAME
+    path = folder(log) / index.INDEX_NAME
     head, _, rest = path.read_bytes().partition(b"\n")
     path.write_bytes(json.dumps({**json.loads(head), "index": 99}).encode() + b"\n" + rest)
 
@@ -218,13 +218,13 @@ def test_the_same_answers_after(log, change):
 def test_a_damaged_index_is_made_again(place, flipped):
     """Bits flipped at one place of it; cut there for 0."""
     with tempfile.TemporaryDirectory() as parent, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index, "WORTH", 1000)
+        patch.setattr(index, "LEAST_INDEXED_BYTES", 1000)
         log = Path(parent) / "log"
         with LogWriter(log, ME.workload) as writer:
             for record in records(8):
                 writer.append(record)
         want = answers(log)
-        path = folder(log) / index.NAME
+        path = folder(log) / index.INDEX_NAME
         text = bytearray(path.read_bytes())
         at = int(place * (len(text) - 1))
         if flipped:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from records import DEVICE, ME, made, ok, text_of, write
 
 from tensorir.tune import log
-from tensorir.tune.log import BadRecord, Identity, LogError, LogReader, LogWriter
+from tensorir.tune.log import BadRecord, LogError, LogReader, LogWriter, RunIdentity
 from tensorir.tune.record import ESTIMATOR, MAX_LINE, checksum, decode, encode, interval, slug
 
 
@@ -30,7 +30,7 @@ def test_what_is_written_is_what_is_read(tmp_path):
 def test_a_record_made_for_other_limits_is_not_an_answer():
     def on(target):
         device = {**DEVICE, "target": target} if target else DEVICE
-        return Identity(ME.workload, ME.compute, device, ME.versions)
+        return RunIdentity(ME.workload, ME.compute, device, ME.versions)
 
     wide, narrow = "opencl -registers=32 -vector_bytes=64", "opencl"
     assert on(wide).accepts(made(identity=on(wide)))
@@ -264,12 +264,12 @@ class TestChoosing:
 
     def test_only_the_same_everything_is_usable(self):
         others = [
-            Identity(ME.workload, "other", DEVICE, ME.versions),
-            Identity(ME.workload, ME.compute, {**DEVICE, "driver": "4"}, ME.versions),
-            Identity(ME.workload, ME.compute, {**DEVICE, "name": "gpu"}, ME.versions),
-            Identity(ME.workload, ME.compute, DEVICE, {**ME.versions, "compiler": "llvm 15"}),
+            RunIdentity(ME.workload, "other", DEVICE, ME.versions),
+            RunIdentity(ME.workload, ME.compute, {**DEVICE, "driver": "4"}, ME.versions),
+            RunIdentity(ME.workload, ME.compute, {**DEVICE, "name": "gpu"}, ME.versions),
+            RunIdentity(ME.workload, ME.compute, DEVICE, {**ME.versions, "compiler": "llvm 15"}),
         ]
-        newer_numpy = Identity(ME.workload, ME.compute, DEVICE, {**ME.versions, "numpy": "3.0"})
+        newer_numpy = RunIdentity(ME.workload, ME.compute, DEVICE, {**ME.versions, "numpy": "3.0"})
         cancelled = ME.record("trial", "default", {"tile": 90}, {"status": "cancelled"})
         records = [
             *(made(n, identity=i) for n, i in enumerate(others)),
@@ -280,7 +280,7 @@ class TestChoosing:
         assert [r.config["tile"] for r in log.usable(records, ME)] == [10, 11]
 
     def test_best_per_workload_and_device(self, tmp_path):
-        there = Identity(ME.workload, ME.compute, {**DEVICE, "name": "gpu"}, ME.versions)
+        there = RunIdentity(ME.workload, ME.compute, {**DEVICE, "name": "gpu"}, ME.versions)
         write(tmp_path, [made(1, 2e-3), made(2, 1e-3), made(3, 1e-4, identity=there)])
         assert {(c.record.device["name"], c.time_s) for c in log.best(LogReader(tmp_path))} == {
             ("cpu", 1e-3),
@@ -318,7 +318,7 @@ class TestVerbs:
         assert log.verify(LogReader(tmp_path))["findings"] == [{"file": str(path), "line": 4, "reason": "not JSON"}]
 
     def test_merge_is_commutative_and_idempotent(self, tmp_path):
-        other = Identity("conv2d n=1", "zzz", DEVICE, ME.versions)
+        other = RunIdentity("conv2d n=1", "zzz", DEVICE, ME.versions)
         shared = made(5)
         write(tmp_path / "a", [made(1), shared])
         write(tmp_path / "b", [shared, made(2)])

@@ -120,7 +120,7 @@ def test_only_the_first_record_is_read_where_only_that_is_wanted(tmp_path, monke
 
 def test_records_before_a_failure_are_read_first():
     def entries():
-        yield from (store.Entry(None, n, b"x" * 10) for n in range(50))
+        yield from (store.LogLine(None, n, b"x" * 10) for n in range(50))
         raise OSError("gone")
 
     read = store._in_batches(entries())

@@ -8,15 +8,15 @@ import pytest
 from searching import search
 
 from tensorir.tune.brief import reason_of
-from tensorir.tune.budget import PARTS
+from tensorir.tune.budget import TIME_PARTS
 from tensorir.tune.choosing import library
-from tensorir.tune.log import Identity, LogReader, LogWriter, best
+from tensorir.tune.log import LogReader, LogWriter, RunIdentity, best
 from tensorir.tune.outcome import without_default
 from tensorir.tune.space import Space
 from tensorir.tune.store import LogError
 from tensorir.tune.trial import FinalRound, Outcome
 
-ME = Identity("own n=8", "d1g357", {"name": "cpu", "platform": "x", "driver": "1"}, {"tensorir": "0.1.0"})
+ME = RunIdentity("own n=8", "d1g357", {"name": "cpu", "platform": "x", "driver": "1"}, {"tensorir": "0.1.0"})
 
 
 class Clock:
@@ -150,7 +150,7 @@ def test_document_is_the_pinned_one(tmp_path):
     assert peer["name"] == "blas" and choice.record.id == doc["best"]["trial"]
     assert ratio == outcome.ratio, "what the log says afterwards is what the run said"
     assert doc["log"] == str(log.path) and doc["elapsed_s"] == 9.0
-    assert list(doc["seconds"]) == list(PARTS) and sum(doc["seconds"].values()) == doc["elapsed_s"]
+    assert list(doc["seconds"]) == list(TIME_PARTS) and sum(doc["seconds"].values()) == doc["elapsed_s"]
     assert doc["seconds"]["trials"] == 9.0
     assert doc["estimator"] == "paired-slots" and doc["baseline"]["steady"] is True and doc["machine"]["busy"] is False
     assert doc["baseline"]["ratio"] == pytest.approx(1e-3 / doc["best"]["time_s"])
@@ -211,7 +211,7 @@ def test_trials_are_in_total_and_nothing_is_measured_twice(tmp_path):
 def test_only_usable_records_are_reused(tmp_path):
     bench = Bench()
     records = list(run(bench, trials=4).records)
-    foreign = Identity(ME.workload, "other", ME.device, ME.versions)
+    foreign = RunIdentity(ME.workload, "other", ME.device, ME.versions)
     ok = {key: getattr(records[0], key) for key in ("status", "time_s", "samples", "check")}
     strange = [
         foreign.record("trial", "a", {"x": 10}, ok),

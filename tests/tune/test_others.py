@@ -9,7 +9,7 @@ from searching import search
 
 from tensorir.tune.circumstances import Limits
 from tensorir.tune.log import LogReader, LogWriter, slug
-from tensorir.tune.others import SUFFIX, Others
+from tensorir.tune.others import CLAIM_SUFFIX, Others
 from tensorir.tune.space import Space
 
 SPACE = Space(tile=range(24), default={"tile": 0})
@@ -63,13 +63,13 @@ def test_eight_searches_on_one_log_measure_each_configuration_once(tmp_path):
         run.join()
     assert sorted(calls) == list(range(24))
     assert [o.status for o in found] == ["ok"] * 8 and sum(o.trials for o in found) == 24
-    assert all(o.trials for o in found) and not list(folder(tmp_path).glob(f"*{SUFFIX}"))
+    assert all(o.trials for o in found) and not list(folder(tmp_path).glob(f"*{CLAIM_SUFFIX}"))
 
 
 def claim(log, keys, name="x", **changed):
     folder(log).mkdir(exist_ok=True)
     about = {"pid": NOBODY, "host": "elsewhere", "until": 100.0, "keys": keys} | changed
-    (folder(log) / f"{name}{SUFFIX}").write_text(json.dumps(about))
+    (folder(log) / f"{name}{CLAIM_SUFFIX}").write_text(json.dumps(about))
 
 
 def test_claims_of_those_that_are_gone_are_void(tmp_path):
@@ -79,10 +79,10 @@ def test_claims_of_those_that_are_gone_are_void(tmp_path):
     others = Others(folder(tmp_path), Limits(), clock=lambda: now[0])
     claim(tmp_path, ["a"])
     claim(tmp_path, ["b"], "y", host=host_name())
-    (folder(tmp_path) / f"z{SUFFIX}").write_text("{")
+    (folder(tmp_path) / f"z{CLAIM_SUFFIX}").write_text("{")
     assert others.claimed() == {"a"}, "that process is on another machine, the other one is no more"
     now[0] = 101.0
-    assert others.claimed() == set() and [p.name for p in folder(tmp_path).iterdir()] == [f"z{SUFFIX}"]
+    assert others.claimed() == set() and [p.name for p in folder(tmp_path).iterdir()] == [f"z{CLAIM_SUFFIX}"]
 
 
 def test_of_two_claims_at_once_not_both_hold(tmp_path):

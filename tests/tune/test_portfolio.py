@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.api.shape_set import expected_gain
-from tensorir.tune.dispatch import Dispatch, Kernel, Leaf, Split, aligned, follow, grow, tree_json
+from tensorir.tune.dispatch import Dispatch, DispatchKernel, Leaf, Split, aligned, follow, grow, tree_json
 from tensorir.tune.dispatch_text import c_text, python_text
 from tensorir.tune.portfolio import cover, within
 from tensorir.tune.strategy import Given, Kept
@@ -70,7 +70,11 @@ SHAPES = [
     dict(c=c, h=h, tb=tb, act=act)
     for c, h, tb, act in [(3, 224, False, None), (64, 56, False, "relu"), (64, 56, True, "relu"), (512, 7, True, None)]
 ]
-KERNELS = [Kernel("a", {"tile": (4, 8)}), Kernel("b", {"tile": [16], "mode": "it's"}), Kernel("a", {"tile": None})]
+KERNELS = [
+    DispatchKernel("a", {"tile": (4, 8)}),
+    DispatchKernel("b", {"tile": [16], "mode": "it's"}),
+    DispatchKernel("a", {"tile": None}),
+]
 TIMES = np.array([[1.0, 2.0, 2.0, NO], [3.0, 1.0, 1.5, 2.0], [NO, 1.04, 1.0, 1.0]])
 
 

@@ -178,7 +178,7 @@ def test_cancelled_from_another_thread(worker):
 
 def test_flood_of_output_does_no_harm(worker):
     assert worker.request({"do": "flood"}, 60)["status"] == "ok"
-    assert worker.output.endswith("the end") and len(worker.output) <= process.TAIL
+    assert worker.output.endswith("the end") and len(worker.output) <= process.TAIL_BYTES
     assert "\x1b" not in worker.output and "\x00" not in worker.output
     assert worker.request({"do": "flood-forever"}, 0.5)["status"] == "run_timeout"
 

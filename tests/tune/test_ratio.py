@@ -3,7 +3,7 @@
 import pytest
 from records import ME, ok
 
-from tensorir.runtime.machine import Load
+from tensorir.runtime.machine import ProcessorLoad
 from tensorir.tune.ratio import Ratio, Span, without_slots
 
 
@@ -25,7 +25,13 @@ def test_a_steady_ratio_is_a_number():
         (span(1.7), span(1.0, spread=5.0), None, "~1.7x (unsteady)", "slowest 5.0 times the fastest"),
         (span(1.7, 0.3), span(1.0), None, "~1.7x (unsteady)", "anything from 1.2 to 2.2"),
         (span(1.15, 0.1), span(1.0, 0.1), None, "~1.1x (unsteady)", "does not say which is faster"),
-        (span(1.7), span(1.0), Load(1.0, 0.9, 0.0, 2), "~1.7x (unsteady)", "other programs used 0.9 of 2 cores"),
+        (
+            span(1.7),
+            span(1.0),
+            ProcessorLoad(1.0, 0.9, 0.0, 2),
+            "~1.7x (unsteady)",
+            "other programs used 0.9 of 2 cores",
+        ),
         (Span(50.0, 0.4, 60.0, 100.0), span(0.05), None, "unsteady", "slowest 100.0 times the fastest"),
     ],
 )
@@ -43,7 +49,7 @@ def test_absurd_percentages_are_not_printed():
 
 def test_an_unsteady_ratio_of_more_than_ten_is_withheld():
     """Each call of a library whose threads wait for each other takes as long as other programs let it."""
-    found = Ratio.of(span(20e-3), span(0.2e-3), Load(1.0, 1.5, 0.0, 2))
+    found = Ratio.of(span(20e-3), span(0.2e-3), ProcessorLoad(1.0, 1.5, 0.0, 2))
     assert found.text("torch") == "unsteady against torch" == found.share("torch")
     assert found.json()["ratio"] == pytest.approx(100)
     assert Ratio.of(span(20e-3), span(0.2e-3)).text() == "100.00x", "a slow peer may be one"

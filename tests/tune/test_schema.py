@@ -9,7 +9,17 @@ import pytest
 from records import ME, ok, text_of
 from records import made as record_of
 
-from tensorir.tune.record import FIELDS, MAX_DEPTH, MAX_LINE, REQUIRED, STATUSES, VERSION, BadRecord, decode, seal
+from tensorir.tune.record import (
+    MAX_DEPTH,
+    MAX_LINE,
+    RECORD_FIELDS,
+    REQUIRED_FIELDS,
+    STATUSES,
+    VERSION,
+    BadRecord,
+    decode,
+    seal,
+)
 
 jsonschema = pytest.importorskip("jsonschema")
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/tuning-log.schema.json").read_text(encoding="utf-8"))
@@ -30,8 +40,8 @@ def accepted(r):
 
 def test_it_is_a_schema_and_names_every_field():
     CHECKER.check_schema(SCHEMA)
-    assert set(SCHEMA["required"]) == {*REQUIRED, "crc"}
-    assert set(SCHEMA["properties"]) == {*FIELDS, "crc"}
+    assert set(SCHEMA["required"]) == {*REQUIRED_FIELDS, "crc"}
+    assert set(SCHEMA["properties"]) == {*RECORD_FIELDS, "crc"}
     assert set(SCHEMA["properties"]["status"]["enum"]) == STATUSES
     assert SCHEMA["properties"]["v"]["const"] == VERSION
     assert str(MAX_LINE) in SCHEMA["description"] and f" {MAX_DEPTH} " in SCHEMA["description"]
@@ -75,7 +85,7 @@ VALUES = [
 
 
 def fields():
-    return [*FIELDS, "crc", "something else"]
+    return [*RECORD_FIELDS, "crc", "something else"]
 
 
 @pytest.mark.parametrize("field", fields())

@@ -109,7 +109,7 @@ def test_a_model_of_few_results_among_failures_does_not_go_to_the_ends() -> None
         for _ in range(40):
             before, ran = found.counts["model"], sum(t is not None for t in found.results.values())
             (row,) = found.ask()
-            if found.counts["model"] > before and ran < bayes.FEW:
+            if found.counts["model"] > before and ran < bayes.FEW_RESULTS:
                 asked.append(found.pool.rows[row])
             found.tell(row, 1e-3 * (2 + rng.random()) if rng.random() < 0.1 else None)
     ends = np.isin(np.array(asked), [0, len(powers) - 1]).mean()
@@ -209,7 +209,7 @@ def test_a_fit_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(gp.Hyperparameters, "_maximise", counted)
     monkeypatch.setattr(bayes, "Model", Watched)
-    monkeypatch.setattr(bayes, "WORK", 20_000)
+    monkeypatch.setattr(bayes, "MAX_MODEL_WORK", 20_000)
     monkeypatch.setattr(bayes, "LEAST_CANDIDATES", 100)
     s = Space(**{f"k{n}": POWERS for n in range(4)})
     found = Bayes(s, seed=0)
@@ -232,7 +232,7 @@ def test_a_table_is_thinned_and_smoothed() -> None:
     table = {row: t * math.exp(0.3 * rng.standard_normal()) for row, t in smooth.items()}
     kept = some_of(table)
     assert len(kept) == bayes.MOST_ROWS == len(set(kept)) and kept.items() <= table.items()
-    assert sorted(table, key=table.__getitem__)[: bayes.FASTEST] == list(kept)[: bayes.FASTEST]
+    assert sorted(table, key=table.__getitem__)[: bayes.FASTEST_ROWS] == list(kept)[: bayes.FASTEST_ROWS]
     expected = Expectation(pool, table)(np.arange(216))
     true = np.log(list(smooth.values()))
     seen = np.log(list(table.values()))

@@ -178,7 +178,7 @@ def test_rows_of_many_are_the_index_of_each() -> None:
 
 def test_needles_in_a_sample_lead_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A given product of all knobs: no prefix can be judged, and no single knob of a legal one can be changed."""
-    monkeypatch.setattr(legal, "STEPS", 5000)
+    monkeypatch.setattr(legal, "SEARCH_STEPS", 5000)
     names, values = [f"k{j}" for j in range(8)], [[2**i for i in range(6)]] * 8
     asked = 0
 
@@ -208,7 +208,7 @@ def test_knobs_of_one_constraint_are_fixed_together() -> None:
 
 
 def test_what_was_not_drawn_is_not_called_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(legal, "STEPS", 1000)
+    monkeypatch.setattr(legal, "SEARCH_STEPS", 1000)
     monkeypatch.setattr("tensorir.tune.space.enumerate_legal", partial(enumerate_legal, limit=1000))
     knobs: Any = {f"k{j}": list(range(10)) for j in range(9)}
     where = {"needle": lambda c: sum(c[f"k{j}"] for j in range(9)) == 81}

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tensorir.tune.log import Identity
+from tensorir.tune.log import RunIdentity
 from tensorir.tune.summary import importance, knobs, levels, tuned
 
 DEVICE = {"name": "cpu", "platform": "pocl", "driver": "3.0"}
-ME = Identity("matmul m=4 n=4 k=4", "d1g357", DEVICE, {"tensorir": "0.1.0"})
+ME = RunIdentity("matmul m=4 n=4 k=4", "d1g357", DEVICE, {"tensorir": "0.1.0"})
 
 
 def made(time_s=1e-3, kind="trial", template="t", identity=ME, status="ok", **rest):
@@ -49,7 +49,7 @@ def test_a_default_that_is_the_best_is_as_fast_as_itself():
 
 
 def test_devices_and_computations_are_apart():
-    other = Identity(ME.workload, ME.compute, {**DEVICE, "name": "gpu"}, ME.versions)
+    other = RunIdentity(ME.workload, ME.compute, {**DEVICE, "name": "gpu"}, ME.versions)
     found = tuned(at(0, made(), made(identity=other), made(identity=other, config={"tile": 2})))
     assert [(t.device, len(t.trials)) for t in found] == [("gpu", 2), ("cpu", 1)]
     assert tuned([]) == []

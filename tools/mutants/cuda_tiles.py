@@ -119,7 +119,7 @@ def other_maps(m: TensorMap) -> Iterator[tuple[str, TensorMap]]:
                 box, others = put(m.box, d, m.box[d] // steps[d] * step), put(steps, d, step)
                 yield "step of a map", replace(m, box=box, steps=others)
                 yield "step of a map, the box as before", replace(m, steps=others)
-    piece = 16 // tensor_maps.KINDS[m.dtype][1]
+    piece = 16 // tensor_maps.TENSOR_MAP_TYPES[m.dtype][1]
     for d, n in enumerate(m.shape):
         by = piece if d == len(m.shape) - 1 else 1
         yield "shape of a map", replace(m, shape=put(m.shape, d, n - by))
@@ -144,7 +144,7 @@ def pixel_maps(m: TensorMap) -> Iterator[tuple[str, TensorMap]]:
         yield "swizzle of a map", replace(m, swizzle=span)
     for n in (m.box[0] // 2, 2 * m.box[0]):
         yield "box of a map", replace(m, box=(n, m.box[1]))
-    piece = 16 // tensor_maps.KINDS[m.dtype][1]
+    piece = 16 // tensor_maps.TENSOR_MAP_TYPES[m.dtype][1]
     for d, n in enumerate(m.shape):
         for by in (piece, -piece) if d == len(m.shape) - 1 else (1, -1):
             yield "shape of a map", replace(m, shape=put(m.shape, d, n + by))

@@ -73,7 +73,7 @@ def child(name: str, each: int) -> None:
     from tensorir.codegen.source import Source
     from tensorir.interp.reference import evaluate, random_arguments
     from tensorir.runtime.device import open_device
-    from tensorir.runtime.launch import Program
+    from tensorir.runtime.launch import CompiledProgram
 
     s = PROGRAMS[name]()
     source = emit_source(s, s.target)
@@ -92,7 +92,7 @@ def child(name: str, each: int) -> None:
         with tempfile.TemporaryFile() as log:
             os.dup2(log.fileno(), 2)
             try:
-                got = Program(changed, device)(*arrays)
+                got = CompiledProgram(changed, device)(*arrays)
                 results = got if isinstance(got, tuple) else (got,)
                 right = all(np.array_equal(g, w) for g, w in zip(results, want, strict=True))
             except Exception as e:

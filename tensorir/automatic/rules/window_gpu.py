@@ -34,7 +34,7 @@ from tensorir.tune.gpu_model import (
     DRAM_SHARE,
     IN_ORDER_OVERLAP,
     LAUNCH_S,
-    LOOP,
+    LOOP_INSTRUCTIONS,
     SPARE_REGISTERS,
     overlapped,
 )
@@ -233,7 +233,7 @@ class WindowPart(Part):
         lanes, others = self._lanes(c), len(self.reads.groups) - 1 - len(filters)
         loads = self._read(self.group, own) * self.size / lanes
         asked = math.prod(own) * terms * (self.total.operations + others) + loads + terms * len(filters)
-        asked += LOOP * WARP / max(1, 16 // self.size)
+        asked += LOOP_INSTRUCTIONS * WARP / max(1, 16 // self.size)
         if not self.shared:
             return asked, 0.0
         at_once = self._copied(c) or 1

@@ -28,12 +28,12 @@ class Example(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        """Whether it can be tried anywhere, as tests do; words cannot."""
+        """True if it can be tried anywhere, as tests do; words cannot."""
         return self.language in ("python", "console")
 
 
 class Entry(NamedTuple):
-    """What an error code means, a few lines that meet it, and the same lines put right."""
+    """Explanation of an error code, a few lines that meet it, and the same lines put right."""
 
     meaning: str
     wrong: Example
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 @cache
 def prelude() -> str:
-    """What the examples in Python start from."""
+    """The first lines of the examples in Python."""
     found = re.search(r"(?s)```python\n(.*?)```", (FOLDER / "README.md").read_text(encoding="utf-8"))
     assert found is not None
     return found[1]

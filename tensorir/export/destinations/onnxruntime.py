@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensorir.export.bodies import shipped_module
 from tensorir.export.destination import Destination, Made, Shipment
 from tensorir.export.doors import program_of
-from tensorir.export.onnx_operators import Operator, glue
+from tensorir.export.onnx_operators import OnnxOperator, glue
 
 _USE = """\
 ### ONNX Runtime
@@ -29,7 +29,7 @@ has a domain of its own, since ONNX Runtime takes a domain once. A model runs wi
 
 def _make(shipment: Shipment) -> Made:
     called = shipment.operator
-    operator = Operator.of(called.name, called.name, program_of(shipment.manifest))
+    operator = OnnxOperator.of(called.name, called.name, program_of(shipment.manifest))
     entry = {"library": f"lib{called.name}.so", "domain": f"{called.namespace}.{called.name}", "op": called.name}
     text = glue(entry["domain"], [operator]).encode("utf-8")
     files = {"door_onnxruntime.c": text, "door_onnxruntime.py": shipped_module("door_onnxruntime")}

@@ -19,7 +19,7 @@ class ExportError(TensorIRError):
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ExportProgram:
     """A program to ship.
 
     outputs:   the declarations, from which the self-test's expected results are computed
@@ -42,7 +42,7 @@ class Part:
     kind: str = ""
     about: Mapping[str, Any] = field(default_factory=dict)
     max_error: float | None = None
-    again: Callable[[str], Part] | None = None
+    again: Callable[[str], ExportProgram] | None = None
     arch: str = ""
     hosted: bool = False
     images: Images | None = None
@@ -52,7 +52,7 @@ class Part:
         """Of the program that ships: C where C launches what the source says."""
         return "c" if self.hosted else self.source.language
 
-    def for_target(self, target: str, needed_by: str) -> Part:
+    def for_target(self, target: str, needed_by: str) -> ExportProgram:
         """The same computation as a program for ``target``: this one where it is of that language already.
 
         needed_by: the destination that asks, for the message

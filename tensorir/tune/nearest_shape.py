@@ -9,7 +9,7 @@ from tensorir.errors.shown import Shown
 
 
 @dataclass(frozen=True, repr=False)
-class Near(Shown):
+class NearestShape(Shown):
     """The best known configuration of another shape of the same operator.
 
     workload: that shape, as the log calls it
