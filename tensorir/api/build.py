@@ -109,7 +109,7 @@ class Executable(Handle, Exportable, Shown):
 
     @property
     def copies(self) -> tuple[Problem, ...]:
-        """Which host arrays the last call copied that another layout or address would spare it, and what to do."""
+        """Host arrays that the last call copied, and the layout or address that would spare it."""
         return self.program.copies
 
     @property

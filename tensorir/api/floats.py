@@ -26,8 +26,8 @@ ORDER_FACTOR = 32.0
 class Floats:
     """Inputs and expected results.
 
-    expected: None where nobody compares with them
-    moved:    ``moved_by_digits``, which only results that seem wrong ask for
+    expected: None if nobody compares with them
+    moved:    ``moved_by_digits``, asked only for results that seem wrong
     """
 
     arrays: Sequence[Any]
@@ -44,8 +44,8 @@ class Floats:
     def allowed(self, source: Source, most: float | None, close: bool) -> float | None:
         """The tolerance of results as ``compare`` takes it; most: on whole numbers.
 
-        Tensor cores that take tf32 see as many digits of an operand as float16 has, of whole numbers all. Where results
-        are not ``close`` by that, what the definition itself makes of a last digit counts: sums that cancel.
+        Tensor cores for tf32 see as many digits of an operand as float16 has, of whole numbers all. Beyond that
+        ``close``, the definition's own change by a last digit counts: sums that cancel.
         """
         cut = any(".tf32." in name for name in source.instructions)
         usual = max(most or 0.0, tolerance("float16")) if cut else most

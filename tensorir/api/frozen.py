@@ -1,7 +1,7 @@
-"""Choices that a frozen file pins (``tensorir log freeze``): which file decides, and what to say when it cannot.
+"""Choices pinned by a frozen file (``tensorir log freeze``), and the refusals of a file that cannot decide.
 
-``w.load(log=FILE)`` takes the choice of the file or nothing. The environment variable TENSORIR_FROZEN names a file that
-decides for the workloads and devices that it pins, wherever ``log`` is a folder; for all others the log decides.
+``w.load(log=FILE)`` takes the choice of the file or nothing. The environment variable TENSORIR_FROZEN names a file for
+the workloads and devices that it pins, wherever ``log`` is a folder; for all others the log decides.
 """
 
 from __future__ import annotations

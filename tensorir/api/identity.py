@@ -87,7 +87,7 @@ def fingerprint(device: Mapping[str, object], work: Work | None = None) -> dict[
 
 
 def folder_of(work: Work, log: str) -> Path:
-    """Where the records of a workload are: a folder of the log, or the log itself where that is one file."""
+    """The place of a workload's records: a folder of the log, or the log itself if it is one file."""
     root = Path(log)
     return root if is_file(root) else root / slug(work.title)
 

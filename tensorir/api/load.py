@@ -190,12 +190,11 @@ def _checked(work: Work, made: Candidate, device: Device) -> CompiledProgram | N
 
 
 def left_out(work: Work, log: str, differences: Differences, stale: int = 0, wrong: int = 0) -> str:
-    """Why the records of this workload are not used, in words to put after "not tuned"; empty when there are none.
+    """Reasons against the records of this workload, in words to put after "not tuned"; empty for none.
 
-    differences: what a record of this definition was made for and is otherwise on the device that is meant; none for
-                 one that fits
-    stale:       records whose kernel this version makes in another way
-    wrong:       records whose kernel does not build here, or does not compute what the reference says
+    differences: between the circumstances of a record of this definition and the device; none for one that fits
+    stale:       number of records of which this version makes another kernel
+    wrong:       number of records whose kernel does not build here, or computes something else than the reference
     """
     digest, redefined = compute_digest(work), 0
     apart, failed = dict[str, None](), Counter[str]()

@@ -133,9 +133,7 @@ class Measurer:
 
     @property
     def width(self) -> int:
-        """Configurations that are built at once; several only where the runtime keeps on disk what it compiles, and
-        where they are made in the processes that build them.
-        """
+        """Configurations built at once: several only if the runtime keeps kernels on disk, and workers make the schedules."""
         asked = self.spec.builders
         if self.work.origin is None:
             return 1
@@ -235,9 +233,9 @@ class Measurer:
         return replace(wanted, ready=Ready(made.source, made.known, made.max_error))
 
     def digests(self, records: Sequence[Record]) -> list[str | None]:
-        """SHA-256 of the sources that the templates make now of these configurations, None where there is none.
+        """SHA-256 of the sources that the templates make now of these configurations, None for no source.
 
-        That of the record where nothing is known, since the budget ended or making one of them took the worker along.
+        That of the record if nothing is known: the budget ended, or making one of them ended the worker.
         """
         if self.work.origin is None:
             return [digest_of(self.work, r, self.channel.target) for r in records]

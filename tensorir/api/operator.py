@@ -62,11 +62,11 @@ class Flag:
 class Operator(Shown):
     """An operator as the command line, lists, logs and messages know it.
 
-    module:  where the function that makes its workloads is defined, which is called ``name``
-    grammar: the shapes that are typed, "NxCxHxW KxCxRxS"; each letter is an extent, and stands for one number. Where it
-             stands a second time it may be divided by ``shared``, a flag (the channels of one group)
+    module:  home of the function ``name``, the maker of its workloads
+    grammar: the typed shapes, "NxCxHxW KxCxRxS"; each letter is an extent, and stands for one number. Its second place
+             may be divided by ``shared``, a flag (the channels of one group)
     example: numbers for the grammar
-    flags:   names of its flags;  needed: those without which there is no workload
+    flags:   names of its flags;  needed: those without a default
     tensors: parameters that are whole shapes, of any number of dimensions; the grammar names them then
     """
 

@@ -152,11 +152,11 @@ class Neighbours:
 class DaskPlaces:
     """One place for each worker of a cluster, by its address; workers may join and leave.
 
-    A request goes to the worker that is named and nowhere else, and Dask never repeats it: what becomes of a trial
-    whose worker is lost is decided in one place, where it is known which results have been counted. (Left alone,
-    Dask would run a task that kills its worker on one worker after the other, and cannot end one that hangs.)
+    A request goes to the named worker alone, and Dask never repeats it: ``Flights`` decides on the trial of a lost
+    worker, since it knows the counted results. (Left alone, Dask would run a task that kills its worker on one worker
+    after the other, and cannot end one that hangs.)
 
-    executor: a ``distributed.Client``, or its ``get_executor(…)`` whose options then hold for every request
+    executor: a ``distributed.Client``, or its ``get_executor(…)`` with options for every request
     """
 
     named = True

@@ -101,7 +101,7 @@ class Schedule(Exportable, _Schedule):
                               again=self._again, target=target)  # fmt: skip
 
     def _target_on(self, device: Device) -> Target:
-        """The target that the schedule is lowered for on a device: its own where that is of the device's language."""
+        """The target to lower for on a device: the schedule's own if it is of the device's language."""
         return self.target if self.target.language == device.target.language else device.target
 
     def _source_on(self, device: Device) -> tuple[Source, bool]:

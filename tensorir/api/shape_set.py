@@ -1,4 +1,4 @@
-"""Tuning several shapes under one budget: who is next, what they learn from each other, and which kernels to keep."""
+"""Tuning several shapes under one budget: the order of shapes, transfer between them, and the few kernels to keep."""
 
 from __future__ import annotations
 

@@ -234,13 +234,12 @@ others evenly spaced. Where one of them has changed, those that were not asked f
 def current(
     records: Sequence[Record], identity: RunIdentity, templates: Mapping[str, Template], digests: Digests
 ) -> list[Record]:
-    """``records`` without those that ``identity`` accepts but whose template makes another source now, with a warning.
+    """``records`` without stale ones of this identity (their template makes another source now), with a warning.
 
-    digests: what the templates make of the configurations of some records: the SHA-256 of the source, None where there
-             is none
+    digests: SHA-256 of the sources that the templates make of some records' configurations now; None for no source
 
-    Records that name no source, because nothing was emitted or the process that knew it died, are stale where there is
-    a source now, and where later ones of their template are stale.
+    A record without a source (nothing emitted, or the process died) is stale if there is a source now and later records
+    of its template are stale.
     """
     accepts = by_run(identity.accepts)
     mine = [r for r in records if r.template in templates and accepts(r)]

@@ -306,7 +306,7 @@ class _Clock:
 
 
 def _hello(state: State, question: Hello, progress: Progress) -> Reply:
-    """Which device this is; one that cannot be opened, or a cache that others may write, is the caller's problem."""
+    """This device; one that cannot be opened, or a cache writable by others, is the caller's problem."""
     try:
         about = describe(state.device)
         default_cache()  # now: trials do not use it, what is handed out in the end does
@@ -469,9 +469,9 @@ IDLE_THREADS = ("tqdm.",)
 
 
 class LeftRunning(Exception):  # an outcome of a measurement, not a failure of the program
-    """Threads or processes that the function started are still there: what is timed from now on would be theirs too.
+    """Threads or processes started by the function are still there: later times would be theirs too.
 
-    Not those that libraries start once and that sleep from then on.
+    Libraries' own, started once and asleep since, are no matter.
     """
 
 

@@ -1,4 +1,4 @@
-"""Options that verbs share, what they may be given, and the arguments that say which workload is meant."""
+"""Options that verbs share, their values, and the arguments for a workload."""
 
 from __future__ import annotations
 

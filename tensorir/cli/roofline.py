@@ -164,9 +164,9 @@ def _sizes(target: Target) -> tuple[int, int]:
 class Above:
     """The roof above a workload's best kernel.
 
-    point: where it stands; None for a workload that is defined elsewhere, or a time that no device takes
+    point: its place; None for a workload defined elsewhere, or an impossible time
     roof:  of the device; its arithmetic is that of float32
-    why:   why there is no share of a measured roof; empty where there is one
+    why:   the reason for having no share of a measured roof; empty if there is one
     """
 
     point: Point | None

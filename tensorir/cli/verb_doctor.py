@@ -1,4 +1,4 @@
-"""tensorir doctor: what works here, and the command that mends what does not."""
+"""tensorir doctor: the parts that work here, and commands that mend the others."""
 
 from __future__ import annotations
 

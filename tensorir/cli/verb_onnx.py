@@ -291,9 +291,9 @@ def package(name: str) -> Any:
 
 
 def plan(graph: Graph, choose: Callable[[Workload], Chosen | None], default: bool = False) -> ReplacementPlan:
-    """Which nodes take which kernels. Of a node's workloads that one is taken which does most and has a kernel.
+    """Kernels for the nodes of a graph: of a node's workloads with a kernel the one that does most.
 
-    choose:  the kernel on record, None for none;  default: where there is none, take the default schedule
+    choose:  the kernel on record, None for none;  default: without one, take the default schedule
     """
     made = ReplacementPlan(graph)
     kernels: dict[str, NodeKernel] = {}

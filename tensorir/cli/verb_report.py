@@ -82,7 +82,7 @@ def _row(t: Tuned) -> dict[str, Any]:
 def page(log: str, found: Sequence[Tuned], skipped: str, measure: bool = True) -> str:
     """The whole file.
 
-    skipped: what ``LogReader.summary`` says of lines that were left out; measure: the peaks of devices that are here
+    skipped: ``LogReader.summary`` of lines left out; measure: the peaks of devices that are here
     """
     script = file("report.js")
     digest = "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

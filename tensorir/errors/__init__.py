@@ -158,7 +158,7 @@ class DeclarationError(TensorIRError, ValueError):
 
 
 class DeclarationTypeError(DeclarationError, TypeError):
-    """A declaration that asks a symbolic value for what it is not, in the class that Python's protocols expect."""
+    """A symbolic value used as a number, a bool or a sequence, in the class expected by Python's protocols."""
 
 
 class ScheduleError(TensorIRError):

@@ -172,7 +172,7 @@ def need_mapping(name: str, value: object, error: Class = DeclarationError) -> M
 def need_function(
     name: str, value: object, error: Class = DeclarationError, takes: int | None = None
 ) -> Callable[..., Any]:
-    """Something that can be called; takes: with so many arguments, where it says what it takes."""
+    """A callable; takes: number of its arguments, as far as its signature tells."""
     if not callable(value):
         raise wrong(name, value, "a function", error)
     if takes is not None:

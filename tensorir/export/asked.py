@@ -102,10 +102,10 @@ def _legal_name(word: str) -> str:
 def programs(
     part: ExportProgram, to: Sequence[str], others: Mapping[str, ExportProgram] | None = None
 ) -> dict[str, ExportProgram]:
-    """The programs that the destinations take, by language: ``part`` first, then ``others``, then what has to be
-    lowered again, or launched by a C program; without those that no destination takes.
+    """The destinations' programs, by language: ``part`` first, then ``others``, then programs lowered again, or
+    launched by a C program; without those that no destination takes.
 
-    Raises ExportError ``export.language``, and what lowering raises.
+    Raises ExportError ``export.language``, and errors of lowering.
     """
     found = {part.source.language: part, **(others or {})}
     for name in to:
@@ -116,8 +116,8 @@ def programs(
 
 
 def _again(part: ExportProgram, language: str, needed_by: str, to: Sequence[str]) -> ExportProgram:
-    """The program in another language. As C those for GPUs, and what C cannot say, are launched by a C program, where
-    that serves all that take C.
+    """The program in another language. For C, GPU programs and programs beyond C are launched by a C program, if all
+    destinations for C accept it.
     """
     source = part.source.language
     hosted = language == "c" and all(source in d.hosts for d in map(DESTINATIONS.__getitem__, to) if "c" in d.takes)
@@ -130,10 +130,10 @@ def _again(part: ExportProgram, language: str, needed_by: str, to: Sequence[str]
 
 
 def by_language(to: str | Sequence[str], language: str | None = None) -> dict[str | None, list[str]]:
-    """The destinations by the language of the source that they take; None where any will do.
+    """The destinations by their language of source; None for those that take any.
 
-    What takes several goes to all. With a ``language`` that is the only one. Raises ExportError as ``export`` does for
-    destinations that do not exist.
+    A destination for several languages is under each; ``language`` leaves one. Raises ExportError as ``export`` does
+    for unknown destinations.
     """
     to = destinations(to)
     if language is not None:

@@ -114,9 +114,9 @@ def c_type(p: Param) -> str:
 
 @dataclass(frozen=True)
 class Spaces:
-    """Where workspace begins for each array, and its bytes: what is packed once has a place of its own.
+    """Place of the workspace of each array, and its bytes: arrays packed once have places of their own.
 
-    ``nbytes`` are those of ``tir_call.workspace``, in which what is packed is last.
+    ``nbytes`` are those of ``tir_call.workspace``, packed arrays last.
     """
 
     own: Mapping[str, Extent]

@@ -38,10 +38,10 @@ _ROLES = {"input": "TIR_INPUT", "scalar": "TIR_SCALAR", "output": "TIR_OUTPUT", 
 class Host:
     """The launcher of the programs of a language.
 
-    file:   of ``shipped``, what does it
-    names:  of libraries by which the system may know them, for the text
-    stream: what ``tir_call.stream`` is, and what the addresses are then
-    options: what the compiler of its language is told
+    file:   its source among ``shipped``
+    names:  file names of the driver's library, for the text
+    stream: meaning of ``tir_call.stream``, and of addresses then
+    options: options of the language's compiler
     """
 
     file: str

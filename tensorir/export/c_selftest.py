@@ -162,7 +162,7 @@ def selftest(source: Source, called: str, evidence: Evidence, why: str = "") -> 
     """The text of ``selftest.c``.
 
     evidence: with its arrays
-    why:      the function that says what went wrong, where there is one
+    why:      the function with the words for an error code, if there is one
     """
     names = [a["name"] for a in evidence.manifest["inputs"]]
     exact = bool(evidence.manifest["exact"])

@@ -66,10 +66,10 @@ class Made:
     """The files and facts that a destination adds to a folder.
 
     files: name -> content
-    entry: ``manifest[NAME]``; none where it is empty
-    use:   Markdown for the README's section on it: how its user calls the kernel; none where it is empty
+    entry: ``manifest[NAME]``; none if empty
+    use:   Markdown for its section of the README: the call of the kernel; none if empty
     library: names of those files that are compiled with the C program into the folder's shared library, headers too:
-           ``manifest["library"]``, which is made here where there is a compiler, else by ``build.library()`` there
+           ``manifest["library"]``, made here if there is a compiler, else by ``build.library()`` there
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)

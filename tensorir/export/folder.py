@@ -438,10 +438,10 @@ def _write(folder: Path, content: Mapping[str, bytes], old: Sequence[str]) -> No
 def gradients(
     source: Source, to: Sequence[str], backward: Mapping[str, ExportProgram]
 ) -> dict[str, dict[str, ExportProgram]]:
-    """By input, the programs that compute its gradient for those destinations that differentiate, by language.
+    """By input, the programs of its gradient for destinations that differentiate, by language.
 
-    They take inputs and outputs of ``source`` by their names, and the gradient that comes in as ``d_<output>``. Raises
-    ExportError ``export.backward`` for what does not fit, and what lowering raises.
+    They take inputs and outputs of ``source`` by their names, and the incoming gradient as ``d_<output>``. Raises
+    ExportError ``export.backward`` for a kernel that does not fit, and errors of lowering.
     """
     if not backward:
         return {}

@@ -36,8 +36,8 @@ class DeviceImage:
 class Images:
     """The compiled images.
 
-    portable: the program that runs where the tuned one does not; None where the tuned one runs on all that is asked
-    missing:  why there is none, where one would be wanted but nothing asked needs it
+    portable: the program for devices that the tuned one does not run on; None if it runs on all that are asked for
+    missing:  the reason for its absence, if one is wanted and nothing asked needs it
     """
 
     images: tuple[DeviceImage, ...]

@@ -64,7 +64,7 @@ class OnnxOperator:
 
 
 def glue(domain: str, operators: Sequence[OnnxOperator]) -> str:
-    """C that registers ``operators`` in ``domain`` where ONNX Runtime loads the library that it is linked into."""
+    """C to register ``operators`` in ``domain`` on loading of the library by ONNX Runtime."""
     static = resources("tensorir.export.shipped").joinpath("door_onnxruntime.c").read_text(encoding="utf-8")
     values = [[*o.inputs, *o.outputs] for o in operators]
     dims = max([8, *(len(p["shape"]) for row in values for p in row)])

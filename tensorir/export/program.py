@@ -49,14 +49,14 @@ class ExportProgram:
 
     @property
     def language(self) -> str:
-        """Of the program that ships: C where C launches what the source says."""
+        """Language of the program that ships: C if C launches the source."""
         return "c" if self.hosted else self.source.language
 
     def for_target(self, target: str, needed_by: str) -> ExportProgram:
-        """The same computation as a program for ``target``: this one where it is of that language already.
+        """The same computation as a program for ``target``: this one if it is of that language already.
 
-        needed_by: the destination that asks, for the message
-        Raises ExportError ``export.language`` where the program came without its schedule; what lowering raises.
+        needed_by: the destination, for the message
+        Raises ExportError ``export.language`` for a program without its schedule, and errors of lowering.
         """
         if self.source.language == target:
             return self

@@ -182,7 +182,7 @@ Compile it with {" ".join(m["options"])}.
 
 
 def _import(package: str | None, module: str, name: str, inside: str = "") -> str:
-    """Lines that make what is run; ``inside``: the package's module that has it, where it is not the first one's."""
+    """Lines that make the callable; ``inside``: its module in the package, if not the first one's."""
     made = f"    {name.lower()} = "
     if package is None:
         return f'    import sys; sys.path.insert(0, "this folder")\n    from {module} import {name}\n{made}{name}()'

@@ -1,5 +1,5 @@
-"""The caches of others: places for them, for PoCL has no device where it cannot write, and CuPy is not imported; and
-what is damaged in PoCL's, whose runtime ends the process that meets it.
+"""The caches of others: places for them (PoCL without a writable one has no device, CuPy cannot be imported), and
+damaged files in PoCL's, at which its runtime ends the process.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def ensure_cache(variable: str, default: str) -> None:
 
 
 def _own(name: str) -> Path:
-    """A folder for temporary files that nobody else may write, the same one every time where that is possible."""
+    """A folder for temporary files, writable by nobody else, the same one every time if possible."""
     user = os.geteuid() if hasattr(os, "geteuid") else os.getpid()
     place = Path(tempfile.gettempdir(), f"tensorir-{name}-{user}")
     place.mkdir(mode=0o700, exist_ok=True)

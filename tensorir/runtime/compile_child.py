@@ -15,7 +15,7 @@ from tensorir.runtime.launch import CompiledProgram
 
 
 def main(path: str) -> None:
-    """Compile the text of a file that ``need_end`` wrote; what is wrong with it is found again where it is used."""
+    """Compile the text of a file written by ``need_end``; faults of the text show again on its use."""
     given = json.loads(Path(path).read_text(encoding="utf-8"))
     source = decode(Source, given["source"])
     with contextlib.suppress(TensorIRError, MemoryError):

@@ -76,9 +76,9 @@ def _too_long(name: str, nbytes: int) -> CompileError:
 
 
 def need_end(source: Source, device: Device) -> None:
-    """Return when a compiler that is a library has shown in another process that it ends.
+    """Return after another process has shown that a compiler in a library ends on this text.
 
-    Short texts need not show it, nor those that have. What else goes wrong there is left to the compilation here.
+    Short texts, and those shown before, need no proof. Other faults there are left to the compilation here.
     """
     nbytes = len(source.text.encode())
     if nbytes <= LONG_TEXT or device.target.language == "c" or WORKER_VARIABLE in os.environ:

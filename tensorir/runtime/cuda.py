@@ -137,7 +137,7 @@ def _include_folders() -> dict[str, str]:
 
 
 def _toolkit_headers() -> Path | None:
-    """The first folder that has both the header of halves and that of the runtime, which tells its version."""
+    """The first folder with the headers of halves and of the runtime, and its version."""
     wanted = ("cuda_fp16.h", "cuda_runtime_api.h")
     return next((f for f in _toolkit_folders() if all((f / name).is_file() for name in wanted)), None)
 
@@ -161,7 +161,9 @@ def _toolkit_folders() -> Iterator[Path]:
 
 
 def _without_spills(nvrtc: Any, text: str, arguments: list[str], arch: str) -> tuple[str, bytes]:
-    """The log and the code of a text, whose kernels that spill ask for one block where that has them spill less."""
+    """Compiler log and cubin. Spilling kernels are recompiled with one block per multiprocessor; the smaller spill
+    wins.
+    """
     log, data = _compile(nvrtc, text, arguments, arch)
     spilled = {name: use.spill_bytes for name, use in parse_ptxas(log).items() if use.spill_bytes}
     alone, asked = text, any("maxrregcount" in x for x in arguments)

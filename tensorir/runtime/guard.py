@@ -1,4 +1,4 @@
-"""Runs on poisoned copies between canaries, to see what a kernel writes that it must not and leaves that it must."""
+"""Runs on poisoned copies between canaries: they show forbidden writes of a kernel, and missing ones."""
 
 from __future__ import annotations
 

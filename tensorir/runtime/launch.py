@@ -146,9 +146,9 @@ class CompiledProgram(Value, Shown):
                 warn(p)
 
     def prepack(self, **arrays: object) -> CompiledProgram:
-        """This program with inputs fixed that only kernels which run ``once`` read; those kernels run here, now.
+        """This program with fixed inputs: those read only by kernels that run ``once``. These run here, now.
 
-        Raises LaunchError: ``launch.prepack`` for other names, and what a call raises for arrays that do not fit.
+        Raises LaunchError: ``launch.prepack`` for other names, and errors of a call for arrays that do not fit.
         """
         source = self.source.fixed(fixed_values(self.source, self.device, arrays))
         made = CompiledProgram(source, self.device, guard=self.guard, cache=self._cache, module=self._module)

@@ -78,9 +78,7 @@ class ProcessorLoad(Shown):
 
     @classmethod
     def of(cls, fields: object) -> ProcessorLoad:
-        """The load of what ``fields`` gave; that of a machine at rest for anything else, as a log may say what it
-        likes.
-        """
+        """The load from ``fields``; that of a machine at rest for anything else, as a log may say what it likes."""
         try:
             found = decode(cls, fields or {})
         except CodecError:
@@ -137,7 +135,7 @@ def _average() -> float | None:
 
 
 def _taken() -> tuple[float, float] | None:
-    """Seconds that anybody was busy on this process's cores, and that were stolen of them; None where nobody counts."""
+    """Busy seconds on this process's cores, and stolen ones; None on systems without such counts."""
     try:
         rows = list(_rows(_cores()))
     except (OSError, ValueError, IndexError):

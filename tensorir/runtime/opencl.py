@@ -517,7 +517,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def headers_of(version: str) -> Path | None:
-    """The folder of the headers that a platform of this version reads; None where it is not the one that pip brings."""
+    """The folder of the headers that a platform of this version reads; None for a platform not from pip."""
     found = importlib.util.find_spec(_PACKAGE) if _VERSION in version else None
     if found is None or found.origin is None:
         return None

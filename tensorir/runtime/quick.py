@@ -1,8 +1,8 @@
-"""Plain calls on host arrays that a device works on where they are: what all calls have in common is prepared once, and
-results are put where earlier ones were that nobody refers to any more.
+"""Plain calls on host arrays of a device that works in place: the preparation common to all calls is done once, and
+results reuse the memory of earlier ones without other references.
 
-A call takes this way only if there is nothing to say about it. In any doubt it goes the long way (``runtime.call``),
-which looks at everything by name, copies, warns and refuses; so there is one place where that is decided.
+A call takes this way only if there is nothing to say about it. In any doubt it takes the long one (``runtime.call``)
+with its checks, copies, warnings and refusals: they are decided there alone.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ class LaunchSequence(Handle, Shown):
         return self.wait()
 
     def refresh(self) -> None:
-        """Take over inputs that have changed: those that are not used in place, and those of kernels that run once."""
+        """Take over changed inputs: those not used in place, and those of kernels that run once."""
         problems = [p for b in self.launches for p in b._call.outside(self._makes)]
         if problems:
             raise LaunchError(problems)

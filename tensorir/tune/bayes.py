@@ -300,9 +300,8 @@ AT_ONCE = 20_000
 class Expectation:
     """Expected time of any row by one table of times: small is fast, in units that tables share.
 
-    The mean of a Gaussian process that is fitted to ``MOST_ROWS`` of the times, as squashed logarithms
-    (``model.response``), centred and scaled. Of a row that was measured there it tells the mean as well: by what that
-    row was off what is around it, it need not be off here.
+    The mean of a Gaussian process, fitted to ``MOST_ROWS`` of the times as squashed logarithms (``model.response``),
+    centred and scaled; for measured rows too, without their own deviation, which need not be there on this device.
 
     table: seconds (None: failed) by row, as measured on another device or for another shape
     """

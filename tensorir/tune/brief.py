@@ -139,7 +139,7 @@ class Brief:
         return [(n, self.group(n)) for n in np.unique(self.columns["group"]).tolist()]
 
     def rows_of(self, accept: Callable[[Setting], bool]) -> Mask:
-        """Which rows are of runs that ``accept`` takes, by what their records share and no other fields."""
+        """Mask of the rows in runs accepted by ``accept``, from the shared fields of their records alone."""
         fits = np.array([accept(self.group(n)) for n in range(len(self.words["group"]))], dtype=bool)
         return fits[self.columns["group"]] if len(self) else np.zeros(0, dtype=bool)
 
@@ -348,7 +348,7 @@ class Briefs:
             self.columns[name].append(value)
 
     def _group(self, record: Setting) -> int:
-        """The number of what a run shares, which is mostly that of the record before."""
+        """The number of a run's shared fields, mostly that of the record before."""
         group = {name: getattr(record, name) for name in GROUP_FIELDS}
         if group != self._last[0]:
             self._last = group, self._word("group", key_text(group))

@@ -140,8 +140,8 @@ def choose(records: Iterable[Record]) -> list[RankedRecord]:
 
 
 def library(records: Iterable[Record], best: RankedRecord) -> tuple[Json, Ratio] | None:
-    """The library that was timed in the final round that the best's time is from, else in the newest that had one; and
-    its time over the best's. None where none was timed.
+    """The library timed in the final round of the best's time, else in the newest round with one; and its time over the
+    best's. None without one.
     """
     rounds = sorted((r for r in records if r.baseline and r.round), key=lambda r: (r.started, r.id))
     found = {r.round: {**(r.baseline or {}), "round": r.round} for r in rounds}

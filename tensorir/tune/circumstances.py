@@ -67,8 +67,8 @@ def environment(text: str) -> str:
 def open_again(record: Record | TrialEnd, now: Limits | None = None) -> bool:
     """True for a failure that says nothing about the configuration under the limits of ``now``.
 
-    A timeout does not where more time is allowed now, memory that was missing where there is more; what the machine or
-    somebody else ended (a full disk, a kill) never does: another run measures it again. None: the usual limits.
+    A timeout is one if more time is allowed now, missing memory if there is more now; endings by the machine or
+    somebody else (a full disk, a kill) always are: another run measures it again. None: the usual limits.
     """
     status = record.status
     if status in TRANSIENT:
@@ -89,7 +89,7 @@ def open_again(record: Record | TrialEnd, now: Limits | None = None) -> bool:
 
 
 def _less(record: Record | TrialEnd, name: str, now: float | None) -> bool:
-    """True where a record failed under a lower limit than that of now; False where one of them is not known."""
+    """True if a record failed under a lower limit than that of now; False if one of them is unknown."""
     then = limits_told(record).get(name)
     if now is None or not isinstance(then, int | float) or isinstance(then, bool):
         return False

@@ -178,7 +178,7 @@ def workspace_bytes(p: MatrixProduct, t: Tiles) -> float:
 
 
 def read_late_s(p: MatrixProduct, t: Tiles, gpu: Gpu, held: int) -> float:
-    """Seconds in which blocks read what results are added to, where nothing else runs meanwhile."""
+    """Seconds in which blocks read the results to add to, with nothing else running."""
     return p.m * p.n * p.batch * p.out_bytes / (DRAM_SHARE * gpu.dram) if p.adds and _ends_alone(t, held) else 0.0
 
 
@@ -213,10 +213,10 @@ def overlapped(*parts: float, power: float = OVERLAP_EXPONENT) -> float:
 def block_cycles(
     p: MatrixProduct, t: Tiles, gpu: Gpu, step: Mapping[str, float], latency: float, each: int, held: int
 ) -> float:
-    """Cycles of the multiprocessor that has most to do, which is ``each`` blocks, ``held`` at a time.
+    """Cycles of the busiest multiprocessor: ``each`` blocks, ``held`` at a time.
 
-    Side by side, blocks fill what others leave idle, at their start, at their end and while they wait: all of it where
-    there are many, none where there is one. A block that stays loads its next tile while it writes the last one.
+    Blocks next to each other fill idle cycles at start, end and waits: all of them for many blocks, none for one. A
+    persistent block loads its next tile while it writes the last one.
     """
     steps = steps_of(p, t)
     busy = busy_cycles(t, step)

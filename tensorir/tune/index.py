@@ -1,11 +1,10 @@
-"""The index beside the segments of a folder: what is asked of each record first, and where its line is.
+"""The index beside the segments of a folder: the fields asked of each record first, and the place of its line.
 
-A file that may be missing, damaged, of another version or of other segments: what it says of a segment counts while the
-segment is what it was, up to where it was indexed, and the rest is read. It is written again, whole, where much was
-read; where it cannot be, it is left out.
+The file may be missing, damaged, of another version or of other segments. Its entry of a segment counts as far as the
+segment is unchanged; the rest is read. It is written again, whole, after much reading, if the folder can be written.
 
 One line of JSON (version, segments, columns), then the columns and the words as they are in memory, and the checksum of
-all before it. Nothing in it is executed, and a record that is used is decoded from its line, whose checksum counts.
+all before it. Nothing in it is executed. A record in use is decoded from its line, by the line's own checksum.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ class _Folder:
         self.new = self.total = self.summed = 0
 
     def take(self, parts: dict[str, SegmentIndex], brief: Brief) -> None:
-        """Take over what an index says of segments that are what they were."""
+        """Take over the index's entries of unchanged segments."""
         names = list(parts)
         place = np.full(len(names) + 1, -1, dtype="i4")
         for n, (name, part) in enumerate(parts.items()):

@@ -117,14 +117,14 @@ class Task:
 
 @dataclass(frozen=True)
 class SearchPart:
-    """Where a search is one part of a longer one, what is different.
+    """Options of a search as a part of a longer one.
 
-    also:     ids of trials that are measured again in the final round whatever their times
-    defaults: measure the templates' defaults before what the strategies ask for
-    grace_s:  that the first trial may take beyond the budget where nothing is known yet
-    make:     what makes strategies; ``tensorir.tune.strategy.make`` when None
+    also:     ids of trials for the final round, whatever their times
+    defaults: measure the templates' defaults first, then the strategies' choices
+    grace_s:  seconds past the budget for the first trial while nothing is known
+    make:     the maker of strategies; ``tensorir.tune.strategy.make`` when None
     clock:    the time, in seconds
-    others:   other processes that tune with the same log, which measure what this one then does not
+    others:   other processes on the same log; their configurations are left to them
     """
 
     also: frozenset[str] = frozenset()

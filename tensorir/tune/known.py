@@ -57,10 +57,10 @@ def sample(brief: Brief, mask: Mask) -> Rows:
 
 
 def contenders(brief: Brief, mask: Mask, most: int | None = None) -> Rows:
-    """The rows that decide which ``most`` configurations ``choose`` ranks first; all of the mask's for None.
+    """The rows that decide the ``most`` configurations ranked first by ``choose``; all of the mask's for None.
 
-    Of configurations of which every trial passed and that were in no final round, which are ranked by their last trial,
-    only the fastest, and of others without a final round those that any trial puts among these.
+    Configurations outside of final rounds, every trial passed: the fastest by their last trial. Other configurations
+    outside of final rounds: those with any trial among these.
     """
     rows = np.flatnonzero(mask)
     if most is None or len(rows) <= most:

@@ -70,10 +70,10 @@ def usable(
 ) -> list[Record]:
     """The trials that need no second measurement: same computation, device and versions, one per configuration.
 
-    limits: those of now: what lower ones ended is measured again (``circumstances.open_again``)
-    own:    ids of trials of this run, in which nothing is measured twice
+    limits: those of now: failures under lower ones are measured again (``circumstances.open_again``)
+    own:    ids of trials of this run, each measured once
 
-    Of several trials of a configuration the latest counts, of which a timeout is none where another one got through.
+    The latest of several trials of a configuration counts; a timeout does not if another one got through.
     """
     found = [
         r for r in records if r.kind == "trial" and (r.id in own or not open_again(r, limits)) and identity.accepts(r)

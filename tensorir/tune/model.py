@@ -55,9 +55,9 @@ class Points:
 class Model:
     """Gaussian processes with fixed hyper-parameters over candidate rows, kept current between two fits.
 
-    One of times, which knows nothing of what failed, and, where something did, one of what runs.
+    One is of times, from rows that ran; after a failure there is a second one, of feasibility.
 
-    trend: what is expected of rows (``Priors.trend``); the process of times is then of what differs from it
+    trend: expected times of rows (``Priors.trend``); the process of times then models the difference
     """
 
     def __init__(

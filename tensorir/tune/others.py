@@ -1,9 +1,9 @@
-"""Other processes that tune with the same log: what they have measured since, and what they are measuring.
+"""Other processes that tune with the same log: their results since, and their claims.
 
-Each writes the configurations that it measures to a file of its own next to its segment, whole and by renaming: no
-locks, so that it works on network file systems. Of two that claim one at the same time at least one sees it then, and
-who sees it gives up. A claim is void once its time limit is over, or its file or its process is gone. A record is in
-the log before its claim ends, so who looks at claims first and at records then misses nothing.
+Each writes the configurations under measurement to a file of its own next to its segment, whole and by renaming: no
+locks, so that it works on network file systems. Of two that claim one at the same time at least one sees the other's
+claim, and gives up. A claim is void once its time limit is over, or its file or its process is gone. A record is in
+the log before its claim ends: claims first, then records, misses nothing.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Others:
         return keys
 
     def claim(self, keys: Collection[str], wanted: str) -> bool:
-        """Claim what this process is measuring, ``wanted`` among it; False where another one has that.
+        """Claim this process's measurements, ``wanted`` among them; False if another process has that one.
 
         A place that cannot be written has no claims.
         """

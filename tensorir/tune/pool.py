@@ -203,9 +203,7 @@ def _linear(values: Sequence[Any]) -> list[Floats]:
 
 
 def _evenness(values: Sequence[Any]) -> list[Floats]:
-    """Number of times that two divides each value, six at most, scaled; nothing where that tells no more than the
-    value.
-    """
+    """Powers of two in each value, six at most, scaled; nothing if they tell no more than the value."""
     if not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in values):
         return []
     twos = np.minimum([(v & -v).bit_length() - 1 for v in values], 6)

@@ -252,7 +252,7 @@ class Worker:
                 raise _GarbledError(f"a frame with keys {sorted(frame)[:4]}")
 
     def _failed(self, child: _Child, status: str, detail: Json) -> Json:
-        """Kill the child and say what happened, where, and what it had printed."""
+        """Kill the child; the error with its phase and its last output."""
         child.kill()
         self.output = child.tail_text()
         self._child = None
@@ -541,11 +541,10 @@ def pidfd(pid: int) -> int | None:
 
 
 def bound_memory(nbytes: int) -> None:
-    """From now on, refuse this process more than ``nbytes`` beyond the memory that it has, where the system can.
+    """From now on, refuse this process more than ``nbytes`` beyond its present memory, on systems with such limits.
 
-    A runaway candidate then gets an error instead of bringing the machine down. What counts is private memory that can
-    be written: address space that drivers reserve does not. Where the system has to end a process for want of memory,
-    it is this one first.
+    A runaway candidate then gets an error instead of bringing the machine down. Private writable memory counts, address
+    space reserved by drivers does not. Out of memory, the system ends this process first.
     """
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")

@@ -238,7 +238,7 @@ class Space(Handle, Shown):
     def accept(self, config: Mapping[str, object]) -> Config:
         """``canonical`` of a configuration that every constraint accepts.
 
-        Raises DeclarationError ``space.illegal``, which names those that do not.
+        Raises DeclarationError ``space.illegal`` with the names of the others.
         """
         made = self.canonical(config)
         if not accepted(made, self.where):

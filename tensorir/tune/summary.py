@@ -1,4 +1,4 @@
-"""Numbers of a report on tuning logs: who found what when, which knobs mattered, what failed."""
+"""Numbers of a report on tuning logs: winners by time, importance of knobs, failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One trial as data: what is measured, what became of it, and what a final round found."""
+"""One trial as data: request, outcome, and the result of a final round."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Outcome(Known):
 
     @property
     def phase(self) -> str:
-        """Where it was when it ended; empty where that is not said."""
+        """The phase in which it ended; empty if unknown."""
         return str(self.told.get("phase", ""))
 
     @property

@@ -21,7 +21,7 @@ _ENTRY = re.compile(rf"(\S+)\n\n(\S.*?)\n\nWrong:\n\n{_EXAMPLE}\n\nRight:\n\n{_E
 
 
 class Example(NamedTuple):
-    """A few lines that meet an error, or that do not: Python that runs after ``prelude()``, command lines, or words."""
+    """A few lines, wrong or right: Python after ``prelude()``, command lines, or words."""
 
     language: str
     text: str
