@@ -1,4 +1,4 @@
-"""Where a question to the measuring process goes: a local worker, or whichever of several places is free."""
+"""The way of a question to a measuring process: a local worker, or whichever of several places is free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exporting the few kernels of a set of shapes, from what the log knows; nothing is tuned or measured."""
+"""Exporting the few kernels of a set of shapes, from the records of a log; nothing is tuned or measured."""
 
 from __future__ import annotations
 

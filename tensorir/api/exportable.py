@@ -1,4 +1,4 @@
-"""Programs that can be exported: schedules and executables, and how ``backward=`` and ``batched=`` name them."""
+"""Programs to export: schedules and executables, and their names in ``backward=`` and ``batched=``."""
 
 from __future__ import annotations
 

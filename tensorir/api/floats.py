@@ -1,4 +1,4 @@
-"""Normal floats, with every digit in use: what the reference says about them, and how far off a right kernel may be."""
+"""Normal floats, with every digit in use: the reference's results on them, and the tolerance for a right kernel."""
 
 from __future__ import annotations
 

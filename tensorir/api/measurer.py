@@ -1,4 +1,4 @@
-"""The supervisor's side of measuring: what is asked of the worker, and what its answers mean."""
+"""The supervisor's side of measuring: questions to the worker, and the meaning of its answers."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Measurer:
 
     @property
     def width(self) -> int:
-        """Configurations built at once: several only if the runtime keeps kernels on disk, and workers make the schedules."""
+        """Configurations built at once; 1 unless workers make the schedules and the runtime keeps kernels on disk."""
         asked = self.spec.builders
         if self.work.origin is None:
             return 1

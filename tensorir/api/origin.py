@@ -1,4 +1,4 @@
-"""Making a workload again from where it came from: the package's operators, or a function of a user's file."""
+"""Making a workload again from its origin: the package's operators, or a function of a user's file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuning a workload: the search, with what is known and what measures."""
+"""Tuning a workload: the search, with the log's records and the measuring process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who else times on the devices of a tuning: said once of each process, and added up."""
+"""Other processes that time on the devices of a tuning: each is named once, and their seconds are added up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A workload as data: what is computed for one set of shapes, and how it can be scheduled."""
+"""A workload as data: the computation for one set of shapes, and its templates."""
 
 from __future__ import annotations
 

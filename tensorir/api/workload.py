@@ -1,4 +1,4 @@
-"""The user's Workload: what is computed and how it can be scheduled, plus tuning and loading in one line each."""
+"""The user's Workload: a computation and its templates, plus tuning and loading in one line each."""
 
 from __future__ import annotations
 

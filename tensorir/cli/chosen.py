@@ -1,4 +1,4 @@
-"""Which schedule of a workload a verb is about: the best recorded one, or the default when there is none."""
+"""The schedule of a workload that a verb is about: the best recorded one, or the default without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tensorir tune, before it is imported."""
+"""tensorir tune, before it is imported: the measuring process starts first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs below one name."""
+"""Groups of verbs below one name (``tensorir log ls``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tensorir log: what tuning logs hold."""
+"""tensorir log: the content of tuning logs."""
 
 from __future__ import annotations
 

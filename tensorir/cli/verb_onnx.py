@@ -1,4 +1,4 @@
-"""tensorir onnx: what of a model there are kernels for, and a model that calls them."""
+"""tensorir onnx: the nodes of a model with kernels on record, and a model that calls them."""
 
 from __future__ import annotations
 

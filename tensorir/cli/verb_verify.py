@@ -1,4 +1,4 @@
-"""tensorir log verify and freeze: what needs the kernels of a log's records to be made again."""
+"""tensorir log verify and freeze: the kernels of a log's records are made again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Arguments checked where the user gives them: each refusal names the argument, what was given and what is expected.
+"""Arguments checked at the user's call: each refusal has the argument's name, its value and the expected one.
 
-Python would notice most of these mistakes too, but frames deep inside the package and in words about our
-internals. ``error`` is the class to raise, that of the caller's phase.
+Python would notice most of these mistakes too, but frames deep inside the package and in words about our internals.
+``error`` is the class to raise, that of the caller's phase.
 """
 
 from __future__ import annotations

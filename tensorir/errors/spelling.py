@@ -1,4 +1,4 @@
-"""Which of a few words somebody meant who typed another one."""
+"""The words nearest to a mistyped one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``NAME.h``: what a caller of exported C gives, and what it gets."""
+"""``NAME.h``: the arguments and results of exported C for its callers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``selftest.c``: a C program on inputs of a fixed generator, compared with what a reference made of them."""
+"""``selftest.c``: a C program on inputs of a fixed generator, compared with a reference's results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of a launch: what kind of array each is, and every rule that it must meet, by name."""
+"""Arguments of a launch: the kind of each array, and every rule that it must meet, by name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""CUDA text to machine code and what it says about itself, with no GPU and no driver.
+"""CUDA text to machine code and the compiler's report, with no GPU and no driver.
 
-NVRTC (through the copy that CuPy brings) compiles; the options, the log and the cubin are ours, so the
-registers and spills of a candidate are known before any GPU sees it, and the cubin can be shipped.
+NVRTC (through the copy that CuPy brings) compiles; the options, the log and the cubin are ours, so the registers and
+spills of a candidate are known before any GPU sees it, and the cubin can be shipped.
 """
 
 from __future__ import annotations

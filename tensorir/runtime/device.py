@@ -1,4 +1,4 @@
-"""Devices: which there are, why others cannot be used, and opening one by name."""
+"""Devices: those here, reasons against others, and opening one by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compiled program as a function of addresses: what other frameworks call, with memory of their own."""
+"""A compiled program as a function of addresses, for other frameworks with memory of their own."""
 
 from __future__ import annotations
 

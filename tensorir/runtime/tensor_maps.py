@@ -1,4 +1,4 @@
-"""Tensor maps: what the tensor memory accelerator of an NVIDIA GPU is told of an array, encoded by the driver.
+"""Tensor maps: descriptions of arrays for the tensor memory accelerator of an NVIDIA GPU, encoded by the driver.
 
 A copy of this file is in every exported folder that needs it: it imports NumPy and nothing of this package.
 """

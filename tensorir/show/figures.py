@@ -1,4 +1,4 @@
-"""The figures of a report: how near to the peaks, what the knobs explain, configurations across their knobs."""
+"""The figures of a report: shares of the peaks, importance of knobs, configurations across their knobs."""
 
 from __future__ import annotations
 

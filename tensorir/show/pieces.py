@@ -1,4 +1,4 @@
-"""The pieces that every card is made of: header, table, fold, coloured text. What is not ``Html`` gets escaped."""
+"""The pieces of every card: header, table, fold, coloured text. Anything but ``Html`` gets escaped."""
 
 from __future__ import annotations
 

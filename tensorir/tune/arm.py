@@ -1,4 +1,4 @@
-"""The templates of a search: each with its space, its strategy and what is known about it, and which one is next."""
+"""The templates of a search: each with its space, its strategy and its results, and the choice of the next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search strategies that need no model: random, grid, climbing, evolution; and what a space's own model is worth."""
+"""Search strategies without a model of their own: random, grid, climbing, evolution; the worth of a space's model."""
 
 from __future__ import annotations
 

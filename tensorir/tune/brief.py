@@ -1,4 +1,4 @@
-"""Records in brief: what ranking and searching ask of each, as columns; the rest is decoded when it is asked for."""
+"""Records in brief: the fields for ranking and searching as columns; the rest is decoded when it is asked for."""
 
 from __future__ import annotations
 

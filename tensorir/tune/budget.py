@@ -1,4 +1,4 @@
-"""The time of a search: what is left of it, and what is kept back for the final round."""
+"""The time of a search: the rest of it, and the part kept back for the final round."""
 
 from __future__ import annotations
 

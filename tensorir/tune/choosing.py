@@ -1,4 +1,4 @@
-"""Which of the measured configurations to use: times are compared with those of the same final round."""
+"""The choice among measured configurations: times are compared with those of the same final round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a shape to its kernel: what was tuned by a table, everything else by a small decision tree."""
+"""From a shape to its kernel: a table for tuned shapes, a small decision tree for others."""
 
 from __future__ import annotations
 

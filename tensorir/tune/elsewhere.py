@@ -1,4 +1,4 @@
-"""Records that are no answer here (other devices, other shapes), as tables of times for a search to start from."""
+"""Warm starts: records of other devices and shapes, as tables of times for a search."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Frozen choices: one small file of records that decide what is loaded, whatever the log learns later.
+"""Frozen choices: one small file of records that decide the kernels to load, whatever the log learns later.
 
-A JSON object, written and read a record a line, so that a version-control system shows which choice changed and a
-reader needs the memory of one record::
+A JSON object, written and read a record a line: a version-control system shows the changed choice, and a reader needs
+the memory of one record::
 
     {"frozen": 1, "sha256": "…", "choices": [
     {"v":2,"kind":"trial",…},

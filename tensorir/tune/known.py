@@ -1,4 +1,4 @@
-"""Which records of a log count, asked of its columns: a log may have a hundred thousand."""
+"""The records of a log that count, asked of its columns: a log may have a hundred thousand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of several kernels is fastest, from rounds in which each runs once: found out as early as the noise allows.
+"""The fastest of several kernels, from rounds of one run each: found as early as the noise allows.
 
 Times of a shared machine drift, come in bursts and have tails of every kind, so nothing is assumed of them. Two things
 are made true instead. Kernels are compared within a round only, and each round runs them in an order drawn at random.

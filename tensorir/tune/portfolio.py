@@ -1,4 +1,4 @@
-"""Few kernels for many shapes: the smallest set of configurations of which one is fast enough on every shape."""
+"""Few kernels for many shapes: the smallest set of configurations with one fast enough for every shape."""
 
 from __future__ import annotations
 

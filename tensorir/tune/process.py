@@ -1,4 +1,4 @@
-"""A supervised worker process: candidates may crash, hang or flood the terminal there, and nothing else notices."""
+"""A supervised worker process: candidates may crash, hang or flood the terminal in it alone."""
 
 from __future__ import annotations
 

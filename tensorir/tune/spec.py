@@ -1,4 +1,4 @@
-"""A tuning run as it was asked for, by a call or on the command line: one value, from there to the search."""
+"""The options of a tuning run, from a call or the command line to the search as one value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error code explained: what ``tensorir explain``, the documentation's error index and tests read.
+"""Every error code explained, for ``tensorir explain``, the documentation's error index and tests.
 
 The text is stored next to this file, in a Markdown file for each first word of a code; README.md there says how it is
 written. Files are read when they are asked for.

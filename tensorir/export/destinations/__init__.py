@@ -1,4 +1,4 @@
-"""The table of destinations; ``tensorir.export.destination`` says what a row is."""
+"""The table of destinations, rows of ``tensorir.export.destination``."""
 
 from __future__ import annotations
 
