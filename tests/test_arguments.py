@@ -12,7 +12,7 @@ import pytest
 
 import tensorir as tir
 from tensorir.api.workload import Template
-from tensorir.errors import asked
+from tensorir.errors import user_source
 from tensorir.export.folder import export
 from tensorir.intrin.intrin import Intrin, known, meaning, register
 from tensorir.ir.build import MATH
@@ -442,7 +442,7 @@ def test_a_call_that_is_right_does_not_read_the_users_source(monkeypatch):
     def read(*_):
         raise AssertionError("the user's source was read")
 
-    monkeypatch.setattr(asked.ast, "parse", read)
+    monkeypatch.setattr(user_source.ast, "parse", read)
     x, w = tir.placeholder((1, 4, 8, 8), name="x"), tir.placeholder((4, 4, 3, 3), name="w")
     y = tir.nn.conv2d(x, w, pad=np.int64(1))
     assert y.shape == (1, 4, 8, 8) and tir.nn.matmul(*(tir.placeholder((4, 4), name=n) for n in "ab")).shape == (4, 4)

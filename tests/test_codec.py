@@ -17,7 +17,7 @@ from tensorir.api.shape_outcome import Portfolio, Served, SetOutcome
 from tensorir.api.workload import Origin
 from tensorir.automatic.counts import Counts
 from tensorir.automatic.fusions import Fusion
-from tensorir.cli.chosen import Chosen
+from tensorir.cli.choice import Chosen
 from tensorir.codec import UNKNOWN_FIELDS, CodecError, checked, decode, encode, travelling, travels
 from tensorir.codegen.source import (
     Assumed,

@@ -22,7 +22,7 @@ from typing import Any
 import tensorir as tir
 from tensorir.api.origin import from_file
 from tensorir.runtime.device import open_device
-from tensorir.tune import paired
+from tensorir.tune import race as paired_race
 from tensorir.tune.log import LogReader
 
 TURNS = 500_000
@@ -99,10 +99,10 @@ def main() -> None:
         "device": device.identity,
         "cores": os.cpu_count(),
         "test": {
-            "error": paired.FAMILY_ERROR,
+            "error": paired_race.FAMILY_ERROR,
             "family": "every ordered pair of finalists at every round (Bonferroni, anytime-valid)",
-            "margin": paired.LEAD_LOG_RATIO,
-            "tie": paired.TIE_LOG_RATIO,
+            "margin": paired_race.LEAD_LOG_RATIO,
+            "tie": paired_race.TIE_LOG_RATIO,
         },
         "same": series(options.names, False, options.runs, options.seconds),
         "faster": series(options.finalists, True, options.runs, options.longest),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorir.api.candidate import Candidate, Progress, failure
-from tensorir.api.expected import SEED, Data, compare, compare_floats, each
 from tensorir.api.floats import Floats
+from tensorir.api.outputs import SEED, Data, compare, compare_floats, each
 from tensorir.check.dims import dim_values
 from tensorir.check.equivalence import awkward_shapes, definition_at, label
 from tensorir.codec import Json

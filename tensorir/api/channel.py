@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from tensorir.api.asker import Anyone, Asker, Asking
 from tensorir.api.builders import Builders
-from tensorir.api.expected import Data
 from tensorir.api.identity import fingerprint
 from tensorir.api.limits import limits_of
+from tensorir.api.outputs import Data
 from tensorir.api.places import DevicePlaces, alike, device_names, places_of
 from tensorir.api.questions import DeviceDescription, Hello, Output, Question, Request, Setup, Unusable
 from tensorir.api.waits import Waits

@@ -17,8 +17,8 @@ from tensorir.api.shape_set import understood
 from tensorir.errors import NotTuned, Problem
 from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_path
-from tensorir.export.asked import by_language, each_language, places, refuse_sets
 from tensorir.export.folder import export_set
+from tensorir.export.options import by_language, each_language, places, refuse_sets
 from tensorir.export.program import ExportProgram
 from tensorir.target import Target
 from tensorir.tune.log import LogReader, RankedRecord, Record, choose

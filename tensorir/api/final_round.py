@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.api.bench import Runner, timed, told_pace
 from tensorir.api.candidate import Progress, Refused
-from tensorir.api.expected import SEED, Data, compare, each
 from tensorir.api.floats import Floats
+from tensorir.api.outputs import SEED, Data, compare, each
 from tensorir.api.questions import Final, Wanted
 from tensorir.runtime.estimate import Estimate, Rounds, settle
 from tensorir.runtime.timing import slots
 from tensorir.runtime.turns import HELD_S
-from tensorir.tune.paired import Race, reconciled
+from tensorir.tune.race import Race, reconciled
 from tensorir.tune.trial import CANCELLED, FinalRound, Outcome, Peer, Standing
 
 if TYPE_CHECKING:

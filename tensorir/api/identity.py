@@ -20,8 +20,8 @@ from tensorir.ir.tree import Reduce, Update
 from tensorir.ir.visit import reads, walk, writes
 from tensorir.target import Target
 from tensorir.tune.brief import Brief
-from tensorir.tune.known import counted
 from tensorir.tune.record import Record, RunIdentity, Setting, relevant, slug
+from tensorir.tune.selection import counted
 from tensorir.tune.store import is_file
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from tensorir.api.bench import Runner
 from tensorir.api.build import Executable
 from tensorir.api.candidate import Candidate, Refused, prepare, quiet, steps_text, trace_text
-from tensorir.api.expected import Data
 from tensorir.api.frozen import changed, changes, chosen, is_frozen, log_for, pinned, why_stale
 from tensorir.api.identity import command_for, compute_digest, describe, folder_of, identity_of, most_like, suits
 from tensorir.api.load_cache import check_key, keep_check, keep_source, ranked, recall_source, source_key, was_checked
+from tensorir.api.outputs import Data
 from tensorir.api.questions import Output
 from tensorir.api.unproven import needs_proof, prove
 from tensorir.api.work import Work
@@ -29,14 +29,14 @@ from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.launch import CompiledProgram
 from tensorir.target import Target
 from tensorir.tune.inputs import arguments
-from tensorir.tune.known import contenders, counted
 from tensorir.tune.record import Record, RunIdentity, Setting
+from tensorir.tune.selection import contenders, counted
 from tensorir.tune.store import LogReader
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
     from tensorir.export.program import ExportProgram
-    from tensorir.tune.choosing import RankedRecord
+    from tensorir.tune.choice import RankedRecord
 
 
 MAX_RANKED = 100

@@ -18,8 +18,8 @@ from tensorir.api.bench import LONG_S, REFERENCE_FILE, REFERENCE_PHASE
 from tensorir.api.builders import MAX_BUILDERS
 from tensorir.api.candidate import Refused, digest_of, prepare
 from tensorir.api.channel import Channel, Shared
-from tensorir.api.expected import save_json
 from tensorir.api.limits import Experience, for_a_peer
+from tensorir.api.outputs import save_json
 from tensorir.api.places import Neighbours
 from tensorir.api.questions import (
     Build,

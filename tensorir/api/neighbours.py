@@ -12,10 +12,10 @@ from tensorir.api.work import Work
 from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_path, wrong
 from tensorir.runtime.device import Device, open_device
-from tensorir.tune.known import contenders, counted, sample
 from tensorir.tune.log import LogReader, Record, choose, slug
 from tensorir.tune.nearest_shape import NearestShape
 from tensorir.tune.record import Setting
+from tensorir.tune.selection import contenders, counted, sample
 
 if TYPE_CHECKING:
     from tensorir.tune.record import RunIdentity

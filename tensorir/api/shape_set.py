@@ -28,7 +28,6 @@ from tensorir.errors import DeclarationError, DeviceError, TensorIRError, refuse
 from tensorir.errors.habits import answers
 from tensorir.errors.needs import need_list, need_number, wrong
 from tensorir.tune.dispatch import aligned
-from tensorir.tune.elsewhere import tables
 from tensorir.tune.interfaces import GRACE_S, SearchPart, Table, Task
 from tensorir.tune.log import LogReader, LogWriter, RankedRecord, Record, choose, key_of
 from tensorir.tune.outcome import TuneOutcome, grouped_reasons
@@ -38,6 +37,7 @@ from tensorir.tune.spec import RunSpec
 from tensorir.tune.store import LogError
 from tensorir.tune.strategy import Given, Kept, make
 from tensorir.tune.trial import FinalRound
+from tensorir.tune.warm_start import tables
 
 if TYPE_CHECKING:
     from tensorir.runtime.device import Device

@@ -21,15 +21,15 @@ from tensorir.errors import DeclarationError, Problem, ScheduleError
 from tensorir.errors.habits import meant
 from tensorir.target import Target
 from tensorir.tune.brief import Brief, Rows, by_run
+from tensorir.tune.claims import Others
 from tensorir.tune.interfaces import Bench, SearchPart, Task
-from tensorir.tune.known import sample, usable_rows
 from tensorir.tune.legal import listed_until
 from tensorir.tune.log import LogReader, LogWriter, key_of
 from tensorir.tune.loop import search
-from tensorir.tune.others import Others
 from tensorir.tune.outcome import TuneOutcome
 from tensorir.tune.record import TRANSIENT, Record, RunIdentity
 from tensorir.tune.restrict import parse
+from tensorir.tune.selection import sample, usable_rows
 from tensorir.tune.space import Space
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.template import suiting

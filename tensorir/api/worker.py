@@ -25,11 +25,11 @@ import numpy as np
 
 from tensorir.api.bench import REFERENCE_FILE, REFERENCE_PHASE, TURN_PHASE, ReferenceKernel, Runner
 from tensorir.api.candidate import Candidate, Progress, Refused, prepare, quiet, raised
-from tensorir.api.expected import Data, compare_floats, each
 from tensorir.api.final_round import final, peer_of, peers_here, rough
 from tensorir.api.floats import Floats
 from tensorir.api.identity import describe, fingerprint
 from tensorir.api.origin import rebuild
+from tensorir.api.outputs import Data, compare_floats, each
 from tensorir.api.questions import (
     Build,
     Checked,

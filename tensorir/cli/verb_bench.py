@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from tensorir.api.measurer import Measurer
 from tensorir.cli import common
-from tensorir.cli.chosen import on_device
+from tensorir.cli.choice import on_device
 from tensorir.cli.common import Stop, put, put_json, say
 from tensorir.cli.options import split
 from tensorir.cli.parse import workloads

@@ -10,7 +10,7 @@ from tensorir.check.emulate import Traffic, emulate
 from tensorir.check.exact_inputs import exactly
 from tensorir.check.verdict import compare_results
 from tensorir.cli import common
-from tensorir.cli.chosen import offline, on_device
+from tensorir.cli.choice import offline, on_device
 from tensorir.cli.common import put, put_json, say
 from tensorir.cli.options import split
 from tensorir.cli.parse import workloads

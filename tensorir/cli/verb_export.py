@@ -14,12 +14,13 @@ from tensorir.api.operator import flag_words
 from tensorir.api.shipping import part_of_work
 from tensorir.api.workload import Workload
 from tensorir.cli import common
-from tensorir.cli.chosen import offline, recorded
+from tensorir.cli.choice import offline, recorded
 from tensorir.cli.common import put, put_json, say, usage
 from tensorir.cli.options import split
 from tensorir.cli.parse import weighted, workloads
 from tensorir.errors import NotTuned, Problem, TensorIRError
-from tensorir.export.asked import (
+from tensorir.export.folder import export_part
+from tensorir.export.options import (
     RELOWERED_LANGUAGES,
     by_language,
     destinations,
@@ -28,7 +29,6 @@ from tensorir.export.asked import (
     places,
     refuse_sets,
 )
-from tensorir.export.folder import export_part
 from tensorir.export.program import ExportProgram
 from tensorir.target import Target
 from tensorir.tune.log import LogReader

@@ -8,7 +8,7 @@ from tensorir.cli.tables import config_text, table
 from tensorir.cli.titles import whole
 from tensorir.codec import encode
 from tensorir.tune import log as logs
-from tensorir.tune.choosing import library
+from tensorir.tune.choice import library
 from tensorir.tune.log import LogReader
 from tensorir.tune.progress import milliseconds
 from tensorir.tune.ratio import without_slots

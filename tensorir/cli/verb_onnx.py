@@ -26,15 +26,15 @@ from tensorir.api.shape_set import tune_set
 from tensorir.api.shipping import part_of_work
 from tensorir.api.workload import Workload
 from tensorir.cli import common
-from tensorir.cli.chosen import Chosen, recorded
+from tensorir.cli.choice import Chosen, recorded
 from tensorir.cli.common import put, put_json, say, usage
 from tensorir.codec import small_file
 from tensorir.codegen.names import identifier
 from tensorir.errors import TensorIRError, refuse
-from tensorir.export.asked import MAX_MANIFEST
 from tensorir.export.doors import program_of
 from tensorir.export.folder import export_part
 from tensorir.export.onnx_operators import OnnxOperator, glue
+from tensorir.export.options import MAX_MANIFEST
 from tensorir.export.program import ExportError
 from tensorir.export.shipped import build
 from tensorir.ir.tree import Var

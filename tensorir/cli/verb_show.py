@@ -13,7 +13,7 @@ from tensorir.api.schedule import Schedule
 from tensorir.api.workload import Workload
 from tensorir.automatic.plan import plans
 from tensorir.cli import common
-from tensorir.cli.chosen import Chosen, offline
+from tensorir.cli.choice import Chosen, offline
 from tensorir.cli.common import plainly, put, put_code, put_json, say
 from tensorir.cli.options import split
 from tensorir.cli.parse import config_option, record_named, workloads

@@ -22,7 +22,14 @@ from tensorir.codegen.names import identifier
 from tensorir.codegen.source import Assumed, Param, Source
 from tensorir.errors import TensorIRError, refuse
 from tensorir.errors.needs import need_path
-from tensorir.export.asked import (
+from tensorir.export.bodies import BODIES, file_name, shipped_module
+from tensorir.export.c_header import each_time
+from tensorir.export.c_host import codes
+from tensorir.export.destination import Made, OperatorName, Shipment
+from tensorir.export.destinations import DESTINATIONS
+from tensorir.export.evidence import Evidence, gather
+from tensorir.export.images import Images, architectures, compiled
+from tensorir.export.options import (
     FORMAT,
     MAX_MANIFEST,
     destinations,
@@ -32,13 +39,6 @@ from tensorir.export.asked import (
     programs,
     refuse_sets,
 )
-from tensorir.export.bodies import BODIES, file_name, shipped_module
-from tensorir.export.c_header import each_time
-from tensorir.export.c_host import codes
-from tensorir.export.destination import Made, OperatorName, Shipment
-from tensorir.export.destinations import DESTINATIONS
-from tensorir.export.evidence import Evidence, gather
-from tensorir.export.images import Images, architectures, compiled
 from tensorir.export.program import ExportError, ExportProgram
 from tensorir.export.readme import readme, set_readme
 from tensorir.export.shipped import build

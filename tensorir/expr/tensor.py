@@ -11,11 +11,11 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, overload
 
 from tensorir.errors import DeclarationError, DeclarationTypeError, TensorIRError, refuse
-from tensorir.errors.asked import item_of, put_right, rows_of, whole_of
 from tensorir.errors.habits import answers, public, unknown
 from tensorir.errors.handles import Value
 from tensorir.errors.needs import shown, wrong
 from tensorir.errors.shown import Shown, few_lines
+from tensorir.errors.user_source import item_of, put_right, rows_of, whole_of
 from tensorir.ir.build import as_expr, cast, converted, is_comparison, no_constant
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.operators import Operators, no_truth

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from tensorir.errors import DeclarationError, DeclarationTypeError, TensorIRError, refuse
-from tensorir.errors.asked import item_of, items_of, number_of, put_right, search_of, truth_of
 from tensorir.errors.habits import answers, habit
 from tensorir.errors.needs import shown
+from tensorir.errors.user_source import item_of, items_of, number_of, put_right, search_of, truth_of
 
 T = TypeVar("T")
 

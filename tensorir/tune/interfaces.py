@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from tensorir.tune.claims import Others
 from tensorir.tune.flight import Flights
-from tensorir.tune.others import Others
 from tensorir.tune.pool import Config, HasRows
 from tensorir.tune.record import Record, RunIdentity
 from tensorir.tune.trial import FinalRound, Outcome, Trial
@@ -99,7 +99,7 @@ class Task:
     spaces: of all templates; the first template's default is *the* default
     reuse:  earlier records of any kind. Those that ``identity`` accepts are told to the strategy and never measured
             again; those of other devices, versions and shapes whose configurations are legal here are what a
-            search may start from (``tensorir.tune.elsewhere``). The others are left alone
+            search may start from (``tensorir.tune.warm_start``). The others are left alone
     priors: what strategies may start from, by template; by ``reuse`` when None
     known:  those trials of ``reuse`` that need no second measurement; by ``usable`` when None
     own:    ids of trials of this run, which no part of it measures again, whatever ended them

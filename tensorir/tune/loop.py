@@ -22,18 +22,18 @@ from tensorir.tune.arm import Arm, Arms
 from tensorir.tune.brief import by_run
 from tensorir.tune.budget import Budget
 from tensorir.tune.circumstances import Limits, available_bytes, open_again
-from tensorir.tune.elsewhere import tables
 from tensorir.tune.flight import Flights, Landed, PlacesLost
 from tensorir.tune.interfaces import Ahead, Bench, Log, SearchPart, Task
 from tensorir.tune.log import choose, key_of, passed, usable
 from tensorir.tune.outcome import MachineReport, Timed, TuneOutcome, grouped_reasons
-from tensorir.tune.paired import TIE_LOG_RATIO
+from tensorir.tune.race import TIE_LOG_RATIO
 from tensorir.tune.ratio import Span
 from tensorir.tune.record import BadRecord, Record, RunIdentity, is_library, key_text
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.store import LogError
 from tensorir.tune.strategy import make
 from tensorir.tune.trial import CANCELLED, FinalRound, Known, Outcome, Peer, Trial
+from tensorir.tune.warm_start import tables
 
 WAIT_S = 0.2
 """Seconds between two looks at what others measure."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorir.runtime.machine import ProcessorLoad
-from tensorir.tune.choosing import library, seconds_of
+from tensorir.tune.choice import library, seconds_of
 from tensorir.tune.log import RankedRecord, choose, identity_of, key_of, passed
 from tensorir.tune.ratio import Ratio
 from tensorir.tune.record import Record

@@ -21,9 +21,9 @@ from tensorir.api import final_round, worker
 from tensorir.api.asker import Asker
 from tensorir.api.bench import NOISE_SLOTS, ReferenceKernel, Runner
 from tensorir.api.candidate import Candidate, Refused, failure, quiet
-from tensorir.api.expected import compare, compare_floats
 from tensorir.api.floats import Floats
 from tensorir.api.measurer import Measurer
+from tensorir.api.outputs import compare, compare_floats
 from tensorir.api.questions import (
     Build,
     Digests,

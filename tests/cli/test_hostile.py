@@ -15,7 +15,7 @@ from tensorir.api import load_cache, measurer, tuning
 from tensorir.api.identity import describe, versions_of
 from tensorir.cli import common, verb_repro
 from tensorir.errors import printable
-from tensorir.export import asked, folder
+from tensorir.export import folder, options
 from tensorir.export.program import ExportError
 from tensorir.runtime.device import devices, open_device
 from tensorir.target import Target
@@ -212,7 +212,7 @@ def test_holes_in_place_of_small_files(tmp_path, cli):
     assert code == common.USAGE and "not a list of shapes" in err
     assert folder.earlier(tmp_path) == []
     with pytest.raises(ExportError):
-        asked.existing(tmp_path)
+        options.existing(tmp_path)
 
 
 def test_a_hole_in_place_of_a_frozen_file(tmp_path):

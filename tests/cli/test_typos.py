@@ -15,8 +15,8 @@ from tensorir.errors import TensorIRError
 from tensorir.errors.catalogue import entries
 from tensorir.errors.needs import need_choice
 from tensorir.errors.spelling import nearest, one_slip
-from tensorir.export.asked import destinations
 from tensorir.export.destinations import DESTINATIONS
+from tensorir.export.options import destinations
 from tensorir.intrin import intrin
 from tensorir.ir.dtypes import DTYPES, SHORT, dtype_of
 from tensorir.ops.operators import FLAGS, OPERATORS

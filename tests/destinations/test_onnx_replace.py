@@ -15,7 +15,7 @@ ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 import tensorir as tir  # noqa: E402
 from tensorir.cli import common, main, verb_onnx  # noqa: E402
-from tensorir.cli.chosen import Chosen  # noqa: E402
+from tensorir.cli.choice import Chosen  # noqa: E402
 from tensorir.export.shipped import build  # noqa: E402
 from tensorir.ops.onnx_nodes import graph_of  # noqa: E402
 

@@ -9,7 +9,7 @@ from test_folder import needs_device, run
 
 import tensorir as tir
 from tensorir.api.shipping import part_of_work
-from tensorir.export.asked import destinations, operator, programs
+from tensorir.export.options import destinations, operator, programs
 from tensorir.export.program import ExportError
 from tensorir.target import Target
 

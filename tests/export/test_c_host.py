@@ -27,8 +27,8 @@ from test_c_program import (
 from test_folder import needs_device
 
 import tensorir as tir
-from tensorir.export.asked import programs
 from tensorir.export.folder import export_part
+from tensorir.export.options import programs
 from tensorir.export.shipped import build
 
 pytestmark = [

@@ -11,8 +11,8 @@ from test_folder import exported, needs_device, run
 from test_shape_sets import ONE, TWO, note
 
 import tensorir as tir
-from tensorir.export.asked import package_of
 from tensorir.export.folder import export
+from tensorir.export.options import package_of
 
 pytestmark = [pytest.mark.usefixtures("unoptimised"), needs_device]
 

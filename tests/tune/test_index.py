@@ -16,9 +16,9 @@ from tensorir.tune import index, store
 from tensorir.tune import log as logs
 from tensorir.tune.brief import Stored, whole
 from tensorir.tune.circumstances import Limits
-from tensorir.tune.known import contenders, usable_rows
 from tensorir.tune.log import LogReader, LogWriter, choose, key_of, usable
 from tensorir.tune.record import RECORD_FIELDS, Record, RunIdentity, encode
+from tensorir.tune.selection import contenders, usable_rows
 
 OTHER = RunIdentity(ME.workload, ME.compute, {**ME.device, "driver": "9"}, ME.versions)
 SMALL = {"status": "resource_limit", "detail": {"limit": "host memory"}}

@@ -9,7 +9,7 @@ from searching import search
 
 from tensorir.tune.brief import reason_of
 from tensorir.tune.budget import TIME_PARTS
-from tensorir.tune.choosing import library
+from tensorir.tune.choice import library
 from tensorir.tune.log import LogReader, LogWriter, RunIdentity, best
 from tensorir.tune.outcome import without_default
 from tensorir.tune.space import Space

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorir.tune.paired import MOST_ROUNDS, Race, log_capital, reconciled
+from tensorir.tune.race import MOST_ROUNDS, Race, log_capital, reconciled
 
 
 class Machine:

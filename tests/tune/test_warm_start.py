@@ -9,10 +9,10 @@ from records import ok
 from searching import search
 
 from tensorir.api.neighbours import START_SHAPES, near_records
-from tensorir.tune.elsewhere import MAX_TABLES, tables
 from tensorir.tune.log import LogWriter, RunIdentity
 from tensorir.tune.record import Record
 from tensorir.tune.space import Space
+from tensorir.tune.warm_start import MAX_TABLES, tables
 
 CPU = {"name": "cpu", "platform": "x", "driver": "1"}
 ME = RunIdentity("own n=8", "d1g357", CPU, {"tensorir": "0.1.0"})

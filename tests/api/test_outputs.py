@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.api.expected import Data, compare, compare_floats
 from tensorir.api.floats import Floats
+from tensorir.api.outputs import Data, compare, compare_floats
 from tensorir.api.questions import Output
 from tensorir.errors import CheckError
 from tensorir.tune.inputs import ArgumentRange

@@ -8,8 +8,8 @@ from records import ME, made, write
 from searching import search
 
 from tensorir.tune.circumstances import Limits
+from tensorir.tune.claims import CLAIM_SUFFIX, Others
 from tensorir.tune.log import LogReader, LogWriter, slug
-from tensorir.tune.others import CLAIM_SUFFIX, Others
 from tensorir.tune.space import Space
 
 SPACE = Space(tile=range(24), default={"tile": 0})
