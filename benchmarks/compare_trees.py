@@ -7,6 +7,11 @@
     python benchmarks/compare_trees.py ../before . --shape matmul m=16 n=1024 k=1000 tb=1 --template cpu_dot
     python benchmarks/compare_trees.py ../before . --no-time --no-emulate   # texts and machine code: the fastest
     python benchmarks/compare_trees.py ../before . --renamed gpu_cores=gpu_tensor   # before=after, of a template
+    python benchmarks/compare_trees.py ../before . --set resnet50 --set matmul --starts --target c:0 --passes 3
+
+``--set`` takes the layers of a network (``tensorir/ops/shapes.py``) in both layouts, with and without weights that are
+packed ahead (which is not timed), in place of the cases; ``--starts`` compares what both trees begin with, untuned. The
+default of a template that is gone is compared with what the second tree begins with.
 
 A tree is a checkout (``git worktree add ../before COMMIT``). Each has a process of its own, which imports the package
 of that tree. For every workload, target and template both emit the default configuration and three that are drawn from
@@ -23,10 +28,10 @@ differs   the text differs, and nothing can be counted or timed there
 refused   the first tree makes no such kernel
 
 Ratios are the first tree's time over the second's: above 1 is faster. The last lines give the geometric mean of each
-template with its 95 % interval. The status is 1 where a row is wrong, counts are worse, or a template's interval ends
-below 0.99; one row whose time is worse does not fail, for of twenty one is by chance. A template that suits several
-targets is compared on the first of them, unless --every-target. On a machine that others use as well, give --core 0:
-both run in one thread there, and what others take of it is not counted.
+template, and of each class of a set, with its 95 % interval. The status is 1 where a row is wrong, counts are worse,
+or a template's interval ends below 0.99; one row whose time is worse does not fail, for of twenty one is by chance. A
+template that suits several targets is compared on the first of them, unless --every-target. On a machine that others
+use as well, give --core 0: both run in one thread there, and what others take of it is not counted.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from trees.cases import CASES, Case
+from trees.cases import CASES, Case, layers
 from trees.judged import counts, ratio, results_apart, same_text, worse_on_cuda
 
 HERE = Path(__file__).resolve().parent
@@ -68,6 +73,9 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     add("--target", action="append", metavar="TARGET", help=f"devices and targets; {', '.join(TARGETS)} without it")
     add("--every-target", action="store_true", help="compare a template on each target that it suits")
     add("--shape", nargs="+", metavar=("OP", "NAME=VALUE"), action="append", default=[], help="this workload instead")
+    add("--set", action="append", default=[], metavar="NAME", help="such as resnet50 or matmul: see layers()")
+    add("--starts", action="store_true", help="compare only what both trees begin with")
+    add("--passes", type=int, default=1, metavar="N", help="build and time a kernel so often")
     add("--renamed", action="append", default=[], metavar="OLD=NEW", help="a template's names")
     add("--configs", type=int, default=3, metavar="N", help="drawn configurations besides the default")
     add("--seed", type=int, default=0)
@@ -138,28 +146,44 @@ class Comparison:
         if given is None:
             return
         about = {"op": case.op, "given": given, "target": target}
-        found = self.trees[0].ask("templates", **about)
+        begun = self.trees[1].ask("start", **about)
+        if self.options.starts:
+            yield {**about, "class": case.of, **self.starts(about, kind, begun)}
+            return
+        found, after = (tree.ask("templates", **about) for tree in self.trees)
         for name in found.get("templates", ()):
             if not re.search(self.options.template, name) or (kind + case.title, name) in self.done:
                 continue
             if not self.options.every_target:
                 self.done.add((kind + case.title, name))
-            yield from self.template({**about, "template": name}, kind)
+            gone = self.renamed.get(name, name) not in after.get("templates", ())
+            for row in self.template({**about, "template": name}, kind, begun if gone else {}):
+                yield {**row, "class": case.of}
         if "templates" not in found:
             yield {**about, "status": "refused", "detail": found.get("refused", found.get("failed"))}
 
-    def template(self, about: Row, kind: str) -> Iterator[Row]:
+    def starts(self, about: Row, kind: str, begun: Row) -> Row:
+        """The row of what both trees begin with."""
+        first = self.trees[0].ask("start", **about)
+        if "config" not in first or "config" not in begun:
+            return self._refused(*({**a, "text": ""} if "config" in a else a for a in (first, begun)))
+        return {**first, "after": begun["template"], **self.configuration({**about, **first}, kind, begun)}
+
+    def template(self, about: Row, kind: str, begun: Row) -> Iterator[Row]:
+        """The rows of a template; ``begun``: what the second tree begins with, where the template is gone there."""
         seed = zlib.crc32(json.dumps(about, sort_keys=True).encode()) + self.options.seed
-        drawn = self.trees[0].ask("draw", **about, count=self.options.configs, seed=seed)
+        count = 0 if begun else self.options.configs
+        drawn = self.trees[0].ask("draw", **about, count=count, seed=seed)
         if "configs" not in drawn:
             yield {**about, "status": "refused", "detail": drawn.get("refused", drawn.get("failed"))}
         for config in drawn.get("configs", ()):
             row = {**about, "config": config}
-            yield {**row, **self.configuration(row, kind)}
+            yield {**row, **({"after": begun.get("template")} if begun else {}), **self.configuration(row, kind, begun)}
 
-    def configuration(self, request: Row, kind: str) -> Row:
-        """The status of one configuration, and why."""
+    def configuration(self, request: Row, kind: str, begun: Row) -> Row:
+        """The status of one configuration, and why; of ``begun`` in the second tree, where that is another one."""
         new = {"template": self.renamed.get(request["template"], request["template"])}
+        new |= {name: begun[name] for name in ("template", "config") if name in begun}
         before, after = self.both("emit", new, **request)
         if "text" not in before or "text" not in after:
             return self._refused(before, after)
@@ -203,31 +227,38 @@ class Comparison:
         return {"status": status, "detail": "; ".join([*more, *(f"({x})" for x in changed)])}
 
     def _timed(self, request: Row, new: Row) -> Row:
-        files = self._saved()
-        before, after = self.both("build", {**new, "save": str(files[1])}, **request, save=str(files[0]))
-        if before or after:
-            if not before:
-                return self._refused({"text": ""}, after)
-            return {"status": "differs", "detail": f"not built: {before.get('words') or before.get('failed')}"}
-        if wrong := results_apart(*files, "winograd" in request["template"]):
-            return {"status": "wrong", "detail": wrong}
+        files, passes = self._saved(), list[Any]()
+        for _ in range(self.options.passes):
+            before, after = self.both("build", {**new, "save": str(files[1])}, **request, save=str(files[0]))
+            if before or after:
+                if not before:
+                    return self._refused({"text": ""}, after)
+                return {"status": "differs", "detail": f"not built: {before.get('words') or before.get('failed')}"}
+            if wrong := results_apart(*files, "winograd" in f"{request['template']} {new['template']}"):
+                return {"status": "wrong", "detail": wrong}
+            passes.append(self._rounds())
+        found = ratio(passes)
+        status = "worse" if found.high < REACHED else "better" if found.low > 1 / REACHED else "alike"
+        detail = f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}] of {passes[0][0][0] * 1e6:.0f} us"
+        return {"status": status, "detail": detail, "rounds": passes, "ratio": asdict(found)}
+
+    def _rounds(self) -> tuple[list[float], list[float]]:
+        """Seconds of a call in slots of both, in turn."""
         rounds: tuple[list[float], list[float]] = ([], [])
         for n in range(self.options.rounds):
             for side in (0, 1) if n % 2 == 0 else (1, 0):
                 time.sleep(self.options.rest)
                 asked = self.trees[side].ask("slot", seconds=self.options.slot, batch=self.options.batch)
                 rounds[side].append(asked["seconds"])
-        found = ratio([rounds])
-        status = "worse" if found.high < REACHED else "better" if found.low > 1 / REACHED else "alike"
-        detail = f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}] of {rounds[0][0] * 1e6:.0f} us"
-        return {"status": status, "detail": detail, "rounds": rounds, "ratio": asdict(found)}
+        return rounds
 
 
 def line(row: Row) -> str:
     """One row, to be read."""
     given = " ".join(f"{k}={v}" for k, v in row["given"].items())
     config = " ".join(f"{k}={v}" for k, v in row.get("config", {}).items())
-    said = [row["status"], row.get("template", ""), row["target"], f"{row['op']} {given}", f"({config})"]
+    name = " -> ".join(filter(None, (row.get("template", ""), row.get("after"))))
+    said = [row["status"], name, row["target"], f"{row['op']} {given}", f"({config})"]
     lines = ["  ".join(said) + (f": {row['detail']}" if row.get("detail") else "")]
     for name, words in row.get("apart", {}).items():
         lines += [f"    {'-+'[n]} {name if name != 'lines' else ''} {str(words[n])[:160]}" for n in (0, 1)]
@@ -235,11 +266,11 @@ def line(row: Row) -> str:
 
 
 def figures(rows: list[Row]) -> dict[str, Any]:
-    """The geometric mean of the ratios of each template's times."""
+    """The geometric mean of the ratios of each template's times, or of those of a class."""
     timed: dict[str, list[Any]] = {}
     for r in rows:
         if "rounds" in r:
-            timed.setdefault(f"{r['op']} {r['template']} {r['target']}", []).append(r["rounds"])
+            timed.setdefault(r.get("class") or f"{r['op']} {r['template']} {r['target']}", []).extend(r["rounds"])
     return {name: {**asdict(ratio(pairs)), "count": len(pairs)} for name, pairs in timed.items()}
 
 
@@ -270,7 +301,7 @@ def told(rows: list[Row], found: dict[str, Any]) -> tuple[str, int]:
 
 def compared(options: argparse.Namespace) -> Iterator[Row]:
     """All rows."""
-    cases = [shape(words) for words in options.shape] or CASES
+    cases = [shape(words) for words in options.shape] + [c for name in options.set for c in layers(name)] or CASES
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         trees = [
             stack.enter_context(contextlib.closing(Tree(p, options.core))) for p in (options.before, options.after)

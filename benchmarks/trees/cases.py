@@ -10,6 +10,7 @@ from typing import Any
 @dataclass(frozen=True)
 class Case:
     """cpu, gpu: what the shape is there, instead of or besides ``given``; None where it is not compared there
+    of: the class whose mean it counts to, of a set of networks' layers
 
     Shapes for processors take a millisecond or so; those for GPUs are small enough to be emulated.
     """
@@ -18,6 +19,7 @@ class Case:
     given: Mapping[str, Any] = field(default_factory=dict)
     cpu: Mapping[str, Any] | None = field(default_factory=dict)
     gpu: Mapping[str, Any] | None = field(default_factory=dict)
+    of: str = ""
 
     def parameters(self, kind: str) -> dict[str, Any] | None:
         """Of the workload for a kind of target."""
@@ -85,3 +87,31 @@ CASES = (
     _tensor("conv2d_backward_data", "bfloat16", r=3, s=3),
     _tensor("conv2d_backward_weight", "bfloat16", r=3, s=3),
 )  # fmt: skip
+
+
+SQUARES = (256, 384, 512, 768, 1024)
+
+
+def layers(name: str) -> list[Case]:
+    """The layers of a network, or products of matrices: both layouts, and with weights that are packed ahead."""
+    from tensorir.ops.shapes import SETS
+
+    if name == "matmul":
+        shapes = [dict(m=n, n=n, k=n) for n in SQUARES] + [*SETS["bert"][1]]
+        return [Case("matmul", {**x, **ahead}, of=f"matmul{_said(ahead)}") for ahead in _AHEAD for x in shapes]
+    found = list[Case]()
+    for layout in ("NCHW", "NHWC"):
+        for ahead in _AHEAD:
+            for x in SETS[name][1]:
+                grouped = x.get("groups", 1) > 1
+                if not (grouped and ahead):  # nothing of those filters is packed
+                    kind = "depthwise" if grouped else name
+                    found.append(Case("conv2d", {**x, "layout": layout, **ahead}, of=f"{kind} {layout}{_said(ahead)}"))
+    return found
+
+
+_AHEAD: tuple[dict[str, bool], ...] = ({}, {"prepack": True})
+
+
+def _said(ahead: Mapping[str, bool]) -> str:
+    return " packed ahead" if ahead else ""

@@ -45,6 +45,12 @@ class Side:
         wanted = self._target(target)
         return {"templates": [n for n, t in self._work(op, given).templates.items() if t.suits(wanted)]}
 
+    def start(self, op: str, given: Answer, target: str) -> Answer:
+        """The template that a call without further wishes begins with, and its default configuration."""
+        work, wanted = self._work(op, given), self._target(target)
+        name = work.template_for(wanted)
+        return {"template": name, "config": dict(work.templates[name].space_for(wanted).default)}
+
     def draw(self, op: str, given: Answer, target: str, template: str, count: int, seed: int) -> Answer:
         """The default configuration and ``count`` others."""
         space = self._work(op, given).templates[template].space_for(self._target(target))

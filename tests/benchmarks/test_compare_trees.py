@@ -138,7 +138,7 @@ def test_another_result_and_a_refusal_are_wrong(script, changed):
 def test_the_interval_of_a_template_decides(script):
     def row(ratio):
         return {"op": "matmul", "template": "cpu_dot", "target": "c:0", "status": "worse",
-                "rounds": ([1.0, 1.1, 1.0, 1.2, 1.0], [x / ratio for x in (1.0, 1.1, 1.0, 1.2, 1.0)])}  # fmt: skip
+                "rounds": [([1.0, 1.1, 1.0, 1.2, 1.0], [x / ratio for x in (1.0, 1.1, 1.0, 1.2, 1.0)])]}  # fmt: skip
 
     for ratios, status in (((0.9, 0.9), 1), ((0.9, 1.2), 0), ((0.995,), 0)):
         rows = [row(r) for r in ratios]
