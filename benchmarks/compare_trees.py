@@ -1,10 +1,10 @@
 """Two trees' kernels against each other: nothing that a change touches may get slower.
 
     python benchmarks/compare_trees.py ../before .                          # everything: see "trees/cases.py"
-    python benchmarks/compare_trees.py ../before . --op conv2d --template 'cpu_direct|gpu_warp'
+    python benchmarks/compare_trees.py ../before . --op conv2d --template 'cpu_direct|gpu_tile_warp'
     python benchmarks/compare_trees.py ../before . --target c:0 --core 0    # processors only, timed in one thread
     python benchmarks/compare_trees.py ../before . --target 'cuda -arch=sm_90a' --case bfloat16 --configs 1
-    python benchmarks/compare_trees.py ../before . --shape matmul m=16 n=1024 k=1000 tb=1 --template cpu_dot
+    python benchmarks/compare_trees.py ../before . --shape matmul m=16 n=1024 k=1000 tb=1 --template cpu_tile_dot
     python benchmarks/compare_trees.py ../before . --no-time --no-emulate   # texts and machine code: the fastest
     python benchmarks/compare_trees.py ../before . --renamed gpu_cores=gpu_tensor   # before=after, of a template
     python benchmarks/compare_trees.py ../before . --set resnet50 --set matmul --starts --target c:0 --passes 3

@@ -75,11 +75,11 @@ def packings() -> Iterator[Case]:
     for m, n, k in PRODUCTS:
         for tb in (False, True):
             work = lambda m=m, n=n, k=k, tb=tb: tir.ops.matmul(m=m, n=n, k=k, tb=tb)  # noqa: E731
-            yield Case(f"b of {m} x {n} x {k}{', transposed' * tb}", work, "cpu_column", {"pack": "kernel"}, "b_packed",
-                       8 * n * k)  # fmt: skip
+            yield Case(f"b of {m} x {n} x {k}{', transposed' * tb}", work, "cpu_tile_column", {"pack": "kernel"},
+                       "b_packed", 8 * n * k)  # fmt: skip
     for m, n, k in PRODUCTS[:2]:
         work = lambda m=m, n=n, k=k: tir.ops.matmul(m=m, n=n, k=k, ta=True)  # noqa: E731
-        yield Case(f"a of {m} x {n} x {k}, transposed", work, "cpu_column", {"pack_a": 1}, "a_packed", 8 * m * k)
+        yield Case(f"a of {m} x {n} x {k}, transposed", work, "cpu_tile_column", {"pack_a": 1}, "a_packed", 8 * m * k)
     for c, k, r in FILTERS:
         for layout in ("NCHW", "NHWC"):
             template = "cpu_direct" if r > 1 else "cpu_pixels"

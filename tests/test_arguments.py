@@ -16,7 +16,7 @@ from tensorir.errors import user_source
 from tensorir.export.folder import export
 from tensorir.intrin.intrin import Intrin, known, meaning, register
 from tensorir.ir.build import MATH
-from tensorir.ops.gemm_grouped import blocks_of
+from tensorir.ops.products import blocks_of
 from tensorir.runtime.device import devices, open_device
 from tensorir.schedule.schedule import StageRef
 from tensorir.tune.spec import RunSpec

@@ -484,7 +484,7 @@ def row(name: str, c: Class, count: int, seed: int = 0) -> dict[str, Any]:
             failed.append({"shape": case.shape, "config": case.config, "target": case.target, "wrong": told})
             print(name, case.shape, case.config, case.target, told, flush=True)
         refusals.append(refused(source, c.arch))
-        if case.template in ("gpu_hopper", WGMMA):
+        if case.template in ("gpu_tile_wgmma", WGMMA):
             boxes, turns = case.turns()
             several += boxes > 1
             around += turns > case.config["depth"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
 
 from tensorir.arith.access import alike, dims_along
@@ -184,15 +185,29 @@ def bytes_of(b: Buffer) -> int:
     return math.prod(most(n) for n in b.shape) * max(1, DTYPES[b.dtype].bits // 8)
 
 
-class Graph(Shown):
-    """The stages of a program that nothing has scheduled yet, or only inlined, and who reads whom.
+@dataclass(frozen=True)
+class Wishes:
+    """A workload's wishes besides its definition.
 
-    precision: of products of float32 on GPUs, as workloads ask for it
+    precision: of products of float32 on GPUs: "fp32", "tf32" or "3xtf32"
+    constants: names of inputs that never change: their packing is done once for all launches
+    any_order: sums of floats may meet in any order on GPUs, so that two runs differ in the last bits
     """
 
-    def __init__(self, program: Program, precision: str = "fp32") -> None:
+    precision: str = "fp32"
+    constants: tuple[str, ...] = ()
+    any_order: bool = False
+
+
+PLAIN = Wishes()
+
+
+class Graph(Shown):
+    """The stages of a program that nothing has scheduled yet, or only inlined, and who reads whom."""
+
+    def __init__(self, program: Program, wishes: Wishes = PLAIN) -> None:
         index = index_of(program)
-        self.program, self.precision = program, precision
+        self.program, self.wishes = program, wishes
         self.nests = {
             name: Nest(stage, [x.var.name for x in index.above(stage)]) for name, stage in index.stages.items()
         }

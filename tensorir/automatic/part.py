@@ -54,8 +54,16 @@ class Part(ABC, Shown):
     def schedule(self, s: Schedule, config: Config) -> None:
         """Schedule the stages of a program in which nothing else was done to them."""
 
+    def declare(self, s: Schedule, config: Config) -> None:
+        """Declare the stages otherwise, by a registered algorithm, before any stage is inlined or scheduled."""
+
+    def declared(self, s: Schedule, config: Config) -> None:
+        """Likewise; the trace says the rule and why it claims the stages."""
+        with s.because(f"{self.rule}: {self.reason}"):
+            self.declare(s, config)
+
     def steps(self, s: Schedule, config: Config) -> None:
-        """Likewise; the trace says the rule and why it claims them."""
+        """Schedule the stages; the trace says the rule and why it claims them."""
         with s.because(f"{self.rule}: {self.reason}"):
             self.schedule(s, config)
 

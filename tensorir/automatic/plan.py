@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.facts import PLAIN, Graph, Nest, Wishes
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules import RULES, WHOLE, Rule
 from tensorir.automatic.rules.inline import inlined
@@ -25,7 +25,7 @@ from tensorir.ir.once import nests
 from tensorir.ir.shared import children_first
 from tensorir.ir.structure import alpha_key
 from tensorir.ir.tree import Buffer, Const, Expr, Kind, Loop, Program, Scope, Stmt
-from tensorir.ir.visit import sequence, swap_buffers
+from tensorir.ir.visit import reads, sequence, swap_buffers, writes
 from tensorir.lower.kernel import Module
 from tensorir.lower.pipeline import lower
 from tensorir.lower.resolve_scopes import resolve_scopes
@@ -68,12 +68,14 @@ class Plan:
     """How a definition is scheduled: what is inlined, and the parts that schedule what is left.
 
     main:    the part that counts most, whose knobs have names of their own
+    constants: inputs that never change: what is made of them alone is made once for all launches
     refused: the parts that rules offered as well, and what a primitive or lowering has against the start of each
     """
 
     inlined: tuple[tuple[str, str], ...]
     parts: tuple[Part, ...]
     main: Part
+    constants: tuple[str, ...] = ()
     refused: tuple[Refusal, ...] = ()
 
     @property
@@ -83,12 +85,32 @@ class Plan:
 
     def schedule(self, s: Schedule, config: Config) -> Schedule:
         """Schedule the definition for a configuration."""
+        for part in self.parts:
+            part.declared(s, self._own(part, config))
         for name, why in self.inlined:
             with s.because(f"inline: {why}"):
                 s.compute_inline(name)
         for part in self.parts:
             part.steps(s, self._own(part, config))
+        self._ahead(s)
         return s
+
+    def _ahead(self, s: Schedule) -> None:
+        """Make what depends on constants alone ahead of time, where kernels of its own make it."""
+        known: set[Buffer] = {b for b in s.program.inputs if b.name in self.constants}
+        if not known:
+            return
+        made, late = list[Buffer](), set(s.program.params)
+        kernels = [(dict.fromkeys(writes(n)), {*reads(n)}) for n in nests(s.program)]
+        for written, read in kernels:
+            if late & {*written} or any(b.data is None and b not in written for b in read - known):
+                late |= {*written}
+            else:
+                known |= {*written}
+                made += [b for b in written if any(b in r for w, r in kernels if b not in w)]
+        for buffer in dict.fromkeys(b for b in made if b not in late and not b.once):
+            with s.because("what constants are packed to is made once for all launches"):
+                s.run_once(buffer.name)
 
     @functools.cached_property
     def searched(self) -> tuple[Part, ...]:
@@ -151,17 +173,17 @@ def default_plan(outputs: Sequence[Tensor], target: Target) -> Plan:
     return next(_plans(outputs, target))
 
 
-def plans(outputs: Sequence[Tensor], target: Target, precision: str = "fp32") -> Mapping[str, Plan]:
+def plans(outputs: Sequence[Tensor], target: Target, wishes: Wishes = PLAIN) -> Mapping[str, Plan]:
     """The ways to schedule a definition, by names that say the rule of what counts most; the default first, and the
     others when they are asked for.
     """
-    return OneByOne(lambda: ((f"{target.kind}_{plan.main.name}", plan) for plan in _plans(outputs, target, precision)))
+    return OneByOne(lambda: ((f"{target.kind}_{plan.main.name}", plan) for plan in _plans(outputs, target, wishes)))
 
 
-def _plans(outputs: Sequence[Tensor], target: Target, precision: str = "fp32") -> Iterator[Plan]:
+def _plans(outputs: Sequence[Tensor], target: Target, wishes: Wishes = PLAIN) -> Iterator[Plan]:
     refused, proved, found = list[Refusal](), set[Hashable](), False
     for rules in dict.fromkeys((WHOLE, ())):
-        for plan in _plans_by(rules, outputs, target, precision, refused, proved):
+        for plan in _plans_by(rules, outputs, target, wishes, refused, proved):
             yield plan
             found = True
     if not found:
@@ -171,25 +193,25 @@ def _plans(outputs: Sequence[Tensor], target: Target, precision: str = "fp32") -
 
 
 def _plans_by(
-    whole: Sequence[Rule], outputs: Sequence[Tensor], target: Target, precision: str, refused: list[Refusal],
+    whole: Sequence[Rule], outputs: Sequence[Tensor], target: Target, wishes: Wishes, refused: list[Refusal],
     proved: set[Hashable],
 ) -> Iterator[Plan]:  # fmt: skip
     """Plans that begin with parts of the rules ``whole``; what is ``refused`` or ``proved`` to work is added there."""
     s = Schedule(outputs, target)
-    claims = _Claims(s.fork(), Graph(s.program, precision), refused, proved)
+    claims = _Claims(s.fork(), Graph(s.program, wishes), refused, proved)
     first = claims.claimed(whole, ())
     if whole and not first:
         return
     kept = frozenset().union(*(p.names for p in first))
     done = tuple(inlined(s, kept))
-    claims = _Claims(s, Graph(s.program, precision), refused, proved)
+    claims = _Claims(s, Graph(s.program, wishes), refused, proved)
     parts = claims.claimed(RULES, first)
     if not parts:
         return
     main = max(parts, key=lambda p: p.work)
-    yield Plan(done, parts, main, tuple(refused))
+    yield Plan(done, parts, main, wishes.constants, tuple(refused))
     for other in claims.offered(RULES, main.anchor, first, main.name):
-        yield Plan(done, claims.claimed(RULES, (*first, other)), other, tuple(refused))
+        yield Plan(done, claims.claimed(RULES, (*first, other)), other, wishes.constants, tuple(refused))
 
 
 @dataclass(frozen=True)
@@ -306,9 +328,13 @@ def auto(
     sums with reuse are tiled, rows are reduced across lanes and threads, and what is left is streamed. Results are
     reproducible: no rule adds floats atomically.
     """
-    made, wanted = as_outputs(outputs), target_here(target)
     need_choice("precision", precision, PRECISIONS, ScheduleError)
-    known = functools.lru_cache(maxsize=8)(lambda t, _: plans(made, t, precision))  # those of other names are equal
+    return templates_of(as_outputs(outputs), target_here(target), Wishes(precision))
+
+
+def templates_of(made: Sequence[Tensor], wanted: Target, wishes: Wishes) -> Mapping[str, Template]:
+    """The templates of ``auto``, for a workload's wishes."""
+    known = functools.lru_cache(maxsize=8)(lambda t, _: plans(made, t, wishes))  # those of other names are equal
 
     def template(name: str, needs: str) -> Template:
         def plan(on: Target) -> Plan:

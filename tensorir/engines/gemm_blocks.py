@@ -9,7 +9,7 @@ that no block waits for another one.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, NamedTuple, Self
@@ -102,12 +102,6 @@ class Sums(NamedTuple):
 Operands = Mapping[str, Operand]
 
 
-def operands(p: Gemm) -> Operands:
-    """Of a product, or of one in groups, each ``align`` rows of which have a matrix of their own."""
-    b = Operand("b_block", "z, ", inlined=True) if in_groups(p) else Operand("b", p.lead)
-    return {"a": Operand("a", p.lead), "b": b}
-
-
 def inline(s: Schedule, given: Operands) -> Schedule:
     """Compute what operands are made of where it is copied."""
     for name in (x.name for x in given.values() if x.inlined):
@@ -138,9 +132,8 @@ def plain_sums(p: Gemm) -> bool:
 # --- engines
 
 
-class Engine(Tile[Gemm]):
-    """A configuration of what multiplies two matrices on a GPU; a template is a view of a computation as a product, and
-    an engine.
+class Engine(Tile[Gemm], ABC):
+    """A configuration of what multiplies two matrices on a GPU.
 
     bk, depth: terms that are multiplied at a time, and how many tiles of them a pipeline holds
     scope: where sums are held
@@ -196,16 +189,6 @@ class Engine(Tile[Gemm]):
         out = out_stage(s, stage, self.scope, epilogue)
         as_matrix(out)
         return Sums.over(stage, out, self.p.axes)
-
-    def each(self, s: Schedule) -> Iterator[tuple[Self, Sums]]:
-        """The products that a matmul consists of, each with the configuration that it has."""
-        yield self, self.sums(s)
-
-    def schedule(self, s: Schedule) -> Schedule:
-        """Schedule a matmul, grouped or not."""
-        for tile, sums in self.each(s):
-            tile.product(s, sums, operands(tile.p))
-        return s
 
 
 ORDER = Knob(1, 8, 4, 2, 16), Knob(1, 2, 3, 4, 6, 8, 12, 16, 24, 32), Knob(0, 1), Knob(0, 1)
@@ -382,16 +365,16 @@ class Blocks(Engine):
             out = s.stage_out(acc, at="root", scope="warp").name
         return Sums.over(acc, out, ["rf", *batch])
 
-    def each(self, s: Schedule) -> Iterator[tuple[Self, Sums]]:
-        """One product, or two where the last rows, which whole waves leave, are declared apart. Those of the first have
+    def declare(self, s: Schedule) -> None:
+        """Declare what whole waves leave of a product apart, where that is asked for."""
+        if self.rest:
+            s.redeclare("stream_k", rest=self.p.m - self.whole_rows)
+
+    def each(self, s: Schedule, stage: str) -> Iterator[tuple[Self, Sums]]:
+        """The two products of one whose last rows, which whole waves leave, are declared apart. Those of the first have
         no parts; partial sums of the other are added up in a third kernel.
         """
-        first = self.whole_rows if self.rest else 0
-        if not first:
-            yield self, self.sums(s)
-            return
-        s.redeclare("stream_k", rest=self.p.m - first)
-        out = last_stage(s, "c")
+        first, out = self.whole_rows, last_stage(s, stage)
         tail = s.cut(f"{out}.i", first - self.p.m).name
         yield self.but(replace(self.p, m=first), splits=1), Sums.over("head", out, [])
         stage = self._partial(s, "rest")

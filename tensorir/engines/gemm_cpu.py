@@ -1,11 +1,11 @@
-"""The CPU schedules of matmul's definition, and where to start.
+"""The engines for products of matrices on CPUs, and where to start.
 
 All keep a register tile of a few rows by some vectors of columns: per step of the reduction one broadcast a row, one
 load a vector and a multiply-add for each pair. They differ in how the operands get there:
 
-column: the whole reduction in registers; b in panels that are packed inside the block, by a kernel of its own, or once
+column: the whole reduction in registers; b in panels that are packed inside the block, or by a kernel of its own
 strip:  the reduction in pieces and the sums of a strip of columns in block memory, so that b is read in long runs that
-        are packed per tile of columns, by a kernel of its own, once, or (small m) not at all
+        are packed per tile of columns, by a kernel of its own, or (small m) not at all
 dot:    vectors along the reduction, for b stored (n, k): dot products of whole rows, b as it is
 
 What to start with comes from a small model of a core and of how blocks are dealt to cores; measuring decides.
@@ -14,7 +14,7 @@ What to start with comes from a small model of a core and of how blocks are deal
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -23,11 +23,10 @@ from tensorir.engines.model import BLOCK_BYTES, CORES, CpuTile, balance, crowdin
 from tensorir.engines.packing import SIDE, tiles_of, turned
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product, bind_outer, sums_in_registers
-from tensorir.engines.steps import divisor_near, out_stage, unroll_by
+from tensorir.engines.steps import divisor_near, unroll_by
 from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.schedule.analysis import packed_names
 from tensorir.target import Target
-from tensorir.tune.template import Template
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -139,7 +138,7 @@ STEP = 16
 """Rows that no kernel shares out to two groups: those of one product of tensor cores."""
 
 
-class RegisterTile(CpuTile[Gemm]):
+class RegisterTile(CpuTile[Gemm], ABC):
     """``rows`` (0: all) of a block in register tiles of ``tile`` rows; ``pack_a``: rows of a are packed first, in the
     type of the sums; ``unroll_k``: steps of the reduction that are written out.
     """
@@ -166,7 +165,7 @@ class RegisterTile(CpuTile[Gemm]):
             rows=[0, *sorted(r for r in parts if 1 < r < m)],
             tile=[6, 4, 5, 3, 2, 1, 8, 12] if p.registers < 32 else [14, 12, 8, 6, 4, 3, 2, 1, 10, 7, 5, 20, 28],
             vectors=[2, 3, 4, 1, 6, 8],
-            pack_a=[0] if whole and not p.ta else [1, 0] if large and m > FEW else [0, 1],
+            pack_a=[0] if whole and not p.ta else [1] if p.prepack_a else [1, 0] if large and m > FEW else [0, 1],
             unroll_k=[4, 1, 2, 8],
         )
 
@@ -174,10 +173,6 @@ class RegisterTile(CpuTile[Gemm]):
         """Equal blocks that the busiest core runs; a few more of them give the other jobs of a machine room to move."""
         blocks = self.p.batch * -(-self.p.n // self.wide) * -(-self.p.m // self.high)
         return blocks / balance(blocks) * (1.02 if blocks < 4 else 1.0)
-
-    def schedule(self, s: Schedule) -> Schedule:
-        p = self.p
-        return self.product(s, Product("c", "a", "b", p.axes, p.axes, p.axes, p.wide))
 
     @abstractmethod
     def product(self, s: Schedule, of: Product) -> Schedule:
@@ -274,7 +269,7 @@ class PanelTile(RegisterTile):
     }
 
     def panels_packed(self, s: Schedule, of: Product, block: str) -> None:
-        """Panels of b in the memory of each block, by a kernel of their own, or by one that runs once."""
+        """Panels of b in the memory of each block, or by a kernel of their own."""
         p, packed, near = self.p, of.b_copy, self.pack in ("block", "panel")
         if near:
             s.compute_at(packed, block, scope="shared")
@@ -296,8 +291,6 @@ class PanelTile(RegisterTile):
             s.register_tile(f"{packed}.ji", lanes=p.vector_lanes)
         if not near:
             bind_outer(s, [f"{written}.{v}" for v in of.b_outer])
-        if p.prepack and not near:
-            s.run_once(packed)
 
     @property
     def turns(self) -> bool:
@@ -506,15 +499,14 @@ class RowsTile(CpuTile[Gemm]):
 
     rows, tile, vectors = Knob(STEP, 32, 64, 128), Knob(4, 8, 2, 1), Knob(2, 1, 3, 4)
 
-    def schedule(self, s: Schedule) -> Schedule:
-        out = out_stage(s, "c")
-        lanes = self.p.vector_lanes
+    def product(self, s: Schedule, of: Product) -> Schedule:
+        """Schedule a product whose matrices of groups are read where they are stored."""
+        out, lanes = of.written(s), self.p.vector_lanes
         _, rows = s.share_out(f"{out}.i", each=self.rows)
         i, j = s.register_tile(rows, f"{out}.j", sizes=[self.tile, self.vectors * lanes], lanes=lanes)
         s.reorder(j, i)
-        s.compute_at("c", i)
-        s.compute_inline("b_block")
-        sums_in_registers(s, Product("c", "a", "b"), "c", self.p, 1)
+        s.compute_at(of.stage, i)
+        sums_in_registers(s, of, of.stage, self.p, 1)
         return s
 
     rules: ClassVar[Mapping[str, Rule]] = {
@@ -546,11 +538,6 @@ def cpu_engines(p: Gemm) -> dict[str, type[RegisterTile]]:
     if p.tb:
         order.insert(0 if p.m <= SMALL // 3 and not p.prepack else len(order), "dot")
     return {name: TEMPLATES[name] for name in order}
-
-
-def cpu_templates(p: Gemm) -> dict[str, Template]:
-    """The templates of the algorithms."""
-    return {f"cpu_{name}": engine.template(p) for name, engine in cpu_engines(p).items()}
 
 
 def turns(p: Gemm, run: int, last: int) -> bool:

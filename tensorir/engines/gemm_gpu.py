@@ -1,5 +1,5 @@
-"""matmul on GPUs in threads: shared tiles and register tiles on any, warp tiles for CUDA; and the table of all engines
-(``gemm_tensor``, ``gemm_hopper``: on tensor cores).
+"""Products of matrices on GPUs in threads: shared tiles and register tiles on any, warp tiles for CUDA; ``gemm_tensor``
+and ``gemm_hopper``: on tensor cores.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from tensorir.engines.blocks import bind_grid, has_room, start
 from tensorir.engines.gemm_blocks import ORDER, Blocks, Engine, Operands, Sums, each_product, inline
-from tensorir.engines.gemm_hopper import HopperTile
-from tensorir.engines.gemm_tensor import TensorTile, multiplication
+from tensorir.engines.gemm_tensor import multiplication
 from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import written_by
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule
@@ -18,7 +17,6 @@ from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
-from tensorir.tune.template import Template
 
 DTYPES = ("float32", "int32")
 QUAD = 4
@@ -229,22 +227,6 @@ class WarpTile(Blocks):
             first = dict(li=8 if p.m > 16 else 4, **few)
         smaller = dict(li=8, ri=4, rj=8, wi=2, wj=2, bk=16), dict(li=8, **few), dict(li=4, **few)
         return [{**c, "depth": 2, "in_flight": 0} for c in (first, *smaller)]
-
-
-ENGINES: Mapping[str, type[Engine]] = {
-    "gpu_hopper": HopperTile,
-    "gpu_tensor": TensorTile,
-    "gpu_warp": WarpTile,
-    "gpu_tile": SharedTile,
-}
-"""The engines by their templates' names, the one that a search begins with first."""
-
-
-def gpu_templates(p: Gemm) -> dict[str, Template]:
-    """The templates for GPUs: for CUDA on tensor cores where these multiply the operands' type, else in threads; for
-    any of them by shared tiles.
-    """
-    return {name: engine.template(p) for name, engine in ENGINES.items() if engine.needs(p) is not None}
 
 
 def _quads(axis: str, tile: int, threads: int, bk: int, along_k: bool) -> str:

@@ -62,7 +62,6 @@ class CpuTile(Tile[P]):
     clock: cycles a second of the core that costs are of
     """
 
-    kinds = ("cpu",)
     clock: ClassVar[float] = CYCLES_S
     free: ClassVar[Sequence[str]] = ()
 

@@ -117,6 +117,7 @@ class Gemm(Problem):
            such (pixels under several taps of a filter are not)
     in_rows: results are stored as rows of a matrix
     run: columns that are next to each other in b, where those are not all; else 0
+    prepack_a: a is a constant; ``prepack``: b is
     """
 
     m: int
@@ -132,6 +133,7 @@ class Gemm(Problem):
     apart: tuple[float, ...] = (1.0, 1.0)
     in_rows: bool = True
     run: int = 0
+    prepack_a: bool = False
 
     @property
     def axes(self) -> list[str]:

@@ -1,6 +1,6 @@
-"""Configurations of templates: which knobs there are, what they mean for a problem, and which of them are legal.
+"""Configurations of engines: which knobs there are, what they mean for a problem, and which of them are legal.
 
-The class of a template's configurations says all that its space is made of: knobs with their values, rules that legal
+The class of an engine's configurations says all that a space is made of: knobs with their values, rules that legal
 configurations keep, and what they take of a device. A tile reads the knobs that it is asked about and no others, so
 that a rule is judged as soon as those that it reads are fixed (``tune.legal``).
 """
@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 from tensorir.engines.problems import Problem
 from tensorir.target import Target
-from tensorir.tune.template import Template
 
 if TYPE_CHECKING:  # loading a tuned kernel needs none of them
-    from tensorir.schedule.schedule import Schedule
     from tensorir.tune.legal import Predicate
     from tensorir.tune.space import Space
 
@@ -48,23 +45,16 @@ class Knob(Generic[Value]):
         return self if tile is None else tile.config[self.name]
 
 
-class Tile(ABC, Generic[P]):
+class Tile(Generic[P]):
     """A configuration for the problem ``p`` on a target: what a block computes at a time.
 
     rules: what legal configurations keep, by name
-    kinds, approximate: of the template (``Template``)
     """
 
     rules: ClassVar[Mapping[str, Rule]] = {}
-    kinds: ClassVar[tuple[str, ...]] = ("gpu",)
-    approximate: ClassVar[bool] = False
 
     def __init__(self, config: Config, p: P, target: Target) -> None:
         self.config, self.p, self.target = config, p, target
-
-    @abstractmethod
-    def schedule(self, s: Schedule) -> Schedule:
-        """Schedule a definition so."""
 
     @classmethod
     def needs(cls, p: P) -> str | None:
@@ -102,21 +92,6 @@ class Tile(ABC, Generic[P]):
             tile = cls(dict(zip(knobs, values, strict=True)), p, target)
             if all(rule(tile) for rule in cls.rules.values()):
                 yield tile
-
-    @classmethod
-    def space(cls, p: P, target: Target) -> Space:
-        """The configurations that keep the rules, and the one to start with."""
-        space = space_with(cls.where(p, target), cls.start(p, target), cls.knobs(p, target))
-        return space.expecting(cls.expected(p, target))
-
-    @classmethod
-    def template(cls, p: P) -> Template:
-        """The template of these configurations."""
-        return Template(
-            lambda s, c: cls(c, p.on(s.target), s.target).schedule(s),
-            lambda target: cls.space(p.on(target), target),
-            cls.kinds, cls.approximate, cls.needs(p) or "",
-        )  # fmt: skip
 
     def but(self, p: P | None = None, **changed: object) -> Self:
         """The same with other values of some knobs, or for another problem."""

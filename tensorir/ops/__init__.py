@@ -42,5 +42,5 @@ if TYPE_CHECKING:
     from tensorir.ops.defined import sigmoid as sigmoid
     from tensorir.ops.defined import silu as silu
     from tensorir.ops.defined import softmax as softmax
-    from tensorir.ops.gemm import matmul as matmul
-    from tensorir.ops.gemm_grouped import grouped_matmul as grouped_matmul
+    from tensorir.ops.products import grouped_matmul as grouped_matmul
+    from tensorir.ops.products import matmul as matmul

@@ -1,25 +1,27 @@
-"""What operator templates share."""
+"""Operators' common part: epilogues, checks of parameters, and where their templates come from."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from tensorir import nn
+from tensorir.automatic.facts import Wishes
 from tensorir.engines.problems import PRECISIONS, Problem, result_type
+from tensorir.engines.tiles import P, Tile, space_with
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
-from tensorir.ir.tree import Expr, Scope
-from tensorir.ir.visit import writes
+from tensorir.ir.tree import Expr
 from tensorir.target import Target
-from tensorir.tune.template import Template
+from tensorir.tune.template import OneByOne, Template, Templates
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
@@ -70,9 +72,20 @@ Named = Iterable[tuple[str, Template]]
 """Templates, one after another."""
 
 
-def packed_once(p: Problem, templates: Named) -> Named:
-    """The same templates, which pack filters once for all launches where these are constants."""
-    return ((name, _once(t)) for name, t in templates) if p.prepack else templates
+def tiled(out: Tensor, wishes: Wishes) -> Templates:
+    """The templates of rules that tile a definition; all that rules make, where there are none."""
+    return Templates({}, {kind: functools.partial(_tiled, out, kind, wishes) for kind in ("cpu", "gpu")})
+
+
+def _tiled(out: Tensor, kind: str, wishes: Wishes) -> Mapping[str, Template]:
+    return OneByOne(lambda: those(lambda name: "_tile" in name, by_rules(out, kind, wishes)))
+
+
+def by_rules(out: Tensor, kind: str, wishes: Wishes) -> Mapping[str, Template]:
+    """The templates that rules make of a definition on a kind of target."""
+    from tensorir.automatic.plan import EVERYTHING, templates_of  # all rules, which loading a kernel has no use for
+
+    return templates_of((out,), EVERYTHING[kind], wishes)
 
 
 def those(wanted: Callable[[str], bool], templates: Mapping[str, Template]) -> Named:
@@ -95,18 +108,32 @@ def _expected(template: Template, target: Target) -> float:
     return math.inf if space is None or space.expected_s is None else space.expected_s(space.default)
 
 
-def _once(template: Template) -> Template:
-    def function(s: Schedule, config: dict[str, Any]) -> None:
-        template.function(s, config)
-        packed = s.index.stages.get("w_packed")
-        if packed and writes(packed.body)[0].scope is Scope.GLOBAL:
-            s.run_once("w_packed")
+class Written(Tile[P], ABC):
+    """A tile whose steps are written for one operator.
 
-    def given(target: Target) -> Space:
-        space = template.space_for(target)
-        return space.pin(pack=1) if "pack" in space.names else space
+    approximate: of the template (``Template``)
+    """
 
-    return replace(template, function=function, given=given)
+    approximate: ClassVar[bool] = False
+
+    @abstractmethod
+    def schedule(self, s: Schedule) -> Schedule:
+        """Schedule a definition so."""
+
+    @classmethod
+    def space(cls, p: P, target: Target) -> Space:
+        """The configurations that keep the rules, and the one to start with."""
+        space = space_with(cls.where(p, target), cls.start(p, target), cls.knobs(p, target))
+        return space.expecting(cls.expected(p, target))
+
+    @classmethod
+    def template(cls, p: P) -> Template:
+        """The template of these configurations."""
+        return Template(
+            lambda s, c: cls(c, p.on(s.target), s.target).schedule(s),
+            lambda target: cls.space(p.on(target), target),
+            ("gpu",), cls.approximate, cls.needs(p) or "",
+        )  # fmt: skip
 
 
 def flags(params: Mapping[str, Any], names: Sequence[str]) -> None:

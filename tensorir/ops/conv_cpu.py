@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import tensorir.ops.direct as direct  # "from tensorir.ops import" asks the package for a name like it: 2 ms
 import tensorir.ops.winograd as winograd
 from tensorir.api.workload import Template
+from tensorir.automatic.facts import Wishes
 from tensorir.engines.problems import Conv
 from tensorir.expr.tensor import Tensor
-from tensorir.ops.common import Named, fastest, packed_once, those
+from tensorir.ops.common import Named, by_rules, fastest, those
 from tensorir.ops.conv_nest import row_templates
 
 if TYPE_CHECKING:
@@ -28,12 +29,11 @@ def cpu_templates(shape: Conv, made: str, outputs: Tensor) -> Named:
     """The templates by name, the one that promises most first; of the convolution ("y"), or of its gradient with
     respect to the image ("x") or the filter ("w").
     """
-    from tensorir.automatic.plan import EVERYTHING, auto  # all rules, which loading a kernel has no use for
-
     found, grouped = written(shape, made).items(), in_groups(shape)
     if not grouped and shape.prepack:  # rules keep no filters of other algorithms packed
         return found
-    ruled = packed_once(shape, those(lambda name: "_tile" in name, auto(outputs, EVERYTHING["cpu"])))
+    wishes = Wishes(constants=("w",) if shape.prepack else ())
+    ruled = those(lambda name: "_tile" in name, by_rules(outputs, "cpu", wishes))
     if made == "y":  # rules fill vectors with pixels where channels would do
         first = grouped and direct.fits(shape) and not direct.fills_pixels(shape)
     else:  # rules know no tiles of sums over pixels whose channels are next to each other, but not all meet

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from tensorir.api.workload import Template
-from tensorir.automatic.plan import EVERYTHING, auto
+from tensorir.automatic.facts import Wishes
 from tensorir.engines.problems import Conv
-from tensorir.engines.tiles import Tile
 from tensorir.expr.tensor import Tensor
-from tensorir.ops.common import Named, packed_once, those
+from tensorir.ops.common import Named, Written, by_rules, those
 from tensorir.ops.conv_tensor import ImageTile, forward_shape
 from tensorir.ops.conv_weight import FilterTile
 from tensorir.ops.winograd_gpu import FusedTile, WinogradTile
@@ -20,7 +19,7 @@ def gpu_templates(shape: Conv, made: str, outputs: Tensor) -> Named:
     """The templates for GPUs by name, the one that a search begins with first; of the convolution ("y"), or of its
     gradient with respect to the image ("x") or the filter ("w").
     """
-    (before, after), ruled = written(shape, made), iter(by_rules(shape, outputs))
+    (before, after), ruled = written(shape, made), iter(_ruled(shape, outputs))
     waiting = list[tuple[str, Template]]()
     for name, t in ruled:
         if name == WARPGROUPS and (made != "x" or shape.stride == 1):  # of such images rules multiply zeros
@@ -49,15 +48,15 @@ def written(shape: Conv, made: str) -> tuple[dict[str, Template], dict[str, Temp
     return fitting, _fitting(shape, gpu_winograd=WinogradTile, gpu_winograd_fused=FusedTile)
 
 
-def by_rules(shape: Conv, outputs: Tensor) -> Named:
+def _ruled(shape: Conv, outputs: Tensor) -> Named:
     """The templates of ``tir.auto``: for products of matrices and windows, and for streams where groups may be too
     narrow.
     """
-    found = auto(outputs, EVERYTHING["gpu"], shape.precision)
+    found = by_rules(outputs, "gpu", Wishes(shape.precision, ("w",) if shape.prepack else ()))
     few = 1 < shape.groups < shape.c
-    return packed_once(shape, those(lambda name: few or name.startswith("gpu_tile"), found))
+    return those(lambda name: few or name.startswith("gpu_tile"), found)
 
 
-def _fitting(shape: Conv, **tiles: type[Tile[Conv]]) -> dict[str, Template]:
+def _fitting(shape: Conv, **tiles: type[Written[Conv]]) -> dict[str, Template]:
     """The templates of those tiles that fit."""
     return {name: tile.template(shape) for name, tile in tiles.items() if tile.needs(shape) is not None}

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 
 from tensorir.engines.gemm_blocks import Blocks
 from tensorir.engines.problems import Conv, Gemm
-from tensorir.engines.tiles import Config, Rule, Tile
+from tensorir.engines.tiles import Config, Rule
+from tensorir.ops.common import Written
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.legal import Predicate
 
 
-class ProductTile(Tile[Conv]):
+class ProductTile(Written[Conv]):
     """A configuration of an engine for the product that a view makes of a convolution, and of that view.
 
     less: rules of the engine that do not matter to the view

@@ -31,6 +31,7 @@ from tensorir.engines.problems import Conv
 from tensorir.engines.steps import out_stage
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile, cheapest
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
+from tensorir.ops.common import Written
 from tensorir.ops.views import image_stage, reorder_image, sums_axes, turn_filters
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -151,7 +152,7 @@ def is_rearranged(shape: Conv) -> bool:
 # --- the engine
 
 
-class ImageTile(Tile[Conv]):
+class ImageTile(Written[Conv]):
     """``wp`` x ``wk`` warps of a block, each with ``rp`` rows of sixteen pixels by ``rk`` channels; ``bc`` input
     channels at a time, ``depth`` of the pipeline of copies; ``staged``: results leave by way of shared memory
 

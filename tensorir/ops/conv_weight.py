@@ -17,6 +17,7 @@ from tensorir.engines.problems import Conv
 from tensorir.engines.steps import out_stage
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
+from tensorir.ops.common import Written
 from tensorir.ops.conv_tensor import LEAST
 from tensorir.ops.views import image_of, weight_axes
 from tensorir.schedule.schedule import Schedule
@@ -63,7 +64,7 @@ def as_products(s: Schedule, shape: Conv, parts: int) -> str:
     return s.rfactor("dw", "dw.z").name if parts > 1 else "dw"
 
 
-class FilterTile(Tile[Conv]):
+class FilterTile(Written[Conv]):
     """``bk`` x ``bc`` channels of a block and ``wk`` x ``wc`` of a warp, ``bt`` pixels at a time, ``depth`` of the
     pipeline of copies, ``parts`` that the pixels are cut into; ``staged``: results leave by way of shared memory
     """

@@ -22,7 +22,8 @@ from tensorir.engines.gemm_gpu import WarpTile
 from tensorir.engines.gemm_tensor import TensorTile, multiplication
 from tensorir.engines.problems import Conv, Gemm
 from tensorir.engines.steps import last_stage
-from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile
+from tensorir.engines.tiles import Config, Knob, Knobs, Rule
+from tensorir.ops.common import Written
 from tensorir.ops.conv_products import ProductTile
 from tensorir.ops.winograd import admissible
 from tensorir.schedule.schedule import Schedule
@@ -286,7 +287,7 @@ def _moved_bytes(shape: Conv, m: int) -> int:
 # --- in one kernel
 
 
-class FusedTile(Tile[Conv]):
+class FusedTile(Written[Conv]):
     """A block makes ``MANY`` tiles of ``bk`` output channels, in steps of ``bc`` input channels.
 
     A step's filter is copied, and its tiles are transformed on their way from the image, into shared memory; each warp

@@ -45,12 +45,12 @@ def test_winograd_replays_on_the_definition(name):
 
 
 TILES = {
-    "gpu_warp": dict(li=8, ri=4, rj=4, wi=2, wj=4, bk=8, depth=2, in_flight=0, raster=1, atomic=0),
-    "gpu_tensor": dict(bm=64, bn=64, wm=32, wn=32, bk=32, depth=2, in_flight=1, raster=1, atomic=0, staged=1),
-    "gpu_hopper": dict(groups=1, pingpong=0, rows=1, bn=64, depth=2, cluster=1, raster=1, resident=1, atomic=0),
+    "gpu_tile_warp": dict(li=8, ri=4, rj=4, wi=2, wj=4, bk=8, depth=2, in_flight=0, raster=1, atomic=0),
+    "gpu_tile_mma": dict(bm=64, bn=64, wm=32, wn=32, bk=32, depth=2, in_flight=1, raster=1, atomic=0, staged=1),
+    "gpu_tile_wgmma": dict(groups=1, pingpong=0, rows=1, bn=64, depth=2, cluster=1, raster=1, resident=1, atomic=0),
 }
 """Blocks of 64 x 64."""
-DTYPES = {"gpu_tensor": "float16", "gpu_warp": "float32", "gpu_hopper": "bfloat16"}
+DTYPES = {"gpu_tile_mma": "float16", "gpu_tile_warp": "float32", "gpu_tile_wgmma": "bfloat16"}
 EPILOGUES = (dict(m=193), dict(m=200, bias=True, act="relu", ta=True), dict(m=248, tb=True, beta=True, alpha=True))
 
 
@@ -58,7 +58,7 @@ EPILOGUES = (dict(m=193), dict(m=200, bias=True, act="relu", ta=True), dict(m=24
 @pytest.mark.parametrize("template", TILES)
 def test_stream_k_replays_on_the_definition(template, changed):
     w = tir.ops.matmul(**{"n": 104, "k": 272, "dtype": DTYPES[template], **changed})
-    target = tir.Target.parse(HOPPER if template == "gpu_hopper" else AMPERE)
+    target = tir.Target.parse(HOPPER if template == "gpu_tile_wgmma" else AMPERE)
     chosen = w.templates[template]
     config = chosen.space_for(target).canonical({**TILES[template], "splits": 2, "rest": 1})
     s = chosen.function(tir.Schedule(w.outputs, target), config)

@@ -103,8 +103,8 @@ def test_operands_of_tf32_have_fewer_digits():
         return ((x.view(np.uint32) + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)
 
     got = work.reference(cut(a), cut(b))
-    for template, precision, agrees in [("gpu_tensor", "tf32", True), ("gpu_hopper", "tf32", True),
-                                        ("gpu_tensor", "3xtf32", False), ("gpu_tile", "tf32", False)]:  # fmt: skip
+    for template, precision, agrees in [("gpu_tile_mma", "tf32", True), ("gpu_tile_wgmma", "tf32", True),
+                                        ("gpu_tile_mma", "3xtf32", False), ("gpu_tile", "tf32", False)]:  # fmt: skip
         made = tir.ops.matmul(m=64, n=64, k=64, tb=True, precision=precision)
         source = made.schedule(None, template, "cuda -arch=sm_90a").emitted()
         found = compare_floats(source, [got], Floats([a, b], [right], lambda: 0.0), None)

@@ -104,7 +104,7 @@ def test_a_name_that_begins_with_a_kind_makes_none_of_another():
 
     one = Template(lambda s, c: None, tir.Space())
     t = Templates({}, {"cpu": never, "gpu": lambda: {"gpu_tile": one}})
-    assert t["gpu_tile"] is one and "gpu_warp" not in t
+    assert t["gpu_tile"] is one and "gpu_tile_warp" not in t
     with pytest.raises(AssertionError):
         t["tile"]
 
@@ -206,7 +206,7 @@ import sys
 import numpy
 before = set(sys.modules)
 import tensorir as tir
-for work, here in ((tir.ops.conv2d(), "cpu_direct"), (tir.ops.matmul(), "cpu_column")):
+for work, here in ((tir.ops.conv2d(), "cpu_direct"), (tir.ops.matmul(), "cpu_tile_column")):
     assert here in work.templates, list(work.templates)
     new = set(sys.modules) - before
     assert not [m for m in new if "gpu" in m or "hopper" in m], new

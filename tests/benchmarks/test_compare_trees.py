@@ -96,17 +96,17 @@ def test_a_tree_that_names_kernels_otherwise_is_equal(script, changed):
     tree = changed(("lower/kernel.py", '_kernel"', '_nest"'))
     rows = rows_of(script, tree, *SMALL, "--target", "c:0", "--target", "cuda -arch=sm_80")
     assert {r["status"] for r in rows} == {"equal"}, rows
-    assert {"cpu_column", "gpu_tile"} <= {r["template"] for r in rows}
+    assert {"cpu_tile_column", "gpu_tile"} <= {r["template"] for r in rows}
     assert script.told(rows, script.figures(rows))[1] == 0
 
 
 @compiler
 def test_what_differs_on_a_processor_is_timed(script, changed):
     tree = changed(("engines/product.py", ", terms=unroll)", ")"))
-    (row,) = rows_of(script, tree, *SMALL, "--target", "c:0", "--template", "cpu_column", "--rounds", "3")
+    (row,) = rows_of(script, tree, *SMALL, "--target", "c:0", "--template", "cpu_tile_column", "--rounds", "3")
     assert row["status"] in ("better", "alike", "worse")
     assert row["ratio"]["low"] <= row["ratio"]["value"] <= row["ratio"]["high"]
-    assert list(script.figures([row])) == ["matmul cpu_column c:0"]
+    assert list(script.figures([row])) == ["matmul cpu_tile_column c:0"]
     assert row["apart"]["lines"][0] != row["apart"]["lines"][1]
 
 
@@ -127,7 +127,7 @@ def test_another_result_and_a_refusal_are_wrong(script, changed):
         ("ops/common.py", "bias, p.act, axis", "bias, None, axis"),
         ("engines/gemm_gpu.py", "s.unroll(il)", 's.unroll("il")'),
     )
-    (row,) = rows_of(script, tree, *SMALL, "--target", "c:0", "--template", "cpu_column")
+    (row,) = rows_of(script, tree, *SMALL, "--target", "c:0", "--template", "cpu_tile_column")
     assert row["status"] == "wrong"
     assert row["detail"].startswith("results differ by")
     (row,) = rows_of(script, tree, *SMALL, *CUDA)
@@ -137,7 +137,7 @@ def test_another_result_and_a_refusal_are_wrong(script, changed):
 
 def test_the_interval_of_a_template_decides(script):
     def row(ratio):
-        return {"op": "matmul", "template": "cpu_dot", "target": "c:0", "status": "worse",
+        return {"op": "matmul", "template": "cpu_tile_dot", "target": "c:0", "status": "worse",
                 "rounds": [([1.0, 1.1, 1.0, 1.2, 1.0], [x / ratio for x in (1.0, 1.1, 1.0, 1.2, 1.0)])]}  # fmt: skip
 
     for ratios, status in (((0.9, 0.9), 1), ((0.9, 1.2), 0), ((0.995,), 0)):
@@ -150,7 +150,7 @@ def test_every_template_of_the_operators_is_in_a_case(script):
     spelled = {
         m for f in (ROOT / "tensorir/ops").glob("*.py") for m in re.findall(r'"((?:cpu|gpu)_[a-z_]+)"', f.read_text())
     }
-    missing = spelled | {"cpu_column", "cpu_strip", "cpu_dot"}
+    missing = spelled | {"cpu_tile_column", "cpu_tile_strip", "cpu_tile_dot"}
     # from the end where the newest instructions are; only as many are made as it takes to find all
     for target, cases in (("c", script.CASES), ("cuda -arch=sm_90a", reversed(script.CASES))):
         on = tir.Target.parse(target)

@@ -18,7 +18,7 @@ def test_warpgroups_get_shapes_that_tensor_copies_take(name):
     """Small tiles and few blocks: most blocks walk several tiles, most rings wrap around."""
     of_images, several, around = "convolution" in name or "gradient" in name, 0, 0
     for c in emulated_shapes.cases(emulated_shapes.CLASSES[name], 6):
-        assert c.template == (emulated_shapes.WGMMA if of_images else "gpu_hopper")
+        assert c.template == (emulated_shapes.WGMMA if of_images else "gpu_tile_wgmma")
         tiles, iterations = c.turns()
         several, around = several + (tiles > 1), around + (iterations > c.config["depth"])
         if several >= 2 and around >= 3:

@@ -56,14 +56,19 @@ def test_dry_run_from_end_to_end(script, tmp_path, capsys):
     found = document(out)
     assert {r["op"] for r in found["rows"]} == SCHEDULED
     assert [r["status"] for r in found["rows"]] == ["exact"] * 8
-    assert {r["template"] for r in found["rows"]} == {"gpu_hopper", "gpu_tensor", "gpu_tile_windows"}
+    assert {r["template"] for r in found["rows"]} == {
+        "gpu_tile_wgmma",
+        "gpu_tensor",
+        "gpu_tile_mma",
+        "gpu_tile_windows",
+    }
     compared = [t for r in found["rows"] if not r["timed"] for t in r["tried"]]
     assert 0 < compared[0]["of_bound"] < 1, "normal numbers are compared as well"
     assert all(r["tried"] and r["wrong"] == 0 for r in found["rows"])
     assert all(r["errors"] == {"ours": 0.0} and r["cold"] == {} for r in found["rows"] if r["timed"])
     assert found["runs"][0]["tier"] == "quick"
     assert "8 of 8 rows exact, 0 wrong, 0 failed" in capsys.readouterr().out
-    assert "| square bf16 nt 72x72x40 | exact | gpu_hopper |" in out.with_suffix(".md").read_text()
+    assert "| square bf16 nt 72x72x40 | exact | gpu_tile_wgmma |" in out.with_suffix(".md").read_text()
 
     assert {p.name for p in tmp_path.iterdir()} == {"r.json", "r.md"}
 
@@ -253,10 +258,10 @@ def test_broken_goes_through_a_row():
 def test_lists_and_programs_are_made_in_processes_beside():
     compilers = Compilers("sm_90a", 1)
     try:
-        good, bad = lists.problems("check", "^check threads fp32 n. 127x65x33 gpu_warp")
+        good, bad = lists.problems("check", "^check threads fp32 n. 127x65x33 gpu_tile_warp")
         compilers.list_ahead([(good, TARGET, 2)])
         template, configs = compilers.listed(good, TARGET, 2)
-        assert (template, len(configs)) == ("gpu_warp", 2)
+        assert (template, len(configs)) == ("gpu_tile_warp", 2)
         compilers.ahead([Job(good, template, {**configs[0], "li": 3}, TARGET)])
         with pytest.raises(BuildFailure, match="li"):
             compilers.built(Job(good, template, {**configs[0], "li": 3}, TARGET))
@@ -324,21 +329,21 @@ def test_lists_are_well_formed():
 def test_every_template_for_cuda_is_compared():
     """Of each operator, with each type that it multiplies by its own instructions; the simple ones first."""
     found = list(checks.checks())
-    threads, cores = ("gpu_tile", "gpu_warp"), ("gpu_tensor", "gpu_hopper")
+    threads, cores = ("gpu_tile", "gpu_tile_warp"), ("gpu_tile_mma", "gpu_tile_wgmma")
     ruled = ("gpu_tile_warp", "gpu_tile_wgmma")
-    assert {p.template for p in found} == {*threads, *cores, *ruled, "gpu_tile_windows", *problems.WHOLE}
+    assert {p.template for p in found} == {*threads, *cores, *ruled, "gpu_tensor", "gpu_tile_windows", *problems.WHOLE}
     assert {(p.op, p.template) for p in found} >= {
         *((op, t) for op in ("matmul", "grouped_matmul") for t in (*threads, *cores)),
         *(("conv2d", t) for t in ("gpu_tile", "gpu_tensor", *ruled)),
         *((f"conv2d_backward_{of}", t) for of in ("data", "weight") for t in ("gpu_tile", "gpu_tensor", ruled[-1])),
     }
     plain = {(p.kind, p.template) for p in found if p.op == "matmul"}
-    assert plain >= {(kind, "gpu_tensor") for kind in problems.KINDS if kind != "fp32"}
-    assert plain >= {(kind, "gpu_hopper") for kind in problems.KINDS if kind not in ("fp32", "3xtf32")}
+    assert plain >= {(kind, "gpu_tile_mma") for kind in problems.KINDS if kind != "fp32"}
+    assert plain >= {(kind, "gpu_tile_wgmma") for kind in problems.KINDS if kind not in ("fp32", "3xtf32")}
     assert {p.arch for p in found} == {"", "sm_70", "sm_75"}
     first = [p.template for p in found]
-    assert first.index("gpu_warp") < first.index("gpu_tensor") < first.index("gpu_hopper")
-    assert found[first.index("gpu_hopper")].parameters["tb"], "as tiles lie in memory"
+    assert first.index("gpu_tile_warp") < first.index("gpu_tile_mma") < first.index("gpu_tile_wgmma")
+    assert found[first.index("gpu_tile_wgmma")].parameters["tb"], "as tiles lie in memory"
 
 
 def test_compared_configurations_have_the_knobs_that_are_asked_for_and_differ():
@@ -358,7 +363,10 @@ def test_what_a_device_cannot_run_is_skipped(tmp_path):
     device.target = "cuda -arch=sm_80"
     found = lists.problems("check", "^check (wgmma|mma.sync) bf16 nt 127x80x48.*bias.relu")
     _, doc = made(device, tmp_path, found)
-    assert [(r["status"], r["template"]) for r in doc["rows"]] == [("exact", "gpu_tensor"), ("skipped", "gpu_hopper")]
+    assert [(r["status"], r["template"]) for r in doc["rows"]] == [
+        ("exact", "gpu_tensor"),
+        ("skipped", "gpu_tile_wgmma"),
+    ]
     assert doc["rows"][1]["reason"] == "needs sm_90a"
     text = table.markdown(doc)
     assert "1 are not for this device" in text
@@ -387,16 +395,16 @@ def test_curated_configurations_of_warpgroups():
     for only in ("square bf16 nn 8192", "square tf32 nt 4096", "square int8 nt 4096", "llama2-7b bf16 nt 16x12288"):
         problem = lists.problems("quick", only)[0]
         work = problem.workload()
-        assert candidates.template_of(work, TARGET) == "gpu_hopper"
-        space = work.templates["gpu_hopper"].space_for(tir.Target.parse(TARGET))
-        assert len(candidates.curated(problem, "gpu_hopper", space)) >= 3
+        assert candidates.template_of(work, TARGET) == "gpu_tile_wgmma"
+        space = work.templates["gpu_tile_wgmma"].space_for(tir.Target.parse(TARGET))
+        assert len(candidates.curated(problem, "gpu_tile_wgmma", space)) >= 3
 
 
 def test_first_configurations_are_of_several_kinds():
     """The default first, then in turn what is known to be good, turns of warpgroups too, and what the model expects."""
     problem = lists.problems("quick", "square bf16 nt 4096")[0]
     _, configs = candidates.configurations(problem, TARGET, 8)
-    space = problem.workload().templates["gpu_hopper"].space_for(tir.Target.parse(TARGET))
+    space = problem.workload().templates["gpu_tile_wgmma"].space_for(tir.Target.parse(TARGET))
     assert sum(c["pingpong"] for c in configs) == 2
     times = [space.expected_s(c) for c in configs]
     assert sum(t <= 1.15 * min(times) for t in times) >= 4

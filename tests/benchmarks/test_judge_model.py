@@ -93,24 +93,24 @@ def test_what_a_gpu_measured_is_judged(judge, tmp_path, monkeypatch, capsys):
     """A row whose times are the model's, a tenth slower, and one in which what it ranks first is slower by half."""
     parameters = dict(m=512, n=512, k=512, dtype="float16", tb=True)
     target = judge.Target.parse("cuda -arch=sm_90a -units=132")
-    space = judge.tir.ops.matmul(**parameters).templates["gpu_tensor"].space_for(target)
+    space = judge.tir.ops.matmul(**parameters).templates["gpu_tile_mma"].space_for(target)
     configs = [space.config(len(space.legal) * n // 3) for n in range(3)]
     times = sorted(((1.1 * space.expected_s(c), c) for c in configs), key=lambda found: found[0])
     slower = [(times[0][0] * 1.5, times[0][1]), *((times[0][0], c) for _, c in times[1:])]
 
     def row(found):
         tried = [{"config": c, "status": "exact", "screened_s": t} for t, c in found]
-        return {"op": "matmul", "kind": "fp16", "template": "gpu_tensor", "parameters": parameters,
+        return {"op": "matmul", "kind": "fp16", "template": "gpu_tile_mma", "parameters": parameters,
                 "tried": [*tried, {"config": {}, "status": "wrong"}]}  # fmt: skip
 
     run = {"device": "NVIDIA H100 80GB HBM3", "arch": "sm_90a", "multiprocessors": 132}
     document = {"runs": [run, {"failed": "no device"}], "rows": [row(times), row(slower), {"tried": []}]}
     exact, both = judge.measured({**document, "rows": [row(times)]}), judge.measured(document)
-    assert (exact[0].name, exact[0].times, exact[0].loss) == ("matmul fp16 gpu_tensor", 3, 0.0)
+    assert (exact[0].name, exact[0].times, exact[0].loss) == ("matmul fp16 gpu_tile_mma", 3, 0.0)
     assert exact[0].error == pytest.approx(1 - 1 / 1.1)
     assert both[0].loss == pytest.approx(0.25)
     path = tmp_path / "r.json"
     path.write_text(json.dumps(document))
     monkeypatch.setattr(sys, "argv", ["judge_model.py", "--measured", str(path)])
     judge.main()
-    assert "| matmul fp16 gpu_tensor | NVIDIA H100 80GB HBM3 | 6 |" in capsys.readouterr().out
+    assert "| matmul fp16 gpu_tile_mma | NVIDIA H100 80GB HBM3 | 6 |" in capsys.readouterr().out

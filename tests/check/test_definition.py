@@ -284,7 +284,7 @@ def test_templates_of_an_operator_schedule_another_definition_or_are_refused():
     assert e.value.code == "winograd.convolution"
 
 
-@pytest.mark.parametrize("name", ["cpu_column", "cpu_strip"])
+@pytest.mark.parametrize("name", ["cpu_tile_column", "cpu_tile_strip"])
 def test_templates_of_matmul_schedule_what_is_declared(name):
     """They declare nothing, so another product's definition is what they compute."""
     k = tir.reduce_axis(32, name="k")

@@ -83,7 +83,7 @@ def test_memory_beyond_the_limit_is_refused_to_the_text(monkeypatch):
 @pytest.mark.parametrize("lanes", ["< 31", "> 0"])
 def test_a_lane_that_leaves_out_an_instruction_of_its_warp(call, lanes):
     """The others are in this one when it comes to the next: what it brings there is no address and no register."""
-    s = tir.ops.matmul(m=64, n=64, k=64, dtype="float16").schedule(template="gpu_tensor", target="cuda -arch=sm_80")
+    s = tir.ops.matmul(m=64, n=64, k=64, dtype="float16").schedule(template="gpu_tile_mma", target="cuda -arch=sm_80")
     text, found = re.subn(rf"^(\s+){call}\(", rf"\1if (threadIdx.x % 32 {lanes}) {call}(", s.source(), flags=re.M)
     assert found
     codes = {p.code for p in s.with_source(text).check(level="emulate").problems}

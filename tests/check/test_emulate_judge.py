@@ -25,8 +25,8 @@ SMALL = dict(bm=64, bn=64, wm=32, wn=32, bk=32, depth=2, raster=1, staged=0)
 def product(act: str | None, dtype: str = "float16") -> tir.Schedule:
     """alpha A B + beta D + bias, on tensor cores."""
     w = tir.ops.matmul(m=40, n=40, k=200, dtype=dtype, bias=True, alpha=True, beta=True, act=act)
-    space = w.templates["gpu_tensor"].space_for(tir.Target.parse("cuda -arch=sm_80"))
-    return w.schedule({**space.default, **SMALL}, "gpu_tensor", "cuda -arch=sm_80")
+    space = w.templates["gpu_tile_mma"].space_for(tir.Target.parse("cuda -arch=sm_80"))
+    return w.schedule({**space.default, **SMALL}, "gpu_tile_mma", "cuda -arch=sm_80")
 
 
 def fate(s: tir.Schedule, pattern: str, new: str) -> set[str]:
@@ -110,7 +110,7 @@ def test_half_a_warp_at_another_instruction_is_told() -> None:
 
 def test_a_mask_that_leaves_lanes_out_is_told() -> None:
     w = tir.ops.matmul(m=64, n=64, k=64, tb=True, dtype="bfloat16")
-    s = w.schedule(None, "gpu_hopper", "cuda -arch=sm_90a")
+    s = w.schedule(None, "gpu_tile_wgmma", "cuda -arch=sm_90a")
     assert "warp.divergent" in fate(s, r"__shfl_sync\(0xffffffffu", "__shfl_sync(0xffffu")
     assert "warp.registers" in fate(s, r"registers_down<40>", "registers_down<256>")
 

@@ -40,20 +40,20 @@ def kernel(name: str) -> tir.Schedule:
         case "threads":
             return _matmul("gpu_tile", "cuda", _THREADS, m=72, n=40, k=70, alpha=True, beta=True)
         case "bf16":
-            return _matmul("gpu_tensor", "cuda -arch=sm_80", _WARPS, m=72, n=40, k=72, dtype="bfloat16", alpha=True,
+            return _matmul("gpu_tile_mma", "cuda -arch=sm_80", _WARPS, m=72, n=40, k=72, dtype="bfloat16", alpha=True,
                            beta=True)  # fmt: skip
         case "3xtf32" | "tf32":
             config = _WARPS | dict(bk=16)
-            return _matmul("gpu_tensor", "cuda -arch=sm_80", config, m=40, n=40, k=72, precision=name)
+            return _matmul("gpu_tile_mma", "cuda -arch=sm_80", config, m=40, n=40, k=72, precision=name)
         case "wgmma":
             config = _GROUPS | dict(groups=2, pingpong=1)
-            return _matmul("gpu_hopper", _HOPPER, config, m=280, n=56, k=264, tb=True, dtype="bfloat16")
+            return _matmul("gpu_tile_wgmma", _HOPPER, config, m=280, n=56, k=264, tb=True, dtype="bfloat16")
         case "wgmma tf32":
             shape = dict(m=72, n=72, k=72, tb=True, precision="tf32")
-            return _matmul("gpu_hopper", _HOPPER, _GROUPS | dict(pingpong=0, depth=2), **shape)
+            return _matmul("gpu_tile_wgmma", _HOPPER, _GROUPS | dict(pingpong=0, depth=2), **shape)
         case "grouped":
             w = tir.ops.grouped_matmul(m=96, n=40, k=40, groups=3, align=32, dtype="bfloat16")
-            return w.schedule({**_WARPS, "bm": 32, "wm": 16, "rest": 0}, "gpu_tensor", "cuda -arch=sm_80")
+            return w.schedule({**_WARPS, "bm": 32, "wm": 16, "rest": 0}, "gpu_tile_mma", "cuda -arch=sm_80")
     raise KeyError(name)
 
 
@@ -140,7 +140,7 @@ def test_what_the_text_takes_and_its_launch_gives(name: str, pattern: str, new: 
 
 
 def test_each_of_several_kernels_has_its_own_shared_memory() -> None:
-    s = _matmul("gpu_tensor", "cuda -arch=sm_80", _WARPS | dict(splits=2), m=40, n=40, k=512, dtype="float16")
+    s = _matmul("gpu_tile_mma", "cuda -arch=sm_80", _WARPS | dict(splits=2), m=40, n=40, k=512, dtype="float16")
     assert len(s.emitted().kernels) == 2 and s.with_source(s.source()).check("emulate")
     assert fate(s, r"a_shared\[\d+\];", "a_shared[60 * 1024];") == {"emulate.shared"}
 
@@ -201,8 +201,8 @@ def test_operands_are_not_shortened_where_nothing_is_exact() -> None:
 
 def test_scalars_where_nothing_is_exact() -> None:
     w = tir.ops.matmul(m=40, n=40, k=72, dtype="float16", alpha=True, beta=True, bias=True, act="gelu")
-    space = w.templates["gpu_tensor"].space_for(tir.Target.parse("cuda -arch=sm_80"))
-    s = w.schedule({**space.default, **_WARPS}, "gpu_tensor", "cuda -arch=sm_80")
+    space = w.templates["gpu_tile_mma"].space_for(tir.Target.parse("cuda -arch=sm_80"))
+    s = w.schedule({**space.default, **_WARPS}, "gpu_tile_mma", "cuda -arch=sm_80")
     for form in ("fminf(alpha, 100.0f)", "(float)(int)alpha"):
         assert fate(s, r"\balpha(?= \* c)", form) == {"check.wrong-result"}
 
@@ -302,7 +302,7 @@ def test_arrays_lie_as_badly_as_they_are_declared(name: str, pattern: str, new: 
 @pytest.mark.parametrize("array", ["a_shared_warp", "b_shared_warp", "c"])
 def test_arrays_of_a_thread_are_as_long_as_they_are_declared(dtype: str, array: str) -> None:
     """Also where instructions take their addresses."""
-    s = _matmul("gpu_tensor", "cuda -arch=sm_80", _WARPS, m=40, n=40, k=72, dtype=dtype)
+    s = _matmul("gpu_tile_mma", "cuda -arch=sm_80", _WARPS, m=40, n=40, k=72, dtype=dtype)
     declared = re.search(rf"(?m)^ +(?:__align__\(\d+\) )?(?!return)[\w ]+ {array}\[(\d+)\];", s.source())
     assert declared
     shorter = declared[0].replace(f"[{declared[1]}]", f"[{int(declared[1]) - 1}]")

@@ -105,7 +105,7 @@ WORDS = {
     "limit": (_SETTABLE, lambda w: refusal(Target.parse, f"cuda -{w}=1")),
     "arch": ([f"sm_{n}" for n in _OPT_IN], lambda w: refusal(Target.parse, f"cuda -arch={w}")),
     "destination": (DESTINATIONS, lambda w: refusal(destinations, w)),
-    "strategy": (STRATEGIES, lambda w: refusal(make, w, product().templates["cpu_strip"].space)),
+    "strategy": (STRATEGIES, lambda w: refusal(make, w, product().templates["cpu_tile_strip"].space)),
     "choice": (("nchw", "NHWC"), lambda w: refusal(need_choice, "layout", w, ("nchw", "NHWC"))),
     "instruction": (intrin.known(), lambda w: refusal(intrin.intrinsic, w)),
 }  # fmt: skip

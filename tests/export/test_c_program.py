@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 
 def product():
     config = dict(panels=1, rows=0, tile=28, vectors=1, pack_a=0, unroll_k=4, pack="block")
-    return tir.ops.matmul(m=33, n=20, k=17).schedule(config, "cpu_column")
+    return tir.ops.matmul(m=33, n=20, k=17).schedule(config, "cpu_tile_column")
 
 
 def convolution():
@@ -78,7 +78,7 @@ def several():
 
 def activated():
     """Functions that call functions of ours, in vectors and on single numbers."""
-    return tir.ops.matmul(33, 65, 47, act="gelu").schedule(template="cpu_strip")
+    return tir.ops.matmul(33, 65, 47, act="gelu").schedule(template="cpu_tile_strip")
 
 
 def inexact():

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorir as tir
+from tensorir.automatic.rules.tile_gpu import ENGINES
 from tensorir.check.emulate import emulate
-from tensorir.engines.gemm_gpu import ENGINES
 from tensorir.engines.problems import Gemm
 from tensorir.interp.reference import random_arguments
-from tensorir.ops.gemm_grouped import blocks_of
+from tensorir.ops.products import blocks_of
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -75,16 +75,16 @@ def test_tables_for_checking_name_what_is_no_group():
 
 
 CASES = {
-    "fp32": ({}, AMPERE, "gpu_warp"),
-    "fp32 nt, a last block of one row": (dict(tb=True, m=161, act="relu"), "cuda -arch=sm_75", "gpu_warp"),
-    "fp16": (dict(dtype="float16", m=190), AMPERE, "gpu_tensor"),
-    "bf16 nt, few rows": (dict(dtype="bfloat16", tb=True, align=16, m=80), AMPERE, "gpu_tensor"),
-    "int8": (dict(dtype="int8", tb=True, align=64), AMPERE, "gpu_tensor"),
-    "3xtf32": (dict(precision="3xtf32", m=64), AMPERE, "gpu_tensor"),
-    "bf16 wgmma": (dict(dtype="bfloat16", align=64, n=72, k=136, m=330), HOPPER, "gpu_hopper"),
-    "fp16 wgmma nt": (dict(dtype="float16", tb=True, align=128, n=136, m=385), HOPPER, "gpu_hopper"),
-    "tf32 wgmma": (dict(precision="tf32", tb=True, align=64, act="relu"), HOPPER, "gpu_hopper"),
-    "tiles of 48 rows": (dict(align=48, m=100), AMPERE, "gpu_warp"),
+    "fp32": ({}, AMPERE, "gpu_tile_warp"),
+    "fp32 nt, a last block of one row": (dict(tb=True, m=161, act="relu"), "cuda -arch=sm_75", "gpu_tile_warp"),
+    "fp16": (dict(dtype="float16", m=190), AMPERE, "gpu_tile_mma"),
+    "bf16 nt, few rows": (dict(dtype="bfloat16", tb=True, align=16, m=80), AMPERE, "gpu_tile_mma"),
+    "int8": (dict(dtype="int8", tb=True, align=64), AMPERE, "gpu_tile_mma"),
+    "3xtf32": (dict(precision="3xtf32", m=64), AMPERE, "gpu_tile_mma"),
+    "bf16 wgmma": (dict(dtype="bfloat16", align=64, n=72, k=136, m=330), HOPPER, "gpu_tile_wgmma"),
+    "fp16 wgmma nt": (dict(dtype="float16", tb=True, align=128, n=136, m=385), HOPPER, "gpu_tile_wgmma"),
+    "tf32 wgmma": (dict(precision="tf32", tb=True, align=64, act="relu"), HOPPER, "gpu_tile_wgmma"),
+    "tiles of 48 rows": (dict(align=48, m=100), AMPERE, "gpu_tile_warp"),
 }
 
 
@@ -131,28 +131,28 @@ def test_on_other_devices(options, target):
 
 @emulated
 @settings(max_examples=4, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(["gpu_warp", "gpu_tensor", "gpu_hopper"]), st.integers(1, 300),
+@given(st.integers(0, 10**6), st.sampled_from(["gpu_tile_warp", "gpu_tile_mma", "gpu_tile_wgmma"]), st.integers(1, 300),
        st.integers(1, 12), st.integers(1, 12), st.sampled_from([64, 128]), st.booleans())  # fmt: skip
 def test_any_configuration(seed, template, m, n, k, align, tb):
-    dtype = "float32" if template == "gpu_warp" else "bfloat16"
+    dtype = "float32" if template == "gpu_tile_warp" else "bfloat16"
     w = work(m=m, n=8 * n, k=8 * k, align=align, tb=tb, dtype=dtype)
-    target = HOPPER if template == "gpu_hopper" else AMPERE
+    target = HOPPER if template == "gpu_tile_wgmma" else AMPERE
     space = w.templates[template].space_for(tir.Target.parse(target))
     config = space.config(seed % len(space.legal))
     assert is_right(w, w.schedule(config, template, target), seed, bool(seed % 2)), config
 
 
 @emulated
-@pytest.mark.parametrize("template", ["gpu_warp", "gpu_tensor", "gpu_hopper"])
+@pytest.mark.parametrize("template", ["gpu_tile_warp", "gpu_tile_mma", "gpu_tile_wgmma"])
 def test_sums_in_parts(template):
-    dtype, target = ("float32", AMPERE) if template == "gpu_warp" else ("bfloat16", HOPPER)
+    dtype, target = ("float32", AMPERE) if template == "gpu_tile_warp" else ("bfloat16", HOPPER)
     w = work(m=100, n=40, k=264, align=64, dtype=dtype)
-    small = {"gpu_tensor": dict(bm=64, wm=32), "gpu_hopper": dict(groups=1)}.get(template, {})
+    small = {"gpu_tile_mma": dict(bm=64, wm=32), "gpu_tile_wgmma": dict(groups=1)}.get(template, {})
     config = w.templates[template].space_for(tir.Target.parse(target)).default
     assert is_right(w, beyond(w, {**config, **small, "splits": 2}, template, target))
 
 
-@pytest.mark.parametrize(("align", "rows"), [(16, 16), (32, 32), (48, 16), (64, 64), (128, 128), (4096, 256)])
+@pytest.mark.parametrize(("align", "rows"), [(16, 16), (32, 32), (48, 16), (64, 64), (128, 128), (4096, 128)])
 def test_blocks_have_rows_of_one_group(align, rows):
     big = dict(m=align * 64, n=4096, k=4096, align=align)
     for options, target in ((big, AMPERE), (dict(big, dtype="float16"), AMPERE), (dict(big, dtype="float16"), HOPPER)):
@@ -161,9 +161,9 @@ def test_blocks_have_rows_of_one_group(align, rows):
         space = w.templates[name].space_for(tir.Target.parse(target))
         configs = [space.default, *map(space.config, range(0, len(space.legal), 97))]
         shape = Gemm(groups=8, **options)
-        high = [ENGINES[name](c, shape, tir.Target.parse(target)).high for c in configs]
+        high = [ENGINES[name.removeprefix("gpu_")](c, shape, tir.Target.parse(target)).high for c in configs]
         assert all(align % n == 0 for n in high)
-        if name == "gpu_tensor":
+        if name == "gpu_tile_mma":
             assert high[0] == rows
 
 
@@ -225,4 +225,4 @@ def test_blocks_with_nothing_to_do_read_no_table(in_flight):
     """Bands of four rows of blocks, of which there are two: addresses are computed, also of what is not copied."""
     w = work(m=128, n=64, align=64, dtype="bfloat16")
     config = dict(bm=64, bn=64, wm=32, wn=32, bk=32, depth=2, in_flight=in_flight, raster=4, splits=1, atomic=0, rest=0)
-    assert is_right(w, beyond(w, {**config, "staged": 1}, "gpu_tensor", AMPERE))
+    assert is_right(w, beyond(w, {**config, "staged": 1}, "gpu_tile_mma", AMPERE))

@@ -1,4 +1,4 @@
-"""The CPU templates of matmul: any shape, option and configuration is exact; traces replay; defaults suit the shape."""
+"""matmul on CPUs: any shape, option and configuration is exact; traces replay; defaults suit the shape."""
 
 from dataclasses import replace
 
@@ -148,14 +148,14 @@ def test_every_template_has_a_configuration_without_packing_in_each_launch_when_
 
 
 @pytest.mark.parametrize(("parameters", "first"), [
-    (dict(m=512, n=512, k=512), "cpu_column"),
-    (dict(m=512, n=512, k=512, prepack=True), "cpu_column"),
-    (dict(m=1, n=3072, k=768), "cpu_strip"),
-    (dict(m=32, n=4096, k=4096), "cpu_strip"),
-    (dict(m=32, n=4096, k=4096, prepack=True), "cpu_column"),
-    (dict(m=1, n=3072, k=768, tb=True), "cpu_dot"),
-    (dict(m=1, n=3072, k=768, tb=True, prepack=True), "cpu_column"),
-    (dict(m=512, n=512, k=512, tb=True), "cpu_column"),
+    (dict(m=512, n=512, k=512), "cpu_tile_column"),
+    (dict(m=512, n=512, k=512, prepack=True), "cpu_tile_column"),
+    (dict(m=1, n=3072, k=768), "cpu_rows_across"),
+    (dict(m=32, n=4096, k=4096), "cpu_tile_strip"),
+    (dict(m=32, n=4096, k=4096, prepack=True), "cpu_tile_column"),
+    (dict(m=1, n=3072, k=768, tb=True), "cpu_rows"),
+    (dict(m=1, n=3072, k=768, tb=True, prepack=True), "cpu_rows"),
+    (dict(m=512, n=512, k=512, tb=True), "cpu_tile_column"),
 ], ids=str)  # fmt: skip
 def test_the_first_template_suits_the_shape(parameters, first):
     assert tir.ops.matmul(**parameters).template_for(CPU) == first
@@ -177,7 +177,7 @@ def test_no_guard_in_the_loops_and_named_accumulators(parameters):
     s = tir.ops.matmul(**parameters).schedule(target=CPU)
     for kernel in lower(s.program, s.target).kernels:
         assert not find(kernel.body, (If, Select))
-    assert "float8 " in s.source()
+    assert "float8 " in s.source() or "float16 " in s.source()
 
 
 def test_the_model_of_a_tile():

@@ -22,21 +22,21 @@ def work(**changed):
 
 
 def test_is_the_default_where_there_are_tensor_cores():
-    assert work().template_for(AMPERE) == "gpu_tensor"
-    assert work(dtype="float32").template_for(AMPERE) == "gpu_warp"
+    assert work().template_for(AMPERE) == "gpu_tile_mma"
+    assert work(dtype="float32").template_for(AMPERE) == "gpu_tile_warp"
     for dtype in ("float16", "int8", "uint8"):
-        assert work(dtype=dtype).template_for(TURING) == "gpu_tensor"
+        assert work(dtype=dtype).template_for(TURING) == "gpu_tile_mma"
     for other in (dict(dtype="bfloat16"), dict(dtype="float32", precision="tf32")):
         assert work(**other).template_for(TURING) == "gpu_tile"
         with pytest.raises(tir.ScheduleError) as e:
-            work(**other).schedule(template="gpu_tensor", target=TURING)
+            work(**other).schedule(template="gpu_tile_mma", target=TURING)
         assert e.value.code == "template.target"
         assert "sm_80 or later" in str(e.value)
         with pytest.raises(tir.ScheduleError, match="sm_80 or later") as e:
-            work(**other).templates["gpu_tensor"].space_for(tir.Target.parse(TURING))
+            work(**other).templates["gpu_tile_mma"].space_for(tir.Target.parse(TURING))
         assert e.value.code == "template.target"
     with pytest.raises(tir.ScheduleError) as e:
-        work().schedule(template="gpu_tensor", target="cuda -arch=sm_70")
+        work().schedule(template="gpu_tile_mma", target="cuda -arch=sm_70")
     assert "sm_75 or later" in str(e.value)
 
 
@@ -60,21 +60,21 @@ SHAPES = (
 )
 def test_text_is_right(changed, dtype, precision):
     w = work(dtype=dtype, precision=precision, **changed)
-    assert w.template_for(AMPERE) == "gpu_tensor"
+    assert w.template_for(AMPERE) == "gpu_tile_mma"
     verdict = w.schedule(target=AMPERE).check("emulate")
     assert verdict, verdict
 
 
 @emulated
 @settings(max_examples=3, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from([(1, 1, 1), (130, 70, 33), (64, 256, 96), (17, 300, 64)]),
+@given(st.integers(0, 10**6), st.sampled_from([(2, 2, 1), (130, 70, 33), (64, 256, 96), (17, 300, 64)]),
        st.booleans(), st.sampled_from(KINDS))  # fmt: skip
 def test_any_configuration(seed, shape, turned, kind):
     m, n, k = shape
     w = work(m=m, n=n, k=k, ta=turned, tb=not turned, dtype=kind[0], precision=kind[1])
-    space = w.templates["gpu_tensor"].space_for(tir.Target.parse(AMPERE))
+    space = w.templates["gpu_tile_mma"].space_for(tir.Target.parse(AMPERE))
     config = space.config(seed % len(space.legal))
-    s = w.schedule(config, "gpu_tensor", AMPERE)
+    s = w.schedule(config, "gpu_tile_mma", AMPERE)
     assert s.check("emulate"), config
 
 
@@ -83,7 +83,7 @@ def test_any_configuration(seed, shape, turned, kind):
 def test_8_bit_floats_are_multiplied_from_sm_89_on(changed, dtype):
     w = work(dtype=dtype, **changed)
     assert w.template_for(AMPERE) == "gpu_tile"
-    assert w.template_for("cuda -arch=sm_89") == "gpu_tensor"
+    assert w.template_for("cuda -arch=sm_89") == "gpu_tile_mma"
     assert w.outputs[0].dtype == "bfloat16"
     verdict = w.schedule(target="cuda -arch=sm_89").check("emulate")
     assert verdict, verdict
@@ -106,11 +106,11 @@ def test_tensor_cores_of_sm_75(changed, dtype):
 @given(st.integers(0, 10**6), st.booleans(), st.sampled_from(["float16", "int8"]))
 def test_any_configuration_of_sm_75(seed, turned, dtype):
     w = work(m=130, n=72, k=33, ta=turned, tb=not turned, dtype=dtype)
-    space = w.templates["gpu_tensor"].space_for(tir.Target.parse(TURING))
+    space = w.templates["gpu_tile_mma"].space_for(tir.Target.parse(TURING))
     config = space.config(seed % len(space.legal))
     assert config["depth"] <= 2
     assert not config["in_flight"]
-    assert w.schedule(config, "gpu_tensor", TURING).check("emulate"), config
+    assert w.schedule(config, "gpu_tile_mma", TURING).check("emulate"), config
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])

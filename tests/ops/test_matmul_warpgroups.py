@@ -72,7 +72,7 @@ TURNS = {
 def test_warpgroups_take_turns(case):
     beta, finished = "third" in case, "epilogue" in case
     w = work(m=600, n=136, k=136, bias=finished, act="relu" if finished else None, beta=beta)
-    s = w.schedule(TILES | TURNS[case], "gpu_hopper", HOPPER)
+    s = w.schedule(TILES | TURNS[case], "gpu_tile_wgmma", HOPPER)
     assert "tir_barrier_wait(&order[turn]" in s.source()
     assert emulated_rightly(w, s, seed=2, eager=True)
 
@@ -83,7 +83,7 @@ def test_warpgroups_take_turns(case):
 def test_a_third_matrix_is_read_in_whole_sectors(bn, turned):
     """In panels of columns, so that shared memory has room for it next to results."""
     w = work(m=256, n=384, k=64, ta=turned, beta=True, alpha=True)
-    s = w.schedule(TILES | dict(bn=bn, depth=2), "gpu_hopper", "cuda -arch=sm_90a")
+    s = w.schedule(TILES | dict(bn=bn, depth=2), "gpu_tile_wgmma", "cuda -arch=sm_90a")
     source = s.emitted()
     kept = (2 if bn == 64 else 1) * 2 * 128 * bn
     assert source.kernels[0].shared_bytes < 2 * 128 * (128 + bn) + kept + 1024
@@ -96,30 +96,30 @@ def test_a_third_matrix_is_read_in_whole_sectors(bn, turned):
 
 def test_turns_need_tiles():
     target = tir.Target.parse(HOPPER)
-    space = work(m=600).templates["gpu_hopper"].space_for(target)
+    space = work(m=600).templates["gpu_tile_wgmma"].space_for(target)
     config = {**space.default, **TILES}
     assert space.index({**config, "pingpong": 1}) >= 0
     assert space.index({**config, "pingpong": 1, "resident": 0}) < 0
     assert space.index({**config, "pingpong": 1, "groups": 1}) < 0
     deep = work(m=512, n=256, k=584)
-    space = deep.templates["gpu_hopper"].space_for(target)
+    space = deep.templates["gpu_tile_wgmma"].space_for(target)
     for row in range(0, len(space.legal), 7):
         config = space.config(row)
         assert not (config["pingpong"] and config["splits"] > 1), "parts of a sum are no tiles"
-    few = work(m=64, n=64).templates["gpu_hopper"].space_for(target)
+    few = work(m=64, n=64).templates["gpu_tile_wgmma"].space_for(target)
     assert few.index({**few.default, "groups": 2, "pingpong": 1}) < 0, "less than a tile for each block"
 
 
 @emulated
 @settings(max_examples=6, deadline=None)
 @drawn(
-    st.integers(1, 600), st.integers(1, 24), st.integers(8, 40), st.integers(1, 2), st.integers(1, 2),
+    st.integers(2, 600), st.integers(1, 24), st.integers(8, 40), st.integers(1, 2), st.integers(1, 2),
     st.integers(2, 4), st.sampled_from([1, 2]), st.booleans(), st.integers(0, 3), st.booleans(),
 )  # fmt: skip
 def test_any_shape(m, n, k, groups, rows, depth, cluster, resident, seed, eager):
     w = work(m=m, n=8 * n, k=8 * k)
     config = TILES | dict(groups=groups, rows=rows, depth=depth, cluster=cluster, resident=int(resident))
-    assert emulated_rightly(w, beyond(w, config, "gpu_hopper", HOPPER), seed, eager)
+    assert emulated_rightly(w, beyond(w, config, "gpu_tile_wgmma", HOPPER), seed, eager)
 
 
 @emulated
@@ -136,7 +136,7 @@ def test_clusters_are_watched(before, behind):
     from dataclasses import replace
 
     w = work(m=256, n=64, k=512)
-    source = w.schedule(TILES | dict(groups=1, cluster=2), "gpu_hopper", HOPPER).emitted()
+    source = w.schedule(TILES | dict(groups=1, cluster=2), "gpu_tile_wgmma", HOPPER).emitted()
     arrays = small_integers(source)
     assert not emulate(source, arrays).problems
     body = source.text.index('extern "C"')
@@ -150,7 +150,7 @@ def test_clusters_are_watched(before, behind):
     [(dict(precision="tf32"), "tfloat32"), (dict(dtype="bfloat16"), "bfloat16"), (dict(dtype="int8"), "int8")],
 )
 def test_copies_round_what_products_would_cut_off(options, kind):
-    source = matmul(m=128, n=128, k=128, tb=True, **options).schedule(None, "gpu_hopper", HOPPER).emitted()
+    source = matmul(m=128, n=128, k=128, tb=True, **options).schedule(None, "gpu_tile_wgmma", HOPPER).emitted()
     maps = {m.array: m.dtype for k in source.kernels for m in k.maps}
     assert (maps.pop("a"), maps.pop("b")) == (kind, kind)
     assert set(maps.values()) <= {"bfloat16"}, "results are not rounded on their way out"
@@ -158,15 +158,15 @@ def test_copies_round_what_products_would_cut_off(options, kind):
 
 def test_launches_say_how_large_clusters_are():
     w = matmul(m=256, n=128, k=128, dtype="bfloat16", tb=True)
-    config = w.templates["gpu_hopper"].space_for(tir.Target.parse(HOPPER)).default
+    config = w.templates["gpu_tile_wgmma"].space_for(tir.Target.parse(HOPPER)).default
     for n in (1, 2):
-        source = w.schedule({**config, "cluster": n}, "gpu_hopper", HOPPER).emitted()
+        source = w.schedule({**config, "cluster": n}, "gpu_tile_wgmma", HOPPER).emitted()
         assert [k.cluster for k in source.kernels] == [n] and source.kernels[0].grid[0] % n == 0
         assert decode(Source, encode(source)).kernels == source.kernels
 
 
 def test_what_threads_read_as_well_is_not_rounded():
-    s = matmul(m=128, n=128, k=128, tb=True, precision="tf32").schedule(None, "gpu_hopper", HOPPER)
+    s = matmul(m=128, n=128, k=128, tb=True, precision="tf32").schedule(None, "gpu_tile_wgmma", HOPPER)
     body = lower(s.program, s.target).kernels[0].body
     tiles = {b.name: b for b in rounded_tiles(body)}
     assert set(tiles) == {"a_shared", "b_shared"}
@@ -183,13 +183,13 @@ def test_what_does_not_fit_is_left_to_others():
         dict(dtype="float8_e4m3", tb=False),
         dict(tb=False, n=132),
     ):
-        assert "gpu_hopper" not in work(**given).templates, given
+        assert "gpu_tile_wgmma" not in work(**given).templates, given
     assert "tir_wgmma" not in work().schedule(target="cuda -arch=sm_100").source(), "only sm_90a has them"
 
 
 def test_products_of_three_warpgroups_have_the_registers_that_threads_have_at_launch():
     """128 for each of 512 threads: ptxas refuses wider ones (C7602), which the tests that compile would not meet."""
-    space = work(m=4096, n=4096, k=4096).templates["gpu_hopper"].space_for(tir.Target.parse("cuda -arch=sm_90a"))
+    space = work(m=4096, n=4096, k=4096).templates["gpu_tile_wgmma"].space_for(tir.Target.parse("cuda -arch=sm_90a"))
     space = space.pin(cluster=1, raster=1, resident=1, rest=0, splits=1)
     configs = [space.config(row) for row in range(len(space.legal))]
     assert {g: max(c["bn"] for c in configs if c["groups"] == g) for g in (2, 3)} == {2: 256, 3: 192}

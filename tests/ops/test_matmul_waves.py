@@ -16,13 +16,13 @@ emulated = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
 )
 TILES = {
-    "gpu_warp": dict(li=8, ri=4, rj=4, wi=2, wj=4, bk=8, depth=2, in_flight=0, raster=1, atomic=0),
-    "gpu_tensor": dict(bm=64, bn=64, wm=32, wn=32, bk=32, depth=2, in_flight=1, raster=1, atomic=0, staged=1),
-    "gpu_hopper": dict(groups=1, pingpong=0, rows=1, bn=64, depth=2, cluster=1, raster=1, resident=1, atomic=0),
+    "gpu_tile_warp": dict(li=8, ri=4, rj=4, wi=2, wj=4, bk=8, depth=2, in_flight=0, raster=1, atomic=0),
+    "gpu_tile_mma": dict(bm=64, bn=64, wm=32, wn=32, bk=32, depth=2, in_flight=1, raster=1, atomic=0, staged=1),
+    "gpu_tile_wgmma": dict(groups=1, pingpong=0, rows=1, bn=64, depth=2, cluster=1, raster=1, resident=1, atomic=0),
 }
 """Blocks of 64 x 64."""
-TARGETS = {"gpu_tensor": AMPERE, "gpu_warp": AMPERE, "gpu_hopper": HOPPER}
-DTYPES = {"gpu_tensor": "float16", "gpu_warp": "float32", "gpu_hopper": "bfloat16"}
+TARGETS = {"gpu_tile_mma": AMPERE, "gpu_tile_warp": AMPERE, "gpu_tile_wgmma": HOPPER}
+DTYPES = {"gpu_tile_mma": "float16", "gpu_tile_warp": "float32", "gpu_tile_wgmma": "bfloat16"}
 
 
 def work(template, **changed):
@@ -78,7 +78,7 @@ def test_checks_reach_other_shapes_where_whole_blocks_are_left(template):
 
 @emulated
 def test_results_leave_as_without_a_rest():
-    for template, way in (("gpu_tensor", "*(uint4 *)(out +"), ("gpu_hopper", "tir_tma_store(&out_map")):
+    for template, way in (("gpu_tile_mma", "*(uint4 *)(out +"), ("gpu_tile_wgmma", "tir_tma_store(&out_map")):
         s = beyond(work(template), {**TILES[template], "splits": 2, "rest": 1}, template, TARGETS[template])
         assert s.source().count(way) == 1
 
@@ -109,7 +109,7 @@ def test_the_model_expects_the_rest_to_be_worth_it():
     """17 x 8 tiles for 132 multiprocessors: a second wave of four tiles, or a row of eight in parts."""
     target = tir.Target.parse("cuda -arch=sm_90 -units=132")
     w = tir.ops.matmul(m=128 * 17, n=128 * 8, k=8192, dtype="float16")
-    space = w.templates["gpu_tensor"].space_for(target)
+    space = w.templates["gpu_tile_mma"].space_for(target)
     tiles = {**space.default, "bm": 128, "bn": 128, "wm": 64, "wn": 32, "raster": 1}
     time = TensorTile.expected(Gemm(m=128 * 17, n=128 * 8, k=8192, dtype="float16"), target)
     alone, rest = ({**tiles, "splits": n, "rest": int(n > 1)} for n in (1, 12))

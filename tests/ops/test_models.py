@@ -49,19 +49,22 @@ def expected(work, template, **changed):
 def test_a_strip_takes_as_long_as_its_sum_is():
     short, long = (tir.ops.matmul(128, 256, k) for k in (256, 1024))
     alike = dict(columns=64, rows=0, depth=256, tile=6, vectors=2, pack="panel", unroll_k=4)
-    ratio = expected(long, "cpu_strip", **alike) / expected(short, "cpu_strip", **alike)
+    ratio = expected(long, "cpu_tile_strip", **alike) / expected(short, "cpu_tile_strip", **alike)
     assert 3 < ratio < 5
 
 
 def test_short_pieces_of_the_sum_pass_over_the_results_again_and_again():
     work = tir.ops.matmul(128, 256, 256)
     alike = dict(columns=64, rows=0, tile=6, vectors=2, pack="panel", unroll_k=4)
-    assert expected(work, "cpu_strip", depth=8, **alike) > 1.1 * expected(work, "cpu_strip", depth=256, **alike)
+    assert expected(work, "cpu_tile_strip", depth=8, **alike) > 1.1 * expected(
+        work, "cpu_tile_strip", depth=256, **alike
+    )
 
 
 def test_one_more_kernel_takes_its_time():
     for name, template, near in (
-        ("conv2d", "cpu_direct", "block"), ("matmul", "cpu_column", "block"), ("matmul", "cpu_strip", "panel"),
+        ("conv2d", "cpu_direct", "block"), ("matmul", "cpu_tile_column", "block"),
+        ("matmul", "cpu_tile_strip", "panel"),
     ):  # fmt: skip
         assert expected(WORKS[name], template, pack="kernel") > expected(WORKS[name], template, pack=near)
 

@@ -6,15 +6,16 @@ from typing import ClassVar
 import pytest
 
 import tensorir as tir
-from tensorir.engines.gemm_gpu import ENGINES
+from tensorir.automatic.rules.tile_gpu import ENGINES
 from tensorir.engines.problems import Conv, Gemm
 from tensorir.engines.tiles import Knob, Tile
+from tensorir.ops.common import Written
 
 TARGET = tir.Target.parse("cuda -arch=sm_80")
 SMALL = Gemm(m=8, n=8, k=8)
 
 
-class Rows(Tile[Gemm]):
+class Rows(Written[Gemm]):
     """Rows of a block; threads by which they are shared."""
 
     rows, threads = Knob(4, 8, 16), Knob(1, 2, 32)
@@ -95,13 +96,13 @@ def test_a_template_schedules_so():
 @pytest.mark.parametrize(
     ("given", "engines"),
     [
-        (dict(dtype="float32"), ["gpu_warp", "gpu_tile"]),
-        (dict(dtype="float64"), ["gpu_tile"]),
-        (dict(dtype="float16"), ["gpu_hopper", "gpu_tensor", "gpu_tile"]),
-        (dict(dtype="float16", n=12), ["gpu_tensor", "gpu_tile"]),
-        (dict(precision="tf32"), ["gpu_tensor", "gpu_tile"]),
-        (dict(precision="tf32", tb=True), ["gpu_hopper", "gpu_tensor", "gpu_tile"]),
-        (dict(dtype="bfloat16", align=16, groups=2), ["gpu_tensor", "gpu_tile"]),
+        (dict(dtype="float32"), ["tile_warp", "tile"]),
+        (dict(dtype="float64"), ["tile"]),
+        (dict(dtype="float16"), ["tile_wgmma", "tile_mma", "tile"]),
+        (dict(dtype="float16", n=12), ["tile_mma", "tile"]),
+        (dict(precision="tf32"), ["tile_mma", "tile"]),
+        (dict(precision="tf32", tb=True), ["tile_wgmma", "tile_mma", "tile"]),
+        (dict(dtype="bfloat16", align=16, groups=2), ["tile_mma", "tile"]),
     ],
     ids=str,
 )

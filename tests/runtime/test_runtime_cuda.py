@@ -256,7 +256,7 @@ def test_warpgroups_do_not_ask_for_registers_that_a_block_never_has():
     """A kernel with setmaxnreg would hang: it begins with 80 registers a thread where two blocks are to fit."""
     w = tir.ops.matmul(m=280, n=56, k=264, tb=True, dtype="bfloat16")
     config = dict(groups=2, rows=1, bn=64, depth=3, cluster=1, raster=1, resident=1, splits=1, atomic=0, rest=0)
-    s = w.schedule(config | dict(pingpong=0), "gpu_hopper", "cuda -arch=sm_90a -units=2")
+    s = w.schedule(config | dict(pingpong=0), "gpu_tile_wgmma", "cuda -arch=sm_90a -units=2")
     text, (launch,) = s.source(), s.emitted().kernels
     for bounds, fits in (("384, 1", True), ("384, 2", False), ("1024, 1", False)):
         changed = text.replace("__launch_bounds__(384, 1)", f"__launch_bounds__({bounds})")

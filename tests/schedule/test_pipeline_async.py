@@ -89,7 +89,7 @@ def test_the_tree_says_so_and_the_trace_replays():
 @emulated
 def test_more_than_48_kilobytes_come_at_launch():
     config = dict(bm=256, bn=128, wm=64, wn=64, bk=32, depth=4, in_flight=1, raster=1, splits=1, atomic=0, rest=0)
-    s = tir.ops.matmul(m=256, n=128, k=128, dtype="float16").schedule({**config, "staged": 0}, "gpu_tensor", CUDA)
+    s = tir.ops.matmul(m=256, n=128, k=128, dtype="float16").schedule({**config, "staged": 0}, "gpu_tile_mma", CUDA)
     source = s.emitted()
     assert source.kernels[0].shared_bytes == 4 * 2 * 32 * (256 + 128)
     assert "TIR_SHARED(tir_shared, 98304);" in source.text

@@ -114,7 +114,7 @@ KERNELS = {
                 dtype="float16"),
         _template("fp32, warp tiles", [
             tir.ops.matmul(m=m, n=n, k=k, tb=True) for m, n, k in ((40, 84, 28), (24, 100, 44))
-        ], "gpu_warp", _WARP),
+        ], "gpu_tile_warp", _WARP),
         _template("fp32 convolution, warp tiles", [
             tir.ops.conv2d(n=n, c=12, h=h, w=7, k=24, pad=1, layout="NHWC") for n, h in ((1, 11), (2, 5))
         ], "gpu_tile_warp", _WARP),
@@ -123,10 +123,10 @@ KERNELS = {
         ], "gpu_winograd_fused", dict(bk=32, depth=2, bc=8, places=2)),
         _template("bf16 nt, warpgroups in turns", [
             tir.ops.matmul(m=m, n=n, k=k, tb=True, dtype="bfloat16") for m, n, k in ((280, 56, 264), (536, 40, 392))
-        ], "gpu_hopper", _TURNS, HOPPER.format(2), 3),
+        ], "gpu_tile_wgmma", _TURNS, HOPPER.format(2), 3),
         _template("fp8 nt, warpgroups", [
             tir.ops.matmul(m=m, n=n, k=k, tb=True, dtype="float8_e4m3") for m, n, k in ((300, 56, 400), (600, 48, 784))
-        ], "gpu_hopper", {**_TURNS, "pingpong": 0}, HOPPER.format(2), 3),
+        ], "gpu_tile_wgmma", {**_TURNS, "pingpong": 0}, HOPPER.format(2), 3),
         _boxes("bf16 convolution with a stride, warpgroups", [
             tir.ops.conv2d(n=n, h=h, w=w, c=72, k=64, r=1, s=3, pad=1, stride=2, dtype="bfloat16", layout="NHWC")
             for n, h, w in ((1, 13, 37), (2, 13, 45))
@@ -143,6 +143,6 @@ KERNELS = {
         _template("bf16 grouped, mma.sync", [
             tir.ops.grouped_matmul(m=m, n=n, k=k, groups=3, align=32, dtype="bfloat16")
             for m, n, k in ((100, 40, 120), (140, 56, 152))
-        ], "gpu_tensor", {**_WARPS, "bn": 64, "wn": 32, "rest": 0}, slots=3),
+        ], "gpu_tile_mma", {**_WARPS, "bn": 64, "wn": 32, "rest": 0}, slots=3),
     )
 }  # fmt: skip

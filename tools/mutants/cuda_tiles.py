@@ -53,7 +53,7 @@ def product(name: str, order: str) -> Schedule:
         given["precision"] = "tf32"
     config = dict(groups=1, rows=1, bn=COLUMNS, depth=2, cluster=1, raster=1, resident=1, splits=1, atomic=0,
                   rest=0, pingpong=0)  # fmt: skip
-    return tir.ops.matmul(**given).schedule(config, "gpu_hopper", HOPPER.format(3))
+    return tir.ops.matmul(**given).schedule(config, "gpu_tile_wgmma", HOPPER.format(3))
 
 
 STRIDED = "strided"

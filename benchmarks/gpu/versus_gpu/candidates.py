@@ -83,18 +83,18 @@ def _listed(problem: Problem, template: str) -> Iterator[Config]:
     p = problem.parameters
     if problem.op == "matmul":
         large = min(p["m"], p["n"]) >= 1024
-        if template == "gpu_hopper":
+        if template == "gpu_tile_wgmma":
             rows = _HOPPER_LARGE if large else _HOPPER_SMALL
             for row, turns in itertools.zip_longest(rows, _HOPPER_TURNS if large else ()):
                 yield dict(zip(_HOPPER, row, strict=True))
                 if turns is not None:
                     yield dict(zip(_HOPPER, turns, strict=True)) | {"pingpong": 1}
-        elif template == "gpu_tensor":
+        elif template == "gpu_tile_mma":
             size = {"bf16": 2, "fp16": 2, "int8": 1, "e4m3": 1}.get(problem.kind, 4)
             for row in _TENSOR_LARGE if large else _TENSOR_SMALL:
                 c = dict(zip(_TENSOR, row, strict=True))
                 yield {**c, "bk": c["bk"] // size, "raster": _bands(p["m"], c["bm"], large)}
-        elif template == "gpu_warp":
+        elif template == "gpu_tile_warp":
             for row in _WARP_LARGE if large else _WARP_SMALL:
                 c = dict(zip(_WARP, row, strict=True))
                 yield {**c, "raster": _bands(p["m"], c["wi"] * c["li"] * c["ri"], large)}

@@ -32,15 +32,15 @@ def _orders(group: str, kind: str, shape: tuple[int, int, int], template: str, *
 def threads() -> Iterator[Problem]:
     group = f"{CHECK} threads"
     yield product(group, "fp32", *shapes.ODD[0], template="gpu_tile")
-    yield from _orders(group, "fp32", shapes.ODD[0], "gpu_warp")
-    yield from (product(group, "fp32", *s, tb=True, template="gpu_warp") for s in shapes.ODD[1:])
+    yield from _orders(group, "fp32", shapes.ODD[0], "gpu_tile_warp")
+    yield from (product(group, "fp32", *s, tb=True, template="gpu_tile_warp") for s in shapes.ODD[1:])
     yield product(group, "fp32", *shapes.ODD[3], ta=True, tb=True, template="gpu_tile")
     yield from (product(group, kind, *shapes.ODD[0], template="gpu_tile") for kind in ("fp16", "bf16", "int8", "e4m3"))
-    yield product(group, "fp32", *shapes.ODD[3], template="gpu_warp", arch="sm_70")
+    yield product(group, "fp32", *shapes.ODD[3], template="gpu_tile_warp", arch="sm_70")
     batch, m, n, k = shapes.ODD_BATCH
-    yield product(group, "fp32", m, n, k, batch=batch, template="gpu_warp")
-    yield product(group, "fp32", *shapes.ODD[3], bias=True, act="relu", alpha=True, beta=True, template="gpu_warp")
-    yield from _in_parts(group, "fp32", "gpu_warp")
+    yield product(group, "fp32", m, n, k, batch=batch, template="gpu_tile_warp")
+    yield product(group, "fp32", *shapes.ODD[3], bias=True, act="relu", alpha=True, beta=True, template="gpu_tile_warp")
+    yield from _in_parts(group, "fp32", "gpu_tile_warp")
 
 
 def _in_parts(group: str, kind: str, template: str) -> Iterator[Problem]:
@@ -54,21 +54,21 @@ def _in_parts(group: str, kind: str, template: str) -> Iterator[Problem]:
 def tensor_cores() -> Iterator[Problem]:
     group = f"{CHECK} mma.sync"
     for kind in ("fp16", "bf16", "tf32", "3xtf32", "int8"):
-        yield from _orders(group, kind, shapes.ODD[0], "gpu_tensor")
+        yield from _orders(group, kind, shapes.ODD[0], "gpu_tile_mma")
     for kind in ("uint8", "e4m3", "e5m2"):
-        yield from (product(group, kind, *shapes.ODD[0], tb=tb, template="gpu_tensor") for tb in (False, True))
+        yield from (product(group, kind, *shapes.ODD[0], tb=tb, template="gpu_tile_mma") for tb in (False, True))
     for kind in ("fp16", "tf32", "int8", "e4m3"):  # rows of whole pieces of 16 bytes
-        yield product(group, kind, *shapes.PIECES[1], tb=True, template="gpu_tensor")
-    yield product(group, "bf16", *shapes.ODD[1], template="gpu_tensor")
+        yield product(group, kind, *shapes.PIECES[1], tb=True, template="gpu_tile_mma")
+    yield product(group, "bf16", *shapes.ODD[1], template="gpu_tile_mma")
     for kind in ("fp16", "int8"):
-        yield from (product(group, kind, *s, tb=True, template="gpu_tensor", arch="sm_75") for s in shapes.PIECES[:2])
-    yield product(group, "fp16", *shapes.ODD[0], template="gpu_tensor", arch="sm_75")
+        yield from (product(group, kind, *s, tb=True, template="gpu_tile_mma", arch="sm_75") for s in shapes.PIECES[:2])
+    yield product(group, "fp16", *shapes.ODD[0], template="gpu_tile_mma", arch="sm_75")
     batch, m, n, k = shapes.ODD_BATCH
-    yield product(group, "bf16", m, n, k, batch=batch, template="gpu_tensor")
-    yield from _epilogues(group, "gpu_tensor")
-    yield product(group, "int8", *shapes.PIECES[0], tb=True, bias=True, act="relu", template="gpu_tensor")
-    yield from _in_parts(group, "bf16", "gpu_tensor")
-    yield from _in_parts(group, "3xtf32", "gpu_tensor")
+    yield product(group, "bf16", m, n, k, batch=batch, template="gpu_tile_mma")
+    yield from _epilogues(group, "gpu_tile_mma")
+    yield product(group, "int8", *shapes.PIECES[0], tb=True, bias=True, act="relu", template="gpu_tile_mma")
+    yield from _in_parts(group, "bf16", "gpu_tile_mma")
+    yield from _in_parts(group, "3xtf32", "gpu_tile_mma")
 
 
 def _epilogues(group: str, template: str, **more: Any) -> Iterator[Problem]:
@@ -80,7 +80,7 @@ def _epilogues(group: str, template: str, **more: Any) -> Iterator[Problem]:
 
 
 def warpgroups() -> Iterator[Problem]:
-    group, how = f"{CHECK} wgmma", dict(template="gpu_hopper", knobs=ALONE)
+    group, how = f"{CHECK} wgmma", dict(template="gpu_tile_wgmma", knobs=ALONE)
     for kind in ("bf16", "tf32", "int8", "e4m3"):
         yield product(group, kind, *shapes.PIECES[0], tb=True, **how)
     yield from (product(group, "bf16", *shapes.PIECES[3], ta=ta, tb=tb, **how) for ta, tb in ORDERS)
@@ -88,7 +88,7 @@ def warpgroups() -> Iterator[Problem]:
         yield product(group, kind, *shapes.PIECES[0], tb=True, **how)
     for kind in ("bf16", "tf32", "int8", "e4m3"):
         yield from (product(group, kind, *s, tb=True, **how) for s in shapes.PIECES[1:3])
-    yield from _epilogues(group, "gpu_hopper", knobs=ALONE)
+    yield from _epilogues(group, "gpu_tile_wgmma", knobs=ALONE)
     yield product(group, "bf16", *shapes.PIECES[0], tb=True, batch=3, **how)
 
 
@@ -96,7 +96,7 @@ def clusters() -> Iterator[Problem]:
     large = shapes.ODD_LARGE
 
     def of(what: str, kind: str, shape: tuple[int, int, int], **knobs: Any) -> Problem:
-        return product(f"{CHECK} wgmma {what}", kind, *shape, tb=True, template="gpu_hopper", knobs=knobs)
+        return product(f"{CHECK} wgmma {what}", kind, *shape, tb=True, template="gpu_tile_wgmma", knobs=knobs)
 
     for kind in ("bf16", "e4m3"):
         yield of("resident", kind, large, cluster=1, resident=1, splits=1, rest=0, pingpong=0)
@@ -112,8 +112,9 @@ def clusters() -> Iterator[Problem]:
 
 
 def groups() -> Iterator[Problem]:
-    for kind, template in (("fp32", "gpu_tile"), ("fp32", "gpu_warp"), ("bf16", "gpu_tensor"), ("tf32", "gpu_tensor"),
-                           ("int8", "gpu_tensor"), ("bf16", "gpu_hopper"), ("e4m3", "gpu_hopper")):  # fmt: skip
+    for kind, template in (("fp32", "gpu_tile"), ("fp32", "gpu_tile_warp"), ("bf16", "gpu_tile_mma"),
+                           ("tf32", "gpu_tile_mma"), ("int8", "gpu_tile_mma"), ("bf16", "gpu_tile_wgmma"),
+                           ("e4m3", "gpu_tile_wgmma")):  # fmt: skip
         m, n, k, count, align = shapes.ODD_GROUPS
         yield in_groups(f"{CHECK} groups", kind, m, n, k, count, align, template=template)
 

@@ -48,11 +48,11 @@ def _rung(name: str, asks: str, problem: Problem, **config: Any) -> Probe:
 
 
 def _cores(kind: str, **more: Any) -> Problem:
-    return replace(product("contact", kind, 128, 128, 128, **more), template="gpu_tensor")
+    return replace(product("contact", kind, 128, 128, 128, **more), template="gpu_tile_mma")
 
 
 def _tile(kind: str = "bf16", m: int = 64, n: int = 64, k: int = 64, **more: Any) -> Problem:
-    return replace(product("contact", kind, m, n, k, **{"tb": True, **more}), template="gpu_hopper")
+    return replace(product("contact", kind, m, n, k, **{"tb": True, **more}), template="gpu_tile_wgmma")
 
 
 def _image(kind: str = "bf16", **more: Any) -> Problem:

@@ -6,6 +6,7 @@ What is not stored as such matrices is a view of its own (im2col), computed wher
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -60,6 +61,38 @@ class MatrixView:
         """Whether rows or columns are those of a group."""
         return any(d.said for d in (*self.rows, *self.columns))
 
+    @property
+    def plain(self) -> bool:
+        """Whether sums over i and j add up products over k of operands that are stored as matrices, or as one for each
+        group of rows: engines take them as they stand.
+        """
+        axes = [*self.gemm.axes, "i", "j"]
+        groups = self.grouped and self._of_rows
+        terms = [short(self.total, d.it) for d in self.terms]
+        named = (self.spatial, terms) == (["i", "j"] if groups else axes, ["k"])
+        if not named or self.made_up or self.alone or (self.grouped and not groups):
+            return False
+        if groups:
+            inner = self.b.index[1:]
+            both = (self.columns[0], self.terms[0]) if self.gemm.tb else (self.terms[0], self.columns[0])
+            return identical(inner, [d.it.var for d in both]) and len(self.b.index) == 3
+        parts = {"i": self.rows, "j": self.columns, "k": self.terms}
+        return all(self._is_matrix(load, lead, parts[x], parts[y]) for _, load, x, y, lead in self._operands())
+
+    @property
+    def _of_rows(self) -> bool:
+        """Whether groups are those of rows, and each has a matrix of its own."""
+        (row, *more), column = self.rows, self.columns[0]
+        alone = not more and len(self.apart) == len(self.columns) == 1 and not column.said
+        a = [row.it.var, self.terms[0].it.var]
+        return alone and identical(self.a.index, a[::-1] if self.gemm.ta else a)
+
+    def in_groups(self, groups: int) -> MatrixView:
+        """The same, of which engines are told all rows, and which of them have a matrix of their own."""
+        align = self.size(self.rows)
+        p = replace(self.gemm, m=align * self.gemm.batch, batch=1, align=align, groups=groups, in_rows=True)
+        return replace(self, gemm=replace(p, m=most(self.rows[0].it.extent)))
+
     @staticmethod
     def size(digits: Sequence[Digit]) -> int:
         """Iterations of axes all together."""
@@ -102,6 +135,10 @@ class MatrixView:
         made: operands that are computed where they are copied, with how many of their last dimensions are those of
               what they are made of
         """
+        if self.plain:
+            stored = {"a": self.a.buffer.name, "b": self.b.buffer.name}
+            leads = {"a": self.gemm.lead, "b": "z, " if self.gemm.align else self.gemm.lead}
+            return {x: Operand(name, leads[x], inlined=name in made) for x, name in stored.items()}
         given, reads, taken = {}, {}, s.index.names()
         for operand, load, outer, inner, lead in self._operands():
             parts = {"i": self.rows, "j": self.columns, "k": self.terms}
@@ -214,20 +251,24 @@ def matrix_view(total: Nest, made: str = "", precision: str = "fp32") -> MatrixV
     first, second = loads.values()
     if any(it.axis not in (Axis.SPATIAL, Axis.REDUCE) for it in total.stage.iters):
         return None
-    for a, b in ((first, second), (second, first)):
-        if view := _of(total, a, b, made):
+    for ragged, (a, b) in itertools.product((True, False), ((first, second), (second, first))):
+        view = _of(total, a, b, made, ragged)
+        if view and (not ragged or (view.plain and view.grouped)):
             return replace(view, gemm=replace(view.gemm, precision=precision))
     return None
 
 
-def _of(total: Nest, a: Load, b: Load, made: str) -> MatrixView | None:
-    """The view whose columns have the last axis of the result that is not apart."""
+def _of(total: Nest, a: Load, b: Load, made: str, ragged: bool) -> MatrixView | None:
+    """The view whose columns have the last axis of the result that is not apart.
+
+    ragged: the last group of an axis may have fewer iterations than others
+    """
     apart, rows, columns = list[Digit](), list[Digit](), list[Digit]()
     last: list[Digit] | None = None
     for it in total.spatial:
         on_a, on_b = alike(a, it.var), alike(b, it.var)
         extent = most(it.extent)
-        both = on_a == on_b or (on_a and on_b and extent % max(on_a, on_b))
+        both = on_a == on_b or (on_a and on_b and not ragged and extent % max(on_a, on_b))
         if both and extent > 1:
             apart.append(Digit(it, "", extent))
         elif both or not (on_a and on_b):
@@ -236,7 +277,7 @@ def _of(total: Nest, a: Load, b: Load, made: str) -> MatrixView | None:
         else:  # one operand is that of a whole group
             each = max(on_a, on_b)
             last = columns if on_a == each else rows
-            apart.append(Digit(it, f"/{each}", extent // each))
+            apart.append(Digit(it, f"/{each}", -(-extent // each)))
             last.append(Digit(it, f"%{each}", each))
     if last is not columns or not any(d.size > 1 for d in rows) or not any(d.size > 1 for d in columns):
         return None

@@ -39,6 +39,11 @@ class ProductView:
     terms: tuple[str, ...]
     again: Mapping[str, str] = field(default_factory=dict)
 
+    def with_constants(self, names: Sequence[str]) -> ProductView:
+        """The same, told which operands never change."""
+        a, b = (x in names for x in (self.product.a, self.product.b))
+        return replace(self, gemm=replace(self.gemm, prepack=b, prepack_a=a)) if a or b else self
+
     def walked(self, s: Schedule, total: Nest, epilogue: str) -> Product:
         """Walk the sums, and what takes them, by rows and columns."""
         of, spatial = self.product, [short(total, it) for it in total.spatial]

@@ -46,7 +46,7 @@ def spread(values: Sequence[object], first: object, most: int) -> list[object]:
 class ProductPart(Part, Generic[E]):
     """A product of matrices, by an engine whose knobs are its own.
 
-    values: how many values of each knob are searched
+    values: how many values of each knob are searched where other parts of a schedule have knobs as well
     """
 
     rule = "tile"
@@ -73,8 +73,15 @@ class ProductPart(Part, Generic[E]):
     def first(self) -> Config:
         """Where the engine starts; empty where nothing is legal."""
 
+    @property
+    def alone(self) -> bool:
+        """Whether a definition has no other stages."""
+        return self.names >= {*self.graph.nests}
+
     def knobs(self) -> Mapping[str, Sequence[object]]:
         first = self.first
+        if self.alone:
+            return self.every
         return {
             name: spread(values, first.get(name, values[0]), self.values[name]) for name, values in self.every.items()
         }

@@ -167,6 +167,11 @@ class RegisterPart(Part):
         var = reads.nest.spatial[self.lane].var
         return [g for g in reads.groups if g.step(var) not in (0, 1, 2, -1) and self._packable(reads, g)]
 
+    @property
+    def ahead(self) -> bool:
+        """Whether all packed operands are constants, which a kernel of its own packs once."""
+        return bool(self.packed) and all(g.load.buffer.name in self.graph.wishes.constants for g in self.packed)
+
     # -- the space
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
@@ -177,7 +182,7 @@ class RegisterPart(Part):
         knobs: dict[str, Sequence[object]] = {"lanes": lanes, "vectors": [1, 2, 3, 4]}
         for name, axis in zip(("rows", "several"), self.shared, strict=False):
             knobs[name] = self._sizes(axis)
-        pack = {"pack": [0, 1]} if self.packed else {}
+        pack = {"pack": [1] if self.ahead else [0, 1]} if self.packed else {}
         return {**knobs, "block": [1 << n for n in (15, 13, 17, 11)], **pack}
 
     def _sizes(self, axis: int) -> list[int]:
@@ -216,7 +221,7 @@ class RegisterPart(Part):
 
     @cached_property
     def _first(self) -> Config | None:
-        return min(self.legal(pack=0), key=self._seconds, default=None)
+        return min(self.legal(pack=int(self.ahead)), key=self._seconds, default=None)
 
     def start(self) -> Config | None:
         return self._first
@@ -231,7 +236,8 @@ class RegisterPart(Part):
         cycles = tiles * self._tile_cycles(c["lanes"], c["vectors"], tuple(self._tile(c).items())) * walk.at_borders
         blocks = math.prod(share.blocks for share in walk.shares)
         cycles += blocks * (BLOCK_CYCLES + STAGE_CYCLES * self._staged(walk))
-        cycles += LAUNCH * CORES if c.get("pack") else blocks * PACK_CYCLES * self._packed_cells(walk)
+        if not self.ahead:
+            cycles += LAUNCH * CORES if c.get("pack") else blocks * PACK_CYCLES * self._packed_cells(walk)
         moved = sum(n.moved for n in dict.fromkeys((*self.readers, self.anchor)))
         return on_cores(self.target, cycles, moved, blocks)
 

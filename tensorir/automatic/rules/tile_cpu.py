@@ -1,8 +1,9 @@
 """Tile, on CPUs: a sum that reads two operands again and again is a product of matrices by a view of its axes, and one
-of the engines of matmul's templates schedules it.
+of the engines for such products schedules it.
 
 Convolutions are such products as well: rows are the channels of the result, columns the pixels of a row, terms the
-channels and taps, and what is packed of the image are its columns (im2col), a panel at a time in block memory.
+channels and taps, and what is packed of the image are its columns (im2col), a panel at a time in block memory. Rows of
+several groups, each with a matrix of its own, have an engine of their own, which reads that matrix where it is stored.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
-from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.facts import Graph, Nest, told
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.product_view import ProductView, product_view
+from tensorir.automatic.rules.product_view import ProductView, innermost, product_view, short
 from tensorir.automatic.rules.products import ProductPart, summed
-from tensorir.engines.gemm_cpu import RegisterTile, cpu_engines
+from tensorir.engines.gemm_cpu import RegisterTile, RowsTile, cpu_engines
+from tensorir.engines.problems import Gemm
+from tensorir.engines.product import Product
+from tensorir.ir.tree import Load
+from tensorir.ir.visit import find
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
@@ -32,8 +37,32 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     total = summed(graph, anchor)
     view = product_view(total) if total else None
     if total and view:
+        view = view.with_constants(graph.wishes.constants)
         for name, engine in cpu_engines(view.gemm.on(target)).items():
             yield RegisterProductPart(graph, anchor, target, total, view, name, engine)
+    elif total and (grouped := in_groups(total)):
+        part = GroupedRowsPart(graph, anchor, target, total, grouped, RowsTile)
+        if part.first:
+            yield part
+
+
+def in_groups(total: Nest) -> Gemm | None:
+    """The product of a sum each so many rows of which are multiplied with a matrix of their own, that of their group;
+    None of other sums, and where the neighbours in a row of those matrices are terms.
+    """
+    inside = {x for load in total.loads for i in load.index for x in find(i, Load)}
+    loads = [x for x in total.loads if x not in inside and x.buffer not in total.writes]
+    axes = (total.spatial, total.reduced)
+    if len(loads) != 2 or [*map(len, axes)] != [2, 1] or not total.constant or len(total.writes) != 1:
+        return None
+    (rows, columns), (terms,) = axes
+    for a, b in (loads, reversed(loads)):
+        align = told(b, rows)
+        along = told(a, rows), told(a, columns), told(a, terms), told(b, columns), told(b, terms)
+        if align > 1 and along == (1, 0, 1, 1, 1) and innermost(b, [columns], total):
+            m, n, k = (total.size([it]) for it in (rows, columns, terms))
+            return Gemm(m=m, n=n, k=k, align=align, dtype=total.writes[0].dtype)
+    return None
 
 
 class RegisterProductPart(ProductPart[RegisterTile]):
@@ -65,3 +94,29 @@ class RegisterProductPart(ProductPart[RegisterTile]):
         tile.product(s, of)
         if self.view.again:
             s.compute_inline(of.b)
+
+
+class GroupedRowsPart(ProductPart[RowsTile]):
+    """Rows of several groups, each with a matrix of its own, in register tiles of one group."""
+
+    values = VALUES
+
+    @property
+    def name(self) -> str:
+        return "tile_groups"
+
+    @cached_property
+    def first(self) -> Config:
+        return self.engine.start(self.p, self.target) or {}
+
+    def expected(self) -> Callable[[Config], float] | None:
+        return self.engine.expected(self.p, self.target)
+
+    def schedule(self, s: Schedule, config: Config) -> None:
+        total = self.total
+        axes = dict(zip((*total.spatial, *total.reduced), "ijk", strict=True))
+        own = ", ".join(short(total, it) for it in total.spatial)
+        if own != "i, j" or short(total, total.reduced[0]) != "k":
+            new = ", ".join(f"{x} = {short(total, it)}" for it, x in axes.items())
+            s.reindex(total.name, f"{own} | {short(total, total.reduced[0])} -> {new}", writes="i, j")
+        self.engine(config, self.p, self.target).product(s, Product(total.name, "", "", out=self.epilogue))

@@ -1,5 +1,5 @@
 """Tile, on GPUs: a sum that reads two operands again and again is a product of matrices by a view of its axes, and one
-of the engines of matmul's templates schedules it: by warpgroups or on tensor cores where these multiply its operands,
+of the engines for such products schedules it: by warpgroups or on tensor cores where these multiply its operands,
 in threads, or by shared tiles.
 
 Of a convolution the pixels under the taps are one of the matrices, which is never stored: a block copies those of its
@@ -25,6 +25,7 @@ from tensorir.engines.gemm_tensor import VECTOR, TensorTile, added, leave_in_vec
 from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import out_stage
 from tensorir.errors import DeclarationError
+from tensorir.ir.dims import most
 from tensorir.ir.structure import identical
 from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import Schedule
@@ -79,12 +80,14 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     that suits the product.
     """
     total = summed(graph, anchor) if target.kind == "gpu" else None
-    view = matrix_view(total, anchor.writes[0].dtype, graph.precision) if total else None
+    view = matrix_view(total, anchor.writes[0].dtype, graph.wishes.precision) if total else None
     if not total or not view:
         return
     for name, engine in ENGINES.items():
         # copies of warpgroups stay under one tap
         of = view.stepped(ROW_BYTES // view.gemm.element_bytes) if engine is HopperTile else view
+        if of.plain and of.grouped:
+            of = of.in_groups(_groups(graph, total))
         p = replace(of.gemm, in_rows=of.gemm.in_rows or _leave_as_rows(of, engine), beta=_adds(anchor, total))
         needs, wasted = engine.needs(p), p.n * p.k > MOST_WASTED * view.gemm.n * view.gemm.k
         suits = engine not in ON_TENSOR_CORES or (multiplies(total) and (p.wide or p.dtype) == total.writes[0].dtype)
@@ -111,14 +114,17 @@ class BlockProductPart(ProductPart[Engine]):
 
     @cached_property
     def every(self) -> Mapping[str, Sequence[object]]:
-        """The engine's knobs with all their values; parts do not meet in any order, and the rest is not cut off. Long
-        sums of warpgroups, which end anywhere, have as many parts as fill multiprocessors.
+        """The engine's knobs with all their values. Where matrices are stored as such, the rest may be cut off, and
+        parts meet in any order if the workload has nothing against it. Long sums of warpgroups, which end anywhere,
+        have as many parts as fill multiprocessors.
         """
         own: dict[str, Sequence[object]] = {**self.engine.knobs(self.p, self.target)}
         if self._ends_anywhere:
             k, step = self.p.k, ROW_BYTES // self.p.element_bytes
             own["splits"] = sorted({-(-k // part_length(k, n, step)) for n in WHOLE_PARTS if n * step <= k}) or [1]
-        return {name: [0] if name in ("atomic", "rest") else list(values) for name, values in own.items()}
+        matrices = self.view.plain and self.alone
+        kept = {"rest": matrices, "atomic": matrices and not self.epilogue and self.graph.wishes.any_order}
+        return {name: list(values) if kept.get(name, True) else [0] for name, values in own.items()}
 
     @property
     def _ends_anywhere(self) -> bool:
@@ -135,7 +141,7 @@ class BlockProductPart(ProductPart[Engine]):
         legal: list[Config] = [usual] if all(test(usual) for test in where.values()) else []
         kept = {name: [usual[name]] for name in KEPT if name in usual}
         if "splits" in usual:  # other tiles may need none, and leave room for fewer copies
-            kept |= {"splits": sorted({1, usual["splits"]}), "raster": [1]}
+            kept |= {"splits": sorted({1, usual["splits"]}), "raster": [*dict.fromkeys((usual["raster"], 1))]}
         if self.engine in ON_TENSOR_CORES:  # three tiles may leave room for results, or for another block
             kept["depth"] = [*dict.fromkeys((usual["depth"], 3))]
         if self._ends_anywhere:
@@ -182,7 +188,7 @@ class BlockProductPart(ProductPart[Engine]):
 
     def where(self) -> Mapping[str, Predicate]:
         where = dict(super().where())
-        if self.view.grouped:
+        if self.view.grouped and not self.p.align:  # else engines keep to a group
             where["groups"] = self._room_for_groups if self.engine is SharedTile else self._of_one_group
         if self.engine is HopperTile and not self._ends_anywhere and len(self.view.terms) > 1:
             where["whole parts"] = self._in_whole_parts
@@ -211,9 +217,18 @@ class BlockProductPart(ProductPart[Engine]):
     def expected(self) -> Callable[[Config], float] | None:
         return self.engine.expected(self.p, self.target)
 
+    def declare(self, s: Schedule, config: Config) -> None:
+        tile = self.engine(config, self.p, self.target)
+        if isinstance(tile, Blocks):
+            tile.declare(s)
+
     def schedule(self, s: Schedule, config: Config) -> None:
         tile = self.engine(config, self.p, self.target)
         given = self.view.walked(s, self.made)
+        if isinstance(tile, Blocks) and tile.rest:
+            for part, sums in tile.each(s, self.total.name):
+                part.product(s, sums, given)
+            return
         tile.product(s, self._sums(s, tile), given)
         for name in self.made:
             if name in s.index.stages:
@@ -232,6 +247,12 @@ class BlockProductPart(ProductPart[Engine]):
             lanes = self.view.results_together(VECTOR)
             return sums._replace(leave=lambda block, i, j: leave_in_vectors(s, rows, packs, block, i, j, lanes))
         return sums._replace(leave=lambda wi, i, j: leave_in_tiles(s, rows, packs, wi, i, j, made, tile.panel))
+
+
+def _groups(graph: Graph, total: Nest) -> int:
+    """How many groups there are: the matrices of what the second operand takes its own from."""
+    taken = [load for n in graph.producers(total) for load in n.loads if len(load.index) == 3]
+    return most(taken[0].buffer.shape[0]) if taken else 1
 
 
 def _leave_as_rows(view: MatrixView, engine: type[Engine]) -> bool:
