@@ -364,7 +364,7 @@ def test_what_a_device_cannot_run_is_skipped(tmp_path):
     found = lists.problems("check", "^check (wgmma|mma.sync) bf16 nt 127x80x48.*bias.relu")
     _, doc = made(device, tmp_path, found)
     assert [(r["status"], r["template"]) for r in doc["rows"]] == [
-        ("exact", "gpu_tensor"),
+        ("exact", "gpu_tile_mma"),
         ("skipped", "gpu_tile_wgmma"),
     ]
     assert doc["rows"][1]["reason"] == "needs sm_90a"
