@@ -24,7 +24,12 @@ def replays(w, s, text=True):
     for again in (fresh, *(tir.replay(w.outputs, trace, target=s.target) for trace in (s.trace, s.trace.to_json()))):
         assert again.tree() == s.tree() and again.definition == s.definition
         assert not identical(s.definition, again.outputs)
-    assert not text or fresh.source() == s.source()
+    assert not text or _without_reasons(fresh.source()) == _without_reasons(s.source())
+
+
+def _without_reasons(source):
+    """A text whose steps do not say why: these are comments in Python, which ``exec`` does not keep."""
+    return [line for line in source.splitlines() if not line.startswith("// # ")]
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -62,7 +67,7 @@ def test_stream_k_replays_on_the_definition(template, changed):
     chosen = w.templates[template]
     config = chosen.space_for(target).canonical({**TILES[template], "splits": 2, "rest": 1})
     s = chosen.function(tir.Schedule(w.outputs, target), config)
-    assert str(s.trace).startswith(f"s.redeclare('stream_k', rest={changed['m'] - 192})")
+    assert str(next(iter(s.trace))).startswith(f"s.redeclare('stream_k', rest={changed['m'] - 192})")
     replays(w, s)
 
 
