@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
-from tensorir.automatic.facts import Graph, Nest, told
+from tensorir.arith.access import alike
+from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.product_view import ProductView, innermost, product_view, short
 from tensorir.automatic.rules.products import ProductPart, summed
@@ -57,9 +58,9 @@ def in_groups(total: Nest) -> Gemm | None:
         return None
     (rows, columns), (terms,) = axes
     for a, b in (loads, reversed(loads)):
-        align = told(b, rows)
-        along = told(a, rows), told(a, columns), told(a, terms), told(b, columns), told(b, terms)
-        if align > 1 and along == (1, 0, 1, 1, 1) and innermost(b, [columns], total):
+        align = alike(b, rows.var)
+        along = [alike(a, it.var) for it in (rows, columns, terms)] + [alike(b, it.var) for it in (columns, terms)]
+        if align > 1 and along == [1, 0, 1, 1, 1] and innermost(b, [columns], total):
             m, n, k = (total.size([it]) for it in (rows, columns, terms))
             return Gemm(m=m, n=n, k=k, align=align, dtype=total.writes[0].dtype)
     return None
