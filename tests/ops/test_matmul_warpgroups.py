@@ -113,7 +113,7 @@ def test_turns_need_tiles():
 @emulated
 @settings(max_examples=6, deadline=None)
 @drawn(
-    st.integers(2, 600), st.integers(1, 24), st.integers(8, 40), st.integers(1, 2), st.integers(1, 2),
+    st.integers(1, 600), st.integers(1, 24), st.integers(8, 40), st.integers(1, 2), st.integers(1, 2),
     st.integers(2, 4), st.sampled_from([1, 2]), st.booleans(), st.integers(0, 3), st.booleans(),
 )  # fmt: skip
 def test_any_shape(m, n, k, groups, rows, depth, cluster, resident, seed, eager):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Part
 from tensorir.automatic.rules import (
+    narrow,
     open_grid,
     register_tile,
     rolling,
@@ -50,6 +51,7 @@ RULES: tuple[Rule, ...] = (
         scan.offers,
         scatter.offers,
         split_sum.offers,
+        narrow.offers,
         rows.offers,
         split_sum.others,
         tile_cpu.offers,
@@ -59,6 +61,7 @@ RULES: tuple[Rule, ...] = (
         transpose.offers,
         split_sum.shared,
         terms.offers,
+        tile_cpu.gathered,
     )),
     busy(open_grid.offers),
     stream.offers,

@@ -279,7 +279,8 @@ def _of(total: Nest, a: Load, b: Load, made: str, ragged: bool) -> MatrixView | 
             last = columns if on_a == each else rows
             apart.append(Digit(it, f"/{each}", -(-extent // each)))
             last.append(Digit(it, f"%{each}", each))
-    if last is not columns or not any(d.size > 1 for d in rows) or not any(d.size > 1 for d in columns):
+    several = total.reuses  # else it is narrow, and one of both has no more
+    if last is not columns or not all(any(d.size > several for d in group) for group in (rows, columns)):
         return None
     ta = innermost(a, [d.it for d in rows], total)
     tb = not innermost(b, [d.it for d in columns], total)

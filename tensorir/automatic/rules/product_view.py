@@ -93,7 +93,7 @@ def product_view(total: Nest) -> ProductView | None:
 def _of(total: Nest, a: Load, b: Load) -> ProductView | None:
     """The view whose columns are the last axes of the result, which ``b`` alone has."""
     on_a, on_b = total.along(a), total.along(b)
-    cells = [it for it in total.spatial if most(it.extent) > 1]
+    cells = [it for it in total.spatial if most(it.extent) > 1 or not total.reuses]  # narrow: all that there is
     rows = [it for it in cells if it in on_a and it not in on_b]
     columns: list[Iter] = []
     for it in reversed(cells):

@@ -7,27 +7,47 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Generic, TypeVar
 
+from tensorir.arith.affine import structure
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.engines.problems import Gemm
 from tensorir.engines.tiles import Tile
 from tensorir.ir.structure import identical
+from tensorir.ir.tree import Var
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
 E = TypeVar("E", bound=Tile[Gemm])
 
 
-def summed(graph: Graph, anchor: Nest) -> Nest | None:
-    """The sum that ends with a stage: itself, or what it reads one to one as the only reader."""
+def summed(graph: Graph, anchor: Nest, narrow: bool = False) -> Nest | None:
+    """The sum with reuse that ends with a stage: itself, or what it reads one to one as the only reader.
+
+    narrow: of the sums that are products of one row or one column instead
+    """
+
+    def suits(nest: Nest) -> bool:
+        return is_narrow(nest) if narrow else nest.reuses
+
     if anchor.kind == "reduce":
-        return anchor if anchor.reuses else None
+        return anchor if suits(anchor) else None
     if anchor.kind != "map" or len(anchor.writes) > 1:
         return None
     for nest in graph.producers(anchor):
-        if nest.reuses and not graph.is_output(nest) and graph.readers(nest) == [anchor] and _in_step(anchor, nest):
+        if suits(nest) and not graph.is_output(nest) and graph.readers(nest) == [anchor] and _in_step(anchor, nest):
             return nest
     return None
+
+
+def is_narrow(nest: Nest) -> bool:
+    """Whether a sum is a product of two matrices, stored as such, one of which has a single row or column."""
+    if nest.kind != "reduce" or nest.reuses or len(nest.reduced) != 1:
+        return False
+    loads = {structure(x): x for x in nest.loads if x.buffer not in nest.writes}.values()
+    if len(loads) != 2 or not all(isinstance(i, Var) for x in loads for i in x.index):
+        return False
+    a, b = (nest.along(x) for x in loads)
+    return all(nest.reduced[0] in x and [it for it in x if it not in y] for x, y in ((a, b), (b, a)))
 
 
 def _in_step(reader: Nest, made: Nest) -> bool:

@@ -33,15 +33,34 @@ VALUES = {
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """A sum with reuse, and the map that reads its cells one to one, by each engine that suits the product."""
+    total = summed(graph, anchor)
+    if total:
+        yield from by_engines(graph, anchor, target, total)
+
+
+def by_engines(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Iterator[Part]:
+    """A sum that is a product of matrices, by each engine that suits it."""
     if target.kind != "cpu":
         return
-    total = summed(graph, anchor)
-    view = product_view(total) if total else None
-    if total and view:
+    view = product_view(total)
+    if view:
         view = view.with_constants(graph.wishes.constants)
         for name, engine in cpu_engines(view.gemm.on(target)).items():
             yield RegisterProductPart(graph, anchor, target, total, view, name, engine)
-    elif total and (grouped := in_groups(total)):
+    else:
+        yield from _by_groups(graph, anchor, target, total, tb=False)
+
+
+def gathered(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """Rows of several groups whose matrices are stored along terms: lanes along these take less time."""
+    total = summed(graph, anchor) if target.kind == "cpu" else None
+    if total and not product_view(total):
+        yield from _by_groups(graph, anchor, target, total, tb=True)
+
+
+def _by_groups(graph: Graph, anchor: Nest, target: Target, total: Nest, tb: bool) -> Iterator[Part]:
+    grouped = in_groups(total)
+    if grouped and grouped.tb == tb:
         part = GroupedRowsPart(graph, anchor, target, total, grouped, RowsTile)
         if part.first:
             yield part
@@ -49,7 +68,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 def in_groups(total: Nest) -> Gemm | None:
     """The product of a sum each so many rows of which are multiplied with a matrix of their own, that of their group;
-    None of other sums, and where the neighbours in a row of those matrices are terms.
+    None of other sums.
     """
     inside = {x for load in total.loads for i in load.index for x in find(i, Load)}
     loads = [x for x in total.loads if x not in inside and x.buffer not in total.writes]
@@ -60,9 +79,10 @@ def in_groups(total: Nest) -> Gemm | None:
     for a, b in (loads, reversed(loads)):
         align = alike(b, rows.var)
         along = [alike(a, it.var) for it in (rows, columns, terms)] + [alike(b, it.var) for it in (columns, terms)]
-        if align > 1 and along == [1, 0, 1, 1, 1] and innermost(b, [columns], total):
+        if align > 1 and along == [1, 0, 1, 1, 1]:
             m, n, k = (total.size([it]) for it in (rows, columns, terms))
-            return Gemm(m=m, n=n, k=k, align=align, dtype=total.writes[0].dtype)
+            tb = not innermost(b, [columns], total)
+            return Gemm(m=m, n=n, k=k, tb=tb, align=align, dtype=total.writes[0].dtype)
     return None
 
 

@@ -79,9 +79,15 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """A sum with reuse, the map that reads its cells one to one, and cheap maps that it alone reads, by each engine
     that suits the product.
     """
-    total = summed(graph, anchor) if target.kind == "gpu" else None
-    view = matrix_view(total, anchor.writes[0].dtype, graph.wishes.precision) if total else None
-    if not total or not view:
+    total = summed(graph, anchor)
+    if total:
+        yield from by_engines(graph, anchor, target, total)
+
+
+def by_engines(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Iterator[Part]:
+    """A sum that is a product of matrices, by each engine that suits it."""
+    view = matrix_view(total, anchor.writes[0].dtype, graph.wishes.precision) if target.kind == "gpu" else None
+    if not view:
         return
     for name, engine in ENGINES.items():
         # copies of warpgroups stay under one tap
