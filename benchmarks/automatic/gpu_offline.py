@@ -266,9 +266,12 @@ def emulated(case: Case, shape: str, name: str, config: Mapping[str, Any], targe
 
 
 def hand_seconds(work: tir.Workload, target: tir.Target) -> float | None:
-    """What the model of kernels expects of the hand-written template's default."""
+    """What the model of kernels expects of the hand-written template's default; None where rules have all templates."""
     name = work.template_for(target, None)
-    name = "gpu_tensor" if name.startswith("gpu_tile_") and "gpu_tensor" in work.templates else name
+    if name.startswith("gpu_tile_"):
+        if "gpu_tensor" not in work.templates:
+            return None
+        name = "gpu_tensor"
     space = work.templates[name].space_for(target)
     return float(space.expected_s(space.default)) if space.expected_s else None
 

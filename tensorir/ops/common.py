@@ -72,13 +72,19 @@ Named = Iterable[tuple[str, Template]]
 """Templates, one after another."""
 
 
+TILED = {"tile", "rows", "terms"}
+"""Words of the names of templates that suit products."""
+
+
 def tiled(out: Tensor, wishes: Wishes) -> Templates:
-    """The templates of rules that tile a definition; all that rules make, where there are none."""
+    """The templates of rules that tile a definition, or go through its rows or terms; all that rules make, where there
+    are none of these.
+    """
     return Templates({}, {kind: functools.partial(_tiled, out, kind, wishes) for kind in ("cpu", "gpu")})
 
 
 def _tiled(out: Tensor, kind: str, wishes: Wishes) -> Mapping[str, Template]:
-    return OneByOne(lambda: those(lambda name: "_tile" in name, by_rules(out, kind, wishes)))
+    return OneByOne(lambda: those(lambda name: bool(TILED & {*name.split("_")}), by_rules(out, kind, wishes)))
 
 
 def by_rules(out: Tensor, kind: str, wishes: Wishes) -> Mapping[str, Template]:
