@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tensorir.api.candidate import Refused, prepare, steps_text, trace_text
 from tensorir.api.identity import command_for
-from tensorir.errors import NotTuned, Problem, TensorIRError, refuse
+from tensorir.errors import NotTuned, Problem, ScheduleError, TensorIRError, refuse
 from tensorir.target import Target
 from tensorir.tune.frozen import looks_frozen
 from tensorir.tune.record import Record, RunIdentity, Setting, relevant
@@ -100,8 +100,11 @@ def changes(record: Setting, identity: RunIdentity) -> list[str]:
 def why_stale(work: Work, record: Record, target: Target) -> list[str]:
     """Why this version does not make the source of a record, as far as can be said."""
     name = record.template
-    if name not in work.templates:
-        return [f"the templates: there is no {name!r:.60} any more"]
+    try:
+        if name not in work.templates:
+            return [f"the templates: there is no {name!r:.60} any more"]
+    except ScheduleError as error:  # of rules
+        return [f"the templates: {error.problems[0].message:.200}"]
     try:
         made = prepare(work, name, record.config, target, check=False)
     except Refused as refused:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from tensorir.api.outputs import Data
 from tensorir.api.questions import Output
 from tensorir.api.unproven import needs_proof, prove
 from tensorir.api.work import Work
-from tensorir.errors import NotTuned, Problem, TensorIRError
+from tensorir.errors import NotTuned, Problem, ScheduleError, TensorIRError
 from tensorir.interp.magnitude import is_continuous
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.launch import CompiledProgram
@@ -159,7 +159,7 @@ def choices(work: Work, identity: RunIdentity, log: str, most: int | None = None
 
 def regenerate(work: Work, record: Record, target: Target) -> Candidate | None:
     """The source that this version makes for a record; None when it is not the one that was measured (stale)."""
-    if record.template not in work.templates:
+    if gone(work, [record.template]):
         return None
     try:
         made = prepare(work, record.template, record.config, target, check=False)
@@ -189,6 +189,14 @@ def _checked(work: Work, made: Candidate, device: Device) -> CompiledProgram | N
     return program
 
 
+def gone(work: Work, templates: Sequence[str]) -> list[str]:
+    """The names of templates that a workload does not have: all of them, where no rule schedules it."""
+    try:
+        return sorted({name for name in templates if name not in work.templates})
+    except ScheduleError:
+        return sorted({*templates})
+
+
 def left_out(work: Work, log: str, differences: Differences, stale: int = 0, wrong: int = 0) -> str:
     """Reasons against the records of this workload, in words to put after "not tuned"; empty for none.
 
@@ -198,7 +206,8 @@ def left_out(work: Work, log: str, differences: Differences, stale: int = 0, wro
     """
     digest, redefined = compute_digest(work), 0
     apart, failed = dict[str, None](), Counter[str]()
-    for run, statuses in counted(LogReader(folder_of(work, log)).brief()):
+    reader = LogReader(folder_of(work, log))
+    for run, statuses in counted(reader.brief()):
         if run.workload != work.title:
             continue
         ok = statuses.pop("ok", 0)
@@ -213,6 +222,9 @@ def left_out(work: Work, log: str, differences: Differences, stale: int = 0, wro
         for n, of in ((stale, "version"), (redefined, "definition of the operator"))
         if n
     ]
+    mine = reader.records(workload=work.title, compute=digest)
+    lost = gone(work, [r.template for r in mine if not differences(r)])
+    parts += [f"there is no template {', '.join(lost)} any more"] if lost else []
     parts += [f"{wrong} record{'s' * (wrong != 1)} whose kernel fails its check here"] if wrong else []
     parts += [f"tuned for another {words}" for words in list(apart)[:3]]
     if not parts and failed.total():

@@ -20,7 +20,7 @@ from tensorir._package import PACKAGE_VERSION
 from tensorir.api.identity import compute_digest, folder_of
 from tensorir.codec import CodecError, decode, encode
 from tensorir.codegen.source import Source
-from tensorir.errors import TensorIRError
+from tensorir.errors import ScheduleError, TensorIRError
 from tensorir.ir.text import text
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.schedule.trace import read_steps
@@ -146,7 +146,10 @@ def source_key(work: Work, record: Record, target: Target) -> str | None:
 
     Templates of this package are part of its state; a user's function can call anything.
     """
-    template = work.templates.get(record.template)
+    try:
+        template = work.templates.get(record.template)
+    except ScheduleError:  # no rule schedules it
+        return None
     pipeline = sys.modules.get("tensorir.lower.pipeline")
     if template is None or not ours(template.function) or (pipeline is not None and not pipeline.standard()):
         return None

@@ -266,3 +266,14 @@ def test_package_state(tmp_path, monkeypatch):
         assert state() is None
     finally:
         load_cache.package_state.cache_clear()
+
+
+def test_templates_that_are_gone_are_named(tmp_path):
+    work = operator()
+    identity = identity_of(work, describe(open_device("opencl")))
+    with LogWriter(tmp_path / "log", work.title) as writer:
+        result = dict(status="ok", time_s=1e-3, samples=[1e-3], source_sha256="0" * 64)
+        writer.append(identity.record("trial", "former", {"tile": 8}, result))
+    with pytest.raises(tir.NotTuned, match="there is no template former any more") as caught:
+        work.load(log=str(tmp_path / "log"))
+    assert caught.value.code == "load.not-tuned"

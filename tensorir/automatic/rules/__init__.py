@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Part
 from tensorir.automatic.rules import (
-    narrow,
     open_grid,
     register_tile,
     rolling,
@@ -51,7 +50,6 @@ RULES: tuple[Rule, ...] = (
         scan.offers,
         scatter.offers,
         split_sum.offers,
-        narrow.offers,
         rows.offers,
         split_sum.others,
         tile_cpu.offers,

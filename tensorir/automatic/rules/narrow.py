@@ -1,5 +1,5 @@
-"""Narrow: a product of one row or one column by a matrix, which reads nothing again but that; its rows one by one, or
-in tiles as wider products are, the way first that is expected to take least.
+"""Narrow: a product of one row or one column by a matrix, which reads nothing again but that; in tiles as wider ones
+are, beside its rows one by one, the way first that is expected to take least.
 
 Where an operand is a constant that is to be packed ahead, tiles come first: rows are read as they are stored.
 """
@@ -11,20 +11,20 @@ from collections.abc import Iterator
 
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Part
-from tensorir.automatic.rules import rows, tile_cpu, tile_gpu
+from tensorir.automatic.rules import tile_cpu, tile_gpu
 from tensorir.automatic.rules.products import summed
 from tensorir.target import Target
 
 
-def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """The tiles of a product of one row or column, and what goes through its rows."""
+def with_tiles(rows: Iterator[Part], graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """Parts that go through rows, and, of a product of one row or column, its tiles among them."""
     total = summed(graph, anchor, narrow=True)
     if total is None:
+        yield from rows
         return
     tiled = [*tile_cpu.by_engines(graph, anchor, target, total), *tile_gpu.by_engines(graph, anchor, target, total)]
-    if any(b.name in graph.wishes.constants for b in total.reads):
-        yield from tiled
-    yield from sorted((*rows.offers(graph, anchor, target), *tiled), key=_expected)
+    packed = any(b.name in graph.wishes.constants for b in total.reads)
+    yield from (*tiled, *rows) if packed else sorted((*rows, *tiled), key=_expected)
 
 
 def _expected(part: Part) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Part
+from tensorir.automatic.rules.narrow import with_tiles
 from tensorir.automatic.rules.row_chain import chain_of
 from tensorir.automatic.rules.rows_across import LanesPart, WarpsPart
 from tensorir.automatic.rules.rows_across import suits as lie_across
@@ -15,8 +16,13 @@ from tensorir.target import Target
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """The chain of stages that ends with one, a row at a time."""
-    for chain in (chain_of(graph, anchor, arrays) for arrays in (True, False)):
+    """The chain of stages that ends with one, a row at a time, or in tiles."""
+    return with_tiles(_by_rows(graph, anchor, target), graph, anchor, target)
+
+
+def _by_rows(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    with_arrays, without = (chain_of(graph, anchor, arrays) for arrays in (True, False))
+    for chain in (with_arrays, without) if with_arrays != without else (without,):
         if chain is None or not chain.rows:
             continue
         if target.kind == "cpu" and AlongPart.suits(chain):
