@@ -27,7 +27,7 @@ def clone(tmp_path, monkeypatch):
 
 
 def shell(*words):
-    wide = {**os.environ, "COLUMNS": "200"}
+    wide = {**os.environ, "COLUMNS": "300"}
     command = [sys.executable, "-m", "tensorir", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=wide)
 
