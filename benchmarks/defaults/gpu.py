@@ -28,7 +28,7 @@ from scan import recorded, scan, told
 
 import tensorir as tir
 from tensorir.api.workload import Template
-from tensorir.errors import CompileError, DeclarationError, TensorIRError
+from tensorir.errors import CompileError, DeclarationError, ScheduleError, TensorIRError
 from tensorir.runtime.limits import check_source
 from tensorir.target import Target
 
@@ -70,8 +70,9 @@ def judged(
         configs = [space.default]
         if others:
             configs += [space.config(rng.randrange(len(space.legal))) for _ in range(others)]
-    except DeclarationError as e:
-        return 0, {"status": "empty" if e.code == "space.empty" else "error", "detail": str(e.problems[0])}
+    except (DeclarationError, ScheduleError) as e:
+        empty = e.code in ("space.empty", "template.target")  # the latter of a rule that suits other limits
+        return 0, {"status": "empty" if empty else "error", "detail": str(e.problems[0])}
     for n, config in enumerate(configs):
         which = {"config": config, "default": n == 0}
         try:

@@ -14,7 +14,7 @@ from tensorir.tune.space import Space
 ME = RunIdentity("own n=8", "d1g357", {"name": "cpu", "driver": "1"}, {"tensorir": "0.1.0"})
 OK = {"status": "ok", "samples": [1e-3], "check": {"ok": True, "max_err": 0.0, "shapes": []}}
 MINE = {"t": Template(lambda s, c: None, Space(x=range(9)))}
-OURS = {"t": Template(ColumnTile.schedule, Space(x=range(9)))}
+OURS = {"t": Template(ColumnTile.product, Space(x=range(9)))}
 
 
 def record(x, made="a", kind="trial", **result):
