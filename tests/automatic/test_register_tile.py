@@ -207,6 +207,17 @@ def test_blocks_widen_nothing_twice_where_channels_are_enough():
         assert shares[channels].blocks > 1 and sum(x.blocks for x in shares) == shares[channels].blocks + 3
 
 
+def test_packed_filters_are_read_in_vectors():
+    """Lanes of filters lie apart as declared: gathered, they would be worth tiles too large for the registers."""
+    plan = plans([conv(1, 128, 56, 56, 128, 3, layout="NHWC", groups=128, pad=1)], tir.Target.parse(CPUS[1]))[NAME]
+    reads, sizes = plan.main.reads[0], {}
+    lane = reads.nest.spatial[plan.main.lane].var
+    (filters,) = plan.main.packed
+    assert reads.cycles(lane, 16, 1, sizes) - reads.cycles(lane, 16, 1, sizes, [filters]) == 11.0
+    start = plan.space().default
+    assert start["rows"] * start["several"] == 8
+
+
 def test_operands_may_be_packed_by_a_kernel():
     y = conv(1, 18, 9, 11, 18, 3, groups=18, pad=1, layout="NHWC")
     template = tir.auto(y, CPUS[0])[NAME]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.arith.access import Group, grouped, groups, slope
@@ -54,15 +54,20 @@ class Reads:
         """Whether neighbours along an axis have something in common, in windows or because both read it."""
         return any(g.shared(reduced(self.nest), var) for g in self.groups)
 
-    def cycles(self, lane: Var, lanes: int, vectors: int, sizes: Mapping[Var, int]) -> float:
-        """Cycles of the loads of a tile, over the iterations ``sizes`` of its other axes and of unrolled terms."""
-        return sum(_cycles(g, lane, lanes, vectors) * g.places(sizes) for g in self.groups)
+    def cycles(
+        self, lane: Var, lanes: int, vectors: int, sizes: Mapping[Var, int], packed: Sequence[Group] = ()
+    ) -> float:
+        """Cycles of the loads of a tile, over the iterations ``sizes`` of its other axes and of unrolled terms.
+
+        packed: those whose lanes are neighbours in the order that they are kept in
+        """
+        return sum(_cycles(g, lane, lanes, vectors, g in packed) * g.places(sizes) for g in self.groups)
 
 
-def _cycles(g: Group, lane: Var, lanes: int, vectors: int) -> float:
+def _cycles(g: Group, lane: Var, lanes: int, vectors: int, packed: bool) -> float:
     """Cycles of what a place is for all lanes: one element, vectors, every second element, or one by one."""
     width = max(1.0, lanes * DTYPES[g.load.buffer.dtype].bits / (8 * PORT_BYTES))
-    step, apart = g.step(lane), APART * lanes * vectors
+    step, apart = 1 if packed else g.step(lane), APART * lanes * vectors
     known = {0: BROADCAST, 1: LOAD * width * vectors, 2: PICK * width * vectors}
     if step is None and grouped([g.load], lane) % (lanes * vectors) == 0:
         return known[0]

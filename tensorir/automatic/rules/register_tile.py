@@ -132,7 +132,7 @@ class RegisterPart(Part):
     def _loads(self, reads: Reads, lanes: int, vectors: int, tile: Mapping[int, int]) -> float:
         spatial = reads.nest.spatial
         sizes = {spatial[n].var: size for n, size in tile.items()}
-        return reads.cycles(spatial[self.lane].var, lanes, vectors, {**reduced(reads.nest), **sizes})
+        return reads.cycles(spatial[self.lane].var, lanes, vectors, {**reduced(reads.nest), **sizes}, self.packed)
 
     @property
     def suits(self) -> bool:
