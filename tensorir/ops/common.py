@@ -76,15 +76,28 @@ TILED = {"tile", "rows", "terms"}
 """Words of the names of templates that suit products."""
 
 
-def tiled(out: Tensor, wishes: Wishes) -> Templates:
+def tiled(out: Tensor, wishes: Wishes, known: Sequence[str] = ()) -> Templates:
     """The templates of rules that tile a definition, or go through its rows or terms; all that rules make, where there
     are none of these.
+
+    known: names of some for CPUs; to load a kernel that one of these made, no rule is asked
     """
-    return Templates({}, {kind: functools.partial(_tiled, out, kind, wishes) for kind in ("cpu", "gpu")})
 
+    @functools.cache
+    def made(kind: str) -> Mapping[str, Template]:
+        return OneByOne(lambda: those(lambda name: bool(TILED & {*name.split("_")}), by_rules(out, kind, wishes)))
 
-def _tiled(out: Tensor, kind: str, wishes: Wishes) -> Mapping[str, Template]:
-    return OneByOne(lambda: those(lambda name: bool(TILED & {*name.split("_")}), by_rules(out, kind, wishes)))
+    def later(name: str) -> Template:
+        def schedule(s: Schedule, config: Config) -> Any:
+            return made("cpu")[name].function(s, dict(config))
+
+        def space(target: Target) -> Space:
+            return made("cpu")[name].space_for(target)
+
+        return Template(schedule, space, ("cpu",))
+
+    kinds = {kind: functools.partial(made, kind) for kind in ("cpu", "gpu")}
+    return Templates({}, kinds, lambda: {name: later(name) for name in known})
 
 
 def by_rules(out: Tensor, kind: str, wishes: Wishes) -> Mapping[str, Template]:

@@ -12,7 +12,7 @@ import numpy as np
 from tensorir import nn
 from tensorir.api.workload import Workload
 from tensorir.automatic.facts import Wishes
-from tensorir.engines.gemm_cpu import STEP
+from tensorir.engines.gemm_cpu import STEP, cpu_engines
 from tensorir.engines.problems import Gemm, accumulator
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_int, plain_ints, wrong
@@ -63,7 +63,10 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
     out = epilogue(c, shape, c.ndim - 1, bias=v, alpha=scale, d=d, beta=other)
     return Workload(
         "matmul", out,
-        templates=tiled(out, Wishes(precision, ("b",) if prepack else (), any_order=True)),
+        templates=tiled(
+            out, Wishes(precision, ("b",) if prepack else (), any_order=True),
+            [f"cpu_tile_{way}" for way in cpu_engines(shape)],
+        ),
         reference=lambda *arrays: reference(shape, *arrays),
         flops=2 * batch * m * n * k,
         origin=("ops", "matmul", params),

@@ -203,3 +203,13 @@ def test_the_model_of_what_is_read():
     assert packing_cycles(replace(p, n=1000), 2, False) > packing_cycles(p, 2, False)  # half a vector at the end
     assert reading_cycles(p, 32, 0) > reading_cycles(p, 64, 0)  # each core reads all of b
     assert reading_cycles(p, 64, 16) > reading_cycles(p, 64, 128) > reading_cycles(p, 64, 0)  # in runs
+
+
+@pytest.mark.parametrize("parameters", [
+    {}, dict(tb=True), dict(m=1), dict(n=1, batch=2), dict(m=1, tb=True, prepack=True), dict(k=1, dtype="int8"),
+    dict(m=1, n=1, k=1), dict(dtype="float16", ta=True, beta=True), dict(dtype="float8_e4m3"), dict(dtype="float64"),
+], ids=str)  # fmt: skip
+def test_templates_that_are_known_without_rules_are_among_those_that_rules_make(parameters):
+    work = tir.ops.matmul(**{"m": 40, "n": 24, "k": 32, **parameters})
+    told = [name for name in ("cpu_tile_column", "cpu_tile_strip", "cpu_tile_dot") if name in work.templates]
+    assert told and {*told} <= {*work.templates}
