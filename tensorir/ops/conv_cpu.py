@@ -34,10 +34,8 @@ def cpu_templates(shape: Conv, made: str, outputs: Tensor) -> Named:
         return found
     wishes = Wishes(constants=("w",) if shape.prepack else ())
     ruled = those(lambda name: "_tile" in name, by_rules(outputs, "cpu", wishes))
-    if made == "y":  # rules fill vectors with pixels where channels would do
-        first = grouped and direct.fits(shape) and not direct.fills_pixels(shape)
-    else:  # rules know no tiles of sums over pixels whose channels are next to each other, but not all meet
-        first = grouped and not shape.nchw and (made == "w" or shape.groups == shape.c)
+    # rules fill vectors with pixels where channels would do
+    first = made == "y" and grouped and direct.fits(shape) and not direct.fills_pixels(shape)
     return itertools.chain(*((found, ruled) if first else (ruled, found)))
 
 

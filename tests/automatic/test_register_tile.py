@@ -218,6 +218,15 @@ def test_packed_filters_are_read_in_vectors():
     assert start["rows"] * start["several"] == 8
 
 
+def test_gradients_by_channel_pack_their_filters():
+    """The channel of a filter is that of the image and one of the group, of which there is one."""
+    dy, w = tir.placeholder((1, 9, 11, 18), name="dy"), tir.placeholder((18, 3, 3, 1), name="w")
+    dx = tir.nn.conv2d_backward_data(dy, w, (9, 11), pad=1, groups=18, layout="NHWC")
+    plan = plans([dx], tir.Target.parse(CPUS[0]))[NAME]
+    assert [g.load.buffer.name for g in plan.main.packed] == ["w"]
+    assert tir.auto_schedule(dx, CPUS[0]).check()
+
+
 def test_operands_may_be_packed_by_a_kernel():
     y = conv(1, 18, 9, 11, 18, 3, groups=18, pad=1, layout="NHWC")
     template = tir.auto(y, CPUS[0])[NAME]

@@ -218,6 +218,15 @@ def test_any_configuration_on_tensor_cores(seed, op, shape, layout):
     assert np.array_equal(got.outputs[0], work.reference(*arrays)), config
 
 
+@pytest.mark.parametrize(("op", "groups", "first"), [
+    ("conv2d_backward_data", 48, "cpu_tile_registers"), ("conv2d_backward_weight", 48, "cpu_stream"),
+    ("conv2d_backward_weight", 12, "cpu_tile_registers"),
+])  # fmt: skip
+def test_gradients_in_groups_begin_with_rules_where_these_have_tiles(op, groups, first):
+    work = getattr(tir.ops, op)(n=1, c=48, k=48, h=9, w=9, groups=groups, pad=1, layout="NHWC")
+    assert work.template_for("c -registers=32 -vector_bytes=64") == first
+
+
 def test_types_that_cannot_be_turned_take_another_template():
     work = tir.ops.conv2d_backward_weight(c=32, k=32, layout="NHWC", dtype="int8")
     assert work.template_for(TARGETS["gpu"]) == "gpu_tile_mma"
