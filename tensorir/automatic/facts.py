@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from copy import copy
@@ -185,6 +186,10 @@ def bytes_of(b: Buffer) -> int:
     return math.prod(most(n) for n in b.shape) * max(1, DTYPES[b.dtype].bits // 8)
 
 
+# The graphs of one schedule differ in few stages, and what is known of a stage does not depend on the others.
+_nest = functools.lru_cache(maxsize=1024)(Nest)
+
+
 @dataclass(frozen=True)
 class Wishes:
     """A workload's wishes besides its definition.
@@ -209,7 +214,7 @@ class Graph(Shown):
         index = index_of(program)
         self.program, self.wishes = program, wishes
         self.nests = {
-            name: Nest(stage, [x.var.name for x in index.above(stage)]) for name, stage in index.stages.items()
+            name: _nest(stage, tuple([x.var.name for x in index.above(stage)])) for name, stage in index.stages.items()
         }
         self.writers: dict[Buffer, list[Nest]] = {}
         self._users: dict[Buffer, list[Nest]] = {}

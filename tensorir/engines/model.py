@@ -8,6 +8,7 @@ later).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -80,6 +81,7 @@ class CpuTile(Tile[P]):
         return [{name: values for name, values in knobs.items() if name not in cls.free}]
 
     @classmethod
+    @functools.lru_cache(maxsize=256)  # networks repeat their layers
     def start(cls, p: P, target: Target) -> Config | None:
         knobs = cls.knobs(p, target)
         firsts = {name: values[:1] for name, values in knobs.items()}

@@ -19,6 +19,8 @@ _STATEMENTS = {"Stmt", "Stmt | None", "tuple[Stmt, ...]", "tuple[Role, ...]"}
 NODES: dict[str, type[Node]] = {}
 NAMES = 64
 """Bits of a node's ``holds`` that its variables share, the lowest ones; each class of nodes has one of its own."""
+SIDES = 1 << NAMES
+"""The bit of expressions that evaluate an operand only where a condition holds."""
 EVERYTHING = -1
 """Bits with which any node is met."""
 
@@ -145,7 +147,7 @@ def node(cls: T) -> T:
         setattr(cls, name, dataclasses.field(default=0 if kind == "int" else None, init=False, repr=False))
     out = dataclasses.dataclass(frozen=_FREEZE, slots=True, eq=False, repr=False)(cls)
     fields = [f for f in dataclasses.fields(out) if f.init]  # type: ignore[arg-type]
-    out.BIT = 1 << NAMES + len(NODES)
+    out.BIT = 1 << NAMES + 1 + len(NODES)
     out.FIELDS = tuple(f.name for f in fields)
     out.CHILDREN = tuple((f.name, f.type in _MANY) for f in fields if f.type in _ONE | _MANY)
     out.BODIES = tuple((f.name, f.type in _MANY) for f in fields if f.type in _STATEMENTS)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tensorir.ir.lanes import lanes_of
-from tensorir.ir.node import STEP, Node
+from tensorir.ir.node import SIDES, STEP, Node, held
 from tensorir.ir.shared import children_first
 from tensorir.ir.tree import Binary, Expr, Ramp, Select
 
@@ -120,21 +120,25 @@ class Rewritten(dict[Any, Any]):
 
     def stops(self, e: Expr) -> list[Expr]:
         """Where a rewriter may stop under a tall expression, of what is rewritten in this place."""
-        here = self._find().depth
-        assert self.places is not None
-        places = self.places.of
 
         def below(x: Expr) -> list[Expr]:
             tall = [c for c in x.children() if c.INNER and c.height > STEP]
             return [c for c in tall if c not in self and not self.is_elsewhere(c)]
 
         found = children_first([e], below)
+        if self.places is None and not any((r.holds or held(r)) & SIDES for r in self._roots()):
+            return found  # all of them are evaluated here
+        here = self._find().depth
+        assert self.places is not None
+        places = self.places.of
         return [x for x in found if x in places and min(places[x].depth, NESTED) <= here]
+
+    def _roots(self) -> list[Expr]:
+        return [self.root] if isinstance(self.root, Expr) else [c for c in self.root.children() if c.INNER]
 
     def _find(self) -> Place:
         if self.places is None:
-            roots = [self.root] if isinstance(self.root, Expr) else [c for c in self.root.children() if c.INNER]
-            self.places = Places(roots)
+            self.places = Places(self._roots())
             self.place = self.places.everywhere
         assert self.place is not None
         return self.place

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
 
 from tensorir.errors.habits import unknown
-from tensorir.ir.node import NAMES, Node, node
+from tensorir.ir.node import NAMES, SIDES, Node, node
 from tensorir.ir.operators import Operators, no_item, no_iteration, no_number, no_truth
 from tensorir.ir.words import BLOCKS as BLOCKS
 from tensorir.ir.words import THREADS as THREADS
@@ -116,6 +116,9 @@ class Binary(Expr):
     dtype: str
     truth: bool | None = field(default=None, init=False, repr=False)
 
+    def own_bits(self) -> int:
+        return self.BIT | SIDES if self.op in ("and", "or") else self.BIT
+
 
 @node
 class Select(Expr):
@@ -125,6 +128,9 @@ class Select(Expr):
     a: Expr
     b: Expr
     dtype: str
+
+    def own_bits(self) -> int:
+        return self.BIT | SIDES
 
 
 @node

@@ -26,6 +26,7 @@ from tensorir.ir.tree import (
     Kind,
     Load,
     Loop,
+    Prefetch,
     Program,
     Scope,
     Seq,
@@ -35,25 +36,35 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import find, reads, substitute, uses, writes
+from tensorir.ir.visit import find, has, reads, substitute, uses, writes
 
 T = TypeVar("T")
 
 
 class Index(Shown):
-    """Places of all loops and stages of a program; ``paths``: the statements around each, from its kernel inwards."""
+    """Places of all loops and stages of a program."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._buffers: dict[str, Buffer] | None = None
-        self.loops: dict[str, Loop] = {}
-        self.stages: dict[str, Stage] = {}
-        self.paths: dict[Node, tuple[Stmt, ...]] = {program.body: ()}
-        for top in statements(program.body):
-            found = _within(top)
-            self.loops.update(found.loops)
-            self.stages.update(found.stages)
-            self.paths.update(found.paths)
+        self._kernels = [_within(top) for top in statements(program.body)]
+
+    @functools.cached_property
+    def loops(self) -> dict[str, Loop]:
+        """Every loop by name."""
+        return {name: x for k in self._kernels for name, x in k.loops.items()}
+
+    @functools.cached_property
+    def stages(self) -> dict[str, Stage]:
+        """Every stage by name."""
+        return {name: x for k in self._kernels for name, x in k.stages.items()}
+
+    @functools.cached_property
+    def paths(self) -> dict[Node, tuple[Stmt, ...]]:
+        """The statements around each one, from its kernel inwards."""
+        paths: dict[Node, tuple[Stmt, ...]] = {self.program.body: ()}
+        for k in self._kernels:
+            paths.update(k.paths)
+        return paths
 
     def __repr__(self) -> str:
         return f"<Index of {self.program.name}: {len(self.loops)} loops, {len(self.stages)} stages>"
@@ -76,11 +87,13 @@ class Index(Shown):
         path = self.paths[n]
         return path[0] if path else n  # type: ignore[return-value]
 
+    @functools.cached_property
+    def _buffers(self) -> dict[str, Buffer]:
+        used = (b for written in (False, True) for top in statements(self.program.body) for b in _of(top, written))
+        return {b.name: b for b in (*self.program.params, *used)}
+
     def buffers(self) -> dict[str, Buffer]:
         """All buffers by name."""
-        if self._buffers is None:
-            used = (b for written in (False, True) for top in statements(self.program.body) for b in _of(top, written))
-            self._buffers = {b.name: b for b in (*self.program.params, *used)}
         return self._buffers
 
 
@@ -121,6 +134,21 @@ def _of(top: Stmt, written: bool) -> Sequence[Buffer]:
 def touched_by(top: Stmt) -> list[Buffer]:
     """The buffers that a kernel reads or writes, each once."""
     return list(dict.fromkeys((*_of(top, False), *_of(top, True))))
+
+
+def users(body: Stmt, buffers: Iterable[Buffer]) -> list[Stmt]:
+    """The kernels of a program's ``body`` that read, write or may prefetch one of some buffers."""
+    wanted = set(buffers)
+
+    def touches(top: Stmt) -> bool:
+        return any(not wanted.isdisjoint(_of(top, written)) for written in (False, True)) or has(top, Prefetch)
+
+    return [s for s in statements(body) if touches(s)]
+
+
+def stages_of(top: Stmt) -> Iterable[Stage]:
+    """The stages of a kernel, in their order."""
+    return _within(top).stages.values()
 
 
 @functools.lru_cache(maxsize=16)
@@ -330,14 +358,14 @@ def packed_names(reads: Iterable[str], taken: Iterable[str]) -> list[str]:
     return made
 
 
-def stages_reading(n: Node, buffer: Buffer) -> list[Stage]:
+def stages_reading(n: Stmt, buffer: Buffer) -> list[Stage]:
     """Stages under ``n`` that read ``buffer``."""
-    return [s for s in find(n, Stage) if any(x.buffer is buffer for x in find(s, Load))]
+    return [s for top in users(n, [buffer]) for s in find(top, Stage) if any(x.buffer is buffer for x in find(s, Load))]
 
 
-def stages_writing(n: Node, buffer: Buffer) -> list[Stage]:
+def stages_writing(n: Stmt, buffer: Buffer) -> list[Stage]:
     """Stages under ``n`` that write ``buffer``."""
-    return [s for s in find(n, Stage) if buffer in writes(s.body)]
+    return [s for top in users(n, [buffer]) for s in find(top, Stage) if buffer in writes(s.body)]
 
 
 def shares(scope: Scope, loop: Loop) -> bool:

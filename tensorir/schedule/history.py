@@ -68,11 +68,18 @@ class Scheduled(Generic[H]):
 
 
 class Version(NamedTuple):
-    """A program after some steps, the names that they removed, each with its fate, and what the program computes."""
+    """A program after some steps, the names that they removed, each with its fate, what the program computes, and the
+    marks that the steps have left, by name (``registry.MARKS``).
+    """
 
     program: Program
     gone: Mapping[str, str]
     declared: Declared
+    marks: frozenset[str] = frozenset()
+
+    def after(self, step: Step) -> frozenset[str]:
+        """The marks with those that one more step leaves."""
+        return self.marks.union(name for name, m in MARKS.items() if m.made_by(step))
 
 
 @answering(ScheduleError)
@@ -194,7 +201,8 @@ class History(Handle, Scheduled[H], Shown):
 
         args, options: what the step repeats, loops and stages as such; options that have their defaults it does not
         """
-        program, gone, declared = self._versions[-1]
+        last = self._versions[-1]
+        program, gone = last.program, last.gone
         primitive = PRIMITIVES[name]
         try:
             done = act(program)
@@ -205,15 +213,15 @@ class History(Handle, Scheduled[H], Shown):
         step = Step(name, tuple(map(_plain, args)), self._given(name, options), done.new, user_line(), self._why)
         if problem := marks.lost(program, done.program, name):
             raise ScheduleError(problem)
-        steps = [*self._steps, step]
+        left = last.after(step)
         for mark in MARKS.values():
-            if mark.asked(steps) and (problem := mark.unfit(program, done.program, name)):
+            if mark.name in left and (problem := mark.unfit(program, done.program, name)):
                 raise ScheduleError(problem)
         if primitive.moves and (problem := misplaced(done.program)):
             raise ScheduleError(problem)
-        by = self._within or f"step {len(steps)}, {step}"
+        by = self._within or f"step {len(self._steps) + 1}, {step}"
         told = {k: f"{v} by {by}" for k, v in done.gone.items()}
-        self._versions.append(Version(done.program, {**gone, **told}, done.declared or declared))
+        self._versions.append(Version(done.program, {**gone, **told}, done.declared or last.declared, left))
         self._steps.append(step)
         return done.new
 
@@ -226,7 +234,8 @@ class History(Handle, Scheduled[H], Shown):
         parts = self.fork()
         parts._within = self._within or f"step {len(self._steps) + 1}, {step}"
         made = tuple(act(parts))
-        self._versions.append(parts._versions[-1])
+        last = parts._versions[-1]
+        self._versions.append(last._replace(marks=last.after(step)))
         self._steps.append(replace(step, out=made))
         return made
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.marks import MARKS, Pipelined, RuledMark, UnplacedError, UnrollBy
 from tensorir.ir.text import noted, show
-from tensorir.ir.tree import Loop, Program
+from tensorir.ir.tree import Loop, Program, Stmt
 from tensorir.ir.visit import find
-from tensorir.schedule.analysis import caret, index_of
+from tensorir.schedule.analysis import caret, statements
 
 T = TypeVar("T")
 
@@ -42,9 +43,10 @@ def _placed(sort: type[RuledMark], primitive: str, f: Callable[[], T]) -> T:
 
 def lost(before: Program, after: Program, primitive: str) -> Problem | None:
     """Return why ``primitive`` may not do what it did, where ``after`` has fewer marks of some sort than ``before``."""
-    has = _counted(after)
-    for sort, had, left in zip(MARKS, _counted(before), has, strict=True):
-        if left < had:
+    old, new = set(statements(before.body)), set(statements(after.body))
+    had, left = _marked(old - new), _marked(new - old)
+    for sort in MARKS:
+        if left[sort] < had[sort]:
             now = {x.var.name: x for x in find(after.body, Loop)}
             for x in find(before.body, Loop):
                 other = now.get(x.var.name)
@@ -68,8 +70,7 @@ def _lost(sort: type[RuledMark], loop: Loop, primitive: str, now: Loop | None = 
     return Problem(f"{sort.maker}.lost", message, at=caret(loop), hint=hint)
 
 
-@functools.lru_cache(maxsize=16)
-def _counted(program: Program) -> tuple[int, ...]:
-    """Marks by their sort; asked of a program after the primitive that made it and before the next one."""
-    marked = [x for x in index_of(program).loops.values() if x.marks]
-    return tuple(sum(sort.of(x).count(x) for x in marked) for sort in MARKS)
+def _marked(kernels: Iterable[Stmt]) -> Counter[type[RuledMark]]:
+    """Marks in some kernels by their sort."""
+    loops = [x for top in kernels for x in find(top, Loop) if x.marks]
+    return Counter({sort: sum(sort.of(x).count(x) for x in loops) for sort in MARKS})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -72,12 +72,11 @@ class Mark:
     unfit: Unfit
     option: tuple[str, Any] | None = None
 
-    def asked(self, steps: Sequence[Step]) -> bool:
-        """Whether one of these steps leaves such a mark."""
-        return any(
-            s.primitive in self.makers and (self.option is None or s.primitive == self.name or self.option in s.options)
-            for s in steps
-        )
+    def made_by(self, step: Step) -> bool:
+        """True for a step that leaves such a mark."""
+        if step.primitive not in self.makers:
+            return False
+        return self.option is None or step.primitive == self.name or self.option in step.options
 
 
 PRIMITIVES: dict[str, Primitive] = {}

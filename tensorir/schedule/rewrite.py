@@ -36,8 +36,8 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )
-from tensorir.ir.visit import Rewriter, find, reads, replace, sequence, substitute, uses, writes
-from tensorir.schedule.analysis import Index, in_loops, index_of, ranges, shares, statements
+from tensorir.ir.visit import Rewriter, find, reads, replace, sequence, substitute, swap_buffers, uses, writes
+from tensorir.schedule.analysis import Index, in_loops, index_of, ranges, shares, stages_of, statements, users
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +71,17 @@ class Rewrite:
 def with_body(program: Program, body: Stmt) -> Program:
     """``program`` with another tree."""
     return program.replace(body=body)
+
+
+def in_users(program: Program, buffers: Iterable[Buffer], f: Callable[[Stmt], Stmt]) -> Program:
+    """``program`` with ``f`` applied to each kernel that reads or writes one of some buffers."""
+    mine = set(users(program.body, buffers))
+    return with_body(program, sequence([f(s) if s in mine else s for s in statements(program.body)]))
+
+
+def with_buffers(program: Program, new: Mapping[Buffer, Buffer]) -> Program:
+    """``program`` with other buffers in place of some."""
+    return in_users(program, new, lambda s: swap_buffers(s, new))
 
 
 def swap(program: Program, old: Stmt, new: Stmt | None) -> Program:
@@ -151,7 +162,7 @@ def place_before(loop: Loop, nest_: Stmt, readers: Iterable[Stage]) -> Loop:
     wanted = set(readers)
     stmts = list(statements(loop.body))
     for n, s in enumerate(stmts):
-        if any(x in wanted for x in find(s, Stage)):
+        if any(x in wanted for x in stages_of(s)):
             return loop.replace(body=sequence([*stmts[:n], nest_, *stmts[n:]]))
     raise AssertionError("no reader inside the loop")
 
@@ -160,7 +171,7 @@ def place_after(loop: Loop, nest_: Stmt, writers: Iterable[Stage]) -> Loop:
     """``loop`` with ``nest_`` put after the last statement that holds one of ``writers``."""
     wanted = set(writers)
     stmts = list(statements(loop.body))
-    last = max(n for n, s in enumerate(stmts) if any(x in wanted for x in find(s, Stage)))
+    last = max(n for n, s in enumerate(stmts) if any(x in wanted for x in stages_of(s)))
     return loop.replace(body=sequence([*stmts[: last + 1], nest_, *stmts[last + 1 :]]))
 
 

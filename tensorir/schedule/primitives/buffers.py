@@ -11,10 +11,9 @@ from tensorir.errors.needs import need_ints, need_text, plain_int
 from tensorir.ir.layout import COLLECTIVES, permuted
 from tensorir.ir.layout_text import parse_layout
 from tensorir.ir.tree import Buffer, Layout, Program, Scope
-from tensorir.ir.visit import swap_buffers
 from tensorir.schedule.history import Name, S
 from tensorir.schedule.registry import primitive
-from tensorir.schedule.rewrite import Rewrite, with_body
+from tensorir.schedule.rewrite import Rewrite, with_buffers
 
 SCOPES = {s.value: s for s in (Scope.GLOBAL, Scope.SHARED, Scope.WARP, Scope.REGISTER, Scope.AUTO)}
 
@@ -43,7 +42,7 @@ def scoped(program: Program, buffer: Buffer, scope: str) -> Program:
         raise ScheduleError(Problem("scope.unknown", f"there is no scope {scope}", hint=meant("scope", scope, SCOPES)))
     _own(program, buffer, "set-scope")
     new = buffer.replace(scope=SCOPES[scope])
-    return with_body(program, swap_buffers(program.body, {buffer: new}))
+    return with_buffers(program, {buffer: new})
 
 
 @primitive("Copies and memory")
@@ -80,7 +79,7 @@ def _layout(
 ) -> Rewrite:
     _own(program, buffer, "layout")
     new = buffer.replace(layout=layout_of(buffer, layout, pad, order))
-    return Rewrite(with_body(program, swap_buffers(program.body, {buffer: new})))
+    return Rewrite(with_buffers(program, {buffer: new}))
 
 
 def layout_of(

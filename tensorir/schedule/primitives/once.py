@@ -6,11 +6,11 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import shown
 from tensorir.ir.once import nests, runs_once
 from tensorir.ir.tree import Buffer, Loop, Program
-from tensorir.ir.visit import reads, swap_buffers, writes
+from tensorir.ir.visit import reads, writes
 from tensorir.schedule.analysis import Index, caret
 from tensorir.schedule.history import Name, S
 from tensorir.schedule.registry import mark, primitive
-from tensorir.schedule.rewrite import Rewrite, with_body
+from tensorir.schedule.rewrite import Rewrite, with_buffers
 
 
 @primitive("Copies and memory")
@@ -35,7 +35,7 @@ def _run_once(program: Program, buffer: Buffer) -> Rewrite:
                 hint=copied if what == "an input" else "",
             )
         )
-    made = with_body(program, swap_buffers(program.body, {buffer: buffer.replace(once=True)}))
+    made = with_buffers(program, {buffer: buffer.replace(once=True)})
     ahead = runs_once(made)
     for nest, old, once in zip(nests(made), nests(program), ahead, strict=True):
         if buffer in writes(old) and not once:

@@ -37,6 +37,7 @@ from tensorir.schedule.rewrite import (
     axis_labels,
     box_nest,
     footprint,
+    in_users,
     own_nest,
     place_after,
     place_before,
@@ -45,7 +46,6 @@ from tensorir.schedule.rewrite import (
     swap,
     tails_of,
     where_gathered,
-    with_body,
     written_index,
 )  # fmt: skip
 
@@ -364,7 +364,7 @@ def _compute_inline(program: Program, stage: Stage) -> Rewrite:
         raise _refuse("inline.index", f"{stage.name} is kept by parts of its axes, or by several joined", stage,
                       hint="compute_inline before reindex(writes=…), or compute_at")  # fmt: skip
     without = swap(program, top, None)
-    return Rewrite(with_body(without, _Inline(stage)(without.body)), (), _inlined(top, stage))
+    return Rewrite(in_users(without, made, _Inline(stage)), (), _inlined(top, stage))
 
 
 def _inlined(top: Stmt, stage: Stage) -> dict[str, str]:

@@ -34,7 +34,7 @@ from tensorir.ir.tree import (
     Var,
 )
 from tensorir.ir.visit import Rewriter, find, substitute, writes
-from tensorir.schedule.analysis import Index, stages_writing, unique
+from tensorir.schedule.analysis import Index, stages_writing, unique, users
 from tensorir.schedule.primitives.reindex_view import Bijection
 from tensorir.schedule.primitives.reindex_zeros import made_up
 from tensorir.schedule.rewrite import nest, place_at_root, swap, written_index
@@ -115,7 +115,7 @@ def kept_under(d: Domain, program: Program, nested: Stage, name: str | None, dty
 
 def unconverted(program: Program, made: Sequence[Buffer]) -> list[Load]:
     """Reads of what a stage made before, which are left since they are not converted to the type that it is kept in."""
-    return find(program.body, Load, lambda x: x.buffer in made)
+    return [x for top in users(program.body, made) for x in find(top, Load, lambda x: x.buffer in made)]
 
 
 def _domained(d: Domain, new: Mapping[Buffer, Buffer]) -> Stage:
@@ -188,7 +188,7 @@ class _Again(Rewriter):
 
 def _with_readers(program: Program, d: Domain, new: Mapping[Buffer, Buffer]) -> Program:
     """The program whose stages read what is kept under the new axes; its outputs are still to be written."""
-    for stage in find(program.body, Stage):
+    for stage in (s for top in users(program.body, new) for s in find(top, Stage)):
         if any(x.buffer in new for x in find(stage.body, Load)):
             program = swap(program, stage, stage.replace(body=_Readers(d, new, _whole(stage.iters))(stage.body)))
     return program

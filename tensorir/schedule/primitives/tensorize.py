@@ -18,7 +18,7 @@ from tensorir.ir.structure import identical
 from tensorir.ir.text import show, text
 from tensorir.ir.tree import Expr, Kind, Loop, Program, Region, Scope, Stage
 from tensorir.ir.visit import find, uses
-from tensorir.schedule.analysis import Index, caret, context, in_loops, index_of, need_serial
+from tensorir.schedule.analysis import Index, caret, context, in_loops, index_of, need_serial, stages_of, statements
 from tensorir.schedule.history import Name, S
 from tensorir.schedule.registry import mark, primitive
 from tensorir.schedule.rewrite import Rewrite, nest, swap
@@ -117,7 +117,9 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
     Nests that are the same under the same loops as before still are.
     """
     index = index_of(after)
-    marked = [x for x in index.loops.values() if x.kind is Kind.INTRIN]
+    old = set(statements(before.body))  # kernels that nothing happened to
+    changed = [top for top in statements(after.body) if top not in old]
+    marked = [x for top in changed for x in find(top, Loop) if x.kind is Kind.INTRIN]
     known = index_of(before) if marked else index
     for loop in marked:
         inside = any(above in marked for above in index.above(loop))
@@ -127,7 +129,7 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
             copies = any(s.intrin is not None and s.intrin.maps for s in find(loop, Stage))
             hint = "via='threads' for the copy" if copies else f"{primitive} before tensorize"
             return Problem("tensorize.last", why, at=caret(loop), hint=hint)
-    for s in index.stages.values():
+    for s in (s for top in changed for s in stages_of(top)):
         if s.intrin is not None and not any(x in marked for x in index.above(s)):
             return Problem("tensorize.last", f"{s.name} would lose the loops of {s.intrin.name}", at=caret(s),
                            hint=f"{primitive} before tensorize")  # fmt: skip
