@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 from tensorir.arith.bits import Interval as Interval
 from tensorir.arith.bits import within_bits
 from tensorir.arith.conditions import conjuncts, contrary, negate
+from tensorir.arith.linear import Linear as Linear
 from tensorir.ir.build import BITS, SHIFTS, as_int, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.node import STEP, Node, held
@@ -21,7 +22,7 @@ from tensorir.ir.shared import once, steps
 from tensorir.ir.structure import same as same
 from tensorir.ir.structure import structure as structure
 from tensorir.ir.tree import Binary, Broadcast, Buffer, Cast, Const, Expr, Load, Select, Unary, Var
-from tensorir.ir.visit import Rewriter, find, has, uses
+from tensorir.ir.visit import Rewriter, find, has
 
 N = TypeVar("N", bound=Node)
 
@@ -29,69 +30,6 @@ CHAIN = 3
 """Facts about dims that a proof uses one after another."""
 
 UNKNOWN: Interval = (-math.inf, math.inf)
-
-
-class Linear:
-    """``sum(c * atom) + constant``; treat as immutable."""
-
-    __slots__ = ("_said", "constant", "terms")
-
-    def __init__(self, terms: dict[Expr, int], constant: int) -> None:
-        self.terms, self.constant = terms, constant
-        self._said: Expr | None = None
-
-    def plus(self, o: Linear, scale: int = 1) -> Linear:
-        """``self + scale * o``."""
-        if not o.terms:
-            return Linear(self.terms, self.constant + scale * o.constant)
-        out = dict(self.terms)
-        for atom, c in o.terms.items():
-            total = out.get(atom, 0) + scale * c
-            if total:
-                out[atom] = total
-            else:
-                out.pop(atom, None)
-        return Linear(out, self.constant + scale * o.constant)
-
-    def times(self, k: int) -> Linear:
-        return Linear({a: c * k for a, c in self.terms.items()} if k else {}, self.constant * k)
-
-    def without(self, var: Var) -> Linear:
-        """The form where ``var`` is 0, as far as it is an atom of its own."""
-        return Linear({t: c for t, c in self.terms.items() if t is not var}, self.constant)
-
-    def along(self, var: Var) -> tuple[int, Linear] | None:
-        """The step by which the form grows with ``var`` and the form without it; None where it does not grow evenly."""
-        rest = self.without(var)
-        return None if any(uses(t, {var}) for t in rest.terms) else (self.terms.get(var, 0), rest)
-
-    def same(self, o: Linear) -> bool:
-        """True when the two forms are equal."""
-        return self.constant == o.constant and self.terms == o.terms
-
-    def expr(self) -> Expr:
-        """The form as an expression, terms in insertion order, negative ones subtracted; the same one each time."""
-        if self._said is None:
-            self._said = self._say()
-        return self._said
-
-    def _say(self) -> Expr:
-        out: Expr | None = None
-        later = []
-        for atom, c in self.terms.items():
-            if c < 0 and out is None:
-                later.append((atom, c))
-                continue
-            term = atom if abs(c) == 1 else binary("*", atom, abs(c))
-            out = term if out is None else binary("+" if c > 0 else "-", out, term)
-        if out is None:
-            out = const(self.constant)
-            rest = 0
-        else:
-            rest = self.constant
-        for atom, c in later:
-            out = binary("-", out, atom if c == -1 else binary("*", atom, -c))
-        return binary("+" if rest > 0 else "-", out, abs(rest)) if rest else out
 
 
 class Ranges(dict[Var, Interval]):
@@ -132,6 +70,7 @@ class Arith:
         self.known: frozenset[Any] = frozenset()
         self.divisors: dict[Var, int] = {}  # variables known to be multiples
         self._atoms: dict[Any, Expr] = {}
+        self._dims: dict[Expr, bool] = {}  # atoms, and whether dims are in them
         self._forms: dict[Expr, Linear] = {}  # what linear() found with these ranges
         self._within: dict[Expr, Interval] = {}  # what _atom_range() did
         self._tall = False
@@ -274,7 +213,7 @@ class Arith:
     def _binary(self, e: Binary) -> Linear | None:
         op = e.op
         if op == "+" or op == "-":
-            return self._merge(self.linear(e.a).plus(self.linear(e.b), 1 if op == "+" else -1))
+            return self._sum(e)
         if op == "*":
             a, b = self.linear(e.a), self.linear(e.b)
             if not b.terms:
@@ -298,6 +237,29 @@ class Arith:
                 return b if op == "min" else a
             return Linear({self._atom(binary(op, a.expr(), b.expr())): 1}, 0)
         return None
+
+    def _sum(self, e: Binary) -> Linear:
+        """The form of a sum: its terms are added one after another, without a form of each partial sum."""
+        sums: list[Binary] = [e]
+        while isinstance(x := sums[-1].a, Binary) and x.op in ("+", "-") and x.dtype == "index":
+            if x in self._forms:
+                break
+            sums.append(x)
+        first = self.linear(x)
+        total, rests = Linear(dict(first.terms), first.constant), first.rests()
+        for s in reversed(sums):
+            term, scale = s.b, 1 if s.op == "+" else -1
+            if isinstance(term, Const):
+                total.constant += scale * int(term.value)
+                continue
+            if isinstance(term, Binary) and term.op == "*" and isinstance(term.b, Const) and term.dtype == "index":
+                scale *= int(term.b.value)
+                term = term.a
+            form = self.linear(term)
+            total.add(form, scale)
+            if rests := rests or form.rests():
+                total = self._merge(total)
+        return total
 
     def _divide(self, a: Linear, c: int, op: str) -> Linear:
         """``a // c`` or ``a % c``: the multiple of c is split off, the rest resolved when its range allows."""
@@ -528,7 +490,7 @@ class Arith:
                     return True
         for atom, k in form.terms.items():  # min(a, n - 1) is at most either, which ranges of dims do not say
             inner = _plain(atom)
-            if isinstance(inner, Binary) and any(v.bounds for v in find(inner, Var)):
+            if isinstance(inner, Binary) and self._has_dims(inner):
                 rest = Linear({t: n for t, n in form.terms.items() if t is not atom}, form.constant)
                 if self._held(inner, k, rest):
                     return True
@@ -541,6 +503,12 @@ class Arith:
                 m = Linear({t: n for t, n in form.terms.items() if t is not atom}, form.constant).times(c)
                 return c > 0 and self._at_most(x.times(k).plus(m).plus(Linear({}, 0 if k < 0 else 1 - c)))
         return False
+
+    def _has_dims(self, atom: Expr) -> bool:
+        found = self._dims.get(atom)
+        if found is None:
+            found = self._dims[atom] = any(v.bounds for v in find(atom, Var))
+        return found
 
     def _held(self, atom: Binary, k: int, rest: Linear) -> bool:
         """True when ``rest + k * atom <= 0`` by what is no less than the term of the atom."""

@@ -63,7 +63,7 @@ class _Expand(Knowing):
         return Load(n.buffer, self._index(n.index), n.dtype)
 
     def _index(self, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(self.arith.simplify(_Inner(self)(i)) for i in index)
+        return tuple([self.arith.simplify(_Inner(self)(i) if has(i, Load) else i) for i in index])
 
     def on_Store(self, n: Store) -> Store:
         return n.replace(index=self._index(n.index), value=self(n.value))

@@ -49,7 +49,7 @@ def fold_constants(program: Program, target: Target) -> Program:
             return nest
         arith = kernel_arith(axes, body)
         joined = Joiner(arith, loops=target.kind == "cpu")
-        body = _Expand(arith, joined)(body)
+        body = _Expand(arith, joined, {})(body)
         return rewrap(axes, NameBases(arith, joined.several)(body) if joined.loops else body)
 
     return each_nest(program, kernel)
@@ -60,22 +60,77 @@ def _picks(body: Stmt, var: Var) -> bool:
 
 
 class _Expand(Pruner):
-    def __init__(self, arith: Arith, joined: Joiner) -> None:
-        self.arith, self.joined = arith, joined
+    """Loops that pick constants, written out: in each iteration variables are their ``values``, indices in normal form,
+    constants known, and sums without what adds nothing.
+
+    All in one walk, however many such loops are nested: of a choice that the values make, the other side is not even
+    looked at.
+    """
+
+    def __init__(self, arith: Arith, joined: Joiner, values: Mapping[Var, Expr]) -> None:
+        self.arith, self.joined, self.values = arith, joined, values
 
     def on_Loop(self, n: Loop) -> Stmt:
         once = isinstance(n.extent, Const) and n.extent.value == 1
         if not once and (n.kind is not Kind.UNROLL or not _picks(n.body, n.var)):
             return self.pruned(n)
-        folds = (_Fold(self.arith, {n.var: const(k)}) for k in range(as_int(n.extent)))
-        return self.joined(self(_with_own_arrays(fold(n.body))) for fold in folds)
+        each = (_Expand(self.arith, self.joined, {**self.values, n.var: const(k)}) for k in range(as_int(n.extent)))
+        return self.joined(iteration(_with_own_arrays(n.body)) for iteration in each)
 
     def on_Seq(self, n: Seq) -> Stmt:
         return self.joined(self(s) for s in n.stmts)
 
     def on_Store(self, n: Store) -> Stmt:
+        if self.values:
+            n = n.replace(index=(self._index(n.index[0]),), value=self(n.value))
         same_cell = isinstance(n.value, Load) and n.value.buffer is n.buffer and same(n.value.index[0], n.index[0])
         return Seq(()) if same_cell else n
+
+    def on_Load(self, n: Load) -> Expr:
+        if not self.values:
+            return n
+        index = self._index(n.index[0])
+        if n.buffer.data is not None and isinstance(index, Const) and 0 <= as_int(index) < len(n.buffer.data):
+            return const(n.buffer.data[as_int(index)], n.dtype)
+        return n.replace(index=(index,))
+
+    def _index(self, i: Expr) -> Expr:
+        if isinstance(i, Ramp):
+            return i.replace(base=self._index(i.base))
+        form = self.arith.linear(i)  # of what all iterations share, found once
+        inside = [t for t in form.terms if not isinstance(t, Var) and uses(t, self.values)]
+        if inside:
+            return self.arith.linear(self(i)).expr()
+        known = [t for t in form.terms if isinstance(t, Var) and t in self.values]
+        start = form.constant + sum(form.terms[t] * as_int(self.values[t]) for t in known)
+        return Linear({t: c for t, c in form.terms.items() if t not in known}, start).expr()
+
+    def on_Var(self, n: Var) -> Expr:
+        return self.values.get(n, n)
+
+    def on_Cast(self, n: Cast) -> Expr:
+        a = self(n.a)
+        return n if a is n.a else cast(a, n.dtype)
+
+    def on_Select(self, n: Select) -> Expr:
+        if not self.values:
+            return n
+        cond = self(n.cond)
+        if isinstance(cond, Const):
+            return cast(self(n.a if cond.value else n.b), n.dtype)
+        return n.replace(cond=cond, a=self(n.a), b=self(n.b))
+
+    def on_Binary(self, n: Binary) -> Expr:
+        if not self.values:
+            return n
+        n, was = self.children(n), n
+        if n.dtype == "bool" or (n.dtype == "index" and n is not was):
+            return binary(n.op, n.a, n.b)
+        if n.dtype == "index":
+            return n
+        if n.op == "*":
+            return product(n)
+        return sum_of(n) if n.op in ("+", "-") else n
 
 
 class _Allocate(Rewriter):
@@ -90,55 +145,6 @@ def _with_own_arrays(s: Stmt) -> Stmt:
     """A copy of a statement whose arrays are not those of other copies."""
     twins = {a.buffer: a.buffer.replace(name=a.buffer.name) for a in find(s, Alloc)}
     return swap_buffers(_Allocate(twins)(s), twins) if twins else s
-
-
-class _Fold(Rewriter):
-    """Variables by their values, indices in normal form, constants by value, sums without what adds nothing.
-
-    All in one walk: of a choice that the values make, the other side is not even looked at.
-    """
-
-    def __init__(self, arith: Arith, values: Mapping[Var, Expr]) -> None:
-        self.arith, self.values = arith, values
-
-    def _index(self, i: Expr) -> Expr:
-        if isinstance(i, Ramp):
-            return i.replace(base=self.arith.linear(i.base).expr())
-        return self.arith.linear(i).expr()
-
-    def on_Load(self, n: Load) -> Expr:
-        n = self.children(n)
-        index = self._index(n.index[0])
-        if n.buffer.data is not None and isinstance(index, Const) and 0 <= as_int(index) < len(n.buffer.data):
-            return const(n.buffer.data[as_int(index)], n.dtype)
-        return n.replace(index=(index,))
-
-    def on_Store(self, n: Store) -> Store:
-        n = self.children(n)
-        return n.replace(index=(self._index(n.index[0]),))
-
-    def on_Var(self, n: Var) -> Expr:
-        return self.values.get(n, n)
-
-    def on_Cast(self, n: Cast) -> Expr:
-        a = self(n.a)
-        return n if a is n.a else cast(a, n.dtype)
-
-    def on_Select(self, n: Select) -> Expr:
-        cond = self(n.cond)
-        if isinstance(cond, Const):
-            return cast(self(n.a if cond.value else n.b), n.dtype)
-        return n.replace(cond=cond, a=self(n.a), b=self(n.b))
-
-    def on_Binary(self, n: Binary) -> Expr:
-        n, was = self.children(n), n
-        if n.dtype == "bool" or (n.dtype == "index" and n is not was):
-            return binary(n.op, n.a, n.b)
-        if n.dtype == "index":
-            return n
-        if n.op == "*":
-            return product(n)
-        return sum_of(n) if n.op in ("+", "-") else n
 
 
 # Straight-line code that builds up registers, written as one would: a register's terms in one sum, loops over the
