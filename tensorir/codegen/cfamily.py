@@ -17,7 +17,7 @@ from tensorir.codegen.index_range import INT_MAX, fits_int
 from tensorir.codegen.instructions import aligned_tiles, instruction_lines, rounded_tiles, tensor_maps
 from tensorir.codegen.literals import literal
 from tensorir.codegen.names import Names, identifier, names_of_constants
-from tensorir.codegen.preamble import preamble
+from tensorir.codegen.preamble import called, preamble
 from tensorir.codegen.source import MOST_ON_STACK, Assumed, DimRange, GatherRange, KernelLaunch, Param, Source
 from tensorir.codegen.transposing import TRANSPOSE, Across, across
 from tensorir.codegen.wrapping import looked_at
@@ -83,7 +83,7 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
             raise LoweringError(Problem("codegen.intrinsic", message, hint="a schedule that is made for this target"))
     printed = [_KernelText(k, dialect, target, module) for k in module.kernels]
     bodies = [p.text() for p in printed]
-    helpers = {name: text for p in printed for name, text in p.expr.helpers.items()}
+    helpers = called({name: text for p in printed for name, text in p.expr.helpers.items()}, bodies)
     params = _params(module, printed)
     parts = [*_header(module, params, notes), *_includes(dialect, module)]
     if dialect.family == "c":

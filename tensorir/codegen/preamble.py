@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tensorir.codegen.instructions import GUARD
 
 _OPENS = re.compile(rf"#ifndef {GUARD}([^\n]*)\n")
 _CLOSES = "\n#endif"
+_WORD = re.compile(r"\w+")
+
+
+def called(helpers: Mapping[str, str], bodies: Iterable[str]) -> dict[str, str]:
+    """Return those of ``helpers`` that the kernels' ``bodies`` name, and what those name in turn; a definition of
+    several functions, whose name is none of theirs, is always one of them.
+
+    Printing notes helpers as it goes, also for expressions that a shorter form then takes the place of.
+    """
+    words = {name: set(_WORD.findall(text)) for name, text in helpers.items()}
+    todo = [name for name in helpers if name not in words[name]]
+    for body in bodies:
+        todo += helpers.keys() & set(_WORD.findall(body))
+    found: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += helpers.keys() & words[name]
+    return {name: text for name, text in helpers.items() if name in found}
 
 
 def preamble(helpers: Mapping[str, str]) -> list[str]:
@@ -29,7 +49,7 @@ def _ordered(helpers: Mapping[str, str]) -> Iterator[str]:
         if name in placed:
             return
         placed.add(name)
-        for used in dict.fromkeys(re.findall(r"\w+", helpers[name])):
+        for used in dict.fromkeys(_WORD.findall(helpers[name])):
             if used in helpers:
                 yield from place(used)
         yield helpers[name]

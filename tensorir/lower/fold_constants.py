@@ -103,7 +103,7 @@ class _Expand(Pruner):
             return self.arith.linear(self(i)).expr()
         known = [t for t in form.terms if isinstance(t, Var) and t in self.values]
         start = form.constant + sum(form.terms[t] * as_int(self.values[t]) for t in known)
-        return Linear({t: c for t, c in form.terms.items() if t not in known}, start).expr()
+        return Linear({t: c for t, c in form.terms.items() if t not in self.values}, start).expr()
 
     def on_Var(self, n: Var) -> Expr:
         return self.values.get(n, n)
