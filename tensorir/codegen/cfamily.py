@@ -393,7 +393,10 @@ class _KernelText:
             case Prefetch():
                 return [pad + self.prefetch(s)]
             case If():
-                return [*self._block(f"{pad}if ({self.expr(s.cond)})", s.then, depth)]
+                cond, then = s.cond, s.then
+                while isinstance(then, If):  # as when nested: the second is not evaluated where the first fails
+                    cond, then = binary("and", cond, then.cond), then.then
+                return [*self._block(f"{pad}if ({self.expr(cond)})", then, depth)]
             case Alloc():
                 self.open.append(s.buffer)
                 inner = self.stmt(s.body, depth)  # first, so that alignments are known
