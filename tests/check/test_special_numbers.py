@@ -8,7 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
-from test_extremes import _map, _rows
+from test_numeric_limits import _map, _rows
 from test_unseen_faults import kernel
 
 import tensorir as tir
