@@ -104,7 +104,7 @@ class Channel:
             ending.callback(self.builders.close)
 
     def _places_for(self, devices: Sequence[str]) -> TrialPlaces | None:
-        """Where trials are measured at the same time; None for one after the other, here."""
+        """Places for concurrent trials; None for one after the other, here."""
         o = self.spec
         if o.executor is None:
             return DevicePlaces(devices, self.limits) if len(devices) > 1 else None

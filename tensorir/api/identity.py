@@ -160,7 +160,7 @@ def most_like(work: Work, known: Brief) -> str:
 
 
 A_WORD = 10.0
-"""What a word or a switch that differs adds to a distance."""
+"""Distance for a word or a switch that differs."""
 
 
 def distance(a: str, b: str) -> float:

@@ -85,7 +85,7 @@ class Measurer:
 
     @property
     def flights(self) -> Flights | None:
-        """Where trials are measured at the same time: those of this workload, from here on."""
+        """Places for concurrent trials: for those of this workload, from here on."""
         flights = self.channel.flights
         if flights is not None:
             flights.prepare = self._sent

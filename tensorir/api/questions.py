@@ -124,7 +124,7 @@ class Standard:
 @travels
 @dataclass(frozen=True)
 class Hello:
-    """Which device is this? Answered by Described."""
+    """A request for the device's description; answered by Described."""
 
 
 @travels(sparse=True)
@@ -153,7 +153,7 @@ class Build:
 @travels
 @dataclass(frozen=True)
 class Digest:
-    """Which sources do the templates make of these? Answered by Digests."""
+    """A request for digests of the sources that the templates make of these; answered by Digests."""
 
     wanted: tuple[Wanted, ...]
 

@@ -61,7 +61,7 @@ class Schedule(Exportable, _Schedule):
     """Text that replaces the emitted source (see ``with_source``)."""
 
     _workload: HasDefault | None = None
-    """Whose template began it: its default serves where this schedule cannot be lowered for an export."""
+    """The workload it began from: its default serves where this schedule cannot be lowered for an export."""
 
     def emitted(self, target: object = None) -> Source:
         """The source with its parameters and launches, for this schedule's target or another.

@@ -45,7 +45,7 @@ LIMIT_S = 30.0
 COMPILE_S = 120.0
 SETUP_S = 120.0
 HARM_CODES = ("launch.out-of-bounds", "launch.input-written")
-"""What a text must not have done to run in the user's process."""
+"""Codes of problems that keep a text out of the user's process."""
 _SIGNALS = {
     "SIGSEGV": "memory that belongs to nobody, or a stack overflow", "SIGBUS": "memory that belongs to nobody",
     "SIGABRT": "memory spoilt or exhausted", "SIGFPE": "a whole number divided by zero",

@@ -1,4 +1,4 @@
-"""What the kernels of a scheduled program do, counted from its loop tree, and the seconds that this takes by a model.
+"""The work of a scheduled program's kernels, counted from its loop tree, and its seconds by a model.
 
 The model is for telling which of two schedules of the same cells is faster. It counts operations, reads and writes by
 vectors, the bytes of each array that a kernel touches, and launches; it knows nothing of what a compiler does besides.
@@ -58,7 +58,7 @@ PENDING = 4096
 LATE = 8.0
 """Cycles of such a read."""
 MORE = 1.1
-"""How much longer functions take that are computed next to others, which need registers as well."""
+"""The slowdown of functions computed next to others, which need registers as well."""
 PAGE = 4096
 """Bytes of a page."""
 FIRST = 32768
@@ -75,7 +75,7 @@ WAIT = 3.2
 
 @dataclass(frozen=True)
 class Machine:
-    """What the model knows of a kind of device.
+    """A kind of device as the model knows it.
 
     call_s:   of a launch of a program of any kernels;  launch_s: of one more kernel in it;  block_s: of a block
     wake_s:   until other cores are there, where any kernel of a program has work for them;  least_s: of any kernel
@@ -132,7 +132,7 @@ GPU = Machine(
 
 @dataclass(frozen=True)
 class Kernel:
-    """What one kernel does.
+    """The work of one kernel.
 
     cycles: of all its cores together;  nbytes: of the arrays in memory that it reads and writes, each once
     moved:  bytes that this moves, with those of lines that are read because they are written
@@ -158,7 +158,7 @@ class Kernel:
 
 @dataclass(frozen=True, repr=False)
 class Counts(Shown):
-    """What the kernels of a program do, and the seconds that they take, launched again and again, by the model.
+    """The work of a program's kernels, and their seconds, launched again and again, by the model.
 
     nbytes:   of the arrays that kernels read and write, each once a kernel
     launch_s: the part of the seconds that launches take
@@ -218,7 +218,7 @@ class Near:
     around: frozenset[Var]
 
     def named(self, moving: Sequence[Loop]) -> bool:
-        """Whether what a stage uses of it is in registers: no loop computes which."""
+        """True when what a stage uses of it is in registers: no loop computes which."""
         written_out = (Kind.UNROLL, Kind.VECTOR)
         inside = [x for x in moving if x.var not in self.around and _extent(x) > 1]
         return self.nbytes <= SMALL and all(x.kind in written_out for x in inside)
@@ -363,7 +363,7 @@ class Counted:
         return times * ((self.machine.apart if apart else 1 / ISSUE) + far + (wait if crosses else 0.0))
 
     def _crosses(self, b: Buffer, places: Sequence[Expr]) -> bool:
-        """Whether vectors begin inside of aligned ones: parts of two lines, or of what two stores have written."""
+        """True when vectors begin inside of aligned ones: parts of two lines, or of what two stores have written."""
         made = writes(self.stage.body)
         try:
             return b not in made and int(evaluate(places[-1], dict.fromkeys(find(places[-1], Var), 0))) % self.wide != 0
@@ -402,7 +402,7 @@ class Counted:
             yield b, min(whole, cells * size), fetched * min(whole, cells * line)
 
     def apart(self, places: Sequence[Expr]) -> bool:
-        """Whether data say where each single element is, not just where neighbours are."""
+        """True when data say where each single element is, not just where neighbours are."""
         return any(uses(i, {self.loops[-1].var}) for i in places[:-1]) or not self.loops
 
 

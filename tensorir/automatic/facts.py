@@ -1,4 +1,4 @@
-"""What rules ask about a declaration: its stages, what they read and write, and what is read more than once."""
+"""Facts of a declaration for rules: its stages, what they read and write, and what is read more than once."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Nest(Shown):
 
     @property
     def constant(self) -> bool:
-        """Whether all its extents are constants."""
+        """True when all its extents are constants."""
         return not dims_in(*(it.extent for it in self.stage.iters))
 
     @cached_property
@@ -96,16 +96,16 @@ class Nest(Shown):
 
     @cached_property
     def empty(self) -> bool:
-        """Whether it has no iterations: no cells, or no terms of them."""
+        """True when it has no iterations: no cells, or no terms of them."""
         return not self.size(self.stage.iters)
 
     @cached_property
     def loads(self) -> tuple[Load, ...]:
-        """What a cell, or a term of it, reads."""
+        """The loads of a cell, or of a term of it."""
         return tuple(find(self.stage.body, Load))
 
     def converts(self, buffer: Buffer, dtype: str) -> bool:
-        """Whether all that it reads of an array becomes another type at once."""
+        """True when all that it reads of an array becomes another type at once."""
         casts = {x.a for x in find(self.stage.body, Cast) if x.dtype == dtype}
         return all(x in casts for x in self.loads if x.buffer is buffer)
 
@@ -159,14 +159,14 @@ class Nest(Shown):
         return tuple(it for it in self.stage.iters if dims_along(load, it.var))
 
     def again(self, load: Load) -> int:
-        """How often each place of a read is read, by axes on which it does not depend, or only group by group."""
+        """The reuse count of each place of a read, by axes on which it does not depend, or only group by group."""
         return math.prod(
             n if (n := alike(load, it.var)) > 1 else 1 if n else most(it.extent) for it in self.stage.iters
         )
 
     @property
     def reuses(self) -> bool:
-        """Whether its sum reads two operands, each of them again along axes that only the other one has."""
+        """True when its sum reads two operands, each of them again along axes that only the other one has."""
         alone = {x: tuple(alike(x, it.var) for it in self.stage.iters) for x in self.loads if self.again(x) > 1}
         return self.kind == "reduce" and len({*alone.values()}) > 1
 
@@ -204,13 +204,13 @@ class Wishes:
     any_order: bool = False
 
 
-PLAIN = Wishes()
+NO_WISHES = Wishes()
 
 
 class Graph(Shown):
     """The stages of a program that nothing has scheduled yet, or only inlined, and who reads whom."""
 
-    def __init__(self, program: Program, wishes: Wishes = PLAIN) -> None:
+    def __init__(self, program: Program, wishes: Wishes = NO_WISHES) -> None:
         index = index_of(program)
         self.program, self.wishes = program, wishes
         self.nests = {
@@ -237,5 +237,5 @@ class Graph(Shown):
         return [n for b in nest.reads for n in self.writers.get(b, ()) if n is not nest and not n.empty]
 
     def is_output(self, nest: Nest) -> bool:
-        """Whether what it makes is a result of the program."""
+        """True when what it makes is a result of the program."""
         return any(b in self.program.outputs for b in nest.writes)

@@ -62,7 +62,7 @@ class Fusion(Value, Shown, Generic[S]):
 
     @property
     def legal(self) -> bool:
-        """Whether some way is legal."""
+        """True when some way is legal."""
         return self.after is not None
 
     @property
@@ -97,21 +97,21 @@ class Fusion(Value, Shown, Generic[S]):
 
     @property
     def launch_bound(self) -> bool:
-        """Whether most of what it saves is a launch: larger arrays would gain less, and so do launches in a queue."""
+        """True when most of what it saves is a launch: larger arrays would gain less, and so do launches in a queue."""
         if self.after is None or self.saved_s <= 0:
             return False
         return self.before.launch_s - self.after.launch_s > 0.5 * self.saved_s
 
     @property
     def recommended(self) -> bool:
-        """Whether it is worth doing: by what was measured, else by the model."""
+        """True when it is worth doing: by what was measured, else by the model."""
         if self.measured is not None:
             return self.measured.value >= MEASURED and self.measured.low >= 1.0
         return self.gain >= WORTH and self.saved_s >= LEAST_S
 
     @property
     def verdict(self) -> str:
-        """What to do, and why, in a few words."""
+        """The advice, and its reason, in a few words."""
         if self.problem:
             return f"[{self.problem.code}] {self.problem.message.splitlines()[0]}"
         if not self.legal:
@@ -121,7 +121,7 @@ class Fusion(Value, Shown, Generic[S]):
         return f"{self.way}: gains a launch, at this size" if self.launch_bound else self.way
 
     def json(self) -> dict[str, Any]:
-        """What it says, as data."""
+        """All of it as data."""
         told: dict[str, Any] = {
             "first": self.first,
             "second": self.second,
@@ -224,7 +224,7 @@ def fusions_of(outputs: Sequence[Tensor], target: Target, make: Callable[[Sequen
 
 
 def _fusion(whole: Schedule, pair: Pair, make: Callable[[Sequence[Tensor], Target], S]) -> Fusion[S]:
-    """What becomes of one pair: each way is made on the whole graph, which proves that it is legal, and of the pair
+    """The fusion of one pair: each way is made on the whole graph, which proves that it is legal, and of the pair
     alone, where its kernels are counted.
     """
     target, alone = whole.target, cut_out(Graph(whole.program), pair)

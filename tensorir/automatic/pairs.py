@@ -87,7 +87,7 @@ def shared_inputs(a: Nest, b: Nest) -> tuple[Buffer, ...]:
 
 
 def needed_elsewhere(graph: Graph, pair: Pair) -> bool:
-    """Whether something else than the second stage needs what the first one makes."""
+    """True when something else than the second stage needs what the first one makes."""
     first = graph.nests[pair.first]
     return graph.is_output(first) or any(r.name != pair.second for r in graph.readers(first))
 

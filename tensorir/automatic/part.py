@@ -77,7 +77,7 @@ class Part(ABC, Shown):
         return {}
 
     def where(self) -> Mapping[str, Predicate]:
-        """What legal configurations keep, by name."""
+        """The constraints of legal configurations, by name."""
         return {}
 
     def start(self) -> Config | None:
@@ -106,6 +106,6 @@ class Part(ABC, Shown):
 
     @property
     def work(self) -> float:
-        """How much there is to do, to tell which part is the one that counts: operations, and bytes moved."""
+        """The amount of work, to tell which part is the one that counts: operations, and bytes moved."""
         nests = [self.graph.nests[name] for name in self.names if name in self.graph.nests]
         return sum(n.work + 4.0 * n.moved for n in nests)

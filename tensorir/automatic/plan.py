@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorir.automatic.facts import PLAIN, Graph, Nest, Wishes
+from tensorir.automatic.facts import NO_WISHES, Graph, Nest, Wishes
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules import RULES, WHOLE, Rule
 from tensorir.automatic.rules.inline import inlined
@@ -65,7 +65,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a definition is scheduled: what is inlined, and the parts that schedule what is left.
+    """The plan for a definition: what is inlined, and the parts that schedule what is left.
 
     main:    the part that counts most, whose knobs have names of their own
     constants: inputs that never change: what is made of them alone is made once for all launches
@@ -80,7 +80,7 @@ class Plan:
 
     @property
     def needs(self) -> str:
-        """What a target must have: of architectures the latest."""
+        """The requirement on a target: of architectures the latest."""
         return max((p.needs for p in self.parts), key=lambda n: (len(n), n))
 
     def schedule(self, s: Schedule, config: Config) -> Schedule:
@@ -173,14 +173,14 @@ def default_plan(outputs: Sequence[Tensor], target: Target) -> Plan:
     return next(_plans(outputs, target))
 
 
-def plans(outputs: Sequence[Tensor], target: Target, wishes: Wishes = PLAIN) -> Mapping[str, Plan]:
+def plans(outputs: Sequence[Tensor], target: Target, wishes: Wishes = NO_WISHES) -> Mapping[str, Plan]:
     """The ways to schedule a definition, by names that say the rule of what counts most; the default first, and the
     others when they are asked for.
     """
     return OneByOne(lambda: ((f"{target.kind}_{plan.main.name}", plan) for plan in _plans(outputs, target, wishes)))
 
 
-def _plans(outputs: Sequence[Tensor], target: Target, wishes: Wishes = PLAIN) -> Iterator[Plan]:
+def _plans(outputs: Sequence[Tensor], target: Target, wishes: Wishes = NO_WISHES) -> Iterator[Plan]:
     refused, proved, found = list[Refusal](), set[Hashable](), False
     for rules in dict.fromkeys((WHOLE, ())):
         for plan in _plans_by(rules, outputs, target, wishes, refused, proved):
@@ -216,7 +216,7 @@ def _plans_by(
 
 @dataclass(frozen=True)
 class _Claims:
-    """Which rules claim which stages of a program.
+    """The claims of rules on the stages of a program.
 
     begun:   its schedule, in which some stages are inlined;  refused: what does not work is added here
     proved:  keys of parts that work, whatever the names of their stages: networks repeat their layers
@@ -250,7 +250,7 @@ class _Claims:
                 yield part
 
     def _alone(self, part: Part) -> bool:
-        """Whether nobody else reads what a part keeps for itself; what fills the anchor's cells it does not keep."""
+        """True when nobody else reads what a part keeps for itself; what fills the anchor's cells it does not keep."""
         others = (self.graph.nests[n] for n in part.names if n != part.anchor.name)
         inside = [n for n in others if not set(n.writes) <= set(part.anchor.writes)]
         return all(
@@ -265,7 +265,7 @@ class _Claims:
         return parts
 
     def _works(self, part: Part) -> bool:
-        """Whether a part's start is legal, with all else as it was declared."""
+        """True when a part's start is legal, with all else as it was declared."""
         if part not in self.tried:
             self.tried[part] = self._lowers(part)
         return self.tried[part]

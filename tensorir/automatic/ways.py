@@ -121,7 +121,7 @@ def _inline(pair: Pair, kept: bool) -> Callable[[Schedule], None]:
 
 
 def slices(first: Nest, second: Nest) -> tuple[tuple[int, int], ...]:
-    """Where a concatenation that reads a stage joins its parts: (number of the axis, place) of each; else nothing."""
+    """The joints of a concatenation that reads a stage: (number of the axis, place) of each; else nothing."""
     found = dict[tuple[int, int], None]()
     for x in find(second.stage.body, Select) if second.kind == "map" and second.constant else ():
         c = x.cond
@@ -150,7 +150,7 @@ def _stored(pair: Pair, points: Sequence[tuple[int, int]]) -> Callable[[Schedule
 
 
 def _joint(pair: Pair, name: str = "") -> Callable[[Schedule], Iterator[Part]]:
-    """What rules offer for both stages of a pair together."""
+    """The parts that rules offer for both stages of a pair together."""
 
     def parts(s: Schedule) -> Iterator[Part]:
         graph = Graph(s.program)

@@ -113,7 +113,7 @@ def words(error: TensorIRError) -> str:
 
 
 def process_start() -> float:
-    """When this process began, on the clock of ``time.monotonic``."""
+    """The start of this process, on the clock of ``time.monotonic``."""
     now = time.monotonic()
     try:
         with open("/proc/self/stat", encoding="ascii", errors="replace") as file:

@@ -73,7 +73,7 @@ def find_search() -> list[Finding]:
 
 
 def find_cache() -> list[Finding]:
-    """Where compiled kernels are kept."""
+    """The cache of compiled kernels."""
     try:
         found = stat()
     except TensorIRError as error:

@@ -49,7 +49,7 @@ MODEL_MARK = "tensorir"
 MAX_MODEL_BYTES = 1 << 31
 """Bytes of a message of protocol buffers; weights of larger models are stored next to them."""
 TEST_TOLERANCE = 1e-4
-"""What --test allows, relative to the largest value of an output."""
+"""The tolerance of --test, relative to the largest value of an output."""
 
 
 def run(model: Path, replace: bool, output: Path | None, dim: tuple[str, ...], tune: bool, budget: float | None,

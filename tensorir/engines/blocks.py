@@ -1,4 +1,4 @@
-"""What templates for GPUs share: how many blocks a grid has room for, and where a space starts."""
+"""Common code of templates for GPUs: the number of blocks that a grid has room for, and the start of a space."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bind_grid(s: Schedule, z: Sequence[str], y: Sequence[str], x: Sequence[str])
 
 
 def has_room(target: Target, z: int, y: int, x: int) -> bool:
-    """Whether ``bind_grid`` finds an axis for so many blocks."""
+    """True when ``bind_grid`` finds an axis for so many blocks."""
     most_x, most_y, most_z = target.max_grid
     return (z * y * x if z > most_z else y * x if y > most_y else x) <= most_x
 
@@ -60,7 +60,7 @@ def joint(s: Schedule, loops: Sequence[str]) -> str:
 
 def start(knobs: Knobs, where: Mapping[str, Callable[[Config], object]], shared_bytes: Callable[[Config], int],
           wanted: Config | None = None) -> Config | None:  # fmt: skip
-    """What a space starts with: ``wanted`` if it is legal and roomy, else the first legal configuration that is roomy,
+    """The start of a space: ``wanted`` if it is legal and roomy, else the first legal configuration that is roomy,
     else the one that needs the least shared memory; None where nothing is legal.
     """
     if wanted is not None and shared_bytes(wanted) <= ROOMY and all(test(wanted) for test in where.values()):

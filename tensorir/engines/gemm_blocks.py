@@ -67,12 +67,12 @@ class Operand(NamedTuple):
 
     @property
     def dims(self) -> int:
-        """How many dimensions are before rows and columns."""
+        """The number of dimensions before rows and columns."""
         return self.lead.count(",")
 
 
 class Sums(NamedTuple):
-    """What a template schedules: ``stage`` adds up products, ``out`` takes the sums from there.
+    """The sums that a template schedules: ``stage`` adds up products, ``out`` takes the sums from there.
 
     outer: loops of ``out`` that stand before rows and columns;  own: those of ``stage``;  lead: dimensions of the sums
            before rows and columns, as an index map says them
@@ -110,7 +110,7 @@ def inline(s: Schedule, given: Operands) -> Schedule:
 
 
 def in_groups(p: Gemm) -> bool:
-    """Whether the matrix that rows are multiplied with is that of their group."""
+    """True when the matrix that rows are multiplied with is that of their group."""
     return p.align > 0
 
 
@@ -124,7 +124,7 @@ def each_product(p: Gemm) -> tuple[int, int, int, int]:
 
 
 def plain_sums(p: Gemm) -> bool:
-    """Whether the result is the sums themselves, to which blocks can add."""
+    """True when the result is the sums themselves, to which blocks can add."""
     done = p.bias or p.act or p.alpha or p.beta
     return not done and p.dtype in ("float32", "int32", "int8", "uint8")
 
@@ -176,7 +176,7 @@ class Engine(Tile[Gemm], ABC):
         yield self.wide, 64, self.p.n
 
     def of_one_group(self) -> bool:
-        """Whether all rows of a block, or of a cluster, are multiplied with one matrix."""
+        """True when all rows of a block, or of a cluster, are multiplied with one matrix."""
         return not in_groups(self.p) or self.p.align % self.high == 0
 
     def sums(self, s: Schedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None,
@@ -196,7 +196,7 @@ ORDER = Knob(1, 8, 4, 2, 16), Knob(1, 2, 3, 4, 6, 8, 12, 16, 24, 32), Knob(0, 1)
 
 
 class Blocks(Engine):
-    """How the blocks of a product are walked, and how many share one tile's reduction (CUDA).
+    """The walk over the blocks of a product, and the number that share one tile's reduction (CUDA).
 
     raster: rows of blocks in a band;  splits: parts of the reduction, which a second kernel adds up, or which with
     ``atomic`` are added to the result in any order;  rest: only what whole waves leave is in parts
@@ -269,13 +269,13 @@ class Blocks(Engine):
         return best if times[best] < WORTH * times[1] else 1
 
     def ahead(self) -> bool:
-        """Whether copies have room: asynchronous ones in more tiles than one, others in registers, which hold one."""
+        """True when copies have room: asynchronous ones in more tiles than one, others in registers, which hold one."""
         return self.depth >= 2 if self.in_flight else self.depth <= 2
 
     # --- the order of blocks
 
     def bands(self) -> bool:
-        """Whether bands are whole, since a rest would be blocks with nothing to do, of more blocks than run at once."""
+        """True when bands are whole: a rest would be blocks with nothing to do, of more blocks than run at once."""
         rows, columns = self.tiles
         return self.raster == 1 or (rows % self.raster == 0 and rows * columns > multiprocessors(self.target))
 
@@ -317,7 +317,7 @@ class Blocks(Engine):
         return whole * self.high if whole < rows else 0
 
     def parts(self) -> bool:
-        """Whether a reduction is in as many parts as are asked for, with enough terms each, which can meet so."""
+        """True when a reduction is in as many parts as are asked for, with enough terms each, which can meet so."""
         if self.splits == 1:
             return not (self.atomic or self.rest)
         length = part_length(self.p.k, self.splits, self.step)
@@ -326,7 +326,7 @@ class Blocks(Engine):
         return not self.atomic or (not self.rest and plain_sums(self.p))
 
     def waves(self) -> bool:
-        """Whether parts are no more blocks than run at once, and what whole waves leave is in whole bands."""
+        """True when parts are no more blocks than run at once, and what whole waves leave is in whole bands."""
         if self.splits == 1:
             return True
         rows, columns = self.tiles

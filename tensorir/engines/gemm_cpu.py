@@ -71,12 +71,12 @@ FEW = 12
 
 
 def reads_in_place(p: Gemm) -> bool:
-    """Whether reading b in place costs less than packing it."""
+    """True when reading b in place costs less than packing it."""
     return p.m <= FEW and not p.tb and p.n >= p.vector_lanes and not p.prepack
 
 
 def is_scattered(p: Gemm) -> bool:
-    """Whether what a vector of b holds may be in several places."""
+    """True when what a vector of b holds may be in several places."""
     return 0 < p.run < p.n and p.run % p.vector_lanes > 0
 
 
@@ -294,7 +294,7 @@ class PanelTile(RegisterTile):
 
     @property
     def turns(self) -> bool:
-        """Whether panels of b are turned in registers: what is a column of a panel is contiguous in memory."""
+        """True when panels of b are turned in registers: what is a column of a panel is contiguous in memory."""
         return self.p.tb and turns(self.p, self.length, self.p.vector_lanes)
 
     @property
@@ -392,7 +392,7 @@ class StripTile(PanelTile):
 
     @property
     def block_bytes(self) -> int:
-        """What a block holds: its sums, and the panel that it packs."""
+        """The bytes of a block: its sums, and the panel that it packs."""
         panel = self.depth * self.width if self.pack == "panel" else 0
         return self.p.sum_bytes * (self.high * self.columns + panel)
 
@@ -541,7 +541,7 @@ def cpu_engines(p: Gemm) -> dict[str, type[RegisterTile]]:
 
 
 def turns(p: Gemm, run: int, last: int) -> bool:
-    """Whether an operand that is stored along one axis of these extents and packed along the other is turned in
+    """True when an operand that is stored along one axis of these extents and packed along the other is turned in
     registers.
     """
     return p.dtype == "float32" and run >= SIDE and last >= p.vector_lanes >= SIDE

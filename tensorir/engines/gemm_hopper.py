@@ -143,12 +143,12 @@ class HopperTile(Blocks):
 
     @property
     def leaves_whole(self) -> bool:
-        """Whether results leave in whole tiles: those of 16 bits, which a warp would write in halves of sectors."""
+        """True when results leave in whole tiles: those of 16 bits, which a warp would write in halves of sectors."""
         return self.splits == 1 and self._halves_in_rows
 
     @property
     def _halves_in_rows(self) -> bool:
-        """Whether results have 16 bits and rows that tiles of them may be copied to."""
+        """True when results have 16 bits and rows that tiles of them may be copied to."""
         return self.p.leaves_in_halves and self.p.in_rows and self.p.n % 8 == 0 and self.bn % 64 == 0
 
     @property
@@ -191,7 +191,7 @@ class HopperTile(Blocks):
 
 
 def sums_fit(groups: int, rows: int, columns: int) -> bool:
-    """Whether a thread has registers for ``rows`` products of 64 x ``columns`` elements, and for each one at launch."""
+    """True when a thread has registers for ``rows`` products of 64 x ``columns`` elements, and for one at launch."""
     at_launch = first_registers(128 * (groups + 1))
     return rows * columns // 2 <= SUMS[groups] and columns // 2 + OTHER_REGISTERS <= at_launch
 

@@ -22,7 +22,7 @@ from tensorir.tune.gpu_model import MatrixProduct, Tiles
 
 KINDS = {("float16", ""): "f16", ("bfloat16", ""): "bf16", ("int8", ""): "s8", ("uint8", ""): "u8",
          ("float32", "tf32"): "tf32", ("float32", "3xtf32"): "3xtf32"}  # fmt: skip
-"""What tensor cores multiply: type and named precision to the instructions' name for it."""
+"""The types that tensor cores multiply: type and named precision -> the instructions' name for it."""
 FLOATS_OF_8 = {"float8_e4m3": "e4m3", "float8_e5m2": "e5m2"}
 """Likewise, from sm_89 on; gradients of convolutions with respect to filters do not have them there."""
 
@@ -140,7 +140,7 @@ class TensorTile(Blocks):
 
     @property
     def leaves_whole(self) -> bool:
-        """Whether results leave by way of shared memory."""
+        """True when results leave by way of shared memory."""
         return bool(self.staged) and self.splits == 1 and stageable(self.p)
 
     @staticmethod
@@ -193,7 +193,7 @@ class TensorTile(Blocks):
 
 
 def stageable(p: Gemm) -> bool:
-    """Whether results leave by way of shared memory: those of 16 bits, of which a warp holds halves of sectors, in rows
+    """True when results leave by shared memory: those of 16 bits, of which a warp holds halves of sectors, in rows
     of whole vectors.
     """
     return p.n % 8 == 0 and p.leaves_in_halves and p.in_rows

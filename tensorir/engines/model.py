@@ -77,7 +77,7 @@ class CpuTile(Tile[P]):
 
     @classmethod
     def tried(cls, p: P, knobs: Knobs) -> Iterable[Knobs]:
-        """Where the model looks for a start: values of some knobs, the first ones of all others."""
+        """Candidates of the model for a start: values of some knobs, the first ones of all others."""
         return [{name: values for name, values in knobs.items() if name not in cls.free}]
 
     @classmethod
@@ -145,7 +145,7 @@ def panel_step(
 
 
 def crowding(rows: int, pitch: int) -> float:
-    """How much longer it takes to read as many rows side by side, ``pitch`` bytes apart.
+    """The slowdown of reading so many rows side by side, ``pitch`` bytes apart.
 
     Multiples of large powers of two lead to the same few sets of the first-level cache, of which each holds 8 lines
     (64 sets of 64 bytes on all that this was tried on). The slope is measured: 14 rows 4 KiB apart, 1.75 times as long.

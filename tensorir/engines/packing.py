@@ -42,5 +42,5 @@ def turned(s: Schedule, stage: str, at: str, run: str, last: str, lanes: int = S
 
 
 def tiles_of(extent: int, size: int, wanted: int) -> int:
-    """How many tiles of ``size`` a block has along an extent: about ``wanted``, the same in all blocks."""
+    """The number of tiles of ``size`` in a block along an extent: about ``wanted``, the same in all blocks."""
     return divisor_near(-(-extent // size), wanted)

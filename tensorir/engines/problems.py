@@ -1,4 +1,4 @@
-"""What operators compute, as their templates know it: products of matrices and convolutions, by their parameters.
+"""Problems of operators, as their templates know them: products of matrices and convolutions, by their parameters.
 
 Extents are counts of elements. ``on`` tells a problem the core that a CPU template is for.
 """
@@ -46,7 +46,7 @@ def _lanes(room: int) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """What all sums of products have: their types, what is done with results, and the core that computes them.
+    """Fields of all sums of products: their types, the operations on results, and the core that computes them.
 
     dtype: of the operands;  precision: of products of float32 on tensor cores
     result: of what is written, where that is not ``result_type``
@@ -102,7 +102,7 @@ class Problem:
 
     @property
     def leaves_in_halves(self) -> bool:
-        """Whether results have 16 bits: what the lanes of a fragment write at once is half of a sector then."""
+        """True when results have 16 bits: what the lanes of a fragment write at once is half of a sector then."""
         return DTYPES[self.made].bits == 16
 
 
@@ -177,7 +177,7 @@ class Conv(Problem):
 
     @property
     def sides(self) -> tuple[WindowAxis, ...]:
-        """How windows go along rows and along columns."""
+        """Strides, padding and dilation of windows along rows and along columns."""
         return self.uneven or (WindowAxis(self.stride, self.pad, self.pad, self.dilation),) * 2
 
     @property
@@ -194,7 +194,7 @@ class Conv(Problem):
 
     @property
     def nchw(self) -> bool:
-        """Whether pixels of a row are contiguous, not channels."""
+        """True when pixels of a row are contiguous, not channels."""
         return self.layout == "NCHW"
 
     @property

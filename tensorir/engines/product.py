@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Product(NamedTuple):
-    """What an engine schedules: ``stage`` adds up, over rows i, columns j and terms k, what ``a`` and ``b`` hold.
+    """A product for an engine: ``stage`` adds up, over rows i, columns j and terms k, what ``a`` and ``b`` hold.
 
     out: the stage that takes the sums from there, over the same rows and columns; "" for what ``out_stage`` finds
     outer: axes of the sums before rows and columns;  a_outer, b_outer: those of them on which an operand depends

@@ -58,7 +58,7 @@ class Tile(Generic[P]):
 
     @classmethod
     def needs(cls, p: P) -> str | None:
-        """What a target must have for this problem, None where no target can compute it so."""
+        """The requirement on a target for this problem, None where no target can compute it so."""
         return ""
 
     @classmethod
@@ -113,12 +113,12 @@ class Tile(Generic[P]):
         return ()
 
     def shared(self) -> bool:
-        """Whether a block has shared memory for what it stages; results are asked about where operands fit."""
+        """True when a block has shared memory for what it stages; results are asked about where operands fit."""
         operands, room = self.operand_bytes, self.target.shared_optin_bytes
         return operands <= room and operands + self.result_bytes <= room
 
     def sensible(self) -> bool:
-        """Whether no block is twice as large as what there is."""
+        """True when no block is twice as large as what there is."""
         return all(tile <= least or tile // 2 < extent for tile, least, extent in self.sides)
 
 

@@ -36,7 +36,7 @@ C = TypeVar("C")
 _DTYPE = re.compile(r"(?:bfloat|float|u?int|bool|complex|half|double)\d*(?:_e\dm\d\w*)?")
 
 _ALSO = {"stage": "schedule", "tensor": "function", "tir": "function", "nn": "tir"}
-"""Where a name is looked for next."""
+"""The place to look for a name next, by the place before."""
 
 
 @functools.cache
@@ -60,7 +60,7 @@ def near(name: str, legal: Iterable[str]) -> str:
 
 
 def meant(kind: str, word: str, legal: Iterable[str], short: Mapping[str, str] | None = None) -> str:
-    """Which of the ``legal`` words another tool calls ``word``, or is spelt so, and the others.
+    """The ``legal`` word for ``word``, another tool's name or a like spelling, and the others.
 
     short: other words that are understood, and what they stand for
     """

@@ -186,7 +186,7 @@ def need_function(
 
 
 _NO_PATH = {errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ELOOP}
-"""What systems say of a path that none of their files can have."""
+"""The errors of systems for a path that none of their files can have."""
 
 
 def need_path(name: str, value: object, error: Class = DeclarationError) -> str:

@@ -13,7 +13,7 @@ from tensorir.export.program import ExportError
 from tensorir.ir.extents import Extent, line
 
 MAX_BYTES = 2**62
-"""What bytes and numbers of elements stay below, so that no sum of a few of them overflows."""
+"""Exclusive bound of bytes and numbers of elements, so that no sum of a few of them overflows."""
 HELPERS = {
     "tir_quotient": "{ return a / b - (a % b < 0); }",
     "tir_remainder": "{ return a % b + (a % b < 0 ? b : 0); }",

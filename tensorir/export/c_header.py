@@ -20,7 +20,7 @@ ERRORS = {
     "THREADS": "parallel_for failed",
     "SIZE": "tir_call.size is not set",
 }
-"""What can go wrong, the codes from 1 on."""
+"""Errors by name, with codes from 1 on."""
 DIM_ERRORS = {
     "DIM_RANGE": "an extent is out of the range that its dim was declared with",
     "DIM_DISAGREE": "two arrays have different extents where a dim is one",

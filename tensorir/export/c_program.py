@@ -21,7 +21,7 @@ from tensorir.export.program import ExportError, ExportProgram
 from tensorir.ir.dtypes import WIDENED
 
 OF_ALL = "_all"
-"""What ends the names of what the texts of all widths use."""
+"""Suffix of names that the texts of all widths share."""
 
 
 @dataclass(frozen=True)

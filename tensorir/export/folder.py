@@ -162,7 +162,7 @@ def _inside(made: Mapping[str, ExportProgram], place: Path, to: Sequence[str], n
 MANIFEST_LINE = 120
 """Characters of a line of the manifest within which a value is written whole."""
 _OWN = ("language", "source", "sources", "options", "arguments", "kernels")
-"""What a body always says of itself; the rest where it is not as in the first one."""
+"""Fields that a body always has; the rest where it is not as in the first one."""
 
 
 def _images(
@@ -616,7 +616,7 @@ def remove(folder: Path) -> None:
 MOST_WORK = 1 << 21
 """Terms and elements that a reference computes for one case of a self-test, unless the least extents need more."""
 VECTOR_LANES = 16
-"""What is divided where no grid says by how much: lanes of a vector."""
+"""Divisor where no grid says one: lanes of a vector."""
 PRIMES = (7, 13, 5, 11)
 
 

@@ -100,7 +100,7 @@ def _portable(part: ExportProgram, target: str) -> ExportProgram:
 
 
 def _text(part: ExportProgram, portable: ExportProgram | None, arch: str) -> tuple[str, str]:
-    """Which program an architecture runs, and its text."""
+    """The program for an architecture, and its text."""
     if portable is None or _runs(part.arch, arch):
         return TUNED, part.source.text
     return PORTABLE, portable.source.text

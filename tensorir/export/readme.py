@@ -248,7 +248,7 @@ def _launches(m: dict[str, Any]) -> str:
 
 
 def _schedule(m: dict[str, Any]) -> str:
-    """Where the steps are: most programs have many."""
+    """The place of the steps: most programs have many."""
     return "Its steps are `trace` in `manifest.json`." if m["trace"] else "None: as declared."
 
 

@@ -84,7 +84,7 @@ class _Place:
 
 
 class _Combined:
-    """What one reduction becomes."""
+    """The parts of one reduction by threads."""
 
     def __init__(self, index: Index, stage: Stage, loop: Loop, target: Target) -> None:
         assert isinstance(stage.body, Update)  # reduce_across has seen to it
@@ -116,7 +116,7 @@ class _Combined:
         return tuple(n if math.isinf(end) else as_expr(int(end) + 1) for n, end in zip(shape, ends, strict=True))
 
     def _by_warp(self, target: Target) -> bool:
-        """Whether whole warps have each result, and may pass registers on."""
+        """True when whole warps have each result, and may pass registers on."""
         top = self.index.root_of(self.loop)
         extents = {x.kind: as_int(x.extent) for x in find(top, Loop) if x.kind.level == "thread"}
         around = [*self.index.above(self.loop), self.loop]

@@ -54,7 +54,7 @@ from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target
 
 OWN = (Scope.REGISTER, Scope.WARP)
-"""What only those see who have filled it."""
+"""Buffers that only their writers read."""
 
 
 @lowering
@@ -73,7 +73,7 @@ def emit_guards(program: Program, target: Target) -> Program:
 
 
 def _fed(body: Stmt) -> set[Buffer]:
-    """What instructions multiply, and the shared arrays that it is loaded from."""
+    """Operands of instructions, and the shared arrays from which they are loaded."""
     stages = find(body, Stage)
     sums = [s for s in stages if s.intrin is not None and isinstance(s.body, Update)]
     fed = {b for s in sums for b in reads(s.body) if b not in writes(s.body)}
@@ -105,7 +105,7 @@ class _Guards(Rewriter):
         self.zero: dict[Buffer, set[int]] = {}  # dimensions beyond whose end all writers so far left 0
 
     def _known(self, *more: Expr) -> Arith:
-        """What holds here, and where ``more`` holds too."""
+        """Facts that hold here, and where ``more`` holds too."""
         if self._here is None:
             self._here = Arith(self.ranges, self.facts)
         return self._here.child(assume=more) if more else self._here
@@ -127,7 +127,7 @@ class _Guards(Rewriter):
         return n
 
     def _own(self, n: Loop) -> bool:
-        """Whether no cell of a local buffer is missed if iterations beyond a dim do not run: each iteration has the
+        """True when no cell of a local buffer is missed if iterations beyond a dim do not run: each iteration has the
         buffer for itself, or only accumulates onto its cells.
         """
         inside = local_accesses(n.body)
@@ -191,7 +191,7 @@ class _Guards(Rewriter):
         return n.replace(guards=(), padded=(), body=If(conjunction(conds), body) if conds else body)
 
     def _cut(self, n: Stage, conds: list[Expr]) -> bool:
-        """Whether conditions leave less than whole tiles to an instruction, or registers that it should have filled."""
+        """True when conditions leave an instruction less than whole tiles, or registers that it should have filled."""
         return bool(conds) and (writes(n.body)[0].scope is not Scope.SHARED or any(uses(g, self.inside) for g in conds))
 
     def _padded(self, n: Stage, conds: list[Expr], must: list[Expr]) -> tuple[Stage, list[Expr]]:
@@ -214,7 +214,7 @@ class _Guards(Rewriter):
         return n.replace(body=body), [c for c in conds if not among(c, must)]
 
     def _conditions(self, n: Stage, arith: Arith) -> tuple[list[Expr], list[Expr]]:
-        """What must hold for an iteration to count, without what is known anyway; which of it is to be padded away."""
+        """Conditions for an iteration to count, without those that are known; and those to be padded away."""
         padded = {show(g) for g in n.padded}
         wanted, must = list(n.guards), []
         for it, bind in zip(n.iters, n.binds, strict=True):
@@ -240,7 +240,7 @@ class _Guards(Rewriter):
         return kept
 
     def _fed_otherwise(self, n: Stage, dropped: list[Expr], conds: list[Expr]) -> bool:
-        """Whether what an instruction multiplies would be other than 0 where ``dropped`` do not hold, and can be 0."""
+        """True when operands of an instruction would not be 0 where ``dropped`` do not hold, and can be."""
         fed = isinstance(n.body, Store) and n.body.buffer in self.fed
         return fed and not self._copies_zero(n, dropped) and all(self._outside(n, g) for g in conds)
 
@@ -261,7 +261,7 @@ class _Guards(Rewriter):
         return None if clamped.failed or not self._reads_exist(held, []) else held
 
     def _reads_exist(self, n: Stage, conds: list[Expr]) -> bool:
-        """Whether all that the stage reads exists and is defined under ``conds`` alone."""
+        """True when all that the stage reads exists and is defined under ``conds`` alone."""
         if find(n.body, (IntrinCall, Let)):
             return False
         sums = writes(n.body) if find(n.body, Update) else []
@@ -279,7 +279,7 @@ class _Guards(Rewriter):
         )
 
     def _filled(self, b: Buffer, n: Stage, arith: Arith) -> bool:
-        """Whether all that a stage may read of a local buffer was written, each box by stages that filled it."""
+        """True when all that a stage may read of a local buffer was written, each box by stages that filled it."""
         by = self.total.get(b, {})
         filled = {name for name, conds in by.items() if all(map(arith.proves, conds))}
         return all(any(names <= filled for names in ways) for ways in self.makers.get((b, n.name), [[]]))
@@ -298,7 +298,7 @@ class _Guards(Rewriter):
         return left
 
     def _outside(self, n: Stage, g: Expr, held: Sequence[Expr] = ()) -> bool:
-        """Whether an iteration that violates ``g``, where all ``held`` hold, only touches cells outside the tensor."""
+        """True when an iteration that violates ``g``, where ``held`` hold, only touches cells outside the tensor."""
         opposite = negate(g)
         if opposite is None:
             return False
@@ -326,12 +326,12 @@ class _Guards(Rewriter):
         return {d for d, both in enumerate(ends) if all(self._all_beyond(n, [end]) for end in both)}
 
     def _all_beyond(self, n: Stage, conds: list[Expr]) -> bool:
-        """Whether all that a stage reads where ``conds`` hold is outside the buffers' shapes."""
+        """True when all that a stage reads where ``conds`` hold is outside the buffers' shapes."""
         arith = self._known(*conds)
         return all(_beyond(load, n, arith) for load in _copied(n))
 
     def _copies_zero(self, n: Stage, conds: list[Expr]) -> bool:
-        """Whether an iteration that violates one of ``conds`` stores exactly 0, what a filled copy holds there."""
+        """True when an iteration that violates one of ``conds`` stores exactly 0, what a filled copy holds there."""
         for g in conds:
             opposite = negate(g)
             if opposite is None or not isinstance(n.body, Store) or not find(n.body.value, Load):
@@ -353,7 +353,7 @@ class _Guards(Rewriter):
         return {d for d, both in enumerate(sides) if all(self._zero_where(n, side, ends) for side in both)}
 
     def _zero_where(self, n: Stage, beyond: Expr, ends: list[Expr]) -> bool:
-        """Whether no iteration is ``beyond`` an end, or those that are store 0."""
+        """True when no iteration is ``beyond`` an end, or those that are store 0."""
         inside = negate(beyond)
         if inside is not None and self._known().proves(inside):
             return True
@@ -364,7 +364,7 @@ class _Guards(Rewriter):
         )
 
     def _neutral(self, n: Stage, g: Expr) -> bool:
-        """Whether an iteration that violates ``g`` adds exactly 0."""
+        """True when an iteration that violates ``g`` adds exactly 0."""
         opposite = negate(g)
         if opposite is None or not isinstance(n.body, Update) or n.body.combiner.name != "sum":
             return False
@@ -429,7 +429,7 @@ class _Placed(Rewriter):
 
 
 def _copied(n: Stage) -> list[Load]:
-    """What a stage of a tile copy reads to copy it, without the data that tells its place."""
+    """The reads of a stage of a tile copy, without the data that tells its place."""
     (store,) = find(n.body, Store)
     value = store.value
     while isinstance(value, Select):  # 0 elsewhere
@@ -442,7 +442,7 @@ def _all_dims(b: Buffer) -> set[int]:
 
 
 def _beyond(load: Load, n: Stage, arith: Arith) -> bool:
-    """Whether a cell is outside the buffer's shape."""
+    """True when a cell is outside the buffer's shape."""
     return any(_beyond_dim(load, d, n, arith) for d in _all_dims(load.buffer))
 
 
@@ -453,7 +453,7 @@ def _beyond_dim(load: Load, d: int, n: Stage, arith: Arith) -> bool:
 
 
 def _is_zero(e: Expr, zero: Mapping[Buffer, set[int]], n: Stage, arith: Arith) -> bool:
-    """Whether ``e`` is exactly 0: only 0 * 0 counts, since 0 * x is not 0 for an infinite x."""
+    """True when ``e`` is exactly 0: only 0 * 0 counts, since 0 * x is not 0 for an infinite x."""
     if isinstance(e, Const):
         return bool(e.value == 0)
     if isinstance(e, Load):

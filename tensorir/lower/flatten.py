@@ -46,7 +46,7 @@ def flatten(program: Program, target: Target) -> Program:
 
 
 def _mapped(program: Program) -> set[Buffer]:
-    """What one kernel leaves in memory for a tensor copy of another one, whose map has the dimensions."""
+    """Buffers that one kernel leaves in memory for a tensor copy of another one, whose map has the dimensions."""
     calls = find(program.body, IntrinCall)
     tiles = ((c, t, r.buffer) for c in calls for t, r in zip(c.intrin.operands, c.operands, strict=True))
     return {b for c, t, b in tiles if t.name in c.intrin.maps and b.layout is None}
@@ -121,7 +121,7 @@ class _Flatten(Pruner):
         return binary("+", floor.expr(), part) if op == "//" else part
 
     def _strides(self, b: Buffer) -> tuple[int, ...]:
-        """How far apart neighbours are in each dimension, in one block of it; in fragments that is nothing to go by."""
+        """Distances of neighbours in each dimension, in one block of it; in fragments they mean nothing."""
         if b.layout is not None and b.layout.lanes:
             return ()
         near = {c.piece[0]: c.stride for c in self.cells[b] if c.piece[1] == 1}

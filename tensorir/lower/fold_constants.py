@@ -234,7 +234,7 @@ def _stores(body: Stmt) -> list[Store]:
 
 
 def _independent(mine: list[Store], theirs: list[Store], var: Var, steps: int, arith: Arith) -> bool:
-    """Whether every value needs at most the old one of its own cell, and the cells of different steps are different."""
+    """True when every value needs at most the old one of its own cell, and different steps have different cells."""
     every = [*mine, *theirs]
     written = {s.buffer for s in every}
     for s in every:
@@ -245,7 +245,7 @@ def _independent(mine: list[Store], theirs: list[Store], var: Var, steps: int, a
 
 
 def _apart(a: Store, b: Store, var: Var, steps: int, arith: Arith) -> bool:
-    """Whether step ``i`` of one store and step ``j`` of the other write different cells where i is not j."""
+    """True when step ``i`` of one store and step ``j`` of the other write different cells where i is not j."""
     (one, lanes), (other, more) = _base(a), _base(b)
     found, there = even(one, var, arith), even(other, var, arith)
     if found is None or there is None or found[0] != there[0] or lanes != more:
@@ -287,7 +287,7 @@ class NameBases(Rewriter):
         return n.replace(body=let_all([(name, parts[key][1].expr()) for key, name in names.items()], body))
 
     def _part(self, x: Load) -> tuple[object, Linear] | None:
-        """What moves of an address, with a key; None where that is one variable, or data."""
+        """The moving part of an address, with a key; None where that is one variable, or data."""
         base, _ = _base(x)
         if x.buffer.scope is Scope.REGISTER or find(base, Load):
             return None

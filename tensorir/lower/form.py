@@ -1,4 +1,4 @@
-"""What passes share: the mark each leaves, kernels of a program, ranges on the way down."""
+"""Shared parts of passes: the mark each leaves, kernels of a program, ranges on the way down."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def loop_ranges(loops: Iterable[Loop]) -> dict[Var, Interval]:
 
 
 def kernel_arith(axes: Iterable[Loop], body: Stmt) -> Arith:
-    """What is known in a kernel: the ranges of its block and thread loops, and of every loop in its body."""
+    """Facts of a kernel: the ranges of its block and thread loops, and of every loop in its body."""
     roles = {v: (0, count - 1) for r in find(body, Role) for v, count in r.numbers.items()}
     return Arith({**loop_ranges([*axes, *find(body, Loop)]), **roles})
 

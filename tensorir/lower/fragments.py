@@ -88,7 +88,7 @@ def _extended(layout: Layout, dims: Sequence[int], shape: Sequence[int]) -> Layo
 
 
 def _holds(whole: Layout, shape: Sequence[int], layout: Layout, dims: Sequence[int]) -> bool:
-    """Whether each tile of ``dims`` is in consecutive registers of the lanes that ``layout`` says."""
+    """True when each tile of ``dims`` is in consecutive registers of the lanes that ``layout`` says."""
     lead = len(shape) - len(dims)
     block = [max([p[1] for p in whole.pieces if p[0] == lead + d], default=1) for d in range(len(dims))]
     starts = [range(0, min(n, max(size, tile)), tile)
@@ -131,7 +131,7 @@ def elements(stage: Stage) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
 
 @dataclass(frozen=True)
 class Spread:
-    """What a loop's variable is made of: parts in steps of the variable, outermost first.
+    """Digits of a loop's variable: parts in steps of the variable, outermost first.
 
     over: they run beyond the loop's end, which a condition must keep
     """

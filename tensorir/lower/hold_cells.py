@@ -99,7 +99,7 @@ def _updates(loop: Loop) -> _Update | None:
 
 
 def _one_cell(loop: Loop, found: _Update) -> bool:
-    """Whether all iterations update the same cell, and read no other one of its array."""
+    """True when all iterations update the same cell, and read no other one of its array."""
     index, b = found.store.index, found.store.buffer
     if any(uses(i, found.variables) or has(i, Load) for i in index):
         return False

@@ -77,7 +77,7 @@ class _Slot:
     slots: int
 
     def apart(self, o: _Slot | None) -> bool:
-        """Whether the two are never the same slot, in one iteration of the loop."""
+        """True when the two are never the same slot, in one iteration of the loop."""
         same_ring = o is not None and o.base is self.base and o.slots == self.slots
         return o is not None and same_ring and (self.offset - o.offset) % self.slots != 0
 
@@ -173,7 +173,7 @@ class _Sync:
         return s.replace(roles=tuple(done))
 
     def _barrier(self, buffers: set[Buffer], before: _Touched) -> Stmt:
-        """What orders accesses to ``buffers`` before it and after it."""
+        """A statement that orders accesses to ``buffers`` before it and after it."""
         scopes = {b.scope for b in buffers}
         meet = Barrier(tuple(x for x in (Scope.SHARED, Scope.GLOBAL) if x in scopes), self.meeting, self.turn)
         return sequence([*self._settled(before), meet])
@@ -290,7 +290,7 @@ def _before_writes(s: Stmt, buffers: set[Buffer], meet: Stmt, threads: set[Var])
 
 
 def _same_meeting(a: Stmt, b: Stmt) -> bool:
-    """Whether one barrier is as good as the other: of the same threads, for the same memory."""
+    """True when one barrier is as good as the other: of the same threads, for the same memory."""
     return (
         isinstance(a, Barrier) and isinstance(b, Barrier) and {*b.scopes} <= {*a.scopes}
         and a.threads == b.threads and a.turn is b.turn
@@ -358,7 +358,7 @@ def _slot_of(b: Buffer, s: Stage) -> _Slot | None:
 
 
 def _waits(s: Stmt) -> bool:
-    """Whether threads that run this certainly meet a barrier in it."""
+    """True when threads that run this certainly meet a barrier in it."""
     return isinstance(s, Barrier) or any(
         _waits(c) for c in s.children() if isinstance(c, Stmt) and not isinstance(s, If)
     )

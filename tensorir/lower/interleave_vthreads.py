@@ -107,7 +107,7 @@ class _Copy:
     offsets: Sequence[Linear]
 
     def index(self, var: Var, index: tuple[Expr, ...], axes: Mapping[Var, Var]) -> tuple[Expr, ...]:
-        """What was at ``index``; axes: what stands for loops in the stage."""
+        """The value that was at ``index``; axes: those in place of loops in the stage."""
         moved = [binary("-", i, substitute(o.expr(), axes)) if o.terms else i
                  for i, o in zip(index, self.offsets, strict=True)]  # fmt: skip
         return (*moved[: self.at], axes[var], *moved[self.at :])

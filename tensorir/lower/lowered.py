@@ -28,7 +28,7 @@ def lowered(s: Schedule, target: Target | None = None) -> Module:
 
 @functools.lru_cache(maxsize=4)
 def _lowered(program: Program, target: Target, passes: tuple[Pass, ...]) -> Module:
-    """What ``lower`` gives by these passes, once for those who check, read, build and time the same schedule."""
+    """The result of ``lower`` by these passes, made once for all who check, read, build and time one schedule."""
     return pipeline.lower(program, target)
 
 

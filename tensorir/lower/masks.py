@@ -71,7 +71,7 @@ def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
 
 
 def speculable(e: Expr, arith: Arith) -> bool:
-    """Whether ``e`` may be computed where its value is not asked for: all that it reads is there, and nothing traps."""
+    """True when ``e`` may be computed where its value is not used: all that it reads is there, and nothing traps."""
     for load, conditions in conditional(e, Load):
         low, high = (arith.child(assume=conditions) if conditions else arith).range(load.index[0])
         if not (low >= 0 and high < math.prod(span(n)[0] for n in load.buffer.shape)):

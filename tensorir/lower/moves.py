@@ -11,13 +11,13 @@ from tensorir.ir.visit import find
 
 
 def moves(s: Store) -> bool:
-    """Whether a store takes what it stores from memory of the same type, or stores 0."""
+    """True when a store takes what it stores from memory of the same type, or stores 0."""
     sources = _sources(s.value)
     return bool(sources) and all(isinstance(x, Const) or x.buffer.dtype == s.buffer.dtype for x in sources)
 
 
 def _sources(e: Expr) -> list[Load | Const]:
-    """What a moved value is read from; nothing for one that is computed."""
+    """The load of a moved value; nothing for one that is computed."""
     if isinstance(e, Select):
         a, b = _sources(e.a), _sources(e.b)
         return a + b if a and b else []
@@ -49,7 +49,7 @@ def carriers(body: Stmt) -> set[Buffer]:
 
 
 def _in_vectors(body: Stmt, b: Buffer) -> bool:
-    """Whether vectors fill an array, or will by what loops say, and no more elements are read of it than they bring."""
+    """True when vectors fill an array, or will by its loops, and no more elements are read of it than they bring."""
     within = next((a.body for a in find(body, Alloc) if a.buffer is b), body)  # else it is allocated around that
     stores = [s for s in find(within, Store) if s.buffer is b]
     if any(isinstance(s.index[0], Ramp) for s in stores):

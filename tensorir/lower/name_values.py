@@ -105,7 +105,7 @@ def _named(lets: list[Let], s: Stmt) -> Stmt:
 
 
 def _none(roots: Sequence[Expr]) -> bool:
-    """Whether nothing has a name, seen at a glance: most statements read each of their operations once."""
+    """True when nothing has a name, seen at a glance: most statements read each of their operations once."""
     seen: set[Expr] = set()
     todo = [*roots]
     while todo:

@@ -45,7 +45,7 @@ class _Order(Rewriter):
 
 
 def only_products(s: Stmt) -> bool:
-    """Whether a statement does nothing but begin products of warpgroups."""
+    """True when a statement does nothing but begin products of warpgroups."""
     calls = [x.body for x in find(s, Stage)]
     return bool(calls) and all(isinstance(c, IntrinCall) and c.intrin.later for c in calls)
 

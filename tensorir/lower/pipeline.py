@@ -75,7 +75,7 @@ _STANDARD = tuple(PASSES)
 
 
 def standard() -> bool:
-    """Whether the passes are those of this package, in their order."""
+    """True when the passes are those of this package, in their order."""
     return tuple(PASSES) == _STANDARD
 
 

@@ -46,7 +46,7 @@ def resolve_scopes(program: Program, target: Target) -> Program:
 
 
 def _of_a_thread(index: Index, stages: list[Stage]) -> bool:
-    """Whether all users are in one loop whose iterations go to single threads, of warps or not."""
+    """True when all users are in one loop whose iterations go to single threads, of warps or not."""
     around = ({x for x in index.above(s) if x.kind is Kind.COOPERATIVE} for s in stages)
     return bool(set.intersection(*around))
 

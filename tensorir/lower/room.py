@@ -1,4 +1,4 @@
-"""What a device can hold: asked wherever a schedule becomes kernels, and by steps that put tensors near."""
+"""Memory of a device: asked wherever a schedule becomes kernels, and by steps that put tensors near."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _need_private(k: Kernel, target: Target) -> None:
 
 
 def may_be_full(program: Program, target: Target, times: int = 1) -> bool:
-    """Whether boxes in shared memory, so many ``times``, are beyond a block's by an estimate; lowering knows."""
+    """True when boxes in shared memory, so many ``times``, are beyond a block's by an estimate; lowering knows."""
     most = target.shared_optin_bytes
     return most > 0 and any(_shared(nest) * times > most for nest in nests(program))
 

@@ -71,7 +71,7 @@ def scan_of(body: Stmt, var: Var) -> LaneScan | None:
 
 
 def ending(s: If, var: Var, lanes: int, arith: Arith) -> tuple[Stmt, Expr]:
-    """What a scan does in each step where its condition holds, and whether it holds in all lanes: at both ends, since
+    """The step of a scan where its condition holds, and whether it holds in all lanes: at both ends, since
     comparisons are monotonic in the lane.
     """
     ends = [substitute(c, {var: const(k)}) for c in conjuncts(s.cond) for k in (0, lanes - 1)]

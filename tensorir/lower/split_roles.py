@@ -296,7 +296,7 @@ def _around(body: Stmt, loop: Loop) -> list[Loop]:
 
 
 def _bytes(copy: Stmt) -> int:
-    """What one iteration's run of a copy brings."""
+    """The data that a copy brings in one iteration."""
     if isinstance(copy, Loop):
         return as_int(copy.extent) * _bytes(copy.body)
     if isinstance(copy, IntrinCall):

@@ -1,4 +1,4 @@
-"""What a warp does, as what each of its lanes does.
+"""Statements of a warp -> statements of each of its lanes.
 
 Until here a warp is one thread whose registers are one array. Instructions of warps say which lane holds which element
 of their operands (``fragments.py``), so that each lane gets its own small array; loops over single elements run over
@@ -143,7 +143,7 @@ class _Deal(Rewriter):
         return rewrap(loops, If(binary("<", value, n.extent), body) if made.over else body)
 
     def _is_copy(self, body: Stmt) -> bool:
-        """Whether a nest brings elements from a warp's registers to memory, or back: perhaps several at once."""
+        """True when a nest brings elements from a warp's registers to memory, or back: perhaps several at once."""
         if isinstance(body, Loop):
             made = self.parts.get(body.var)
             spread = made is not None and any(p.stride for p in made.parts)
@@ -218,7 +218,7 @@ class _FirstLane(Rewriter):
         return If(conjunction(first), n) if first else n
 
     def _moves(self, n: Stage, p: Digit) -> bool:
-        """Whether lanes that differ in a digit alone are at different places."""
+        """True when lanes that differ in a digit alone are at different places."""
 
         def at(lane: int) -> list[Linear]:
             return [Arith().linear(substitute(b, {self.lane.var: const(lane)})) for b in n.binds]

@@ -46,7 +46,7 @@ def _begun(start: Stmt, sums: Stmt) -> Stmt | None:
 
 
 def _clears(s: Stmt, b: Buffer, lanes: int) -> bool:
-    """Whether ``s`` stores 0 in each element of ``b``, of which each of so many lanes has its own, and does no more."""
+    """True when ``s`` stores 0 in each element of ``b``, of which so many lanes have their own, and does no more."""
     stages = find(s, Stage)
     if len(stages) != 1 or find(s, If) or b.scope is not Scope.WARP or writes(s) != [b]:
         return False

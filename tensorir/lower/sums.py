@@ -66,7 +66,7 @@ def _minus(e: Expr) -> Expr:
 
 
 def _has(dtype: str, value: int | float | Fraction) -> bool:
-    """Whether the type has this number: the lowest integer has no opposite, unsigned ones have none at all."""
+    """True when the type has this number: the lowest integer has no opposite, unsigned ones have none at all."""
     kind = DTYPES[dtype]
     return kind.kind == "f" or kind.low <= value <= kind.high
 

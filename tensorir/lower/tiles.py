@@ -19,7 +19,7 @@ ATOM_ROWS = 8
 
 
 def is_described(call: IntrinCall, tile: Buffer) -> bool:
-    """Whether the instruction reads a whole tile from shared memory by a descriptor or a tensor map."""
+    """True when the instruction reads a whole tile from shared memory by a descriptor or a tensor map."""
     return tile.name in call.intrin.descriptors or (bool(call.intrin.maps) and tile.name not in call.intrin.maps)
 
 
@@ -101,7 +101,7 @@ def _need_as_copied(call: IntrinCall, tile: Buffer, b: Buffer, found: SwizzledRo
 
 
 def _whole_rows(b: Buffer, tile: Buffer) -> bool:
-    """Whether the rows of a tile of several dimensions are contiguous."""
+    """True when the rows of a tile of several dimensions are contiguous."""
     stride = {c.piece[0]: c.stride for c in cells(b)[0] if c.piece[1] == 1}
     lead = len(b.shape) - len(tile.dims)
     rows = range(lead, len(b.shape) - 2)
@@ -109,7 +109,7 @@ def _whole_rows(b: Buffer, tile: Buffer) -> bool:
 
 
 def _in_a_row(b: Buffer, tile: Buffer) -> bool:
-    """Whether a tile is stored as it is copied, row by row, without a layout."""
+    """True when a tile is stored as it is copied, row by row, without a layout."""
     dims = b.dims[len(b.dims) - len(tile.dims) :]
     return b.layout is None and b.scope is Scope.SHARED and all(
         n == m for n, m in list(zip(dims, tile.dims, strict=True))[1:]

@@ -77,7 +77,7 @@ def vectorize(program: Program, target: Target) -> Program:
 
 
 def _partly(body: Stmt) -> set[Buffer]:
-    """What is written under a condition without being read first: some of it may stay as it was before."""
+    """Buffers that are written under a condition without being read first: parts may stay as they were."""
     stores = [s for n in find(body, If) for s in find(n.then, Store)]
     return {s.buffer for s in stores if not any(x.buffer is s.buffer for x in find(s.value, Load))}
 
@@ -130,7 +130,7 @@ def _lane_bytes(n: Loop) -> int:
 
 
 def _decides_lanes(n: Loop) -> bool:
-    """Whether a condition compares lanes of a vector loop inside with this loop's variable."""
+    """True when a condition compares lanes of a vector loop inside with this loop's variable."""
     for vector in find(n.body, Loop, lambda x: x.kind is Kind.VECTOR):
         for choice in find(vector.body, Select):
             if any(uses(c, {n.var}) and uses(c, {vector.var}) for c in conjuncts(choice.cond)):
@@ -212,7 +212,7 @@ class _Lanes:
         raise _Scalar("there is more in the loop than stores")
 
     def _if(self, s: If) -> Stmt:
-        """What lanes do where a condition holds; where it ends inside of the vector, what is added is 0 beyond."""
+        """The work of lanes where a condition holds; where it ends inside of the vector, terms beyond are 0."""
         try:
             return If(self._same_for_all(s.cond), self.stmt(s.then))
         except _Scalar:
@@ -297,7 +297,7 @@ class _Lanes:
         return index if isinstance(index, Ramp) else None
 
     def _converted(self, b: Buffer) -> bool:
-        """Whether elements of ``b`` change their form between memory and where they are used."""
+        """True when elements of ``b`` change their form between memory and where they are used."""
         as_bits = self.copies_only and b.dtype != "bool" and (b.scope is not Scope.REGISTER or b in self.raw)
         return b.dtype in CONVERTED and not as_bits
 
@@ -336,7 +336,7 @@ class _Lanes:
         return self.arith.simplify(out)
 
     def _moves_evenly(self, c: Binary) -> bool:
-        """Whether the lane adds the same to the difference of both sides each time: not so inside ``%`` or a read."""
+        """True when the lane adds the same to the difference of both sides each time: not so inside ``%`` or a read."""
         return comparison(c, self.var, self.arith) is not None
 
     def _aligned(self, c: Binary) -> Expr | None:
@@ -470,7 +470,7 @@ class _Ahead(Rewriter):
         self.known: dict[Load, Load] = {}
 
     def held(self, x: Load) -> Load | None:
-        """What reads a register in place of memory."""
+        """A rewriter of loads to a register in place of memory."""
         return next((held for read, held in self.known.items() if same(read, x)), None)
 
     def on_Load(self, n: Load) -> Load:
@@ -479,7 +479,7 @@ class _Ahead(Rewriter):
 
 
 def _always_read(e: Expr) -> list[Load]:
-    """What is read for ``e`` whichever side of a choice is taken: reading it ahead reads nothing else."""
+    """Loads for ``e`` whichever side of a choice is taken: reading them ahead reads nothing else."""
     found: list[Load] = []
     todo, seen = [e], set[Expr]()
     while todo:
@@ -513,7 +513,7 @@ def _is_copy(e: Expr) -> bool:
 
 
 def _moved(s: Store) -> bool:
-    """Whether elements go to memory, or come from there as they are: what vectors do on CUDA."""
+    """True when elements go to memory, or come from there as they are: what vectors do on CUDA."""
     return s.buffer.scope is not Scope.REGISTER or (
         _is_copy(s.value) and any(x.buffer.scope is not Scope.REGISTER for x in find(s.value, Load))
     )
@@ -521,7 +521,7 @@ def _moved(s: Store) -> bool:
 
 @once
 def _as_it_is(e: Expr) -> bool:
-    """Whether a vector is read from memory whole, or 0."""
+    """True when a vector is read from memory whole, or 0."""
     if isinstance(e, Select):
         return _as_it_is(e.a) and _as_it_is(e.b)
     if isinstance(e, Broadcast):

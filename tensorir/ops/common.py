@@ -32,7 +32,7 @@ Config = Mapping[str, Any]
 
 def epilogue(c: Tensor, p: Problem, axis: int, bias: Tensor | None = None, alpha: Expr | None = None,
              d: Tensor | None = None, beta: Expr | None = None) -> Tensor:  # fmt: skip
-    """What is done with sums (``nn.bias_act``), and the result in the type of such products."""
+    """The epilogue of sums (``nn.bias_act``), and the result in the type of such products."""
     converts = p.wide == "float32"
     name = "epilogue" if converts else "out"
     out = nn.bias_act(c, bias, p.act, axis=axis, name=name, alpha=alpha, d=d, beta=beta)

@@ -40,12 +40,12 @@ def cpu_templates(shape: Conv, made: str, outputs: Tensor) -> Named:
 
 
 def begins_with(shape: Conv, templates: Mapping[str, Template], target: Target) -> str:
-    """Which of all templates of a convolution comes first on a target: the first of rules, or that written by hand."""
+    """The template of a convolution to begin with on a target: the first of rules, or that written by hand."""
     return fastest((next(iter(found.items())) for found in (templates, written(shape, "y"))), target)
 
 
 def in_groups(shape: Conv) -> bool:
-    """Whether a convolution is one in groups, or of a single channel to a single one, which is as if it were."""
+    """True when a convolution is one in groups, or of a single channel to a single one, which is as if it were."""
     return shape.groups > 1 or shape.c == shape.k == 1
 
 

@@ -27,7 +27,7 @@ class ProductTile(Written[Conv]):
     @classmethod
     @abstractmethod
     def engine(cls, p: Conv) -> type[Blocks]:
-        """What multiplies."""
+        """The engine that multiplies."""
 
     @property
     @abstractmethod

@@ -145,7 +145,7 @@ def leading_names(shape: Conv) -> list[str]:
 
 
 def is_rearranged(shape: Conv) -> bool:
-    """Whether the taps read anything else than ``x`` as it is stored."""
+    """True when the taps read anything else than ``x`` as it is stored."""
     return bool(shape.pad or shape.stride > 1 or shape.groups > 1 or is_packed(shape))
 
 
@@ -224,7 +224,7 @@ class ImageTile(Written[Conv]):
         return s
 
     def _stage_result(self, s: Schedule, out: str, at: Any) -> None:
-        """What a block computes leaves by way of shared memory: rows of channels, in NCHW of pixels.
+        """Store the results of a block by way of shared memory: rows of channels, in NCHW of pixels.
 
         Pieces of 16 bytes are permuted so that neither what the lanes of a fragment write nor the vectors that are read
         meet bank conflicts: eight of them make up rows of 128 bytes.
@@ -251,7 +251,7 @@ class ImageTile(Written[Conv]):
         return (self.tall, 4, self.p.p), (self.channels, 32, self.p.kg)
 
     def ahead(self) -> bool:
-        """Whether the next copies have room in registers, where they are turned there."""
+        """True when the next copies have room in registers, where they are turned there."""
         if not self.p.nchw or self.depth == 1:
             return True
         return self.depth == 2 and self.operand_bytes // 2 <= NEXT * 32 * self.wp * self.wk
@@ -267,7 +267,7 @@ class ImageTile(Written[Conv]):
 
     @classmethod
     def expected(cls, p: Conv, target: Target) -> Callable[[Config], float] | None:
-        """What the model of products expects, of one whose rows are the pixels of whole boxes."""
+        """Expected seconds by the model of products, of one whose rows are the pixels of whole boxes."""
         gpu = gpu_of(target)
         return (lambda c: seconds(*cls(c, p, target).model, gpu)) if gpu else None
 
@@ -288,7 +288,7 @@ class ImageTile(Written[Conv]):
 
     @classmethod
     def start(cls, p: Conv, target: Target) -> Config | None:
-        """What a block should be: four warps, 64 channels where there are as many, and a pipeline of copies that leaves
+        """A block to start from: four warps, 64 channels where there are as many, and a pipeline of copies that leaves
         room for a second block.
         """
         rows, knobs = 8 if p.p > 8 else 4, cls.knobs(p, target)
@@ -319,12 +319,12 @@ def result_row(shape: Conv) -> int | None:
 
 
 def is_packed(shape: Conv) -> bool:
-    """Whether the filter is turned by a kernel of its own."""
+    """True when the filter is turned by a kernel of its own."""
     return bool(shape.nchw or shape.parts)
 
 
 def _stage(s: Schedule, operand: str, row: str, at: Any, channels: int, shape: Conv) -> None:
-    """What a block reads of an operand for so many channels, in shared memory: rows of channels."""
+    """Stage a block's reads of an operand for so many channels in shared memory: rows of channels."""
     m, packed = instructions(shape), operand == "w_packed" and is_packed(shape)
     lanes, lead = vector_of(channels, shape.cg, m), _leading(operand, shape)
     stored = swizzled(channels, m, row).replace("x", "c")

@@ -30,7 +30,7 @@ MANY = 512
 
 
 def _orders(shape: Conv) -> tuple[str, str]:
-    """How the operands are stored: NCHW has neighbouring pixels, along which is summed, side by side."""
+    """The storage orders of the operands: NCHW has neighbouring pixels, along which is summed, side by side."""
     return ("n", "t") if shape.nchw else ("t", "n")
 
 
@@ -135,7 +135,7 @@ class FilterTile(Written[Conv]):
 
     @property
     def leaves_staged(self) -> bool:
-        """Whether results leave by way of shared memory."""
+        """True when results leave by way of shared memory."""
         return bool(self.staged and self.parts == 1 and _stageable(self.p))
 
     @property
@@ -151,7 +151,7 @@ class FilterTile(Written[Conv]):
         return (self.bk, 32, self.p.kg), (self.bc, 32, self.p.cg)
 
     def long(self, steps: int) -> bool:
-        """Whether parts are of so many steps at least."""
+        """True when parts are of so many steps at least."""
         return self.parts == 1 or part_length(self.p.pixels, self.parts, 1) >= steps * self.bt
 
     rules: ClassVar[Mapping[str, Rule]] = {
@@ -177,7 +177,7 @@ class FilterTile(Written[Conv]):
 
 
 def _stageable(shape: Conv) -> bool:
-    """Whether results may leave by way of shared memory: those of 16 bits, of which a fragment holds half a sector in
+    """True when results may leave by way of shared memory: those of 16 bits, of which a fragment holds half a sector in
     each row, where the channels of a tap are contiguous.
     """
     rows = not shape.nchw and vector_of(LEAST, shape.cg, instructions(shape))

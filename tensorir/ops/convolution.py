@@ -31,7 +31,7 @@ DEFAULTS = dict(residual=False, prepack=False, max_error=1e-4, precision="fp32")
 SIDES = {"x": ("n", "c", "h", "w"), "w": ("k", "cg", "r", "s"), "y": ("n", "k", "p", "q")}
 """Extents of image, filter and result, in the order of NCHW."""
 PRODUCTS = {"y": ("xw", "ncpq, kc -> nkpq"), "x": ("yw", "nkpq, kc -> ncpq"), "w": ("xy", "ncpq, nkpq -> kc")}
-"""What is made of image x, filter w and result y: of which two, and what of them meets at one tap."""
+"""Products among image x, filter w and result y: the one made -> the two multiplied, and their axes at one tap."""
 
 
 @plain_ints

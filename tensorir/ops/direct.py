@@ -250,7 +250,7 @@ def _is_flat(rows: int, tile_rows: int, tile: int, p: int, q: int) -> bool:
 
 
 def flat_bodies(pixels: int, q: int, tile: int) -> tuple[int, int]:
-    """How many bodies tiles of joined rows of ``q`` pixels have, and their size, where the columns of later tiles are
+    """Number of bodies of tiles of joined rows of ``q`` pixels, and their size, where the columns of later tiles are
     those of earlier ones again; the size is 0 where every tile is its own.
     """
     tiles = -(-pixels // tile)
@@ -263,13 +263,13 @@ def flat_bodies(pixels: int, q: int, tile: int) -> tuple[int, int]:
 
 
 def fills_pixels(shape: Conv) -> bool:
-    """Whether pixels fill vectors better than the output channels of a group, where both can be in the lanes."""
+    """True when pixels fill vectors better than the output channels of a group, where both can be in the lanes."""
     adjacent = shape.stride == 1 or shape.dtype == "float32"  # others are gathered one by one
     return bool(shape.nchw and shape.wide != "float32" and shape.kg < PANEL and shape.q >= 8 and adjacent)
 
 
 def fits(shape: Conv) -> bool:
-    """Whether the input of one row of one group's results fits in a block's memory."""
+    """True when the input of one row of one group's results fits in a block's memory."""
     return strip_bytes(shape, 1, shape.cg) <= BLOCK_BYTES
 
 
@@ -344,7 +344,7 @@ def cpu_pixels(
     s: Schedule, shape: Conv, *, lanes: str, block: int, panels: int, tile: int, stage_x: int, pad_c: int,
     unroll_c: int, pack: str, fetch: int,
 ) -> Schedule:  # fmt: skip
-    """What the ``lanes`` hold; ``block`` pixels and ``panels`` of 16 channels of a block; ``tile``: the register tile's
+    """Contents of ``lanes``; ``block`` pixels and ``panels`` of 16 channels of a block; ``tile``: the register tile's
     other side; ``stage_x`` pixels in block memory, each with ``pad_c`` spare channels; ``unroll_c``; ``pack`` as in
     ``direct``, or "none": read in place
     """

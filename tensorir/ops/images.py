@@ -1,4 +1,4 @@
-"""What convolutions on CPUs share: a block's image and weights, register tiles, and knobs for them."""
+"""Common code of convolutions on CPUs: a block's image and weights, register tiles, and knobs for them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def strip(s: Schedule, stage: str, at: str, shape: Conv, pixels: str, extent: in
 
 
 def _cuts(extent: int, image: Sequence[int]) -> list[int]:
-    """Where to cut the loop over groups of pixels: each that reaches beyond the image is a part of its own, since what
+    """Cuts of the loop over groups of pixels: each that reaches beyond the image is a part of its own, since what
     its lanes read has to be known one by one.
     """
     starts = [min(x, extent - SIDE) for x in range(0, extent, SIDE)]
@@ -162,7 +162,7 @@ def fetch_next(s: Schedule, fetch: int, panel: str) -> Schedule:
 
 
 def packs(shape: Conv) -> list[str]:
-    """Where weights may be packed, the default first: without further wishes a convolution is one kernel."""
+    """Ways to pack weights, the default first: without further wishes a convolution is one kernel."""
     return ["once"] if shape.prepack else ["block", "kernel"]
 
 
@@ -177,12 +177,12 @@ def packed_ahead(shape: Conv, pack: str) -> float:
 
 
 def fetches(shape: Conv, taps: int) -> list[int]:
-    """Whether to ask for weights ahead of time: first what suits how far away they are."""
+    """True when to ask for weights ahead of time: first what suits how far away they are."""
     return [1, 0] if taps * shape.c * shape.k * shape.sum_bytes >= NEAR_BYTES else [0, 1]
 
 
 def fetchable(v: Config) -> bool:
-    """Whether there are panels ahead of time, if they are to be fetched."""
+    """True when there are panels ahead of time, if they are to be fetched."""
     return not v["fetch"] or v["pack"] in ("once", "kernel")
 
 
@@ -236,7 +236,7 @@ def write_tile(s: Schedule, pixel: str, half: str, lanes: str, shape: Conv, exte
 
 
 def is_turned(shape: Conv, pixels: int) -> bool:
-    """Whether a result's register tiles of so many pixels of a row are written along the pixels."""
+    """True when a result's register tiles of so many pixels of a row are written along the pixels."""
     return bool(shape.nchw and shape.dtype == "float32" and pixels >= min(SIDES))
 
 

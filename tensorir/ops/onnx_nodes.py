@@ -85,7 +85,7 @@ class Left:
 
 @dataclass
 class Graph:
-    """What is known of a model's main graph: ``values`` by name; how many read each, and the last node that does.
+    """Facts of a model's main graph: ``values`` by name; the number of readers of each, and the last of them.
 
     constants: names of weights that no caller can replace
     """
@@ -154,7 +154,7 @@ def candidates(graph: Graph) -> Iterator[tuple[int, list[Match] | Left]]:
 
 
 def others(graph: Graph) -> Counter[str]:
-    """How many nodes there are of each operator that is never replaced."""
+    """The number of nodes of each operator that is never replaced."""
     names = ((n.domain, n.op_type) for n in graph.nodes)
     return Counter(f"{d}::{op}" if d else op for d, op in names if d not in ("", "ai.onnx") or op not in _KNOWN)
 
@@ -338,7 +338,7 @@ def _gemm(graph: Graph, number: int, node: Any) -> Match:
 
 
 def _bias(graph: Graph, node: Any, place: int, extent: int) -> tuple[tuple[str, Shape], ...]:
-    """What is added along the last dimension of a product, or to the channels of a convolution; empty for nothing."""
+    """The addend along the last dimension of a product, or for the channels of a convolution; empty for nothing."""
     if len(node.input) <= place or not node.input[place]:
         return ()
     name = node.input[place]

@@ -196,7 +196,7 @@ def _products(s: Schedule, at: Any, width: int, panel: int, tile: int) -> None:
 
 @cache
 def transforms(m: int, r: int) -> tuple[float, float]:
-    """How long an element takes of the transforms there and back, by their operations, over those of tiles of four
+    """Times of an element in the transforms there and back, by their operations, over those of tiles of four
     outputs by filters of three, for which what they take was measured.
     """
 

@@ -97,7 +97,7 @@ def way_back(s: Schedule, at: str, p: str, q: str, shape: Conv, m: int) -> None:
 
 
 def _near(s: Schedule, tensor: str, at: Any, lanes: int) -> str:
-    """What an iteration reads, in registers first, in vectors of channels; returns the copy's name."""
+    """Stage the reads of an iteration in registers, in vectors of channels; returns the copy's name."""
     return s.stage_in(tensor, at=at, scope="register", vector=lanes if lanes > 1 else None).name
 
 
@@ -226,14 +226,14 @@ class WinogradTile(ProductTile):
         return int(2 ** min(int(math.log2(most)), math.ceil(math.log2(needed))))
 
     def whole(self) -> bool:
-        """Whether blocks have whole tiles, so that nobody asks which tile is beyond the last one."""
+        """True when blocks have whole tiles, so that nobody asks which tile is beyond the last one."""
         rows, columns = tiles(self.p, self.m)
         return rows % self.th == 0 and columns % self.tw == 0 and self.th * self.tw <= THREADS
 
     rules: ClassVar[Mapping[str, Rule]] = {"whole": whole}
 
     def roomy(self) -> bool:
-        """Whether a block that transforms does with the shared memory and the registers that any device has."""
+        """True when a block that transforms does with the shared memory and the registers that any device has."""
         high, wide = (n * self.m + self.p.r - 1 for n in (self.th, self.tw))
         staged = 4 * high * (wide + self.m * self.pad) * self.channels(self.p.c) if self.p.nchw else 0
         return staged <= ROOM and (self.m + self.p.r - 1) ** 2 * self.vec <= REGISTERS
@@ -257,7 +257,7 @@ class WinogradTile(ProductTile):
 
     @property
     def idle(self) -> tuple[bool, float, int]:
-        """What is bad about a block that transforms: neighbours in a warp that are in pieces, the share of its threads
+        """The faults of a block that transforms: neighbours in a warp that are in pieces, the share of its threads
         with nothing to do, tiles that it has no room for.
         """
         shape, (rows, columns), patch, used = self.p, tiles(self.p, self.m), self.th * self.tw, 1.0
@@ -370,7 +370,7 @@ class FusedTile(Written[Conv]):
 
     @classmethod
     def expected(cls, p: Conv, target: Target) -> Callable[[Config], float] | None:
-        """What the model of products expects, each place's a block of its own, and of the filter's transform."""
+        """Expected seconds by the model of products, each place's a block of its own, and of the filter's transform."""
         gpu = gpu_of(target)
         if gpu is None:
             return None

@@ -21,7 +21,7 @@ from tensorir.target import Target
 Bytes = NDArray[np.uint8]
 Step = Callable[[], object]
 PRECISE_SUFFIX = " -precise_math=1"
-"""What follows the name of a device whose kernels call the library's functions."""
+"""The suffix of the name of a device whose kernels call the library's functions."""
 
 
 _this = {"pid": os.getpid()}
@@ -104,7 +104,7 @@ class Device(Value, Shown, ABC):
     takes_streams: bool = False
     pid: int
     _opened: ClassVar[Callable[[str], Device]]
-    """What opens a device by its name. ``runtime/device.py``, which needs devices itself, sets it."""
+    """The opener of devices by name. ``runtime/device.py``, which needs devices itself, sets it."""
 
     def _data(self) -> tuple[Any, ...]:
         return type(self)._opened, (self.name,)

@@ -143,7 +143,7 @@ def _toolkit_headers() -> Path | None:
 
 
 def _toolkit_folders() -> Iterator[Path]:
-    """Where CUDA's headers may be: of NVRTC's wheel, a toolkit that is named, pip's wheels, the usual toolkit."""
+    """Candidate folders of CUDA's headers: of NVRTC's wheel, a named toolkit, pip's wheels, the usual toolkit."""
     try:
         wheel = importlib.import_module("cuda.pathfinder").find_nvidia_header_directory("cudart")
     except Exception:  # not installed, or one that does not know headers

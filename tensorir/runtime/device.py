@@ -17,13 +17,13 @@ _LISTERS = {
     "c": Lazy("tensorir.runtime.c_device", "list_devices"),
     "cuda": Lazy("tensorir.runtime.cuda_device", "list_devices"),
 }
-"""What lists the devices of a language, the ones that are looked for first first."""
+"""Each language's function that lists its devices, in order of search."""
 _OPENED_BY = {
     "opencl": Lazy("tensorir.runtime.opencl", "open_listed"),
     "c": Lazy("tensorir.runtime.c_device", "open_listed"),
     "cuda": Lazy("tensorir.runtime.cuda_device", "open_listed"),
 }
-"""What opens a listed device of a language."""
+"""Each language's function that opens a listed device."""
 _opened: dict[str, Device] = {}
 _lock = threading.Lock()
 

@@ -39,7 +39,7 @@ MAX_KEPT_RESULTS = 4
 """Arrays for results that a program keeps for each output."""
 
 _COUNTED = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Whether the references to an object are counted exactly."""
+"""True when the references to an object are counted exactly."""
 
 
 class _Made:

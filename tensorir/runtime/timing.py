@@ -63,7 +63,7 @@ class Timing(Shown):
 
 
 def copied_names(copies: Iterable[Problem]) -> str:
-    """Which arrays they are of: launch problems begin with the name of the argument."""
+    """The arrays that were copied, by name: launch problems begin with the name of the argument."""
     return ", ".join(dict.fromkeys(p.message.partition(":")[0] for p in copies))
 
 

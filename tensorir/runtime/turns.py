@@ -20,7 +20,7 @@ _held: set[str] = set()  # by this process, which excludes others and not itself
 
 
 def directory() -> Path:
-    """Where the locks are: ``$XDG_RUNTIME_DIR/tensorir``, or ``turns`` in the cache directory."""
+    """The folder of the locks: ``$XDG_RUNTIME_DIR/tensorir``, or ``turns`` in the cache directory."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.path.isdir(runtime) and os.access(runtime, os.W_OK):
         return Path(runtime, "tensorir")

@@ -168,7 +168,7 @@ def driven_axes(loop: Loop, stage: Stage) -> list[Iter]:
 
 
 def drives(loop: Loop, stage: Stage) -> bool:
-    """Whether ``stage`` (under ``loop``) does other work in other iterations."""
+    """True when ``stage`` (under ``loop``) does other work in other iterations."""
     return any(uses(b, {loop.var}) for b in stage.binds)
 
 
@@ -216,7 +216,7 @@ def need_serial(loop: Loop, primitive: str) -> None:
 
 
 def _instead(loop: Loop, primitive: str) -> str:
-    """What gives both the meaning that a loop has and that which ``primitive`` would give it."""
+    """A hint by which a loop keeps its meaning and gets that of ``primitive`` as well."""
     verb = loop.kind.value if loop.kind in (Kind.UNROLL, Kind.VECTOR) else "bind"
     if primitive in ("split", "fuse") or (primitive == "partition" and loop.kind is not Kind.VTHREAD):
         return f"{primitive} it first, then {verb}"
@@ -259,35 +259,35 @@ def has_axis(loop: Loop, axis: Axis) -> list[tuple[Stage, Iter]]:
 
 
 def reopens(stage: Stage) -> bool:
-    """Whether a stage opens or closes a copy in each piece of a reduction: scans carry what they combine themselves."""
+    """True when a stage opens or closes a copy in each piece of a reduction: scans carry their own states."""
     return isinstance(stage.body, Store) and any(it.axis is Axis.ORDERED for it in stage.iters)
 
 
 def scans(loop: Loop) -> bool:
-    """Whether a loop goes through terms of scans alone, each of whose states is carried from one to the next."""
+    """True when a loop goes through terms of scans alone, each of whose states is carried from one to the next."""
     found = driven_by(loop)
     return bool(found) and all(it.axis is Axis.ORDERED and is_scan(s) for s, it in found)
 
 
 def reduces_in_order(loop: Loop) -> bool:
-    """Whether a loop goes through terms of reductions alone that do not commute: lanes are combined as a scan's are."""
+    """True when a loop goes through terms of reductions that do not commute: lanes are combined as a scan's are."""
     found = driven_by(loop)
     return bool(found) and all(it.axis is Axis.REDUCE for _, it in found) and len(in_order(loop)) == len(found)
 
 
 def is_scan(stage: Stage) -> bool:
-    """Whether a stage stores what it has combined so far, in each step."""
+    """True when a stage stores what it has combined so far, in each step."""
     body = stage.body.then if isinstance(stage.body, If) else stage.body
     return isinstance(body, Seq) and any(it.axis is Axis.ORDERED for it in stage.iters)
 
 
 def accumulates(loop: Loop, stage: Stage) -> bool:
-    """Whether iterations of ``loop`` continue the cells of ``stage`` that others have begun."""
+    """True when iterations of ``loop`` continue the cells of ``stage`` that others have begun."""
     return any(it.axis is not Axis.SPATIAL for it in driven_axes(loop, stage))
 
 
 def across(loop: Loop, stage: Stage) -> bool:
-    """Whether each thread of ``loop`` has a part of what ``stage`` reduces, and their results are combined."""
+    """True when each thread of ``loop`` has a part of what ``stage`` reduces, and their results are combined."""
     return (
         loop.kind in THREADS
         and not adds_atomically(stage)
@@ -307,12 +307,12 @@ def in_order(loop: Loop) -> list[tuple[Stage, Iter]]:
 
 
 def commutes(stage: Stage) -> bool:
-    """Whether a stage may combine its terms in any order."""
+    """True when a stage may combine its terms in any order."""
     return all(u.combiner.commutative for u in find(stage.body, Update))
 
 
 def adds_atomically(stage: Stage) -> bool:
-    """Whether any thread may run any iteration of a stage, its reduction as well."""
+    """True when any thread may run any iteration of a stage, its reduction as well."""
     return isinstance(stage.body, Update) and stage.body.atomic
 
 
@@ -336,7 +336,7 @@ def lookup(what: str, name: str, table: Mapping[str, T], gone: Mapping[str, str]
 
 
 def packed_name(read: str) -> str:
-    """What a copy of a read is called: "x_packed" of all of "x", "x_j_k_packed" of "x[j, k]"."""
+    """The name of a copy of a read: "x_packed" of all of "x", "x_j_k_packed" of "x[j, k]"."""
     return f"{'_'.join(re.findall('[A-Za-z0-9_]+', read))}_packed"
 
 
@@ -350,7 +350,7 @@ def unique(name: str, taken: Iterable[str]) -> str:
 
 
 def packed_names(reads: Iterable[str], taken: Iterable[str]) -> list[str]:
-    """What ``reindex`` will call the copies of several reads, in their order, where some names are taken."""
+    """Names of ``reindex`` for the copies of several reads, in their order, where some names are taken."""
     used, made = set(taken), list[str]()
     for read in reads:
         made.append(unique(packed_name(read), used))
@@ -369,7 +369,7 @@ def stages_writing(n: Stmt, buffer: Buffer) -> list[Stage]:
 
 
 def shares(scope: Scope, loop: Loop) -> bool:
-    """Whether one copy of a buffer of ``scope`` is seen by all iterations of a bound ``loop``."""
+    """True when one copy of a buffer of ``scope`` is seen by all iterations of a bound ``loop``."""
     return scope is Scope.SHARED and loop.kind.level == "thread"
 
 

@@ -40,7 +40,7 @@ class _Condition(ParsedText):
     # -- nodes; what is no truth value is refused where one is needed
 
     def expr(self, node: ast.expr) -> Expr:
-        """What a node means."""
+        """The meaning of a node."""
         match node:
             case ast.BoolOp(op=op, values=values):
                 out, *others = (self.truth(self.expr(v)) for v in values)

@@ -1,4 +1,4 @@
-"""What primitives are methods of: a program, the steps that made it, and its loops, stages and tensors by name."""
+"""The history that primitives extend: a program, the steps that made it, and its loops, stages and tensors by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ H = TypeVar("H")
 """Handles of stages (``StageRef``), which are made of all primitives and so are defined after them."""
 
 S = TypeVar("S", bound="Scheduled[Any]")
-"""What a primitive is called on, and most of them return."""
+"""A handle that primitives are called on, and most of them return."""
 
 
 class Named(Protocol):
@@ -49,7 +49,7 @@ class AxisRef(str, Shown):
 
 
 class Scheduled(Generic[H]):
-    """What primitives are called on: a schedule, or a stage of one, which looks up axes among its own first."""
+    """A schedule, or a stage of one, which looks up axes among its own first: primitives are called on either."""
 
     @property
     def _history(self) -> History[H]:
@@ -112,7 +112,7 @@ class History(Handle, Scheduled[H], Shown):
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """What the program computes: as it was declared, or as an algorithm declares it (``redeclare``)."""
+        """The computed tensors: as they were declared, or as an algorithm declares them (``redeclare``)."""
         return self._versions[-1].declared.outputs
 
     @property
@@ -122,7 +122,7 @@ class History(Handle, Scheduled[H], Shown):
 
     @property
     def allowed_error(self) -> float | None:
-        """How far results may be off relative to the largest: what was set, or the bound of the algorithms that are
+        """The allowed error of results relative to the largest: as set, or the bound of the algorithms that are
         used; None where they round as the definition does.
         """
         return self._versions[-1].declared.error if self._error is None else self._error
@@ -133,7 +133,7 @@ class History(Handle, Scheduled[H], Shown):
 
     @property
     def inexact_by(self) -> float | None:
-        """How far ``outputs`` may be off the definition in exact arithmetic, relative to the largest result."""
+        """The error of ``outputs`` against the definition in exact arithmetic, relative to the largest result."""
         return None if self._versions[-1].declared.exact else self.allowed_error
 
     @property
@@ -312,7 +312,7 @@ def _name_of(x: Any, what: str) -> str:
 
 
 def _plain(v: Any) -> Any:
-    """What a step of the trace says: names of nodes, NumPy's ints as Python's, inside of lists too."""
+    """Arguments of a step of the trace: names of nodes, NumPy's ints as Python's, inside of lists too."""
     if isinstance(v, Loop):
         return v.var.name
     if isinstance(v, Stage | Buffer | Intrin):

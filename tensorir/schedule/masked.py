@@ -1,4 +1,4 @@
-"""What expressions are where the conditions of masks fail, for the proof that an iteration without a term does nothing.
+"""Values of expressions where conditions of masks fail, for the proof that an iteration without a term does nothing.
 
 ``tir.where(seen, score, -inf)`` is minus infinity where ``seen`` fails, so exp of it, less a finite number, is 0, and 0
 times a value is 0. Elements that are masked out count as finite numbers: a kernel that skips them does not read
@@ -86,7 +86,7 @@ class Masked:
 
     @once
     def may_be_infinite(self, e: Expr) -> bool:
-        """Whether ``e`` may be infinite where no input is and nothing overflows."""
+        """True when ``e`` may be infinite where no input is and nothing overflows."""
         if isinstance(e, Const):
             return is_float(e.dtype) and abs(_number(e.value)) > _LARGEST.get(e.dtype, 448)
         if isinstance(e, Load):
@@ -102,7 +102,7 @@ class Masked:
 
 
 def _divides(e: Expr) -> bool:
-    """Whether ``e`` divides floats by what may be 0."""
+    """True when ``e`` divides floats by what may be 0."""
     if not isinstance(e, Binary) or e.op not in ("/", "%") or not is_float(e.dtype):
         return False
     return not isinstance(e.b, Const) or e.b.value == 0
@@ -198,7 +198,7 @@ def _number(value: object) -> float:
 
 
 def _holds(dtype: str, value: float) -> bool:
-    """Whether a type has exactly this value: floats of all types have infinities and small whole numbers."""
+    """True when a type has exactly this value: floats of all types have infinities and small whole numbers."""
     if is_float(dtype):
         return math.isinf(value) or dtype == "float64" or (value == int(value) and abs(value) <= SMALL)
     whole = dtype != "bool" and math.isfinite(value) and value == int(value)
@@ -217,7 +217,7 @@ def _folded(op: str, v: float, w: float) -> float | None:
 
 
 def _absorbed(op: str, v: float, left: bool) -> float | None:
-    """What ``v op x`` is (``x op v`` where v is not on the left) for each finite x; None where that depends on x."""
+    """The value of ``v op x`` (``x op v`` where v is not on the left) for all finite x; None where it depends on x."""
     if op in ("+", "-") and math.isinf(v):
         return v if left or op == "+" else -v
     if op == "*" and v == 0:

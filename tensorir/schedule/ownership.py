@@ -155,7 +155,7 @@ def _narrowest(index: Index, writers: Sequence[Stage], readers: Sequence[Stage])
 
 
 def _private(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[Stage]) -> Iterator[Problem]:
-    """What one thread (or block) wrote into its own copy must be read inside the loop that hands out the iterations."""
+    """Problems of data that a thread (or block) wrote into its own copy and others read."""
     for x in index.above(w):
         alone = x.kind is not Kind.COOPERATIVE and (_extent(x) == 1 or not drives(x, w) or across(x, w))
         if alone or not _one_copy_each(scope, x.kind):  # a distributed loop of one iteration is the first thread's
@@ -189,7 +189,7 @@ def _private(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[
 
 
 def _hands_back(index: Index, b: Buffer, w: Stage, x: Loop, r: Stage) -> bool:
-    """Whether ``r`` runs in another loop that is bound to what ``x`` is bound to, and each iteration of that one reads
+    """True when ``r`` runs in another loop that is bound as ``x`` is, and each iteration of that one reads
     what the same of ``x`` wrote: in one dimension of ``b`` both are at their number times some cells, and less than
     those further on.
     """
@@ -272,7 +272,7 @@ def _dealt(index: Index, w: Stage) -> bool:
 
 
 def disjoint(index: Index, w: Stage, loop: Loop) -> bool:
-    """Whether different iterations of ``loop`` write different cells, whatever the loops inside it do."""
+    """True when different iterations of ``loop`` write different cells, whatever the loops inside it do."""
     arith = Arith(ranges(x for x in index.above(w) if isinstance(x.extent, Const)))
     moving = {loop.var, *(x.var for x in index.between(loop, w))}
     if loop.kind.level == "block":  # nothing orders blocks: each is somewhere else in the loops around
@@ -284,7 +284,7 @@ def disjoint(index: Index, w: Stage, loop: Loop) -> bool:
 
 
 def _injective(form: Linear, arith: Arith, moving: set[Var]) -> bool:
-    """Whether the moving part of the form is a mixed radix: its value tells the value of each of its atoms."""
+    """True when the moving part of the form is a mixed radix: its value tells the value of each of its atoms."""
     reach = 0.0
     parts = []
     for t, c in form.terms.items():
@@ -307,7 +307,7 @@ def _values(e: Expr, var: Var, n: int) -> list[Number]:
 
 
 def _determines(atoms: Sequence[Expr], loop: Loop) -> bool:
-    """Whether the values of ``atoms`` tell the iteration of ``loop``."""
+    """True when the values of ``atoms`` tell the iteration of ``loop``."""
     if among(loop.var, atoms):
         return True
     alone = [t for t in atoms if set(find(t, Var)) == {loop.var}]

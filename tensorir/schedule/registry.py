@@ -45,7 +45,7 @@ class Primitive:
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """How it is called; asking Python for it takes longer than many a primitive."""
+        """The signature; asking Python for it takes longer than many a primitive."""
         return inspect.signature(self.method)
 
     @cached_property
@@ -60,7 +60,7 @@ class Primitive:
 
 @dataclass(frozen=True)
 class Mark:
-    """What a primitive leaves in the tree without doing it, and a later primitive may not take its meaning.
+    """A mark that a primitive leaves in the tree without doing it, and whose meaning no later primitive may take.
 
     makers: the primitives that may leave such a mark
     unfit:  why a primitive that comes later is refused; None where the mark has kept its meaning

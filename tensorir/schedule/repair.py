@@ -1,4 +1,4 @@
-"""What turns terms that read an old value of ``m`` into those that read a new one: the repair of an online update.
+"""The repair of an online update: terms that read an old value of ``m`` -> those that read a new one.
 
 A sum of terms B(k) exp(x(k) - m), of which ``m`` is the running maximum of x, needs the factor exp(old - new): all that
 has been added up is multiplied by it (online softmax: Milakov and Gimelshein, arXiv 1805.02867; FlashAttention: Dao et
@@ -37,7 +37,7 @@ class NoRepairError(Exception):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Repair(Shown):
-    """What takes a partial result from old values to new ones: a factor, or a summand.
+    """A factor, or a summand, that takes a partial result from old values to new ones.
 
     old, new: what ``value`` reads, and all that it reads
     op:       "*" or "+"
@@ -128,7 +128,7 @@ class _Rules:
         )
 
     def summand(self, e: Expr) -> Expr | None:
-        """What is added to ``e``; None where it does not read ``m``."""
+        """The summand for ``e``; None where it does not read ``m``."""
         if not uses(e, {self.m}):
             return None
         if isinstance(e, Cast) and _widens(e):
@@ -227,13 +227,13 @@ class _Rules:
 
 
 def _widens(e: Cast) -> bool:
-    """Whether each value of ``e.a`` is one of the type of ``e``: a rounded difference is none of rounded numbers."""
+    """True when each value of ``e.a`` is one of the type of ``e``: a rounded difference is none of rounded numbers."""
     bits = DTYPES[e.dtype].bits
     return is_float(e.dtype) and is_float(e.a.dtype) and bits >= max(32, DTYPES[e.a.dtype].bits)
 
 
 def _is_power(e: Expr) -> bool:
-    """Whether ``e`` is a power, or 0 by a choice: a narrower type holds it at each running value."""
+    """True when ``e`` is a power, or 0 by a choice: a narrower type holds it at each running value."""
     if isinstance(e, Cast):
         return _is_power(e.a)
     if isinstance(e, Select):

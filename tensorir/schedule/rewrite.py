@@ -1,4 +1,4 @@
-"""What a primitive returns, and the rewrites that several share."""
+"""Results of primitives, and the rewrites that several share."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tensorir.schedule.analysis import Index, in_loops, index_of, ranges, shares
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """What a program computes.
+    """The tensors that a program computes.
 
     error: how far rounding may take its results off those of the definition, relative to the largest; None: no further
     exact: whether an algorithm promises that they are equal in exact arithmetic
@@ -244,7 +244,7 @@ def own_nest(index: Index, stage: Stage, primitive: str, tails: bool = False, de
 
 
 def _named_after(index: Index, stage: Stage, loop: Loop) -> bool:
-    """Whether a loop has its name from a stage, and not from one whose name begins with that (``C`` and ``C.out``)."""
+    """True when a loop has its name from a stage, and not from one with a longer name (``C`` and ``C.out``)."""
     prefix, name = f"{stage.name}.", loop.var.name
     longer = (other for other in index.stages if other.startswith(prefix))
     return name.startswith(prefix) and not any(name.startswith(f"{other}.") for other in longer)
@@ -315,7 +315,7 @@ class InPlace(Rewriter):
     """
 
     rounds = False
-    """Whether digits that the array did not have would be seen."""
+    """True when digits that the array did not have would be seen."""
 
     def on_Cast(self, n: Cast) -> Expr:
         a = self._seen(n.a, n.a.dtype in WIDENED)
@@ -338,7 +338,7 @@ class InPlace(Rewriter):
         return other(e)  # type: ignore[no-any-return]
 
     def once(self, key: object, made: Callable[[], Expr]) -> Expr:
-        """What stands for all reads with the same ``key`` in a statement: one expression."""
+        """The expression for all reads with the same ``key`` in a statement."""
         kept = self.memo.sides if self.memo is not None else {}
         if key not in kept:
             kept[key] = made()
@@ -351,7 +351,7 @@ class InPlace(Rewriter):
 
 
 def _computed(e: Expr) -> bool:
-    """Whether a value may have more digits than its type."""
+    """True when a value may have more digits than its type."""
     if isinstance(e, Select):
         return _computed(e.a) or _computed(e.b)
     if isinstance(e, Binary) and e.op in ("min", "max"):

@@ -149,7 +149,7 @@ class StageRef(Handle, AxisMethods["StageRef"], Shown):
 
 @answering(ScheduleError)
 class Schedule(AxisMethods[StageRef], History[StageRef]):
-    """How a computation runs: a loop tree that primitives rewrite, one legal step at a time.
+    """A loop tree that primitives rewrite, one legal step at a time.
 
     outputs: a tensor or a tuple of them;  target: "opencl", "cuda", "cuda -arch=sm_90a", a Target …
     definition: the outputs that it was made for, with which ``check`` compares; no step changes it

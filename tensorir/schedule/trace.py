@@ -1,4 +1,4 @@
-"""What was done to a schedule: steps of names and numbers, as Python, as JSON, replayable exactly."""
+"""Steps of a schedule, of names and numbers, as Python, as JSON, replayable exactly."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ LEAST_GAIN = 1e-3
 LIKELY_SHARE = 0.9
 """There its own are among those whose chance to run is not less than this share of the best chance."""
 FEW_RESULTS, DRAWN_ROWS = 5, 16
-"""Where most fail and fewer have run, a model proposes the ends of the space, of which it knows least and which are
+"""Successes, and rows drawn: where most fail and fewer ran, a model proposes the ends of the space, least known and
 rarely good; so it chooses among some that are drawn."""
 MAX_MODEL_WORK = 3_000_000
 """Candidates times results that a model is made for, at most: a tenth of a second."""

@@ -144,7 +144,7 @@ class Brief:
         return fits[self.columns["group"]] if len(self) else np.zeros(0, dtype=bool)
 
     def has_status(self, *statuses: str) -> Mask:
-        """Which rows have one of these."""
+        """Mask of rows with one of these."""
         return np.isin(self.columns["status"], [n for n, s in enumerate(self.words["status"]) if s in statuses])
 
     def in_time(self, rows: Rows) -> Rows:

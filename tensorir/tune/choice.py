@@ -80,7 +80,7 @@ def key_of(record: Record) -> str:
 
 
 _Kernel = tuple[str, str | None]
-"""What is right or wrong, fast or slow: a configuration (``key_of``), and the source that its template made of it."""
+"""The unit of verdicts and times: a configuration (``key_of``), and the source that its template made of it."""
 
 
 def passed(record: Record) -> bool:

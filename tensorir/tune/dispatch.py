@@ -38,7 +38,7 @@ class Split:
     no: Node
 
     def holds(self, shape: Shape) -> bool:
-        """Which way a shape goes."""
+        """True when a shape takes the ``yes`` branch."""
         given = shape[self.name]
         return bool(given <= self.value) if is_number(self.value) else bool(given == self.value)
 

@@ -24,7 +24,7 @@ def python_text(d: Dispatch, head: Sequence[str] = (), notes: Sequence[str] = ()
     """
     asked, fixed = d.asked, d.fixed
     given = ", ".join([*asked, *(["*"] if fixed else []), *(f"{n}={v!r}" for n, v in fixed.items())])
-    lines = ['"""Which kernel to run for a shape.', "", *map(_harmless, head), '"""', "", "KERNELS = ("]
+    lines = ['"""The kernel to run for a shape.', "", *map(_harmless, head), '"""', "", "KERNELS = ("]
     lines += [f"    { ({'template': k.template, 'config': k.config})!r}," for k in d.kernels]
     lines += [")", "", f"# ({', '.join(asked)}): kernel", "TUNED = {"]
     for n, (shape, kernel) in enumerate(zip(d.shapes, d.chosen, strict=True)):

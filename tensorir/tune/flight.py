@@ -32,7 +32,7 @@ class PlacesLost(WorkerError):
 
 
 class TrialPlaces(Protocol):
-    """Where requests are answered, one at a time each.
+    """Places that answer requests, one at a time each.
 
     named: requests go to the place that is named, so one can be left out; else to whichever is free
     """

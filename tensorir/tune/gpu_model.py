@@ -21,7 +21,7 @@ DRAM_SHARE = 0.92
 SPARE_REGISTERS = 24
 """Registers of a thread for addresses and counters."""
 OVERLAP_EXPONENT = 4.0
-"""How well concurrent work overlaps: two equal parts take 1.19 times one of them."""
+"""Overlap of concurrent work: two equal parts take 1.19 times one of them."""
 IN_ORDER_OVERLAP = 3.0
 """The same of warps that issue their instructions in order, for parts of one block and for blocks side by side: two
 equal parts take 1.26 times one of them. A hardware profile of mma.sync with two blocks (mma_ablation.md of
@@ -125,7 +125,7 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Parts:
-    """Where the seconds go; ``seconds`` is not their sum, for most of them overlap."""
+    """A breakdown of the seconds; ``seconds`` is not their sum, for most of them overlap."""
 
     seconds: float
     blocks: float

@@ -108,7 +108,7 @@ class _Rule:
         self.waits_for: set[int] = set()  # knobs that undecided configurations stopped at
 
     def keeps(self, rows: Rows) -> npt.NDArray[np.bool_] | None:
-        """Which partial configurations may stay; None when nothing new can be said."""
+        """Mask of the partial configurations that may stay; None when nothing new can be said."""
         depth = rows.shape[1]
         if depth and depth - 1 not in self.waits_for:
             return None

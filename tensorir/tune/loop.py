@@ -570,7 +570,7 @@ class Findings:
 
     @property
     def log_path(self) -> str | None:
-        """Where the records are stored."""
+        """The path of the stored records."""
         return None if self._log is None else str(self._log.path)
 
     def trial(self, template: str, config: Mapping[str, object], outcome: Outcome) -> Record:

@@ -26,7 +26,7 @@ class Cover:
 
 
 def within(times: npt.ArrayLike, regret: float = REGRET) -> npt.NDArray[np.bool_]:
-    """Which configuration is fast enough for which shape: at most ``1 + regret`` times the shape's best.
+    """Mask of the configurations fast enough for each shape: at most ``1 + regret`` times the shape's best.
 
     times: seconds, a row a configuration and a column a shape; nan or inf where it is not legal, wrong or not measured
     """

@@ -28,6 +28,6 @@ def least(lanes: int, width: int) -> int:
 
 
 def _deepest(places: list[int], width: int) -> int:
-    """How many words the lanes ask of one bank, at most."""
+    """The largest number of words that the lanes ask of one bank."""
     words = {(place + byte) // WORD for place in places for byte in range(0, width, WORD)}
     return max(Counter(word % BANKS for word in words).values())

@@ -69,13 +69,13 @@ def _places(nest: Nest, reader: Nest) -> int:
 
 
 def _too_large(nest: Nest, reader: Nest) -> bool:
-    """Whether a map that others have been put into would make an expression that grows without end."""
+    """True when a map that others have been put into would make an expression that grows without end."""
     grown = nest.operations > CHEAP
     return grown and nest.operations * _places(nest, reader) + reader.operations > LARGEST
 
 
 def _copies(graph: Graph, nest: Nest, reader: Nest, target: Target) -> bool:
-    """Whether the rule that takes a reader copies what a stage makes: for products of matrices, or as an image; or has
+    """True when the rule that takes a reader copies a stage's results: for products of matrices, or as an image; or has
     lanes for its terms, each of which would ask for itself whether it is before a border.
     """
     if reader.empty:

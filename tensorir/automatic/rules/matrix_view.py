@@ -58,12 +58,12 @@ class MatrixView:
 
     @property
     def grouped(self) -> bool:
-        """Whether rows or columns are those of a group."""
+        """True when rows or columns are those of a group."""
         return any(d.said for d in (*self.rows, *self.columns))
 
     @property
     def plain(self) -> bool:
-        """Whether sums over i and j add up products over k of operands that are stored as matrices, or as one for each
+        """True when sums over i and j add up products over k of operands that are stored as matrices, or one for each
         group of rows: engines take them as they stand.
         """
         axes = [*self.gemm.axes, "i", "j"]
@@ -81,7 +81,7 @@ class MatrixView:
 
     @property
     def _of_rows(self) -> bool:
-        """Whether groups are those of rows, and each has a matrix of its own."""
+        """True when groups are those of rows, and each has a matrix of its own."""
         (row, *more), column = self.rows, self.columns[0]
         alone = not more and len(self.apart) == len(self.columns) == 1 and not column.said
         a = [row.it.var, self.terms[0].it.var]
@@ -113,7 +113,7 @@ class MatrixView:
         return replace(self, gemm=replace(p, m=m, n=n, k=k), made_up=made_up)
 
     def _along(self, group: Sequence[Digit]) -> bool:
-        """Whether an operand is stored along the rows, the columns or the terms."""
+        """True when an operand is stored along the rows, the columns or the terms."""
         p = self.gemm
         if group is self.rows:
             return p.ta
@@ -121,7 +121,7 @@ class MatrixView:
 
     @property
     def alone(self) -> bool:
-        """Whether both operands are of one array."""
+        """True when both operands are of one array."""
         return self.a.buffer is self.b.buffer
 
     @property
@@ -185,7 +185,7 @@ class MatrixView:
             self._by_cells(s, out, own)
 
     def rows_follow(self, step: int) -> bool:
-        """Whether results are rows of a matrix, though several axes count its rows or columns, or those of groups:
+        """True when results are rows of a matrix, though several axes count its rows or columns, or those of groups:
         ``step`` neighbours along a row are so in memory.
         """
         in_order = [d.it for d in (*self.rows, *self.columns)] == [*self.total.spatial]
@@ -195,7 +195,7 @@ class MatrixView:
         return in_order and together and all(d.said for d in self.apart)
 
     def results_together(self, most: int) -> int:
-        """How many neighbours along the last axis of a row of results are so in memory, from a multiple of them on: a
+        """The number of results contiguous in memory along the last axis of a row, from a multiple of it on: a
         power of two up to ``most``; 1 where there are several matrices of results.
         """
         b, cells = self.total.writes[0], tuple(it.var for it in self.total.spatial)
@@ -233,7 +233,7 @@ class MatrixView:
         return joined([called[short(self.total, d.it)] + d.said for d in digits])
 
     def _is_matrix(self, load: Load, lead: str, outer: Sequence[Digit], inner: Sequence[Digit]) -> bool:
-        """Whether an operand is stored as the matrices are."""
+        """True when an operand is stored as the matrices are."""
         groups = [*([self.apart] if lead else []), outer, inner]
         whole = all(len(g) == 1 and not g[0].said for g in groups)
         return whole and identical(load.index, [g[0].it.var for g in groups])
@@ -310,7 +310,7 @@ def _operand_type(total: Nest, a: Load, b: Load) -> str:
 
 
 def multiplies(total: Nest) -> bool:
-    """Whether a sum adds up products of two reads, each perhaps converted to the type of the sums first."""
+    """True when a sum adds up products of two reads, each perhaps converted to the type of the sums first."""
     (update,) = find(total.stage.body, Update)
     value = update.values[0]
     if update.combiner.name != "sum" or not isinstance(value, Binary) or value.op != "*":
@@ -319,7 +319,7 @@ def multiplies(total: Nest) -> bool:
 
 
 def _plain(load: Load, total: Nest) -> bool:
-    """Whether terms are dimensions of their own."""
+    """True when terms are dimensions of their own."""
     reduced = {it.var for it in total.reduced}
     return all(isinstance(i, Var) for i in load.index if uses(i, reduced))
 
@@ -330,7 +330,7 @@ def _dimension(load: Load, it: Iter) -> int:
 
 
 def _together(load: Load, group: Sequence[Digit], kept: int) -> int:
-    """How many neighbours along joined axes are contiguous in memory, from a multiple of as many on.
+    """The number of neighbours along joined axes that are contiguous in memory, from a multiple of it on.
 
     kept: how many of an operand's last dimensions are those of what is stored
     """

@@ -25,7 +25,7 @@ CELLS = 1 << 10
 
 
 def open_axes(anchor: Nest) -> int:
-    """How many axes of a stage end where a launch says, if their largest extents have too many cells for one loop."""
+    """The number of a stage's axes with an end set at launch, if the largest have too many cells for one loop."""
     found = sum(bool(dims_in(it.extent)) for it in anchor.spatial)
     return found if found > 1 and anchor.cells > MOST_IN_VAIN * CELLS else 0
 
@@ -46,7 +46,7 @@ class OpenPart(VectorPart):
 
     @functools.cached_property
     def flat(self) -> bool:
-        """Whether cells are counted as one axis: never."""
+        """True when cells are counted as one axis: never."""
         return False
 
     def _for_cores(self, s: Schedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from tensorir.schedule.schedule import Schedule
 
 
 def packable(reads: Reads, g: Group) -> bool:
-    """Whether an operand of a sum is read at its axes as they are, at one place: it can be kept in another order."""
+    """True when an operand of a sum is read at its axes as they are, at one place: it can be kept in another order."""
     loads = [x for x in reads.nest.loads if x.buffer is g.load.buffer]
     plain = [i for i in map(reads.arith.simplify, g.load.index) if reads.arith.linear(i).terms]
     own = {it.var for it in reads.nest.stage.iters}

@@ -144,7 +144,7 @@ def _problem(total: Nest, a: Load, b: Load, rows: Sequence[Iter], columns: Seque
 
 
 def innermost(load: Load, group: Sequence[Iter], total: Nest) -> bool:
-    """Whether neighbours in memory of an operand are neighbours along an axis of ``group``."""
+    """True when neighbours in memory of an operand are neighbours along an axis of ``group``."""
     for index in reversed(load.index):
         on = [it for it in total.stage.iters if most(it.extent) > 1 and uses(index, {it.var})]
         if on:
@@ -153,7 +153,7 @@ def innermost(load: Load, group: Sequence[Iter], total: Nest) -> bool:
 
 
 def _together(total: Nest, load: Load, outer: Iter, inner: Iter) -> bool:
-    """Whether an operand holds all of ``inner`` for one iteration of ``outer``, and then for the next."""
+    """True when an operand holds all of ``inner`` for one iteration of ``outer``, and then for the next."""
     longer = [it for it in total.stage.iters if most(it.extent) > 1]
     on = [tuple(it for it in longer if uses(index, {it.var})) for index in load.index]
     places = zip(on, on[1:], load.buffer.shape[1:], strict=False)

@@ -1,4 +1,4 @@
-"""What rules for products of matrices share: the sum that they claim, its epilogue, and the engine for it."""
+"""Common code of rules for products of matrices: the sum that they claim, its epilogue, and the engine for it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def summed(graph: Graph, anchor: Nest, narrow: bool = False) -> Nest | None:
 
 
 def is_narrow(nest: Nest) -> bool:
-    """Whether a sum is a product of two matrices, stored as such, one of which has a single row or column."""
+    """True when a sum is a product of two matrices, stored as such, one of which has a single row or column."""
     if nest.kind != "reduce" or nest.reuses or len(nest.reduced) != 1:
         return False
     loads = {structure(x): x for x in nest.loads if x.buffer not in nest.writes}.values()
@@ -51,7 +51,7 @@ def is_narrow(nest: Nest) -> bool:
 
 
 def _in_step(reader: Nest, made: Nest) -> bool:
-    """Whether each cell of a map reads the one cell of ``made`` at the same place."""
+    """True when each cell of a map reads the one cell of ``made`` at the same place."""
     own = tuple(it.var for it in reader.spatial)
     return all(identical(x.index, own) for x in reader.loads if x.buffer in made.writes)
 
@@ -91,11 +91,11 @@ class ProductPart(Part, Generic[E]):
     @cached_property
     @abstractmethod
     def first(self) -> Config:
-        """Where the engine starts; empty where nothing is legal."""
+        """The start of the engine; empty where nothing is legal."""
 
     @property
     def alone(self) -> bool:
-        """Whether a definition has no other stages."""
+        """True when a definition has no other stages."""
         return self.names >= {*self.graph.nests}
 
     def knobs(self) -> Mapping[str, Sequence[object]]:

@@ -1,4 +1,4 @@
-"""What a register tile of cells reads: vectors along the axis of lanes, and those that its cells have in common."""
+"""The reads of a register tile of cells: vectors along the axis of lanes, and those that its cells have in common."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NEAR = 4
 
 
 class Reads:
-    """How a nest reads: its loads by array, those of one shape together, in linear forms of its axes."""
+    """The reads of a nest: its loads by array, those of one shape together, in linear forms of its axes."""
 
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
@@ -51,7 +51,7 @@ class Reads:
         return MULTIPLY * max(1, self.nest.values - places) + called(self.nest)
 
     def shares(self, var: Var) -> bool:
-        """Whether neighbours along an axis have something in common, in windows or because both read it."""
+        """True when neighbours along an axis have something in common, in windows or because both read it."""
         return any(g.shared(reduced(self.nest), var) for g in self.groups)
 
     def cycles(
@@ -82,7 +82,7 @@ def picked(load: Load, lane: Var, lanes: int) -> float:
 
 
 def decisions(nest: Nest) -> list[tuple[Expr, ...]]:
-    """What a cell asks of its place: comparisons of which one has to be known for a tile to have no condition."""
+    """Conditions on a cell's place: comparisons of which one has to be known for a tile to have no condition."""
     found: list[tuple[Expr, ...]] = [(c,) for x in find(nest.stage.body, Select) for c in _comparisons(x.cond)]
     clamps = (x for x in find(nest.stage.body, Binary) if x.op in ("min", "max") and x.dtype == "index")
     found += [(binary("<=", x.a, x.b), binary("<=", x.b, x.a)) for x in clamps]
@@ -119,7 +119,7 @@ def borders(nests: list[tuple[Nest, Iter]], tiles: list[tuple[int, int]]) -> tup
 
 
 def _asks_places(cond: Expr) -> bool:
-    """Whether a condition is about places alone, so that tiles away from borders do not ask it."""
+    """True when a condition is about places alone, so that tiles away from borders do not ask it."""
     return not find(cond, Load) and any(True for _ in _comparisons(cond))
 
 

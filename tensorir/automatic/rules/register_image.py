@@ -1,4 +1,4 @@
-"""What windows of narrow floats read: an image that is padded and widened once, in block memory.
+"""An image for windows of narrow floats: padded and widened once, in block memory.
 
 To convert an element takes longer than what is done with it, and windows read each one many times.
 """
@@ -55,7 +55,7 @@ class Image:
             s.vectorize(s.split(loops[-1].var.name, [None, lanes], tail="shift")[1])
 
     def _whole(self, axis: int, extent: Expr) -> bool:
-        """Whether a block reads all along an axis."""
+        """True when a block reads all along an axis."""
         return isinstance(extent, Const) and as_int(extent) == self._extent(axis)
 
     def _extent(self, axis: int) -> int:
@@ -92,7 +92,7 @@ def image_of(graph: Graph, reads: Reads, narrow: bool = True) -> Image | None:
 
 
 def _slides(nest: Nest, g: Group) -> bool:
-    """Whether an index moves with an axis of cells and one of terms, so that neighbours read the same."""
+    """True when an index moves with an axis of cells and one of terms, so that neighbours read the same."""
     cells, terms = ({it.var for it in axes if most(it.extent) > 1} for axes in (nest.spatial, nest.reduced))
     moves = any(cells & set(f.terms) and terms & set(f.terms) for f in g.forms)
     return moves and any(g.shared(reduced(nest), var, NEIGHBOURS) for var in cells)

@@ -33,7 +33,7 @@ TAPS = 32
 CROWDED = 48.0
 """Sums of a tile beyond ``SUMS`` with which it takes twice as long: what they read leaves the registers."""
 LOADED = 0.7
-"""What loads take of the cycles that two of them a cycle would: clocks are faster than the one that times are for."""
+"""Cycles of loads, over those of two loads a cycle: clocks are faster than the one that times are for."""
 WIDE = 0.02
 """Share by which a tile of rows and columns takes longer for each of its columns but the first."""
 SPARE = 4
@@ -136,7 +136,7 @@ class RegisterPart(Part):
 
     @property
     def suits(self) -> bool:
-        """Whether vectors pay, and neighbours share something."""
+        """True when vectors pay, and neighbours share something."""
         lengths = [most(it.extent) for it in self.cells]
         if not lengths or lengths[self.lane] < 4 or not all(len(n.spatial) == len(self.cells) for n in self.readers):
             return False
@@ -148,14 +148,14 @@ class RegisterPart(Part):
         return bool(self.shared) or any(self._slides(n, it, self.lane) for n in self.sums for it in n.reduced)
 
     def _scattered(self, reads: Reads, g: Group) -> bool:
-        """Whether lanes read far apart, by an operand that is not packed."""
+        """True when lanes read far apart, by an operand that is not packed."""
         lane = reads.nest.spatial[self.lane].var
         step = g.step(lane)
         near = grouped([g.load], lane) > 1 if step is None else abs(step) <= 4
         return not near and not self._packable(reads, g)
 
     def _packable(self, reads: Reads, g: Group) -> bool:
-        """Whether an operand of a sum is read at its axes as they are: it can be kept in another order."""
+        """True when an operand of a sum is read at its axes as they are: it can be kept in another order."""
         return len(self.sums) == 1 and reads.nest is self.sums[0] and packable(reads, g)
 
     @cached_property
@@ -169,7 +169,7 @@ class RegisterPart(Part):
 
     @property
     def ahead(self) -> bool:
-        """Whether all packed operands are constants, which a kernel of its own packs once."""
+        """True when all packed operands are constants, which a kernel of its own packs once."""
         return bool(self.packed) and all(g.load.buffer.name in self.graph.wishes.constants for g in self.packed)
 
     # -- the space
@@ -316,7 +316,7 @@ class RegisterPart(Part):
         return [n for n, it in enumerate(self.readers[0].spatial) if self.image and it.var not in moved]
 
     def _slides(self, n: Nest, term: Iter, axis: int | None = None) -> bool:
-        """Whether an axis of terms moves as one of cells does, so that neighbours along that read the same."""
+        """True when an axis of terms moves as one of cells does, so that neighbours along that read the same."""
         cells = {it.var for it in n.spatial if axis is None or it is n.spatial[axis]}
         reads = self.reads[self.sums.index(n)]
         return any(term.var in f.terms and cells & set(f.terms) for g in reads.groups for f in g.forms)

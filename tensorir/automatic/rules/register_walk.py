@@ -1,4 +1,4 @@
-"""How a register tile's cells are walked: blocks, tiles within a block, rows and vectors, and cuts at borders."""
+"""The walk over a register tile's cells: blocks, tiles within a block, rows and vectors, and cuts at borders."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Walk:
 
     @cached_property
     def shares(self) -> list[Share]:
-        """How each axis is shared out: outer ones first, until there are as many blocks as wanted."""
+        """The division of each axis into blocks: outer ones first, until there are as many blocks as wanted."""
         shares, made = dict[int, Share](), 1
         for axis in sorted(range(len(self.nests[0].spatial)), key=lambda axis: axis not in self.first):
             count, need = self._count(axis), max(1, round(self.wanted / made))
@@ -107,7 +107,7 @@ class Walk:
 
     @property
     def at_borders(self) -> float:
-        """How much longer tiles take in all, for those at borders, which have conditions."""
+        """The slowdown of all tiles together from those at borders, which have conditions."""
         longer, at_lanes = 1.0, (AT_LANES if self.lanes <= PICKED else AT_LANES_ALONE) / self.vectors
         for axis in self.bordered:
             share = self.shares[axis]
@@ -199,7 +199,7 @@ def parted(count: int, parts: int) -> int:
 
 
 def balanced(extent: int, size: int) -> Spans:
-    """Where tiles begin and end whose sizes differ by one at most."""
+    """Spans of tiles whose sizes differ by one at most."""
     count = -(-extent // size)
     least, more = divmod(extent, count)
     starts = [t * least + min(t, more) for t in range(count + 1)]
@@ -207,6 +207,6 @@ def balanced(extent: int, size: int) -> Spans:
 
 
 def shifted(extent: int, size: int) -> Spans:
-    """Where equal tiles begin and end, the last of which is moved back."""
+    """Spans of equal tiles, the last of which is moved back."""
     starts = [min(t * size, max(0, extent - size)) for t in range(-(-extent // size))]
     return [(x, min(extent, x + size)) for x in starts]

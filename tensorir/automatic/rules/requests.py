@@ -1,4 +1,4 @@
-"""What the threads of a warp ask a GPU's memory for at once, where each thread has some neighbouring cells of a row:
+""":Simultaneous memory requests of a warp on a GPU, where each thread has some neighbouring cells of a row::
 sectors, which count as a whole. A thread reads vectors of what its cells read next to each other.
 """
 
@@ -26,7 +26,7 @@ WINDOW = 32
 
 @dataclass(frozen=True)
 class Run:
-    """What neighbouring cells of a stage read of an array next to each other in a row: each ``step`` elements.
+    """A contiguous read of an array by neighbouring cells of a stage: each ``step`` elements.
 
     row: elements of a row, 0 where there is one;  first: where those of the first cells begin
     rows: how many rows a cell reads
@@ -45,7 +45,7 @@ class Run:
         return next((n for n in (16, 8, 4, 2) if whole % n == 0 and n * _bytes(self.buffer) <= VECTOR), 1)
 
     def held(self, lanes: int) -> bool:
-        """Whether a thread has registers for all that it reads, in loops that are written out."""
+        """True when a thread has registers for all that it reads, in loops that are written out."""
         few = self.nest.size(self.nest.reduced) <= WINDOW
         return few and lanes * self.step * self.rows * _bytes(self.buffer) <= 4 * HELD
 
@@ -71,7 +71,7 @@ class Requests:
                 yield Run(self.nest, b, step, row, min(g.constants[-1]), math.prod(rows))
 
     def _along(self, g: Group) -> bool:
-        """Whether only the lanes and the terms say where in a row something is read."""
+        """True when only the lanes and the terms say where in a row something is read."""
         terms: set[object] = {it.var for it in self.nest.reduced}
         return set(g.forms[-1].terms) <= {self.var, *terms}
 

@@ -81,7 +81,7 @@ class RollingPart(Part):
                     yield part
 
     def suits(self) -> bool:
-        """Whether this class schedules such stages."""
+        """True when this class schedules such stages."""
         return True
 
     @cached_property
@@ -101,7 +101,7 @@ class RollingPart(Part):
         return self._limits()
 
     def _limits(self) -> Mapping[str, Predicate]:
-        """What legal configurations of this kind of part keep."""
+        """The constraints of legal configurations of this kind of part."""
         return {}
 
     def schedule(self, s: Schedule, config: Config) -> None:

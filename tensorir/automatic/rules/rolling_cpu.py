@@ -42,7 +42,7 @@ class TiledRollingPart(RollingPart):
         return "rolling_tiles"
 
     def suits(self) -> bool:
-        """Whether stages have the axes of attention, and vectors of queries are filled."""
+        """True when stages have the axes of attention, and vectors of queries are filled."""
         rows = len(self.largest.spatial)
         counts = [(self.largest, rows), (self.total, rows), (self.sums, rows + 1), (self.anchor, rows + 1)]
         counts += [(n, rows + 1) for n in (self.weights, *self.scores)]

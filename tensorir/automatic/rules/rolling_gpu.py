@@ -23,7 +23,7 @@ from tensorir.tune.gpu_devices import Gpu, gpu_of
 from tensorir.tune.legal import Predicate
 
 KINDS = {"float16": "f16", "bfloat16": "bf16"}
-"""What tensor cores multiply here: type to the instructions' name for it."""
+"""The types that tensor cores multiply here -> the instructions' names for them."""
 QUERIES = 16
 """Queries of a warp: rows of one instruction."""
 WIDEST = 256
@@ -56,7 +56,7 @@ class WarpRollingPart(RollingPart):
     # -- what is multiplied
 
     def suits(self) -> bool:
-        """Whether stages have the axes of attention, and both products those of instructions."""
+        """True when stages have the axes of attention, and both products those of instructions."""
         rows = self.rows
         counts = [(self.largest, rows), (self.total, rows)]
         counts += [(n, rows + 1) for n in (self.sums, self.anchor, self.weights, *self.scores)]
@@ -67,7 +67,7 @@ class WarpRollingPart(RollingPart):
         return self.operands is not None and max(self.columns, self.terms) <= self.widest and self._typed()
 
     def _typed(self) -> bool:
-        """Whether operands have one type that tensor cores multiply, and their sums are float32."""
+        """True when operands have one type that tensor cores multiply, and their sums are float32."""
         of = {b.dtype for b in (*(self.operands or ()), self.weights.writes[0])}
         sums = {n.writes[0].dtype for n in (self.product, self.sums, self.total, self.largest)}
         return len(of) == 1 and of <= set(KINDS) and sums == {"float32"}
@@ -108,7 +108,7 @@ class WarpRollingPart(RollingPart):
 
     @cached_property
     def masked(self) -> bool:
-        """Whether scores are minus infinity somewhere: pieces are skipped then, and no copy runs ahead."""
+        """True when scores are minus infinity somewhere: pieces are skipped then, and no copy runs ahead."""
         values = [x.value for n in self.scores for x in find(n.stage.body, Const)]
         return any(isinstance(x, float) and x == -math.inf for x in values)
 
@@ -163,7 +163,7 @@ class WarpRollingPart(RollingPart):
         return float(-(-each // held) * wave / gpu.clock + 2.5e-6)
 
     def _spread(self, c: Config) -> float:
-        """How many times as long a multiprocessor's parts take for a block alone."""
+        """The slowdown of a multiprocessor's parts for a block alone."""
         return 1.0
 
     def _busy(self, c: Config, gpu: Gpu) -> tuple[float, ...]:
@@ -276,7 +276,7 @@ def _read(nest: Nest, ends: tuple[Var, Var]) -> Buffer | None:
 
 
 def spread(width: int) -> str:
-    """Where a row r of so many 16-bit elements, in whole tiles, has x: 16 bytes of each of eight rows are in different
+    """Place of x in row r of so many 16-bit elements, in whole tiles: 16 bytes of each of eight rows are in different
     banks, and so are those of neighbours.
     """
     alike = math.gcd(2 * -(-width // 16), 8)  # so many places of 16 bytes come again in the banks of the next rows

@@ -60,7 +60,7 @@ class ThreadRollingPart(WarpRollingPart):
 
     @property
     def _alone(self) -> bool:
-        """Whether no copy may run ahead."""
+        """True when no copy may run ahead."""
         return self.masked or self.target.language != "cuda" or not self.target.has("sm_80")
 
     def shared(self, c: Config) -> int:

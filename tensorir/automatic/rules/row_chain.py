@@ -1,4 +1,4 @@
-"""Which stages reduce rows, and which make, read or scale the same rows: the chain that one kernel can go through."""
+"""The chain of stages for one kernel: those that reduce rows, and those that make, read or scale the same rows."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Chain:
 
     @property
     def grouped(self) -> bool:
-        """Whether a row has several neighbours along an axis that tells rows from each other."""
+        """True when a row has several neighbours along an axis that tells rows from each other."""
         return any(n > 1 for n in self.groups)
 
     @property
     def count(self) -> int:
-        """How many rows there are; of a dim, the most."""
+        """The number of rows; of a dim, the most."""
         return self.anchor.size(self.rows) // math.prod(self.groups)
 
     def length(self, nest: Nest) -> int:
@@ -105,14 +105,14 @@ def chain_of(graph: Graph, anchor: Nest, arrays: bool = True) -> Chain | None:
 
 
 def plain(nest: Nest) -> bool:
-    """Whether a stage makes each of its cells at the place that its axes say."""
+    """True when a stage makes each of its cells at the place that its axes say."""
     own = tuple(it.var for it in nest.spatial)
     stores, updates = find(nest.stage.body, Store), find(nest.stage.body, Update)
     return all(identical(x.index, own) for x in stores) and all(identical(x.index, own) for x in updates)
 
 
 def _goes_through(nest: Nest) -> bool:
-    """Whether a stage reduces rows that have no element in common: neither windows nor products."""
+    """True when a stage reduces rows that have no element in common: neither windows nor products."""
     spatial, reduced = {it.var for it in nest.spatial}, {it.var for it in nest.reduced}
     if nest.kind != "reduce" or nest.reuses:
         return False
@@ -121,7 +121,7 @@ def _goes_through(nest: Nest) -> bool:
 
 
 def _in_groups(index: Expr, nest: Nest) -> bool:
-    """Whether an index goes through groups of neighbours, one after another: group * 8 + each of 8."""
+    """True when an index goes through groups of neighbours, one after another: group * 8 + each of 8."""
     inner = {it.var for it in nest.reduced if uses(index, {it.var})}
     sizes = [it.extent for it in nest.reduced if it.var in inner]
     if len(sizes) != 1 or not isinstance(sizes[0], Const) or not isinstance(index, Binary) or index.op != "+":

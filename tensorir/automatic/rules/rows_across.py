@@ -29,7 +29,7 @@ JOIN_S = 2.5e-6
 
 
 def suits(chain: Chain) -> bool:
-    """Whether elements next to each other are of different rows, and enough of them."""
+    """True when elements next to each other are of different rows, and enough of them."""
     last = chain.anchor.spatial[-1]
     if last not in chain.rows or chain.grouped or not chain.anchor.constant or chain.anchor.size([last]) < LEAST:
         return False
@@ -39,7 +39,7 @@ def suits(chain: Chain) -> bool:
 
 
 def _across(n: Nest, chain: Chain) -> bool:
-    """Whether what a reduction reads is stored along rows, or is the same for all of them."""
+    """True when what a reduction reads is stored along rows, or is the same for all of them."""
     return all_along(n, chain.axis(n, chain.anchor.spatial[-1]).var)
 
 
@@ -57,7 +57,7 @@ class AcrossPart(RowsPart):
 
     @cached_property
     def alone(self) -> bool:
-        """Whether it is one reduction, whose terms may be shared out to blocks."""
+        """True when it is one reduction, whose terms may be shared out to blocks."""
         return self.anchor.kind == "reduce" and not self.chain.stages
 
     def start(self) -> Config | None:
@@ -184,7 +184,7 @@ class WarpsPart(AcrossPart):
         return self.anchor.size(self.anchor.reduced)
 
     def _fits(self, columns: int, share: int) -> bool:
-        """Whether shared memory has room for so many rows, and for the threads' partial results."""
+        """True when shared memory has room for so many rows, and for the threads' partial results."""
         return columns * (kept_bytes(self.chain) + 8 * share) <= self.target.shared_bytes
 
     def where(self) -> Mapping[str, Callable[[Config], bool]]:

@@ -33,7 +33,7 @@ class AlongPart(RowsPart):
 
     @staticmethod
     def suits(chain: Chain) -> bool:
-        """Whether elements next to each other are of the same row, and a row's own arrays fit the cache."""
+        """True when elements next to each other are of the same row, and a row's own arrays fit the cache."""
         return lies_along(chain) and kept_bytes(chain) <= CACHE
 
     # -- the space

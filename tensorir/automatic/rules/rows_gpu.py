@@ -33,7 +33,7 @@ class BlockPart(RowsPart):
 
     @staticmethod
     def suits(chain: Chain, target: Target) -> bool:
-        """Whether elements next to each other are of the same row, and what stages make for it fits shared memory."""
+        """True when elements next to each other are of the same row, and what stages make for it fits shared memory."""
         return lies_along(chain) and kept_bytes(chain) <= target.shared_bytes - 2048
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
@@ -126,13 +126,13 @@ class BlockPart(RowsPart):
         return found
 
     def _of_a_row(self, n: Nest, b: Buffer) -> bool:
-        """Whether a stage reads of an array what is in its row, each element once."""
+        """True when a stage reads of an array what is in its row, each element once."""
         within = {it.var for it in self.chain.within(n)}
         loads = [x for x in n.loads if x.buffer is b]
         return all(sum(uses(i, within) for i in x.index) == len(within) == _places(x, within) for x in loads)
 
     def _along(self, n: Nest, b: Buffer) -> bool:
-        """Whether a stage reads of an array of narrow elements what is in its row, neighbours in memory in a thread."""
+        """True when a stage reads narrow elements of its row, neighbours in memory in a thread."""
         narrow, within = DTYPES[b.dtype].bits < 32, self.chain.within(n)
         loads = [x for x in n.loads if x.buffer is b]
         return bool(narrow and within) and self._of_a_row(n, b) and all(x.index[-1] is within[-1].var for x in loads)
@@ -147,5 +147,5 @@ class BlockPart(RowsPart):
 
 
 def _places(x: Load, within: set[Var]) -> int:
-    """How many of a read's indices are axes within a row and nothing else."""
+    """The number of a read's indices that are axes within a row and nothing else."""
     return sum(i in within for i in x.index)

@@ -1,4 +1,4 @@
-"""What ways to schedule a chain of rows have in common: its measures, and the loop along which elements are stored."""
+"""Common code of schedules for a chain of rows: its measures, and the loop along which elements are stored."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RowsPart(Part):
 
     @cached_property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.chain.count
 
     @cached_property
@@ -77,5 +77,5 @@ def _ends_with(index: Sequence[Expr], axes: tuple[Iter, ...]) -> bool:
 
 
 def lies_along(chain: Chain) -> bool:
-    """Whether elements next to each other are of the same row, in all that its reductions read."""
+    """True when elements next to each other are of the same row, in all that its reductions read."""
     return all(all_along(n, n.reduced[-1].var) for n in chain.reduced)

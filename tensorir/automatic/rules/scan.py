@@ -21,7 +21,7 @@ THREADS = 64
 COMBINED = 2.4
 """Cycles of combining two vectors, the second of which waits for the first."""
 WIDEST = 1.6
-"""How much longer it takes to move lanes about in a vector of 64 bytes than in one of 32."""
+"""Time of moving lanes about in a vector of 64 bytes, over that in one of 32."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -55,7 +55,7 @@ class LanesPart(Part):
 
     @functools.cached_property
     def columns(self) -> bool:
-        """Whether elements next to each other are of different scans."""
+        """True when elements next to each other are of different scans."""
         return self.last is not along(self.anchor)
 
     @functools.cached_property
@@ -118,12 +118,12 @@ class TiledPart(Part):
 
     @functools.cached_property
     def combiners(self) -> list[Combiner]:
-        """How terms are combined."""
+        """The combiners of terms."""
         return [u.combiner for u in find(self.anchor.stage.body, Update)]
 
     @functools.cached_property
     def chooses(self) -> bool:
-        """Whether the larger or the smaller one is taken, with a look at what is no number."""
+        """True when the larger or the smaller one is taken, with a look at what is no number."""
         return any(find(r, Binary, lambda x: x.op in ("max", "min")) for c in self.combiners for r in c.result)
 
     def schedule(self, s: Schedule, config: Config) -> None:

@@ -20,7 +20,7 @@ from tensorir.tune.gpu_devices import GPUS, Gpu, gpu_of
 from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, overlapped
 
 UNKNOWN = "A100"
-"""Whose rates are taken of a device that nobody knows."""
+"""The GPU whose rates are taken for an unknown device."""
 WARP = 32
 SHARED_CYCLES = 30.0
 """Cycles until an element of shared memory is there."""
@@ -56,13 +56,13 @@ class ThreadsPart(Part):
 
     @cached_property
     def staged(self) -> tuple[Load, ...]:
-        """What is read element by element, of arrays that are read at one place."""
+        """Loads that go element by element, of arrays with no other load."""
         loads = [x for x in self.anchor.loads if x.buffer not in self.anchor.writes]
         alone = [x for x in loads if sum(y.buffer is x.buffer for y in loads) == 1]
         return tuple(x for x in alone if self._steps(x)) if self.anchor.constant else ()
 
     def _steps(self, x: Load) -> bool:
-        """Whether a read moves by one element of a dimension, and along the others with no axis but its own."""
+        """True when a read moves by one element of a dimension, and along the others with no axis but its own."""
         own = {it.var for it in self.anchor.stage.iters}
         moved = [i for i in x.index if uses(i, {self.axis.var})]
         plain = all(i in own or not uses(i, own) for i in x.index if not among(i, moved))
@@ -71,7 +71,7 @@ class ThreadsPart(Part):
 
     @cached_property
     def in_rows(self) -> bool:
-        """Whether what a scan reads is a row of memory: neighbouring threads read apart then."""
+        """True when what a scan reads is a row of memory: neighbouring threads read apart then."""
         return any(along_last(x, self.axis.var) for x in self.staged)
 
     @cached_property

@@ -52,7 +52,7 @@ def shared(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def _pays(graph: Graph, anchor: Nest, target: Target) -> bool:
-    """Whether the terms of a cell keep a multiprocessor for longer than it takes to start another kernel, and threads
+    """True when the terms of a cell keep a multiprocessor for longer than it takes to start another kernel, and threads
     next to each other read neighbours.
     """
     if target.kind == "cpu":

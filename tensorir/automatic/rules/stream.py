@@ -35,7 +35,7 @@ ADDED, STEP, LEFT = 2.6, 1.0, 10.0
 ASKED, CHOSEN = 0.55, 4.0
 """Cycles of a lane that asks whether it has a cell, and of a vector that is shuffled as lanes ask what they read."""
 NARROW = 0.65
-"""What an operation of vectors of at most 32 bytes takes of one of 64: a core does three of those a cycle, not two."""
+"""Cost of an operation on vectors of at most 32 bytes, over one on 64: a core does three of those a cycle, not two."""
 HANDED_S = 6e-6
 """Seconds until all cores compute what they are handed."""
 UNEVEN = 0.45
@@ -119,7 +119,7 @@ class VectorPart(Part):
 
     @functools.cached_property
     def flat(self) -> bool:
-        """Whether the cells may be counted as one axis: what is read is read at the cell itself, or by all alike."""
+        """True when the cells may be counted as one axis: what is read is read at the cell itself, or by all alike."""
         own = tuple(it.var for it in self.anchor.spatial)
         return len(self.names) == 1 and self.anchor.kind == "map" and all(
             identical(x.index, own) or not any(uses(i, set(own)) for i in x.index) for x in self.anchor.loads
@@ -147,7 +147,7 @@ class VectorPart(Part):
 
     @functools.cached_property
     def _contiguous(self) -> bool:
-        """Whether something that cells read, or only what they make, is stored along the axis of vectors."""
+        """True when something that cells read, or only what they make, is stored along the axis of vectors."""
         var = self.anchor.spatial[-1].var
         loads = [x for x in self.anchor.loads if any(uses(i, {var}) for i in x.index)]
         return not loads or any(along_last(x, var) for x in loads)
@@ -174,7 +174,7 @@ class VectorPart(Part):
 
     @property
     def _long(self) -> bool:
-        """Whether cells have so many terms that few of them take long."""
+        """True when cells have so many terms that few of them take long."""
         return self.anchor.size(self.anchor.reduced) > WINDOW
 
     @functools.cached_property
@@ -182,7 +182,7 @@ class VectorPart(Part):
         return tuple(map(Requests, self._nests))
 
     def _runs(self, lanes: int) -> list[tuple[Run, int]]:
-        """What a thread of a GPU reads in vectors, and elements of one: CUDA has none but those of copies."""
+        """Vector reads of a thread of a GPU, and elements of one: CUDA has none but those of copies."""
         nests = self._nests
         found = [run for r in self._requests for run in r.runs() if self.target.family == "cuda" or run.step > 1]
         across = self.flat and len(self.anchor.spatial) > 1 and self.anchor.size(self.anchor.spatial[-1:]) % lanes
@@ -327,7 +327,7 @@ class VectorPart(Part):
         return tile, lane
 
     def _shifts(self, step: int) -> bool:
-        """Whether the last vector of a row may begin earlier, so that it stores some cells again."""
+        """True when the last vector of a row may begin earlier, so that it stores some cells again."""
         return self.anchor.kind == "map" and self.anchor.constant and step <= self.length and len(self.names) == 1
 
     @functools.cached_property
@@ -377,7 +377,7 @@ def lengthwise(n: Nest, target: Target) -> Nest:
 
 
 def all_along(n: Nest, var: Var) -> bool:
-    """Whether some reads of a stage depend on an axis, and each of these moves by one element as it does."""
+    """True when some reads of a stage depend on an axis, and each of these moves by one element as it does."""
     loads = [x for x in n.loads if dims_along(x, var)]
     return bool(loads) and all(along_last(x, var) for x in loads)
 

@@ -36,7 +36,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def _seconds(part: Part) -> float:
-    """What the configuration to start from is expected to take."""
+    """The expected seconds of the configuration to start from."""
     expected, start = part.expected(), part.start()
     return float("inf") if expected is None or start is None else expected(start)
 

@@ -28,7 +28,7 @@ VALUES = {
     "columns": 4, "panels": 5, "depth": 3, "rows": 3, "tile": 4, "vectors": 4, "outputs": 4, "pack_a": 2, "unroll_k": 2,
     "pack": 2,
 }  # fmt: skip
-"""How many values of each knob of the engines are searched."""
+"""Numbers of values to search for each knob of the engines."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -102,7 +102,7 @@ class RegisterProductPart(ProductPart[RegisterTile]):
 
     @cached_property
     def first(self) -> Config:
-        """What the engine's model likes, else the first that is legal."""
+        """The start by the engine's model, else the first legal configuration."""
         tile = next(self.engine.among(self.every, self.p, self.target), None)
         return self.engine.start(self.p, self.target) or (tile.config if tile else {})
 

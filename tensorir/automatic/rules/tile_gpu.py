@@ -51,13 +51,13 @@ VALUES: Mapping[type[Engine], Mapping[str, int]] = {
     WarpTile: dict(li=2, ri=2, rj=3, wi=2, wj=2, bk=2, depth=3, in_flight=2, raster=2, splits=4, atomic=1, rest=1),
     SharedTile: dict(ti=4, tj=3, ri=4, rj=4, bk=2, vector=2, fragments=2, depth=2),
 }  # fmt: skip
-"""How many values of each knob of the engines are searched."""
+"""Numbers of values to search for each knob of the engines."""
 WHOLE_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 22, 26, 33, 44, 66, 88, 132)
 """Parts of long sums, which fill 132 multiprocessors."""
 CHEAP = 16
 """Operations that may be repeated for each copy of an element, those of a border on all sides among them."""
 MOST_WASTED = 2
-"""How many times as many terms there may be when they are made up to whole steps."""
+"""The largest factor on the number of terms from padding them to whole steps."""
 KEPT = ("splits", "depth", "in_flight", "cluster", "resident", "pingpong", "staged")
 """Knobs of which the model is not asked: how tiles arrive, leave and are shared out stays as the engine starts."""
 UNROLLED = 1024
@@ -72,7 +72,7 @@ ROLLED = 16
 TRIED = 400
 """Configurations that the model compares for a start."""
 NEAR = 1.1
-"""Where the engine starts is kept where it is expected to take at most this much longer than the best."""
+"""The start of the engine is kept if it is expected to take at most this many times as long as the best."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -134,12 +134,12 @@ class BlockProductPart(ProductPart[Engine]):
 
     @property
     def _ends_anywhere(self) -> bool:
-        """Whether parts of sums of warpgroups need not end where steps do: neither operand is stored along terms."""
+        """True when parts of sums of warpgroups need not end where steps do: neither operand is stored along terms."""
         return self.engine is HopperTile and self.p.ta and not self.p.tb
 
     @cached_property
     def first(self) -> Config:
-        """Where the engine starts, or where its model expects much less time; empty where nothing is legal."""
+        """The start of the engine, or one for which its model expects much less time; empty where nothing is legal."""
         start = self.engine.start(self.p, self.target) or {}
         usual = {name: start.get(name, values[0]) for name, values in self.every.items()}
         usual = {name: x if x in self.every[name] else self.every[name][0] for name, x in usual.items()}
@@ -201,16 +201,16 @@ class BlockProductPart(ProductPart[Engine]):
         return where
 
     def _in_whole_parts(self, c: Config) -> bool:
-        """Whether parts of a reduction end where steps do: what is behind their end is no zero of a copy."""
+        """True when parts of a reduction end where steps do: what is behind their end is no zero of a copy."""
         tile = self.engine(c, self.p, self.target)
         return not isinstance(tile, Blocks) or tile.splits == 1 or self.p.k % (tile.splits * tile.step) == 0
 
     def _of_one_group(self, c: Config) -> bool:
-        """Whether all cells of a tile, of which lanes hold fragments, are those of one group."""
+        """True when all cells of a tile, of which lanes hold fragments, are those of one group."""
         return all(each % side == 0 for each, side in self._grouped_sides(self.engine(c, self.p, self.target)))
 
     def _room_for_groups(self, c: Config) -> bool:
-        """Whether a tile is part of one group, or of whole groups whose operands shared memory has room for."""
+        """True when a tile is part of one group, or of whole groups whose operands shared memory has room for."""
         tile = self.engine(c, self.p, self.target)
         met = [(each % side) * (side % each) == 0 and -(-side // each) for each, side in self._grouped_sides(tile)]
         return all(met) and math.prod(met) * tile.operand_bytes <= self.target.shared_optin_bytes
@@ -256,13 +256,13 @@ class BlockProductPart(ProductPart[Engine]):
 
 
 def _groups(graph: Graph, total: Nest) -> int:
-    """How many groups there are: the matrices of what the second operand takes its own from."""
+    """The number of groups there are: the matrices of what the second operand takes its own from."""
     taken = [load for n in graph.producers(total) for load in n.loads if len(load.index) == 3]
     return most(taken[0].buffer.shape[0]) if taken else 1
 
 
 def _leave_as_rows(view: MatrixView, engine: type[Engine]) -> bool:
-    """Whether an engine's results may pass through shared memory as rows of a matrix, though they are stored in more
+    """True when an engine's results may pass through shared memory as rows of a matrix, though they are stored in more
     dimensions.
     """
     return (
@@ -271,19 +271,19 @@ def _leave_as_rows(view: MatrixView, engine: type[Engine]) -> bool:
 
 
 def _adds(anchor: Nest, total: Nest) -> bool:
-    """Whether what takes the sums reads another array of as many cells, each at its own place."""
+    """True when what takes the sums reads another array of as many cells, each at its own place."""
     own = tuple(it.var for it in anchor.spatial)
     return any(identical(x.index, own) for x in anchor.loads if x.buffer not in (*anchor.writes, *total.writes))
 
 
 def _joins(graph: Graph, nest: Nest, total: Nest) -> bool:
-    """Whether what a sum alone reads is cheap enough to be computed wherever a block copies it."""
+    """True when what a sum alone reads is cheap enough to be computed wherever a block copies it."""
     cheap = nest.kind == "map" and not nest.calls and nest.operations <= CHEAP and len(nest.writes) == 1
     return cheap and graph.readers(nest) == [total] and not graph.is_output(nest)
 
 
 def _kept(nest: Nest) -> int:
-    """How many of the last dimensions of a map are those of all that it reads."""
+    """The number of last dimensions of a map that are those of all its reads."""
     own = [it.var for it in nest.spatial]
     kept = [len(own)]
     for load in nest.loads:

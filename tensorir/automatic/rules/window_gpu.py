@@ -120,13 +120,13 @@ class WindowPart(Part):
 
     @cached_property
     def across(self) -> bool:
-        """Whether windows are along the last axis, or lanes read apart."""
+        """True when windows are along the last axis, or lanes read apart."""
         last = self.tiled[-1]
         return last in self._windowed or self.group.step(self.total.spatial[last].var) != 1
 
     @cached_property
     def shared(self) -> bool:
-        """Whether a block copies what its tile reads to shared memory."""
+        """True when a block copies what its tile reads to shared memory."""
         return self.across or self.size < 4
 
     # -- the space
@@ -151,7 +151,7 @@ class WindowPart(Part):
         return [(c[f"t{n}"], c[f"c{n}"], self.extents[axis]) for n, axis in enumerate(self.tiled)]
 
     def _box(self, g: Group, cells: tuple[int, ...]) -> list[int]:
-        """What so many cells along the axes that are tiled read of an operand, along each axis of the array."""
+        """The extents that so many cells along the tiled axes read of an operand, along each axis of the array."""
         if (g, cells) not in self._boxes:
             tile = {self.total.spatial[axis].var: n for axis, n in zip(self.tiled, cells, strict=True)}
             self._boxes[g, cells] = g.box({**reduced(self.total), **tile})
@@ -274,7 +274,7 @@ class WindowPart(Part):
         return self._slopes[g]
 
     def _apart(self, c: Config) -> bool:
-        """Whether no two lanes of a warp meet in a bank of shared memory."""
+        """True when no two lanes of a warp meet in a bank of shared memory."""
         read = [(self.group, self._lanes(c)), *((g, _bytes(g)) for g in self._filters(c))]
         threads = self._threads(c)
         return not self.shared or all(self._passes(g, width, c) <= least(threads, width) for g, width in read)
@@ -293,7 +293,7 @@ class WindowPart(Part):
         return [g for g in found if g.step(last) == 0 and packable(self.reads, g)]
 
     def _blocks(self, c: Config) -> int:
-        """How many tiles there are."""
+        """The number of tiles."""
         sides = self._sides(c)
         outer = math.prod(self.extents) // math.prod(extent for *_, extent in sides)
         return outer * math.prod(-(-extent // (t * n)) for t, n, extent in sides)
@@ -389,7 +389,7 @@ class WindowPart(Part):
         return threads[-1], block, inner[-1]
 
     def _in_vectors(self, cells: int) -> bool:
-        """Whether a thread writes so many cells of a row at once."""
+        """True when a thread writes so many cells of a row at once."""
         bits = max(DTYPES[b.dtype].bits for b in self.anchor.writes)
         return 1 < cells <= 128 // bits and self.extents[self.tiled[-1]] % cells == 0
 

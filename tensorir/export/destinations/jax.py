@@ -9,7 +9,7 @@ from tensorir.export.destination import Destination, Made, Shipment
 from tensorir.export.doors import CODES, called_with, door
 
 PLATFORMS = {"c": "cpu", "cuda": "cuda"}
-"""Where programs of a language run."""
+"""JAX's platforms of programs, by language."""
 
 _USE = """\
 ### JAX

@@ -89,7 +89,7 @@ def library(manifest: Mapping[str, Any] | None = None) -> Path:
 
 
 def find_driver(host: str) -> None:
-    """Where a program of C needs libOpenCL, and the system has none, let it find that of pyopencl's wheel with PoCL."""
+    """Let a program of C that needs libOpenCL find that of pyopencl's wheel with PoCL, if the system has none."""
     if host != "opencl":
         return
     if not os.environ.get("TENSORIR_LIBOPENCL") and unloadable(Path("libOpenCL.so.1")):
@@ -103,7 +103,7 @@ def find_driver(host: str) -> None:
 
 
 def places(name: str, contents: Mapping[str, bytes]) -> Iterator[Path]:
-    """Where the library may be, the folder first."""
+    """Candidate places of the library, the folder first."""
     yield HERE / name
     digest = hashlib.sha256(repr((OPTIONS, sorted(contents.items()))).encode("utf-8")).hexdigest()
     if (kept := cache()) is not None:
@@ -111,7 +111,7 @@ def places(name: str, contents: Mapping[str, bytes]) -> Iterator[Path]:
 
 
 def cache() -> Path | None:
-    """Where this user's programs keep what they can make again; None for a user who has no home."""
+    """The cache folder of this user's programs; None for a user who has no home."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     try:
         return (Path(given) if Path(given).is_absolute() else Path.home() / ".cache") / "tensorir-export"

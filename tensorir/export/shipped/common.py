@@ -1,4 +1,4 @@
-"""What the loaders of this folder have in common; needs numpy only."""
+"""Common parts of this folder's loaders; needs numpy only."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def read_manifest() -> dict[str, Any]:
 
 
 def program_in(language: str, manifest: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What the manifest says of the program in a language."""
+    """The manifest of the program in a language."""
     whole = manifest or read_manifest()
     return whole if whole["language"] == language else {**whole, **whole["bodies"][language]}
 
 
 def dtype_of(name: str) -> np.dtype:
-    """How a dtype is stored: what NumPy does not know, bfloat16 and floats of 8 bits, as its bits."""
+    """The dtype in storage: types that NumPy does not know, bfloat16 and floats of 8 bits, as their bits."""
     return np.dtype({"bfloat16": "uint16", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}.get(name, name))
 
 
@@ -279,7 +279,7 @@ class Base:
             raise ValueError(f"{p['name']}: expected an array aligned to {p['align']} bytes")
 
     def overlap(self, result: object, other: object, written: bool) -> bool:
-        """Whether writing an output changes another argument; host arrays that are only read are copied."""
+        """True when writing an output changes another argument; host arrays that are only read are copied."""
         if isinstance(result, self.array) and isinstance(other, self.array):
             return self.shared(result, other)
         both = isinstance(result, np.ndarray) and isinstance(other, np.ndarray)
@@ -310,15 +310,15 @@ class Base:
         raise NotImplementedError
 
     def place(self, a: object) -> int:
-        """Where one of the framework's arrays starts, in bytes, as far as alignment goes."""
+        """The start of one of the framework's arrays, in bytes, as far as alignment goes."""
         raise NotImplementedError
 
     def shared(self, a: object, b: object) -> bool:
-        """Whether two of the framework's arrays have bytes in common."""
+        """True when two of the framework's arrays have bytes in common."""
         raise NotImplementedError
 
     def values(self, a: Any) -> Any:
-        """What has the least and largest element of one of the framework's arrays."""
+        """An array with the least and largest element of one of the framework's arrays."""
         return a.get()
 
     def new(self, shape: tuple[int, ...], dtype: object) -> Any:

@@ -1,4 +1,4 @@
-"""Which image of a CUDA program a device takes: a rule on plain data, the same in every loader."""
+"""The choice of a CUDA program's image for a device: a rule on plain data, the same in every loader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def number(arch: str) -> tuple[int, str]:
 
 
 def runs(arch: str, device: tuple[int, int]) -> bool:
-    """Whether text or PTX for ``arch`` runs on a device of this compute capability: on later ones too, unless it uses
+    """True when text or PTX for ``arch`` runs on a device of this compute capability: on later ones too, unless it uses
     what only one architecture has (sm_90a).
     """
     least, special = number(arch)
@@ -29,7 +29,7 @@ def runs(arch: str, device: tuple[int, int]) -> bool:
 def order(
     images: Sequence[Mapping[str, Any]], texts: Mapping[str, str], device: tuple[int, int]
 ) -> list[tuple[str, Mapping[str, Any] | None]]:
-    """What to load, the best first: which program, and its image, or None for its text.
+    """Candidates to load, the best first: the program, and its image, or None for its text.
 
     images: {"kind": "cubin" or "ptx", "arch", "file", "program"}
     texts:  architecture that each program's text was made for, "tuned" first

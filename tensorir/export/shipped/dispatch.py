@@ -37,7 +37,7 @@ class Programs:
         self.made: dict[int, Any] = {}
 
     def number(self, **parameters: object) -> int:
-        """Which program computes a shape; parameters that all shapes share as words or switches may be left out."""
+        """The number of a shape's program; parameters that all shapes share as words or switches may be left out."""
         kernel = self.choose(**parameters)  # refuses other parameters, and words that no kernel was tuned for
         for n, about in enumerate(self.manifest["programs"]):
             if all(about["parameters"][name] == value for name, value in parameters.items()):

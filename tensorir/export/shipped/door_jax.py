@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 DTYPES = {"float8_e4m3": "float8_e4m3fn"}
 """Names of element types that are others in JAX."""
 REGISTERED: dict[tuple[str, str], dict[str, tuple[int, Any]]] = jax.__dict__.setdefault("_tensorir_targets", {})
-"""What XLA calls in this process, of all folders: by target and platform, the handlers that it belongs to."""
+"""Registrations with XLA in this process, of all folders: target and platform -> handlers of the operator."""
 
 
 def sibling(name: str) -> ModuleType:
@@ -228,7 +228,7 @@ class Operator:
 
 
 def holds(kind: np.dtype, number: int) -> bool:
-    """Whether a type has an integer."""
+    """True when a type has an integer."""
     low, high = (0, 1) if kind == np.bool_ else (np.iinfo(kind).min, np.iinfo(kind).max)
     return bool(low <= number <= high)
 
@@ -294,7 +294,7 @@ def call(*arrays: object, **named: object) -> object:
 
 
 def export_checks() -> list[object]:
-    """What ``jax.export.export(…, disabled_checks=…)`` has to be told: that the kernel may be in what is exported.
+    """Checks for ``jax.export.export(…, disabled_checks=…)``: with them the kernel may be in what is exported.
 
     Where that is loaded, a copy of this folder has to be imported and ``operator()`` called before.
     """
@@ -333,7 +333,7 @@ class Program:
 
 
 def device() -> jax.Device:
-    """Where the self-test runs: on JAX's first device where there is a program for it, else on the processor."""
+    """The device of the self-test: JAX's first one where there is a program for it, else the processor."""
     first = jax.devices()[0]
     there = ("CUDA" if first.platform == "gpu" else "cpu") in operator().platforms
     return first if there else jax.devices("cpu")[0]

@@ -81,7 +81,7 @@ class Program:
 
 
 def outside(p: dict[str, Any]) -> str:
-    """What an argument is where NumPy meets ONNX Runtime: float32 for what NumPy has no type for."""
+    """The type of an argument where NumPy meets ONNX Runtime: float32 for types that NumPy lacks."""
     narrow = p["dtype"] in common.NARROW and (p["dtype"] != "float16" or p["role"] == "scalar")
     return "float32" if narrow else p["dtype"]
 

@@ -159,7 +159,7 @@ def itemsize(p: Mapping[str, Any]) -> int:
 
 
 def place(at: Sequence[int], dims: Sequence[int]) -> int:
-    """Which item of an array, whose dimensions of 1 are one for all."""
+    """The number of an item in an array, whose dimensions of 1 are one for all."""
     number = 0
     for n, extent in zip(at, dims, strict=True):
         number = number * extent + (n if extent > 1 else 0)
@@ -194,7 +194,7 @@ class OnStream:
         self.bodies = dict[int, Any]()
 
     def body(self, device: int) -> Any:
-        """What enqueues on a device; its kernels are loaded by the first call."""
+        """The enqueuing body for a device; its kernels are loaded by the first call."""
         if device not in self.bodies:
             made = pointers.Enqueued(lambda: pointers.loader_of(self.manifest, "cuda").Program(manifest=self.manifest))
             self.bodies.setdefault(device, made)
@@ -252,7 +252,7 @@ def dims_after(about: Mapping[str, Any], given: Sequence[int]) -> dict[str, int]
 
 
 def at(about: Mapping[str, Any], dims: Mapping[str, int]) -> Mapping[str, Any]:
-    """What the manifest says of a program, where dims have these values."""
+    """A program's entry in the manifest, where dims have these values."""
     if not dims:
         return about
     values = common.extents().values
@@ -262,7 +262,7 @@ def at(about: Mapping[str, Any], dims: Mapping[str, int]) -> Mapping[str, Any]:
 
 
 def passed(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What a program is given: inputs and numbers, then outputs."""
+    """The arguments of a program: inputs and numbers, then outputs."""
     arguments = about["arguments"]
     given = [p for p in arguments if p["role"] in ("input", "scalar")]
     return given + [p for p in arguments if p["role"] == "output"]
@@ -274,7 +274,7 @@ def elements(p: Mapping[str, object], data: np.ndarray) -> np.ndarray:
 
 
 def is_index(about: Mapping[str, Any], p: Mapping[str, object]) -> bool:
-    """Whether elements of an argument are indices."""
+    """True when elements of an argument are indices."""
     return any(g["param"] == p["name"] for g in about["gathers"])
 
 

@@ -51,7 +51,7 @@ def no_driver(loaded: ctypes.CDLL, about: dict[str, Any], manifest: dict[str, An
 
 
 def why(loaded: ctypes.CDLL, name: str) -> str:
-    """What the last error was, in words."""
+    """The last error, in words."""
     said = loaded[f"{name}_why"]
     said.restype = ctypes.c_char_p
     return str(said().decode("utf-8", "replace"))

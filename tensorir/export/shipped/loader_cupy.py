@@ -122,7 +122,7 @@ class Program(Base):  # type: ignore[misc]
         return int(a.data.ptr)
 
     def shared(self, a: cupy.ndarray, b: cupy.ndarray) -> bool:
-        """Whether two of them have bytes in common."""
+        """True when two of them have bytes in common."""
         start, begin = int(a.data.ptr), int(b.data.ptr)
         return max(start, begin) < int(min(start + a.nbytes, begin + b.nbytes))
 
@@ -154,6 +154,6 @@ def loaded(program: dict[str, Any], image: str | None) -> list[tuple[dict[str, A
 
 
 def options_here(manifest: dict[str, Any]) -> tuple[str, ...]:
-    """What the compiler is told. On Hopper CuPy adds sm_90, and NVRTC accepts sm_90a next to it, from version 13 on."""
+    """Options for the compiler. On Hopper CuPy adds sm_90, and NVRTC accepts sm_90a next to it, from version 13 on."""
     hopper = cupy.cuda.Device().compute_capability == "90" and cupy.cuda.nvrtc.getVersion() >= (13, 0)
     return (*manifest["options"], *(["-arch=sm_90a"] if hopper else []))

@@ -63,7 +63,7 @@ def choose_device(kind: str) -> cl.Device:
 
 
 def flags_here() -> set[str]:
-    """What this machine's processor can do, in the system's words; empty where it does not say."""
+    """Features of this machine's processor, in the system's words; empty where it does not say."""
     lines = CPUINFO.read_text(encoding="ascii", errors="replace").splitlines() if CPUINFO.exists() else []
     return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 
@@ -158,11 +158,11 @@ class Program(Base):  # type: ignore[misc]
         return base if a.offset == 0 else base.get_sub_region(a.offset, max(a.nbytes, 1))
 
     def place(self, a: cl_array.Array) -> int:
-        """Where it starts in its memory."""
+        """Its offset in its memory."""
         return int(a.offset)
 
     def shared(self, a: cl_array.Array, b: cl_array.Array) -> bool:
-        """Whether two of them have bytes in common."""
+        """True when two of them have bytes in common."""
         (base, start), (memory, begin) = whole(a), whole(b)
         return bool(base == memory and max(start, begin) < min(start + a.nbytes, begin + b.nbytes))
 

@@ -109,7 +109,7 @@ class Enqueued(Loaded):
 
 
 def spaces(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What a program uses between its kernels and the caller gives; what is made once for all calls stays its own."""
+    """A program's arrays between its kernels, given by the caller; those made once for all calls stay its own."""
     late = {p["name"] for p in about["arguments"] if p["role"] in ("input", "scalar")}
     every = {p["name"]: p for p in about["arguments"] if p["role"] == "workspace"}
     once = [common.arrays_of(k) for k in about["kernels"] if k["once"]]

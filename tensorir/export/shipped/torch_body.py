@@ -1,4 +1,4 @@
-"""What runs the kernel of this folder for ``door_torch.py``: a ``Kernel`` for the processor, and one for a GPU."""
+"""Kernels of this folder for ``door_torch.py``: a ``Kernel`` for the processor, and one for a GPU."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def gradients() -> dict[str, list[object]]:
 
 
 def extents(about: Mapping[str, Any]) -> object:
-    """What reads and evaluates extents, where calls decide some."""
+    """The module that reads and evaluates extents, where calls decide some."""
     return common.extents() if about.get("dims") else None
 
 

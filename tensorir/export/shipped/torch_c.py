@@ -95,7 +95,7 @@ class CBody:
             self.failed(code)
 
     def packing(self, buffers: Sequence[object]) -> Any:
-        """What the kernels that run once leave, for ``packed``; buffers: those of the inputs."""
+        """Results of the kernels that run once, for ``packed``; buffers: those of the inputs."""
         room = torch.empty(self.nbytes, dtype=torch.uint8)
         places = self.places([*buffers, *[None] * (self.pointers._length_ - len(buffers))])
         if code := self.packer(self.call(), places[0], room.data_ptr()):
@@ -179,7 +179,7 @@ class Door(ctypes.Structure):
 
 
 PASSED = ("", "float64", "float32", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
-"""What a number is in C, in the order of ``door_torch.c``."""
+"""Types of numbers in C, in the order of ``door_torch.c``."""
 STABLE = 2 << 56 | 10 << 48
 """The version of PyTorch's C functions that doors are written for: 2.10."""
 
@@ -210,7 +210,7 @@ class Doors:
         self.kept: list[Any] = []
 
     def takes(self, kernel: Any) -> bool:
-        """Whether a kernel can be called by a door: one in C. What is packed for one is then given last."""
+        """True when a kernel can be called by a door: one in C. What is packed for one is then given last."""
         every = (*kernel.given, *kernel.results, *kernel.dims)
         plain = all(a.dtype in PASSED for a in kernel.given if a.role == "scalar")
         small = len(every) < MOST and all(len(a.shape) <= DIMS for a in (*kernel.given, *kernel.results))

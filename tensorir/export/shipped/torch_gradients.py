@@ -1,4 +1,4 @@
-"""What differentiates an operator of ``torch_operator.py``: its kernel at PyTorch's Autograd key, and that of vmap.
+"""Gradients of an operator of ``torch_operator.py``: its kernel at PyTorch's Autograd key, and that of vmap.
 
 Nothing is lost in silence: what has a backward is recorded (also for ``torch.func``, which nests), a tensor of which
 the gradient would be lost is refused by name, and so are second derivatives and tangents (forward mode).

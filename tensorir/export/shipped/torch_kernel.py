@@ -25,7 +25,7 @@ Refuse = Callable[[str, str, type[Exception]], Exception]
 
 
 class Body(Protocol):
-    """What computes, on addresses of contiguous memory; numbers are given as they are.
+    """A computation on addresses of contiguous memory; numbers are given as they are.
 
     buffers:   inputs and numbers in order, then outputs
     stream:    a CUstream, or 0
@@ -201,7 +201,7 @@ class Kernel:
         return tensors, buffers
 
     def is_here(self, value: torch.Tensor) -> bool:
-        """Whether a tensor is on the device."""
+        """True when a tensor is on the device."""
         index = self.device.index
         return bool(value.device.type == self.device.type and index in (None, value.device.index))
 
@@ -218,7 +218,7 @@ class Kernel:
         return made
 
     def packed_argument(self, nbytes: int) -> Argument:
-        """What is packed, as an argument."""
+        """The packed inputs, as an argument."""
         return Argument("packed", "uint8", (nbytes,), "input", 64, torch.uint8)
 
     def enqueue(self, buffers: Sequence[object], where: object) -> None:
@@ -277,18 +277,18 @@ class Kernel:
             self.check_gather(position, given[position], limit, into, part)
 
     def fits(self, given: Sequence[object]) -> bool:
-        """Whether types, shapes and the device are those of this kernel."""
+        """True when types, shapes and the device are those of this kernel."""
         if self.dims:
             return self.misfit(given) is None
         pairs = zip(self.given, given, strict=True)
         return all(a.role == "scalar" or self.fits_one(a, v) for a, v in pairs)
 
     def fits_one(self, a: Argument, value: torch.Tensor) -> bool:
-        """Whether a tensor is what is expected, here or (``could_be_here``) nowhere."""
+        """True when a tensor is what is expected, here or (``could_be_here``) nowhere."""
         return value.dtype is a.kind and tuple(value.shape) == a.shape and self.could_be_here(value)
 
     def could_be_here(self, value: torch.Tensor) -> bool:
-        """Whether a tensor is on the device, or without memory."""
+        """True when a tensor is on the device, or without memory."""
         return value.device.type == "meta" or self.is_here(value)
 
     def misfit(self, given: Sequence[object]) -> Exception | None:
@@ -322,7 +322,7 @@ class Kernel:
         return None
 
     def another_shape(self, a: Argument, value: torch.Tensor) -> str:
-        """What is wrong with a shape."""
+        """The message on a wrong shape."""
         wanted = f"({', '.join(map(str, a.shape))}{',' * (len(a.shape) == 1)})"
         return f"{a.name}: expected shape {wanted}, got {tuple(value.shape)}"
 
@@ -339,14 +339,14 @@ class Kernel:
 
 
 def form(value: object) -> str:
-    """What is no dense tensor, in words."""
+    """A value that is no dense tensor, in words."""
     if not isinstance(value, torch.Tensor):
         return str(value)
     return "a nested one" if value.is_nested else f"one with the layout {value.layout}"
 
 
 class Packs:
-    """What was packed of constant inputs (weights), kept as long as they live and are not written to.
+    """Packed constant inputs (weights), kept as long as the inputs live and are not written to.
 
     A tensor is known by its address, strides and storage, and written to when its version is another, or when an
     optimizer has it, of which some do not count: whatever else writes to it without PyTorch knowing (NumPy, ``.data``)
@@ -367,7 +367,7 @@ class Packs:
         _packs.add(self)
 
     def of(self, given: Sequence[torch.Tensor]) -> object:
-        """What to run with; None for what cannot be kept: tensors of inference mode have no version."""
+        """The packed inputs to run with; None for what cannot be kept: tensors of inference mode have no version."""
         key: Any
         state: Any
         if self.one is not None:

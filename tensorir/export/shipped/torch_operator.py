@@ -33,7 +33,7 @@ def sibling(name: str) -> ModuleType:
 torch_gradients = sibling("torch_gradients")
 ON_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 IN_GRAPHS = "_in_graphs"
-"""What the names of operators end in that stand for others in graphs."""
+"""Suffix of the names of operators that stand for others in graphs."""
 Kernel = Any
 """``Kernel`` of ``torch_kernel.py``."""
 
@@ -111,7 +111,7 @@ class Operator:
         return self.refuse("launch.shape", message)
 
     def shapes(self) -> str:
-        """What the first kernel takes."""
+        """The input shapes of the first kernel."""
         return ", ".join(f"{a.name} {a.shape}" for a in self.kernels[0].given if a.role == "input")
 
     def refuse(self, code: str, message: str, kind: type[Exception] = ValueError) -> Exception:

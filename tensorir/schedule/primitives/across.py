@@ -102,7 +102,7 @@ def _need_alone(program: Program, stage: Stage, loop: Loop, to: str) -> None:
 
 
 def _perfect(outer: Loop, inner: Loop) -> bool:
-    """Whether all between two loops are loops, which ``reorder`` takes."""
+    """True when all between two loops are loops, which ``reorder`` takes."""
     below = outer.body
     while isinstance(below, Loop) and below is not inner:
         below = below.body

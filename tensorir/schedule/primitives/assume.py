@@ -88,7 +88,7 @@ def _indexes(outputs: Sequence[Tensor], buffer: Buffer) -> None:
 
 
 def in_range(program: Program, index: Tensor, limit: int) -> bool:
-    """Whether what is assumed of an index says ``0 <= element < limit``."""
+    """True when what is assumed of an index says ``0 <= element < limit``."""
     kind = DTYPES[index.dtype]
     for f in program.facts:
         if f.buffer.origin is index:

@@ -11,7 +11,7 @@ from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, swap
 
 DTYPES = ("float32", "int32", "uint32")
-"""What threads can add to without a lock on every device, whatever its language."""
+"""Dtypes that threads can add to without a lock on every device, whatever its language."""
 
 
 @primitive("Reductions", moves=True)

@@ -97,7 +97,7 @@ def bound(program: Program, loop: Loop, kind: Kind, target: Target) -> Rewrite:
 
 
 def _instead(stage: Stage, loop: Loop, kind: Kind = Kind.BLOCK_X) -> str:
-    """What lets several threads have a part in what ``loop`` combines."""
+    """A steps' hint by which several threads share the combining of ``loop``."""
     if any(it.axis is Axis.ORDERED for it in stage.iters):
         scatters = isinstance(stage.body, Update)
         return f"s.atomic({stage.name!r}), of a sum" if scatters else "of a scan s.redeclare('tiled_scan', tile=1024)"
@@ -154,7 +154,7 @@ def _warps_or_threads(index: Index, loop: Loop, kind: Kind, target: Target) -> N
 
 
 def _dimension(kind: Kind) -> int:
-    """Which of x, y, z an axis is; the threads of a warpgroup are x, so that their groups are y."""
+    """The number of an axis among x, y, z; the threads of a warpgroup are x, so that their groups are y."""
     if kind is Kind.CLUSTER:
         return 0
     return 1 if kind is Kind.WARPGROUP else "xyz".index(kind.value[-1])
@@ -263,7 +263,7 @@ def _fits(index: Index, loop: Loop, kind: Kind, extent: int, target: Target) -> 
 
 
 def ends_at_dims(loop: Loop) -> bool:
-    """Whether extents that are known at launch have a part in how many iterations of a loop there are."""
+    """True when extents that are known at launch have a part in how many iterations of a loop there are."""
     return bool(dims_in(*(it.extent for s in find(loop, Stage) for it in s.iters)))
 
 

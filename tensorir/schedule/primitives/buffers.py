@@ -1,4 +1,4 @@
-"""Where and how a buffer is kept: set_scope, layout."""
+"""The place and layout of buffers: set_scope, layout."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def _extents_agree(first: Stmt, last: Stmt) -> None:
 
 
 def _said(x: Loop) -> tuple[object, ...]:
-    """What two loops must have in common; parts and cases are of one nest alone."""
+    """The properties that two loops must share; parts and cases are of one nest alone."""
     pipe = Pipelined.of(x)
     own = x.var.name if any(not isinstance(m, UnrollBy | Pipelined) for m in x.marks) else ""
     return x.kind, UnrollBy.of(x).factor, pipe.depth, pipe.later, pipe.roles, pipe.turns, own
@@ -146,7 +146,7 @@ def _conflicts(a: Sequence[_Access], b: Sequence[_Access]) -> list[tuple[_Access
 
 
 def _apart(x: _Access, y: _Access, swap: dict[Var, Var], v: Var, w: Var, arith: Arith) -> bool:
-    """Whether different iterations of the loops over ``v`` and ``w`` touch different cells."""
+    """True when different iterations of the loops over ``v`` and ``w`` touch different cells."""
     for i, j in zip(x.index, y.index, strict=True):
         one, two = even(i, v, arith), even(substitute(j, dict(swap)), w, arith)
         if one is None or two is None or one[0] != two[0] or not one[0]:

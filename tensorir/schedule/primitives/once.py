@@ -1,4 +1,4 @@
-"""What runs ahead of time: kernels that depend on inputs only, such as the packing of weights."""
+"""Kernels that run ahead of time, for they depend on inputs only, such as the packing of weights."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
 
 
 def _has_copies(program: Program, loop: Loop, tiles: bool = False, through: bool = False) -> bool:
-    """Whether an iteration begins with copies that could be made ahead, for the loop alone."""
+    """True when an iteration begins with copies that could be made ahead, for the loop alone."""
     mine = dict.fromkeys(find(loop.body, Stage))
     inside = {b for s in mine for b in touched(s).writes if b.scope is Scope.SHARED}
     for s in find(program.body, Stage) if inside else ():
@@ -222,12 +222,12 @@ def loaded_first(s: Stmt, held: set[Buffer]) -> list[Buffer]:
 
 
 def _from_memory(s: Stage, held: set[Buffer]) -> bool:
-    """Whether it reads anything but registers and constants."""
+    """True when it reads anything but registers and constants."""
     return any(b not in held and b.data is None for b in reads(s))
 
 
 def _only_moves(s: Stmt, held: set[Buffer]) -> bool:
-    """Whether each stage stores one value, in loops of known extents; or, where registers are ``held`` for that, loads
+    """True when each stage stores one value, in loops of known extents; or, where registers are ``held`` for it, loads
     one into some of them, or reads nothing else.
     """
     if any(not isinstance(x.extent, Const) or as_int(x.extent) <= 0 for x in find(s, Loop)):
@@ -239,12 +239,12 @@ def _only_moves(s: Stmt, held: set[Buffer]) -> bool:
 
 
 def _only_tiles(s: Stmt, _: set[Buffer]) -> bool:
-    """Whether each stage copies a whole tile."""
+    """True when each stage copies a whole tile."""
     return all(x.intrin is not None and x.intrin.maps and not x.intrin.stores for x in find(s, Stage))
 
 
 def _stores(body: Stmt) -> bool:
-    """Whether it is one store, perhaps under the conditions that lowering makes of guards."""
+    """True when it is one store, perhaps under the conditions that lowering makes of guards."""
     return isinstance(body, Store) or (isinstance(body, If) and _stores(body.then))
 
 

@@ -1,4 +1,4 @@
-"""Where a stage runs: compute_at, reverse_compute_at and compute_inline."""
+"""The placement of stages: compute_at, reverse_compute_at and compute_inline."""
 
 from __future__ import annotations
 
@@ -368,7 +368,7 @@ def _compute_inline(program: Program, stage: Stage) -> Rewrite:
 
 
 def _inlined(top: Stmt, stage: Stage) -> dict[str, str]:
-    """What becomes of the names of an inlined stage."""
+    """The fate of the names of an inlined stage."""
     into = "it was inlined"
     return {
         stage.name: into,

@@ -81,7 +81,7 @@ def _decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
 
 
 def has_axis_of(loop: Loop, stage: Stage, axis: Axis) -> bool:
-    """Whether ``loop`` drives an axis of the given sort of this stage."""
+    """True when ``loop`` drives an axis of the given sort of this stage."""
     return any(it.axis is axis for it in driven_axes(loop, stage))
 
 

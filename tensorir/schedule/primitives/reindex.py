@@ -332,7 +332,7 @@ class _Reindex:
         return place_at_root(swap(program, stage, reader), made, before=[reader])
 
     def _beyond_the_end(self, loops: Sequence[Loop], named: Sequence[Var]) -> Arith:
-        """What is known of ``loops`` where axes are read that are joined in a new one: not where that one ends, since
+        """Facts of ``loops`` where axes are read that are joined in a new one: not where that one ends, since
         tiles of a copy may go beyond it, and the outermost axis stays what the others are left over from. A named
         axis of one value stays in the index for the same reason.
         """
@@ -344,7 +344,7 @@ class _Reindex:
         )
 
     def _dims(self, what: str, said: str) -> Bijection:
-        """How a copy or a result is indexed that is said by new axes or parts of them: these, named in their order."""
+        """Indices of a copy or a result that is said by new axes or parts of them: these, named in their order."""
         whole = f"{what} = {said!r}"
         found = components(whole, tuple(self.axes), said)
         used = sorted({p[0] for c in found for p in c.pieces})
@@ -391,7 +391,7 @@ class _Reindex:
         return [self.map.forward(c, old) for c in wanted]
 
     def _need_identities(self, program: Program, copies: set[Buffer]) -> None:
-        """Where all that moves beyond the end of a padded reduction is packed, the zeros there must not count."""
+        """Refuse a padded reduction with zeros that count, where all that moves beyond its end is packed."""
         stage = Index(program).stages[self.stage.name]
         if not isinstance(stage.body, Update):
             return

@@ -31,7 +31,7 @@ class Component:
 
 @dataclass(frozen=True)
 class View:
-    """What the text of a reindex says: old spatial axes, old reduce axes, and the new axes in their order.
+    """The text of a reindex, read: old spatial axes, old reduce axes, and the new axes in their order.
 
     backwards: old axes with a minus, which the new ones count from their end
     """
@@ -110,7 +110,7 @@ class Bijection:
     last: Mapping[int, int] = field(default_factory=dict)
 
     def pieces(self, n: int) -> list[Piece]:
-        """What the new axes take of old axis ``n``."""
+        """The parts of old axis ``n`` in the new axes."""
         return [p for c in self.new for p in c.pieces if p[0] == n]
 
     def extent(self, piece: Piece) -> int:
@@ -164,7 +164,7 @@ class Bijection:
         return None
 
     def proved(self) -> bool:
-        """Whether arithmetic agrees that the new axes of the old ones of the new axes are these."""
+        """True when arithmetic agrees that the new axes of the old ones of the new axes are these."""
         axes = [Var(c.name, "index") for c in self.new]
         arith = Arith({v: (0, max(1, self.size(c)) - 1) for v, c in zip(axes, self.new, strict=True)})
         old = self.back(axes)

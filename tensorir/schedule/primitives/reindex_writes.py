@@ -134,7 +134,7 @@ def _domained(d: Domain, new: Mapping[Buffer, Buffer]) -> Stage:
 
 
 class _Again(Rewriter):
-    """What a stage does, by its new axes: terms that do not count are the identity, cells that are none are 0 where
+    """The body of a stage, by its new axes: terms that do not count are the identity, cells that are none are 0 where
     what they would read does not exist, and never read.
     """
 
@@ -160,7 +160,7 @@ class _Again(Rewriter):
         return n.replace(buffers=tuple(self.new.get(b, b) for b in n.buffers), index=self.at, values=tuple(values))
 
     def _exists(self, value: Expr) -> bool:
-        """Whether all that a value reads is there in every cell."""
+        """True when all that a value reads is there in every cell."""
         ends = (c for x in find(value, Load) for i, n in zip(x.index, x.buffer.shape, strict=True)
                 for c in (binary("<=", 0, i), binary("<", i, n)))  # fmt: skip
         return all(map(self.there.proves, ends))
@@ -195,7 +195,7 @@ def _with_readers(program: Program, d: Domain, new: Mapping[Buffer, Buffer]) -> 
 
 
 def _whole(iters: Sequence[Iter]) -> Arith:
-    """What is known of a stage's axes when it is told where to read: an axis of one value stays in sums.
+    """Facts of a stage's axes when it is told where to read: an axis of one value stays in sums.
 
     Once such axes are fused with others it is a quotient, which makes the sum one loop again: i of i//28 * 28 + i%28.
     Tiles of it may have more rows than one, beyond the end, which must not all be the same.
@@ -223,7 +223,7 @@ class _Readers(Rewriter):
 
 
 def place(d: Domain, cell: Sequence[Expr], arith: Arith) -> tuple[Expr, ...]:
-    """Where ``cell`` of the stage's result is kept."""
+    """The indices at which ``cell`` of the stage's result is kept."""
     axis_of = {it.var: b for it, b in zip(d.stage.iters, d.stage.binds, strict=True)}
     at = {axis_of[v]: i for v, i in zip(written_index(d.stage), cell, strict=True) if isinstance(v, Var)}
     old = [at.get(v, as_expr(0)) for v in d.loops]

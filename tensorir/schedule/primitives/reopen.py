@@ -49,7 +49,7 @@ def opening(index: Index, stage: Stage, at: Loop, piece: tuple[Iter, Expr], buff
 
 
 def continues(index: Index, stage: Stage, at: Loop, others: list[Stage]) -> bool:
-    """Whether a copy inside the pieces of a reduction continues with what other stages wrote before its piece."""
+    """True when a copy inside the pieces of a reduction continues with what other stages wrote before its piece."""
     pieces = pieces_around(index, stage, at)
     order = list(index.stages.values())
     return bool(pieces) and stage.init is None and all(

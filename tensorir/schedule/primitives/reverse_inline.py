@@ -108,13 +108,13 @@ def _maker(program: Program, index: Index, stage: Stage, buffer: Buffer, writers
 
 
 def _makes_only(index: Index, stage: Stage, buffer: Buffer, read: Box) -> bool:
-    """Whether a stage writes none but those cells."""
+    """True when a stage writes none but those cells."""
     made = _box(index, stage, written_index(stage), buffer)
     return _inside(tuple((max(0, a), min(b, n)) for (a, b), n in zip(made, most_of(buffer), strict=True)), read)
 
 
 def _in_step(stage: Stage, buffer: Buffer) -> bool:
-    """Whether an axis of a consumer has the dims of the dimension that it walks: extents that launches decide apart may
+    """True when an axis of a consumer has the dims of the dimension that it walks: extents that launches decide may
     be alike in their range, and differ.
     """
     walked = [it for it, _ in _places(stage, buffer)]

@@ -135,7 +135,7 @@ class _Online:
         return select(binary("==", value, self.start), const(1, value.dtype), value)
 
     def _scale(self, target: Target, nests: list[Stmt]) -> Expr:
-        """What is read of the stage that computes a repair for each cell of m, which is added to ``nests`` if it is
+        """The read of the stage that computes a repair for each cell of m, which is added to ``nests`` if it is
         new.
         """
         old = Load(self.old, self.index, self.old.dtype)

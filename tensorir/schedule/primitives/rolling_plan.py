@@ -1,4 +1,4 @@
-"""What an online update needs to know: its stages, the cells and the piece of the axis that each runs, its repairs."""
+"""The plan of an online update: its stages, the cells and the piece of the axis that each runs, its repairs."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _boxes(index: Index, stage: Stage, at: Loop, axes: Sequence[Iter]) -> tuple[
 
 
 class _Through:
-    """What targets compute from m, with the stages between put into one expression."""
+    """Expressions that targets compute from m, with the stages between put into one."""
 
     def __init__(self, index: Index, buffer: Buffer) -> None:
         self.index, self.buffer = index, buffer
@@ -235,7 +235,7 @@ def _target(m: Stage, stage: Stage, into: Sequence[Stage], found: _Through) -> T
 
 
 def _combiner(stage: Stage) -> str:
-    """What a target combines its terms by; a maximum or a minimum begins with none of its terms."""
+    """The combiner of a target's terms; a maximum or a minimum begins with none of them."""
     assert isinstance(stage.body, Update)
     combiner, start = stage.body.combiner, identity_of(stage).value
     infinite = isinstance(start, float) and math.isinf(start)
@@ -251,7 +251,7 @@ class _Value(Rewriter):
 
 
 def _maximum(m: Stage, stage: Stage, at: Sequence[Expr]) -> Expr | None:
-    """What m is the maximum of, in the axes of a target; None where it is something else."""
+    """The terms whose maximum is m, in the axes of a target; None where it is something else."""
     update = m.body
     assert isinstance(update, Update)
     identity = update.combiner.identity[0]

@@ -151,7 +151,7 @@ class _Tile:
     # --- what stays inside an iteration
 
     def _is_own(self, b: Buffer) -> bool:
-        """Whether all that is read of a buffer was written in the same iteration."""
+        """True when all that is read of a buffer was written in the same iteration."""
         touching = [s for s in find(self.index.program.body, Stage) if b in reads(s) or b in writes(s)]
         first = touching[0]
         if b in self.index.program.params or any(s not in self.stages for s in touching):
@@ -166,7 +166,7 @@ class _Tile:
                              for x in find(s, Load) if x.buffer is b)  # fmt: skip
 
     def _covers(self, writer: Stage, written: Sequence[Expr], reader: Stage, read: Sequence[Expr]) -> bool:
-        """Whether the box that one stage writes in an iteration holds that which another reads."""
+        """True when the box that one stage writes in an iteration holds that which another reads."""
         for w, r in zip(written, read, strict=True):
             a, b = self._side(writer, w), self._side(reader, r)
             whole = None if a is None or b is None else union([a, b], self.arith)
@@ -228,7 +228,7 @@ class _Tile:
             raise self._left(stage, f"{stage.name} stores {show(store.value)}")
 
     def _is_one(self, e: Expr) -> bool:
-        """Whether a partial sum times ``e`` is that sum: a repair of ``s.rolling``, whose sums are 0 where it is 0."""
+        """True when a partial sum times ``e`` is that sum: a repair of ``s.rolling``, with sums of 0 where it is 0."""
         while isinstance(e, Cast):
             e = e.a
         if isinstance(e, Const):
@@ -247,7 +247,7 @@ class _Tile:
         return _Forward(self.values)(e)  # type: ignore[no-any-return]
 
     def _legal(self, e: Expr) -> bool:
-        """Whether ``e`` may be evaluated before an iteration: it reads inputs inside their bounds, if any data."""
+        """True when ``e`` may be evaluated before an iteration: it reads inputs inside their bounds, if any data."""
         for n in find(e, Load):
             inside = (c for i, extent in zip(n.index, n.buffer.shape, strict=True)
                       for c in (binary("<=", const(0), i), binary("<", i, extent)))  # fmt: skip
@@ -271,7 +271,7 @@ class _Tile:
 
 
 def _is_zero(e: Expr) -> bool:
-    """Whether adding ``e`` changes nothing: a repair of ``s.rolling`` of a maximum of differences."""
+    """True when adding ``e`` changes nothing: a repair of ``s.rolling`` of a maximum of differences."""
     while isinstance(e, Cast):
         e = e.a
     return isinstance(e, Const) and e.value == 0

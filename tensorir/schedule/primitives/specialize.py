@@ -53,7 +53,7 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
 
 
 def _problems(program: Program, primitive: str = "reorder") -> Iterator[Problem]:
-    """What is wrong with the marks of a tree, after ``primitive``."""
+    """A problem of the marks of a tree, after ``primitive``."""
     index = index_of(program)
     for loop in find(program.body, Loop, lambda x: bool(Versions.of(x).where)):
         around = [*index.above(loop), loop]

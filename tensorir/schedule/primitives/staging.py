@@ -179,7 +179,7 @@ def _copy_nest(index: Index, buffer: Buffer, copy: Buffer, at: Loop | None, deal
 
 
 def _shorter(n: Expr, m: Expr) -> bool:
-    """Whether an extent may end before another one."""
+    """True when an extent may end before another one."""
     return n is not m and (bool(dims_in(n)) or as_int(n) < as_int(m))
 
 
@@ -344,7 +344,7 @@ def _one_output(index: Index, stage: Stage, at: Loop | None) -> Buffer:
 
 
 def _makes_its_own(index: Index, stage: Stage, buffer: Buffer, at: Loop | None) -> bool:
-    """Whether ``stage`` alone makes what it writes: other stages write other cells, in other kernels."""
+    """True when ``stage`` alone makes what it writes: other stages write other cells, in other kernels."""
     others = [w for w in stages_writing(index.program.body, buffer) if w is not stage]
     if not others or (at is not None and continues(index, stage, at, others)):
         return True

@@ -130,7 +130,7 @@ class _Made(Rewriter):
 
 
 class _At(Rewriter):
-    """What a stage does at a value of an axis, its index arithmetic in normal form.
+    """The body of a stage at a value of an axis, its index arithmetic in normal form.
 
     An index that is the axis alone is the value as it was said, whose range is plain to see; in others remainders in it
     are differences, x - x // c * c, of which more is left out.

@@ -20,7 +20,7 @@ PIECE_BYTES = 16
 
 
 def need_mechanism(via: str, primitive: str) -> bool:
-    """Whether whole tiles are copied; ScheduleError ``stage-in.via``, ``stage-out.via`` for words that mean nothing."""
+    """True when whole tiles are copied; ScheduleError ``stage-in.via``, ``stage-out.via`` for unknown words."""
     if via not in MECHANISMS:
         raise ScheduleError(Problem(f"{primitive}.via", f"via={via!r} copies nothing", hint=f"one of {MECHANISMS}"))
     return via == "tma"
