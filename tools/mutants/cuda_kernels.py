@@ -9,11 +9,11 @@ from typing import Any
 from cuda_boxes import in_boxes
 
 import tensorir as tir
+from tensorir.automatic.rules.tile_gpu import ENGINES
 from tensorir.engines.gemm_blocks import Engine
 from tensorir.engines.gemm_gpu import SharedTile
 from tensorir.engines.gemm_hopper import HopperTile
 from tensorir.engines.gemm_tensor import TensorTile
-from tensorir.engines.problems import Gemm
 from tensorir.intrin.cuda import MULTIPLICATIONS
 from tensorir.schedule.schedule import Schedule
 
@@ -33,9 +33,16 @@ class Kernel:
     slots: int = 0
 
 
+def _tiled(shape: dict[str, Any], engine: type[Engine], config: dict[str, Any], target: str) -> Schedule:
+    """A matmul by an engine, also where its space would not have the configuration."""
+    work, name = tir.ops.matmul(**shape), next(name for name, tile in ENGINES.items() if tile is engine)
+    s = tir.Schedule(work.outputs, target)
+    work.templates[f"gpu_{name}"].function(s, config)
+    return s
+
+
 def _product(shape: dict[str, Any], engine: type[Engine], config: dict[str, Any], ring: int) -> Schedule:
-    s = tir.Schedule(tir.ops.matmul(**shape).outputs, TARGET)
-    engine.template(Gemm(**shape)).function(s, config)
+    s = _tiled(shape, engine, config, TARGET)
     if ring:
         s.pipeline("c.k.0", ring, async_=True)
     return s
@@ -63,9 +70,7 @@ def _groups(
                   pingpong=0) | config  # fmt: skip
 
     def schedule(shape: dict[str, Any]) -> Schedule:
-        s = tir.Schedule(tir.ops.matmul(**shape).outputs, HOPPER.format(units))
-        HopperTile.template(Gemm(**shape)).function(s, config)
-        return s
+        return _tiled(shape, HopperTile, config, HOPPER.format(units))
 
     shapes = [dict(m=m, n=n, k=k, **options) for m, n, k in sizes]
     return Kernel(name, lambda: [schedule(x) for x in shapes], config["depth"])
