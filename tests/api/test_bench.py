@@ -432,8 +432,8 @@ def test_the_worker_times_in_turn_and_says_how_the_machine_changed(side):
 
 OWNER = """
 import sys
-from tensorir.runtime.turns import Turns
-with Turns("cpu", "matmul of another").turn(int):
+from tensorir.runtime.turns import DeviceTurns
+with DeviceTurns("cpu", "matmul of another").turn(int):
     print("owns", flush=True)
     sys.stdin.readline()
 """

@@ -15,8 +15,8 @@ from tensorir.runtime.turns import DeviceTurns
 pytest.importorskip("fcntl")
 OWNER = """
 import sys, time
-from tensorir.runtime.turns import Turns
-mine = Turns("cpu", "matmul of another")
+from tensorir.runtime.turns import DeviceTurns
+mine = DeviceTurns("cpu", "matmul of another")
 with mine.turn(lambda: print("waits", flush=True)):
     print("owns", flush=True)
     sys.stdin.readline()
@@ -114,8 +114,8 @@ def tried():
 
 
 TRY = """
-from tensorir.runtime.turns import Turns
-mine = Turns("cpu", "x", wait=False)
+from tensorir.runtime.turns import DeviceTurns
+mine = DeviceTurns("cpu", "x", wait=False)
 with mine.turn(lambda: None):
     pass
 print("busy" if mine.waited() else "free")
