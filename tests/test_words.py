@@ -129,12 +129,6 @@ GENERAL = {
 }  # fmt: skip
 """Words that say neither a quantity nor a unit: no constant of a module is named by one alone."""
 
-ONE_WORD = {
-    "automatic": 55, "check": 5, "codegen": 7, "engines": 11, "expr": 2, "interp": 7, "intrin": 2, "ir": 9, "lower": 10,
-    "ops": 15, "schedule": 6,
-}  # fmt: skip
-"""Such constants by folder; to be made fewer, never more."""
-
 QUESTIONS = ("What", "How", "Whether", "Whose")
 SHARE_OF_QUESTIONS = 2.0
 """Percent of a folder's docstrings that begin with one of ``QUESTIONS``, at most."""
@@ -174,14 +168,9 @@ def test_public_classes_have_names_of_their_own():
 
 
 def test_constants_say_quantity_and_unit():
-    found = defaultdict(list)
-    for file in OWN:
-        for name in constants(tree(file)):
-            if name.lstrip("_") in GENERAL:
-                found[room(file)].append(f"{file.relative_to(PACKAGE)}: {name}")
-    for folder, names in found.items():
-        most = ONE_WORD.get(folder, 0)
-        assert len(names) <= most, f"constants of one general word: {names}"
+    named = ((file, name) for file in OWN for name in constants(tree(file)))
+    found = [f"{file.relative_to(PACKAGE)}: {name}" for file, name in named if name.lstrip("_") in GENERAL]
+    assert not found, f"constants of one general word: {found}"
 
 
 def test_docstrings_begin_with_a_noun_or_a_verb():

@@ -304,6 +304,6 @@ def _counts(e: Binary) -> bool:
 
 
 def _automatic(outputs: Tensor | Sequence[Tensor], kind: str) -> Mapping[str, Template]:
-    from tensorir.automatic.plan import EVERYTHING, auto  # all primitives and passes: loading a kernel has no use
+    from tensorir.automatic.plan import FULL_TARGETS, auto  # all primitives and passes: loading a kernel has no use
 
-    return auto(outputs, EVERYTHING[kind])
+    return auto(outputs, FULL_TARGETS[kind])

@@ -43,9 +43,9 @@ from tensorir.target import Target
 
 CALL = {"exp": 16.5, "exp2": 15.0, "log": 18.0, "log2": 18.0, "tanh": 27.0, "erf": 27.0, "sin": 16.5, "cos": 16.5,
         "pow": 33.0, "sqrt": 10.0, "rsqrt": 10.0}  # fmt: skip
-"""Cycles of a function of a whole vector; of another one, ``OTHER``."""
-OTHER = 4.0
-LARGEST = 3.0
+"""Cycles of a function of a whole vector; of another one, ``OTHER_CYCLES``."""
+OTHER_CYCLES = 4.0
+EXTREME_OPS = 3.0
 """Operations of a minimum or maximum, which gives a NaN where one is given."""
 DIVIDE = 7.0
 """Cycles of a division of a whole vector."""
@@ -55,21 +55,21 @@ LINE = 64.0
 """Bytes that are moved for an element whose place is data."""
 PENDING = 4096
 """Bytes of stores that wait to be written; what is read from two of them waits until they are."""
-LATE = 8.0
+LATE_READ_CYCLES = 8.0
 """Cycles of such a read."""
-MORE = 1.1
+CALL_SLOWDOWN = 1.1
 """The slowdown of functions computed next to others, which need registers as well."""
 PAGE = 4096
 """Bytes of a page."""
-FIRST = 32768
+FIRST_CACHE_BYTES = 32768
 """Bytes of a core's first cache."""
-SECOND = 2.0
+SECOND_CACHE_CYCLES = 2.0
 """Cycles of reading from the second cache what is kept near and does not fit the first one."""
-SMALL = 2048
+REGISTER_ARRAY_BYTES = 2048
 """Bytes of an array that stays in registers."""
 OVERLAP = 0.35
 """The part of the shorter one of computing and moving that does not overlap with the other one."""
-WAIT = 3.2
+SUM_LATENCY = 3.2
 """Cycles until a sum can be added to again."""
 
 
@@ -173,7 +173,7 @@ class Counts(Shown):
 def called(n: Nest, along: set[Var] | None = None) -> float:
     """Cycles of the functions that a cell, or a term of it, calls on vectors; of those that differ ``along`` axes."""
     found = (x for x in find(n.stage.body, Call) if along is None or uses(x, along))
-    return sum(CALL.get(x.fn, OTHER) for x in found)
+    return sum(CALL.get(x.fn, OTHER_CYCLES) for x in found)
 
 
 def counts_of(program: Program, target: Target) -> Counts:
@@ -221,7 +221,7 @@ class Near:
         """True when what a stage uses of it is in registers: no loop computes which."""
         written_out = (Kind.UNROLL, Kind.VECTOR)
         inside = [x for x in moving if x.var not in self.around and _extent(x) > 1]
-        return self.nbytes <= SMALL and all(x.kind in written_out for x in inside)
+        return self.nbytes <= REGISTER_ARRAY_BYTES and all(x.kind in written_out for x in inside)
 
 
 def _near(index: Index, stages: Sequence[Stage]) -> dict[Buffer, Near]:
@@ -315,7 +315,7 @@ class Counted:
         lane = next((it.var for it, x in zip(self.stage.iters, self.stage.binds, strict=True)
                      if self.lanes and uses(x, {self.lanes.var})), None)  # fmt: skip
         busy = sum(
-            self._of(n) * share * (MORE if crowded and isinstance(n, Call) else 1.0)
+            self._of(n) * share * (CALL_SLOWDOWN if crowded and isinstance(n, Call) else 1.0)
             for n, share in _arithmetic(body, lane)
         )
         busy += sum(self._reached(b, at) for b, at in _accesses(body))
@@ -327,7 +327,7 @@ class Counted:
     def _combined(self, u: Update) -> float:
         """Cycles of combining the values of an update with what is there."""
         inside = [n for r in u.combiner.result for n in find(r, Binary)]
-        operations = sum(LARGEST if n.op in ("max", "min") else 1.0 for n in inside)
+        operations = sum(EXTREME_OPS if n.op in ("max", "min") else 1.0 for n in inside)
         return operations * max(self.vectors(DTYPES[b.dtype].bits, self.times, self.wide) for b in u.buffers) / ISSUE
 
     def _of(self, n: Expr) -> float:
@@ -337,10 +337,10 @@ class Counted:
             return 0.0
         each = self.vectors(max(8, DTYPES[n.dtype].bits), times, self.wide if self.lanes in moving else 1)
         if isinstance(n, Call):
-            return each * CALL.get(n.fn, OTHER)
+            return each * CALL.get(n.fn, OTHER_CYCLES)
         if isinstance(n, Binary) and n.op in ("/", "//", "%") and not (n.op != "/" and isinstance(n.b, Const)):
             return each * DIVIDE
-        return each * (LARGEST if isinstance(n, Binary) and n.op in ("max", "min") else 1.0) / ISSUE
+        return each * (EXTREME_OPS if isinstance(n, Binary) and n.op in ("max", "min") else 1.0) / ISSUE
 
     def _reached(self, b: Buffer, index: Sequence[Expr]) -> float:
         """Cycles of reading or writing an element each time."""
@@ -356,10 +356,10 @@ class Counted:
         if together:
             times = self.vectors(8 * size, times, self.wide)
         apart = self.lanes in moving and not together
-        far = 0.0 if near and near.nbytes <= FIRST else self.machine.far(*_between(moving, steps, size))
-        far += SECOND if near and near.nbytes > FIRST // 2 else 0.0
+        far = 0.0 if near and near.nbytes <= FIRST_CACHE_BYTES else self.machine.far(*_between(moving, steps, size))
+        far += SECOND_CACHE_CYCLES if near and near.nbytes > FIRST_CACHE_BYTES // 2 else 0.0
         crosses = together and self.target.kind == "cpu" and self._crosses(b, places)
-        wait = LATE if near and near.nbytes <= PENDING else 1 / ISSUE
+        wait = LATE_READ_CYCLES if near and near.nbytes <= PENDING else 1 / ISSUE
         return times * ((self.machine.apart if apart else 1 / ISSUE) + far + (wait if crosses else 0.0))
 
     def _crosses(self, b: Buffer, places: Sequence[Expr]) -> bool:
@@ -384,7 +384,7 @@ class Counted:
                     side = 1 << 30
                     break
             larger = any(n.op in ("max", "min") for r in u.combiner.result for n in find(r, Binary))
-            longest = max(longest, self.times / side * WAIT * (2.0 if larger else 1.0))
+            longest = max(longest, self.times / side * SUM_LATENCY * (2.0 if larger else 1.0))
         return longest
 
     def touched(self) -> Iterator[tuple[Buffer, float, float]]:

@@ -26,11 +26,11 @@ from tensorir.tune.ratio import Ratio
 
 S = TypeVar("S", bound=Schedule)
 
-WORTH = 1.15
+MODELLED_GAIN = 1.15
 """The modelled gain from which on a fusion is recommended: of pairs that gain less by the model, some have lost."""
 LEAST_S = 3e-6
 """The modelled seconds that a recommended fusion saves at least: of less the scatter of a launch decides."""
-MEASURED = 1.02
+MEASURED_GAIN = 1.02
 """The measured gain from which on a fusion is recommended, where it was measured."""
 
 
@@ -106,8 +106,8 @@ class Fusion(Value, Shown, Generic[S]):
     def recommended(self) -> bool:
         """True when it is worth doing: by what was measured, else by the model."""
         if self.measured is not None:
-            return self.measured.value >= MEASURED and self.measured.low >= 1.0
-        return self.gain >= WORTH and self.saved_s >= LEAST_S
+            return self.measured.value >= MEASURED_GAIN and self.measured.low >= 1.0
+        return self.gain >= MODELLED_GAIN and self.saved_s >= LEAST_S
 
     @property
     def verdict(self) -> str:

@@ -24,10 +24,10 @@ BLOCKS = 16
 """Blocks below which cores wait for the last one."""
 THREADS = 128
 """Threads of a block of a GPU."""
-HIGH = 32
+ROWS_OF_A_BLOCK = 32
 """Rows of a block, where neighbours read the same rows of the producer."""
 
-ROOM = {"cpu": 1 << 18, "gpu": 1 << 9}
+NEAR_BYTES = {"cpu": 1 << 18, "gpu": 1 << 9}
 """Bytes of a producer's cells that a core, or a thread, keeps near."""
 
 
@@ -124,7 +124,7 @@ class NearPart(PairPart):
         """Rows of a block whose neighbours read the same rows of the producer."""
         rows, line = self.anchor.size(self.anchor.spatial[:1]), sum(map(bytes_of, self.first.writes))
         line //= max(1, self.first.size(self.first.spatial[:1]))
-        return _divisor(rows, min(HIGH, rows // 4, ROOM["cpu"] // 2 // max(1, line)))
+        return _divisor(rows, min(ROWS_OF_A_BLOCK, rows // 4, NEAR_BYTES["cpu"] // 2 // max(1, line)))
 
     def _room(self, s: Schedule, at: str) -> None:
         """Refuse to keep more near than a core, or a thread, has room for."""
@@ -132,8 +132,8 @@ class NearPart(PairPart):
         inside = s.index.between(s.index.loops[at], stage)
         cells = math.prod(most(x.extent) for x in inside if any(uses(w, {x.var}) for w in self._places(stage)))
         nbytes = sum(cells * DTYPES[b.dtype].bits // 8 for b in writes(stage.body))
-        if nbytes > ROOM[self.target.kind]:
-            most_near = ROOM[self.target.kind]
+        if nbytes > NEAR_BYTES[self.target.kind]:
+            most_near = NEAR_BYTES[self.target.kind]
             message = f"an iteration of {at} reads {nbytes:,} bytes of {self.first.name}, and {most_near:,} stay near"
             raise refuse(ScheduleError, "fusions.room", message, hint="leave it a kernel of its own")
 

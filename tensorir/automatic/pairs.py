@@ -11,7 +11,7 @@ from tensorir.expr.tensor import Compute, Tensor
 from tensorir.ir.tree import Buffer, PadLoad
 from tensorir.ir.visit import Rewriter, swap_buffers
 
-MOST = 400
+MOST_PAIRS = 400
 """Horizontal pairs of a graph that are looked at."""
 
 
@@ -64,7 +64,7 @@ def pairs_of(graph: Graph) -> Iterator[Pair]:
     found = 0
     for at, b in enumerate(nests):
         for a in nests[:at]:
-            if a.name not in needed[b.name] and found < MOST and (shared_inputs(a, b) or a.cells == b.cells):
+            if a.name not in needed[b.name] and found < MOST_PAIRS and (shared_inputs(a, b) or a.cells == b.cells):
                 found += 1
                 yield Pair("horizontal", a.name, b.name)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tensorir.automatic.facts import NO_WISHES, Graph, Nest, Wishes
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules import RULES, WHOLE, Rule
+from tensorir.automatic.rules import RULES, RULES_BEFORE_INLINING, Rule
 from tensorir.automatic.rules.inline import inlined
 from tensorir.engines.problems import PRECISIONS
 from tensorir.errors import CompileError, Problem, ScheduleError, TensorIRError, refuse
@@ -39,9 +39,9 @@ from tensorir.tune.template import OneByOne, Template
 
 TUNED = 2
 """Parts of a schedule whose knobs are searched, those that count most; the others keep where they start."""
-MOST = 5000
+MOST_CONFIGURATIONS = 5000
 """Legal configurations of a space with the knobs of several parts."""
-EVERYTHING = {"cpu": Target.parse("opencl"), "gpu": Target.parse("cuda -arch=sm_90a")}
+FULL_TARGETS = {"cpu": Target.parse("opencl"), "gpu": Target.parse("cuda -arch=sm_90a")}
 """A target of each kind, the same on every machine; of GPUs one that has all that rules ask for."""
 
 
@@ -121,7 +121,7 @@ class Plan:
         count, chosen = len(self.main.space.legal), [self.main]
         for part in others[: TUNED - 1]:
             count *= len(part.space.legal)
-            chosen += [part] if count <= MOST else []
+            chosen += [part] if count <= MOST_CONFIGURATIONS else []
         return tuple(chosen)
 
     def _called(self, part: Part, knob: str) -> str:
@@ -182,7 +182,7 @@ def plans(outputs: Sequence[Tensor], target: Target, wishes: Wishes = NO_WISHES)
 
 def _plans(outputs: Sequence[Tensor], target: Target, wishes: Wishes = NO_WISHES) -> Iterator[Plan]:
     refused, proved, found = list[Refusal](), set[Hashable](), False
-    for rules in dict.fromkeys((WHOLE, ())):
+    for rules in dict.fromkeys((RULES_BEFORE_INLINING, ())):
         for plan in _plans_by(rules, outputs, target, wishes, refused, proved):
             yield plan
             found = True

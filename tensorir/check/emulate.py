@@ -49,7 +49,7 @@ DEFAULT_LIMIT_S = 300.0
 MEMORY_BYTES = 8 << 30
 """That a run may take, and 64 times its arrays: what is watched of each cell is kept."""
 COMPILE_SECONDS = 600.0
-_ENDED = {
+_ENDINGS = {
     "SIGFPE": "a whole number divided by zero, or the least one by -1",
     "SIGSEGV": "memory that belongs to nobody", "SIGBUS": "memory that belongs to nobody",
     "SIGABRT": "no memory left, or a check of the C library",
@@ -420,7 +420,7 @@ def _entries(source: Source) -> str:
         lines.append(f"{entry} {{ {k.name}({', '.join(args)}); }}")
         said = (*attribute_of(source.text, k.name, "__launch_bounds__"), "0", "0")
         bounds = [f"(unsigned long long)({x})" for x in said[:2]]
-        lines.append(_TOLD.format(kernel=k.name, section=section_of(source, k), bounds=", ".join(bounds)))
+        lines.append(_TELLING_CODE.format(kernel=k.name, section=section_of(source, k), bounds=", ".join(bounds)))
     return "\n".join(lines)
 
 
@@ -434,7 +434,7 @@ template <class T> struct tir_value {
 };
 template <class... P> constexpr int tir_parameters(void (*)(P...)) { return sizeof...(P); }
 """
-_TOLD = """
+_TELLING_CODE = """
 extern "C" {{
 extern unsigned char __start_{section}[] __attribute__((weak, visibility("hidden")));
 extern unsigned char __stop_{section}[] __attribute__((weak, visibility("hidden")));
@@ -478,7 +478,7 @@ def _ended(said: Sequence[str], library: _Library, limit_s: float) -> Problem:
     if how == "SIGXCPU":
         message = f"the text was not at its end after {limit_s:g} s of processor time{where}"
         return Problem("emulate.time", message, hint="a loop that ends")
-    how += f", {_ENDED[how]}" if how in _ENDED else ""
+    how += f", {_ENDINGS[how]}" if how in _ENDINGS else ""
     return Problem("emulate.crashed", f"the text ended its process: {how}{where}")
 
 

@@ -29,14 +29,14 @@ SHARED_SECTION = "tir_shared"
 """Where the arrays of a kernel in shared memory are; of several kernels, followed by its name."""
 
 _ELEMENT = r"(?:(?:un)?signed )?(?:long long|\w+)"
-_SHARED = re.compile(
+_SHARED_ARRAY = re.compile(
     rf"(?m)(^\s*|[;{{}}]\s*)(?:__align__\((\d+)\)\s+)?__shared__\s+(?:__align__\((\d+)\)\s+)?({_ELEMENT})\s+(\w+)"
     r"((?:\[[^\]\n]+\])*);"
 )
 _OWN = re.compile(rf"(?m)^(\s+)(?:__align__\((\d+)\)\s+)?({_ELEMENT})\s+(\w+)(\[\d+\]);")
 _SINGLE = re.compile(r"(?m)^(\s+)(float|double)\s+(\w+);")
 _HOLD_FLOATS = ("float", "double", "unsigned short", "unsigned char")
-_KEPT = ("return", "typedef", "static", "extern", "const", "else", "volatile", "struct", "auto")
+_KEPT_WORDS = ("return", "typedef", "static", "extern", "const", "else", "volatile", "struct", "auto")
 
 
 def section_of(source: Source, k: KernelLaunch) -> str:
@@ -48,7 +48,7 @@ def prepared(source: Source) -> str:
     """The text for the C++ compiler."""
     text = re.sub(r"#include[^\n]*", "", source.text)
     text = _with_copies(text)
-    text = _SHARED.sub(r"\1TIR_PLACED(\2\3 + 0, \4, \5, \6);", text)
+    text = _SHARED_ARRAY.sub(r"\1TIR_PLACED(\2\3 + 0, \4, \5, \6);", text)
     text = _OWN.sub(lambda m: _own(text, m), text)
     text = _SINGLE.sub(lambda m: m[0] if _is_member(text, m.start()) else f"{m[1]}{m[2]} {m[3]} = TIR_NAN;", text)
     if _apart(source):
@@ -125,7 +125,7 @@ def _apart(source: Source) -> bool:
 def _own(text: str, m: re.Match[str]) -> str:
     """An array of a thread; one that is only indexed is left where it is: compilers know what happens to it."""
     pad, align, kind, name, size = m.groups()
-    if kind.split()[0] in _KEPT or _is_member(text, m.start()):
+    if kind.split()[0] in _KEPT_WORDS or _is_member(text, m.start()):
         return m[0]
     if not re.search(rf"\b{name}\b(?!\s*\[)", text[m.end() :]):
         return f"{m[0]} TIR_UNSET({kind}, {name});" if kind in _HOLD_FLOATS else m[0]
@@ -154,7 +154,7 @@ def _said(text: str, number: int) -> int:
 # the number of each place in the text that runs one, or calls a function that does. Other conditions, such as guards of
 # loads, may differ.
 
-_TOGETHER = r"__shfl\w*|__sync(?:warp|threads)\w*|tir_(?:mma|ldmatrix|stmatrix|wgmma|registers|sync|meet)_\w+"
+_WARP_FUNCTIONS = r"__shfl\w*|__sync(?:warp|threads)\w*|tir_(?:mma|ldmatrix|stmatrix|wgmma|registers|sync|meet)_\w+"
 """Functions that the lanes of a warp run together."""
 _OPENS = {"(": ")", "{": "}", "[": "]"}
 _CONDITIONS = re.compile(r"\b(if|while|for|switch)\s*(constexpr\s*)?\(|\bdo\b|\belse\b")
@@ -195,7 +195,7 @@ class _Text:
         self.calls: list[tuple[int, int]] = []
         names, before = {*more}, set[str]()
         while True:  # functions that call such functions
-            pattern = "|".join([_TOGETHER, *map(re.escape, sorted(names))])
+            pattern = "|".join([_WARP_FUNCTIONS, *map(re.escape, sorted(names))])
             self.calls = list(self._called(rf"\b(?:{pattern})\s*(?:<[^<>;(){{}}]*>\s*)?\("))
             self.places = [at for at, _ in self.calls]
             before, names = names, names | {n for n, *body in self.bodies + self.macros if self._encloses(*body)}

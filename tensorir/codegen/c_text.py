@@ -17,7 +17,7 @@ _ELEMENTS = {
 """Stem of a vector type -> type and bytes of an element."""
 _STEMS = "|".join(sorted(_ELEMENTS, key=len, reverse=True))
 _VECTOR = re.compile(rf"({_STEMS})(2|4|8|16|32|64)(u?)")
-_NAMED = re.compile(rf"\b(tir_\w+(?=\()|(?:{_STEMS})(?:2|4|8|16|32|64)u?)\b")
+_NAMED_HELPER = re.compile(rf"\b(tir_\w+(?=\()|(?:{_STEMS})(?:2|4|8|16|32|64)u?)\b")
 _LANES = "static inline __attribute__((always_inline))"
 _MASKS = {1: "char", 2: "short", 4: "int", 8: "long"}
 
@@ -46,7 +46,7 @@ def closed(helpers: Mapping[str, str], more: Callable[[str], str]) -> list[str]:
             return
         text = texts[name] if name in texts else more(name)
         done[name] = ""
-        for used in dict.fromkeys(_NAMED.findall(text)):
+        for used in dict.fromkeys(_NAMED_HELPER.findall(text)):
             if used != name and (used in texts or not _VECTOR.fullmatch(used) or f"typedef {used}" not in text):
                 place(used)
         del done[name]

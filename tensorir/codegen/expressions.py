@@ -57,7 +57,7 @@ _PREC = {
 }  # fmt: skip
 _C = {"//": "/", "and": "&&", "or": "||"}
 _WRAPPING = ("+", "-", "*", "/", "<<")
-_RARE = ("&", "|", "<<", ">>")
+_BIT_OPERATORS = ("&", "|", "<<", ">>")
 _CHOICE, _EQUAL, SUM, _PRODUCT, UNARY = 2, 7, 10, 11, 12
 """Precedence of operators; at ``_CHOICE`` all but ``?`` stands as it is."""
 HALF_BYTES = 32
@@ -217,7 +217,11 @@ class Expressions:
             return self.number_of(x, outer)
         if e.op in BITS and DTYPES[x.dtype].bits >= 32 and x.dtype != "index":
             return self.number_of(x, UNARY if isinstance(x, Binary) and x.op != e.op else outer)
-        mixed = isinstance(x, Binary) and x.op != e.op and (x.op in _RARE or (e.op in _RARE and e.op != "^"))
+        mixed = (
+            isinstance(x, Binary)
+            and x.op != e.op
+            and (x.op in _BIT_OPERATORS or (e.op in _BIT_OPERATORS and e.op != "^"))
+        )
         return self(x, UNARY if mixed else outer)
 
     def number_of(self, e: Expr, outer: int = 0) -> str:

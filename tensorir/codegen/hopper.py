@@ -24,7 +24,7 @@ from tensorir.ir.tree import (
 from tensorir.ir.visit import find, reads, writes
 
 _COMMIT = {"copies": "tir_commit_copies", "products": "tir_wgmma_commit", "stores": "tir_commit_stores"}
-_WAIT = {"copies": "tir_wait_copies", "products": "tir_wgmma_wait", "stores": "tir_wait_stores"}
+_WAIT_CALLS = {"copies": "tir_wait_copies", "products": "tir_wgmma_wait", "stores": "tir_wait_stores"}
 
 
 def product_registers(body: Stmt) -> tuple[set[Buffer], set[Buffer]]:
@@ -64,7 +64,7 @@ def _order_line(s: Stmt, expr: Expressions) -> str:
         case CommitGroup():
             return call(_COMMIT[s.of])
         case WaitGroup():
-            return call(_WAIT[s.of], pending=s.pending)
+            return call(_WAIT_CALLS[s.of], pending=s.pending)
         case Fence():
             return call("tir_wgmma_fence" if s.of == "products" else "tir_async_fence")
         case Arrive() if s.rank is not None:

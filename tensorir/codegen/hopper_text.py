@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_SHARED = "(unsigned)__cvta_generic_to_shared"
+_CVTA = "(unsigned)__cvta_generic_to_shared"
 _FUNCTION = "#ifndef TIR_EMULATED\n{template}static __device__ __forceinline__ {head} {{\n{body}\n}}\n#endif"
 
 
@@ -16,7 +16,7 @@ def _void(head: str, asm: str, operands: str = "", template: str = "", memory: b
 
 _PENDING = "template <int pending> "
 _N = "template <int n> "
-_BAR = f'"r"({_SHARED}(barrier))'
+_BAR = f'"r"({_CVTA}(barrier))'
 
 TEXTS = {
     "TirTensorMap": (
@@ -81,7 +81,7 @@ TEXTS = {
         "#ifndef TIR_EMULATED\n"
         "static __device__ __forceinline__\n"
         "unsigned long long tir_descriptor(const void *p, int leading, int stride) {\n"
-        f"  return (unsigned long long)(({_SHARED}(p) & 0x3ffff) >> 4) | (unsigned long long)(leading >> 4) << 16 |\n"
+        f"  return (unsigned long long)(({_CVTA}(p) & 0x3ffff) >> 4) | (unsigned long long)(leading >> 4) << 16 |\n"
         "         (unsigned long long)(stride >> 4) << 32 | 1ull << 62;\n"
         "}\n#endif"
     ),
@@ -103,7 +103,7 @@ def hopper_text(name: str) -> str | None:
         return _void(
             f"tir_tma_store(const TirTensorMap *map, const void *from{parameters})",
             f"cp.async.bulk.tensor.{len(places)}d.global.shared::cta.tile.bulk_group [%0, {{{at}}}], [%1];",
-            f'"l"((unsigned long long)map), "r"({_SHARED}(from)){given}',
+            f'"l"((unsigned long long)map), "r"({_CVTA}(from)){given}',
         )
     if copies[1] == "multicast":
         at = ", ".join(f"%{n + 4}" for n in places)
@@ -111,7 +111,7 @@ def hopper_text(name: str) -> str | None:
             f"tir_tma_multicast(void *to, const TirTensorMap *map, unsigned long long *barrier, int mask{parameters})",
             f'cp.async.bulk.tensor.{len(places)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"\n'
             f'               ".multicast::cluster [%0], [%1, {{{at}}}], [%2], %3;',
-            f'"r"({_SHARED}(to)), "l"((unsigned long long)map), {_BAR}, "h"((unsigned short)mask){given}',
+            f'"r"({_CVTA}(to)), "l"((unsigned long long)map), {_BAR}, "h"((unsigned short)mask){given}',
         )
     at = ", ".join(f"%{n + 3}" for n in places)
     head = f"tir_tma_load(void *to, const TirTensorMap *map, unsigned long long *barrier{parameters})"
@@ -119,7 +119,7 @@ def hopper_text(name: str) -> str | None:
         head,
         f'cp.async.bulk.tensor.{len(places)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"\n'
         f'               " [%0], [%1, {{{at}}}], [%2];',
-        f'"r"({_SHARED}(to)), "l"((unsigned long long)map), {_BAR}{given}',
+        f'"r"({_CVTA}(to)), "l"((unsigned long long)map), {_BAR}{given}',
     )
 
 
@@ -135,6 +135,6 @@ def _pixels_text(several: bool) -> str:
         "    int along_w, int along_h)",
         'cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"\n'
         f'               "{to_all} [%0], [%1, {{{at}}}], [%2], {{{offset}}}{", %3" if several else ""};',
-        f'"r"({_SHARED}(to)), "l"((unsigned long long)map), {_BAR}{given}, "r"(c), "r"(w), "r"(h), "r"(n),\n'
+        f'"r"({_CVTA}(to)), "l"((unsigned long long)map), {_BAR}{given}, "r"(c), "r"(w), "r"(h), "r"(n),\n'
         '               "h"((unsigned short)along_w), "h"((unsigned short)along_h)',
     )

@@ -15,7 +15,7 @@ from tensorir.arith.affine import Arith, Linear
 from tensorir.ir.dims import span
 from tensorir.ir.tree import Buffer, Const, Expr, Load, Pack, Scope
 
-MOST = 4
+MOST_PICKED = 4
 """Elements that one part takes: swizzles have names for 1 to 4."""
 
 
@@ -75,7 +75,7 @@ def _one(first: Linear, n: int, width: int, b: Buffer, arith: Arith) -> list[Par
 
 
 def _in_fours(ks: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (ks[k : k + MOST] for k in range(0, len(ks), MOST))
+    return (ks[k : k + MOST_PICKED] for k in range(0, len(ks), MOST_PICKED))
 
 
 def _two(first: Linear, step: int, n: int, lane: int, count: int) -> list[Part]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tensorir.codegen.expressions import Expressions
 
 _DIGITS = "0123456789abcdef"
-_WHOLE = {8: "char", 16: "short", 32: "int", 64: "long"}
+_WHOLE_TYPES = {8: "char", 16: "short", 32: "int", 64: "long"}
 
 
 def shuffled(to: Expressions, e: Shuffle) -> str:
@@ -36,7 +36,7 @@ def _blend(texts: Sequence[str], e: Shuffle) -> str:
     """Each lane from the same lane of one of two vectors: one choice, where swizzles would insert run by run."""
     count = len(e.picks)
     second = ", ".join("-1" if k >= count else "0" for k in e.picks)
-    return f"({_WHOLE[DTYPES[e.dtype].bits]}{count})({second}) ? {texts[1]} : {texts[0]}"
+    return f"({_WHOLE_TYPES[DTYPES[e.dtype].bits]}{count})({second}) ? {texts[1]} : {texts[0]}"
 
 
 def _runs(picks: Sequence[int], width: int) -> Iterator[tuple[int, Sequence[int]]]:

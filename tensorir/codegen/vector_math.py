@@ -245,7 +245,7 @@ def _rsqrt(s: Spelling) -> list[str]:
 
 _PI_HALVES = ("1.5703125f", "4.82559204e-4f", "1.2665987e-6f", "9.89530236e-10f", "2.55795385e-12f", "5.39030295e-15f")
 """pi / 2 in parts of 8 bits, whose products with numbers of 16 bits are exact, and a rest."""
-_LARGE = "100000.0f"
+_LARGE_ANGLE = "100000.0f"
 """Beyond it the reduction of an argument to a quarter turn would need more digits of pi."""
 
 
@@ -281,7 +281,7 @@ def _large_lanes(s: Spelling, name: str) -> list[str]:
     """The library's function of what is too large, where anything is."""
     call = s.d.functions[name][0]
     if s.lanes == 1:
-        return [f"if (a > {_LARGE}) y = {call}(x);"]
+        return [f"if (a > {_LARGE_ANGLE}) y = {call}(x);"]
     if s.d.family == "c":
         some = " | ".join(f"large[{n}]" for n in range(s.lanes))
         move = f"if (large[n]) to[n] = {call}(from[n]);"
@@ -289,7 +289,7 @@ def _large_lanes(s: Spelling, name: str) -> list[str]:
         some = "any(large.lo | large.hi)" if s.lanes == 16 else "any(large)"
         move = f"if (((int *)&large)[n]) ((float *)&to)[n] = {call}(((float *)&from)[n]);"
     return [
-        f"const int{s.lanes} large = a > {_LARGE};",
+        f"const int{s.lanes} large = a > {_LARGE_ANGLE};",
         f"if ({some}) {{",
         f"  {s.floats} from = x, to = y;",
         f"  for (int n = 0; n < {s.lanes}; ++n)",

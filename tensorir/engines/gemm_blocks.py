@@ -31,7 +31,7 @@ TERMS = 128
 """Of a part, at least."""
 ADDERS = 256
 """Threads of a block that adds up partial sums."""
-WORTH = 0.9
+SPLIT_SHARE = 0.9
 """A reduction is split by default where that is expected to take less than this share of the time."""
 
 Leave = Callable[[str, str, str], None]
@@ -266,7 +266,7 @@ class Blocks(Engine):
         tried = {n: self.but(splits=n) for n in ORDER[1].values}
         times = {n: expected(c.config) for n, c in tried.items() if c.parts() and c.waves()}
         best = min(times, key=lambda n: times[n])
-        return best if times[best] < WORTH * times[1] else 1
+        return best if times[best] < SPLIT_SHARE * times[1] else 1
 
     def ahead(self) -> bool:
         """True when copies have room: asynchronous ones in more tiles than one, others in registers, which hold one."""

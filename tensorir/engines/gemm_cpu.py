@@ -44,7 +44,7 @@ MULTIPLY, LOAD = 0.47, 0.37
 """Cycles of a multiply-add of vectors, and of a load of a vector or of an element for all lanes."""
 LATENCY = 4.0
 """Cycles between dependent multiply-adds."""
-NEAR = 0.42
+SECOND_CACHE_LINE = 0.42
 """Cycles more of 64 bytes of b that come from the second-level cache, or cross lines."""
 L1_BYTES = 24 * 1024
 """Bytes that a panel of b may have to stay in the first-level cache while rows of a pass by."""
@@ -56,23 +56,23 @@ SCATTERED = 1.2
 """Cycles to read an element of b in place from such runs."""
 RAGGED = 1.3
 """Cycles to write an element lane by lane, which all vectors are where the last one is not whole."""
-FAR, RUN = 7.2, 9.9
+FAR_LINE, FAR_RUN = 7.2, 9.9
 """Cycles of 64 bytes that a core reads for the first time, and of each run of them, which no core foresees."""
 PACKED = 25.0
 """Cycles of 64 bytes that one kernel packs and another one reads."""
-START = 77_000.0
+START_CYCLES = 77_000.0
 """Cycles of a launch in which only one core works."""
 ACROSS, FOUR, SPILLED = 1.25, 0.8, 0.25
 """Cycles to add one lane of a vector to others; the share of them that remains where four results are written next to
 each other; and cycles more of a multiply-add where vectors of both operands do not fit in registers.
 """
-FEW = 12
+FEW_ROWS = 12
 """Rows up to which reading b in place costs less than packing it."""
 
 
 def reads_in_place(p: Gemm) -> bool:
     """True when reading b in place costs less than packing it."""
-    return p.m <= FEW and not p.tb and p.n >= p.vector_lanes and not p.prepack
+    return p.m <= FEW_ROWS and not p.tb and p.n >= p.vector_lanes and not p.prepack
 
 
 def is_scattered(p: Gemm) -> bool:
@@ -105,7 +105,7 @@ def element_cycles(p: Gemm, depth: int, width: int, in_place: bool) -> float:
         return SCATTERED
     if in_place:  # rows whose pitch divides by a large power of two fall into the same few sets of 8 lines
         kept = min(kept, 8 * 4096 // math.gcd(pitch, 4096) * width * p.sum_bytes) if pitch % 64 == 0 else 0
-    return NEAR * p.sum_bytes / 64 if depth * width * p.sum_bytes > kept else 0.0
+    return SECOND_CACHE_LINE * p.sum_bytes / 64 if depth * width * p.sum_bytes > kept else 0.0
 
 
 def packing_cycles(p: Gemm, vectors: int, turned: bool) -> float:
@@ -122,15 +122,15 @@ def reading_cycles(p: Gemm, rows: int, run: int) -> float:
     """
     several = rows < p.m and p.batch == 1
     b, a = p.k * p.n * (1.0 if several else 0.5), p.k * p.m * (0.5 if several or p.batch > 1 else 1.0)
-    return CORES * p.batch * (FAR * (a + b) * p.sum_bytes / 64 + (RUN * b / run if run else 0.0))
+    return CORES * p.batch * (FAR_LINE * (a + b) * p.sum_bytes / 64 + (FAR_RUN * b / run if run else 0.0))
 
 
 def launched(cycles: float) -> float:
     """Cycles of a launch: until others begin one core works, which ends small ones."""
-    return cycles + min(cycles, CORES * START)
+    return cycles + min(cycles, CORES * START_CYCLES)
 
 
-SMALL = 96
+ROWS_OF_SUMS = 96
 """Rows up to which the sums of a strip of columns fit next to what the block reads of b."""
 ROWS, COLUMNS = 16, 512
 """Rows and columns of an operand that a block packs, of such as are packed by a kernel."""
@@ -165,7 +165,7 @@ class RegisterTile(CpuTile[Gemm], ABC):
             rows=[0, *sorted(r for r in parts if 1 < r < m)],
             tile=[6, 4, 5, 3, 2, 1, 8, 12] if p.registers < 32 else [14, 12, 8, 6, 4, 3, 2, 1, 10, 7, 5, 20, 28],
             vectors=[2, 3, 4, 1, 6, 8],
-            pack_a=[0] if whole and not p.ta else [1] if p.prepack_a else [1, 0] if large and m > FEW else [0, 1],
+            pack_a=[0] if whole and not p.ta else [1] if p.prepack_a else [1, 0] if large and m > FEW_ROWS else [0, 1],
             unroll_k=[4, 1, 2, 8],
         )
 
@@ -422,7 +422,7 @@ class StripTile(PanelTile):
         tiles = [tile for tile in _tiles(p) if tile[1] <= line or not one]
         judged: Knobs = dict(
             columns=knobs["columns"],
-            rows=knobs["rows"] if p.m > SMALL else [0],
+            rows=knobs["rows"] if p.m > ROWS_OF_SUMS else [0],
             depth=[depth],
             pack=["none"] if in_place else knobs["pack"][:1],
             unroll_k=[u for u in ((8, 4, 1) if one else (4, 1)) if u <= depth][:1],
@@ -533,10 +533,10 @@ TEMPLATES: Mapping[str, type[RegisterTile]] = {"column": ColumnTile, "strip": St
 def cpu_engines(p: Gemm) -> dict[str, type[RegisterTile]]:
     """The algorithms, the one that promises most for the problem first."""
     order = ["column", "strip"]
-    if not p.prepack and not p.tb and (p.m <= FEW or (p.m <= SMALL and p.n * p.k >= 1 << 20)):
+    if not p.prepack and not p.tb and (p.m <= FEW_ROWS or (p.m <= ROWS_OF_SUMS and p.n * p.k >= 1 << 20)):
         order.reverse()
     if p.tb:
-        order.insert(0 if p.m <= SMALL // 3 and not p.prepack else len(order), "dot")
+        order.insert(0 if p.m <= ROWS_OF_SUMS // 3 and not p.prepack else len(order), "dot")
     return {name: TEMPLATES[name] for name in order}
 
 

@@ -9,7 +9,7 @@ from tensorir.engines.gemm_blocks import ORDER, UNSPLIT, Blocks, Operands, Sums,
 from tensorir.engines.problems import Gemm, Problem, result_type
 from tensorir.engines.steps import written_by
 from tensorir.engines.tiles import Knob, Knobs, Rule
-from tensorir.intrin.cuda import MULTIPLICATIONS, NARROW, Multiplication, loads_rows, rows_shape
+from tensorir.intrin.cuda import MULTIPLICATIONS, SM_75_MULTIPLICATIONS, Multiplication, loads_rows, rows_shape
 from tensorir.intrin.stmatrix import COLUMNS
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.structure import identical
@@ -31,7 +31,7 @@ def multiplication(p: Problem, target: Target | None = None) -> Multiplication |
     """The instructions for a matmul, of the first kind of tensor cores that have them all or those of a target; None
     where there are none.
     """
-    return (MULTIPLICATIONS if target is None or target.has("sm_80") else NARROW).get(kind_of(p) or "")
+    return (MULTIPLICATIONS if target is None or target.has("sm_80") else SM_75_MULTIPLICATIONS).get(kind_of(p) or "")
 
 
 def instructions(p: Problem, target: Target | None = None) -> Multiplication:
@@ -73,7 +73,13 @@ class TensorTile(Blocks):
     @classmethod
     def needs(cls, p: Gemm) -> str | None:
         name = kind_of(p)
-        return NARROW[name].needs if name in NARROW else MULTIPLICATIONS[name].needs if name else None
+        return (
+            SM_75_MULTIPLICATIONS[name].needs
+            if name in SM_75_MULTIPLICATIONS
+            else MULTIPLICATIONS[name].needs
+            if name
+            else None
+        )
 
     @property
     def high(self) -> int:

@@ -30,7 +30,7 @@ PANEL = 16
 """Output channels (or pixels) of a panel: one vector of 64 bytes, two of 32; no vector is longer."""
 SUMS = 8
 """Sums that a core adds to, one after another: two a cycle, each ready after four."""
-SPARE = 4
+SPARE_REGISTERS = 4
 """Vector registers that hold no sums: what is loaded of both operands."""
 CYCLES_S = 3e9
 """Cycles a second."""
@@ -40,17 +40,17 @@ LAUNCH = 20_000.0
 """Cycles of one more kernel."""
 BLOCK = 300.0
 """Cycles in which a block of a convolution begins and ends."""
-HANDED = 80_000.0
+HANDOVER_CYCLES = 80_000.0
 """Cycles in which a kernel is handed to all cores and what they read and write comes near: measured on convolutions
 of a virtual machine with vectors of 64 bytes, as are the next ones.
 """
-RATE, ADDED, DELAY = 0.63, 0.56, 0.22
+RATE, SHARED_RATE, DELAY = 0.63, 0.56, 0.22
 """Cycles of adding a product to a vector of 64 bytes, where each takes a load and where several share one, of shorter
 ones 0.5; and what each sum that is missing for a core not to wait adds to that.
 """
-FIRST = 32 * 1024
+FIRST_CACHE_BYTES = 32 * 1024
 """Bytes of a panel that stays in the first-level cache while pixels pass by."""
-FIRST_NEAR, NEAR = 0.05, 0.8
+FIRST_CACHE_STEP, SECOND_CACHE_STEP = 0.05, 0.8
 """Cycles of a step's part of a panel from the first-level cache, and from the second one."""
 MOST_WRITTEN, SPILLED = 200, 0.26
 """Products written out in a row from which on a compiler keeps fewer sums in registers, and what each takes more."""
@@ -114,7 +114,7 @@ def room(shape: Problem) -> int:
 def most_pixels(shape: Problem, vectors: int = 0) -> int:
     """Rows of the largest register tile of so many vectors (one panel's); products of integers need room as well."""
     wide = (vectors or PANEL // shape.vector_lanes) * shape.product_room
-    return max(1, (int(shape.registers) - SPARE) // wide)
+    return max(1, (int(shape.registers) - SPARE_REGISTERS) // wide)
 
 
 def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> float:
@@ -133,8 +133,12 @@ def panel_step(
     """
     own = PANEL // shape.vector_lanes
     wide = vectors or own
-    rate = (RATE if wide == 1 else ADDED) if shape.vector_bytes >= 64 else 0.5
-    load = NEAR if terms * wide * shape.vector_lanes * shape.sum_bytes > FIRST else FIRST_NEAR
+    rate = (RATE if wide == 1 else SHARED_RATE) if shape.vector_bytes >= 64 else 0.5
+    load = (
+        SECOND_CACHE_STEP
+        if terms * wide * shape.vector_lanes * shape.sum_bytes > FIRST_CACHE_BYTES
+        else FIRST_CACHE_STEP
+    )
 
     def step(pixels: int) -> float:
         sums = pixels * wide
@@ -172,7 +176,7 @@ def priced(cycles: float, blocks: int) -> float:
 
 def shared(cycles: float) -> float:
     """Cycles of all cores for a kernel of so many: one core does the least ones alone, before others are there."""
-    return min(CORES * cycles, cycles + CORES * HANDED)
+    return min(CORES * cycles, cycles + CORES * HANDOVER_CYCLES)
 
 
 def seconds_of(cost: Cost, clock: float = CYCLES_S) -> Cost:

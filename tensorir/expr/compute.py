@@ -17,7 +17,7 @@ from tensorir.expr.segments import data_axis, need_most
 from tensorir.expr.signatures import Value
 from tensorir.expr.tensor import Compute, Tensor, next_order
 from tensorir.ir.build import as_value
-from tensorir.ir.dims import LARGEST, dims_in, span
+from tensorir.ir.dims import LARGEST_DIM, dims_in, span
 from tensorir.ir.dtypes import dtype_of
 from tensorir.ir.node import held
 from tensorir.ir.structure import among
@@ -25,7 +25,7 @@ from tensorir.ir.text import show
 from tensorir.ir.tree import Expr, Load, Reduce, Var
 from tensorir.ir.visit import Rewriter, find, substitute
 
-MOST = 2**62
+MOST_CELLS = 2**62
 """The largest extent: addresses have 64 bits."""
 
 MAX_RANK = 64
@@ -77,7 +77,9 @@ def reduce_axis(extent: Extent, name: str = "k", most: int | None = None) -> Var
             ``A[P[i] + k]``. A launch refuses extents that are negative or larger.
     """
     if isinstance(extent, Expr) and (most is not None or find(extent, Load)):
-        return need_most(extent, name) if most is None else data_axis(extent, need_int("most", most, 1, MOST), name)
+        return (
+            need_most(extent, name) if most is None else data_axis(extent, need_int("most", most, 1, MOST_CELLS), name)
+        )
     begin: Any = extent
     second: Any = name
     if most is not None:
@@ -116,7 +118,7 @@ def dim(name: str, low: int = 1, high: int = 4096) -> Expr:
         message = f"the name of a dim stands in expressions of extents, which {shown(name)} cannot"
         raise refuse(DeclarationError, "declare.name", message, hint="an identifier: n, rows, batch_size")
     least, largest = need_int("low", low), need_int("high", high)
-    if not 1 <= least <= largest <= LARGEST:
+    if not 1 <= least <= largest <= LARGEST_DIM:
         message = f"the extents of dim {label} are {shown(low)} to {shown(high)}: they start at 1, end below 2**31"
         raise refuse(DeclarationError, "dim.range", message, hint=f"tir.dim({label!r}, low=1, high=4096)")
     return Var(label, "index", order=next_order(), bounds=(least, largest))
@@ -244,7 +246,7 @@ def extents_of(shape: Shape, name: str) -> tuple[Extent, ...]:
             out.append(_extent(n, name))
             continue
         try:
-            out.append(need_int("an extent", n, 0, MOST))
+            out.append(need_int("an extent", n, 0, MOST_CELLS))
         except DeclarationError:
             message = f"the shape {shown(shape)} of {shown(name)} holds {shown(n)}: extents are ints from 0 to 2**62"
             hint = "tir.compute((n, m), lambda i, j: …)" if callable(shape) else "a tuple of ints, such as (64, 48)"
@@ -255,7 +257,7 @@ def extents_of(shape: Shape, name: str) -> tuple[Extent, ...]:
 def _extent(n: Expr, name: str) -> Expr:
     """An extent that depends on dims: at least 1 for all of their values; ``dim.range``."""
     low, high = span(n)
-    if low < 1 or high > LARGEST:
+    if low < 1 or high > LARGEST_DIM:
         message = f"extent {show(n)} of {shown(name)} is {low} to {high}: those that depend on dims are 1 to 2**31 - 1"
         names = ", ".join(v.name for v in dims_in(n))
         raise refuse(DeclarationError, "dim.range", message, hint=f"a narrower range of {names}: tir.dim(…, low=…)")

@@ -33,7 +33,7 @@ def made(name: str, args: tuple[object, ...], options: dict[str, object]) -> Any
 
     Raises DeclarationError (``declare.function`` for one that is not here, ``declare.broadcast``, ``matmul.shape``).
     """
-    of_arrays = WHOLE.get(name)
+    of_arrays = WHOLE_FUNCTIONS.get(name)
     if of_arrays is not None and not (name in ELEMENTS and len(args) > 1 and isinstance(args[1], Tensor)):
         try:
             return of_arrays(*args, **options)
@@ -330,7 +330,7 @@ def _reduction(name: str) -> Callable[..., Tensor]:
     return function
 
 
-WHOLE: dict[str, Callable[..., Any]] = {
+WHOLE_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "[]": take,
     **{name: _reduction(name) for name in (*reducers.BUILT_IN, "mean")},
     "amax": _reduction("max"),

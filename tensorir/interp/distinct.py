@@ -12,9 +12,9 @@ import numpy as np
 
 from tensorir.ir.dtypes import DTYPES
 
-_SMALL = (3, 5, 2, 7, 4, 6)
-_MANY = 4096
-_BEHIND = 0b0110110110110110  # the first 8 digits: to round these, or 11, leaves almost half of the last place
+_SMALL_VALUES = (3, 5, 2, 7, 4, 6)
+_MANY_INDICES = 4096
+_DIGITS_BEHIND = 0b0110110110110110  # the first 8 digits: to round these, or 11, leaves almost half of the last place
 
 
 def scalar(number: int, dtype: str, turn: int = 0, bits: int = 0) -> int:
@@ -26,10 +26,10 @@ def scalar(number: int, dtype: str, turn: int = 0, bits: int = 0) -> int:
     kind = DTYPES[dtype]
     if dtype == "bool":
         return (number + turn) % 2
-    size = _SMALL[(number + turn) % len(_SMALL)]
+    size = _SMALL_VALUES[(number + turn) % len(_SMALL_VALUES)]
     bits = min(bits, kind.digits if kind.kind == "f" else kind.high.bit_length())
     if bits > 8:
-        size = (128 + (37 * number + 23 * turn + 11) % 128 << bits - 8) | _BEHIND >> 16 - (bits - 8) | 1
+        size = (128 + (37 * number + 23 * turn + 11) % 128 << bits - 8) | _DIGITS_BEHIND >> 16 - (bits - 8) | 1
     elif bits > 5:
         size = (1 << bits - 1) | 2 * (5 * number + 3 * turn) % (1 << bits - 1) | 1
     return -size if kind.kind != "u" and (number + turn) % 2 else size
@@ -46,7 +46,7 @@ def table(rng: np.random.Generator, shape: tuple[int, ...], limit: int, beyond: 
     outside = [-1, limit] if beyond else []
     deck = [most - 1, *outside[:1], 0, *outside[1:]] if most > 1 else [0, *outside]
     always = np.random.default_rng(most)
-    others = always.permutation(most) if most <= _MANY else always.integers(0, most, _MANY)
+    others = always.permutation(most) if most <= _MANY_INDICES else always.integers(0, most, _MANY_INDICES)
     deck = [*deck, *(v for v in others.tolist() if v not in deck)]
     if count <= len(deck):
         dealt = np.take(deck, np.arange(turn * count, (turn + 1) * count), mode="wrap")

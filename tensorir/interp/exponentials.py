@@ -37,7 +37,7 @@ INF, MINUS_INF, NAN = P, P + 1, P + 2
 LOW_HALF = 0xFFFFFFFF
 BASES = {"exp": 1299709**2 % P, "exp2": 15485863**2 % P}
 """Squares, so that their powers repeat with period q."""
-_HALF = 15
+_HALF_BITS = 15
 """Bits of an exponent that one table of powers is asked for."""
 
 
@@ -208,15 +208,15 @@ def _is_negative(v: Any) -> Any:
 def _powers(base: int, step: int) -> np.ndarray:
     """``base ** (step * n)`` mod p for n below 2 ** 15, or 2 ** 16."""
     one, out = pow(base, step, P), [1]
-    for _ in range((1 << (_HALF + 1)) - 1):
+    for _ in range((1 << (_HALF_BITS + 1)) - 1):
         out.append(out[-1] * one % P)
     return np.array(out, np.int64)
 
 
 def _power(base: int, w: Any) -> Any:
     """``base ** w`` mod p."""
-    low, high = np.asarray(w) & ((1 << _HALF) - 1), np.asarray(w) >> _HALF
-    return _powers(base, 1)[low] * _powers(base, 1 << _HALF)[high] % P
+    low, high = np.asarray(w) & ((1 << _HALF_BITS) - 1), np.asarray(w) >> _HALF_BITS
+    return _powers(base, 1)[low] * _powers(base, 1 << _HALF_BITS)[high] % P
 
 
 _COMPARE = {"<": np.less, "<=": np.less_equal, "==": np.equal, "!=": np.not_equal}

@@ -21,7 +21,7 @@ from tensorir.ir.shared import once
 from tensorir.ir.tree import Binary, Call, Cast, Const, Expr, Load, PadLoad, Placed, Reduce, Select, Unary, Var
 from tensorir.ir.visit import find
 
-_LIMIT = 2.0**200  # beyond any dtype
+_BEYOND_DTYPES = 2.0**200  # beyond any dtype
 
 
 def is_exact(outputs: Sequence[Tensor], amplitude: int, limits: Mapping[object, int]) -> bool:
@@ -198,7 +198,7 @@ class _Magnitude:
             return 0.0  # an identity of min and max
         if value != int(value):
             raise InexactError
-        return min(abs(value), _LIMIT)
+        return min(abs(value), _BEYOND_DTYPES)
 
     def _tensor(self, e: Load | PadLoad) -> float:
         owner = e.buffer.origin
@@ -217,9 +217,9 @@ class _Magnitude:
         if e.op == "-" and DTYPES[e.dtype].kind == "u":
             return float(DTYPES[e.dtype].high)
         if e.op in "+-":
-            return min(a + b, _LIMIT)
+            return min(a + b, _BEYOND_DTYPES)
         if e.op == "*":
-            return min(a * b, _LIMIT)
+            return min(a * b, _BEYOND_DTYPES)
         if e.op in ("min", "max"):
             return max(a, b)
         if e.op == ">>" and isinstance(e.b, Const):
@@ -231,7 +231,7 @@ class _Magnitude:
         if e.op in BITS:
             return _bits_of(max(a, b))
         if e.op == "<<":
-            return min(ldexp(a, int(min(b, 64.0))), _LIMIT)
+            return min(ldexp(a, int(min(b, 64.0))), _BEYOND_DTYPES)
         raise InexactError
 
     def _reduce(self, e: Reduce) -> float:
@@ -240,10 +240,10 @@ class _Magnitude:
         if e.combiner.name in ("set", "min", "max", "any", "all", "argmin", "argmax"):
             return max(size, float(max(a.extent for a in e.axes)) if "arg" in e.combiner.name else 0.0)
         if e.combiner.name == "sum":
-            return min(size * float(prod(a.extent for a in e.axes)) + fill, _LIMIT)
+            return min(size * float(prod(a.extent for a in e.axes)) + fill, _BEYOND_DTYPES)
         raise InexactError
 
 
 def _bits_of(size: float) -> float:
     """The largest absolute value of integers with as many bits, and a sign."""
-    return ldexp(1.0, int(size).bit_length()) if size < _LIMIT else _LIMIT
+    return ldexp(1.0, int(size).bit_length()) if size < _BEYOND_DTYPES else _BEYOND_DTYPES

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tensorir.ir.tree import IntrinCall
 
 P = 2**31 - 1
-_WIDE = {**dict.fromkeys(WIDENED, "float32"), "index": "int64", "bool": "bool"}
+_WIDE_TYPES = {**dict.fromkeys(WIDENED, "float32"), "index": "int64", "bool": "bool"}
 
 
 class Numbers:
@@ -36,7 +36,7 @@ class Numbers:
 
     def storage(self, dtype: str) -> np.dtype:
         """The NumPy type in which values of ``dtype`` are computed."""
-        return np.dtype(_WIDE.get(dtype, dtype))
+        return np.dtype(_WIDE_TYPES.get(dtype, dtype))
 
     def const(self, value: Any, dtype: str) -> Any:
         """A literal."""

@@ -116,13 +116,13 @@ class _Bounded(Numbers):
             made = super().call(fn, args, dtype, given)
             return made if DTYPES[dtype].kind != "f" else _pair(np.asarray(made, np.complex128).real, 0.0)
         values, errors = [np.real(a) for a in args], [np.imag(a) for a in args]
-        made = np.asarray(Numbers.call(_WIDE, fn, values, "float64", "float64"))
+        made = np.asarray(Numbers.call(_WIDE_NUMBERS, fn, values, "float64", "float64"))
         if DTYPES[dtype].kind != "f":
             return super().call(fn, [v.astype(np.float32) for v in values], dtype, given)
         moved = np.zeros(made.shape)
         for n, e in enumerate(errors):  # functions here are monotone between, or move by no more than their arguments
             ends = [[*values[:n], values[n] + sign * e, *values[n + 1 :]] for sign in (-1, 1)]
-            apart = [np.abs(Numbers.call(_WIDE, fn, there, "float64", "float64") - made) for there in ends]
+            apart = [np.abs(Numbers.call(_WIDE_NUMBERS, fn, there, "float64", "float64") - made) for there in ends]
             most = np.maximum(*apart)
             moved = moved + np.where(np.isnan(most), np.inf, most)  # it leaves what it is defined for
         if fn in ("sin", "cos"):
@@ -179,7 +179,7 @@ class _Bounded(Numbers):
         return _pair(total, moved + terms * _stored(dtype) * _size(size, dtype))
 
 
-_WIDE = Numbers()
+_WIDE_NUMBERS = Numbers()
 
 
 def _pair(value: Any, error: Any) -> np.ndarray:

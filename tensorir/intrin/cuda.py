@@ -71,7 +71,7 @@ MULTIPLICATIONS = {
 products, which leaves an error about that of float32 (Ootomo and Yokota, "Recovering single precision accuracy from
 Tensor Cores", IJHPCA 2022)."""
 
-NARROW = {
+SM_75_MULTIPLICATIONS = {
     m.name: m
     for m in (
         Multiplication("f16", "float16", 2, "float32", "f32.f16.f16.f32", "sm_75", halves=1),
@@ -290,7 +290,7 @@ def ldmatrix(m: Multiplication, operand: str, order: str) -> Intrin:
 @functools.cache
 def ship_all() -> None:
     """Make the instructions above known, which takes longer than to import all of this package."""
-    for m in (*MULTIPLICATIONS.values(), *NARROW.values(), *IN_HALF):
+    for m in (*MULTIPLICATIONS.values(), *SM_75_MULTIPLICATIONS.values(), *IN_HALF):
         for order in ("nn", "nt", "tn", "tt"):
             ship(mma(m, order))
     for m in MULTIPLICATIONS.values():

@@ -12,7 +12,7 @@ from tensorir.ir.layout import LANES_OF_WARP as WARP
 DTYPES = ("float32", "float64", "int32", "uint32", "int64", "uint64")
 """Of values that a shuffle takes as they are held in registers."""
 _MANUAL = "CUDA C++ Programming Guide, warp shuffle functions"
-_EACH = "n -> n |"
+_LANE_LAYOUT = "n -> n |"
 
 
 @functools.cache
@@ -25,7 +25,7 @@ def from_above(dtype: str, offset: int) -> Intrin:
         semantics=meaning(y),
         emit={"cuda": f"{{y_value}} = __shfl_down_sync(0xffffffffu, {{x_value}}, {offset});"},
         source=_MANUAL,
-        fragments={"x": _EACH, "y": _EACH},
+        fragments={"x": _LANE_LAYOUT, "y": _LANE_LAYOUT},
     )
 
 
@@ -39,5 +39,5 @@ def from_first(dtype: str, width: int) -> Intrin:
         semantics=meaning(y),
         emit={"cuda": f"{{y_value}} = __shfl_sync(0xffffffffu, {{x_value}}, 0, {width});"},
         source=_MANUAL,
-        fragments={"x": _EACH, "y": _EACH},
+        fragments={"x": _LANE_LAYOUT, "y": _LANE_LAYOUT},
     )

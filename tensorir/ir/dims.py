@@ -14,7 +14,7 @@ from tensorir.ir.structure import same
 from tensorir.ir.tree import Binary, Buffer, Const, Expr, Var
 from tensorir.ir.visit import find, substitute
 
-LARGEST = 2**31 - 1
+LARGEST_DIM = 2**31 - 1
 """The largest extent of a dim: kernels take it as a signed integer of 32 bits."""
 
 

@@ -78,7 +78,7 @@ DTYPES = {
 WIDENED = frozenset(d.name for d in DTYPES.values() if d.widened)
 """Types of memory: values are widened to float32 when they are loaded, and rounded when they are stored."""
 
-SHORT = {
+SHORT_NAMES = {
     **{f"{short}{n}": f"float{n}" for short in ("f", "fp") for n in (16, 32, 64)},
     **{f"{short}{n}": f"{whole}{n}" for short, whole in (("i", "int"), ("s", "int"), ("u", "uint")) for n in (16, 32)},
     "bf16": "bfloat16", "e4m3": "float8_e4m3", "e5m2": "float8_e5m2", "fp8_e4m3": "float8_e4m3",
@@ -102,11 +102,11 @@ def dtype_of(given: object) -> DType:
     As in NumPy ``float`` is float64 and ``int`` is int64. Raises DeclarationError ``declare.dtype``.
     """
     word = given.lower() if isinstance(given, str) else ""
-    found = DTYPES.get(SHORT.get(word, word))
+    found = DTYPES.get(SHORT_NAMES.get(word, word))
     found = found or DTYPES.get(from_numpy(_numpy_name(given)) or "")
     if found is None or found.name == "index":
         word = given if isinstance(given, str) else given.__name__ if isinstance(given, type) else shown(given)
-        hint = meant("dtype", word, [n for n in DTYPES if n != "index"], SHORT)
+        hint = meant("dtype", word, [n for n in DTYPES if n != "index"], SHORT_NAMES)
         raise refuse(DeclarationError, "declare.dtype", f"dtype {shown(given)} is not known", hint=hint)
     return found
 

@@ -13,7 +13,13 @@ from tensorir.errors.shown import Shown, few_lines
 # Freezing at run time triples the cost of building a node; the type checker enforces it always.
 _FREEZE = os.environ.get("TENSORIR_FREEZE", "0") == "1"
 _ONE = {"Expr", "Stmt", "Stmt | None", "Expr | None", "Pixels | None", "Terms | None"}
-_MANY = {"tuple[Expr, ...]", "tuple[Stmt, ...]", "tuple[Region, ...]", "tuple[Role, ...]", "tuple[LoopMark, ...]"}
+_MANY_CHILDREN = {
+    "tuple[Expr, ...]",
+    "tuple[Stmt, ...]",
+    "tuple[Region, ...]",
+    "tuple[Role, ...]",
+    "tuple[LoopMark, ...]",
+}
 _STATEMENTS = {"Stmt", "Stmt | None", "tuple[Stmt, ...]", "tuple[Role, ...]"}
 
 NODES: dict[str, type[Node]] = {}
@@ -21,7 +27,7 @@ NAMES = 64
 """Bits of a node's ``holds`` that its variables share, the lowest ones; each class of nodes has one of its own."""
 SIDES = 1 << NAMES
 """The bit of expressions that evaluate an operand only where a condition holds."""
-EVERYTHING = -1
+ANY_NODE = -1
 """Bits with which any node is met."""
 
 
@@ -113,11 +119,11 @@ def held(n: Node, nested: int = 0) -> int:
             spread += c.spread
         _set(n, "holds", found)
         _set(n, "height", height + 1)
-        _set(n, "spread", min(spread, MANY))
+        _set(n, "spread", min(spread, MANY_NODES))
     return found
 
 
-MANY = 1 << 30
+MANY_NODES = 1 << 30
 """Nodes of a tree that are not counted any further."""
 STEP = 24
 """Levels of an expression that a recursive function goes down at a time."""
@@ -149,8 +155,8 @@ def node(cls: T) -> T:
     fields = [f for f in dataclasses.fields(out) if f.init]  # type: ignore[arg-type]
     out.BIT = 1 << NAMES + 1 + len(NODES)
     out.FIELDS = tuple(f.name for f in fields)
-    out.CHILDREN = tuple((f.name, f.type in _MANY) for f in fields if f.type in _ONE | _MANY)
-    out.BODIES = tuple((f.name, f.type in _MANY) for f in fields if f.type in _STATEMENTS)
+    out.CHILDREN = tuple((f.name, f.type in _MANY_CHILDREN) for f in fields if f.type in _ONE | _MANY_CHILDREN)
+    out.BODIES = tuple((f.name, f.type in _MANY_CHILDREN) for f in fields if f.type in _STATEMENTS)
     if alone := [n for n in out.FIELDS if n not in dict(out.CHILDREN)]:
         out.own = _fields(alone)  # type: ignore[assignment]
     bases = {c.__name__ for c in cls.__mro__}

@@ -72,17 +72,17 @@ _UNARY = 11
 _SYMBOL = {"sum": "+", "prod": "*"}
 
 
-LONG = 1000
+LONG_TEXT = 1000
 """Nodes of an expression that is written without names for its parts."""
-_TALL = 40  # levels of operations within one name's value
-_NAMED = 8  # nodes of a subexpression that is worth a name
+_TALLEST_VALUE = 40  # levels of operations within one name's value
+_NAMED_NODES = 8  # nodes of a subexpression that is worth a name
 
 
 def show(e: Expr, outer: int = 0) -> str:
     """An expression on one line, parenthesised only where needed; what a long one has several times has a name:
     ``v1 * v1 with v1 = A[i] + …``.
     """
-    if (e.holds or held(e)) and e.spread <= LONG:
+    if (e.holds or held(e)) and e.spread <= LONG_TEXT:
         return _show(e, outer)
     (short,), names = _named([e])
     text = _show(short, outer)
@@ -93,7 +93,7 @@ def _named(roots: Sequence[Expr]) -> tuple[list[Expr], list[tuple[Var, Expr]]]:
     """Expressions in terms of names for what they have several times, and the values of these, each in terms of those
     before it; as they are if they are short.
     """
-    if sum(e.spread for e in roots if e.holds or held(e)) <= LONG:
+    if sum(e.spread for e in roots if e.holds or held(e)) <= LONG_TEXT:
         return list(roots), []
     order = children_first(roots, lambda n: [c for c in n.children() if isinstance(c, Expr)])
     readers = Counter(c for e in order for c in e.children())
@@ -105,7 +105,7 @@ def _named(roots: Sequence[Expr]) -> tuple[list[Expr], list[tuple[Var, Expr]]]:
         made = e.map(lambda c: new.get(c, c))
         size[e] = 1 + sum(size.get(c, 1) for c in e.children())
         height[e] = 1 + max((height.get(c, 0) for c in e.children()), default=0)
-        if (readers[e] > 1 and size[e] > _NAMED) or height[e] > _TALL:
+        if (readers[e] > 1 and size[e] > _NAMED_NODES) or height[e] > _TALLEST_VALUE:
             names.append((Var(f"v{len(names) + 1}", e.dtype), made))
             made, size[e], height[e] = names[-1][0], 1, 0
         new[e] = made

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeVar, overload
 
 from tensorir.ir.build import binary, cast, select
-from tensorir.ir.node import EVERYTHING, NODES, STEP, Node, held
+from tensorir.ir.node import ANY_NODE, NODES, STEP, Node, held
 from tensorir.ir.places import Rewritten
 from tensorir.ir.shared import children_first
 from tensorir.ir.tree import (
@@ -159,7 +159,7 @@ class Rewriter:
                 handlers[NODES[name[3:]]] = method
         cls._handlers = handlers
         asks_all = cls.__call__ is not Rewriter.__call__
-        cls.meets = EVERYTHING if asks_all else bits_of(handlers)
+        cls.meets = ANY_NODE if asks_all else bits_of(handlers)
         cls._table = _Table(handlers, asks_all)
 
     def __call__(self, n: object) -> Any:

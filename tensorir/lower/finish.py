@@ -83,7 +83,7 @@ class _Without(Pruner):
         return body if n.buffer in self.dead else n.replace(body=body)
 
 
-MOST = 2**29
+LARGEST_DIVIDEND = 2**29
 """Of what may be negative and is divided: it stays an index with a multiple of the divisor added."""
 
 
@@ -118,7 +118,7 @@ class _Finish(Rewriter):
             if low < 0 and isinstance(b, Const) and b.value > 0 and b.value & (b.value - 1) == 0:
                 by = int(b.value)  # bits round as // and % do: down
                 return binary("&", a, by - 1) if n.op == "%" else Binary(">>", a, const(by.bit_length() - 1), "index")
-            if -MOST < low < 0 and high < MOST and isinstance(b, Const) and b.value > 0:
+            if -LARGEST_DIVIDEND < low < 0 and high < LARGEST_DIVIDEND and isinstance(b, Const) and b.value > 0:
                 more = -(int(low) // int(b.value))  # C rounds toward zero: with so many more there is nothing below it
                 up = binary(n.op, binary("+", a, more * int(b.value)), b)
                 return binary("-", up, more) if n.op == "//" else up

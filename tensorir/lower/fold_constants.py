@@ -150,9 +150,9 @@ def _with_own_arrays(s: Stmt) -> Stmt:
 # Straight-line code that builds up registers, written as one would: a register's terms in one sum, loops over the
 # same steps as one loop, and what the addresses of many terms have in common computed once.
 
-REPEATED = 4
+REPEATED_ADDRESSES = 4
 """Addresses of one array that differ by a number, from which on their common part has a name."""
-WHOLE = 4
+STEP_REGISTERS = 4
 """Registers that one step makes, from which on it counts as what a loop of several does."""
 
 
@@ -274,7 +274,7 @@ class NameBases(Rewriter):
         self.arith, self.several = arith, several
 
     def on_Loop(self, n: Loop) -> Loop:
-        if n.var not in self.several and len(_stores(n.body)) < WHOLE:
+        if n.var not in self.several and len(_stores(n.body)) < STEP_REGISTERS:
             return self.children(n)
         count: Counter[object] = Counter()
         parts: dict[object, tuple[Buffer, Linear]] = {}
@@ -282,7 +282,7 @@ class NameBases(Rewriter):
             if (part := self._part(x)) is not None:
                 count[part[0]] += 1
                 parts.setdefault(part[0], (x.buffer, part[1]))
-        names = {key: Var(f"{parts[key][0].name}_at", "index") for key, k in count.items() if k >= REPEATED}
+        names = {key: Var(f"{parts[key][0].name}_at", "index") for key, k in count.items() if k >= REPEATED_ADDRESSES}
         body = _Based(self, names)(n.body) if names else n.body
         return n.replace(body=let_all([(name, parts[key][1].expr()) for key, name in names.items()], body))
 

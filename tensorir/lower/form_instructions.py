@@ -13,7 +13,7 @@ from tensorir.lower.form import each_nest, fail, lowering
 from tensorir.schedule.rewrite import nest
 from tensorir.target import Target
 
-LAST = "call tensorize last"
+LAST_HINT = "call tensorize last"
 
 
 @lowering
@@ -45,7 +45,7 @@ class _Form(Rewriter):
         if len(stages) == 1 and stages[0].intrin is None:  # guards have told that there is no whole tile to work on
             return _Plain()(n)  # type: ignore[no-any-return]
         if len(stages) != 1 or stages[0].init is not None:
-            raise fail("lower.intrinsic", f"{n.var.name} no longer holds just the stage of its instruction", LAST)
+            raise fail("lower.intrinsic", f"{n.var.name} no longer holds just the stage of its instruction", LAST_HINT)
         stage = stages[0]
         intrin = stage.intrin
         if intrin.text_for(self.target) is None or intrin.lacks(self.target):
@@ -63,14 +63,14 @@ class _Form(Rewriter):
             assert isinstance(bare, Loop)
             regions = match(self.above, bare, stage, intrin)
         except NoMatch as e:
-            raise fail("lower.intrinsic", f"{stage.name} is not {intrin.name} any more: {e}", LAST) from None
+            raise fail("lower.intrinsic", f"{stage.name} is not {intrin.name} any more: {e}", LAST_HINT) from None
         for tile, region in zip(intrin.operands, regions, strict=True):
             in_shared = tile in intrin.addressed or tile.name in intrin.descriptors
             wanted = Scope.WARP if tile in intrin.held else Scope.SHARED if in_shared else None
             if wanted is not None and region.buffer.scope is not wanted:
                 where = f"{region.buffer.name} is in {region.buffer.scope.value} memory"
                 raise fail(
-                    "lower.intrinsic", f"{intrin.name} has {tile.name} in that of a {wanted.value}, {where}", LAST
+                    "lower.intrinsic", f"{intrin.name} has {tile.name} in that of a {wanted.value}, {where}", LAST_HINT
                 )
         start: dict[Var, Expr] = {x.var: const(0) for x in loops}
         binds = tuple(substitute(b, start) for b in stage.binds)

@@ -39,7 +39,7 @@ from tensorir.lower.form import each_nest, fail, kernel_arith, lowering
 from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target
 
-WHOLE = (Kind.VECTOR, Kind.INTRIN)
+WHOLE_LOOPS = (Kind.VECTOR, Kind.INTRIN)
 """Loops that are one statement with what is inside them."""
 
 
@@ -172,7 +172,7 @@ class _Inward:
             return s
         if isinstance(s, Seq):
             return sequence([self.inside(x) for x in s.stmts])
-        if isinstance(s, Loop) and s.kind not in WHOLE:
+        if isinstance(s, Loop) and s.kind not in WHOLE_LOOPS:
             if uses(s.extent, {self.loop.var}) or s.kind is Kind.COOPERATIVE:
                 raise _fail(self.loop, f"its iterations want loops over {s.var.name} of their own")
             return s.replace(body=self.inside(s.body))

@@ -31,7 +31,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import find, substitute, uses
 
-_FAR = 1 << 30  # what a lane is compared with, at most: beyond the number of any lane
+_FAR_LANE = 1 << 30  # what a lane is compared with, at most: beyond the number of any lane
 
 
 class NoMask(Exception):
@@ -62,10 +62,10 @@ def mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr], 
 def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
     """A comparison of indices: the lane's number, times its step, with what is the same for all of them."""
     found = comparison(cond, var, arith)
-    if found is None or abs(found[0]) * lanes >= _FAR:
+    if found is None or abs(found[0]) * lanes >= _FAR_LANE:
         raise NoMask
     step, rest = found
-    bound = binary("max", binary("min", rest.times(-1).expr(), const(_FAR)), const(-_FAR))
+    bound = binary("max", binary("min", rest.times(-1).expr(), const(_FAR_LANE)), const(-_FAR_LANE))
     places = Pack(tuple(const(step * k, "int32") for k in range(lanes)), "int32")
     return Binary(cond.op, places, Broadcast(cast(arith.simplify(bound), "int32"), lanes, "int32"), "bool")
 

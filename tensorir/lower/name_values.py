@@ -14,9 +14,9 @@ is read, divided or computed where that does not hold::
 
 Constants, variables, elements in memory, comparisons of these, and index arithmetic of a few operations have no name:
 compilers see that two of them are the same, and texts are read more easily with them. They count in the size of what
-they are operands of, and what has grown past ``SIZE`` that way has a name, so that text stays linear in any case.
+they are operands of, and what has grown past ``VALUE_SIZE`` that way has a name, so that text stays linear in any case.
 Lanes of vectors that a mask decides compute both sides, so that they have no scope of their own. A subexpression that
-is ``TALL`` has a name even if one other has it alone: compilers nest parentheses to a limit.
+is ``TALLEST_VALUE`` has a name even if one other has it alone: compilers nest parentheses to a limit.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from tensorir.ir.visit import Rewriter, let_all
 from tensorir.lower.form import lowering
 from tensorir.target import Target
 
-SIZE = 32
+VALUE_SIZE = 32
 """The size of an operation on values; of a comparison half of it, of an operation on indices, or a read, 1."""
-TALL = 40
+TALLEST_VALUE = 40
 """Levels of operations in one expression of the text."""
 
 
@@ -110,7 +110,7 @@ def _none(roots: Sequence[Expr]) -> bool:
     todo = [*roots]
     while todo:
         e = todo.pop()
-        if (e.holds or held(e)) and (e.height >= TALL or (e.dtype == "index" and e.spread >= SIZE - 1)):
+        if (e.holds or held(e)) and (e.height >= TALLEST_VALUE or (e.dtype == "index" and e.spread >= VALUE_SIZE - 1)):
             return False
         if e in seen and not isinstance(e, Load):  # of an index that is small
             return False
@@ -149,7 +149,7 @@ class _Names:
         made = e if all(c is new for c, new in parts.items()) else self._rebuilt(e, parts)
         self.size[e] = size = _size(e) + sum(self.size[c] for c in operands(e))
         self.height[e] = height = 1 + max((self.height[c] for c in operands(e)), default=0)
-        wanted = (self.places.readers[e] > 1 and size >= SIZE) or height >= TALL
+        wanted = (self.places.readers[e] > 1 and size >= VALUE_SIZE) or height >= TALLEST_VALUE
         if wanted and not isinstance(e, Ramp | Broadcast | Const | Var):
             made = self._name(e, made, self.places.of[e])
         self.new[e] = made
@@ -206,5 +206,5 @@ def _size(e: Expr) -> int:
     if isinstance(e, Load | Ramp | Pack | Shuffle) or e.dtype == "index":
         return 1
     if isinstance(e, Binary | Unary) and e.dtype == "bool":
-        return SIZE // 2 if isinstance(e, Binary) and e.a.dtype not in ("index", "bool") else 1
-    return SIZE if isinstance(e, Binary | Call | Select | Unary) else 1
+        return VALUE_SIZE // 2 if isinstance(e, Binary) and e.a.dtype not in ("index", "bool") else 1
+    return VALUE_SIZE if isinstance(e, Binary | Call | Select | Unary) else 1

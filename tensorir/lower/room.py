@@ -21,7 +21,7 @@ ON_STACK = 4 << 20
 """Bytes that a processor's thread may keep: half of the usual stack."""
 LOCAL_MEMORY = 512 << 10
 """Bytes that a thread of a CUDA GPU may keep (CUDA programming guide, technical specifications)."""
-SHOWN = 3
+SHOWN_ARRAYS = 3
 """Arrays that a refusal names."""
 
 
@@ -44,7 +44,7 @@ def need_room(module: Module, target: Target) -> Module:
 
 def _problems(k: Kernel, target: Target) -> list[Problem]:
     x, y, z = (span(n)[0] if isinstance(n, Expr) else n for n in k.grid)  # dims may be small: a launch knows
-    largest = sorted(k.shared, key=bytes_of, reverse=True)[:SHOWN]
+    largest = sorted(k.shared, key=bytes_of, reverse=True)[:SHOWN_ARRAYS]
     arrays = "\n".join(f"{b.name}: {bytes_of(b)} bytes" for b in largest)
     return beyond_limits(target, k.name, (x, y, z), k.block, k.shared_bytes, k.cluster, arrays)
 

@@ -48,7 +48,7 @@ from tensorir.target import Target
 CONVERTED = (*sorted(WIDENED), "bool")
 """Element types that are converted one by one on their way between memory and registers; CUDA moves narrow floats from
 one array to another as they are."""
-_HELD = (Scope.WARP,)
+_PAIR_SCOPES = (Scope.WARP,)
 """Where 16-bit floats are pairs in registers as well, since instructions read them there."""
 
 
@@ -264,7 +264,11 @@ class _Lanes:
         them is read at once as well.
         """
         words = s.buffer.dtype in CONVERTED
-        if s.buffer.dtype == "bool" or s.buffer.scope not in (Scope.GLOBAL, Scope.SHARED, *(_HELD if words else ())):
+        if s.buffer.dtype == "bool" or s.buffer.scope not in (
+            Scope.GLOBAL,
+            Scope.SHARED,
+            *(_PAIR_SCOPES if words else ()),
+        ):
             raise _Scalar(f"elements of {s.buffer.name} are computed one by one")
         if (self.lanes > 4 and not words) or DTYPES[s.buffer.dtype].bits * self.lanes < 32:
             raise _Scalar(f"there is no vector of {self.lanes} elements of {s.buffer.name} ({s.buffer.dtype})")

@@ -102,9 +102,9 @@ def tiled(out: Tensor, wishes: Wishes, known: Sequence[str] = ()) -> Templates:
 
 def by_rules(out: Tensor, kind: str, wishes: Wishes) -> Mapping[str, Template]:
     """The templates that rules make of a definition on a kind of target."""
-    from tensorir.automatic.plan import EVERYTHING, templates_of  # all rules, which loading a kernel has no use for
+    from tensorir.automatic.plan import FULL_TARGETS, templates_of  # all rules, which loading a kernel has no use for
 
-    return templates_of((out,), EVERYTHING[kind], wishes)
+    return templates_of((out,), FULL_TARGETS[kind], wishes)
 
 
 def those(wanted: Callable[[str], bool], templates: Mapping[str, Template]) -> Named:

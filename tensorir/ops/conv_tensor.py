@@ -40,11 +40,11 @@ from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
 
 PIXELS = 16
 """Pixels of a row that one instruction takes."""
-ROOM = 80 * 1024
+SHARED_BYTES = 80 * 1024
 """Shared memory of a block that leaves room for a second one on the multiprocessors of sm_80."""
-NEXT = 256
+NEXT_COPY_BYTES = 256
 """Bytes of the next copies that a thread may hold in its registers."""
-LEAST = 16
+LEAST_CHANNELS = 16
 """Channels that the narrowest warp computes; those of a group must be whole tiles of warps."""
 
 
@@ -54,7 +54,7 @@ def conv_multiplication(shape: Conv) -> Multiplication | None:
     if name is None:
         return None
     m = MULTIPLICATIONS[name]
-    return m if shape.groups == 1 or (shape.cg >= m.k // 2 and shape.kg % LEAST == 0) else None
+    return m if shape.groups == 1 or (shape.cg >= m.k // 2 and shape.kg % LEAST_CHANNELS == 0) else None
 
 
 # --- views
@@ -254,7 +254,7 @@ class ImageTile(Written[Conv]):
         """True when the next copies have room in registers, where they are turned there."""
         if not self.p.nchw or self.depth == 1:
             return True
-        return self.depth == 2 and self.operand_bytes // 2 <= NEXT * 32 * self.wp * self.wk
+        return self.depth == 2 and self.operand_bytes // 2 <= NEXT_COPY_BYTES * 32 * self.wp * self.wk
 
     rules: ClassVar[Mapping[str, Rule]] = {
         "warps": lambda t: 2 <= t.wp * t.wk <= 8,
@@ -297,7 +297,7 @@ class ImageTile(Written[Conv]):
             t = cls(c, p, target)
             return (
                 abs(math.log2(t.channels / 64)), t.wp * t.wk != 4, abs(math.log2(t.tall / rows)),
-                t.operand_bytes + t.result_bytes > ROOM, -t.staged, t.bc != 32 // p.element_bytes,
+                t.operand_bytes + t.result_bytes > SHARED_BYTES, -t.staged, t.bc != 32 // p.element_bytes,
                 -t.depth if t.depth <= 3 else 0, t.rk != 32,
             )  # fmt: skip
 
@@ -314,7 +314,7 @@ def result_row(shape: Conv) -> int | None:
         return None
     m = MULTIPLICATIONS[result_kind(shape.dtype)]
     if not shape.nchw:
-        return vector_of(LEAST, shape.k, m)
+        return vector_of(LEAST_CHANNELS, shape.k, m)
     return vector_of(PIXELS, shape.back.w if shape.back else shape.q, m)
 
 

@@ -18,14 +18,14 @@ from tensorir.engines.steps import out_stage
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
 from tensorir.ops.common import Written
-from tensorir.ops.conv_tensor import LEAST
+from tensorir.ops.conv_tensor import LEAST_CHANNELS
 from tensorir.ops.views import image_of, weight_axes
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
 PARTS = (1, 2, 4, 8, 16, 32, 64)
 """That the pixels may be cut into."""
-MANY = 512
+MANY_BLOCKS = 512
 """Blocks that keep the largest devices busy."""
 
 
@@ -41,7 +41,7 @@ def _multiplication(shape: Conv) -> Multiplication | None:
         return None
     m, groups = MULTIPLICATIONS[name], shape.groups
     turned = all(loads_rows(m, operand, order) for operand, order in zip("ab", _orders(shape), strict=True))
-    whole = groups == 1 or (shape.kg % LEAST == 0 and shape.cg >= 8)
+    whole = groups == 1 or (shape.kg % LEAST_CHANNELS == 0 and shape.cg >= 8)
     return m if turned and whole else None
 
 
@@ -171,7 +171,7 @@ class FilterTile(Written[Conv]):
         blocks = p.groups * p.taps * -(-p.kg // bk) * -(-p.cg // bc)
         first = cls(dict(bk=bk, bc=bc, wk=min(32, bk), wc=16 if 16 in (bk, bc // 2) else 32, bt=64 // p.element_bytes,
                          depth=2 if p.nchw else 4, staged=int(_stageable(p))), p, target)  # fmt: skip
-        parts = [n for n in PARTS if n == 1 or (blocks * n <= MANY and first.but(parts=n).long(16))]
+        parts = [n for n in PARTS if n == 1 or (blocks * n <= MANY_BLOCKS and first.but(parts=n).long(16))]
         config = {**first.config, "parts": parts[-1]}
         return config if all(test(config) for test in cls.where(p, target).values()) else None
 
@@ -180,7 +180,7 @@ def _stageable(shape: Conv) -> bool:
     """True when results may leave by way of shared memory: those of 16 bits, of which a fragment holds half a sector in
     each row, where the channels of a tap are contiguous.
     """
-    rows = not shape.nchw and vector_of(LEAST, shape.cg, instructions(shape))
+    rows = not shape.nchw and vector_of(LEAST_CHANNELS, shape.cg, instructions(shape))
     return bool(rows and shape.leaves_in_halves)
 
 

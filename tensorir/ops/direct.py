@@ -23,7 +23,7 @@ from tensorir.engines.model import (
     BLOCK,
     BLOCK_BYTES,
     PANEL,
-    SPARE,
+    SPARE_REGISTERS,
     SUMS,
     channel_lanes,
     counts,
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from tensorir.schedule.schedule import Schedule
     from tensorir.tune.space import Space
 
-NARROW = 16
+NARROW_COLUMNS = 16
 """Columns up to which tiles may run over row ends."""
 MOST_BODIES = 9
 """Bodies of such tiles: with more, the text for three widths of registers is above 100 KB."""
@@ -174,7 +174,7 @@ def strip_space(shape: Conv) -> Space:
         rows=_rows(p),
         panels=sorted({n for v in panels.values() for n in counts(v, v)}),
         vectors=list(panels),
-        tile=tile_sizes(shape, 4 * q if q <= NARROW else q),
+        tile=tile_sizes(shape, 4 * q if q <= NARROW_COLUMNS else q),
         tile_rows=[1, 2, 3] if most_pixels(shape) < 14 else [1, 2, 3, 4],
         unroll_c=UNROLLS,
         stage_x=[0, 1] if in_place else [1],
@@ -182,7 +182,7 @@ def strip_space(shape: Conv) -> Space:
         shift=[0, 1],
         pack=packs(shape),
         fetch=_fetches(shape),
-        flat=[0, 1] if q <= NARROW else [0],
+        flat=[0, 1] if q <= NARROW_COLUMNS else [0],
     )
 
     def strip_cells(v: Config) -> int:
@@ -321,7 +321,7 @@ def grouped_space(shape: Conv) -> Space:
 
 def _pixels_by(shape: Conv, panel: int) -> int:
     """Pixels whose sums for so many channels stay in registers."""
-    return max(1, (shape.registers - SPARE) // (max(1, panel // shape.vector_lanes) * shape.product_room))
+    return max(1, (shape.registers - SPARE_REGISTERS) // (max(1, panel // shape.vector_lanes) * shape.product_room))
 
 
 # --- 1x1

@@ -24,8 +24,8 @@ DTYPES = {1: "float32", 10: "float16", 11: "float64"}
 """``onnx.TensorProto.DataType`` -> dtype, of what is taken."""
 ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Gelu": "gelu"}
 """Operator -> ``act`` of a workload."""
-_KNOWN = ("Conv", "Gemm", "MatMul")
-_SMALL = 1024  # elements of an initializer that shapes may be computed from
+_KNOWN_NODES = ("Conv", "Gemm", "MatMul")
+_SMALL_ELEMENTS = 1024  # elements of an initializer that shapes may be computed from
 
 Shape = tuple[int, ...]
 
@@ -144,7 +144,7 @@ def fix_dims(model: Any, dims: Mapping[str, int]) -> set[str]:
 def candidates(graph: Graph) -> Iterator[tuple[int, list[Match] | Left]]:
     """For each node of an operator that can be one: its workloads, the one that does most first; or why it is none."""
     for number, node in enumerate(graph.nodes):
-        if node.domain not in ("", "ai.onnx") or node.op_type not in _KNOWN:
+        if node.domain not in ("", "ai.onnx") or node.op_type not in _KNOWN_NODES:
             continue
         try:
             _need_valid(graph, node)
@@ -156,7 +156,7 @@ def candidates(graph: Graph) -> Iterator[tuple[int, list[Match] | Left]]:
 def others(graph: Graph) -> Counter[str]:
     """The number of nodes of each operator that is never replaced."""
     names = ((n.domain, n.op_type) for n in graph.nodes)
-    return Counter(f"{d}::{op}" if d else op for d, op in names if d not in ("", "ai.onnx") or op not in _KNOWN)
+    return Counter(f"{d}::{op}" if d else op for d, op in names if d not in ("", "ai.onnx") or op not in _KNOWN_NODES)
 
 
 def _need_valid(graph: Graph, node: Any) -> None:
@@ -421,7 +421,7 @@ def _without_weights(model: Any) -> Any:
         getattr(light.graph, name).extend(getattr(model.graph, name))
     held = {value.name for value in model.graph.input}
     for weight in model.graph.initializer:
-        if prod(weight.dims) <= _SMALL:
+        if prod(weight.dims) <= _SMALL_ELEMENTS:
             light.graph.initializer.append(weight)
         elif weight.name not in held:
             light.graph.input.append(onnx.helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims))

@@ -90,7 +90,7 @@ def reference(p: Gemm, a: np.ndarray, b: np.ndarray, *rest: np.ndarray) -> np.nd
     return activate(c, p.act).astype(out_dtype(p.dtype, p.act))
 
 
-LIMIT = 2**31
+MOST_ROWS = 2**31
 """Rows of all groups."""
 
 
@@ -148,18 +148,22 @@ def blocks_of(sizes: Any, align: int = 128, m: int | None = None) -> tuple[np.nd
 
     Raises DeclarationError (``grouped-matmul.align``, ``grouped-matmul.room``).
     """
-    need_align(need_int("align", align, 1, LIMIT))
+    need_align(need_int("align", align, 1, MOST_ROWS))
     try:
         given = np.asarray(sizes)
     except (TypeError, ValueError):  # rows of different lengths
         given = np.empty((), object)
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu") or not ((given >= 0) & (given <= LIMIT)).all():
+    if (
+        given.ndim != 1
+        or (given.size and given.dtype.kind not in "iu")
+        or not ((given >= 0) & (given <= MOST_ROWS)).all()
+    ):
         raise wrong("sizes", sizes, "ints from 0 to 2**31, one for each group")
     rows = given.astype(np.int64)
     blocks = -(-rows // align)
     full = int(blocks.sum()) * align
     need = full - int(-rows[blocks > 0][-1] % align) if full else 0  # the last group may end before its rows do
-    room = full if m is None else need_int("m", m, 0, LIMIT)
+    room = full if m is None else need_int("m", m, 0, MOST_ROWS)
     if room < need:
         message = f"groups that begin at multiples of {align} rows take {need} rows, and m={m}"
         raise refuse(DeclarationError, "grouped-matmul.room", message, hint=f"m={full}")

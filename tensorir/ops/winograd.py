@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir.algorithms.winograd import SIZES, error_bound, matrices
 from tensorir.engines.model import (
-    ADDED,
     BLOCK,
     BLOCK_BYTES,
     DELAY,
-    FIRST,
-    FIRST_NEAR,
+    FIRST_CACHE_BYTES,
+    FIRST_CACHE_STEP,
     MOST_WRITTEN,
-    NEAR,
     PANEL,
-    SPARE,
+    SECOND_CACHE_STEP,
+    SHARED_RATE,
+    SPARE_REGISTERS,
     SPILLED,
     SUMS,
     channel_lanes,
@@ -44,11 +44,11 @@ TAPS = 288
 """Taps of an output channel that a block transforms, of 32 input channels where filters have 3 x 3: of 16 output
 channels they stay in the first-level cache.
 """
-FILTER, FAR = 0.16, 0.45
+FILTER, FAR_FILTER = 0.16, 0.45
 """Cycles of a byte of a filter that is read and of a transformed one that is written, in caches and beyond."""
 CACHED = 4 << 20
 """Bytes of both that stay in caches."""
-LONGEST, USUAL = 56, 16
+LONGEST_PANEL, USUAL_PANEL = 56, 16
 """Tiles of a panel of whole rows, of which register tiles are equal parts; and of parts of a row, whose places stay in
 the first-level cache.
 """
@@ -56,7 +56,7 @@ TRANSFORMED = 1.6
 """Cycles of an element of the transformed image, for tiles of four outputs and filters of three."""
 LOADED = 0.8
 """Cycles of a load of a vector of 64 bytes, or of a number for all its lanes."""
-AWAY = 1.0
+WRITTEN_CYCLES = 1.0
 """Cycles of an element of the transformed image that is written by one kernel and read by another."""
 
 
@@ -117,9 +117,9 @@ def cpu_winograd(
 def _panel(shape: Conv, m: int, tb: int) -> int:
     """Tiles of a panel: whole rows of them, or an equal part of a long row that has one of a usual size."""
     wide = -(-shape.q // m)
-    if wide <= LONGEST:
-        return wide * max(n for n in range(1, tb + 1) if tb % n == 0 and (n == 1 or n * wide <= LONGEST))
-    return next((n for n in range(USUAL, SIDE - 1, -1) if wide % n == 0), wide)
+    if wide <= LONGEST_PANEL:
+        return wide * max(n for n in range(1, tb + 1) if tb % n == 0 and (n == 1 or n * wide <= LONGEST_PANEL))
+    return next((n for n in range(USUAL_PANEL, SIDE - 1, -1) if wide % n == 0), wide)
 
 
 def _filters(s: Schedule, shape: Conv, width: int) -> None:
@@ -166,7 +166,7 @@ def _image(s: Schedule, shape: Conv, m: int, channels: int, panel: int, blocks: 
         place, ti = s.split("V_packed.ti", [None, side], tail="shift")
         s.reorder(group, place, c, ti)
         s.unroll(c).vectorize(ti)
-        if panel > USUAL:  # more tiles than the first-level cache holds with all their places
+        if panel > USUAL_PANEL:  # more tiles than the first-level cache holds with all their places
             s.reorder(place, "V_packed.u", "V_packed.v", group)
             at = place
     else:
@@ -212,13 +212,13 @@ def transforms(m: int, r: int) -> tuple[float, float]:
 def filters(shape: Conv, m: int) -> float:
     """Cycles of all cores for the kernel that transforms filters."""
     moved = 4 * shape.c * -(-shape.k // PANEL) * PANEL * (shape.taps + (m + shape.r - 1) ** 2)
-    return shared(moved * (FILTER if moved <= CACHED else FAR))
+    return shared(moved * (FILTER if moved <= CACHED else FAR_FILTER))
 
 
 def space(shape: Conv) -> Space:
     """Tiles of outputs, blocks and register tiles that are worth a try."""
     p, c = shape.p, shape.c
-    sizes, lanes, most = admissible(shape), shape.vector_lanes, max(2, shape.registers - SPARE)
+    sizes, lanes, most = admissible(shape), shape.vector_lanes, max(2, shape.registers - SPARE_REGISTERS)
     vectors = [2, 1, 4]
     panels = {v: -(-shape.k // (v * lanes)) for v in vectors}
     knobs: dict[str, list[Any]] = dict(
@@ -315,7 +315,10 @@ class _Blocks:
             cycles = shared(priced(BLOCK + panels + turned * self.tiles / self.panel, blocks))
         else:
             parts = -(-shape.c // v["cb"])
-            cycles = shared(priced(BLOCK + panels, blocks)) + AWAY * shape.n * high * self.wide * self.a**2 * shape.c
+            cycles = (
+                shared(priced(BLOCK + panels, blocks))
+                + WRITTEN_CYCLES * shape.n * high * self.wide * self.a**2 * shape.c
+            )
             cycles += shared(priced(BLOCK + turned / parts, shape.n * high * self.wide // self.panel * parts))
         return cycles + (0.0 if shape.prepack else filters(shape, self.m))
 
@@ -340,8 +343,8 @@ def _step(shape: Conv, vectors: int, unroll: int) -> Callable[[int], float]:
     """Cycles of one step of the reduction for some tiles by so many vectors of output channels: of adding, or of
     loading both operands.
     """
-    adding = ADDED if shape.vector_bytes >= 64 else 0.5
-    near = NEAR if shape.c * vectors * shape.vector_bytes > FIRST // 2 else FIRST_NEAR
+    adding = SHARED_RATE if shape.vector_bytes >= 64 else 0.5
+    near = SECOND_CACHE_STEP if shape.c * vectors * shape.vector_bytes > FIRST_CACHE_BYTES // 2 else FIRST_CACHE_STEP
 
     def step(tiles: int) -> float:
         sums = tiles * vectors

@@ -36,18 +36,18 @@ THREADS = 256
 LANES = 32
 TILES = (4, 2)
 """Tile sizes m, the one to start with first, for filters of three taps."""
-ROOM = 48 * 1024
+SHARED_BYTES = 48 * 1024
 """Shared memory of a block that any device has."""
 PATCH = {True: 64, False: 8}
 """Rows or columns of tiles of a block that transforms, by whether they are contiguous."""
 REGISTERS = 72
 """Of a thread, for the places of its tiles."""
-SIZE = 2
+TILE_SIDE = 2
 """Rows and columns of outputs of a tile of the one kernel."""
 PLACES = 16
 ROWS, COLUMNS = 16, 32
 """Of the sums that a warp brings to shared memory at once."""
-MANY = 32
+TILES_OF_A_BLOCK = 32
 """Tiles of a block: the lanes of a warp that read a row of pixels, and eight quads that are in different banks."""
 
 
@@ -236,7 +236,7 @@ class WinogradTile(ProductTile):
         """True when a block that transforms does with the shared memory and the registers that any device has."""
         high, wide = (n * self.m + self.p.r - 1 for n in (self.th, self.tw))
         staged = 4 * high * (wide + self.m * self.pad) * self.channels(self.p.c) if self.p.nchw else 0
-        return staged <= ROOM and (self.m + self.p.r - 1) ** 2 * self.vec <= REGISTERS
+        return staged <= SHARED_BYTES and (self.m + self.p.r - 1) ** 2 * self.vec <= REGISTERS
 
     @classmethod
     def knobs(cls, p: Conv, target: Target) -> Knobs:
@@ -288,7 +288,7 @@ def _moved_bytes(shape: Conv, m: int) -> int:
 
 
 class FusedTile(Written[Conv]):
-    """A block makes ``MANY`` tiles of ``bk`` output channels, in steps of ``bc`` input channels.
+    """A block makes ``TILES_OF_A_BLOCK`` tiles of ``bk`` output channels, in steps of ``bc`` input channels.
 
     A step's filter is copied, and its tiles are transformed on their way from the image, into shared memory; each warp
     then multiplies ``places`` of the 16 places, 8 x 8 sums a lane and place. In the end 16 x 32 sums of all places at a
@@ -306,7 +306,7 @@ class FusedTile(Written[Conv]):
 
     def schedule(self, s: Schedule) -> Schedule:
         shape, nchw = self.p, self.p.nchw
-        s.redeclare("winograd", tile=SIZE, whole=[MANY, self.bk])
+        s.redeclare("winograd", tile=TILE_SIDE, whole=[TILES_OF_A_BLOCK, self.bk])
         transform_weights(s, shape)
         block, part, mine = self._output(s)
         s.set_scope("M", "shared")
@@ -334,18 +334,18 @@ class FusedTile(Written[Conv]):
         threads will share.
         """
         shape, nchw, out = self.p, self.p.nchw, last_stage(s, "y")
-        high, p = s.split(f"{out}.p", [None, SIZE])
-        wide, q = s.split(f"{out}.q", [None, SIZE])
+        high, p = s.split(f"{out}.p", [None, TILE_SIDE])
+        wide, q = s.split(f"{out}.q", [None, TILE_SIDE])
         s.reorder(f"{out}.n", high, wide, f"{out}.k", p, q)
         flat = s.fuse(f"{out}.n", high, wide, name="tile")
         tiles, channels = (COLUMNS, ROWS) if nchw else (ROWS, COLUMNS)
-        tb, tp, t = s.split(flat, [None, MANY // tiles, tiles])
+        tb, tp, t = s.split(flat, [None, TILES_OF_A_BLOCK // tiles, tiles])
         kb, kp, k = s.split(f"{out}.k", [None, self.bk // channels, channels])
         own = (k, t) if nchw else (t, k)
         s.reorder(tb, kb, tp, kp, *own, p, q)
         s.bind(tb, "block.x").bind(kb, "block.y").unroll(tp).unroll(kp)
         mine = s.fuse(*own, name="mine")
-        way_back(s, mine, p, q, shape, SIZE)
+        way_back(s, mine, p, q, shape, TILE_SIDE)
         return kb, kp, mine
 
     def _input(self, s: Schedule, step: Any) -> Any:
@@ -374,17 +374,17 @@ class FusedTile(Written[Conv]):
         gpu = gpu_of(target)
         if gpu is None:
             return None
-        product = MatrixProduct(p.n * math.prod(tiles(p, SIZE)), p.k, p.c, PLACES, "f32", 4, 4)
+        product = MatrixProduct(p.n * math.prod(tiles(p, TILE_SIDE)), p.k, p.c, PLACES, "f32", 4, 4)
         ahead = 0.0 if p.prepack else LAUNCH_S + 4 * p.c * p.k * (PLACES + p.r**2) / (DRAM_SHARE * gpu.dram)
         return lambda c: (
-            ahead + seconds(product, Tiles("threads", MANY, c["bk"], c["bc"], 8, 8, c["depth"], False), gpu)
+            ahead + seconds(product, Tiles("threads", TILES_OF_A_BLOCK, c["bk"], c["bc"], 8, 8, c["depth"], False), gpu)
         )
 
     rules: ClassVar[Mapping[str, Rule]] = {
         "shared": lambda t: (
-            4 * PLACES * (t.depth * t.bc * (MANY + t.bk) + ROWS * COLUMNS) <= t.target.shared_optin_bytes
+            4 * PLACES * (t.depth * t.bc * (TILES_OF_A_BLOCK + t.bk) + ROWS * COLUMNS) <= t.target.shared_optin_bytes
         ),
         "sensible": lambda t: t.bk == 32 or t.bk // 2 < t.p.k,
         # fewer tiles and channels than threads: a channel a warp is kept room for
-        "busy": lambda t: not t.p.nchw or MANY * t.bc >= 32 * PLACES // t.places,
+        "busy": lambda t: not t.p.nchw or TILES_OF_A_BLOCK * t.bc >= 32 * PLACES // t.places,
     }

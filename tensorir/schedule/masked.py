@@ -23,18 +23,18 @@ from tensorir.ir.visit import Rewriter, find
 Known = dict[float, Expr]
 """Values that an expression is known to have, each with the condition that holds wherever it may have another one."""
 
-NEVER, ALWAYS = const(False, "bool"), const(True, "bool")
+NEVER_HOLDS, ALWAYS_HOLDS = const(False, "bool"), const(True, "bool")
 _FINITE = frozenset({"abs", "ceil", "cos", "erf", "exp", "exp2", "floor", "mulhi", "power", "round", "sin", "tanh"})
 """Functions of what is finite that are finite, where nothing overflows."""
 _POWERS: dict[str, Callable[[float], float]] = {"exp": math.exp, "exp2": lambda x: 2.0**x}
-_LARGEST = {
+_LARGEST_FLOATS = {
     "float64": 1.7976931348623157e308,
     "float32": 3.4028234663852886e38,
     "bfloat16": 3.3895e38,
     "float16": 65504,
 }
 """The largest finite float of each type, rounded down; of 8 bits 448 and more."""
-SMALL = 16
+SMALL_WHOLE = 16
 """Whole numbers up to this one are in all types of floats, those of 8 bits too."""
 _ABSORBING = {"min": -math.inf, "max": math.inf, "and": 0, "or": 1}
 
@@ -49,7 +49,7 @@ class Masked:
     def known(self, e: Expr) -> Known:
         """The values of ``e``."""
         if isinstance(e, Const):
-            return {v: NEVER} if _holds(e.dtype, v := _number(e.value)) else {}
+            return {v: NEVER_HOLDS} if _holds(e.dtype, v := _number(e.value)) else {}
         if isinstance(e, Cast):
             return {v: c for v, c in self.known(e.a).items() if _holds(e.dtype, v)}
         if isinstance(e, Unary) and e.op == "-" and is_float(e.dtype):
@@ -88,7 +88,7 @@ class Masked:
     def may_be_infinite(self, e: Expr) -> bool:
         """True when ``e`` may be infinite where no input is and nothing overflows."""
         if isinstance(e, Const):
-            return is_float(e.dtype) and abs(_number(e.value)) > _LARGEST.get(e.dtype, 448)
+            return is_float(e.dtype) and abs(_number(e.value)) > _LARGEST_FLOATS.get(e.dtype, 448)
         if isinstance(e, Load):
             return self.unbounded(e.buffer)
         if isinstance(e, Call) and e.fn in _POWERS:
@@ -200,7 +200,7 @@ def _number(value: object) -> float:
 def _holds(dtype: str, value: float) -> bool:
     """True when a type has exactly this value: floats of all types have infinities and small whole numbers."""
     if is_float(dtype):
-        return math.isinf(value) or dtype == "float64" or (value == int(value) and abs(value) <= SMALL)
+        return math.isinf(value) or dtype == "float64" or (value == int(value) and abs(value) <= SMALL_WHOLE)
     whole = dtype != "bool" and math.isfinite(value) and value == int(value)
     return whole and DTYPES[dtype].low <= value <= DTYPES[dtype].high
 

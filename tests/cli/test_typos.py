@@ -8,7 +8,7 @@ import pytest
 
 from tensorir import ops
 from tensorir.api.tuning import refuse_options
-from tensorir.automatic.plan import EVERYTHING
+from tensorir.automatic.plan import FULL_TARGETS
 from tensorir.cli import main, options, verbs
 from tensorir.cli.common import Stop
 from tensorir.errors import TensorIRError
@@ -18,7 +18,7 @@ from tensorir.errors.spelling import nearest, one_slip
 from tensorir.export.destinations import DESTINATIONS
 from tensorir.export.options import destinations
 from tensorir.intrin import intrin
-from tensorir.ir.dtypes import DTYPES, SHORT, dtype_of
+from tensorir.ir.dtypes import DTYPES, SHORT_NAMES, dtype_of
 from tensorir.ops.operators import FLAGS, OPERATORS
 from tensorir.ops.shapes import SETS
 from tensorir.target import _OPT_IN, _SETTABLE, Target
@@ -73,7 +73,7 @@ def spaces():
     found = {}
     for name in ops.OPERATORS:
         for n, t in getattr(ops, name)().templates.items():
-            found[f"{name} {n}"] = t.space_for(EVERYTHING[t.kinds[0]])  # for which rules have made it already
+            found[f"{name} {n}"] = t.space_for(FULL_TARGETS[t.kinds[0]])  # for which rules have made it already
     return found
 
 
@@ -93,7 +93,7 @@ WORDS = {
     "precision": (FLAGS["precision"].choices, lambda w: command("show", *CONV, "--precision", w)),
     "tuner": (verbs.TUNERS, lambda w: command("tune", *CONV, "--tuner", w)),
     "progress": (("auto", "live", "plain", "none"), lambda w: command("tune", *CONV, "--progress", w)),
-    "dtype": ([*(n for n in DTYPES if n != "index"), *SHORT], lambda w: refusal(dtype_of, w)),
+    "dtype": ([*(n for n in DTYPES if n != "index"), *SHORT_NAMES], lambda w: refusal(dtype_of, w)),
     "option": (long_options("tune"), lambda w: command("tune", w)),
     "show": (long_options("show"), lambda w: command("show", w)),
     "export": (long_options("export"), lambda w: command("export", w)),
@@ -119,7 +119,7 @@ def told(text):
 
 def wrong(words, ask):
     """Typos of ``words`` with another answer than the word that was meant."""
-    legal = {w.lower(): SHORT[w] if SHORT.get(w) in words else w for w in words}
+    legal = {w.lower(): SHORT_NAMES[w] if SHORT_NAMES.get(w) in words else w for w in words}
     for word in words:
         if len(word) == 1:
             continue  # no letter is left, or another word

@@ -41,7 +41,7 @@ def busy(rule: Rule) -> Rule:
     return offers
 
 
-WHOLE: tuple[Rule, ...] = tuple(
+RULES_BEFORE_INLINING: tuple[Rule, ...] = tuple(
     map(busy, (rolling_cpu.offers, rolling_gpu.offers, rolling_threads.offers, rolling.offers))
 )
 """Rules that look at a declaration before anything is inlined."""

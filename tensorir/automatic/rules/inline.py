@@ -14,11 +14,11 @@ from tensorir.ir.visit import find
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
-CHEAP = 8
+CHEAP_OPS = 8
 """Operations that may be repeated for each reader."""
-REPEATED = 32
+REPEATED_OPS = 32
 """Operations of what a cell reads at several places: stencils of stencils would grow without end."""
-LARGEST = 160
+LARGEST_OPS = 160
 """Operations of an expression that others were put into, with its reader: what only moves elements grows as well."""
 
 
@@ -52,7 +52,7 @@ def worth(graph: Graph, nest: Nest, target: Target) -> str:
 def _reason(nest: Nest, readers: Sequence[Nest]) -> str:
     """Why it costs less to compute a map where it is read; "" where it does not."""
     places = {r: _places(nest, r) for r in readers}
-    cheap = not nest.calls and nest.operations <= CHEAP and nest.operations * max(places.values()) <= REPEATED
+    cheap = not nest.calls and nest.operations <= CHEAP_OPS and nest.operations * max(places.values()) <= REPEATED_OPS
     times = max(n * r.size(r.stage.iters) for r, n in places.items()) / max(1, nest.cells)
     if not values(nest):
         return "it only moves what it reads"
@@ -70,8 +70,8 @@ def _places(nest: Nest, reader: Nest) -> int:
 
 def _too_large(nest: Nest, reader: Nest) -> bool:
     """True when a map that others have been put into would make an expression that grows without end."""
-    grown = nest.operations > CHEAP
-    return grown and nest.operations * _places(nest, reader) + reader.operations > LARGEST
+    grown = nest.operations > CHEAP_OPS
+    return grown and nest.operations * _places(nest, reader) + reader.operations > LARGEST_OPS
 
 
 def _copies(graph: Graph, nest: Nest, reader: Nest, target: Target) -> bool:

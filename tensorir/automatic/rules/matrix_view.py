@@ -26,7 +26,7 @@ from tensorir.ir.visit import find, uses
 from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import Schedule
 
-NEW = ("z", "i", "j", "k")
+PRODUCT_AXES = ("z", "i", "j", "k")
 """The axes of products."""
 
 
@@ -152,7 +152,7 @@ class MatrixView:
             given[operand] = Operand(name, lead, run, packed or name in made)
         axes = [short(self.total, it) for it in self.total.stage.iters if it.axis is Axis.REDUCE]
         left = f"{', '.join(self.spatial)} | {', '.join(axes)}"
-        own = {x: f"{x}_own" if x in self.made_up and x in NEW else x for x in (*self.spatial, *axes)}
+        own = {x: f"{x}_own" if x in self.made_up and x in PRODUCT_AXES else x for x in (*self.spatial, *axes)}
         if any(x != y for x, y in own.items()):  # else what is made up would be the new axis of that name
             s.reindex(self.total.name, f"{left} -> {', '.join(f'{y} = {x}' for x, y in own.items())}")
         left = f"{', '.join(own[x] for x in self.spatial)} | {', '.join(own[x] for x in axes)}"

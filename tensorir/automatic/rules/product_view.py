@@ -16,7 +16,7 @@ from tensorir.ir.visit import find, uses
 from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import Schedule
 
-FEW = 32
+FEW_COLUMNS = 32
 """Neighbours that are joined with others to columns, wherever they are stored: they do not fill panels."""
 
 RUN = 16
@@ -98,7 +98,11 @@ def _of(total: Nest, a: Load, b: Load) -> ProductView | None:
     columns: list[Iter] = []
     for it in reversed(cells):
         wide = total.size(columns)
-        if it in on_a or it not in on_b or (columns and wide >= FEW and not _together(total, b, it, columns[0])):
+        if (
+            it in on_a
+            or it not in on_b
+            or (columns and wide >= FEW_COLUMNS and not _together(total, b, it, columns[0]))
+        ):
             break
         columns.insert(0, it)
     if not rows or not columns or not total.reduced:

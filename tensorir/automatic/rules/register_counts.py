@@ -20,15 +20,15 @@ PORT_BYTES = 32
 """Bytes of a load, of which a core does two a cycle."""
 MULTIPLY = 0.35
 """Cycles of an operation on vectors, of which a core does two a cycle, a faster one than cycles are of."""
-APART = 0.75
+ELEMENT_CYCLES = 0.75
 """Cycles of an element that is read alone."""
 BROADCAST, LOAD, PICK = 0.2, 0.5, 1.0
 """Cycles of an element for all lanes, which mostly stays in a register from tile to tile; of ``PORT_BYTES`` next to
 each other; and of every second element of twice as many.
 """
-PICKED = 8
+PICKED_LANES = 8
 """Lanes up to which a vector of some elements at a border is two loads and a shuffle."""
-NEAR = 4
+END_TILES = 4
 """Tiles at each end of an axis that are looked at for conditions."""
 
 
@@ -67,7 +67,7 @@ class Reads:
 def _cycles(g: Group, lane: Var, lanes: int, vectors: int, packed: bool) -> float:
     """Cycles of what a place is for all lanes: one element, vectors, every second element, or one by one."""
     width = max(1.0, lanes * DTYPES[g.load.buffer.dtype].bits / (8 * PORT_BYTES))
-    step, apart = 1 if packed else g.step(lane), APART * lanes * vectors
+    step, apart = 1 if packed else g.step(lane), ELEMENT_CYCLES * lanes * vectors
     known = {0: BROADCAST, 1: LOAD * width * vectors, 2: PICK * width * vectors}
     if step is None and grouped([g.load], lane) % (lanes * vectors) == 0:
         return known[0]
@@ -78,7 +78,7 @@ def picked(load: Load, lane: Var, lanes: int) -> float:
     """Cycles of every second element of a row for a vector; 0 where the lanes of a load are neighbours, or alike."""
     if not load.index or slope(load.index[-1], lane) != 2:
         return 0.0
-    return 1.5 if lanes <= PICKED else APART * lanes
+    return 1.5 if lanes <= PICKED_LANES else ELEMENT_CYCLES * lanes
 
 
 def decisions(nest: Nest) -> list[tuple[Expr, ...]]:
@@ -111,10 +111,10 @@ def borders(nests: list[tuple[Nest, Iter]], tiles: list[tuple[int, int]]) -> tup
         return all(_decided(nest, it, d, tile) for nest, it, d in asked)
 
     count = len(tiles)
-    first = next((t for t in range(min(NEAR, count)) if inner(tiles[t])), None)
-    last = next((t for t in range(count - 1, max(-1, count - 1 - NEAR), -1) if inner(tiles[t])), None)
+    first = next((t for t in range(min(END_TILES, count)) if inner(tiles[t])), None)
+    last = next((t for t in range(count - 1, max(-1, count - 1 - END_TILES), -1) if inner(tiles[t])), None)
     if first is None or last is None:
-        return (count, count) if count <= NEAR else None
+        return (count, count) if count <= END_TILES else None
     return None if last < first or (first, last) == (0, count - 1) else (first, last + 1)
 
 

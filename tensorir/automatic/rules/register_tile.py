@@ -30,13 +30,13 @@ from tensorir.tune.legal import Predicate
 
 TAPS = 32
 """Terms that are written out; longer sums keep loops over their outer axes."""
-CROWDED = 48.0
+CROWDED_SUMS = 48.0
 """Sums of a tile beyond ``SUMS`` with which it takes twice as long: what they read leaves the registers."""
 LOADED = 0.7
 """Cycles of loads, over those of two loads a cycle: clocks are faster than the one that times are for."""
-WIDE = 0.02
+COLUMN_SHARE = 0.02
 """Share by which a tile of rows and columns takes longer for each of its columns but the first."""
-SPARE = 4
+SPARE_REGISTERS = 4
 """Vector registers that hold no sums."""
 BLOCK_CYCLES = 290.0
 """Cycles of one more block."""
@@ -194,7 +194,7 @@ class RegisterPart(Part):
 
     def where(self) -> Mapping[str, Predicate]:
         length = most(self.cells[self.lane].extent)
-        room = max(2, self.target.registers - SPARE)
+        room = max(2, self.target.registers - SPARE_REGISTERS)
         return {
             "registers": lambda c: self._height(c) * c["vectors"] * self._vector_registers(c["lanes"]) <= room,
             "length": lambda c: c["lanes"] * c["vectors"] <= length,
@@ -259,8 +259,8 @@ class RegisterPart(Part):
                 loaded = LOADED * self._loads(r, lanes, vectors, dict(tile))
                 waiting = CHAIN * terms if terms > TAPS else 0.0  # of terms that are written out, tiles overlap
                 total += max(computed, waiting, loaded) + OVERLAP * min(computed, loaded)
-            total *= 1.0 + max(0, height - SUMS) / CROWDED
-            return total * (1.0 + WIDE * (max(tile)[1] - 1) if len(tile) > 1 else 1.0)
+            total *= 1.0 + max(0, height - SUMS) / CROWDED_SUMS
+            return total * (1.0 + COLUMN_SHARE * (max(tile)[1] - 1) if len(tile) > 1 else 1.0)
 
         return cycles
 

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from tensorir.automatic.facts import Nest
-from tensorir.automatic.rules.register_counts import NEAR, PICKED, borders, decisions
+from tensorir.automatic.rules.register_counts import END_TILES, PICKED_LANES, borders, decisions
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Var
 from tensorir.ir.visit import uses
@@ -18,9 +18,9 @@ from tensorir.schedule.schedule import Schedule
 
 BODIES = 12
 """Copies of a tile's text that cuts at borders may make."""
-SEVERAL = 4
+TILES_WITH_ENDS = 4
 """Tiles of a block of which the first and the last may have conditions."""
-MORE = 8
+TIMES_MORE_BLOCKS = 8
 """Times as many blocks as wanted, where each is one tile and knows its borders."""
 AT_ROWS, AT_LANES, AT_LANES_ALONE = 0.2, 0.5, 3.0
 """Share by which a tile at a border takes longer, for conditions of rows and of lanes, and of lanes read one by one."""
@@ -82,7 +82,7 @@ class Walk:
         shares, made = dict[int, Share](), 1
         for axis in sorted(range(len(self.nests[0].spatial)), key=lambda axis: axis not in self.first):
             count, need = self._count(axis), max(1, round(self.wanted / made))
-            few = need * (MORE if axis in self.bordered and axis != self.lane else 1.5)
+            few = need * (TIMES_MORE_BLOCKS if axis in self.bordered and axis != self.lane else 1.5)
             if need == 1 and shares:
                 shares[axis] = Share(1, count)
             elif count <= few or count < 4:
@@ -108,7 +108,7 @@ class Walk:
     @property
     def at_borders(self) -> float:
         """The slowdown of all tiles together from those at borders, which have conditions."""
-        longer, at_lanes = 1.0, (AT_LANES if self.lanes <= PICKED else AT_LANES_ALONE) / self.vectors
+        longer, at_lanes = 1.0, (AT_LANES if self.lanes <= PICKED_LANES else AT_LANES_ALONE) / self.vectors
         for axis in self.bordered:
             share = self.shares[axis]
             tiles = share.each if share.blocks > 1 < share.each else self._count(axis)  # of others, all blocks ask
@@ -161,7 +161,7 @@ class Walk:
         ends = [self._borders(axis, [(a + x, b + x) for a, b in shifted(high, size)])
                 for x in (spans[0][0], spans[-1][0])]  # fmt: skip
         first, last = (ends[0] or (0, each))[0], (ends[1] or (0, each))[1]  # other blocks are away from the borders
-        within = axis == self.lane or each >= SEVERAL
+        within = axis == self.lane or each >= TILES_WITH_ENDS
         if within and first < last:
             self._cut(self.inside[-1], axis, (first, last), each)
         if not within or axis == self.lane:
@@ -177,7 +177,7 @@ class Walk:
         first, last = inner
         points = [first, last]
         if axis == self.lane or first == last == count:
-            points = [*range(1, min(first, NEAR) + 1), *range(max(last, count - NEAR), count)]
+            points = [*range(1, min(first, END_TILES) + 1), *range(max(last, count - END_TILES), count)]
         self.cuts.append((loop, sorted({p for p in points if 0 < p < count}), axis == self.lane))
 
 

@@ -18,7 +18,7 @@ from tensorir.ir.visit import find, uses
 
 SECTOR, VECTOR = 32, 16
 """Bytes that are read at least, and that a thread reads at most, at once."""
-HELD = 64
+HELD_REGISTERS = 64
 """Registers of a thread for what it reads."""
 WINDOW = 32
 """Terms of a window, which are combined in unrolled loops."""
@@ -47,7 +47,7 @@ class Run:
     def held(self, lanes: int) -> bool:
         """True when a thread has registers for all that it reads, in loops that are written out."""
         few = self.nest.size(self.nest.reduced) <= WINDOW
-        return few and lanes * self.step * self.rows * _bytes(self.buffer) <= 4 * HELD
+        return few and lanes * self.step * self.rows * _bytes(self.buffer) <= 4 * HELD_REGISTERS
 
 
 class Requests:

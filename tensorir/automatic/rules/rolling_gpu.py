@@ -26,12 +26,12 @@ KINDS = {"float16": "f16", "bfloat16": "bf16"}
 """The types that tensor cores multiply here -> the instructions' names for them."""
 QUERIES = 16
 """Queries of a warp: rows of one instruction."""
-WIDEST = 256
+WIDEST_RESULT = 256
 """Columns of a result, at most: their sums are registers of a warp."""
 SOFTMAX_BYTES, SOFTMAX_SLOTS = 18, 21
 """Bytes of shared memory that pass for a score, and its instructions: it is written, read for the maximum and for its
 weight, which is written as half a word that takes as long as one, and read in vectors for the sum."""
-SPARE = 1024
+QUERY_BYTES = 1024
 """Bytes of shared memory for what each query has: maximum, sum, scale."""
 
 
@@ -47,7 +47,7 @@ class WarpRollingPart(RollingPart):
     rule = "rolling"
     needs = "sm_80"
     queries = QUERIES
-    widest = WIDEST
+    widest = WIDEST_RESULT
 
     @property
     def name(self) -> str:
@@ -119,7 +119,9 @@ class WarpRollingPart(RollingPart):
 
     def _limits(self) -> Mapping[str, Predicate]:
         gpu = gpu_of(self.target)
-        most = min(gpu.shared_bytes, 227 * 1024) - SPARE if gpu else min(96 * 1024, self.target.shared_optin_bytes)
+        most = (
+            min(gpu.shared_bytes, 227 * 1024) - QUERY_BYTES if gpu else min(96 * 1024, self.target.shared_optin_bytes)
+        )
         return {
             "queries": lambda c: c["warps"] * self.queries < 2 * self.count or c["warps"] == 1,
             "keys": lambda c: c["keys"] < 2 * self.length or c["keys"] == 16,
@@ -150,7 +152,7 @@ class WarpRollingPart(RollingPart):
         alone all that waits for each other.
         """
         queries, keys, threads = c["warps"] * self.queries, c["keys"], c["warps"] * 32
-        held = min(gpu.blocks, gpu.threads // threads, gpu.shared_bytes // (self.shared(c) + SPARE))
+        held = min(gpu.blocks, gpu.threads // threads, gpu.shared_bytes // (self.shared(c) + QUERY_BYTES))
         held = max(1, min(held, gpu.registers // (self.registers() * threads)))
         parts = self._busy(c, gpu)
         rows = 2 * keys * 8.0  # a thread goes through its query's scores and weights, each after the last one

@@ -25,7 +25,7 @@ PASSED_BYTES, PASSED_SLOTS = 20, 16
 weight, which is written and read for the sum."""
 SPECIAL = 16
 """Exponentials of a multiprocessor in a cycle."""
-HELD = 160
+HELD_SUMS = 160
 """Sums and scores of a thread, at most: registers next to which operands have room."""
 SCHEDULERS = 4
 """Parts of a multiprocessor, each of which runs its own warps."""
@@ -71,7 +71,7 @@ class ThreadRollingPart(WarpRollingPart):
 
     def _limits(self) -> Mapping[str, Predicate]:
         sums = -(-self.columns // 32) * 32
-        most = HELD if sums == self.columns else HELD - sums // 4  # conditions of the last columns take some
+        most = HELD_SUMS if sums == self.columns else HELD_SUMS - sums // 4  # conditions of the last columns take some
         return {**super()._limits(), "registers": lambda c: sums + c["keys"] <= most}
 
     def registers(self) -> int:

@@ -16,7 +16,7 @@ from tensorir.automatic.rules.stream import BYTES_S, RUNS, add_parts, all_along,
 from tensorir.schedule.schedule import Schedule
 from tensorir.tune.gpu_model import LAUNCH_S
 
-LEAST = 16
+LEAST_ROWS = 16
 """Rows next to each other from which on they are taken together."""
 TERMS = 8
 """Terms of each of a vector's cells that are combined at a time, or threads that share out the terms of a cell."""
@@ -31,7 +31,7 @@ JOIN_S = 2.5e-6
 def suits(chain: Chain) -> bool:
     """True when elements next to each other are of different rows, and enough of them."""
     last = chain.anchor.spatial[-1]
-    if last not in chain.rows or chain.grouped or not chain.anchor.constant or chain.anchor.size([last]) < LEAST:
+    if last not in chain.rows or chain.grouped or not chain.anchor.constant or chain.anchor.size([last]) < LEAST_ROWS:
         return False
     if not chain.stages and chain.anchor.size(chain.anchor.reduced) <= WINDOW:
         return False

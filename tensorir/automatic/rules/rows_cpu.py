@@ -14,14 +14,14 @@ from tensorir.automatic.facts import Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
-from tensorir.automatic.rules.stream import ADDED, narrow, on_cores
+from tensorir.automatic.rules.stream import SUM_CYCLES, narrow, on_cores
 from tensorir.schedule.schedule import Schedule
 
 BLOCK = 1 << 15
 """Elements of a block: enough to be worth handing to a core."""
 CACHE = 1 << 18
 """Bytes of a row's own arrays that a core's cache keeps."""
-JOINED = 4
+JOINED_LANES = 4
 """Lanes in which the last partial results are combined."""
 
 
@@ -69,7 +69,7 @@ class AlongPart(RowsPart):
         computed = steps * narrow(self.target, lanes, self.bits) * ((n.operations + len(n.loads)) / ISSUE + calls)
         if not n.reduced:
             return computed
-        return max(computed, ADDED * steps / vectors) + vectors + lanes / JOINED + JOINED
+        return max(computed, SUM_CYCLES * steps / vectors) + vectors + lanes / JOINED_LANES + JOINED_LANES
 
     # -- the steps
 

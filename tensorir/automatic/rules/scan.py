@@ -15,12 +15,12 @@ from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
 
-LONG = 1 << 13
+LONG_SCAN = 1 << 13
 """Elements from which on a scan alone is worth three kernels."""
 THREADS = 64
-COMBINED = 2.4
+COMBINE_CYCLES = 2.4
 """Cycles of combining two vectors, the second of which waits for the first."""
-WIDEST = 1.6
+WIDE_MOVES = 1.6
 """Time of moving lanes about in a vector of 64 bytes, over that in one of 32."""
 
 
@@ -31,7 +31,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     before = [n.name for n in graph.producers(anchor) if n.kind == "map" and not graph.is_output(n)]
     length = anchor.size(anchor.stage.iters)
     alone = not anchor.spatial and anchor.constant and {anchor.name, *before} == set(graph.nests)
-    if alone and length >= LONG:
+    if alone and length >= LONG_SCAN:
         yield TiledPart(graph, anchor, target, before, f"{length} elements one after another, in tiles side by side")
     reason = f"{anchor.cells} scans that do not wait for each other"
     if target.kind == "cpu":
@@ -75,8 +75,8 @@ class LanesPart(Part):
     def _seconds(self, c: Config) -> float:
         """Seconds of a configuration: lanes of columns are independent, those of a row are combined in steps."""
         n, block, lanes = self.anchor, int(c["block"]), int(c["lanes"])
-        steps = COMBINED * (1.0 if self.columns else math.log2(lanes) if lanes > 1 else 1.0)
-        steps *= WIDEST if not self.columns and lanes * self.bits >= 512 else 1.0
+        steps = COMBINE_CYCLES * (1.0 if self.columns else math.log2(lanes) if lanes > 1 else 1.0)
+        steps *= WIDE_MOVES if not self.columns and lanes * self.bits >= 512 else 1.0
         width = n.size([self.last]) if self.columns else n.cells
         blocks = n.cells // width * math.ceil(width / block)
         return on_cores(self.target, n.size(n.stage.iters) / lanes * steps, n.moved, blocks)

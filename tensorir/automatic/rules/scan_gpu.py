@@ -24,7 +24,7 @@ UNKNOWN = "A100"
 WARP = 32
 SHARED_CYCLES = 30.0
 """Cycles until an element of shared memory is there."""
-COMBINED = 4.0
+COMBINE_CYCLES = 4.0
 """Cycles of combining two elements, the second of which waits for the first."""
 BARRIERS = 60.0
 """Cycles in which the threads of a block wait for each other, before and after a copy."""
@@ -119,7 +119,7 @@ class ThreadsPart(Part):
         loads = elements / WARP * len(self.staged) / wide * (WARP if apart else 1)
         stores = elements * len(self.anchor.writes) * (1 if self.in_rows else SECTOR / 8 / WARP)
         waits = gpu.dram_latency + (BARRIERS if shared else 0.0)
-        waits += items * COMBINED + (SHARED_CYCLES if shared else 0.0)
+        waits += items * COMBINE_CYCLES + (SHARED_CYCLES if shared else 0.0)
         resident = min(gpu.blocks, gpu.threads // threads) * gpu.units
         return LAUNCH_S + overlapped(
             self.anchor.moved / (DRAM_SHARE * gpu.dram * busy),

@@ -9,7 +9,7 @@ from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.row_chain import chain_of
 from tensorir.automatic.rules.rows_across import suits as lie_across
-from tensorir.automatic.rules.stream import BYTES_S, CORES_OF_MANY, NEARER, add_parts, fused
+from tensorir.automatic.rules.stream import BYTES_S, CACHE_RATIO, CORES_OF_MANY, add_parts, fused
 from tensorir.ir.dtypes import DTYPES
 from tensorir.schedule.schedule import Schedule
 from tensorir.target import Target
@@ -20,7 +20,7 @@ CELLS = {"cpu": 8, "gpu": 256}
 """Cells below which cores, or multiprocessors, have too few to share."""
 TERMS = {"cpu": 1 << 13, "gpu": 1 << 12}
 """Terms of a cell from which on they are shared."""
-LONG = 1 << 8
+LONG_SUM = 1 << 8
 """Terms from which on a cell may have a block of a GPU rather than a thread."""
 TERM_S = 1e-8
 """Seconds that a thread of a GPU takes for a term: blocks for all cells must not need longer for what they read."""
@@ -44,8 +44,8 @@ def shared(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """Those whose terms read elements that other terms read as well, where no tile takes them: sums over pairs."""
     if target.kind == "gpu" and anchor.cells > CELLS["gpu"]:
         read = sum(DTYPES[x.dtype].bits // 8 for x in anchor.loads if x.buffer in anchor.reads)
-        most = int(TERM_S * NEARER * BYTES_S["gpu"] / max(1, read))
-        yield from _split(graph, anchor, target, again=True, cells=most, terms=LONG)
+        most = int(TERM_S * CACHE_RATIO * BYTES_S["gpu"] / max(1, read))
+        yield from _split(graph, anchor, target, again=True, cells=most, terms=LONG_SUM)
     else:
         parts = _split(graph, anchor, target, again=True)
         yield from (p for p in parts if target.kind == "gpu" or next(p.legal())["lanes"] > 1)

@@ -10,7 +10,7 @@ from tensorir.arith.access import along_last, dims_along
 from tensorir.automatic.counts import CPU, OVERLAP, called
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.register_counts import APART, PICKED, picked
+from tensorir.automatic.rules.register_counts import ELEMENT_CYCLES, PICKED_LANES, picked
 from tensorir.automatic.rules.requests import WINDOW, Requests, Run
 from tensorir.engines.gemm_blocks import multiprocessors
 from tensorir.engines.model import CYCLES_S, balance, crowding
@@ -24,23 +24,23 @@ from tensorir.target import Target
 THREADS = 256
 BYTES_S = {"cpu": 10e9, "gpu": 1e12}
 """Bytes that a device moves in a second, roughly: the model compares configurations of one device."""
-NEARER = 8.0
+CACHE_RATIO = 8.0
 """Bytes that the caches of a GPU's multiprocessors give while its memory gives one."""
 ADDING = 64
 """Threads of a block that add up parts."""
 CORES_OF_MANY = 16
 """Cores of a CPU of which nobody knows how many it has."""
-ADDED, STEP, LEFT = 2.6, 1.0, 10.0
+SUM_CYCLES, STEP, LEFT = 2.6, 1.0, 10.0
 """Cycles until a sum can be added to again, of a step of a loop, and of its end."""
-ASKED, CHOSEN = 0.55, 4.0
+TEST_CYCLES, SHUFFLE_CYCLES = 0.55, 4.0
 """Cycles of a lane that asks whether it has a cell, and of a vector that is shuffled as lanes ask what they read."""
-NARROW = 0.65
+NARROW_COST = 0.65
 """Cost of an operation on vectors of at most 32 bytes, over one on 64: a core does three of those a cycle, not two."""
 HANDED_S = 6e-6
 """Seconds until all cores compute what they are handed."""
-UNEVEN = 0.45
+UNEVEN_PART = 0.45
 """The part of a block by which cores end apart."""
-FAR = 1 << 20
+FAR_BYTES = 1 << 20
 """Bytes of an array of which a core does not keep its part near."""
 RUNS = 110
 """Bytes that could be read in the time that a jump to another row takes."""
@@ -54,14 +54,14 @@ def on_cores(target: Target, cycles: float, moved: float, blocks: int) -> float:
     cores, rate = target.units or CORES_OF_MANY, CPU.rate(moved) / CPU.cores
     computed, fetched = cycles / CYCLES_S, moved / rate
     alone = max(computed, fetched) + OVERLAP * min(computed, fetched)
-    together = alone / (cores * balance(blocks, cores)) * (1 + UNEVEN / blocks) + HANDED_S
+    together = alone / (cores * balance(blocks, cores)) * (1 + UNEVEN_PART / blocks) + HANDED_S
     return CPU.launch_s + min(alone, together) + blocks * CPU.block_s
 
 
 def narrow(target: Target, lanes: int, bits: int) -> float:
     """Vector operations that one of so many lanes is, in those of the widest vectors."""
     wide = lanes * bits / (8 * target.vector_bytes)
-    return max(1.0, wide) if wide > 0.5 or target.vector_bytes < 64 else NARROW
+    return max(1.0, wide) if wide > 0.5 or target.vector_bytes < 64 else NARROW_COST
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -200,7 +200,7 @@ class VectorPart(Part):
             vectors = {b: lanes for r in self._requests for b in r.arrays if lanes > 1} | vectors
         written = {b for r in self._requests for b in r.nest.writes if lanes > 1}
         alone = moved - sum(map(bytes_of, {*vectors, *written}))
-        return moved + 0.1 * max(0, alone) + sum(r.more(lanes, vectors) for r in self._requests) / NEARER
+        return moved + 0.1 * max(0, alone) + sum(r.more(lanes, vectors) for r in self._requests) / CACHE_RATIO
 
     def _blocks(self, c: Config) -> int:
         """Blocks: a row's at least, where cells are not counted as one axis, or as many rows as fit."""
@@ -218,7 +218,7 @@ class VectorPart(Part):
                 rows = [i for x in n.loads if x.buffer is b for i in x.index[:-1]]
                 jumps = RUNS / run if any(uses(i, down) for i in rows) else 0.0
                 jumps = RUNS / 64 if not n.reduced and any(uses(i, lane) for i in rows) else jumps
-                found += bytes_of(b) * (1 + jumps if bytes_of(b) > FAR else 1.0)
+                found += bytes_of(b) * (1 + jumps if bytes_of(b) > FAR_BYTES else 1.0)
         return found
 
     def _cycles(self, lanes: int, vectors: int) -> float:
@@ -232,11 +232,11 @@ class VectorPart(Part):
         for n in self._nests:
             terms, run = n.size(n.reduced), most(n.reduced[-1].extent) if n.reduced else 1
             each = vectors * (wide * (max(1, n.values) + called(n)) + self._picked(n, lanes))
-            each += sum(step * APART * (1 + (crowding(step, pitch) - 1) / 4) for pitch in self._pitches(n))
+            each += sum(step * ELEMENT_CYCLES * (1 + (crowding(step, pitch) - 1) / 4) for pitch in self._pitches(n))
             asks = (vectors > 1 or not whole) and not self._shifts(step) and not find(n.stage.body, Select)
-            waits, loop = (ADDED, STEP + LEFT / run) if terms > WINDOW else (0.0, 0.0)
+            waits, loop = (SUM_CYCLES, STEP + LEFT / run) if terms > WINDOW else (0.0, 0.0)
             row = whole * max(each + loop, waits)
-            row += (rest > 0) * max((max(each, ASKED * step) if asks else each) + loop, waits)
+            row += (rest > 0) * max((max(each, TEST_CYCLES * step) if asks else each) + loop, waits)
             cycles += self.anchor.cells / self.length * terms * row
         return cycles
 
@@ -246,7 +246,7 @@ class VectorPart(Part):
         found = 0.0
         for it in n.spatial[-1:]:
             asked = any(uses(x.cond, {it.var}) for x in find(n.stage.body, Select))
-            alone = CHOSEN if lanes <= PICKED else APART * lanes
+            alone = SHUFFLE_CYCLES if lanes <= PICKED_LANES else ELEMENT_CYCLES * lanes
             found += sum(alone if asked else picked(x, it.var, lanes) for x in n.loads if uses(x, {it.var}))
         return found
 

@@ -54,11 +54,11 @@ VALUES: Mapping[type[Engine], Mapping[str, int]] = {
 """Numbers of values to search for each knob of the engines."""
 WHOLE_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 22, 26, 33, 44, 66, 88, 132)
 """Parts of long sums, which fill 132 multiprocessors."""
-CHEAP = 16
+CHEAP_OPS = 16
 """Operations that may be repeated for each copy of an element, those of a border on all sides among them."""
 MOST_WASTED = 2
 """The largest factor on the number of terms from padding them to whole steps."""
-KEPT = ("splits", "depth", "in_flight", "cluster", "resident", "pingpong", "staged")
+KEPT_KNOBS = ("splits", "depth", "in_flight", "cluster", "resident", "pingpong", "staged")
 """Knobs of which the model is not asked: how tiles arrive, leave and are shared out stays as the engine starts."""
 UNROLLED = 1024
 """Multiply-adds that a thread of a start writes out: more and their operands leave too few registers for addresses."""
@@ -69,9 +69,9 @@ ADDRESS = 6
 a 7 x 7 filter of three channels NVRTC spills what is beyond, and it writes up to ``ROLLED`` such copies out, else four.
 """
 ROLLED = 16
-TRIED = 400
+TRIED_CONFIGURATIONS = 400
 """Configurations that the model compares for a start."""
-NEAR = 1.1
+NEAR_FACTOR = 1.1
 """The start of the engine is kept if it is expected to take at most this many times as long as the best."""
 
 
@@ -145,7 +145,7 @@ class BlockProductPart(ProductPart[Engine]):
         usual = {name: x if x in self.every[name] else self.every[name][0] for name, x in usual.items()}
         where, expected = self.where(), self.expected()
         legal: list[Config] = [usual] if all(test(usual) for test in where.values()) else []
-        kept = {name: [usual[name]] for name in KEPT if name in usual}
+        kept = {name: [usual[name]] for name in KEPT_KNOBS if name in usual}
         if "splits" in usual:  # other tiles may need none, and leave room for fewer copies
             kept |= {"splits": sorted({1, usual["splits"]}), "raster": [*dict.fromkeys((usual["raster"], 1))]}
         if self.engine in ON_TENSOR_CORES:  # three tiles may leave room for results, or for another block
@@ -164,7 +164,7 @@ class BlockProductPart(ProductPart[Engine]):
         legal = [t.config for t in fine] or legal
         times = [expected(c) for c in legal]
         least = min(times)
-        return legal[0] if times[0] <= NEAR * least else legal[times.index(least)]
+        return legal[0] if times[0] <= NEAR_FACTOR * least else legal[times.index(least)]
 
     def _registers(self, tile: Engine) -> int:
         """Registers that a thread of a start asks for; 0 of warpgroups, whose copies have a thread of their own."""
@@ -190,7 +190,7 @@ class BlockProductPart(ProductPart[Engine]):
             found = len(space.legal)
         except DeclarationError:
             return []
-        return [space.config(row) for row in range(0, found, max(1, found // TRIED))]
+        return [space.config(row) for row in range(0, found, max(1, found // TRIED_CONFIGURATIONS))]
 
     def where(self) -> Mapping[str, Predicate]:
         where = dict(super().where())
@@ -278,7 +278,7 @@ def _adds(anchor: Nest, total: Nest) -> bool:
 
 def _joins(graph: Graph, nest: Nest, total: Nest) -> bool:
     """True when what a sum alone reads is cheap enough to be computed wherever a block copies it."""
-    cheap = nest.kind == "map" and not nest.calls and nest.operations <= CHEAP and len(nest.writes) == 1
+    cheap = nest.kind == "map" and not nest.calls and nest.operations <= CHEAP_OPS and len(nest.writes) == 1
     return cheap and graph.readers(nest) == [total] and not graph.is_output(nest)
 
 

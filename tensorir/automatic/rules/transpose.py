@@ -15,7 +15,7 @@ from tensorir.target import Target
 
 TILE = 32
 """Cells of a tile along each of its two axes: a row is a warp's, and 128 bytes of float32."""
-LEAST = 16
+LEAST_CELLS = 16
 """Cells along an axis for which a tile is worth it."""
 
 
@@ -34,7 +34,7 @@ def crossing(anchor: Nest) -> tuple[Iter, Load] | None:
         if len(x.index) < 2 or not any(uses(i, {last.var}) for i in x.index[:-1]):
             continue
         for it in anchor.spatial[:-1]:
-            large = min(anchor.size([it]), anchor.size([last])) >= LEAST
+            large = min(anchor.size([it]), anchor.size([last])) >= LEAST_CELLS
             if large and along_last(x, it.var) and sum(y.buffer is x.buffer for y in anchor.loads) == 1:
                 return it, x
     return None

@@ -43,15 +43,15 @@ TERMS = 49
 """Terms that are written out."""
 THREADS = (64, 128, 256)
 """Threads of a block."""
-FEW = 1024
+FEW_CELLS = 1024
 """Cells of one iteration of the outer axes that may be left to smaller blocks."""
 REGISTERS = 96
 """Registers of a thread for what it reads and what it makes."""
-ROOM = 48 * 1024
+SHARED_BYTES = 48 * 1024
 """Bytes of shared memory of a block that any device has."""
 TILED = 3
 """Inner axes that blocks have several cells of."""
-NEAR = 1.15
+NEAR_FACTOR = 1.15
 """Of the expected time of the fastest tile: the model is no nearer (docs/cuda-evidence.md), what it counts is."""
 UNKNOWN = "A100"
 """The device that stands for those of which nothing is known."""
@@ -169,12 +169,12 @@ class WindowPart(Part):
         return tuple(n for _, n, _ in self._sides(c))
 
     def where(self) -> Mapping[str, Callable[[Config], bool]]:
-        few = math.prod(self.extents[axis] for axis in self.tiled) <= FEW
+        few = math.prod(self.extents[axis] for axis in self.tiled) <= FEW_CELLS
         return {
             "threads": lambda c: self._threads(c) in THREADS or (few and self._threads(c) < min(THREADS)),
             "sensible": lambda c: all(t * n == 1 or t * n < 2 * extent for t, n, extent in self._sides(c)),
             "registers": lambda c: self._held(c) <= REGISTERS,
-            "shared": lambda c: not self.shared or self._block_bytes(c) <= min(ROOM, self.target.shared_bytes),
+            "shared": lambda c: not self.shared or self._block_bytes(c) <= min(SHARED_BYTES, self.target.shared_bytes),
         }
 
     def _threads(self, c: Config) -> int:
@@ -200,7 +200,7 @@ class WindowPart(Part):
         if not known:
             return None
         fastest = min(known)
-        near = [c for time, _, c in known if time <= NEAR * fastest[0] and self._apart(c)] if self.across else []
+        near = [c for time, _, c in known if time <= NEAR_FACTOR * fastest[0] and self._apart(c)] if self.across else []
         return min(near, key=lambda c: (self._moved(c), seconds(c)), default=fastest[2])
 
     def expected(self) -> Callable[[Config], float] | None:

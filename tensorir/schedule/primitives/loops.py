@@ -52,7 +52,7 @@ TAILS = ("guard", "exact", "pad", "peel", "balanced", "shift")
 TILED = ("peel", "balanced", "shift")
 LANES = (2, 4, 8, 16)
 UNROLL_LIMIT = 1024
-_MOST = 2**31 - 1
+_LARGEST_FACTOR = 2**31 - 1
 """The largest factor, and the largest place of a cut."""
 _COUNTED = 2**62
 """Iterations that can be counted: text has indices of 64 bits where 32 are too few."""
@@ -175,7 +175,7 @@ def partition(self: S, axis: Name, at: Sequence[int]) -> S:
 def _partition(program: Program, loop: Loop, at: Sequence[object]) -> Rewrite:
     need_serial(loop, "partition")
     extent = constant_extent(loop, "partition.symbolic-extent")
-    points = [need_int("at", p, high=_MOST) for p in at]
+    points = [need_int("at", p, high=_LARGEST_FACTOR) for p in at]
     if sorted(set(points)) != points:
         raise _refuse("partition.order", f"the points {points} of {loop.var.name} are not ascending", loop)
     if ends := dims_in(*Partition.of(loop).at):
@@ -191,7 +191,7 @@ def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) 
     given: list[int | None] = []
     if isinstance(factors, list | tuple):  # a range may be endless, for all that matters
         with contextlib.suppress(DeclarationError):
-            given = [f if f is None else need_int("factor", f, high=_MOST) for f in factors]
+            given = [f if f is None else need_int("factor", f, high=_LARGEST_FACTOR) for f in factors]
     if not given:
         raise _refuse(
             "split.factors",

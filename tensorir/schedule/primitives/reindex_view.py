@@ -16,7 +16,7 @@ from tensorir.ir.layout import Piece, chain
 from tensorir.ir.layout_text import PieceText
 from tensorir.ir.tree import Expr, Var
 
-TRIED = 64
+TRIED_VALUES = 64
 """Values of an axis among which a witness is looked for."""
 HINT = "'n, p, q, k | r, s, c -> i = (n, p, q), j = k, t = (r, s, c)'; parts of an axis as jo = j/16, ji = j%16"
 
@@ -179,14 +179,14 @@ def _witness(name: str, extent: int, pieces: Sequence[Piece]) -> str:
         return f"{name} is nowhere on the right: {name} = 0 and {name} = 1 would be one iteration"
     said = [f"{name}{f'/{d}' if d > 1 else ''}{f'%{e}' if e else ''}" for _, d, e in pieces]
     seen: dict[tuple[int, ...], int] = {}
-    for v in range(min(extent, TRIED)):
+    for v in range(min(extent, TRIED_VALUES)):
         place = tuple(v // d % e if e else v // d for _, d, e in pieces)
         if place in seen:
             return (
                 f"{name} = {seen[place]} and {name} = {v} would be one iteration: both have {', '.join(said)} = {place}"
             )
         seen[place] = v
-    sizes = [min(e or -(-extent // d), TRIED) for _, d, e in pieces]
+    sizes = [min(e or -(-extent // d), TRIED_VALUES) for _, d, e in pieces]
     for place in itertools.product(*map(range, sizes)):
         if place not in seen and not all(p == 0 for p in place):
             return f"no {name} has {', '.join(said)} = {', '.join(map(str, place))}, which the new axes would run"
