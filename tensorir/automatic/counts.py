@@ -131,7 +131,7 @@ GPU = Machine(
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelCounts:
     """The work of one kernel.
 
     cycles: of all its cores together;  nbytes: of the arrays in memory that it reads and writes, each once
@@ -190,7 +190,7 @@ def counts_of(program: Program, target: Target) -> Counts:
     return Counts(len(kernels), sum(k.nbytes for k in kernels), taken, launched)
 
 
-def _kernel(index: Index, root: Stmt, target: Target, machine: Machine) -> Kernel:
+def _kernel(index: Index, root: Stmt, target: Target, machine: Machine) -> KernelCounts:
     stages = find(root, Stage)
     near = _near(index, stages)
     counted = [Counted(index, s, target, machine, near) for s in stages]
@@ -200,7 +200,9 @@ def _kernel(index: Index, root: Stmt, target: Target, machine: Machine) -> Kerne
             nbytes[b] = max(nbytes.get(b, 0.0), read)
             moved[b] = max(moved.get(b, 0.0), more)
     blocks = max(math.prod(_extent(x) for x in c.loops if x.kind.level == "block") for c in counted)
-    return Kernel(sum(c.cycles() for c in counted), int(sum(nbytes.values())), sum(moved.values()), max(1, blocks))
+    return KernelCounts(
+        sum(c.cycles() for c in counted), int(sum(nbytes.values())), sum(moved.values()), max(1, blocks)
+    )
 
 
 def _extent(x: Loop) -> int:

@@ -38,7 +38,7 @@ from tensorir.export.options import MAX_MANIFEST
 from tensorir.export.program import ExportError
 from tensorir.export.shipped import build
 from tensorir.ir.tree import Var
-from tensorir.ops.onnx_nodes import Graph, Left, Match, candidates, domains, fix_dims, graph_of, others
+from tensorir.ops.onnx_nodes import Left, Match, OnnxGraph, candidates, domains, fix_dims, graph_of, others
 from tensorir.runtime.host import as_here
 from tensorir.target import Target
 from tensorir.tune.spec import RunSpec
@@ -220,7 +220,7 @@ class ReplacementPlan:
     joined: numbers of nodes that became parts of those before them
     """
 
-    graph: Graph
+    graph: OnnxGraph
     taken: dict[int, tuple[Match, NodeKernel]] = field(default_factory=dict)
     left: dict[int, Left] = field(default_factory=dict)
     joined: set[int] = field(default_factory=set)
@@ -290,7 +290,7 @@ def package(name: str) -> Any:
         raise refuse(ExportError, "onnx.missing", message, hint='pip install "tensorir[onnx]"') from None
 
 
-def plan(graph: Graph, choose: Callable[[Workload], Chosen | None], default: bool = False) -> ReplacementPlan:
+def plan(graph: OnnxGraph, choose: Callable[[Workload], Chosen | None], default: bool = False) -> ReplacementPlan:
     """Kernels for the nodes of a graph: of a node's workloads with a kernel the one that does most.
 
     choose:  the kernel on record, None for none;  default: without one, take the default schedule

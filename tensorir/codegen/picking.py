@@ -20,7 +20,7 @@ MOST_PICKED = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class PickedPart:
     """``elements`` of the vector of ``width`` at ``base``, in order."""
 
     base: Expr
@@ -34,7 +34,7 @@ class Picked:
 
     buffer: Buffer
     before: int
-    parts: tuple[Part, ...]
+    parts: tuple[PickedPart, ...]
     after: int
 
 
@@ -61,7 +61,7 @@ def _zero(e: Expr) -> bool:
     return isinstance(e, Const) and bool(e.value == 0)
 
 
-def _one(first: Linear, n: int, width: int, b: Buffer, arith: Arith) -> list[Part]:
+def _one(first: Linear, n: int, width: int, b: Buffer, arith: Arith) -> list[PickedPart]:
     """Of one vector that begins with the first element or ends with the last: both exist, the rest has to be proved."""
     start = None
     if arith.range_of(first)[1] + width <= math.prod(span(e)[0] for e in b.shape):  # of dims the least
@@ -71,14 +71,14 @@ def _one(first: Linear, n: int, width: int, b: Buffer, arith: Arith) -> list[Par
     if start is None:
         return []
     base = first.plus(Linear({}, start)).expr()
-    return [Part(base, width, tuple(k - start for k in ks)) for ks in _in_fours(range(n))]
+    return [PickedPart(base, width, tuple(k - start for k in ks)) for ks in _in_fours(range(n))]
 
 
 def _in_fours(ks: Sequence[int]) -> Iterator[Sequence[int]]:
     return (ks[k : k + MOST_PICKED] for k in range(0, len(ks), MOST_PICKED))
 
 
-def _two(first: Linear, step: int, n: int, lane: int, count: int) -> list[Part]:
+def _two(first: Linear, step: int, n: int, lane: int, count: int) -> list[PickedPart]:
     """Of two vectors: one begins with the first element, one ends with the last."""
     last = (n - 1) * step
     width = min(count, 8 if last >= 7 else 4)
@@ -89,7 +89,7 @@ def _two(first: Linear, step: int, n: int, lane: int, count: int) -> list[Part]:
     high = [k for k in range(n) if k * step >= (late if 2 * (lane + k) >= count else width)]
     low = [k for k in range(n) if k not in high]
     return [
-        Part(first.plus(Linear({}, start)).expr(), width, tuple(k * step - start for k in ks))
+        PickedPart(first.plus(Linear({}, start)).expr(), width, tuple(k * step - start for k in ks))
         for start, ks in ((0, low), (late, high))
         if ks
     ]

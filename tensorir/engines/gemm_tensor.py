@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from tensorir.engines.gemm_blocks import ORDER, UNSPLIT, Blocks, Operands, Sums, each_product, in_groups, inline
-from tensorir.engines.problems import Gemm, Problem, result_type
+from tensorir.engines.problems import Gemm, TileProblem, result_type
 from tensorir.engines.steps import written_by
 from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.intrin.cuda import MULTIPLICATIONS, SM_75_MULTIPLICATIONS, Multiplication, loads_rows, rows_shape
@@ -27,27 +27,27 @@ FLOATS_OF_8 = {"float8_e4m3": "e4m3", "float8_e5m2": "e5m2"}
 """Likewise, from sm_89 on; gradients of convolutions with respect to filters do not have them there."""
 
 
-def multiplication(p: Problem, target: Target | None = None) -> Multiplication | None:
+def multiplication(p: TileProblem, target: Target | None = None) -> Multiplication | None:
     """The instructions for a matmul, of the first kind of tensor cores that have them all or those of a target; None
     where there are none.
     """
     return (MULTIPLICATIONS if target is None or target.has("sm_80") else SM_75_MULTIPLICATIONS).get(kind_of(p) or "")
 
 
-def instructions(p: Problem, target: Target | None = None) -> Multiplication:
+def instructions(p: TileProblem, target: Target | None = None) -> Multiplication:
     """The same where there are some."""
     m = multiplication(p, target)
     assert m is not None
     return m
 
 
-def kind_of(p: Problem) -> str | None:
+def kind_of(p: TileProblem) -> str | None:
     """The instructions' name for the type and precision of a product; None where there are none."""
     precision = p.precision if p.dtype == "float32" else ""
     return KINDS.get((p.dtype, precision)) or FLOATS_OF_8.get(p.dtype)
 
 
-def modelled_kind(p: Problem) -> str:
+def modelled_kind(p: TileProblem) -> str:
     """The kind of a product for the model of kernels, whose rates are by the width of operands."""
     return "f8" if p.dtype in FLOATS_OF_8 else {1: "s8", 2: "f16", 4: "tf32"}[p.element_bytes]
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tensorir.engines.problems import Conv, Problem
+from tensorir.engines.problems import Conv, TileProblem
 from tensorir.engines.steps import divisors_near
 from tensorir.engines.tiles import Config, Knobs, P, Tile, cheapest, space_with
 from tensorir.target import Target
@@ -106,12 +106,12 @@ def panel_vectors(shape: Conv) -> list[int]:
     return [own, 2 * own] if own == 1 and shape.k > PANEL else [own]
 
 
-def room(shape: Problem) -> int:
+def room(shape: TileProblem) -> int:
     """Bytes that the arrays of a block may have together."""
     return shape.block_bytes or BLOCK_BYTES
 
 
-def most_pixels(shape: Problem, vectors: int = 0) -> int:
+def most_pixels(shape: TileProblem, vectors: int = 0) -> int:
     """Rows of the largest register tile of so many vectors (one panel's); products of integers need room as well."""
     wide = (vectors or PANEL // shape.vector_lanes) * shape.product_room
     return max(1, (int(shape.registers) - SPARE_REGISTERS) // wide)
@@ -125,7 +125,7 @@ def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> f
 
 
 def panel_step(
-    shape: Problem, pitch: int = 0, unroll: int = 1, terms: int = 0, vectors: int = 0
+    shape: TileProblem, pitch: int = 0, unroll: int = 1, terms: int = 0, vectors: int = 0
 ) -> Callable[[int], float]:
     """Cycles of one step of the reduction for some pixels, ``pitch`` bytes apart, by so many vectors, or one panel.
 
@@ -158,7 +158,7 @@ def crowding(rows: int, pitch: int) -> float:
     return 1.0 + 0.1 * max(0, rows - lines)
 
 
-def tile_sizes(shape: Problem, extent: int) -> list[int]:
+def tile_sizes(shape: TileProblem, extent: int) -> list[int]:
     """Rows of register tiles of one panel's width that are worth a try for so many rows, the usual ones first."""
     most = min(most_pixels(shape), max(extent, 2))
     return [v for v in (14, 12, 8, 10, 7, 20, 28, 6, 5, 4, 3, 2) if v <= most][:8] or [1]

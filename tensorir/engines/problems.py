@@ -45,7 +45,7 @@ def _lanes(room: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
+class TileProblem:
     """Fields of all sums of products: their types, the operations on results, and the core that computes them.
 
     dtype: of the operands;  precision: of products of float32 on tensor cores
@@ -107,7 +107,7 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Gemm(Problem):
+class Gemm(TileProblem):
     """Products of matrices: ``batch`` times (m, k) by (k, n), or one whose rows are in ``groups``.
 
     ta, tb: a is stored (k, m), b (n, k)
@@ -147,7 +147,7 @@ class Gemm(Problem):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Conv(Problem):
+class Conv(TileProblem):
     """A 2-D convolution of n images of c channels and h x w pixels to k channels and p x q pixels, or its gradients.
 
     r, s: taps of the filter;  layout: "NCHW" or "NHWC"

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
-from tensorir.engines.problems import Problem
+from tensorir.engines.problems import TileProblem
 from tensorir.target import Target
 
 if TYPE_CHECKING:  # loading a tuned kernel needs none of them
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # loading a tuned kernel needs none of them
     from tensorir.tune.space import Space
 
 Value = TypeVar("Value")
-P = TypeVar("P", bound=Problem)
+P = TypeVar("P", bound=TileProblem)
 Config = Mapping[str, Any]
 Knobs = Mapping[str, Sequence[object]]
 Rule = Callable[[Any], bool]

@@ -28,7 +28,7 @@ _SEARCH = 1 << 16  # axis values tried when looking for a witness
 
 
 @dataclass(frozen=True)
-class Place:
+class ReadPlace:
     """An index that is not proved to be in range: of what is read, or of the cell of a term.
 
     index: of one dimension, number ``d``, of ``into``, which has the extent ``limit``;  load: None for a cell
@@ -103,16 +103,16 @@ def _slice(i: Expr, extent: Expr, arith: Arith) -> tuple[int, ...]:
     return () if (start, stop, step) == (0, size, 1) else (start, stop, step)
 
 
-def _unproven(op: Compute, arith: Arith) -> Iterator[Place]:
+def _unproven(op: Compute, arith: Arith) -> Iterator[ReadPlace]:
     """The indices of a declaration that are not proved to be in range."""
     if any(hi < lo for lo, hi in arith.ranges.values()):
         return  # an empty domain reads nothing
 
     def of(index: Sequence[Expr], extents: Sequence[Any], into: str, load: Load | None, conditions: tuple[Expr, ...],
-           here: Arith) -> Iterator[Place]:  # fmt: skip
+           here: Arith) -> Iterator[ReadPlace]:  # fmt: skip
         for d, (i, n) in enumerate(zip(index, extents, strict=True)):
             if not (here.proves(_inside(i, n)) or _within(here.range(i), n)):
-                yield Place(i, d, n, into, load, conditions, here)
+                yield ReadPlace(i, d, n, into, load, conditions, here)
 
     for body in op.bodies:
         for part in body.values if isinstance(body, Reduce) else (body,):
@@ -129,7 +129,7 @@ def _unproven(op: Compute, arith: Arith) -> Iterator[Place]:
             yield from of(body.part.index, op.extents, op.name, None, (), arith)
 
 
-def _refuse(op: Compute, place: Place, ranges: dict[Var, Interval]) -> None:
+def _refuse(op: Compute, place: ReadPlace, ranges: dict[Var, Interval]) -> None:
     """Refuse an index, unless every point has been tried."""
     if place.load is None:
         _refuse_cell(op, place.index, place.limit, place.d, ranges)
@@ -192,7 +192,7 @@ def _check_divisor(e: Binary, conditions: tuple[Expr, ...], arith: Arith, ranges
                      hint=f"tir.where({show(e.b)} > 0, {show(e)}, 0)")  # fmt: skip
 
 
-def _refuse_read(op: Compute, load: Load, place: Place, ranges: dict[Var, Interval]) -> None:
+def _refuse_read(op: Compute, load: Load, place: ReadPlace, ranges: dict[Var, Interval]) -> None:
     i, n, d = place.index, place.limit, place.d
     if is_gather(i):
         raise refuse(

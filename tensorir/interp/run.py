@@ -148,7 +148,7 @@ LOOKED_AT = 1 << 18
 Exprs = tuple[Expr, ...]
 
 
-class Reach(NamedTuple):
+class AccessPlace(NamedTuple):
     """Expressions of blocks, threads and scalars that decide where a load or a store is.
 
     guards: conditions without which it is not reached;  parts: all else that its indices and conditions are made of
@@ -237,8 +237,8 @@ class _Walk:
         self.plain = True
         self.loops: dict[Var, Expr] = {}
         self.own: set[Buffer] = set()
-        self.stores: list[Reach] = []
-        self.others: list[Reach] = []
+        self.stores: list[AccessPlace] = []
+        self.others: list[AccessPlace] = []
 
     def through(self, s: Stmt, around: Exprs = ()) -> bool:
         """Take the accesses of a statement under conditions; False where other statements may access memory as well."""
@@ -287,13 +287,13 @@ class _Walk:
             for c in e.children():
                 self._reads(c, around)
 
-    def _access(self, index: Exprs, around: Exprs) -> Reach:
+    def _access(self, index: Exprs, around: Exprs) -> AccessPlace:
         guards = [g for c in around for g in (c, self._weaker(c)) if g is not None and self._is_told(g)]
         parts: dict[Expr, None] = {}
         for e in (*index, *around, *self.loops.values()):
             self.plain &= not any(x.buffer in self.written for x in find(e, Load))
             self._take(e, parts)
-        return Reach(tuple(dict.fromkeys(guards)), tuple(parts))
+        return AccessPlace(tuple(dict.fromkeys(guards)), tuple(parts))
 
     def _is_told(self, e: Expr) -> bool:
         return not has(e, Load) and all(v in self.told for v in find(e, Var))

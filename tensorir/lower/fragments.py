@@ -16,7 +16,7 @@ from tensorir.schedule.analysis import in_loops
 
 
 @dataclass(frozen=True)
-class Digit:
+class LoopDigit:
     """A part of an index: ``index // divisor % extent``, which numbers a register, or lanes ``stride`` apart."""
 
     divisor: int
@@ -28,7 +28,7 @@ class Digit:
         return binary("%", binary("//", lane, self.stride), self.extent)
 
 
-def digits(layout: Layout, dims: Sequence[int], d: int) -> list[Digit]:
+def digits(layout: Layout, dims: Sequence[int], d: int) -> list[LoopDigit]:
     """The parts of index ``d`` of a fragment, in the order of its pieces."""
     sizes = [extent or -(-dims[at] // divisor) for at, divisor, extent in layout.pieces]
     out = []
@@ -37,7 +37,7 @@ def digits(layout: Layout, dims: Sequence[int], d: int) -> list[Digit]:
             stride = 1
             for size in sizes[n + 1 : layout.lanes]:
                 stride *= size
-            out.append(Digit(divisor, sizes[n], stride if n < layout.lanes else 0))
+            out.append(LoopDigit(divisor, sizes[n], stride if n < layout.lanes else 0))
     return out
 
 
@@ -136,7 +136,7 @@ class Spread:
     over: they run beyond the loop's end, which a condition must keep
     """
 
-    parts: tuple[Digit, ...]
+    parts: tuple[LoopDigit, ...]
     over: bool = False
 
 
@@ -157,7 +157,7 @@ def spread(extent: int, layout: Layout, dims: Sequence[int], d: int, scale: int,
             continue
         if low % part.divisor or low % scale or high % low or (part.divisor * part.extent) % high:
             return None
-        out.append(Digit(low // scale, high // low, part.stride * (low // part.divisor)))
+        out.append(LoopDigit(low // scale, high // low, part.stride * (low // part.divisor)))
     out.sort(key=lambda p: -p.divisor)
     covered = 1
     for part in reversed(out):

@@ -36,7 +36,16 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, reads, substitute, swap_buffers, uses, writes
 from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap
-from tensorir.lower.fragments import Digit, Spread, digits, elements, fragment_layouts, need_own, row_of_lane, spread
+from tensorir.lower.fragments import (
+    LoopDigit,
+    Spread,
+    digits,
+    elements,
+    fragment_layouts,
+    need_own,
+    row_of_lane,
+    spread,
+)
 from tensorir.schedule.primitives.loops import LANES
 from tensorir.target import Target
 
@@ -217,7 +226,7 @@ class _FirstLane(Rewriter):
         first = [binary("<", p.of_lane(self.lane.var), 1) for p in alike if not self._moves(n, p)]
         return If(conjunction(first), n) if first else n
 
-    def _moves(self, n: Stage, p: Digit) -> bool:
+    def _moves(self, n: Stage, p: LoopDigit) -> bool:
         """True when lanes that differ in a digit alone are at different places."""
 
         def at(lane: int) -> list[Linear]:

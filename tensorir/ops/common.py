@@ -13,7 +13,7 @@ import numpy as np
 
 from tensorir import nn
 from tensorir.automatic.facts import Wishes
-from tensorir.engines.problems import PRECISIONS, Problem, result_type
+from tensorir.engines.problems import PRECISIONS, TileProblem, result_type
 from tensorir.engines.tiles import P, Tile, space_with
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Config = Mapping[str, Any]
 
 
-def epilogue(c: Tensor, p: Problem, axis: int, bias: Tensor | None = None, alpha: Expr | None = None,
+def epilogue(c: Tensor, p: TileProblem, axis: int, bias: Tensor | None = None, alpha: Expr | None = None,
              d: Tensor | None = None, beta: Expr | None = None) -> Tensor:  # fmt: skip
     """The epilogue of sums (``nn.bias_act``), and the result in the type of such products."""
     converts = p.wide == "float32"

@@ -17,7 +17,7 @@ LANES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nest:
+class ConvNest:
     """The loops of a computation, by what the schedule does with them.
 
     main: what adds up;  lead: loops every iteration of which is a block's;  tiled: rows, then columns
@@ -34,13 +34,13 @@ class Nest:
     padded: str
 
 
-def nest_of(shape: Conv, made: str) -> Nest:
+def nest_of(shape: Conv, made: str) -> ConvNest:
     """The loops of the convolution's gradient with respect to the image ("x") or the filter ("w")."""
     if made == "w":
-        return Nest(main="dw", lead=("r", "s"), tiled=("k", "c"), around=("n", "p"), split="q",
+        return ConvNest(main="dw", lead=("r", "s"), tiled=("k", "c"), around=("n", "p"), split="q",
                     padded="x_pad" if shape.pad else "")  # fmt: skip
     tiled = ("c", "w") if shape.nchw else ("w", "c")
-    return Nest(main="dx", lead=("n", "h"), tiled=tiled, split="k", taps=("r", "s"), padded="dy_spread")
+    return ConvNest(main="dx", lead=("n", "h"), tiled=tiled, split="k", taps=("r", "s"), padded="dy_spread")
 
 
 def row_templates(shape: Conv, made: str) -> dict[str, Template]:
@@ -49,7 +49,7 @@ def row_templates(shape: Conv, made: str) -> dict[str, Template]:
     return {"cpu_rows": Template(lambda s, c: cpu_rows(s, nest, **c), lambda _: _cpu_space(nest, shape), ("cpu",))}
 
 
-def cpu_rows(s: Schedule, nest: Nest, rows: int, columns: int, lanes: int) -> Schedule:
+def cpu_rows(s: Schedule, nest: ConvNest, rows: int, columns: int, lanes: int) -> Schedule:
     """A work-item a block: ``rows`` by ``columns`` sums in registers, in vectors where these are neighbours in memory;
     the rearranged operand by a kernel of its own.
     """
@@ -73,7 +73,7 @@ def cpu_rows(s: Schedule, nest: Nest, rows: int, columns: int, lanes: int) -> Sc
     return s
 
 
-def _cpu_space(nest: Nest, shape: Conv) -> Space:
+def _cpu_space(nest: ConvNest, shape: Conv) -> Space:
     from tensorir.tune.space import Space
 
     neighbours = nest.tiled[1] == ("w" if shape.nchw else "c")

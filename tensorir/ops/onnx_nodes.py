@@ -39,7 +39,7 @@ class _Other(Exception):  # the answer of a function, not a failure
 
 
 @dataclass(frozen=True)
-class Tensor:
+class OnnxTensor:
     """A value of the graph: its ONNX type and shape; -1 for an extent that is not known."""
 
     type: int
@@ -84,14 +84,14 @@ class Left:
 
 
 @dataclass
-class Graph:
+class OnnxGraph:
     """Facts of a model's main graph: ``values`` by name; the number of readers of each, and the last of them.
 
     constants: names of weights that no caller can replace
     """
 
     model: Any
-    values: dict[str, Tensor]
+    values: dict[str, OnnxTensor]
     readers: Counter[str] = field(default_factory=Counter)
     reader: dict[str, int] = field(default_factory=dict)
     constants: frozenset[str] = frozenset()
@@ -101,7 +101,7 @@ class Graph:
         nodes: Sequence[Any] = self.model.graph.node
         return nodes
 
-    def tensor(self, name: str) -> Tensor:
+    def tensor(self, name: str) -> OnnxTensor:
         """The value of that name, with all extents known."""
         found = self.values.get(name)
         if found is None:
@@ -112,7 +112,7 @@ class Graph:
         return found
 
 
-def graph_of(model: Any, dims: Mapping[str, int] | None = None) -> Graph:
+def graph_of(model: Any, dims: Mapping[str, int] | None = None) -> OnnxGraph:
     """The main graph of a model with the shapes that follow from those of its inputs.
 
     dims: sizes of symbolic extents by their names; the model's own inputs and outputs get them too
@@ -126,7 +126,7 @@ def graph_of(model: Any, dims: Mapping[str, int] | None = None) -> Graph:
     weights = {w.name for w in model.graph.initializer} - {value.name for value in model.graph.input}
     weights |= {name for node in model.graph.node if node.op_type == "Constant" for name in node.output}
     constants = frozenset(weights)
-    return Graph(model, values, readers, reader, constants)
+    return OnnxGraph(model, values, readers, reader, constants)
 
 
 def fix_dims(model: Any, dims: Mapping[str, int]) -> set[str]:
@@ -141,7 +141,7 @@ def fix_dims(model: Any, dims: Mapping[str, int]) -> set[str]:
     return met
 
 
-def candidates(graph: Graph) -> Iterator[tuple[int, list[Match] | Left]]:
+def candidates(graph: OnnxGraph) -> Iterator[tuple[int, list[Match] | Left]]:
     """For each node of an operator that can be one: its workloads, the one that does most first; or why it is none."""
     for number, node in enumerate(graph.nodes):
         if node.domain not in ("", "ai.onnx") or node.op_type not in _KNOWN_NODES:
@@ -153,13 +153,13 @@ def candidates(graph: Graph) -> Iterator[tuple[int, list[Match] | Left]]:
             yield number, Left(number, why.code, str(why))
 
 
-def others(graph: Graph) -> Counter[str]:
+def others(graph: OnnxGraph) -> Counter[str]:
     """The number of nodes of each operator that is never replaced."""
     names = ((n.domain, n.op_type) for n in graph.nodes)
     return Counter(f"{d}::{op}" if d else op for d, op in names if d not in ("", "ai.onnx") or op not in _KNOWN_NODES)
 
 
-def _need_valid(graph: Graph, node: Any) -> None:
+def _need_valid(graph: OnnxGraph, node: Any) -> None:
     """Refuse what is no node by ONNX's own rules: how many inputs and outputs, which attributes of which types."""
     from onnx import checker
 
@@ -189,7 +189,7 @@ def _possible(matches: Iterable[Match]) -> Iterator[Match]:
         raise _Other(refused.problems[0].code, refused.problems[0].message)
 
 
-def _matches(graph: Graph, number: int) -> Iterator[Match]:
+def _matches(graph: OnnxGraph, number: int) -> Iterator[Match]:
     node = graph.nodes[number]
     find = {"Conv": _conv, "Gemm": _gemm, "MatMul": _matmul}[node.op_type]
     plain = find(graph, number, node)
@@ -200,14 +200,14 @@ def _matches(graph: Graph, number: int) -> Iterator[Match]:
                 yield from _packings(graph, found)
 
 
-def _packings(graph: Graph, match: Match) -> Iterator[Match]:
+def _packings(graph: OnnxGraph, match: Match) -> Iterator[Match]:
     """The match with weights that are packed once, where they are constants; and as it is."""
     if match.inputs[1][0] in graph.constants:
         yield replace(match, params={**match.params, "prepack": True})
     yield match
 
 
-def _after(graph: Graph, match: Match) -> tuple[int, Any] | None:
+def _after(graph: OnnxGraph, match: Match) -> tuple[int, Any] | None:
     """The node that alone reads the result."""
     value = match.output[0]
     if graph.readers[value] != 1 or value not in graph.reader:
@@ -217,7 +217,7 @@ def _after(graph: Graph, match: Match) -> tuple[int, Any] | None:
     return (number, node) if node.domain in ("", "ai.onnx") else None
 
 
-def _with_added(graph: Graph, match: Match) -> Match | None:
+def _with_added(graph: OnnxGraph, match: Match) -> Match | None:
     """The match with an Add after it: of a bias, or of a tensor of the same shape."""
     number, node = _after(graph, match) or (0, None)
     if node is None or node.op_type != "Add":
@@ -239,7 +239,7 @@ def _with_added(graph: Graph, match: Match) -> Match | None:
     return Match(match.op, params, match.node, given, (node.output[0], result), (*match.taken, number))
 
 
-def _with_activation(graph: Graph, match: Match) -> Match | None:
+def _with_activation(graph: OnnxGraph, match: Match) -> Match | None:
     """The match with an activation after it."""
     number, node = _after(graph, match) or (0, None)
     act = None if node is None else ACTIVATIONS.get(node.op_type)
@@ -249,7 +249,7 @@ def _with_activation(graph: Graph, match: Match) -> Match | None:
     return Match(match.op, {**match.params, "act": act}, match.node, match.inputs, output, (*match.taken, number))
 
 
-def _conv(graph: Graph, number: int, node: Any) -> Match:
+def _conv(graph: OnnxGraph, number: int, node: Any) -> Match:
     x, w, dtype = _operands(graph, node)
     if len(x.shape) != 4 or len(w.shape) != 4:
         raise _Other("onnx.shape", f"its dimensions are {len(x.shape) - 2}: only convolutions of 2 are known")
@@ -297,7 +297,7 @@ def _pads(given: Mapping[str, Any], sizes: Shape, taps: Shape, strides: Sequence
     return [*less, *more] if automatic == "SAME_UPPER" else [*more, *less]
 
 
-def _matmul(graph: Graph, number: int, node: Any) -> Match:
+def _matmul(graph: OnnxGraph, number: int, node: Any) -> Match:
     a, b, dtype = _operands(graph, node)
     if len(a.shape) < 2 or len(b.shape) < 2 or a.shape[-1] != b.shape[-2]:
         raise _Other("onnx.shape", f"it multiplies {_text(a.shape)} by {_text(b.shape)}: only matrices are known")
@@ -317,7 +317,7 @@ def _matmul(graph: Graph, number: int, node: Any) -> Match:
     return _match("matmul", params, number, inputs, node, result)
 
 
-def _gemm(graph: Graph, number: int, node: Any) -> Match:
+def _gemm(graph: OnnxGraph, number: int, node: Any) -> Match:
     a, b, dtype = _operands(graph, node)
     given = _attributes(node)
     ta, tb = bool(given.get("transA", 0)), bool(given.get("transB", 0))
@@ -337,7 +337,7 @@ def _gemm(graph: Graph, number: int, node: Any) -> Match:
     return _match("matmul", params, number, inputs, node, (m, n))
 
 
-def _bias(graph: Graph, node: Any, place: int, extent: int) -> tuple[tuple[str, Shape], ...]:
+def _bias(graph: OnnxGraph, node: Any, place: int, extent: int) -> tuple[tuple[str, Shape], ...]:
     """The addend along the last dimension of a product, or for the channels of a convolution; empty for nothing."""
     if len(node.input) <= place or not node.input[place]:
         return ()
@@ -348,7 +348,7 @@ def _bias(graph: Graph, node: Any, place: int, extent: int) -> tuple[tuple[str, 
     return ((name, found.shape),)
 
 
-def _operands(graph: Graph, node: Any) -> tuple[Tensor, Tensor, str]:
+def _operands(graph: OnnxGraph, node: Any) -> tuple[OnnxTensor, OnnxTensor, str]:
     a, b = (graph.tensor(name) for name in node.input[:2])
     if a.type not in DTYPES or a.type != b.type:
         raise _Other("onnx.dtype", f"it is of ONNX types {a.type} and {b.type}; {', '.join(DTYPES.values())} are known")
@@ -393,7 +393,7 @@ def domains(graph: Any) -> Iterator[str]:
                 yield from domains(inner)
 
 
-def _inferred(model: Any) -> dict[str, Tensor]:
+def _inferred(model: Any) -> dict[str, OnnxTensor]:
     """All values whose type is known. Weights are left out of what is inferred from: models may be large."""
     import onnx
 
@@ -404,7 +404,7 @@ def _inferred(model: Any) -> dict[str, Tensor]:
         raise refuse(ExportError, "onnx.model", f"the shapes of the model do not follow: {words:.300}") from None
     found = {v.name: _tensor(v) for v in (*made.value_info, *made.input, *made.output)}
     values = {name: t for name, t in found.items() if t is not None}
-    return values | {w.name: Tensor(w.data_type, tuple(w.dims)) for w in model.graph.initializer}
+    return values | {w.name: OnnxTensor(w.data_type, tuple(w.dims)) for w in model.graph.initializer}
 
 
 def _without_weights(model: Any) -> Any:
@@ -428,8 +428,8 @@ def _without_weights(model: Any) -> Any:
     return light
 
 
-def _tensor(value: Any) -> Tensor | None:
+def _tensor(value: Any) -> OnnxTensor | None:
     kind = value.type.tensor_type
     if not value.type.HasField("tensor_type") or not kind.HasField("shape"):
         return None
-    return Tensor(kind.elem_type, tuple(d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim))
+    return OnnxTensor(kind.elem_type, tuple(d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim))

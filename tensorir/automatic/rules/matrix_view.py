@@ -30,7 +30,7 @@ PRODUCT_AXES = ("z", "i", "j", "k")
 """The axes of products."""
 
 
-class Digit(NamedTuple):
+class AxisDigit(NamedTuple):
     """An axis, or its quotient or remainder: what its name stands for in a view, and its extent."""
 
     it: Iter
@@ -49,10 +49,10 @@ class MatrixView:
     total: Nest
     a: Load
     b: Load
-    apart: tuple[Digit, ...]
-    rows: tuple[Digit, ...]
-    columns: tuple[Digit, ...]
-    terms: tuple[Digit, ...]
+    apart: tuple[AxisDigit, ...]
+    rows: tuple[AxisDigit, ...]
+    columns: tuple[AxisDigit, ...]
+    terms: tuple[AxisDigit, ...]
     gemm: Gemm
     made_up: Mapping[str, int] = field(default_factory=dict)
 
@@ -94,7 +94,7 @@ class MatrixView:
         return replace(self, gemm=replace(p, m=most(self.rows[0].it.extent)))
 
     @staticmethod
-    def size(digits: Sequence[Digit]) -> int:
+    def size(digits: Sequence[AxisDigit]) -> int:
         """Iterations of axes all together."""
         return math.prod(d.size for d in digits)
 
@@ -112,7 +112,7 @@ class MatrixView:
         m, n, k = sizes
         return replace(self, gemm=replace(p, m=m, n=n, k=k), made_up=made_up)
 
-    def _along(self, group: Sequence[Digit]) -> bool:
+    def _along(self, group: Sequence[AxisDigit]) -> bool:
         """True when an operand is stored along the rows, the columns or the terms."""
         p = self.gemm
         if group is self.rows:
@@ -227,12 +227,12 @@ class MatrixView:
         new += [("i", self.rows), ("j", self.columns)]
         return ", ".join(f"{axis} = {self._joined(of, called)}" for axis, of in new)
 
-    def _joined(self, digits: Sequence[Digit], called: Mapping[str, str]) -> str:
+    def _joined(self, digits: Sequence[AxisDigit], called: Mapping[str, str]) -> str:
         if self._along(digits):  # an axis that neighbours are of is all there is, if it is
             digits = sorted(digits, key=lambda d: d.size == 1)
         return joined([called[short(self.total, d.it)] + d.said for d in digits])
 
-    def _is_matrix(self, load: Load, lead: str, outer: Sequence[Digit], inner: Sequence[Digit]) -> bool:
+    def _is_matrix(self, load: Load, lead: str, outer: Sequence[AxisDigit], inner: Sequence[AxisDigit]) -> bool:
         """True when an operand is stored as the matrices are."""
         groups = [*([self.apart] if lead else []), outer, inner]
         whole = all(len(g) == 1 and not g[0].said for g in groups)
@@ -263,22 +263,22 @@ def _of(total: Nest, a: Load, b: Load, made: str, ragged: bool) -> MatrixView | 
 
     ragged: the last group of an axis may have fewer iterations than others
     """
-    apart, rows, columns = list[Digit](), list[Digit](), list[Digit]()
-    last: list[Digit] | None = None
+    apart, rows, columns = list[AxisDigit](), list[AxisDigit](), list[AxisDigit]()
+    last: list[AxisDigit] | None = None
     for it in total.spatial:
         on_a, on_b = alike(a, it.var), alike(b, it.var)
         extent = most(it.extent)
         both = on_a == on_b or (on_a and on_b and not ragged and extent % max(on_a, on_b))
         if both and extent > 1:
-            apart.append(Digit(it, "", extent))
+            apart.append(AxisDigit(it, "", extent))
         elif both or not (on_a and on_b):
             last = rows if both or on_a else columns
-            last.append(Digit(it, "", extent))
+            last.append(AxisDigit(it, "", extent))
         else:  # one operand is that of a whole group
             each = max(on_a, on_b)
             last = columns if on_a == each else rows
-            apart.append(Digit(it, f"/{each}", -(-extent // each)))
-            last.append(Digit(it, f"%{each}", each))
+            apart.append(AxisDigit(it, f"/{each}", -(-extent // each)))
+            last.append(AxisDigit(it, f"%{each}", each))
     several = total.reuses  # else it is narrow, and one of both has no more
     if last is not columns or not all(any(d.size > several for d in group) for group in (rows, columns)):
         return None
@@ -286,7 +286,7 @@ def _of(total: Nest, a: Load, b: Load, made: str, ragged: bool) -> MatrixView | 
     tb = not innermost(b, [d.it for d in columns], total)
     first = b if _plain(b, total) and (ta or tb) else a  # in the order in which an operand is stored along them
     ordered = sorted(total.reduced, key=lambda it: (_dimension(first, it), it.var.name))
-    terms = [Digit(it, "", most(it.extent)) for it in ordered]
+    terms = [AxisDigit(it, "", most(it.extent)) for it in ordered]
     in_rows = [d.it for d in (*apart, *rows, *columns)] == [*total.spatial] and len(rows) == len(columns) == 1
     in_rows = in_rows and len(apart) <= 1 and not any(d.said for d in (*rows, *columns))
     m, n, k, batch = map(MatrixView.size, (rows, columns, terms, apart))
@@ -297,9 +297,9 @@ def _of(total: Nest, a: Load, b: Load, made: str, ragged: bool) -> MatrixView | 
     return MatrixView(total, a, b, tuple(apart), tuple(rows), tuple(columns), tuple(terms), problem)
 
 
-def _whole(digits: Sequence[Digit]) -> tuple[Digit, ...]:
+def _whole(digits: Sequence[AxisDigit]) -> tuple[AxisDigit, ...]:
     """The axes that digits are of."""
-    return tuple(Digit(d.it, "", most(d.it.extent)) for d in digits)
+    return tuple(AxisDigit(d.it, "", most(d.it.extent)) for d in digits)
 
 
 def _operand_type(total: Nest, a: Load, b: Load) -> str:
@@ -329,7 +329,7 @@ def _dimension(load: Load, it: Iter) -> int:
     return next(iter(dims_along(load, it.var)), 0)
 
 
-def _together(load: Load, group: Sequence[Digit], kept: int) -> int:
+def _together(load: Load, group: Sequence[AxisDigit], kept: int) -> int:
     """The number of neighbours along joined axes that are contiguous in memory, from a multiple of it on.
 
     kept: how many of an operand's last dimensions are those of what is stored

@@ -8,7 +8,7 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Part
 from tensorir.automatic.rules.narrow import with_tiles
 from tensorir.automatic.rules.row_chain import chain_of
-from tensorir.automatic.rules.rows_across import LanesPart, WarpsPart
+from tensorir.automatic.rules.rows_across import RowLanesPart, WarpsPart
 from tensorir.automatic.rules.rows_across import suits as lie_across
 from tensorir.automatic.rules.rows_cpu import AlongPart
 from tensorir.automatic.rules.rows_gpu import BlockPart
@@ -30,4 +30,4 @@ def _by_rows(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
         if target.kind == "gpu" and BlockPart.suits(chain, target):
             yield BlockPart(graph, target, chain)
         if lie_across(chain):
-            yield (LanesPart if target.kind == "cpu" else WarpsPart)(graph, target, chain)
+            yield (RowLanesPart if target.kind == "cpu" else WarpsPart)(graph, target, chain)

@@ -91,7 +91,7 @@ class AcrossPart(RowsPart):
         return [n.loops[it.var] for it in self.chain.within(n)]
 
 
-class LanesPart(AcrossPart):
+class RowLanesPart(AcrossPart):
     """Rows in lanes, on a CPU. Knobs: ``columns``, rows of a block; ``pieces`` of the terms, where rows are few."""
 
     def knobs(self) -> Mapping[str, Sequence[object]]:

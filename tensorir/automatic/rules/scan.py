@@ -35,7 +35,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
         yield TiledPart(graph, anchor, target, before, f"{length} elements one after another, in tiles side by side")
     reason = f"{anchor.cells} scans that do not wait for each other"
     if target.kind == "cpu":
-        yield LanesPart(graph, anchor, target, reason=reason)
+        yield ScanLanesPart(graph, anchor, target, reason=reason)
     elif anchor.spatial:
         yield ThreadsPart(graph, anchor, target, reason=reason)
 
@@ -45,7 +45,7 @@ def widest(anchor: Nest, target: Target) -> int:
     return min(16, 2 * vector_lanes(target, widest_bits([anchor])))
 
 
-class LanesPart(Part):
+class ScanLanesPart(Part):
     """One stage on a CPU: vectors of columns that are scanned next to each other, or of a row's own elements.
 
     Knobs: ``block`` columns or rows of a block, ``lanes`` of a vector.

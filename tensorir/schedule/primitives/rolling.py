@@ -18,7 +18,15 @@ from tensorir.schedule.primitives.loops import _reorder
 from tensorir.schedule.primitives.placement import _compute_at
 from tensorir.schedule.primitives.reduction import _decompose_reduction, init_nest
 from tensorir.schedule.primitives.reopen import closing, numbered, pieces_around
-from tensorir.schedule.primitives.rolling_plan import Plan, Target, alone, identity_of, own_statement, plan_of, reduced
+from tensorir.schedule.primitives.rolling_plan import (
+    RollingPlan,
+    RollingTarget,
+    alone,
+    identity_of,
+    own_statement,
+    plan_of,
+    reduced,
+)
 from tensorir.schedule.registry import primitive
 from tensorir.schedule.rewrite import Rewrite, axis_labels, nest, place_before, swap
 
@@ -74,7 +82,7 @@ def _rolling(program: Program, m: Stage, into: Sequence[Stage], at: Loop) -> Rew
 class _Online:
     """The stages of an online update, as nests inside the loop over the pieces."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RollingPlan) -> None:
         self.plan, self.m = plan, plan.m
         self.taken = plan.index.names()
         assert isinstance(plan.m.body, Update)
@@ -134,7 +142,7 @@ class _Online:
         """A value at which terms are numbers: before m has one all terms are exp(-inf), at any."""
         return select(binary("==", value, self.start), const(1, value.dtype), value)
 
-    def _scale(self, target: Target, nests: list[Stmt]) -> Expr:
+    def _scale(self, target: RollingTarget, nests: list[Stmt]) -> Expr:
         """The read of the stage that computes a repair for each cell of m, which is added to ``nests`` if it is
         new.
         """
@@ -147,12 +155,12 @@ class _Online:
             nests.append(self._cellwise("scale", self.scales[key], value))
         return Load(self.scales[key], tuple(it.var for it in target.cells), value.dtype)
 
-    def _rescale(self, target: Target, scale: Expr) -> Stmt:
+    def _rescale(self, target: RollingTarget, scale: Expr) -> Stmt:
         """The nest that repairs the partial results of a target."""
         so_far = _result(target.stage)
         return self._on_cells(target, "rescale", binary(target.repair.op, so_far, cast(scale, so_far.dtype)))
 
-    def _on_cells(self, target: Target, what: str, value: Expr) -> Stmt:
+    def _on_cells(self, target: RollingTarget, what: str, value: Expr) -> Stmt:
         """The nest ``<stage>.<what>`` that stores ``value`` in each cell of a target, in a piece."""
         piece, stage, at = self.piece, target.stage, self.plan.at
         so_far = _result(stage)

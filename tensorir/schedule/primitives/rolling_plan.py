@@ -46,7 +46,7 @@ from tensorir.schedule.rewrite import footprint, own_nest
 
 
 @dataclass(frozen=True)
-class Target:
+class RollingTarget:
     """A later reduction: what repairs its partial results, and which of its axes is which of m's dimensions."""
 
     stage: Stage
@@ -55,7 +55,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RollingPlan:
     """An online update of ``targets`` inside ``at``, by the running values of ``m``.
 
     through: stages between, which compute from m what targets read, in their order
@@ -66,13 +66,13 @@ class Plan:
     m: Stage
     at: Loop
     leader: Stage
-    targets: tuple[Target, ...]
+    targets: tuple[RollingTarget, ...]
     through: tuple[Stage, ...]
     cells: tuple[Side, ...]
     piece: tuple[Side, ...]
 
 
-def plan_of(program: Program, m: Stage, into: Sequence[Stage], at: Loop) -> Plan:
+def plan_of(program: Program, m: Stage, into: Sequence[Stage], at: Loop) -> RollingPlan:
     """Return the plan of ``s.rolling``, or refuse it."""
     index = index_of(program)
     for s in (m, *into):
@@ -85,7 +85,7 @@ def plan_of(program: Program, m: Stage, into: Sequence[Stage], at: Loop) -> Plan
     targets = tuple(_target(m, s, into, found) for s in into)
     led = next(t for t in targets if t.stage is leader)
     cells = _boxes(index, leader, at, led.cells)
-    plan = Plan(index, m, at, leader, targets, found.stages(), cells, piece)
+    plan = RollingPlan(index, m, at, leader, targets, found.stages(), cells, piece)
     _need_readers(plan)
     return plan
 
@@ -197,7 +197,7 @@ class _Inline(Rewriter):
         return self(substitute(maker.body.value, at))  # type: ignore[no-any-return]
 
 
-def _target(m: Stage, stage: Stage, into: Sequence[Stage], found: _Through) -> Target:
+def _target(m: Stage, stage: Stage, into: Sequence[Stage], found: _Through) -> RollingTarget:
     """A later reduction, with the repair that its terms have."""
     update = m.body
     assert isinstance(update, Update)
@@ -231,7 +231,7 @@ def _target(m: Stage, stage: Stage, into: Sequence[Stage], found: _Through) -> T
         if _combiner(stage) in EXTREMES:
             hint = f"exp(x - {m.name}) times, or x - {m.name} plus, what does not read {m.name}, the maximum of x"
         raise refuse("rolling.repair", message, stage, hint) from None
-    return Target(stage, repair, tuple(spatial[i] for i in at if isinstance(i, Var)))
+    return RollingTarget(stage, repair, tuple(spatial[i] for i in at if isinstance(i, Var)))
 
 
 def _combiner(stage: Stage) -> str:
@@ -262,7 +262,7 @@ def _maximum(m: Stage, stage: Stage, at: Sequence[Expr]) -> Expr | None:
     return substitute(update.values[0], own)
 
 
-def _need_readers(plan: Plan) -> None:
+def _need_readers(plan: RollingPlan) -> None:
     """Refuse what reads running values, or reads results before the last piece."""
     index, body = plan.index, plan.index.program.body
     moved = {plan.m, *(t.stage for t in plan.targets), *plan.through}
