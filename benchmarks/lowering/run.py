@@ -1,61 +1,166 @@
-"""Process-CPU time of lowering and code generation, minimum of 20 runs.
+"""Processor time of the compiler's own work, alone or against another tree: lowering, printing, planning, checking.
 
-python benchmarks/lowering/run.py [--json]
+    python benchmarks/lowering/run.py                                # every row, this tree alone
+    python benchmarks/lowering/run.py --against ../before            # and a worktree of another commit, in turns
+    python benchmarks/lowering/run.py --row 'matmul|products' --runs 5
+    python benchmarks/lowering/run.py --against ../before --save rows.jsonl   # measured rows are kept, and go on there
+
+Rows of lowering print the default schedule of an operator, the least of --runs lowerings in each of --rounds processes.
+Rows of planning schedule a definition by rules, or check it, once in each of --rounds processes, which have scheduled
+something small before: nothing is remembered from one round to the next. Seconds are of the process's own processor
+time, the least over all rounds. Trees take turns, so that what else the machine does meets both. Nothing is drawn: the
+programs and the inputs of checks are the same each time (seed 0).
 """
+
+from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
+import subprocess
+import sys
 import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-import tensorir as tir
-from tensorir.codegen.cfamily import emit
-from tensorir.lower.pipeline import lower
+ROOT = Path(__file__).resolve().parents[2]
+CPU = "opencl -registers=32 -vector_bytes=64"
+Seconds = dict[str, float]
 
 
-def measure(schedule: tir.Schedule, runs: int = 20) -> dict[str, float]:
-    """Seconds for lowering and printing, each the minimum over ``runs``."""
-    best = {"lower": float("inf"), "codegen": float("inf")}
+def printed(op: str, target: str, template: str, runs: int, **sizes: Any) -> Seconds:
+    """Seconds for lowering and for printing an operator's schedule, each the least of some runs."""
+    import tensorir as tir
+    from tensorir.codegen.cfamily import emit
+    from tensorir.lower.pipeline import lower
+
+    work = getattr(tir.ops, op)(**sizes)
+    schedule = work.schedule(target=target, **({"template": template} if template else {}))
+    notes = str(schedule.trace).splitlines()
+    best = {"lower": float("inf"), "print": float("inf")}
     for _ in range(runs):
         start = time.process_time()
         module = lower(schedule.program, schedule.target)
         middle = time.process_time()
-        emit(module, schedule.target, str(schedule.trace).splitlines())
+        emit(module, schedule.target, notes)
         end = time.process_time()
-        best = {"lower": min(best["lower"], middle - start), "codegen": min(best["codegen"], end - middle)}
-    return {**best, "total": best["lower"] + best["codegen"]}
+        best = {"lower": min(best["lower"], middle - start), "print": min(best["print"], end - middle)}
+    return {**best, "total": sum(best.values())}
+
+
+def chain(sort: str, stages: int) -> Any:
+    """Stages each of which reads the one before: pointwise, products of matrices, or stencils of three points."""
+    import tensorir as tir
+
+    x = tir.placeholder((128, 256), name="X")
+    for n in range(stages):
+        if sort == "pointwise":
+            x = tir.compute(x.shape, lambda i, j, x=x: x[i, j] * 1.01 + 0.5, name=f"S{n}")
+        elif sort == "products":
+            w, k = tir.placeholder((256, 256), name=f"W{n}"), tir.reduce_axis(256, name="k")
+            x = tir.compute(x.shape, lambda i, j, x=x, w=w, k=k: tir.sum(x[i, k] * w[k, j], axis=k), name=f"S{n}")
+        else:
+            x = tir.compute(
+                x.shape,
+                lambda i, j, x=x: x[i, tir.maximum(j - 1, 0)] + x[i, j] + x[i, tir.minimum(j + 1, 255)],
+                name=f"S{n}",
+            )
+    return x
+
+
+def planned(sort: str, stages: int, runs: int, check: bool = False) -> Seconds:
+    """Seconds for scheduling a chain by rules, or for checking its schedule."""
+    import tensorir as tir
+
+    for small in ("pointwise", "products"):  # modules that are imported when they are needed
+        tir.auto_schedule(chain(small, 2), target="c")
+    result = chain(sort, stages)
+    start = time.process_time()
+    schedule = tir.auto_schedule(result, target="c")
+    middle = time.process_time()
+    if not check:
+        return {"total": middle - start}
+    assert schedule.check(seed=0)
+    return {"total": time.process_time() - middle}
+
+
+HOPPER = "cuda -arch=sm_90a"
+CONV = {"n": 1, "c": 64, "h": 56, "w": 56, "k": 64, "r": 3, "s": 3, "pad": 1}
+MATMUL = {"m": 1024, "n": 1024, "k": 1024}
+WINOGRAD = {"n": 1, "c": 128, "h": 28, "w": 28, "k": 128, "r": 3, "s": 3, "pad": 1, "prepack": True}
+WGMMA = {"m": 4096, "n": 4096, "k": 4096, "tb": True, "dtype": "bfloat16"}
+WGMMA_CONV = {"n": 16, "c": 64, "h": 56, "w": 56, "k": 64, "pad": 1, "layout": "NHWC", "dtype": "bfloat16"}
+ROWS: dict[str, Callable[..., Seconds]] = {
+    "print conv2d opencl": partial(printed, "conv2d", "opencl", "", **CONV),
+    "print conv2d cuda": partial(printed, "conv2d", "cuda -arch=sm_80", "", **CONV),
+    "print matmul opencl": partial(printed, "matmul", "opencl", "", **MATMUL),
+    "print matmul cuda": partial(printed, "matmul", "cuda -arch=sm_80", "", **MATMUL),
+    "print matmul hopper": partial(printed, "matmul", HOPPER, "", **WGMMA),
+    "print conv2d hopper": partial(printed, "conv2d", HOPPER, "", **WGMMA_CONV),
+    "print winograd NCHW": partial(printed, "conv2d", CPU, "cpu_winograd", **WINOGRAD, layout="NCHW"),
+    "print winograd NHWC": partial(printed, "conv2d", CPU, "cpu_winograd", **WINOGRAD, layout="NHWC"),
+    "plan 50 pointwise": partial(planned, "pointwise", 50),
+    "plan 200 pointwise": partial(planned, "pointwise", 200),
+    "plan 50 products": partial(planned, "products", 50),
+    "plan 50 stencils": partial(planned, "stencils", 50),
+    "check 50 stencils": partial(planned, "stencils", 50, check=True),
+}
+
+
+def measured(row: str, tree: Path, runs: int) -> Seconds:
+    """The seconds of one row in a new process, which imports the package of a tree."""
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    command = [sys.executable, __file__, "--child", row, "--runs", str(runs)]
+    made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise SystemExit(f"{row} in {tree}:\n{made.stderr[-2000:]}")
+    return json.loads(made.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def best(rounds: list[Seconds]) -> Seconds:
+    """The least of each part."""
+    return {part: min(r[part] for r in rounds) for part in rounds[0]}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
-    works = {
-        "conv2d": tir.ops.conv2d(n=1, c=64, h=56, w=56, k=64, r=3, s=3, pad=1),
-        "matmul": tir.ops.matmul(m=1024, n=1024, k=1024),
-    }
-    rows = {
-        f"{name} {target}": measure(w.schedule(target=target))
-        for name, w in works.items()
-        for target in ("opencl", "cuda -arch=sm_80")
-    }
-    hopper = "cuda -arch=sm_90a"
-    products = {
-        "matmul by warpgroups": tir.ops.matmul(m=4096, n=4096, k=4096, tb=True, dtype="bfloat16"),
-        "conv2d by warpgroups": tir.ops.conv2d(n=16, c=64, h=56, w=56, k=64, pad=1, layout="NHWC", dtype="bfloat16"),
-    }
-    rows.update({name: measure(w.schedule(target=hopper)) for name, w in products.items()})
-    for layout in ("NCHW", "NHWC"):
-        work = tir.ops.conv2d(n=1, c=128, h=28, w=28, k=128, r=3, s=3, pad=1, layout=layout, prepack=True)
-        schedule = work.schedule(template="cpu_winograd", target="opencl -registers=32 -vector_bytes=64")
-        rows[f"winograd {layout}"] = measure(schedule)
-    if args.json:
-        print(json.dumps(rows))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--against", type=Path, metavar="TREE", help="checkout of the tree before")
+    parser.add_argument("--row", default="", metavar="REGEX", help="rows whose names this finds")
+    parser.add_argument("--runs", type=int, default=20, help="lowerings in a process")
+    parser.add_argument("--rounds", type=int, default=3, help="processes of each tree for a row")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="keep each measurement there, and go on from it")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        print(json.dumps(ROWS[given.child](runs=given.runs)))
         return
-    for name, row in rows.items():
-        print(
-            f"{name:24s} lower {1e3 * row['lower']:6.1f} ms  codegen {1e3 * row['codegen']:6.1f} ms  total "
-            f"{1e3 * row['total']:6.1f} ms"
-        )
+    trees = {"before": given.against.resolve(), "now": ROOT} if given.against else {"now": ROOT}
+    known: dict[tuple[str, str], list[Seconds]] = {}
+    if given.save and given.save.exists():
+        for line in given.save.read_text().splitlines():
+            one = json.loads(line)
+            known.setdefault((one["row"], one["tree"]), []).append(one["seconds"])
+    for row in (r for r in ROWS if re.search(given.row, r)):
+        for n in range(given.rounds):
+            for name, tree in trees.items():
+                if len(known.setdefault((row, name), [])) > n:
+                    continue
+                found = measured(row, tree, given.runs)
+                known[row, name].append(found)
+                if given.save:
+                    with given.save.open("a") as file:
+                        file.write(json.dumps({"row": row, "tree": name, "seconds": found}) + "\n")
+        least = {name: best(known[row, name]) for name in trees}
+        now = least["now"]
+        parts = ", ".join(f"{part} {1e3 * s:.1f}" for part, s in now.items() if part != "total")
+        text = f"{row:20s} {1e3 * now['total']:8.1f} ms" + (f" ({parts})" if parts else "")
+        if "before" in least:
+            was = least["before"]["total"]
+            text += f"  before {1e3 * was:8.1f} ms, {now['total'] / was:.2f} of it"
+        print(text, flush=True)
 
 
 if __name__ == "__main__":
