@@ -4,8 +4,9 @@
     python tools/case_lines.py lines --out tests/cases.json
 
 Recording takes a tenth of the suite's time: a line says once in a test that it ran (``sys.monitoring``). Of tests with
-many cases, each line is then kept in several, the cheapest per line that is still needed; ``tests/conftest.py`` runs
-those, with a few of the others that a seed draws, and ``--every-case`` (``.ci/long``) all.
+several cases, each line is then kept in several, the cheapest per line that is still needed; ``tests/conftest.py`` runs
+those, with a few of the others that a seed draws, and ``--every-case`` (``.ci/long``) all. Without ``--every-case``
+cases are chosen among those that a plain run has, and of folders that were not recorded nothing changes.
 """
 
 from __future__ import annotations
@@ -27,8 +28,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 TIMES = 3
 """Tests that run a line where as many can."""
-CASES, SECONDS = 4, 2.0
-"""Tests with fewer cases, or of less processor time, are left whole."""
+SCHEDULES = frozenset({"algorithms", "automatic", "ops", "property", "warps"})
+"""Folders whose tests check schedules by the same rules, templates or primitives: lines of the package tell their cases
+apart. Others try texts, processes or numbers, of which no line of Python knows.
+"""
+CASES, SECONDS = (4, 2), (2.0, 0.5)
+"""Tests with fewer cases, or of less processor time, are left whole; the second number is of those folders."""
+FAULTS = frozenset({"fault", "faults", "mutants", "planted", "refused", "survives", "unseen", "wrong"})
+"""Words in the names of tests that are left whole as well: their cases run the same lines, each with another fault."""
 TOOL = 4
 """A number that no other tool of ``sys.monitoring`` has."""
 
@@ -38,6 +45,7 @@ class Recorder:
 
     def __init__(self, folder: Path, package: str) -> None:
         self.out, self.package = folder / f"{os.getpid()}.jsonl", package
+        self.cases = folder / f"{os.getpid()}.cases"
         self.lines: set[tuple[str, int]] = set()
         tell = self.tell = sys.monitoring
         tell.use_tool_id(TOOL, "case_lines")
@@ -53,6 +61,11 @@ class Recorder:
     def _runs(self, code: object, line: int) -> object:
         self.lines.add((code.co_filename, line))
         return self.tell.DISABLE
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Note all cases, before some are left out."""
+        self.cases.write_text("".join(f"{item.nodeid}\n" for item in items))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -95,23 +108,22 @@ def case_of(test: str) -> str:
     return test.partition("[")[2].removesuffix("]")
 
 
-def chosen(rows: Iterable[dict], times: int) -> dict[str, dict]:
-    """Cases to keep of each test that is not left whole, so that ``times`` tests run each line, where as many do; with
-    a number of all its cases: where some come or go, all run until lines are recorded again.
-    """
+def chosen(rows: Iterable[dict], times: int) -> dict[str, list[str]]:
+    """Cases to keep of each test that is not left whole, so that ``times`` tests run each line, where as many do."""
     number: dict[tuple[str, int], int] = {}
+    total = Counter[str]()
     lines, cost, names = list[frozenset[int]](), list[float](), list[str]()
     for row in rows:
         places = ((f, n) for f, some in row["lines"].items() for n in some)
         lines.append(frozenset(number.setdefault(p, len(number)) for p in places))
         cost.append(row["cpu"] + 0.02)
         names.append(row["id"])
+        total[function_of(row["id"])] += row["cpu"]
     count = Counter(map(function_of, names))
-    total = Counter[str]()
-    for name, c in zip(names, cost, strict=True):
-        total[function_of(name)] += c
     named = {function_of(name) for name in names if str(ROOT) in name}  # after a folder of this machine
-    large = {f for f in count if count[f] >= CASES and total[f] >= SECONDS} - named
+    named |= {f for f in count if FAULTS & {*f.partition("::")[2].split("_")}}
+    few = {f: f.split("/")[1] in SCHEDULES for f in count}
+    large = {f for f in count if count[f] >= CASES[few[f]] and total[f] >= SECONDS[few[f]]} - named
     missing = Counter(n for some in lines for n in some)
     missing = Counter({n: min(times, k) for n, k in missing.items()})
     for some, name in zip(lines, names, strict=True):
@@ -125,10 +137,17 @@ def chosen(rows: Iterable[dict], times: int) -> dict[str, dict]:
         if not some:
             least = min((k for k in open_ if function_of(names[k]) == f), key=cost.__getitem__)
             some.append(case_of(names[least]))
-    every = defaultdict[str, list[str]](list)
-    for name in names:
-        every[function_of(name)].append(case_of(name))
-    return {f: {"all": crc(every[f]), "kept": sorted(some)} for f, some in kept.items() if len(some) < count[f]}
+    return {f: sorted(some) for f, some in kept.items() if len(some) < count[f]}
+
+
+def numbered(kept: dict[str, list[str]], every: Iterable[str]) -> dict[str, dict]:
+    """What ``tests/cases.json`` says: the cases kept and a number of ``every`` case of their tests. Where some come or
+    go, all run until lines are recorded again.
+    """
+    cases = defaultdict[str, list[str]](list)
+    for name in every:
+        cases[function_of(name)].append(case_of(name))
+    return {f: {"all": crc(cases[f]), "kept": some} for f, some in sorted(kept.items()) if len(some) < len(cases[f])}
 
 
 def crc(cases: Iterable[str]) -> int:
@@ -160,16 +179,24 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=TIMES, help="tests that run each line")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    rows = [json.loads(line) for f in sorted(given.folder.glob("*.jsonl")) for line in f.open()]
+    rows = [json.loads(line) for f in sorted(given.folder.glob("**/*.jsonl")) for line in f.open()]
+    every = dict.fromkeys(name for f in given.folder.glob("**/*.cases") for name in f.read_text().splitlines())
+    before = json.loads(given.out.read_text()) if given.out and given.out.exists() else {}
     kept = chosen(rows, given.times)
-    left_out = [
-        r["cpu"] for r in rows if (f := function_of(r["id"])) in kept and case_of(r["id"]) not in kept[f]["kept"]
-    ]
+    left_out = [r["cpu"] for r in rows if case_of(r["id"]) not in kept.get(function_of(r["id"]), [case_of(r["id"])])]
     print(
         f"{len(rows)} tests of {sum(r['cpu'] for r in rows):.0f} s: {len(left_out)} of {sum(left_out):.0f} s left out"
     )
     if given.out:
-        given.out.write_text(json.dumps(kept, indent=1) + "\n")
+        found = _unchanged(before, rows, every) | numbered(kept, every)
+        given.out.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n")
+
+
+def _unchanged(before: dict[str, dict], rows: Iterable[dict], every: Iterable[str]) -> dict[str, dict]:
+    """What stays of the file: tests that were not recorded, and those of which a plain run has few cases already."""
+    ran, cases = (Counter(map(function_of, names)) for names in ((r["id"] for r in rows), every))
+    now = numbered({f: some["kept"] for f, some in before.items()}, every)
+    return {f: some for f, some in before.items() if not ran[f] or (ran[f] < cases[f] and now.get(f) == some)}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Mutants of the package: does the suite fail on a one-token change of a line that it runs?
 
     python tools/mutate.py LINES --draw 300 --seed 5 --out mutants.json      (LINES: of tools/case_lines.py)
-    python tools/mutate.py LINES --run mutants.json [--every-case]           (again: goes on where it stopped)
+    python tools/mutate.py LINES --run mutants.json [--every-case]           (again: goes on where Ctrl-C stopped it)
 
 Lines are drawn in each folder of the package in proportion to its code. For each mutant the tests that run its line are
 run, the cheapest first and at most 30 s of processor time as recorded, without --every-case only those that a plain
@@ -30,6 +30,8 @@ from case_lines import case_of, function_of
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 30.0
 """Of the tests of one mutant, as they were recorded."""
+START_S = 3.0
+"""Of a run of some tests, before the first one."""
 LIMIT_S = 120
 """Processor time after which a mutant hangs, which a run of the suite would show."""
 SWAPS = {
@@ -64,7 +66,7 @@ def changes(source: str) -> dict[int, list[tuple[int, str, str]]]:
 
 def recorded(folder: Path, every: bool) -> list[dict]:
     """The tests that were recorded, without cases that a plain run leaves out."""
-    rows = [json.loads(line) for f in sorted(folder.glob("*.jsonl")) for line in f.open()]
+    rows = [json.loads(line) for f in sorted(folder.glob("**/*.jsonl")) for line in f.open()]
     kept = {} if every else json.loads((ROOT / "tests/cases.json").read_text())
     return [r for r in rows if (f := function_of(r["id"])) not in kept or case_of(r["id"]) in kept[f]["kept"]]
 
@@ -94,16 +96,27 @@ def draw(rows: list[dict], number: int, seed: int) -> list[dict]:
     return made
 
 
-def tests_of(mutant: dict, rows: list[dict]) -> list[str]:
-    """The tests that run a mutant's line, the cheapest first, of ``SECONDS`` together."""
+def tests_of(mutant: dict, rows: list[dict]) -> dict[str, float]:
+    """The tests that run a mutant's line, the cheapest first, of ``SECONDS`` together: what each took."""
     able = sorted((r["cpu"] + 0.02, r["id"]) for r in rows if mutant["line"] in r["lines"].get(mutant["file"], ()))
-    spent, some = 0.0, list[str]()
+    some = dict[str, float]()
     for cpu, name in able:
-        spent += cpu
-        if some and spent > SECONDS:
+        if some and sum(some.values()) + cpu > SECONDS:
             break
-        some.append(name)
+        some[name] = cpu
     return some
+
+
+def expected_s(mutants: list[dict], rows: list[dict]) -> float:
+    """Processor time at most, if all mutants survive: none but a survivor needs all of its tests."""
+    return sum(START_S + sum(tests_of(m, rows).values()) for m in mutants)
+
+
+def write(path: Path, data: dict) -> None:
+    """At once: who stops the run finds the file as it was or as it is to be."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(data, indent=1) + "\n")
+    part.replace(path)
 
 
 def tried(mutant: dict, rows: list[dict], tree: Path) -> str:
@@ -147,11 +160,13 @@ def main() -> int:
     given = parser.parse_args()
     rows = recorded(given.lines, given.every_case)
     if given.draw:
-        print("seed", given.seed)
-        given.out.write_text(json.dumps(
-            {"seed": given.seed, "mutants": draw(rows, given.draw, given.seed)}, indent=1) + "\n")  # fmt: skip
+        mutants = draw(rows, given.draw, given.seed)
+        print(f"seed {given.seed}, at most {expected_s(mutants, rows) / 60:.0f} minutes of processor time")
+        write(given.out, {"seed": given.seed, "mutants": mutants})
         return 0
     data, key = json.loads(given.run.read_text()), "every case" if given.every_case else "plain"
+    left = [m for m in data["mutants"] if key not in m]
+    print(f"{len(left)} mutants, at most {expected_s(left, rows) / 60:.0f} minutes of processor time", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", "__pycache__", ".venv", "build", "html"))
@@ -162,10 +177,13 @@ def main() -> int:
             mutant[key] = tried(mutant, rows, tree)
             where = f"{mutant['file']}:{mutant['line']} {mutant['token']}"
             print(f"{n}: {where}: {mutant[key]} ({time.time() - began:.0f} s)", flush=True)
-            given.run.write_text(json.dumps(data, indent=1) + "\n")
+            write(given.run, data)
     print(Counter(m[key].partition(":")[0] for m in data["mutants"]))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("stopped: the same command goes on")

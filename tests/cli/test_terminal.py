@@ -1,12 +1,12 @@
 """What people read fits their terminal, whole lines go into pipes, and nothing in it is Python's."""
 
+import contextlib
 import functools
 import io
 import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -26,7 +26,6 @@ from tensorir.ops.operators import OPERATORS
 from tensorir.runtime.device import devices
 from tensorir.tune.record import RunIdentity
 
-ROOT = Path(__file__).parents[2]
 OWN = f"{Path(zoo.__file__)}:product"
 CONV = ("conv2d", "1x2x5x5", "3x2x3x3", "--pad", "1")
 WIDTHS = (60, 80, 120)
@@ -48,12 +47,9 @@ def _planned_once():
 def logs(tmp_path_factory):
     """The log of one tuned operator, and the id of its best record."""
     where = tmp_path_factory.mktemp("logs")
-    args = ["tune", *CONV, "--trials", "2", "--log", str(where), "--json", "--progress", "none"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tensorir", *args], capture_output=True, text=True, cwd=ROOT, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return str(where), json.loads(done.stdout)["best"]["trial"]
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert main.run(["tune", *CONV, "--trials", "2", "--log", str(where), "--json", "--progress", "none"]) == 0
+    return str(where), json.loads(said.getvalue())["best"]["trial"]
 
 
 OFFLINE = [

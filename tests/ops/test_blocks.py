@@ -14,6 +14,7 @@ from tensorir.errors import DeclarationError
 from tensorir.interp.reference import random_arguments
 from tensorir.runtime.limits import check_source
 from tensorir.target import Target
+from tensorir.tune.template import suiting
 
 FROM_THE_EXAMINATION = [
     ("conv2d", dict(n=1, c=512, k=8, groups=2, h=56, w=56, r=3, s=3, pad=1, layout="NHWC")),
@@ -35,8 +36,8 @@ FROM_THE_EXAMINATION = [
 def test_defaults_fit_and_so_does_what_spaces_call_legal(given, arch):
     op, shape = given
     work, target, rng = getattr(tir.ops, op)(**shape), Target.parse(f"cuda -arch={arch}"), random.Random(0)
-    for name, template in work.templates.items():
-        if template.suits(target) and work._can_start(name, target):
+    for name, template in suiting(work.templates, target):
+        if work._can_start(name, target):
             space = template.space_for(target)
             for config in (space.default, space.config(rng.randrange(len(space.legal)))):
                 check_source(work.schedule(config, name, target).emitted(), target)

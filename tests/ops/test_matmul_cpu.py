@@ -24,6 +24,7 @@ from tensorir.interp.reference import evaluate, random_arguments
 from tensorir.ir.tree import If, Select
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
+from tensorir.tune.template import suiting
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -50,7 +51,7 @@ options = st.fixed_dictionaries(
 
 
 def templates(work):
-    return {name: t for name, t in work.templates.items() if "cpu" in t.kinds}
+    return dict(suiting(work.templates, tir.Target.parse("opencl")))
 
 
 def drawn(data, work, target):

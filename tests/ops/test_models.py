@@ -7,6 +7,7 @@ import pytest
 import tensorir as tir
 from tensorir.automatic.plan import plans
 from tensorir.target import Target
+from tensorir.tune.template import suiting
 
 CPU = Target.parse("opencl -vector_bytes=64 -registers=32 -units=2")
 
@@ -30,10 +31,8 @@ TARGETS = (CPU, Target.parse("cuda -arch=sm_80"), Target.parse("cuda -arch=sm_90
 @pytest.mark.parametrize("name", WORKS)
 def test_every_configuration_has_a_time(name, target):
     work = WORKS[name]
-    for template in (t for t in work.templates if t.startswith(f"{target.kind}_")):
-        if not target.has(work.templates[template].needs or ""):
-            continue
-        space = work.templates[template].space_for(target)
+    for template, made in suiting(work.templates, target):
+        space = made.space_for(target)
         assert space.expected_s is not None, template
         every = range(0, len(space.legal), max(1, len(space.legal) // 50))
         times = [space.expected_s(space.config(row)) for row in every]
