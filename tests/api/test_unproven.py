@@ -166,7 +166,7 @@ def check(line):
     A = tir.placeholder((64,), name="A")
     s = tir.Schedule(tir.compute((64,), lambda i: A[i] * 2, name="B"))
     return s.with_source(s.source().replace("{", "{ " + line, 1)).check(level="device")
-mine = unproven._workers[os.getpid()] = unproven.Worker(unproven.MODULE)
+mine = unproven._workers[os.getpid()] = unproven.Worker(unproven.WORKER_MODULE)
 mine.start()
 if os.fork() == 0:
     told = check("*(volatile __global float *)0 = 1.0f;").problems[0].code

@@ -76,9 +76,9 @@ def extra_options(device: cl.Device) -> list[str]:
 
 
 def name_processor(device: Any) -> None:
-    """Give PoCL a processor that its compiler knows, where the machine's is younger than its LLVM.
+    """Give PoCL a processor known to its compiler, for a machine younger than its LLVM.
 
-    LLVM 14 calls AMD's since Zen 5 "generic", which Clang refuses. PoCL keeps that after the triple in the device.
+    LLVM 14 calls AMD's since Zen 5 "generic", and Clang refuses that. PoCL keeps it after the triple in the device.
     """
     flags, modern = flags_here(), {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
     kin = b"x86-64" if not flags >= modern else b"znver3" if "sse4a" in flags else b"haswell"
