@@ -1,5 +1,6 @@
 """README, changelog and pages: their lengths, their picture and tables, and what pages show of the package."""
 
+import ast
 import importlib
 import re
 import sys
@@ -106,3 +107,16 @@ def test_files_that_it_names_are_there(path):
     homes = (ROOT, ROOT / "tensorir", ROOT / "benchmarks")
     missing = [n for n in found if not any((home / n).exists() for home in homes)]
     assert [n for n in missing if not n.startswith(OTHERS) and "NAME" not in n] == []
+
+
+def test_what_decides_is_where_the_page_says():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    table = text.partition("## Where it is decided\n")[2].partition("\n## ")[0]
+    places = re.findall(r"`([\w/]+\.py)` `(\w+)`", table)
+    assert len(places) >= 30
+    for path, name in places:
+        body = ast.parse((ROOT / "tensorir" / path).read_text(encoding="utf-8")).body
+        targets = [t for n in body if isinstance(n, ast.Assign) for t in n.targets]
+        targets += [n.target for n in body if isinstance(n, ast.AnnAssign)]
+        known = {getattr(n, "name", "") for n in body} | {getattr(t, "id", "") for t in targets}
+        assert name in known, f"{path} has no {name}"

@@ -3,7 +3,7 @@
     python benchmarks/tuner/levels.py
 
 Two rounds share a few configurations; their ratios say by how much the machine's pace differs, for
-``tensorir.tune.choice``. Each time has noise of ``sd`` in log, and with probability ``hit`` something slows it down
+``tensorir.tune.ranking``. Each time has noise of ``sd`` in log, and with probability ``hit`` something slows it down
 besides, by |N(0, by)| in log. Printed for each way: the 95th percentile of the error of the level, in
 percent, over 4000 pairs of rounds.
 """

@@ -21,7 +21,7 @@ from tensorir.tune.store import LogError, LogReader
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
-    from tensorir.tune.choice import RankedRecord
+    from tensorir.tune.ranking import RankedRecord
 
 FROZEN_VARIABLE = "TENSORIR_FROZEN"
 
@@ -63,7 +63,7 @@ def _on(record: Record, device: Mapping[str, object]) -> bool:
 
 def chosen(records: Iterable[Record], identity: RunIdentity) -> list[RankedRecord]:
     """The usable configurations of records of one definition, fastest first."""
-    from tensorir.tune.choice import choose  # where the ranking is kept nobody chooses again
+    from tensorir.tune.ranking import choose  # where the ranking is kept nobody chooses again
 
     return choose(r for r in records if identity.accepts(r))
 

@@ -36,7 +36,7 @@ from tensorir.tune.store import LogReader
 if TYPE_CHECKING:
     from tensorir.api.work import Work
     from tensorir.export.program import ExportProgram
-    from tensorir.tune.choice import RankedRecord
+    from tensorir.tune.ranking import RankedRecord
 
 
 MAX_RANKED = 100

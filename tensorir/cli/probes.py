@@ -13,9 +13,9 @@ from tensorir.codegen.dialect import CUDA_PROBE
 from tensorir.errors import TensorIRError
 from tensorir.expr.compute import compute, placeholder
 from tensorir.runtime.cache import stat
-from tensorir.runtime.caches import pocl_cache, pocl_files
 from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass
 from tensorir.runtime.device import devices
+from tensorir.runtime.library_caches import pocl_cache, pocl_files
 from tensorir.tune.gp import missing
 from tensorir.tune.space import Space
 from tensorir.tune.spec import RunSpec

@@ -8,9 +8,9 @@ from tensorir.cli.tables import config_text, table
 from tensorir.cli.titles import whole
 from tensorir.codec import encode
 from tensorir.tune import log as logs
-from tensorir.tune.choice import library
 from tensorir.tune.log import LogReader
 from tensorir.tune.progress import milliseconds
+from tensorir.tune.ranking import library
 from tensorir.tune.ratio import without_slots
 from tensorir.tune.record import seal
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from tensorir.errors import CompileError, DeviceError, Problem, refuse
 from tensorir.runtime.cache import cache_key, default_cache
-from tensorir.runtime.caches import ensure_cache
+from tensorir.runtime.library_caches import ensure_cache
 from tensorir.runtime.scratch import Scratch
 
 _LOG_BYTES = 4096

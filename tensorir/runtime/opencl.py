@@ -26,9 +26,9 @@ from tensorir.codegen.source import WIDE_MACRO, KernelLaunch, Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, Problem, refuse
 from tensorir.runtime.base import Bytes, CompiledModule, Device, DeviceInfo, HasBytes, Resources, Step
 from tensorir.runtime.cache import cache_key, default_cache
-from tensorir.runtime.caches import damaged_pocl_cache, ensure_cache, pocl_cache
 from tensorir.runtime.compile_limit import need_end
 from tensorir.runtime.host import as_here, name_processor
+from tensorir.runtime.library_caches import damaged_pocl_cache, ensure_cache, pocl_cache
 from tensorir.runtime.limits import check_shared, check_source
 from tensorir.target import Target, preset
 

@@ -19,8 +19,8 @@ from tensorir.codec import Json
 from tensorir.errors import refuse
 from tensorir.runtime.machine import ProcessorLoad
 from tensorir.tune.brief import Brief, whole
-from tensorir.tune.choice import REPEAT_RATIO, RankedRecord, choose, key_of, passed
 from tensorir.tune.circumstances import TIMEOUTS, Limits, open_again
+from tensorir.tune.ranking import REPEAT_RATIO, RankedRecord, choose, key_of, passed
 from tensorir.tune.record import BadRecord, LogLine, Record, RunIdentity, Setting, encode, key_text, relevant, slug
 from tensorir.tune.selection import contenders
 from tensorir.tune.store import LogError, LogReader, LogWriter, host_name, refusal

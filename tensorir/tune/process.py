@@ -20,7 +20,7 @@ from pathlib import Path
 from tensorir._package import reserve_standard_streams
 from tensorir.codec import Json
 from tensorir.errors import TensorIRError, refuse
-from tensorir.runtime.caches import damaged_pocl_cache
+from tensorir.runtime.library_caches import damaged_pocl_cache
 from tensorir.runtime.scratch import WORKER_VARIABLE
 from tensorir.tune.child import (
     HEADER_BYTES,

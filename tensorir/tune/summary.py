@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorir.runtime.machine import ProcessorLoad
-from tensorir.tune.choice import library, seconds_of
 from tensorir.tune.log import RankedRecord, choose, identity_of, key_of, passed
+from tensorir.tune.ranking import library, seconds_of
 from tensorir.tune.ratio import Ratio
 from tensorir.tune.record import Record
 

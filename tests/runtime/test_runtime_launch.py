@@ -481,7 +481,7 @@ def code_of(source, device):
 
 def test_a_kernel_that_no_text_has_is_no_fault_of_a_cache(device, monkeypatch, tmp_path):
     (tmp_path / "kernel.so").touch()
-    monkeypatch.setattr("tensorir.runtime.caches.pocl_cache", lambda: tmp_path)
+    monkeypatch.setattr("tensorir.runtime.library_caches.pocl_cache", lambda: tmp_path)
     assert code_of(replace(ADD, text=ADD.text.replace("void add", "void sub")), device) == "compile.signature"
 
 

@@ -9,9 +9,9 @@ from searching import search
 
 from tensorir.tune.brief import reason_of
 from tensorir.tune.budget import TIME_PARTS
-from tensorir.tune.choice import library
 from tensorir.tune.log import LogReader, LogWriter, RunIdentity, best
 from tensorir.tune.outcome import without_default
+from tensorir.tune.ranking import library
 from tensorir.tune.space import Space
 from tensorir.tune.store import LogError
 from tensorir.tune.trial import FinalRound, Outcome

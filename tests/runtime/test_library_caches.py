@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tensorir.runtime.caches import damaged_pocl_cache, ensure_cache, pocl_files
+from tensorir.runtime.library_caches import damaged_pocl_cache, ensure_cache, pocl_files
 
 
 @pytest.fixture
