@@ -1,1 +1,1 @@
-"""Algorithms: other ways to compute what was declared, which ``s.redeclare`` puts in its place."""
+"""Algorithms for ``s.redeclare``: Winograd, stream-K, tiled scans, private scatters in place of a declaration."""

@@ -1,4 +1,4 @@
-"""The tuned shapes nearest to one, and kernels for it from their configurations."""
+"""The tuned shapes of an operator that are nearest to one, with their best configurations."""
 
 from __future__ import annotations
 

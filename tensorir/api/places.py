@@ -66,7 +66,7 @@ class ExecutorPlaces:
         return self._executor.submit(self._function, message, self._limits, remaining_s)
 
     def close(self) -> None:
-        """The executor belongs to the caller: workers elsewhere end with its processes."""
+        """End this process's idle workers; the executor is the caller's, its workers end with its own processes."""
         end_idle()
 
 

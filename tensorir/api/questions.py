@@ -263,7 +263,7 @@ class DeviceDescription:
 @travels
 @dataclass(frozen=True)
 class Unusable:
-    """Why a device cannot be opened."""
+    """A worker's answer that its device cannot be opened, with the problems."""
 
     problems: tuple[Problem, ...]
 

@@ -32,7 +32,7 @@ from tensorir.runtime.compile_limit import compile_limit
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.launch import CompiledProgram
 from tensorir.schedule.primitives.assume import in_range
-from tensorir.schedule.schedule import Schedule as _Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.schedule.trace import Step, Trace
 from tensorir.target import Target
 
@@ -50,7 +50,7 @@ class HasDefault(Protocol):
 
 
 @answering(ScheduleError)
-class Schedule(Exportable, _Schedule):
+class Schedule(Exportable, BaseSchedule):
     """The schedule of a computation on a target; see the primitives' own documentation for each call.
 
     >>> s = Schedule(C, target="opencl")
@@ -278,7 +278,7 @@ def replay(outputs: Tensor | Sequence[Tensor], trace: Trace | str, target: objec
     return Schedule(outputs, target).replay(trace)
 
 
-def emit_source(s: _Schedule, target: Target) -> Source:
+def emit_source(s: BaseSchedule, target: Target) -> Source:
     """Lower and print ``s`` for ``target``, which can hold its kernels."""
     need_told(s.program.inputs, dims_of(s.outputs))
     source = emit(lowered(s, target), target, str(s.trace).splitlines(), gathers_of(s))
@@ -321,14 +321,14 @@ def _untold(v: Var, places: Sequence[tuple[Expr, str]]) -> str:
     return f"no argument has a shape with {v.name}: a launch could not know it"
 
 
-def gathers_of(s: _Schedule) -> tuple[GatherRange, ...]:
+def gathers_of(s: BaseSchedule) -> tuple[GatherRange, ...]:
     """The index inputs whose values must be checked at launch, by their names in the signature."""
     names = {b.origin: b.name for b in s.program.inputs}
     found = [x for x in gathers(s.outputs) if not isinstance(x[1], int) or not in_range(s.program, x[0], x[1])]
     return tuple(dict.fromkeys(GatherRange(names[t], said(limit), into, part) for t, limit, into, part in found))
 
 
-def blame(s: _Schedule) -> Step | None:
+def blame(s: BaseSchedule) -> Step | None:
     """The first step after which the schedule no longer computes its definition, by bisection; None where it does.
 
     Raises CheckError ``blame.no-step`` where it is wrong before any step: a template has scheduled other outputs, or

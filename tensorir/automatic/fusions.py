@@ -20,11 +20,11 @@ from tensorir.errors.shown import Shown
 from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
 from tensorir.lower.pipeline import lower
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.ratio import Ratio
 
-S = TypeVar("S", bound=Schedule)
+S = TypeVar("S", bound=BaseSchedule)
 
 MODELLED_GAIN = 1.15
 """The modelled gain from which on a fusion is recommended: of pairs that gain less by the model, some have lost."""
@@ -217,18 +217,18 @@ def kibibytes(n: int) -> str:
 
 
 def fusions_of(outputs: Sequence[Tensor], target: Target, make: Callable[[Sequence[Tensor], Target], S]) -> Fusions[S]:
-    """The fusions of the stages of ``outputs``; ``make``: the schedules that they give."""
+    """A row for each pair of stages: may one kernel compute both, and what does it save; ``make``: schedules."""
     outputs = as_outputs(outputs)
-    whole = Schedule(outputs, target)
+    whole = BaseSchedule(outputs, target)
     return Fusions([_fusion(whole, pair, make) for pair in pairs_of(Graph(whole.program))], target)
 
 
-def _fusion(whole: Schedule, pair: Pair, make: Callable[[Sequence[Tensor], Target], S]) -> Fusion[S]:
+def _fusion(whole: BaseSchedule, pair: Pair, make: Callable[[Sequence[Tensor], Target], S]) -> Fusion[S]:
     """The fusion of one pair: each way is made on the whole graph, which proves that it is legal, and of the pair
     alone, where its kernels are counted.
     """
     target, alone = whole.target, cut_out(Graph(whole.program), pair)
-    before = counts_of(finished(Schedule(alone, target), ()).program, target)
+    before = counts_of(finished(BaseSchedule(alone, target), ()).program, target)
     refused: dict[str, Problem] = {}
     legal: list[tuple[Counts, Way]] = []
     untaken: list[Refusal] = []
@@ -236,7 +236,7 @@ def _fusion(whole: Schedule, pair: Pair, make: Callable[[Sequence[Tensor], Targe
         offered: list[Refusal] = []
         try:
             way.begun(whole.fork())
-            s = Schedule(alone, target)
+            s = BaseSchedule(alone, target)
             program = finished(s, way.begun(s, offered), offered).program
             lower(program, target)
         except TensorIRError as e:

@@ -15,7 +15,7 @@ from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Axis, Expr, Iter, Stage
 from tensorir.ir.visit import uses, writes
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 CELLS = 1 << 14
@@ -51,7 +51,7 @@ class PairPart(Part):
         """Lanes of a vector of the widest element that stages read or make."""
         return min(16, vector_lanes(self.target, widest_bits(nests)))
 
-    def _reduced(self, s: Schedule, n: Nest, at: str | None = None) -> bool:
+    def _reduced(self, s: BaseSchedule, n: Nest, at: str | None = None) -> bool:
         """Combine the terms of a stage that reduces rows in lanes of a CPU, as the rule for rows does, ``at`` a loop of
         what reads it or where it is; its loops of cells are made anew. False for other stages.
         """
@@ -70,10 +70,10 @@ class PairPart(Part):
         terms = max(n.size(n.stage.iters) for n in (self.first, self.anchor)) // max(1, rows)
         return _divisor(rows, min(CELLS // max(1, terms), rows // BLOCKS))
 
-    def _shared_out(self, s: Schedule, cells: Sequence[str], rows: int) -> tuple[str, ...]:
+    def _shared_out(self, s: BaseSchedule, cells: Sequence[str], rows: int) -> tuple[str, ...]:
         return s.share_out(*cells, each=rows, within=None if self.cpu else "thread.x")
 
-    def _vectors(self, s: Schedule, n: Nest, loop: str) -> None:
+    def _vectors(self, s: BaseSchedule, n: Nest, loop: str) -> None:
         """Vectors along a loop of cells of a CPU, the loops of terms around them."""
         lanes, extent = self._lanes(n), most(s.index.loops[loop].extent)
         if self.cpu and extent >= lanes:
@@ -98,7 +98,7 @@ class NearPart(PairPart):
             found.append(it)
         return tuple(found)
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         a, b, lead = self.first, self.anchor, self.lead
         cells = [b.loops[it.var] for it in b.spatial]
         if not cells:
@@ -126,7 +126,7 @@ class NearPart(PairPart):
         line //= max(1, self.first.size(self.first.spatial[:1]))
         return _divisor(rows, min(ROWS_OF_A_BLOCK, rows // 4, NEAR_BYTES["cpu"] // 2 // max(1, line)))
 
-    def _room(self, s: Schedule, at: str) -> None:
+    def _room(self, s: BaseSchedule, at: str) -> None:
         """Refuse to keep more near than a core, or a thread, has room for."""
         stage = s.index.stages[self.first.name]
         inside = s.index.between(s.index.loops[at], stage)
@@ -153,7 +153,7 @@ class TogetherPart(PairPart):
         sizes = [[n.size([it]) for it in n.spatial] for n in (self.first, self.anchor)]
         return next((n for n, (x, y) in enumerate(zip(*sizes, strict=False)) if x != y), min(map(len, sizes)))
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         count, nests = self.shared, (self.first, self.anchor)
         flat = all(len(n.spatial) == count and n.kind == "map" for n in nests)
         for n in nests if count else ():
@@ -165,14 +165,14 @@ class TogetherPart(PairPart):
                 self._nested(s, n, cells, count)
         s.fuse_with(*self.pair.names)
 
-    def _flat(self, s: Schedule, cells: Sequence[str]) -> None:
+    def _flat(self, s: BaseSchedule, cells: Sequence[str]) -> None:
         """Cells in vectors of a CPU, or one for each thread."""
         lanes = self._lanes(self.first, self.anchor) if self.cpu else 1
         _, cell = self._shared_out(s, cells, lanes * (self._rows(self.first.cells) // lanes or 1))
         if self.cpu:
             s.register_tile(cell, sizes=[lanes], lanes=lanes)
 
-    def _nested(self, s: Schedule, n: Nest, cells: Sequence[str], count: int) -> None:
+    def _nested(self, s: BaseSchedule, n: Nest, cells: Sequence[str], count: int) -> None:
         """Iterations of the shared loops to blocks, what is inside in vectors."""
         reduced = count == len(cells) and self._reduced(s, n)
         if reduced:
@@ -192,14 +192,14 @@ class OwnPart(PairPart):
         super().__init__(graph, pair, target)
         self.own = own
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         first, *_ = configs = [p.space.default for p in self.own]
         for part, c in zip(self.own, configs, strict=True):
             part.schedule(s, first if c.keys() == first.keys() else c)
         s.fuse_with(*self.pair.names)
 
 
-def started(s: Schedule, parts: Sequence[Part]) -> Schedule:
+def started(s: BaseSchedule, parts: Sequence[Part]) -> BaseSchedule:
     """Schedule parts, each by the configuration from which it starts."""
     for part in parts:
         part.steps(s, part.space.default)

@@ -10,7 +10,7 @@ from typing import ClassVar, cast
 
 from tensorir.automatic.facts import Graph, Nest, widest_bits
 from tensorir.errors.shown import Shown
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
@@ -51,18 +51,18 @@ class Part(ABC, Shown):
         return self.rule
 
     @abstractmethod
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         """Schedule the stages of a program in which nothing else was done to them."""
 
-    def declare(self, s: Schedule, config: Config) -> None:
+    def declare(self, s: BaseSchedule, config: Config) -> None:
         """Declare the stages otherwise, by a registered algorithm, before any stage is inlined or scheduled."""
 
-    def declared(self, s: Schedule, config: Config) -> None:
+    def declared(self, s: BaseSchedule, config: Config) -> None:
         """Likewise; the trace says the rule and why it claims the stages."""
         with s.because(f"{self.rule}: {self.reason}"):
             self.declare(s, config)
 
-    def steps(self, s: Schedule, config: Config) -> None:
+    def steps(self, s: BaseSchedule, config: Config) -> None:
         """Schedule the stages; the trace says the rule and why it claims them."""
         with s.because(f"{self.rule}: {self.reason}"):
             self.schedule(s, config)

@@ -31,7 +31,7 @@ from tensorir.lower.pipeline import lower
 from tensorir.lower.resolve_scopes import resolve_scopes
 from tensorir.runtime.host import target_here
 from tensorir.schedule.analysis import index_of, touched_by
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
@@ -83,7 +83,7 @@ class Plan:
         """The requirement on a target: of architectures the latest."""
         return max((p.needs for p in self.parts), key=lambda n: (len(n), n))
 
-    def schedule(self, s: Schedule, config: Config) -> Schedule:
+    def schedule(self, s: BaseSchedule, config: Config) -> BaseSchedule:
         """Schedule the definition for a configuration."""
         for part in self.parts:
             part.declared(s, self._own(part, config))
@@ -95,7 +95,7 @@ class Plan:
         self._ahead(s)
         return s
 
-    def _ahead(self, s: Schedule) -> None:
+    def _ahead(self, s: BaseSchedule) -> None:
         """Make what depends on constants alone ahead of time, where kernels of its own make it."""
         known: set[Buffer] = {b for b in s.program.inputs if b.name in self.constants}
         if not known:
@@ -197,7 +197,7 @@ def _plans_by(
     proved: set[Hashable],
 ) -> Iterator[Plan]:  # fmt: skip
     """Plans that begin with parts of the rules ``whole``; what is ``refused`` or ``proved`` to work is added there."""
-    s = Schedule(outputs, target)
+    s = BaseSchedule(outputs, target)
     claims = _Claims(s.fork(), Graph(s.program, wishes), refused, proved)
     first = claims.claimed(whole, ())
     if whole and not first:
@@ -223,7 +223,7 @@ class _Claims:
     made:    the parts that a rule offers for a stage, as far as anybody asked;  tried: whether parts work
     """
 
-    begun: Schedule
+    begun: BaseSchedule
     graph: Graph
     refused: list[Refusal]
     proved: set[Hashable]

@@ -15,14 +15,14 @@ from tensorir.errors import ScheduleError, TensorIRError, refuse
 from tensorir.ir.tree import Binary, Const, Select, Store, Var
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 
 
-def _nothing(s: Schedule) -> None:
+def _nothing(s: BaseSchedule) -> None:
     """Leave all stages as they are declared."""
 
 
-def _no_parts(s: Schedule) -> Iterator[Part]:
+def _no_parts(s: BaseSchedule) -> Iterator[Part]:
     return iter(())
 
 
@@ -37,10 +37,10 @@ class Way:
 
     name: str
     reason: str
-    begin: Callable[[Schedule], None] = field(default=_nothing, repr=False)
-    parts: Callable[[Schedule], Iterator[Part]] = field(default=_no_parts, repr=False)
+    begin: Callable[[BaseSchedule], None] = field(default=_nothing, repr=False)
+    parts: Callable[[BaseSchedule], Iterator[Part]] = field(default=_no_parts, repr=False)
 
-    def begun(self, s: Schedule, untaken: list[Refusal] | None = None) -> tuple[Part, ...]:
+    def begun(self, s: BaseSchedule, untaken: list[Refusal] | None = None) -> tuple[Part, ...]:
         """Make the first steps, and return the part that has both stages, if any; raises what a primitive refuses.
 
         What is left to do is ``finished``; the part's own steps are tried on a fork.
@@ -64,7 +64,7 @@ class Way:
         return ()
 
 
-def finished(s: Schedule, given: Sequence[Part], untaken: list[Refusal] | None = None) -> Schedule:
+def finished(s: BaseSchedule, given: Sequence[Part], untaken: list[Refusal] | None = None) -> BaseSchedule:
     """Schedule the parts that are given, and every other stage by a part of its own; ``untaken``: see ``alone``."""
     taken, begun = frozenset().union(*(p.names for p in given)), s.fork()
     graph = Apart(s.program)
@@ -76,7 +76,7 @@ def finished(s: Schedule, given: Sequence[Part], untaken: list[Refusal] | None =
     return started(s, [*given, *own])
 
 
-def alone(begun: Schedule, graph: Graph, nest: Nest, untaken: list[Refusal] | None = None) -> Part:
+def alone(begun: BaseSchedule, graph: Graph, nest: Nest, untaken: list[Refusal] | None = None) -> Part:
     """The part of the first rule that schedules a stage alone; those that were refused before are added to
     ``untaken``.
     """
@@ -95,7 +95,7 @@ def alone(begun: Schedule, graph: Graph, nest: Nest, untaken: list[Refusal] | No
     raise refuse(ScheduleError, "automatic.no-rule", message, hint="a schedule by hand, or smaller extents")
 
 
-def ways(s: Schedule, pair: Pair) -> Iterator[Way]:
+def ways(s: BaseSchedule, pair: Pair) -> Iterator[Way]:
     """The ways to fuse a pair of a schedule as it is declared; whether one is legal shows when it is tried."""
     graph, why = Graph(s.program), f"{pair.first} and {pair.second} in one kernel"
     if pair.kind == "vertical":
@@ -111,10 +111,10 @@ def ways(s: Schedule, pair: Pair) -> Iterator[Way]:
     yield Way("fuse_with", why, parts=_together(pair))
 
 
-def _inline(pair: Pair, kept: bool) -> Callable[[Schedule], None]:
+def _inline(pair: Pair, kept: bool) -> Callable[[BaseSchedule], None]:
     """The producer's expression where it is read; of a clone, if something else needs what it makes."""
 
-    def begin(s: Schedule) -> None:
+    def begin(s: BaseSchedule) -> None:
         s.compute_inline(s.clone(pair.first, for_=pair.second).name if kept else pair.first)
 
     return begin
@@ -133,10 +133,10 @@ def slices(first: Nest, second: Nest) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(found)) if one_axis and isinstance(second.stage.body, Store) and first.kind == "map" else ()
 
 
-def _stored(pair: Pair, points: Sequence[tuple[int, int]]) -> Callable[[Schedule], None]:
+def _stored(pair: Pair, points: Sequence[tuple[int, int]]) -> Callable[[BaseSchedule], None]:
     """The producer's cells stored where the concatenation has them; its other pieces are kernels of their own."""
 
-    def begin(s: Schedule) -> None:
+    def begin(s: BaseSchedule) -> None:
         pieces, done = [pair.second], 0
         for axis, at in points:
             pieces.append(s.cut(s.loops(pieces[-1])[axis], at - done).name)
@@ -149,10 +149,10 @@ def _stored(pair: Pair, points: Sequence[tuple[int, int]]) -> Callable[[Schedule
     return begin
 
 
-def _joint(pair: Pair, name: str = "") -> Callable[[Schedule], Iterator[Part]]:
+def _joint(pair: Pair, name: str = "") -> Callable[[BaseSchedule], Iterator[Part]]:
     """The parts that rules offer for both stages of a pair together."""
 
-    def parts(s: Schedule) -> Iterator[Part]:
+    def parts(s: BaseSchedule) -> Iterator[Part]:
         graph = Graph(s.program)
         for rule in RULES:
             for part in rule(graph, graph.nests[pair.second], s.target):
@@ -162,14 +162,14 @@ def _joint(pair: Pair, name: str = "") -> Callable[[Schedule], Iterator[Part]]:
     return parts
 
 
-def _near(pair: Pair) -> Callable[[Schedule], Iterator[Part]]:
+def _near(pair: Pair) -> Callable[[BaseSchedule], Iterator[Part]]:
     return lambda s: iter((NearPart(Graph(s.program), pair, s.target),))
 
 
-def _together(pair: Pair) -> Callable[[Schedule], Iterator[Part]]:
+def _together(pair: Pair) -> Callable[[BaseSchedule], Iterator[Part]]:
     """The parts that the stages have alone, in the loops that they share; where these are not alike, one for both."""
 
-    def parts(s: Schedule) -> Iterator[Part]:
+    def parts(s: BaseSchedule) -> Iterator[Part]:
         graph = Apart(s.program)
         nests = [graph.nests[n] for n in pair.names]
         own = OwnPart(Graph(s.program), pair, s.target, [alone(s, graph, n) for n in nests])

@@ -147,7 +147,7 @@ def _with_plain_scalars(
 
 
 def _finite_ones(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> list[np.ndarray]:
-    """Few numbers that are not zero, and scalars of as many digits as leave results finite."""
+    """Sparse random inputs, with scalars of the most significand bits that keep results finite."""
     arrays = random_arguments(outputs, seed, conditions=conditions)
     free = free_inputs(outputs, arrays, conditions)
     for bits in SCALAR_BITS:
@@ -405,7 +405,7 @@ class _Checked(Numbers):
 
 
 class _CheckedDoubles(Doubles):
-    """The same in double precision."""
+    """Double precision; raises _OutOfRangeError where a conversion is undefined."""
 
     def cast(self, x: object, old: str, new: str) -> Any:
         _need_range(x, old, new)

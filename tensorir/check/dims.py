@@ -14,7 +14,7 @@ from tensorir.ir.dims import dims_in
 from tensorir.ir.tree import Buffer, Expr, Program, Reduce, Var
 from tensorir.ir.visit import reads, substitute, swap_buffers, writes
 from tensorir.lower.kernel import Kernel, Module
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 
@@ -80,6 +80,6 @@ def module_at(module: Module, dims: Mapping[Var, int]) -> Module:
     )  # fmt: skip
 
 
-def schedule_at(s: Schedule, dims: Mapping[Var, int]) -> AtDims:
+def schedule_at(s: BaseSchedule, dims: Mapping[Var, int]) -> AtDims:
     """Return a schedule as checks see it where dims have values."""
     return AtDims(with_dims(s.outputs, dims), with_dims(s.began_with, dims), s.allowed_error, s.program, s.target)

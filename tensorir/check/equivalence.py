@@ -38,7 +38,7 @@ from tensorir.lower.kernel import Module
 from tensorir.lower.lowered import lowered
 from tensorir.lower.pipeline import lower
 from tensorir.schedule.repair import EXTREMES
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.schedule.trace import Trace
 from tensorir.target import Target
 
@@ -73,7 +73,7 @@ def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, int | Expr]]:
     return found
 
 
-def tiles_of(s: Schedule) -> dict[str, set[int]]:
+def tiles_of(s: BaseSchedule) -> dict[str, set[int]]:
     """For each root loop, the products of the inner factors of its splits: the periods of its tails."""
     periods: dict[str, set[int]] = {}
     home: dict[str, tuple[str, int]] = {}  # loop -> root loop and the number of its iterations that one step spans
@@ -92,7 +92,7 @@ def tiles_of(s: Schedule) -> dict[str, set[int]]:
     return _with_tiles_of_scans(s, periods)
 
 
-def _with_tiles_of_scans(s: Schedule, periods: dict[str, set[int]]) -> dict[str, set[int]]:
+def _with_tiles_of_scans(s: BaseSchedule, periods: dict[str, set[int]]) -> dict[str, set[int]]:
     """``periods``, and for the axes of scans that were declared again in tiles the tile and the vectors in it."""
     tiles = {t for x in s.trace if x.primitive == "redeclare" and isinstance(t := dict(x.options).get("tile"), int)}
     for op in computes_of(s.began_with) if tiles else ():
@@ -107,7 +107,7 @@ def _scanned(op: Compute) -> set[Var]:
     return {b.part.at for b in op.bodies if isinstance(b, Reduce) and isinstance(b.part, Prefix)}
 
 
-def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
+def awkward_shapes(s: BaseSchedule) -> list[dict[Var, int]]:
     """Extents to try per axis: around each period of its tails (exact, +1, -1), 1, a prime; small enough to interpret.
 
     Axes are varied together, so that a few shapes cover every class of tail; the first two tell them apart.
@@ -149,7 +149,7 @@ def awkward_shapes(s: Schedule) -> list[dict[Var, int]]:
 
 
 def _different(
-    s: Schedule, periods: Mapping[Var, int], least: Mapping[Var, int], compared: Mapping[Var, int]
+    s: BaseSchedule, periods: Mapping[Var, int], least: Mapping[Var, int], compared: Mapping[Var, int]
 ) -> list[dict[Var, int]]:
     """Extents that are all different, in two orders; none where all axes are one.
 
@@ -214,7 +214,7 @@ def _ties(outputs: Sequence[Tensor]) -> dict[Var, object]:
     return out
 
 
-def _least_extents(s: Schedule) -> dict[Var, int]:
+def _least_extents(s: BaseSchedule) -> dict[Var, int]:
     """The least extent of each axis that the algorithms of a schedule take; without axes to which they are tied, such
     as the taps of a filter.
     """
@@ -233,7 +233,7 @@ def _least_of(
 
     def takes(axis: Var, extent: int) -> bool:
         try:
-            Schedule(resize(outputs, {axis: extent}), target).replay(steps)
+            BaseSchedule(resize(outputs, {axis: extent}), target).replay(steps)
         except TensorIRError:
             return False
         return True
@@ -250,7 +250,7 @@ def _least_of(
     return tuple((v, least(v, n)) for v, n in axes.items() if takes(v, n + 1))
 
 
-def _periods(s: Schedule, axis: str, extent: int) -> list[int]:
+def _periods(s: BaseSchedule, axis: str, extent: int) -> list[int]:
     """The periods of one axis' tails, ascending; copies and placed stages share the axis' name (C.out.i, y.k)."""
     found = {1}
     for root, sizes in tiles_of(s).items():
@@ -332,14 +332,14 @@ def label(outputs: Sequence[Tensor]) -> str:
     return " ".join(f"{name}={n}" for name, (_, n) in axes_of(outputs).items())
 
 
-def compare(s: Schedule, numbers: Numbers, seed: int) -> Problem | None:
+def compare(s: BaseSchedule, numbers: Numbers, seed: int) -> Problem | None:
     """Run the schedule's kernels in the interpreter against its declarations; the first thing wrong, or None."""
     dims = dim_values(s.began_with, {})
     module = module_at(lowered(s), dims)
     return compare_module(module, with_dims(s.began_with, dims), numbers, seed, approximation(s))
 
 
-def approximation(s: Schedule) -> float | None:
+def approximation(s: BaseSchedule) -> float | None:
     """The error that an algorithm may make by approximation; None where it is exact."""
     return None if identical(s.outputs, s.began_with) else s.inexact_by
 
@@ -373,13 +373,13 @@ def compare_module(
     return None
 
 
-def lowered_as_defined(s: Schedule, module: Module, outputs: Sequence[Tensor], seed: int) -> Problem | None:
+def lowered_as_defined(s: BaseSchedule, module: Module, outputs: Sequence[Tensor], seed: int) -> Problem | None:
     """The first difference of the kernels of ``s`` on some shape from ``outputs``, its definition there."""
     numbers, ordered = field_of(outputs), bool(rolled_extremes(s))
     return compare_in_turn(module, outputs, numbers, seed, approximation(s), ordered)[0]
 
 
-def rolled_extremes(s: Schedule) -> tuple[str, ...]:
+def rolled_extremes(s: BaseSchedule) -> tuple[str, ...]:
     """The maxima and minima that a step updates by running values (``s.rolling``): they are multiplied by what is above
     0, or added to, which keeps the order of numbers, and not that of the field.
     """
@@ -436,7 +436,9 @@ def argument_names(module: Module, outputs: Sequence[Tensor]) -> list[str]:
     return [by_order[a.order] for a in arguments_of(outputs)]
 
 
-def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tuple[list[Problem], list[str], Numbers]:
+def over_shapes(
+    s: BaseSchedule, shapes: Iterable[dict[Var, int]], seed: int
+) -> tuple[list[Problem], list[str], Numbers]:
     """Compare on each shape that the trace replays on, or on the declared one where it fits no other; stops at the
     first problem. The numbers are the least exact ones in which equality was shown.
     """
@@ -452,7 +454,7 @@ def over_shapes(s: Schedule, shapes: Iterable[dict[Var, int]], seed: int) -> tup
     return [], shown, numbers
 
 
-def _modules(s: Schedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tuple[Module, tuple[Tensor, ...]]]:
+def _modules(s: BaseSchedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tuple[Module, tuple[Tensor, ...]]]:
     """The kernels on each shape that the trace fits, once: several are often rounded to the same one."""
     fits, seen, least = False, set[str](), _least_extents(s)
     for extents in shapes:
@@ -468,7 +470,7 @@ def _modules(s: Schedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tuple[Mo
 
 
 def _fitted(
-    s: Schedule, extents: dict[Var, int], least: dict[Var, int], seen: Container[str]
+    s: BaseSchedule, extents: dict[Var, int], least: dict[Var, int], seen: Container[str]
 ) -> tuple[Module, tuple[Tensor, ...]] | None:
     """The schedule lowered on ``extents``, or on the nearest extents that it fits and that cost little to interpret;
     None where it fits none, or those that were ``seen``.
@@ -487,7 +489,7 @@ def _fitted(
 
 
 def _lowered(
-    s: Schedule, extents: dict[Var, int], least: dict[Var, int], seen: Container[str]
+    s: BaseSchedule, extents: dict[Var, int], least: dict[Var, int], seen: Container[str]
 ) -> tuple[Module, tuple[Tensor, ...]] | None:
     """The trace lowered on other extents; where that is refused axes are rounded up to whole tiles, one at a time, then
     all. None where it fits none, or those that were ``seen``.
@@ -498,7 +500,7 @@ def _lowered(
         for wanted in (extents, *rounded, *([up] if len(rounded) > 1 else [])):
             try:
                 dims, resized = dim_values(s.began_with, wanted), definition_at(s, wanted)
-                made = None if resized is s.began_with else Schedule(resized, s.target).replay(trace)
+                made = None if resized is s.began_with else BaseSchedule(resized, s.target).replay(trace)
                 fits = True
                 outputs = with_dims(resized, dims)
                 if label(outputs) in seen:
@@ -513,12 +515,12 @@ def _lowered(
     return None
 
 
-def definition_at(s: Schedule, extents: Mapping[Var, int]) -> tuple[Tensor, ...]:
+def definition_at(s: BaseSchedule, extents: Mapping[Var, int]) -> tuple[Tensor, ...]:
     """The definition under the steps of ``s`` on other extents; as it is, where these are its own or those of dims."""
     return resize(s.began_with, constant_extents(extents, axes_of(s.began_with)))
 
 
-def need_own_extents(s: Schedule, refusal: LoweringError) -> None:
+def need_own_extents(s: BaseSchedule, refusal: LoweringError) -> None:
     """Raise what lowering has against other extents than those of ``s``, unless it can be lowered on those: a
     declaration may divide by them.
     """
@@ -527,7 +529,7 @@ def need_own_extents(s: Schedule, refusal: LoweringError) -> None:
     lowered(s)
 
 
-def _whole_tiles(s: Schedule, extents: dict[Var, int], least: dict[Var, int]) -> dict[Var, int]:
+def _whole_tiles(s: BaseSchedule, extents: dict[Var, int], least: dict[Var, int]) -> dict[Var, int]:
     """Extents rounded up to whole tiles, beyond those iterations that an algorithm has at least."""
     period = {
         v: max((p for p in _periods(s, name, most(as_expr(n))) if p < most(as_expr(n))), default=1)
@@ -538,7 +540,7 @@ def _whole_tiles(s: Schedule, extents: dict[Var, int], least: dict[Var, int]) ->
     return {v: apart[v] - (apart[v] - n) // period[v] * period[v] for v, n in extents.items()}
 
 
-def _traces(s: Schedule) -> Iterator[str]:
+def _traces(s: BaseSchedule) -> Iterator[str]:
     """The trace, and the same with the outermost factor of fully given splits inferred, so that it fits other extents,
     where it has such splits.
     """

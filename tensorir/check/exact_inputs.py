@@ -145,7 +145,7 @@ def larger(
 
 
 def longest(outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray], seed: int, turn: int) -> TextRun:
-    """For products that round what they multiply: one operand at a time has more digits than they keep, the others are
+    """A run for products that round their operands: one at a time has more digits than they keep, the others are
     mostly zero. tf32 keeps 11, which ``read`` has; two of these keep 21, and results are exact.
     """
     about, rng, operands = ", with operands of many digits", np.random.default_rng(seed), _multiplied(outputs)

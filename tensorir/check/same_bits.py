@@ -110,7 +110,7 @@ def has_order(module: Module) -> bool:
 
 
 def arbitrary(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> Iterator[Arbitrary]:
-    """Inputs of any numbers: normal ones, denormals, zeros of both signs, then infinities and NaNs among them."""
+    """Up to two sets of random inputs: normal numbers, denormals, zeros of both signs; then infinities and NaNs too."""
     few = random_arguments(outputs, seed, conditions=conditions)
     floats, whole = _open(outputs, few, conditions)
     yield Arbitrary(_filled(outputs, few, floats, whole, seed, 0.0), ", of any digits", seed)

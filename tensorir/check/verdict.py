@@ -46,7 +46,7 @@ from tensorir.ir.tree import Axis, Const, Expr, Loop, Program, Stage, Stmt, Var
 from tensorir.ir.visit import find
 from tensorir.lower.kernel import Module
 from tensorir.lower.lowered import lowered
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def _on_device_at_dims(s: Any, seed: int, device: object, limit_s: float | None)
     return replace(found, shapes=tuple(shown))
 
 
-def arguments_for(s: Schedule, seed: int = 0) -> list[np.ndarray]:
+def arguments_for(s: BaseSchedule, seed: int = 0) -> list[np.ndarray]:
     """Inputs for a run of ``s``: small whole numbers, and what its ``specialize`` asks for."""
     outputs = with_dims(s.outputs, dim_values(s.outputs, {}))
     return random_arguments(outputs, seed, conditions=_conditions(s))
@@ -268,13 +268,18 @@ def _cuda(s: Any) -> Target:
     return s.target if s.target.language == "cuda" else Target.parse("cuda")
 
 
-def expected_bits(s: Schedule | AtDims, module: Module, seed: int) -> list[LoweredBits]:
+def expected_bits(s: BaseSchedule | AtDims, module: Module, seed: int) -> list[LoweredBits]:
     """The bits of the lowered CUDA program of ``s`` for arbitrary inputs, none where they are not determined."""
     return expected(module, s.outputs, _conditions(s), seed, _cuda(s))
 
 
 def other_bits(
-    s: Schedule | AtDims, source: Source, module: Module, bits: Sequence[LoweredBits], seed: int, limit_s: float | None
+    s: BaseSchedule | AtDims,
+    source: Source,
+    module: Module,
+    bits: Sequence[LoweredBits],
+    seed: int,
+    limit_s: float | None,
 ) -> tuple[tuple[Problem, ...], str] | None:
     """The first difference of a text from the lowered program that it was printed of, and about which inputs."""
     limit = _emulated_s(s.outputs) if limit_s is None else limit_s

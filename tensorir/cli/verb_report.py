@@ -165,7 +165,7 @@ def _figures(*some: str) -> str:
 
 
 def _verdict(r: Record) -> str:
-    """The fault of a trial; empty where there is none."""
+    """The fault of a trial, or "not checked" for one that only ran; empty where it passed."""
     if passed(r):
         return ""
     return "not checked" if r.status == "ok" else reason_of(r)

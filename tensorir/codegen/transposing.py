@@ -54,7 +54,7 @@ class Across:
         return body
 
     def made(self) -> Buffer:
-        """The buffer for ``reading``."""
+        """The register buffer of the transposed tile, from which ``reading`` loads."""
         size = const(self.rows * self.columns, "index")
         return Buffer(f"{self.buffer.name}_across", (size,), self.buffer.dtype, Scope.REGISTER)
 

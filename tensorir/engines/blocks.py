@@ -10,14 +10,14 @@ from tensorir.engines.tiles import Config, Knobs, cheapest
 from tensorir.ir.build import as_int
 
 if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
+    from tensorir.schedule.schedule import BaseSchedule
     from tensorir.target import Target
 
 ROOMY = 48 * 1024
 """Bytes of shared memory with which several blocks run on a multiprocessor: what a default does with, if it can."""
 
 
-def bind_grid(s: Schedule, z: Sequence[str], y: Sequence[str], x: Sequence[str]) -> str:
+def bind_grid(s: BaseSchedule, z: Sequence[str], y: Sequence[str], x: Sequence[str]) -> str:
     """Bind nested loops to the axes of the grid, outermost first, and return the one of ``block.x``: those of ``z`` and
     of ``y`` are joined to it where their own axis has no room for as many.
     """
@@ -41,16 +41,16 @@ def has_room(target: Target, z: int, y: int, x: int) -> bool:
     return (z * y * x if z > most_z else y * x if y > most_y else x) <= most_x
 
 
-def _blocks(s: Schedule, loops: Sequence[str]) -> int:
+def _blocks(s: BaseSchedule, loops: Sequence[str]) -> int:
     return math.prod(extent_of(s, x) for x in loops)
 
 
-def extent_of(s: Schedule, loop: str) -> int:
+def extent_of(s: BaseSchedule, loop: str) -> int:
     """Iterations of a loop."""
     return as_int(s.index.loops[str(loop)].extent)
 
 
-def joint(s: Schedule, loops: Sequence[str]) -> str:
+def joint(s: BaseSchedule, loops: Sequence[str]) -> str:
     """Several loops in one."""
     one = loops[0]
     for loop in loops[1:]:

@@ -18,7 +18,7 @@ from tensorir.engines.blocks import extent_of
 from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import last_stage, out_stage, written_by
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
@@ -102,7 +102,7 @@ class Sums(NamedTuple):
 Operands = Mapping[str, Operand]
 
 
-def inline(s: Schedule, given: Operands) -> Schedule:
+def inline(s: BaseSchedule, given: Operands) -> BaseSchedule:
     """Compute what operands are made of where it is copied."""
     for name in (x.name for x in given.values() if x.inlined):
         s.compute_inline(name)
@@ -153,7 +153,7 @@ class Engine(Tile[Gemm], ABC):
         """Columns of a block."""
 
     @abstractmethod
-    def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
+    def product(self, s: BaseSchedule, of: Sums, given: Operands) -> BaseSchedule:
         """Schedule the product ``of`` two tensors, a and b as they are ``given``."""
 
     @property
@@ -179,7 +179,7 @@ class Engine(Tile[Gemm], ABC):
         """True when all rows of a block, or of a cluster, are multiplied with one matrix."""
         return not in_groups(self.p) or self.p.align % self.high == 0
 
-    def sums(self, s: Schedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None,
+    def sums(self, s: BaseSchedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None,
              epilogue: str | None = None) -> Sums:  # fmt: skip
         """The stages of a product.
 
@@ -279,7 +279,7 @@ class Blocks(Engine):
         rows, columns = self.tiles
         return self.raster == 1 or (rows % self.raster == 0 and rows * columns > multiprocessors(self.target))
 
-    def walked(self, s: Schedule, outer: Sequence[str]) -> str:
+    def walked(self, s: BaseSchedule, outer: Sequence[str]) -> str:
         """One loop over all blocks of the nest ``outer``, the last two of which are rows and columns of blocks.
 
         Bands of ``raster`` rows are walked column by column: blocks that run side by side form a square rather than a
@@ -291,7 +291,7 @@ class Blocks(Engine):
         bands, row = s.split(bi, [None, self.raster])
         return s.reorder(bands, bj, row).fuse(*batch, bands, bj, row, name="tile")
 
-    def bind_blocks(self, s: Schedule, outer: Sequence[str]) -> None:
+    def bind_blocks(self, s: BaseSchedule, outer: Sequence[str]) -> None:
         """Blocks of the nest ``outer``: a grid of columns and rows, or in bands a line; what is before them is z. A
         line as well where an axis of the grid has no room for as many.
         """
@@ -341,7 +341,7 @@ class Blocks(Engine):
         "one group": Engine.of_one_group, "bands": bands, "parts": parts, "waves": waves,
     }  # fmt: skip
 
-    def sums(self, s: Schedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None,
+    def sums(self, s: BaseSchedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None,
              epilogue: str | None = None) -> Sums:  # fmt: skip
         """The stages of a product; with ``splits`` its reduction is in so many parts, each of whole ``step`` terms.
 
@@ -365,12 +365,12 @@ class Blocks(Engine):
             out = s.stage_out(acc, at="root", scope="warp").name
         return Sums.over(acc, out, ["rf", *batch])
 
-    def declare(self, s: Schedule) -> None:
+    def declare(self, s: BaseSchedule) -> None:
         """Declare what whole waves leave of a product apart, where that is asked for."""
         if self.rest:
             s.redeclare("stream_k", rest=self.p.m - self.whole_rows)
 
-    def each(self, s: Schedule, stage: str) -> Iterator[tuple[Self, Sums]]:
+    def each(self, s: BaseSchedule, stage: str) -> Iterator[tuple[Self, Sums]]:
         """The two products of one whose last rows, which whole waves leave, are declared apart. Those of the first have
         no parts; partial sums of the other are added up in a third kernel.
         """
@@ -382,13 +382,13 @@ class Blocks(Engine):
         apart = s.stage_out(stage, at="root", scope="warp").name
         yield self.but(replace(self.p, m=self.p.m - first)), Sums.over(stage, apart, ["rf"])
 
-    def _partial(self, s: Schedule, stage: str) -> str:
+    def _partial(self, s: BaseSchedule, stage: str) -> str:
         """The stage of partial sums of ``stage``, whose reduction is in ``splits`` parts of whole ``step`` terms."""
         length = part_length(self.p.k, self.splits, self.step)
         part, _ = s.split(f"{stage}.k", [None, length], names=("part", "k"))
         return s.rfactor(stage, part).name
 
-    def _add_up(self, s: Schedule, batch: Sequence[str], out: str, sums: str) -> None:
+    def _add_up(self, s: BaseSchedule, batch: Sequence[str], out: str, sums: str) -> None:
         """The second kernel, that of ``out``, adds up the parts of ``sums``."""
         thread, few, lanes = _share_elements(s, self.p, batch, out)
         s.compute_at(sums, thread)
@@ -399,7 +399,7 @@ class Blocks(Engine):
             s.vectorize(few).vectorize(f"{sums}.j")
 
 
-def _share_elements(s: Schedule, p: Gemm, batch: Sequence[str], out: str) -> tuple[str, str, int]:
+def _share_elements(s: BaseSchedule, p: Gemm, batch: Sequence[str], out: str) -> tuple[str, str, int]:
     """Threads of a kernel of its own take four neighbours of ``out`` each, or as many as rows are made of; returns
     the loops over threads and over neighbours, and how many these are.
     """

@@ -29,7 +29,7 @@ from tensorir.schedule.analysis import packed_names
 from tensorir.target import Target
 
 if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
+    from tensorir.schedule.schedule import BaseSchedule
 
 
 # What the parts of a matrix product take on a CPU, in cycles of a core of ``CLOCK``.
@@ -175,10 +175,10 @@ class RegisterTile(CpuTile[Gemm], ABC):
         return blocks / balance(blocks) * (1.02 if blocks < 4 else 1.0)
 
     @abstractmethod
-    def product(self, s: Schedule, of: Product) -> Schedule:
+    def product(self, s: BaseSchedule, of: Product) -> BaseSchedule:
         """Schedule a product."""
 
-    def walk(self, s: Schedule, of: Product, k: str, a: str, b: str = "") -> Product:
+    def walk(self, s: BaseSchedule, of: Product, k: str, a: str, b: str = "") -> Product:
         """Walk the reduction by ``k``, and copies of packed operands by axes of their own, in the type of the sums;
         returns the product with these.
         """
@@ -189,14 +189,14 @@ class RegisterTile(CpuTile[Gemm], ABC):
         s.reindex(of.stage, f"{axes} | k -> {axes}, {k}", reads=reads, dtype=of.wide)
         return of._replace(a_copy=copies.get(of.a, ""), b_copy=copies.get(of.b, ""))
 
-    def row_blocks(self, s: Schedule, out: str) -> tuple[list[str], str]:
+    def row_blocks(self, s: BaseSchedule, out: str) -> tuple[list[str], str]:
         """The loop over blocks of rows, if there is one, and the loop inside; the last block is moved back."""
         if not self.rows:
             return [], f"{out}.i"
         block, inside = s.share_out(f"{out}.i", each=self.rows, to="block.y", tail="shift")
         return [block], inside
 
-    def rows_packed(self, s: Schedule, of: Product) -> Schedule:
+    def rows_packed(self, s: BaseSchedule, of: Product) -> BaseSchedule:
         """Rows of a in the type of the sums, by a kernel of their own."""
         if not self.pack_a:
             return s
@@ -249,7 +249,7 @@ class PanelTile(RegisterTile):
 
     @property
     def around(self) -> float:
-        """Cycles beyond those of blocks: of first reads, and of a kernel that packs b if there is one."""
+        """Modelled cycles outside of blocks: cold reads of a and b, and a kernel that packs b if there is one."""
         p = self.p
         ahead = (self.packing + PACKED * p.sum_bytes / 64) * p.k * p.n * p.batch
         runs = 0 if p.tb or p.prepack or is_scattered(p) else self.run
@@ -268,7 +268,7 @@ class PanelTile(RegisterTile):
         "sensible": lambda t: t.tile <= t.high and t.p.vector_lanes * (t.vectors - 1) < t.p.n,
     }
 
-    def panels_packed(self, s: Schedule, of: Product, block: str) -> None:
+    def panels_packed(self, s: BaseSchedule, of: Product, block: str) -> None:
         """Panels of b in the memory of each block, or by a kernel of their own."""
         p, packed, near = self.p, of.b_copy, self.pack in ("block", "panel")
         if near:
@@ -312,7 +312,7 @@ class ColumnTile(PanelTile):
     def wide(self) -> int:
         return self.panels * self.width
 
-    def product(self, s: Schedule, of: Product) -> Schedule:
+    def product(self, s: BaseSchedule, of: Product) -> BaseSchedule:
         of = self.walk(s, of, "k", a="i, k", b=f"jo = j/{self.width}, k, ji = j%{self.width}")
         out = of.written(s)
         bind_outer(s, of.loops(out, ""))
@@ -359,7 +359,7 @@ class StripTile(PanelTile):
     def wide(self) -> int:
         return self.columns
 
-    def product(self, s: Schedule, of: Product) -> Schedule:
+    def product(self, s: BaseSchedule, of: Product) -> BaseSchedule:
         c, p, depth, packs = of.stage, self.p, self.depth, self.pack != "none"
         b = f"q, jo = j/{self.width}, k, ji = j%{self.width}" if packs else ""
         of = self.walk(s, of, f"q = k/{depth}, k = k%{depth}", a="i, k = (q, k)", b=b)
@@ -445,7 +445,7 @@ class DotTile(RegisterTile):
     def wide(self) -> int:
         return self.columns
 
-    def product(self, s: Schedule, of: Product) -> Schedule:
+    def product(self, s: BaseSchedule, of: Product) -> BaseSchedule:
         c, p, lanes = of.stage, self.p, self.p.vector_lanes
         of = self.walk(s, of, f"k = k/{lanes}, l = k%{lanes}", a="i, k = (k, l)")
         s.rfactor(c, f"{c}.l")
@@ -499,7 +499,7 @@ class RowsTile(CpuTile[Gemm]):
 
     rows, tile, vectors = Knob(STEP, 32, 64, 128), Knob(4, 8, 2, 1), Knob(2, 1, 3, 4)
 
-    def product(self, s: Schedule, of: Product) -> Schedule:
+    def product(self, s: BaseSchedule, of: Product) -> BaseSchedule:
         """Schedule a product whose matrices of groups are read where they are stored."""
         out, lanes = of.written(s), self.p.vector_lanes
         _, rows = s.share_out(f"{out}.i", each=self.rows)

@@ -13,7 +13,7 @@ from tensorir.engines.gemm_tensor import multiplication
 from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import written_by
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
@@ -45,7 +45,7 @@ class SharedTile(Engine):
     def unrolled(self) -> int:
         return self.ri * self.rj * self.bk
 
-    def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
+    def product(self, s: BaseSchedule, of: Sums, given: Operands) -> BaseSchedule:
         p, acc, out = self.p, of.stage, of.out
         ib, it, il = s.split(f"{out}.i", [None, self.ti, self.ri])
         jb, jt, jl = s.split(f"{out}.j", [None, self.tj, self.rj])
@@ -147,7 +147,7 @@ class WarpTile(Blocks):
     def unrolled(self) -> int:
         return self.ri * self.rj * self.bk
 
-    def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
+    def product(self, s: BaseSchedule, of: Sums, given: Operands) -> BaseSchedule:
         p, acc, out, li, lj = self.p, of.stage, of.out, self.li, self.lj
         wm, wn = li * self.ri, lj * self.rj
         bi, wi, i = s.split(f"{out}.i", [None, self.wi, wm])

@@ -15,7 +15,7 @@ from tensorir.engines.steps import written_by
 from tensorir.engines.tiles import Knob, Rule
 from tensorir.intrin.cuda import Multiplication
 from tensorir.intrin.hopper import KINDS, ROWS, first_registers
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import Tiles
 
@@ -82,7 +82,7 @@ class HopperTile(Blocks):
     def step(self) -> int:
         return ROW_BYTES // self.p.element_bytes
 
-    def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
+    def product(self, s: BaseSchedule, of: Sums, given: Operands) -> BaseSchedule:
         p, m, size = self.p, instructions(self.p), self.p.element_bytes
         acc, out, z = of.stage, of.out, of.lead
         bi, wi, i = s.split(f"{out}.i", [None, self.together, self.rows * ROWS])
@@ -118,7 +118,7 @@ class HopperTile(Blocks):
         turns = self.groups // self.together
         return inline(s, given).pipeline(ko, self.depth, roles={"load": load, "compute": compute}, turns=turns)
 
-    def _resident(self, s: Schedule, outer: list[str]) -> str:
+    def _resident(self, s: BaseSchedule, outer: list[str]) -> str:
         """The loop over blocks: one for each tile, or as many as there is room for, each of which walks several."""
         tile, room = self.walked(s, outer), max(1, multiprocessors(self.target) // self.cluster)
         if self.resident and (math.prod(self.tiles) * self.p.batch * self.splits > room or self.pingpong):
@@ -202,7 +202,7 @@ def swizzled_rows(size: int) -> str:
     return f"x/{row}, r, x/{piece}%8 ^ r%8, x%{piece}"
 
 
-def leave_in_tiles(s: Schedule, rows: str, packs: Sequence[str], wi: str, i: str, k: str, made: str, panel: int
+def leave_in_tiles(s: BaseSchedule, rows: str, packs: Sequence[str], wi: str, i: str, k: str, made: str, panel: int
                    ) -> None:  # fmt: skip
     """Results of the stage ``rows`` pass through shared memory, from where copies bring whole tiles to an array of more
     dimensions.

@@ -16,7 +16,7 @@ from tensorir.ir.structure import identical
 from tensorir.ir.tree import Load
 from tensorir.ir.visit import find
 from tensorir.schedule.rewrite import written_index
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import MatrixProduct, Tiles
 
@@ -89,7 +89,7 @@ class TensorTile(Blocks):
     def wide(self) -> int:
         return self.bn
 
-    def product(self, s: Schedule, of: Sums, given: Operands) -> Schedule:
+    def product(self, s: BaseSchedule, of: Sums, given: Operands) -> BaseSchedule:
         p, m, acc = self.p, instructions(self.p, s.target), of.stage
         bi, bj, wi, wj, i, j = self._warps(s, of)
         s.bind(wi, "warp.y").bind(wj, "warp.x")
@@ -128,7 +128,7 @@ class TensorTile(Blocks):
             s.pipeline(ko, self.depth, async_=bool(self.in_flight))
         return inline(s, given)
 
-    def _warps(self, s: Schedule, of: Sums) -> tuple[str, ...]:
+    def _warps(self, s: BaseSchedule, of: Sums) -> tuple[str, ...]:
         """Loops over rows and columns of blocks, of the warps of each, and of the elements of a warp."""
         if of.leave is None:
             bi, wi, i = s.split(f"{of.out}.i", [None, self.bm // self.wm, self.wm])
@@ -205,7 +205,7 @@ def stageable(p: Gemm) -> bool:
     return p.n % 8 == 0 and p.leaves_in_halves and p.in_rows
 
 
-def added(s: Schedule, out: str, total: str) -> list[str]:
+def added(s: BaseSchedule, out: str, total: str) -> list[str]:
     """The arrays of 16 bits that ``out``, which takes the sums of ``total``, reads where it writes its results, and
     nowhere else.
     """
@@ -215,7 +215,7 @@ def added(s: Schedule, out: str, total: str) -> list[str]:
     return [b.name for b in dict.fromkeys(found) if all(identical(x.index, at) for x in loads if x.buffer is b)]
 
 
-def leave_in_vectors(s: Schedule, rows: str, packs: Sequence[str], block: str, i: str, j: str, lanes: int) -> None:
+def leave_in_vectors(s: BaseSchedule, rows: str, packs: Sequence[str], block: str, i: str, j: str, lanes: int) -> None:
     """Results of the stage ``rows`` pass through shared memory, from where all threads of a ``block`` take them in
     vectors of ``lanes`` to an array of more dimensions; i, j: the loops over the rows and columns of one.
 
@@ -229,14 +229,14 @@ def leave_in_vectors(s: Schedule, rows: str, packs: Sequence[str], block: str, i
     s.vectorize(few).bind(s.fuse(i, j), "threads")
 
 
-def bring_rows(s: Schedule, packs: Sequence[str], at: str, layout: str, lanes: int) -> None:
+def bring_rows(s: BaseSchedule, packs: Sequence[str], at: str, layout: str, lanes: int) -> None:
     """Tiles of what stages put in the order of rows are copied to shared memory from where they lie."""
     for name in packs:
         s.stage_in(written_by(s, name), at=at, scope="shared", vector=lanes if lanes > 1 else None, layout=layout)
         s.compute_inline(name)
 
 
-def load_rows(s: Schedule, copy: str, dim: int, m: Multiplication, operand: str, order: str) -> None:
+def load_rows(s: BaseSchedule, copy: str, dim: int, m: Multiplication, operand: str, order: str) -> None:
     """Tensorize with ldmatrix a copy into registers, whose rows are numbered by its dimension ``dim``."""
     rows, columns = rows_shape(m, operand, order)
     r0, r1 = s.split(f"{copy}.ax{dim}", [None, rows])
@@ -244,7 +244,7 @@ def load_rows(s: Schedule, copy: str, dim: int, m: Multiplication, operand: str,
     s.reorder(r0, c0, r1, c1).tensorize(r1, f"ldmatrix.{m.name}.{operand}.{order}")
 
 
-def store_rows(s: Schedule, out: str, rows: Sequence[str], columns: str, tile: str) -> None:
+def store_rows(s: BaseSchedule, out: str, rows: Sequence[str], columns: str, tile: str) -> None:
     """Let ``out``, which writes to shared memory, do so by stmatrix: a ``tile`` of rows by 16 columns at once is
     converted in registers.
     """

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from tensorir.engines.steps import divisor_near
 
 if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
+    from tensorir.schedule.schedule import BaseSchedule
 
 SIDE = 8
 """Rows and columns that are turned at a time in registers."""
 
 
-def turned(s: Schedule, stage: str, at: str, run: str, last: str, lanes: int = SIDE,
+def turned(s: BaseSchedule, stage: str, at: str, run: str, last: str, lanes: int = SIDE,
            block: tuple[int, int] | None = None) -> tuple[str, str]:  # fmt: skip
     """Fill ``stage``, whose last axis is ``last``, from what is stored along ``run``: tiles of ``SIDE`` places of that
     by ``lanes`` of ``last`` are read along the one, turned in registers and written along the other. Returns the loops

@@ -9,7 +9,7 @@ from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import out_stage, written_by
 
 if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
+    from tensorir.schedule.schedule import BaseSchedule
 
 
 class Product(NamedTuple):
@@ -34,7 +34,7 @@ class Product(NamedTuple):
     a_copy: str = ""
     b_copy: str = ""
 
-    def written(self, s: Schedule, scope: str = "register") -> str:
+    def written(self, s: BaseSchedule, scope: str = "register") -> str:
         """The stage that takes the sums from where they are made."""
         out = self.out or out_stage(s, self.stage, scope)
         if scope == "shared" and (self.out or out != f"{self.stage}.out"):  # an epilogue
@@ -46,14 +46,14 @@ class Product(NamedTuple):
         return [f"{stage}.{x}" for x in (*self.outer, *axes)]
 
 
-def bind_outer(s: Schedule, loops: Sequence[str]) -> Schedule:
+def bind_outer(s: BaseSchedule, loops: Sequence[str]) -> BaseSchedule:
     """Give the loops before rows and columns, if there are any, to an axis of the grid."""
     if loops:
         s.share_out(*loops, to="block.z")
     return s
 
 
-def sums_in_registers(s: Schedule, of: Product, stage: str, p: Gemm, unroll: int) -> None:
+def sums_in_registers(s: BaseSchedule, of: Product, stage: str, p: Gemm, unroll: int) -> None:
     """A register tile of sums, the reduction outside."""
     if of.run and stage == of.stage:
         s.split(f"{stage}.k", [None, of.run])

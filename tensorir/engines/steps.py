@@ -1,4 +1,4 @@
-"""Steps that engines and templates share: what writes the output, sizes of parts, hints."""
+"""Steps of engines and templates: the stage that writes the output, divisors for tiles, hints to unroll."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from tensorir.ir.visit import writes
 
 if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
+    from tensorir.schedule.schedule import BaseSchedule
 
 
-def out_stage(s: Schedule, main: str, scope: str = "register", epilogue: str | None = None) -> str:
+def out_stage(s: BaseSchedule, main: str, scope: str = "register", epilogue: str | None = None) -> str:
     """The stage that writes the output: the epilogue where there is one, else a copy out of registers.
 
     epilogue: which that is, "" for none but that of a view (``reindex``); without it, all stages that follow: one of
@@ -26,7 +26,7 @@ def out_stage(s: Schedule, main: str, scope: str = "register", epilogue: str | N
     return last_stage(s, names[names.index(main) + 1])
 
 
-def last_stage(s: Schedule, main: str) -> str:
+def last_stage(s: BaseSchedule, main: str) -> str:
     """The stage that writes the output, with the copy ``main`` and an epilogue's earlier stages joined into it."""
     names = [st.name for st in s.stages()]
     for name in names[names.index(main) : -1]:
@@ -34,12 +34,12 @@ def last_stage(s: Schedule, main: str) -> str:
     return names[-1]
 
 
-def written_by(s: Schedule, stage: str) -> str:
+def written_by(s: BaseSchedule, stage: str) -> str:
     """The array that a stage writes."""
     return writes(s.index.stages[stage].body)[0].name
 
 
-def unroll_by(s: Schedule, loop: str, times: int) -> Schedule:
+def unroll_by(s: BaseSchedule, loop: str, times: int) -> BaseSchedule:
     """A hint to write ``times`` iterations of a loop out in a row, where that is more than one."""
     return s.annotate(loop, "unroll", times) if times > 1 else s
 

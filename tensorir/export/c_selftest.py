@@ -159,7 +159,7 @@ static void within(double got, double want, double allowed, const char *name) {
 
 
 def selftest(source: Source, called: str, evidence: Evidence, why: str = "") -> str:
-    """The text of ``selftest.c``.
+    """C source of ``selftest.c``: the program on generated inputs, compared with the reference's results.
 
     evidence: with its arrays
     why:      the function with the words for an error code, if there is one

@@ -1,4 +1,4 @@
-"""Declarations that read other tensors in place of those that they were made with."""
+"""Declarations made again with other tensors, or with numbers in place of dims."""
 
 from __future__ import annotations
 

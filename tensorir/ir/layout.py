@@ -85,7 +85,7 @@ def lane_place(layout: Layout, dims: Sequence[int], index: Sequence[int]) -> tup
 
 
 def lane_places(layout: Layout, dims: Sequence[int]) -> list[tuple[int, int]]:
-    """``lane_place`` of each element, in row-major order: each dimension has its share of both numbers."""
+    """(lane, register) of each element, in row-major order; each dimension adds its share to both numbers."""
     shares = [[[0, 0] for _ in range(n)] for n in dims]
     weight = [1, 1]
     for n, (d, divisor, extent) in reversed(list(enumerate(layout.pieces))):

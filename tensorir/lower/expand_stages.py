@@ -80,7 +80,7 @@ class _Expand(Knowing):
 
 
 class _Inner(Rewriter):
-    """Loads inside an index are expanded too."""
+    """Apply the outer pass to loads inside an index; the rest of the index stays."""
 
     def __init__(self, outer: _Expand) -> None:
         self.outer = outer

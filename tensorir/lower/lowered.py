@@ -10,11 +10,11 @@ from tensorir.ir.tree import Program
 from tensorir.lower import pipeline
 from tensorir.lower.form import Pass
 from tensorir.lower.kernel import Module
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 
-def lowered(s: Schedule, target: Target | None = None) -> Module:
+def lowered(s: BaseSchedule, target: Target | None = None) -> Module:
     """Lower a schedule for its own target, or another.
 
     Raises LoweringError (not expressible on the target) and CompileError (too large for it).
@@ -32,7 +32,7 @@ def _lowered(program: Program, target: Target, passes: tuple[Pass, ...]) -> Modu
     return pipeline.lower(program, target)
 
 
-def _with_step(s: Schedule, line: str) -> str:
+def _with_step(s: BaseSchedule, line: str) -> str:
     """`NAME: rest   ->   NAME: rest, by STEP  at FILE:LINE`, the last step to place the array."""
     name = line.partition(":")[0]
     steps = [x for x in s.trace if name in x.out or (x.args[:1] == (name,) and x.primitive in MOVES)]

@@ -156,7 +156,7 @@ class InLanes:
         return [*moved, *joined, *ended]
 
     def _made_states(self) -> list[Stmt]:
-        """The states that results read, those of each lane."""
+        """Stores of each vector lane's scan state, before or after its own term, for the results that read it."""
         news: dict[Var, Expr] = dict(zip(self.scan.news, map(self._lane, self.terms), strict=True))
         made: list[Stmt] = []
         for old, carry, joined in zip(self.scan.olds, self.like, self.scan.joined, strict=True):

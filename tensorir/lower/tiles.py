@@ -31,7 +31,7 @@ def read_whole(calls: Iterable[IntrinCall]) -> set[Buffer]:
 def described(
     call: IntrinCall, tile: Buffer, b: Buffer, first: tuple[Expr, ...], arith: Arith
 ) -> tuple[tuple[int, ...], int]:
-    """Strides of the tile that begins at ``first`` of ``b``, and the bytes in which it is swizzled.
+    """Strides of the tile at ``first`` of ``b`` (eight rows, a panel), and the bytes in which it is swizzled.
 
     Of swizzled rows: elements from a row to the eighth after it, and from what fills a row to the next such panel. Of
     others, which only tile copies take, none: they are contiguous.

@@ -1,4 +1,4 @@
-"""Libraries to compare with, as plain callables on NumPy arrays; what is not installed is left out."""
+"""Products and convolutions of NumPy, SciPy and torch to compare with: callables on NumPy arrays, where installed."""
 
 from __future__ import annotations
 

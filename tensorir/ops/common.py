@@ -24,7 +24,7 @@ from tensorir.target import Target
 from tensorir.tune.template import OneByOne, Template, Templates
 
 if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
+    from tensorir.schedule.schedule import BaseSchedule
     from tensorir.tune.space import Space
 
 Config = Mapping[str, Any]
@@ -88,7 +88,7 @@ def tiled(out: Tensor, wishes: Wishes, known: Sequence[str] = ()) -> Templates:
         return OneByOne(lambda: those(lambda name: bool(TILED & {*name.split("_")}), by_rules(out, kind, wishes)))
 
     def later(name: str) -> Template:
-        def schedule(s: Schedule, config: Config) -> Any:
+        def schedule(s: BaseSchedule, config: Config) -> Any:
             return made("cpu")[name].function(s, dict(config))
 
         def space(target: Target) -> Space:
@@ -136,7 +136,7 @@ class Written(Tile[P], ABC):
     approximate: ClassVar[bool] = False
 
     @abstractmethod
-    def schedule(self, s: Schedule) -> Schedule:
+    def schedule(self, s: BaseSchedule) -> BaseSchedule:
         """Schedule a definition so."""
 
     @classmethod

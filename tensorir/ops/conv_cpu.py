@@ -20,7 +20,7 @@ from tensorir.ops.common import Named, by_rules, fastest, those
 from tensorir.ops.conv_nest import row_templates
 
 if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
+    from tensorir.schedule.schedule import BaseSchedule
     from tensorir.target import Target
     from tensorir.tune.space import Space
 
@@ -66,7 +66,7 @@ def written(shape: Conv, made: str) -> dict[str, Template]:
     return found
 
 
-def _template(shape: Conv, space: Callable[[Conv], Space], schedule: Callable[..., Schedule], rounds: bool = False
+def _template(shape: Conv, space: Callable[[Conv], Space], schedule: Callable[..., BaseSchedule], rounds: bool = False
               ) -> Template:  # fmt: skip
     return Template(lambda s, c: schedule(s, shape.on(s.target), **c), lambda target: space(shape.on(target)), ("cpu",),
                     approximate=rounds)  # fmt: skip

@@ -10,7 +10,7 @@ from tensorir.engines.problems import Conv
 from tensorir.engines.steps import out_stage
 
 if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
+    from tensorir.schedule.schedule import BaseSchedule
     from tensorir.tune.space import Space
 
 LANES = 8
@@ -49,7 +49,7 @@ def row_templates(shape: Conv, made: str) -> dict[str, Template]:
     return {"cpu_rows": Template(lambda s, c: cpu_rows(s, nest, **c), lambda _: _cpu_space(nest, shape), ("cpu",))}
 
 
-def cpu_rows(s: Schedule, nest: ConvNest, rows: int, columns: int, lanes: int) -> Schedule:
+def cpu_rows(s: BaseSchedule, nest: ConvNest, rows: int, columns: int, lanes: int) -> BaseSchedule:
     """A work-item a block: ``rows`` by ``columns`` sums in registers, in vectors where these are neighbours in memory;
     the rearranged operand by a kernel of its own.
     """

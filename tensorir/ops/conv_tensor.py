@@ -33,7 +33,7 @@ from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile, cheapest
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
 from tensorir.ops.common import Written
 from tensorir.ops.views import image_stage, reorder_image, sums_axes, turn_filters
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
@@ -60,7 +60,7 @@ def conv_multiplication(shape: Conv) -> Multiplication | None:
 # --- views
 
 
-def view(s: Schedule, shape: Conv) -> str:
+def view(s: BaseSchedule, shape: Conv) -> str:
     """Walk the sums "y" in the order of the instructions, whose tiles are the last dimensions of what they multiply;
     returns what holds the image.
 
@@ -80,7 +80,7 @@ def view(s: Schedule, shape: Conv) -> str:
     return image
 
 
-def sort_pixels(s: Schedule, image: str, shape: Conv, stride: int, pad: Mapping[str, int] | None = None
+def sort_pixels(s: BaseSchedule, image: str, shape: Conv, stride: int, pad: Mapping[str, int] | None = None
                 ) -> None:  # fmt: skip
     """Keep an image as (n, [g,] [a, b,] h, w, c), where a and b are what a stride leaves of rows and columns."""
     new = {"n": "n", **({"g": f"c/{shape.cg}"} if shape.groups > 1 else {})}
@@ -91,7 +91,7 @@ def sort_pixels(s: Schedule, image: str, shape: Conv, stride: int, pad: Mapping[
     reorder_image(s, image, shape, new, widen=False, pad=pad)
 
 
-def sort_sums(s: Schedule, y: str, declared: str, said: Mapping[str, str], shape: Conv) -> None:
+def sort_sums(s: BaseSchedule, y: str, declared: str, said: Mapping[str, str], shape: Conv) -> None:
     """Walk sums with the axes ``declared`` as (n, [g,] [u, v,] p, q, k), for NCHW (n, [g,] [u, v,] p, k, q), and
     "w_packed" as ([g,] [a, b,] r, s, k, c).
 
@@ -116,7 +116,7 @@ def forward_shape(shape: Conv) -> Conv | None:
     return replace(shape, c=shape.k, k=shape.c, h=shape.p, w=shape.q, r=r, s=s, p=p, q=q, stride=1, back=shape)
 
 
-def gradient_view(s: Schedule, f: Conv, shape: Conv) -> str:
+def gradient_view(s: BaseSchedule, f: Conv, shape: Conv) -> str:
     """Walk the gradient of ``shape`` as ``f``, convolutions of "dy_spread" with taps that are counted backwards.
 
     Pixel h = stride * p + u of the image meets those taps alone that read an element of dy, no zero between two. They
@@ -182,7 +182,7 @@ class ImageTile(Written[Conv]):
         """Channels of a block."""
         return self.wk * self.rk
 
-    def schedule(self, s: Schedule) -> Schedule:
+    def schedule(self, s: BaseSchedule) -> BaseSchedule:
         shape, m, grouped, nchw = self.p, instructions(self.p), self.p.groups > 1, self.p.nchw
         image = view(s, shape) if shape.back is None else gradient_view(s, shape, shape.back)
         y = "y" if shape.back is None else "dx"
@@ -223,7 +223,7 @@ class ImageTile(Written[Conv]):
             s.pipeline(co, self.depth, async_=not nchw)
         return s
 
-    def _stage_result(self, s: Schedule, out: str, at: Any) -> None:
+    def _stage_result(self, s: BaseSchedule, out: str, at: Any) -> None:
         """Store the results of a block by way of shared memory: rows of channels, in NCHW of pixels.
 
         Pieces of 16 bytes are permuted so that neither what the lanes of a fragment write nor the vectors that are read
@@ -323,7 +323,7 @@ def is_packed(shape: Conv) -> bool:
     return bool(shape.nchw or shape.parts)
 
 
-def _stage(s: Schedule, operand: str, row: str, at: Any, channels: int, shape: Conv) -> None:
+def _stage(s: BaseSchedule, operand: str, row: str, at: Any, channels: int, shape: Conv) -> None:
     """Stage a block's reads of an operand for so many channels in shared memory: rows of channels."""
     m, packed = instructions(shape), operand == "w_packed" and is_packed(shape)
     lanes, lead = vector_of(channels, shape.cg, m), _leading(operand, shape)

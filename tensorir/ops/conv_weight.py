@@ -20,7 +20,7 @@ from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
 from tensorir.ops.common import Written
 from tensorir.ops.conv_tensor import LEAST_CHANNELS
 from tensorir.ops.views import image_of, weight_axes
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 PARTS = (1, 2, 4, 8, 16, 32, 64)
@@ -45,7 +45,7 @@ def _multiplication(shape: Conv) -> Multiplication | None:
     return m if turned and whole else None
 
 
-def as_products(s: Schedule, shape: Conv, parts: int) -> str:
+def as_products(s: BaseSchedule, shape: Conv, parts: int) -> str:
     """Walk the sums as products over the pixels t of ``parts`` parts; returns the stage that adds up the products.
 
     Operands: dy_packed ([z,] [g,] t, k), what is under each tap ([z,] [g,] r, s, t, c), for NCHW with t last; sums of
@@ -81,7 +81,7 @@ class FilterTile(Written[Conv]):
         steps = [n // p.element_bytes for n in (64, 128, 32)]
         return {**super().knobs(p, target), "bt": steps, "staged": [1, 0] if _stageable(p) else [0]}
 
-    def schedule(self, s: Schedule) -> Schedule:
+    def schedule(self, s: BaseSchedule) -> BaseSchedule:
         shape, m, nchw, grouped = self.p, instructions(self.p), self.p.nchw, self.p.groups > 1
         dw, image = as_products(s, shape, self.parts), image_of(shape)
         pixels = f"{image}_packed"
@@ -121,7 +121,7 @@ class FilterTile(Written[Conv]):
             s.pipeline(to, self.depth, async_=not nchw)
         return s
 
-    def _stage(self, s: Schedule, operand: str, channel: str, tile: int, at: Any) -> None:
+    def _stage(self, s: BaseSchedule, operand: str, channel: str, tile: int, at: Any) -> None:
         """A tile of an operand in shared memory, straight from where its elements are stored."""
         p, m = self.p, instructions(self.p)
         lead = [v for v, used in (("z", self.parts > 1), ("g", p.groups > 1)) if used]
@@ -184,7 +184,7 @@ def _stageable(shape: Conv) -> bool:
     return bool(rows and shape.leaves_in_halves)
 
 
-def _add_up(s: Schedule) -> None:
+def _add_up(s: BaseSchedule) -> None:
     """The kernel that adds up the parts: a thread for each element of the filter."""
     final = out_stage(s, "dw")
     block, thread = s.split(joint(s, list(s.loops(final))), [None, 128])

@@ -65,7 +65,7 @@ from tensorir.ops.images import (
 from tensorir.ops.views import sums_axes
 
 if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
+    from tensorir.schedule.schedule import BaseSchedule
     from tensorir.tune.space import Space
 
 NARROW_COLUMNS = 16
@@ -74,7 +74,7 @@ MOST_BODIES = 9
 """Bodies of such tiles: with more, the text for three widths of registers is above 100 KB."""
 
 
-def view(s: Schedule, shape: Conv, flat: bool = False) -> None:
+def view(s: BaseSchedule, shape: Conv, flat: bool = False) -> None:
     """Walk the sums by (n, p, q, k), or by (n, i, k) with the pixels of an image joined, in panels of weights
     w_packed (k/16, r, s, c, k%16);  in groups by (n, p, q, g, k), of weights (g, r, s, c, k), where c and k count
     channels of one group.
@@ -102,10 +102,10 @@ def strip_bytes(shape: Conv, rows: int, channels: int) -> int:
 
 
 def cpu_direct(
-    s: Schedule, shape: Conv, *, rows: int, tile: int, tile_rows: int, unroll_c: int, stage_x: int, pad_c: int,
+    s: BaseSchedule, shape: Conv, *, rows: int, tile: int, tile_rows: int, unroll_c: int, stage_x: int, pad_c: int,
     shift: int, pack: str, flat: int, fetch: int = 0, panels: int = 1, several: int = 1, panel: int = PANEL,
     vectors: int = 1,
-) -> Schedule:  # fmt: skip
+) -> BaseSchedule:  # fmt: skip
     """``rows`` and ``panels``, of so many ``vectors``, of a block; pixels of the register tile (``tile`` columns by
     ``tile_rows``, or ``tile`` pixels that run over row ends when ``flat``); in groups, ``several`` groups of a block
     and ``panel`` channels of a tile instead of panels; ``unroll_c``; ``stage_x`` strip in block memory; ``pad_c`` spare
@@ -327,7 +327,7 @@ def _pixels_by(shape: Conv, panel: int) -> int:
 # --- 1x1
 
 
-def pixel_view(s: Schedule, shape: Conv, along: bool, stage_x: int, packed: bool) -> None:
+def pixel_view(s: BaseSchedule, shape: Conv, along: bool, stage_x: int, packed: bool) -> None:
     """Walk the sums as a product over the pixels that the stride keeps: (n, i, k), or (n, k, i) with pixels ``along``
     the lanes.
 
@@ -341,9 +341,9 @@ def pixel_view(s: Schedule, shape: Conv, along: bool, stage_x: int, packed: bool
 
 
 def cpu_pixels(
-    s: Schedule, shape: Conv, *, lanes: str, block: int, panels: int, tile: int, stage_x: int, pad_c: int,
+    s: BaseSchedule, shape: Conv, *, lanes: str, block: int, panels: int, tile: int, stage_x: int, pad_c: int,
     unroll_c: int, pack: str, fetch: int,
-) -> Schedule:  # fmt: skip
+) -> BaseSchedule:  # fmt: skip
     """Contents of ``lanes``; ``block`` pixels and ``panels`` of 16 channels of a block; ``tile``: the register tile's
     other side; ``stage_x`` pixels in block memory, each with ``pad_c`` spare channels; ``unroll_c``; ``pack`` as in
     ``direct``, or "none": read in place

@@ -16,7 +16,7 @@ from tensorir.ops.views import image_stage, reorder_image
 from tensorir.schedule.analysis import packed_names
 
 if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
+    from tensorir.schedule.schedule import BaseSchedule
 
 MOST_CUTS = 4
 """Parts of the loop over such groups of pixels; of more, channels are gathered one by one."""
@@ -43,14 +43,14 @@ SCATTERED, WRITTEN = 0.9, 0.3
 # --- images
 
 
-def channels_last(s: Schedule, shape: Conv) -> str:
+def channels_last(s: BaseSchedule, shape: Conv) -> str:
     """Keep what the taps read as (n, h, w, c), in the type of the sums; returns its stage."""
     stage = image_stage(s, shape)
     reorder_image(s, stage, shape, {v: v for v in "nhwc"})
     return stage
 
 
-def strip(s: Schedule, stage: str, at: str, shape: Conv, pixels: str, extent: int,
+def strip(s: BaseSchedule, stage: str, at: str, shape: Conv, pixels: str, extent: int,
           image: Sequence[int], pad: int = 0, even: bool = True) -> None:  # fmt: skip
     """``stage`` in block memory, made in each iteration of ``at`` in vectors of channels: as stored (NHWC), gathered,
     or turned from vectors of pixels where those are contiguous (NCHW).
@@ -100,7 +100,7 @@ def written(shape: Conv) -> float:
 # --- weights
 
 
-def pack_ahead(s: Schedule, pack: str, shape: Conv) -> None:
+def pack_ahead(s: BaseSchedule, pack: str, shape: Conv) -> None:
     """The panels of weights ``w_packed`` in a kernel of their own, perhaps run once, unless a block packs its own."""
     if pack != "block":
         _weights(s, shape, "root")
@@ -108,12 +108,12 @@ def pack_ahead(s: Schedule, pack: str, shape: Conv) -> None:
         s.run_once("w_packed")
 
 
-def pack_at(s: Schedule, panel: str, shape: Conv) -> None:
+def pack_at(s: BaseSchedule, panel: str, shape: Conv) -> None:
     """The panel of weights that one iteration of ``panel`` uses, in block memory."""
     _weights(s, shape, panel)
 
 
-def _weights(s: Schedule, shape: Conv, at: str) -> None:
+def _weights(s: BaseSchedule, shape: Conv, at: str) -> None:
     """Panels of weights in vectors of output channels, which are turned from rows of the filter where these are long
     enough: of channels, or of channels and taps in the order in which they are stored.
     """
@@ -156,7 +156,7 @@ def packed_bytes(shape: Conv, channels: int, pack: str) -> int:
     return (channels * shape.cg * shape.sum_bytes + PANEL * turned_rows * 4) * shape.taps
 
 
-def fetch_next(s: Schedule, fetch: int, panel: str) -> Schedule:
+def fetch_next(s: BaseSchedule, fetch: int, panel: str) -> BaseSchedule:
     """Ask for the weights of the next ``panel`` while one is used, if they are to be fetched."""
     return s.prefetch("w_packed", at="y.c", ahead=panel) if fetch else s
 
@@ -189,20 +189,20 @@ def fetchable(v: Config) -> bool:
 # --- register tiles
 
 
-def vectorized(s: Schedule, loop: str, lanes: int, tail: str = "shift") -> None:
+def vectorized(s: BaseSchedule, loop: str, lanes: int, tail: str = "shift") -> None:
     """A loop in vectors, the last of which is moved back where they do not divide it, or with another ``tail``."""
     lane = s.split(loop, [None, lanes], tail=tail)[1]
     if lanes > 1:
         s.vectorize(lane)
 
 
-def cut(s: Schedule, loop: str, points: Sequence[int]) -> None:
+def cut(s: BaseSchedule, loop: str, points: Sequence[int]) -> None:
     """A loop in parts that begin at ``points``, if there are any."""
     if points:
         s.partition(loop, list(points))
 
 
-def sums_in_registers(s: Schedule, stage: str, outer: Sequence[str], tile: Sequence[str], vector: str, width: int
+def sums_in_registers(s: BaseSchedule, stage: str, outer: Sequence[str], tile: Sequence[str], vector: str, width: int
                       ) -> None:  # fmt: skip
     """A register tile of ``stage``, innermost and written out: rows of ``tile``, each of whole vectors."""
     half, lanes = s.split(f"{stage}.{vector}", [None, width])
@@ -214,7 +214,7 @@ def sums_in_registers(s: Schedule, stage: str, outer: Sequence[str], tile: Seque
         s.vectorize(lanes)
 
 
-def write_tile(s: Schedule, pixel: str, half: str, lanes: str, shape: Conv, extent: int, most: int) -> None:
+def write_tile(s: BaseSchedule, pixel: str, half: str, lanes: str, shape: Conv, extent: int, most: int) -> None:
     """The loops over a register tile's pixels, its vectors of channels and the channels of one, innermost: vectors of
     what is contiguous in the result. In NCHW that are pixels, and the tile is turned in registers.
 
@@ -240,7 +240,7 @@ def is_turned(shape: Conv, pixels: int) -> bool:
     return bool(shape.nchw and shape.dtype == "float32" and pixels >= min(SIDES))
 
 
-def write_channels(s: Schedule, lanes: str, shape: Conv) -> None:
+def write_channels(s: BaseSchedule, lanes: str, shape: Conv) -> None:
     """The innermost loop over channels of the result: vectors where they are contiguous."""
     if shape.nchw:
         s.unroll(lanes)

@@ -13,7 +13,7 @@ from tensorir.engines.blocks import joint
 from tensorir.engines.problems import Conv
 
 if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
+    from tensorir.schedule.schedule import BaseSchedule
 
 
 def sums_axes(shape: Conv) -> str:
@@ -31,12 +31,12 @@ def image_of(shape: Conv) -> str:
     return "x_pad" if shape.pad else "x"
 
 
-def image_stage(s: Schedule, shape: Conv) -> str:
+def image_stage(s: BaseSchedule, shape: Conv) -> str:
     """The stage that holds what the taps read: the padded image, or a copy of an image without padding."""
     return "x_pad" if shape.pad else s.stage_in("x", at="root", scope="global").name
 
 
-def reorder_image(s: Schedule, stage: str, shape: Conv, new: Mapping[str, str], name: str | None = None,
+def reorder_image(s: BaseSchedule, stage: str, shape: Conv, new: Mapping[str, str], name: str | None = None,
                   widen: bool = True, pad: Mapping[str, int] | None = None) -> None:  # fmt: skip
     """Keep an image under ``new`` axes, each said in n, c, h and w, in the type of the sums, or with ``widen=False`` in
     its own.
@@ -52,7 +52,7 @@ def reorder_image(s: Schedule, stage: str, shape: Conv, new: Mapping[str, str], 
     s.reindex(stage, view, pad, writes=", ".join(new), name=name, dtype=kind)
 
 
-def turn_filters(s: Schedule, shape: Conv, channels: int) -> None:
+def turn_filters(s: BaseSchedule, shape: Conv, channels: int) -> None:
     """The turned filters by a kernel of their own, once where they are constants: as they are stored, a row of channels
     may be in as many pieces as there are taps, which every block would gather again.
 

@@ -37,7 +37,7 @@ from tensorir.ir.words import SIDES
 from tensorir.ops.images import UNROLLS, fetches, is_turned, staged, strip, write_channels, written
 
 if TYPE_CHECKING:
-    from tensorir.schedule.schedule import Schedule
+    from tensorir.schedule.schedule import BaseSchedule
     from tensorir.tune.space import Space
 
 TAPS = 288
@@ -69,9 +69,9 @@ def admissible(shape: Conv) -> list[int]:
 
 
 def cpu_winograd(
-    s: Schedule, shape: Conv, *, m: int, tb: int, panels: int, vectors: int, image: str, cb: int, tile: int,
+    s: BaseSchedule, shape: Conv, *, m: int, tb: int, panels: int, vectors: int, image: str, cb: int, tile: int,
     unroll_c: int, fetch: int,
-) -> Schedule:  # fmt: skip
+) -> BaseSchedule:  # fmt: skip
     """Kernels: the filters, the image unless each block transforms its own, and the products with their way back.
 
     ``tb`` rows of tiles of ``m`` outputs, and ``panels`` of ``vectors`` of output channels, of a block; where the
@@ -122,7 +122,7 @@ def _panel(shape: Conv, m: int, tb: int) -> int:
     return next((n for n in range(USUAL_PANEL, SIDE - 1, -1) if wide % n == 0), wide)
 
 
-def _filters(s: Schedule, shape: Conv, width: int) -> None:
+def _filters(s: BaseSchedule, shape: Conv, width: int) -> None:
     """Vectors of output channels, of taps that are turned from rows of the filter; a row of places at a time, so that
     each is written in long runs.
     """
@@ -140,7 +140,7 @@ def _filters(s: Schedule, shape: Conv, width: int) -> None:
     turned(s, "w_panel", block, "t", "ki", block=(-(-size * (shape.taps if shape.nchw else 1) // SIDE), 1))
 
 
-def _transform(s: Schedule, stage: str, order: Sequence[str]) -> None:
+def _transform(s: BaseSchedule, stage: str, order: Sequence[str]) -> None:
     """Vectors of the last axis, the three before it written out."""
     s.reorder(*(f"{stage}.{x}" for x in order))
     for x in order[-4:-1]:
@@ -148,7 +148,7 @@ def _transform(s: Schedule, stage: str, order: Sequence[str]) -> None:
     s.vectorize(f"{stage}.{order[-1]}")
 
 
-def _image(s: Schedule, shape: Conv, m: int, channels: int, panel: int, blocks: bool) -> None:
+def _image(s: BaseSchedule, shape: Conv, m: int, channels: int, panel: int, blocks: bool) -> None:
     """Tiles in vectors of channels, of which panels are turned into vectors of tiles; ``channels`` at a time.
 
     blocks: share them out, as a kernel of its own
@@ -180,7 +180,7 @@ def _image(s: Schedule, shape: Conv, m: int, channels: int, panel: int, blocks: 
     strip(s, "x_pad", cb, shape, "w", taken + shape.r - 1, (shape.pad, shape.pad + shape.w - wide * m + taken))
 
 
-def _products(s: Schedule, at: Any, width: int, panel: int, tile: int) -> None:
+def _products(s: BaseSchedule, at: Any, width: int, panel: int, tile: int) -> None:
     """The sums of products in register tiles of ``tile`` tiles, which do not go beyond a panel of them."""
     s.set_scope("M", "shared")
     s.compute_at("M", at)

@@ -26,7 +26,7 @@ from tensorir.engines.tiles import Config, Knob, Knobs, Rule
 from tensorir.ops.common import Written
 from tensorir.ops.conv_products import ProductTile
 from tensorir.ops.winograd import admissible
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, MatrixProduct, Tiles, seconds
@@ -65,7 +65,7 @@ def products(shape: Conv, tile: int) -> Gemm:
                 precision=shape.precision)  # fmt: skip
 
 
-def transform_weights(s: Schedule, shape: Conv) -> None:
+def transform_weights(s: BaseSchedule, shape: Conv) -> None:
     """A thread transforms a filter of one channel to one; the block reads filters as stored and turns them in shared
     memory.
     """
@@ -84,7 +84,7 @@ def transform_weights(s: Schedule, shape: Conv) -> None:
         s.run_once("U")
 
 
-def way_back(s: Schedule, at: str, p: str, q: str, shape: Conv, m: int) -> None:
+def way_back(s: BaseSchedule, at: str, p: str, q: str, shape: Conv, m: int) -> None:
     """A thread's m x m outputs of a tile, loops ``p`` and ``q``, from the products of its places, ``at`` its loop."""
     s.compute_at("Y", at).compute_at("Z", at)
     written_out(s, "Y", ("t", "k", "i", "j", "v"))
@@ -96,12 +96,12 @@ def way_back(s: Schedule, at: str, p: str, q: str, shape: Conv, m: int) -> None:
         s.unroll(q)
 
 
-def _near(s: Schedule, tensor: str, at: Any, lanes: int) -> str:
+def _near(s: BaseSchedule, tensor: str, at: Any, lanes: int) -> str:
     """Stage the reads of an iteration in registers, in vectors of channels; returns the copy's name."""
     return s.stage_in(tensor, at=at, scope="register", vector=lanes if lanes > 1 else None).name
 
 
-def _side_by_side(s: Schedule, lanes: Any, many: int) -> None:
+def _side_by_side(s: BaseSchedule, lanes: Any, many: int) -> None:
     """The innermost loop over so many neighbours."""
     if many > 1:
         s.vectorize(lanes)
@@ -109,7 +109,7 @@ def _side_by_side(s: Schedule, lanes: Any, many: int) -> None:
         s.unroll(lanes)
 
 
-def written_out(s: Schedule, stage: str, order: Sequence[str]) -> None:
+def written_out(s: BaseSchedule, stage: str, order: Sequence[str]) -> None:
     """A small nest without loops, whose constants fold away."""
     s.reorder(*(f"{stage}.{x}" for x in order))
     for x in order:
@@ -155,7 +155,7 @@ class WinogradTile(ProductTile):
     def product(self) -> Gemm:
         return products(self.p, self.m)
 
-    def schedule(self, s: Schedule) -> Schedule:
+    def schedule(self, s: BaseSchedule) -> BaseSchedule:
         s.redeclare("winograd", tile=self.m)
         transform_weights(s, self.p)
         self._input(s)
@@ -166,7 +166,7 @@ class WinogradTile(ProductTile):
         given = {operand: Operand(name, "z, ") for operand, name in zip("ab", names, strict=True)}
         return tile.product(s, Sums.over("M", "M.out", ["z"]), given)
 
-    def _input(self, s: Schedule) -> None:
+    def _input(self, s: BaseSchedule) -> None:
         """A thread transforms a tile, of ``vec`` channels where these are contiguous. What it reads, its neighbours
         read as well: out of the cache, or in NCHW out of shared memory.
         """
@@ -189,7 +189,7 @@ class WinogradTile(ProductTile):
             _side_by_side(s, lanes, self.vec)
         s.compute_inline("x_pad")
 
-    def _output(self, s: Schedule) -> None:
+    def _output(self, s: BaseSchedule) -> None:
         """A thread makes the m x m outputs of a tile, of ``vec`` channels where these are contiguous."""
         shape, nchw, m = self.p, self.p.nchw, self.m
         out = last_stage(s, "y")
@@ -201,7 +201,7 @@ class WinogradTile(ProductTile):
             s.unroll(f"{_near(s, 'M', thread, self.vec)}.ax0")
             _side_by_side(s, lanes, self.vec)
 
-    def _threads(self, s: Schedule, image: Any, high: Any, wide: Any, channel: Any, channels: int,
+    def _threads(self, s: BaseSchedule, image: Any, high: Any, wide: Any, channel: Any, channels: int,
                  inner: Sequence[Any]) -> tuple[Any, Any, Any]:  # fmt: skip
         """Blocks, threads and the channels of a thread, for a nest over tiles and channels: neighbouring threads take
         what is contiguous.
@@ -233,7 +233,7 @@ class WinogradTile(ProductTile):
     rules: ClassVar[Mapping[str, Rule]] = {"whole": whole}
 
     def roomy(self) -> bool:
-        """True when a block that transforms does with the shared memory and the registers that any device has."""
+        """True when a block's staged tile fits the shared memory of any device, and a thread's tile its registers."""
         high, wide = (n * self.m + self.p.r - 1 for n in (self.th, self.tw))
         staged = 4 * high * (wide + self.m * self.pad) * self.channels(self.p.c) if self.p.nchw else 0
         return staged <= SHARED_BYTES and (self.m + self.p.r - 1) ** 2 * self.vec <= REGISTERS
@@ -304,7 +304,7 @@ class FusedTile(Written[Conv]):
     def needs(cls, p: Conv) -> str | None:
         return "sm_70" if p.precision == "fp32" and WinogradTile.needs(p) else None
 
-    def schedule(self, s: Schedule) -> Schedule:
+    def schedule(self, s: BaseSchedule) -> BaseSchedule:
         shape, nchw = self.p, self.p.nchw
         s.redeclare("winograd", tile=TILE_SIDE, whole=[TILES_OF_A_BLOCK, self.bk])
         transform_weights(s, shape)
@@ -329,7 +329,7 @@ class FusedTile(Written[Conv]):
             s.pipeline(ko, self.depth)
         return s
 
-    def _output(self, s: Schedule) -> tuple[Any, Any, Any]:
+    def _output(self, s: BaseSchedule) -> tuple[Any, Any, Any]:
         """The innermost loop over blocks, that over parts of a block's sums, and that over those of a part, which
         threads will share.
         """
@@ -348,7 +348,7 @@ class FusedTile(Written[Conv]):
         way_back(s, mine, p, q, shape, TILE_SIDE)
         return kb, kp, mine
 
-    def _input(self, s: Schedule, step: Any) -> Any:
+    def _input(self, s: BaseSchedule, step: Any) -> Any:
         """Transformed tiles of a step in shared memory; returns the loop over tiles and channels, which threads will
         share.
         """

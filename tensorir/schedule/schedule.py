@@ -111,7 +111,7 @@ class StageRef(Handle, AxisMethods["StageRef"], Shown):
     rolling = of_stage(rolling.rolling)
     atomic = of_stage(atomic.atomic)
 
-    def __init__(self, schedule: Schedule, name: str) -> None:
+    def __init__(self, schedule: BaseSchedule, name: str) -> None:
         self.schedule, self.name = schedule, name
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ class StageRef(Handle, AxisMethods["StageRef"], Shown):
         return StageRef, (self.schedule, self.name)
 
     @property
-    def _history(self) -> Schedule:
+    def _history(self) -> BaseSchedule:
         return self.schedule
 
     def _axis(self, axis: Any) -> str:
@@ -148,7 +148,7 @@ class StageRef(Handle, AxisMethods["StageRef"], Shown):
 
 
 @answering(ScheduleError)
-class Schedule(AxisMethods[StageRef], History[StageRef]):
+class BaseSchedule(AxisMethods[StageRef], History[StageRef]):
     """A loop tree that primitives rewrite, one legal step at a time.
 
     outputs: a tensor or a tuple of them;  target: "opencl", "cuda", "cuda -arch=sm_90a", a Target …
@@ -213,9 +213,9 @@ class Schedule(AxisMethods[StageRef], History[StageRef]):
             return tuple(map(self._handle, self.index.stages))
         return tuple(self._handle(s.name) for s in stages_writing(self.program.body, self._buffer(tensor)))
 
-    def diff(self, other: Schedule) -> Text:
+    def diff(self, other: BaseSchedule) -> Text:
         """The trees of two schedules as a unified diff."""
-        if not isinstance(other, Schedule):
+        if not isinstance(other, BaseSchedule):
             raise wrong("other", other, "a Schedule", ScheduleError)
         return difference(str(other), str(self))
 

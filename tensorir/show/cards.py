@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from tensorir.api.build import Executable
-from tensorir.api.schedule import Schedule as UserSchedule
+from tensorir.api.schedule import Schedule
 from tensorir.api.shape_outcome import Portfolio, SetOutcome
 from tensorir.api.work import Work
 from tensorir.automatic.fusions import HEADER, Fusion, Fusions, cells, microseconds
@@ -34,7 +34,7 @@ from tensorir.runtime.sequence import LaunchSequence
 from tensorir.runtime.timing import Timing
 from tensorir.schedule.analysis import Index, index_of
 from tensorir.schedule.rewrite import footprint
-from tensorir.schedule.schedule import Schedule, StageRef
+from tensorir.schedule.schedule import BaseSchedule, StageRef
 from tensorir.schedule.trace import Step, Trace, heading
 from tensorir.show import curves
 from tensorir.show.pieces import (
@@ -135,24 +135,24 @@ def _(x: Node) -> Html:
 
 
 @card_of.register
-def _(x: Schedule) -> Html:
+def _(x: BaseSchedule) -> Html:
     steps = x.trace
     rows = {
         "target": code(x.target),
         "last step": code(words(str(steps[-1]))) if steps else None,
         "stages": f"{len(x.index.stages)} in {len(x.index.loops)} loops",
     }
-    if isinstance(x, UserSchedule) and x.edited is not None:
+    if isinstance(x, Schedule) and x.edited is not None:
         rows["text"] = "edited by hand: the tree below is not what runs"
     made = code(", ".join(_typed(t.name, t.dtype, t.shape) for t in x.outputs))
     folds = [fold(f"{len(steps)} step{'s' * (len(steps) != 1)}", _steps(steps))]
-    if isinstance(x, UserSchedule):
+    if isinstance(x, Schedule):
         others = [name for name in ("opencl", "cuda") if name != x.target.language]
         folds += [fold(f"{name} source", _source_or_why(x, name)) for name in (x.target.language, *others)]
     return card("Schedule", made, table(rows), schedule_tree(x), *folds)
 
 
-def _source_or_why(s: UserSchedule, language: str) -> Html:
+def _source_or_why(s: Schedule, language: str) -> Html:
     try:
         return pre(source(s.source(language)))
     except TensorIRError as error:
@@ -483,7 +483,7 @@ def _kernels(x: Portfolio) -> Html:
     return Html(grid(["shape", "kernel", "time", "over its best"], rows) + pre(html(named)))
 
 
-def schedule_tree(s: Schedule) -> Html:
+def schedule_tree(s: BaseSchedule) -> Html:
     """The tree of a schedule with footprints, the lines that its last step made marked."""
     now = text(s.program).splitlines()
     new: set[int] = set()

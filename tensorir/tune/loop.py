@@ -443,7 +443,7 @@ class Confirmation:
         self.load: ProcessorLoad = NO_LOAD
 
     def measure(self, bench: Bench, remaining: Callable[[], float | None]) -> None:
-        """Re-measure the finalists interleaved; those that fail give way to the next best.
+        """Re-measure the finalists interleaved; where none of them passes, the next best in another round.
 
         remaining: tells the seconds that are left, None for no limit
         """

@@ -103,7 +103,7 @@ class Ratio(Shown):
 
     @classmethod
     def given(cls, fields: Json) -> Ratio:
-        """The ratio of what ``json`` gave."""
+        """A ratio read back from the fields that ``json`` wrote."""
         return cls(fields["ratio"], fields["ratio_low"], fields["ratio_high"], fields.get("doubt", ""))
 
     @property

@@ -12,7 +12,7 @@ from tensorir.automatic.facts import Graph
 from tensorir.automatic.part import Part
 from tensorir.cli import main
 from tensorir.runtime import host
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 TARGETS = ("opencl", "c", "opencl -kind=gpu", "cuda -arch=sm_80", "cuda -arch=sm_90a")
@@ -129,7 +129,7 @@ def test_a_template_that_no_rule_makes_for_a_target_is_refused():
 
 
 def test_facts():
-    graph = Graph(Schedule(chain(3, 4, 5)).program)
+    graph = Graph(BaseSchedule(chain(3, 4, 5)).program)
     kinds = {name: n.kind for name, n in graph.nests.items()}
     assert kinds == {"P": "reduce", "T": "reduce", "Y": "map"}
     P, T, Y = graph.nests.values()

@@ -9,7 +9,7 @@ from error_codes import COMPOSED, composed, made_of
 from refusal_cases import Refusals, assert_refused, plain, relu
 
 import tensorir as tir
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 
 PACKAGE = Path(__file__).parents[2] / "tensorir"
 TESTS = Path(__file__).parents[1]
@@ -97,4 +97,4 @@ def test_a_fork_is_not_touched_by_refusals():
     with pytest.raises(tir.ScheduleError):
         s.split("C.i", [None, 0])
     s.split("C.i", [None, 4])
-    assert str(other) == str(Schedule(s.outputs))
+    assert str(other) == str(BaseSchedule(s.outputs))

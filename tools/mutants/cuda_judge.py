@@ -17,7 +17,7 @@ from tensorir.check.infinities import infinities_spread, with_infinities
 from tensorir.codegen.source import Source
 from tensorir.errors import CompileError
 from tensorir.interp.reference import evaluate, random_arguments
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 
 PATIENCE = 30
 """Seconds of computing, whatever else the machine does, after which a mutant counts as one that never ends."""
@@ -84,7 +84,7 @@ def _equal(got: np.ndarray, want: np.ndarray) -> bool:
     return np.array_equal(got, want, equal_nan=got.dtype.kind == "f")
 
 
-def trial(s: Schedule, source: Source | None = None) -> Trial:
+def trial(s: BaseSchedule, source: Source | None = None) -> Trial:
     """A schedule with small whole numbers as its inputs."""
     arrays = random_arguments(s.outputs, 0)
     return Trial(source or s.emitted(), arrays, list(evaluate(s.outputs, arrays)), s.outputs)

@@ -15,7 +15,7 @@ from tensorir.engines.gemm_gpu import SharedTile
 from tensorir.engines.gemm_hopper import HopperTile
 from tensorir.engines.gemm_tensor import TensorTile
 from tensorir.intrin.cuda import MULTIPLICATIONS
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 
 TARGET = "cuda -arch=sm_80"
 _THREADS = dict(ti=8, tj=8, ri=4, rj=4, bk=8, vector=4, fragments=1, depth=1)
@@ -29,11 +29,11 @@ class Kernel:
     """``schedules``: the same kernel on each shape;  slots: of its rings, 0 if it has none."""
 
     name: str
-    schedules: Callable[[], list[Schedule]]
+    schedules: Callable[[], list[BaseSchedule]]
     slots: int = 0
 
 
-def _tiled(shape: dict[str, Any], engine: type[Engine], config: dict[str, Any], target: str) -> Schedule:
+def _tiled(shape: dict[str, Any], engine: type[Engine], config: dict[str, Any], target: str) -> BaseSchedule:
     """A matmul by an engine, also where its space would not have the configuration."""
     work, name = tir.ops.matmul(**shape), next(name for name, tile in ENGINES.items() if tile is engine)
     s = tir.Schedule(work.outputs, target)
@@ -41,7 +41,7 @@ def _tiled(shape: dict[str, Any], engine: type[Engine], config: dict[str, Any], 
     return s
 
 
-def _product(shape: dict[str, Any], engine: type[Engine], config: dict[str, Any], ring: int) -> Schedule:
+def _product(shape: dict[str, Any], engine: type[Engine], config: dict[str, Any], ring: int) -> BaseSchedule:
     s = _tiled(shape, engine, config, TARGET)
     if ring:
         s.pipeline("c.k.0", ring, async_=True)
@@ -69,7 +69,7 @@ def _groups(
     config = dict(rows=1, depth=3, cluster=1, raster=1, resident=1, splits=1, atomic=0, rest=0,
                   pingpong=0) | config  # fmt: skip
 
-    def schedule(shape: dict[str, Any]) -> Schedule:
+    def schedule(shape: dict[str, Any]) -> BaseSchedule:
         return _tiled(shape, HopperTile, config, HOPPER.format(units))
 
     shapes = [dict(m=m, n=n, k=k, **options) for m, n, k in sizes]
@@ -81,7 +81,7 @@ def _template(
 ) -> Kernel:  # fmt: skip
     """A template as it is, in a configuration that differs from its default so far."""
 
-    def schedule(w: tir.Workload) -> Schedule:
+    def schedule(w: tir.Workload) -> BaseSchedule:
         s = tir.Schedule(w.outputs, target)
         chosen = w.templates[template]
         return chosen.function(s, {**chosen.space_for(s.target).default, **config}) or s

@@ -17,7 +17,7 @@ from tensorir.interp.numbers import Field
 from tensorir.ir.tree import Program
 from tensorir.lower import pipeline
 from tensorir.lower.kernel import Module, module_of
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 
 OFTEN = 2
 """Mutants of a kernel, pass and kind."""
@@ -30,7 +30,7 @@ SOONER = "does not copy on its own"
 AT_ONCE = "the copy lands at once, before it has to"
 
 
-def finished(s: Schedule, program: Program, behind: str) -> Module:
+def finished(s: BaseSchedule, program: Program, behind: str) -> Module:
     """The rest of lowering."""
     names = [p.__name__ for p in pipeline.PASSES]
     for p in pipeline.PASSES[names.index(behind) + 1 :]:
@@ -39,7 +39,7 @@ def finished(s: Schedule, program: Program, behind: str) -> Module:
     return module_of(program)
 
 
-def judge(s: Schedule, program: Program, behind: str) -> tuple[str, str] | Source:
+def judge(s: BaseSchedule, program: Program, behind: str) -> tuple[str, str] | Source:
     """Who notices that ``program`` is wrong: (detector, code); its text when nobody does before that runs."""
     try:
         module = finished(s, program, behind)
@@ -79,7 +79,7 @@ def run_kernel(name: str, most: int | None = None, kinds: tuple[str, ...] = ()) 
     return out
 
 
-def _try(result: Result, each: list[Change], behind: str, where: list[tuple[Schedule, Trial]]) -> None:
+def _try(result: Result, each: list[Change], behind: str, where: list[tuple[BaseSchedule, Trial]]) -> None:
     """Fill in one mutant's fate: one change for each shape."""
     texts = []
     for seed, (c, (s, t)) in enumerate(zip(each, where, strict=False)):

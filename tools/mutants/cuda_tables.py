@@ -22,7 +22,7 @@ from tensorir.interp.numbers import Field
 from tensorir.intrin.cuda import MULTIPLICATIONS, loads_rows
 from tensorir.intrin.intrin import INTRINSICS, Intrin, intrinsic
 from tensorir.ir.layout import written
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 
 ORDERS = ("nn", "nt", "tn", "tt")
 
@@ -57,7 +57,7 @@ def mutants(right: Intrin) -> Iterator[Wrong]:
             yield Wrong("operands exchanged", f"{right.name}: {text}", replace(right, emit={"cuda": text}))
 
 
-def product(name: str, order: str, k: int, rows: str = "") -> Schedule:
+def product(name: str, order: str, k: int, rows: str = "") -> BaseSchedule:
     """A product of two warps' tiles. ``rows``: the operand that ldmatrix fills."""
     m = MULTIPLICATIONS[name]
     a = tir.placeholder((32, k) if order[0] == "n" else (k, 32), m.dtype, name="a")

@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorir as tir
 from tensorir import nn
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 
 CPU = "opencl -registers=16 -vector_bytes=32"  # the same programs on every machine
 GPU = "opencl -kind=gpu"
-Make = Callable[[], Schedule]
+Make = Callable[[], BaseSchedule]
 
 
 def matmul(m: int, n: int, k: int) -> Any:
@@ -24,7 +24,7 @@ def matmul(m: int, n: int, k: int) -> Any:
 
 def tiled(
     target: str, by: tuple[int, int] = (2, 3), per: tuple[int, int] = (2, 2), depth: int = 4, vector: int | None = None
-) -> Schedule:
+) -> BaseSchedule:
     """Two shared copies and a register tile."""
     A, B, C = matmul(9, 13, 7)
     s = tir.Schedule(C, target)
@@ -39,7 +39,7 @@ def tiled(
     return s
 
 
-def chain(target: str) -> Schedule:
+def chain(target: str) -> BaseSchedule:
     """A padded producer in shared memory, a reduction placed at its reader, an epilogue."""
     X = tir.placeholder((3, 13), name="X")
     P = tir.compute((3, 15), lambda b, i: X.get(b, i - 1, fill=0), name="P")
@@ -55,7 +55,7 @@ def chain(target: str) -> Schedule:
     return s
 
 
-def exchange(target: str) -> Schedule:
+def exchange(target: str) -> BaseSchedule:
     """Threads hand values to each other through shared memory, twice."""
     X = tir.placeholder((5, 8), name="X")
     Y = tir.compute((5, 8), lambda i, j: X[i, j] * 2, name="Y")
@@ -69,7 +69,7 @@ def exchange(target: str) -> Schedule:
     return s
 
 
-def partial_sums(target: str) -> Schedule:
+def partial_sums(target: str) -> BaseSchedule:
     """rfactor: partial sums per thread, then one sum over them."""
     X = tir.placeholder((5, 22), name="X")
     r = tir.reduce_axis(22, name="r")
@@ -82,7 +82,7 @@ def partial_sums(target: str) -> Schedule:
     return s
 
 
-def argmin(target: str) -> Schedule:
+def argmin(target: str) -> BaseSchedule:
     X = tir.placeholder((6, 9), name="X")
     r = tir.reduce_axis(9, name="r")
     Y = tir.compute((6,), lambda i: tir.argmin(X[i, r], axis=r), name="Y")
@@ -93,7 +93,7 @@ def argmin(target: str) -> Schedule:
     return s
 
 
-def gather(target: str) -> Schedule:
+def gather(target: str) -> BaseSchedule:
     B, at = tir.placeholder((9, 6), name="B"), tir.placeholder((7,), "int32", name="at")
     G = tir.compute((7, 6), lambda p, q: (B[at[p], q], B[at[p], q] * 2), name="G")
     s = tir.Schedule(G, target)
@@ -102,7 +102,7 @@ def gather(target: str) -> Schedule:
     return s
 
 
-def vectors(target: str) -> Schedule:
+def vectors(target: str) -> BaseSchedule:
     """A vector copy through a padded, transposed register tile."""
     X = tir.placeholder((6, 16), name="X")
     Y = tir.compute((6, 16), lambda i, j: X[i, j] * 3 + 1, name="Y")
@@ -113,7 +113,7 @@ def vectors(target: str) -> Schedule:
     return s
 
 
-def packed(target: str) -> Schedule:
+def packed(target: str) -> BaseSchedule:
     """A packing kernel, then the reader."""
     _, B, C = matmul(7, 9, 5)
     s = tir.Schedule(C, target)
@@ -125,7 +125,7 @@ def packed(target: str) -> Schedule:
     return s
 
 
-def normalise(target: str) -> Schedule:
+def normalise(target: str) -> BaseSchedule:
     """Several reductions over one row, kept on chip."""
     X = tir.placeholder((4, 10), name="X")
     r, q = tir.reduce_axis(10, name="r"), tir.reduce_axis(10, name="q")
@@ -140,15 +140,15 @@ def normalise(target: str) -> Schedule:
     return s
 
 
-def small_conv(target: str, layout: str = "NCHW") -> Schedule:
+def small_conv(target: str, layout: str = "NCHW") -> BaseSchedule:
     return tir.ops.conv2d(n=1, c=4, h=6, w=6, k=5, r=3, s=3, pad=1, layout=layout).schedule(target=target)
 
 
-def small_matmul(target: str, **options: Any) -> Schedule:
+def small_matmul(target: str, **options: Any) -> BaseSchedule:
     return tir.ops.matmul(m=10, n=17, k=9, **options).schedule(target=target)
 
 
-def pool(target: str) -> Schedule:
+def pool(target: str) -> BaseSchedule:
     X = tir.placeholder((19, 5), name="X")
     r = tir.reduce_axis(3, name="r")
     Y = tir.compute((9, 5), lambda i, j: tir.max(X[2 * i + r, j], axis=r), name="Y")
@@ -160,7 +160,7 @@ def pool(target: str) -> Schedule:
     return s
 
 
-def depthwise(target: str) -> Schedule:
+def depthwise(target: str) -> BaseSchedule:
     X, W = tir.placeholder((1, 4, 7, 6), name="X"), tir.placeholder((4, 1, 3, 3), name="W")
     Y = nn.conv2d(X, W, groups=4, pad=1, name="Y")
     s = tir.Schedule(Y, target)
@@ -169,7 +169,7 @@ def depthwise(target: str) -> Schedule:
     return s
 
 
-def pipelined(target: str) -> Schedule:
+def pipelined(target: str) -> BaseSchedule:
     A, B = tir.placeholder((10, 13), name="A"), tir.placeholder((13, 6), name="B")
     k = tir.reduce_axis(13, name="k")
     C = tir.compute((10, 6), lambda i, j: tir.sum(A[i, k] * B[k, j], axis=k), name="C")
@@ -206,7 +206,7 @@ _TE = Path(__file__).parents[2] / "examples" / "te"
 
 
 def _te(file: Path, step: str) -> Make:
-    def make() -> Schedule:
+    def make() -> BaseSchedule:
         spec = importlib.util.spec_from_file_location(f"te_{file.stem}", file)
         assert spec is not None
         assert spec.loader is not None

@@ -41,7 +41,7 @@ from tensorir.ir.tree import Expr, Load, Program, Ramp, Store, Var
 from tensorir.ir.visit import Rewriter, find
 from tensorir.lower import pipeline
 from tensorir.lower.kernel import module_of
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 
 SHAPES = 8
 """Shapes of the ring check that a survivor meets."""
@@ -64,7 +64,7 @@ class Form:
         return self.mutants
 
 
-def form_of(s: Schedule) -> Form:
+def form_of(s: BaseSchedule) -> Form:
     """Lower ``s`` and remember the program where it is mutated."""
     program = early = s.program
     for p in pipeline.PASSES:
@@ -74,13 +74,13 @@ def form_of(s: Schedule) -> Form:
     return Form(s.outputs, s.target, early, program)
 
 
-def shapes_of(s: Schedule) -> Iterator[Form]:
+def shapes_of(s: BaseSchedule) -> Iterator[Form]:
     """The schedule on the shapes of the ring check, small ones first."""
     seen = set()
     for extents in awkward_shapes(s):
         try:
             outputs = resize(s.began_with, extents)
-            again = Schedule(outputs, s.target).replay(s.trace)
+            again = BaseSchedule(outputs, s.target).replay(s.trace)
         except TensorIRError:
             continue
         name = label(outputs)
@@ -169,7 +169,7 @@ class Result:
     reason: str = ""
 
 
-def run_program(name: str, make: Callable[[], Schedule], each: int | None = None) -> list[Result]:
+def run_program(name: str, make: Callable[[], BaseSchedule], each: int | None = None) -> list[Result]:
     """The fate of all mutants of one program."""
     forms: list[Form] = []
     more = shapes_of(make())

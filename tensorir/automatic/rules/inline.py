@@ -11,7 +11,7 @@ from tensorir.automatic.rules.product_view import product_view
 from tensorir.errors import TensorIRError
 from tensorir.ir.tree import Binary, Call, Expr, Select, Unary
 from tensorir.ir.visit import find
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 CHEAP_OPS = 8
@@ -22,7 +22,7 @@ LARGEST_OPS = 160
 """Operations of an expression that others were put into, with its reader: what only moves elements grows as well."""
 
 
-def inlined(s: Schedule, kept: Collection[str]) -> Iterator[tuple[str, str]]:
+def inlined(s: BaseSchedule, kept: Collection[str]) -> Iterator[tuple[str, str]]:
     """Inline what is worth it in ``s``, but for the stages ``kept``; gives each stage, and why."""
     for name in list(s.index.stages):
         graph = Graph(s.program)

@@ -24,7 +24,7 @@ from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Binary, Cast, Const, Iter, Load, Update, Var
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.analysis import packed_names
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 
 PRODUCT_AXES = ("z", "i", "j", "k")
 """The axes of products."""
@@ -129,7 +129,7 @@ class MatrixView:
         """The names of the axes of cells."""
         return [short(self.total, it) for it in self.total.spatial]
 
-    def walked(self, s: Schedule, made: Mapping[str, int]) -> dict[str, Operand]:
+    def walked(self, s: BaseSchedule, made: Mapping[str, int]) -> dict[str, Operand]:
         """Walk the sums by rows, columns and terms; returns the operands.
 
         made: operands that are computed where they are copied, with how many of their last dimensions are those of
@@ -178,7 +178,7 @@ class MatrixView:
         a, b = (run % 2 == 0 for run in runs)
         return a, b
 
-    def as_matrix(self, s: Schedule, out: str) -> None:
+    def as_matrix(self, s: BaseSchedule, out: str) -> None:
         """Walk what takes the sums, one to one, by their rows and columns."""
         own = [str(x).removeprefix(f"{out}.") for x in s.loops(out)]
         if own != [*self.gemm.axes, "i", "j"]:
@@ -203,7 +203,7 @@ class MatrixView:
         last = next(d.size for d in reversed(self.columns) if d.size > 1)
         return math.gcd(run, last, most) if all(d.said for d in self.apart) else 1
 
-    def as_rows(self, s: Schedule, out: str, also: Sequence[str] = ()) -> str:
+    def as_rows(self, s: BaseSchedule, out: str, also: Sequence[str] = ()) -> str:
         """Let ``out`` write rows and columns, those of all groups, which the stage that is returned takes to where
         results are stored; and read those of what it reads ``also``.
         """
@@ -213,8 +213,8 @@ class MatrixView:
         self.as_matrix(s, f"{out}.out")
         return f"{out}.out"
 
-    def _by_cells(self, s: Schedule, out: str, own: Sequence[str], name: str | None = None, writes: str | None = None,
-                  reads: Mapping[str, str] | None = None) -> None:  # fmt: skip
+    def _by_cells(self, s: BaseSchedule, out: str, own: Sequence[str], name: str | None = None,
+                  writes: str | None = None, reads: Mapping[str, str] | None = None) -> None:  # fmt: skip
         """Walk what takes the sums, whose axes are called ``own``, by rows and columns."""
         called = dict(zip(self.spatial, own, strict=True))
         pad = {called[x]: n for x, n in self.made_up.items() if x in called}

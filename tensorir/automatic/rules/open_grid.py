@@ -15,7 +15,7 @@ from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.stream import VectorPart
 from tensorir.engines.blocks import extent_of
 from tensorir.ir.dims import dims_in
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 MOST_IN_VAIN = 1 << 20
@@ -49,14 +49,14 @@ class OpenPart(VectorPart):
         """True when cells are counted as one axis: never."""
         return False
 
-    def _for_cores(self, s: Schedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
+    def _for_cores(self, s: BaseSchedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
         step = c["lanes"] * c["vectors"]
         tile, lane = s.split(last, [None, step])
         block, tile = s.split(tile, [None, max(1, min(c["block"], self.length) // step)])
         bind_apart(s, [*rows, block], tile, self.target)
         return tile, lane
 
-    def _for_threads(self, s: Schedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
+    def _for_threads(self, s: BaseSchedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
         group, lane = s.split(last, [None, c["lanes"]])
         block, thread = s.split(group, [None, c["block"]])
         bind_apart(s, [*rows, block], thread, self.target)
@@ -64,7 +64,7 @@ class OpenPart(VectorPart):
         return thread, lane
 
 
-def bind_apart(s: Schedule, loops: Sequence[str], inner: str, target: Target) -> None:
+def bind_apart(s: BaseSchedule, loops: Sequence[str], inner: str, target: Target) -> None:
     """Bind nested loops to axes of the grid, the longest three; a block does the iterations that an axis has no room
     for, and those of other loops.
     """

@@ -6,7 +6,7 @@ from tensorir.arith.access import Group
 from tensorir.automatic.rules.register_counts import Reads
 from tensorir.ir.tree import Var
 from tensorir.schedule.analysis import packed_names
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 
 
 def packable(reads: Reads, g: Group) -> bool:
@@ -17,7 +17,7 @@ def packable(reads: Reads, g: Group) -> bool:
     return len(loads) == 1 and len({id(i) for i in plain}) == len(plain) and all(i in own for i in plain)
 
 
-def pack(s: Schedule, reads: Reads, g: Group, lane: Var, wide: str | None = None) -> str:
+def pack(s: BaseSchedule, reads: Reads, g: Group, lane: Var, wide: str | None = None) -> str:
     """Walk a sum as it is, with one operand in another order, and in another type if it is converted to that; the stage
     that packs it.
     """

@@ -14,7 +14,7 @@ from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Iter, Load, Update
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.analysis import packed_names
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 
 FEW_COLUMNS = 32
 """Neighbours that are joined with others to columns, wherever they are stored: they do not fill panels."""
@@ -44,7 +44,7 @@ class ProductView:
         a, b = (x in names for x in (self.product.a, self.product.b))
         return replace(self, gemm=replace(self.gemm, prepack=b, prepack_a=a)) if a or b else self
 
-    def walked(self, s: Schedule, total: Nest, epilogue: str) -> Product:
+    def walked(self, s: BaseSchedule, total: Nest, epilogue: str) -> Product:
         """Walk the sums, and what takes them, by rows and columns."""
         of, spatial = self.product, [short(total, it) for it in total.spatial]
         if self.again:

@@ -65,7 +65,7 @@ class Reads:
 
 
 def _cycles(g: Group, lane: Var, lanes: int, vectors: int, packed: bool) -> float:
-    """Cycles of what a place is for all lanes: one element, vectors, every second element, or one by one."""
+    """Modelled cycles to load one operand for all lanes: broadcast, contiguous, every second element, or gathered."""
     width = max(1.0, lanes * DTYPES[g.load.buffer.dtype].bits / (8 * PORT_BYTES))
     step, apart = 1 if packed else g.step(lane), ELEMENT_CYCLES * lanes * vectors
     known = {0: BROADCAST, 1: LOAD * width * vectors, 2: PICK * width * vectors}

@@ -19,7 +19,7 @@ from tensorir.ir.dims import most
 from tensorir.ir.dtypes import is_float
 from tensorir.ir.tree import Const, Expr, Load, Var
 from tensorir.ir.visit import find
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 
 NEIGHBOURS = 8
 """Cells that are looked at for what they read in common: taps and windows may be some steps apart."""
@@ -35,7 +35,7 @@ class Image:
     wide: str | None
     made: Nest | None
 
-    def stage(self, s: Schedule) -> str:
+    def stage(self, s: BaseSchedule) -> str:
         """Keep it in the type of the sums; the stage that makes it."""
         name = self.made.name if self.made else s.stage_in(self.group.load.buffer.name, "root", "global").name
         own = [str(x).removeprefix(f"{name}.") for x in s.loops(name)]
@@ -43,7 +43,7 @@ class Image:
         s.reindex(name, f"{axes} -> {', '.join(f'{x} = {x}' for x in own)}", writes=axes, dtype=self.wide)
         return name
 
-    def keep(self, s: Schedule, name: str, block: str, lanes: int) -> None:
+    def keep(self, s: BaseSchedule, name: str, block: str, lanes: int) -> None:
         """Make what a block reads of it there: in vectors, or cut where conditions change along a row."""
         s.set_scope(name, "shared").compute_at(name, block)
         loops = [x for x in s.index.above(s.index.stages[name]) if x.var.name.startswith(f"{name}.")]

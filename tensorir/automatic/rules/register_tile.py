@@ -24,7 +24,7 @@ from tensorir.automatic.rules.stream import narrow, on_cores, windows
 from tensorir.engines.model import BLOCK_BYTES, CORES, LAUNCH, SUMS
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Iter
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
@@ -266,7 +266,7 @@ class RegisterPart(Part):
 
     # -- the steps
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         anchor, out, image = self.anchor, self.anchor.name, ""
         if self.image:
             with s.because("tile: windows read what is widened once"):
@@ -321,7 +321,7 @@ class RegisterPart(Part):
         reads = self.reads[self.sums.index(n)]
         return any(term.var in f.terms and cells & set(f.terms) for g in reads.groups for f in g.forms)
 
-    def _pack_at(self, s: Schedule, packed: str, block: str, lanes: int) -> None:
+    def _pack_at(self, s: BaseSchedule, packed: str, block: str, lanes: int) -> None:
         lane = self.sums[0].spatial[self.lane].var
         if block:
             s.set_scope(packed, "shared").compute_at(packed, block)
@@ -330,7 +330,7 @@ class RegisterPart(Part):
         last = f"{packed}.{self.sums[0].loops[lane].removeprefix(f'{self.sums[0].name}.')}"
         s.vectorize(s.split(last, [None, lanes], tail="shift")[1])
 
-    def _summed(self, s: Schedule, n: Nest, c: Config) -> None:
+    def _summed(self, s: BaseSchedule, n: Nest, c: Config) -> None:
         """A register tile of sums: terms outside, the rows and vectors of the tile written out."""
         windows = [it for it in n.reduced if self._slides(n, it)]
         order = [*(it for it in n.reduced if it not in windows), *windows]

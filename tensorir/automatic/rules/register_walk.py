@@ -14,7 +14,7 @@ from tensorir.automatic.rules.register_counts import END_TILES, PICKED_LANES, bo
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Var
 from tensorir.ir.visit import uses
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 
 BODIES = 12
 """Copies of a tile's text that cuts at borders may make."""
@@ -59,7 +59,7 @@ class Walk:
         """The loop whose iterations are register tiles."""
         return (self.inside or self.blocks)[-1]
 
-    def walk(self, s: Schedule, own: Sequence[str], order: Sequence[int]) -> None:
+    def walk(self, s: BaseSchedule, own: Sequence[str], order: Sequence[int]) -> None:
         """Split and order the loops ``own`` of what writes the cells; ``order``: the axes of rows, outer ones first."""
         for axis, (loop, share) in enumerate(zip(own, self.shares, strict=True)):
             if share.blocks > 1 < share.each:
@@ -115,7 +115,7 @@ class Walk:
             longer *= 1.0 + min(2, tiles) / tiles * (at_lanes if axis == self.lane else AT_ROWS)
         return longer
 
-    def finish(self, s: Schedule) -> None:
+    def finish(self, s: BaseSchedule) -> None:
         """Cut the loops where borders end, as far as that makes few copies, and give blocks to cores."""
         bodies, grid = 1, self.blocks[-2:]
         for loop, points, _ in sorted(self.cuts, key=lambda c: (not c[2], c[0] in self.blocks)):
@@ -136,7 +136,7 @@ class Walk:
     def _count(self, axis: int) -> int:
         return -(-self._extent(axis) // self.sizes.get(axis, 1))
 
-    def _tiled(self, s: Schedule, axis: int, loop: str, extent: int, level: list[str]) -> None:
+    def _tiled(self, s: BaseSchedule, axis: int, loop: str, extent: int, level: list[str]) -> None:
         """Tiles along an axis, on a level of loops."""
         size, tiles = self.sizes.get(axis, 1), loop
         if axis == self.lane:
@@ -148,7 +148,7 @@ class Walk:
             spans = shifted(extent, size) if axis == self.lane else balanced(extent, size)
             self._cut(tiles, axis, self._borders(axis, spans), len(spans))
 
-    def _shared_out(self, s: Schedule, axis: int, loop: str, each: int) -> None:
+    def _shared_out(self, s: BaseSchedule, axis: int, loop: str, each: int) -> None:
         """Blocks of so many tiles along an axis."""
         extent, size = self._extent(axis), self.sizes.get(axis, 1)
         high = each * size

@@ -76,7 +76,7 @@ class Requests:
         return set(g.forms[-1].terms) <= {self.var, *terms}
 
     def more(self, lanes: int, vectors: Mapping[Buffer, int]) -> float:
-        """Bytes of sectors that requests ask for beyond the fewest; ``vectors``: elements of arrays read at once."""
+        """Modelled bytes of sectors beyond coalesced requests; ``vectors``: elements of arrays read at once."""
         found = 0.0
         for g, b in zip(self.groups, self.arrays, strict=True):
             apart, size = abs(g.step(self.var) or 0) * lanes, _bytes(b)

@@ -10,7 +10,7 @@ from tensorir.automatic.part import Config, Part
 from tensorir.errors import ScheduleError
 from tensorir.ir.tree import Update
 from tensorir.ir.visit import find
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
@@ -104,7 +104,7 @@ class RollingPart(Part):
         """The constraints of legal configurations of this kind of part."""
         return {}
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         sums, rows = self.sums, len(self.largest.spatial)
         lead, columns = sums.axes[:rows], sums.axes[rows:-1]
         piece, key = s.split(sums.axes[-1], [None, config["keys"]])
@@ -126,12 +126,12 @@ class RollingPart(Part):
         skip_masked(s, piece)
 
 
-def own_loops(s: Schedule, stage: str) -> list[str]:
+def own_loops(s: BaseSchedule, stage: str) -> list[str]:
     """The loops of a stage that are not those of the stage it is computed at."""
     return [str(x) for x in s.loops(stage) if str(x).startswith(f"{stage}.")]
 
 
-def skip_masked(s: Schedule, piece: str) -> None:
+def skip_masked(s: BaseSchedule, piece: str) -> None:
     """Run no piece of the keys in which a mask leaves out all, where there is a mask that says so."""
     try:
         with s.because("mask: no query of the block sees a key of these pieces"):

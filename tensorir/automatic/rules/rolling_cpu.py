@@ -14,7 +14,7 @@ from tensorir.automatic.rules.rolling import RollingPart, own_loops, skip_masked
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
@@ -91,7 +91,7 @@ class TiledRollingPart(RollingPart):
 
     # -- the steps
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         sums, rows = self.sums, len(self.largest.spatial)
         *heads, query = sums.axes[:rows]
         column, key = sums.axes[rows], sums.axes[-1]
@@ -118,12 +118,12 @@ class TiledRollingPart(RollingPart):
         skip_masked(s, piece)
 
     @staticmethod
-    def _cut(s: Schedule, loop: str, length: int, step: int) -> None:
+    def _cut(s: BaseSchedule, loop: str, length: int, step: int) -> None:
         """A copy of its own for the last, shorter part."""
         if length % step and length > step:
             s.partition(loop, [length // step])
 
-    def _across(self, s: Schedule, block: str) -> None:
+    def _across(self, s: BaseSchedule, block: str) -> None:
         """Keep arrays of a block with queries next to each other."""
         for n in (*self.scores, self.weights, self.sums):
             for b in n.writes:
@@ -138,7 +138,7 @@ class TiledRollingPart(RollingPart):
         ends = (n.spatial[len(self.largest.spatial) - 1].var, n.reduced[-1].var)
         return next((x.buffer for x in n.loads if identical(x.index[-2:], ends)), None)
 
-    def _tile(self, s: Schedule, n: Nest, query: str, column: str, term: str, c: Config) -> None:
+    def _tile(self, s: BaseSchedule, n: Nest, query: str, column: str, term: str, c: Config) -> None:
         lanes, vectors, tile = int(c["lanes"]), int(c["vectors"]), int(c["tile"])
         outer, several = s.split(column, [None, tile])
         group, vector, lane = s.split(query, [None, vectors, lanes])
@@ -150,7 +150,7 @@ class TiledRollingPart(RollingPart):
         s.reorder(own[-1], vector, lane)
         s.unroll(own[-1]).unroll(vector).vectorize(lane)
 
-    def _lanes(self, s: Schedule, rows: int, query: str, lanes: int) -> None:
+    def _lanes(self, s: BaseSchedule, rows: int, query: str, lanes: int) -> None:
         """Queries in lanes in all that is not a product."""
         m, l, o = self.largest.name, self.total.name, self.sums.name
         for name in (m, l, self.weights.name, *(n.name for n in self.scores[:-1])):

@@ -17,7 +17,7 @@ from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Const, Var
 from tensorir.ir.visit import find
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import Gpu, gpu_of
 from tensorir.tune.legal import Predicate
@@ -180,7 +180,7 @@ class WarpRollingPart(RollingPart):
 
     # -- the schedule
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         sums, scores = self.sums, self.product.name
         heads, (query, column, key) = sums.axes[: self.rows - 1], sums.axes[self.rows - 1 :]
         warps, keys = int(config["warps"]), int(config["keys"])
@@ -200,7 +200,7 @@ class WarpRollingPart(RollingPart):
         self._leave(s, block)
         self._pieces(s, piece, config)
 
-    def _rolled(self, s: Schedule, heads: Sequence[str], block: str, piece: str) -> None:
+    def _rolled(self, s: BaseSchedule, heads: Sequence[str], block: str, piece: str) -> None:
         """Roll the maximum into both sums from piece to piece, and compute the scores of each; bind blocks."""
         s.rolling(self.largest.name, into=(self.total.name, self.sums.name), at=piece)
         for nest in self.scores[:-1]:
@@ -210,14 +210,14 @@ class WarpRollingPart(RollingPart):
         if heads:
             s.share_out(*heads, to="block.y")
 
-    def _pieces(self, s: Schedule, piece: str, config: Config) -> None:
+    def _pieces(self, s: BaseSchedule, piece: str, config: Config) -> None:
         """Skip pieces that a mask leaves out, or let their copies run ahead."""
         if self.masked and config["keys"] < self.length:
             skip_masked(s, piece)
         elif config["stages"] > 1:
             s.pipeline(piece, int(config["stages"]), async_=True)
 
-    def _kept(self, s: Schedule, scope: str) -> None:
+    def _kept(self, s: BaseSchedule, scope: str) -> None:
         """Sums stay in registers, all that threads exchange is in shared memory."""
         m = self.largest.writes[0].name
         s.set_scope(self.sums.writes[0].name, scope)
@@ -225,7 +225,7 @@ class WarpRollingPart(RollingPart):
         for tensor in (*exchanged, f"{m}_old", f"{m}_ref", f"{m}_scale"):
             s.set_scope(tensor, "shared")
 
-    def _scores(self, s: Schedule, scores: str) -> tuple[str, str]:
+    def _scores(self, s: BaseSchedule, scores: str) -> tuple[str, str]:
         own, i = s.split(own_loops(s, scores)[self.rows - 1], [None, QUERIES])
         j8, j = s.split(own_loops(s, scores)[self.rows + 1], [None, 8])
         d16, d = s.split(own_loops(s, scores)[-1], [None, 16])
@@ -233,7 +233,7 @@ class WarpRollingPart(RollingPart):
         s.stage_out(scores, at=own, scope="warp")
         return d16, i
 
-    def _operands(self, s: Schedule, places: tuple[str, str], d16: str, step: str, keys: int) -> None:
+    def _operands(self, s: BaseSchedule, places: tuple[str, str], d16: str, step: str, keys: int) -> None:
         """Copies of operands in shared memory, and of these in fragments."""
         assert self.operands is not None
         (q, k, v), (block, piece) = self.operands, places
@@ -253,7 +253,7 @@ class WarpRollingPart(RollingPart):
             x, x16 = s.split(f"{copy}.ax{rank - 1}", [None, 16])
             s.reorder(r, x, r16, x16).tensorize(r16, f"ldmatrix.{kind}.{tile}")
 
-    def _queries(self, s: Schedule) -> None:
+    def _queries(self, s: BaseSchedule) -> None:
         """A thread each for the maximum and the sum of a query, all of them for its weights."""
         m, l, p = self.largest.name, self.total.name, self.weights.name
         for name in (f"{m}.init", f"{l}.init", f"{m}.old", f"{m}.ref", f"{m}.scale", f"{l}.rescale"):
@@ -265,7 +265,7 @@ class WarpRollingPart(RollingPart):
             s.bind(own_loops(s, name)[self.rows - 1], "threads").unroll(few)
         s.bind(s.fuse(own_loops(s, p)[self.rows - 1], own_loops(s, p)[self.rows]), "threads")
 
-    def _leave(self, s: Schedule, block: str) -> None:
+    def _leave(self, s: BaseSchedule, block: str) -> None:
         """Results leave by way of shared memory, in whole sectors, where rows are whole vectors."""
         anchor, made = self.anchor.name, self.anchor.writes[0]
         if self.columns % 8 == 0 and DTYPES[made.dtype].bits == 16:

@@ -12,7 +12,7 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.rolling import own_loops
 from tensorir.automatic.rules.rolling_gpu import WarpRollingPart, mapped
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import Gpu
 from tensorir.tune.legal import Predicate
@@ -93,7 +93,7 @@ class ThreadRollingPart(WarpRollingPart):
 
     # -- the schedule
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         sums, scores = self.sums, self.product.name
         heads, (query, column, key) = sums.axes[: self.rows - 1], sums.axes[self.rows - 1 :]
         across, keys = 4 * int(config["warps"]), int(config["keys"])
@@ -111,7 +111,7 @@ class ThreadRollingPart(WarpRollingPart):
         self._queries(s)
         self._pieces(s, piece, config)
 
-    def _results(self, s: Schedule) -> None:
+    def _results(self, s: BaseSchedule) -> None:
         """The results by the threads that have their sums."""
         i, c = own_loops(s, self.anchor.name)[self.rows - 1 :]
         ty, i = s.split(i, [None, TILE])
@@ -120,7 +120,7 @@ class ThreadRollingPart(WarpRollingPart):
         if self.columns % VECTOR == 0:
             s.vectorize(column)
 
-    def _multiplied(self, s: Schedule, scores: str) -> str:
+    def _multiplied(self, s: BaseSchedule, scores: str) -> str:
         """Scores in registers, which leave in vectors; the loop of terms that shared vectors serve."""
         i, j, d = own_loops(s, scores)[self.rows - 1 :]
         ty, i = s.split(i, [None, TILE])
@@ -131,7 +131,7 @@ class ThreadRollingPart(WarpRollingPart):
         s.vectorize(own_loops(s, made)[-1])
         return terms
 
-    def _copies(self, s: Schedule, places: tuple[str, str], steps: tuple[str, str, str], keys: int) -> None:
+    def _copies(self, s: BaseSchedule, places: tuple[str, str], steps: tuple[str, str, str], keys: int) -> None:
         """Copies of operands in shared memory, and of these in registers; ``keys`` of a thread."""
         assert self.operands is not None
         q, k, v = self.operands
@@ -150,7 +150,7 @@ class ThreadRollingPart(WarpRollingPart):
         for name, at in ((found[0], terms), (found[1], terms), (weights.name, step), (found[2], columns)):
             s.stage_in(name, at=at, scope="register", vector=VECTOR)
 
-    def _queries(self, s: Schedule) -> None:
+    def _queries(self, s: BaseSchedule) -> None:
         """A thread each for the maximum and the sum of a query, all of them for its weights."""
         m, l, p = self.largest.name, self.total.name, self.weights.name
         for name in (f"{m}.init", f"{l}.init", f"{m}.old", m, f"{m}.ref", f"{m}.scale", f"{l}.rescale", l):

@@ -10,7 +10,7 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Binary, Const, Expr, Iter, Store, Update, Var
 from tensorir.ir.visit import find, uses
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 
 Place = tuple[Var, int]
 """An axis of the anchor, over so many: neighbours of which so many are of the same group; 1 for the axis itself."""
@@ -66,7 +66,7 @@ class Chain:
         """Elements of a row that a stage goes through; of a dim, the most."""
         return nest.size(self.within(nest)) * (math.prod(self.groups) if nest is self.anchor else 1)
 
-    def loops(self, s: Schedule) -> list[str]:
+    def loops(self, s: BaseSchedule) -> list[str]:
         """The anchor's loops over rows, outermost; those within one follow."""
         own = [str(x) for x in s.loops(self.anchor.name)]
         rows = [own[self.anchor.spatial.index(it)] for it in self.rows]

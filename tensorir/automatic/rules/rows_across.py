@@ -13,7 +13,7 @@ from tensorir.automatic.rules.requests import WINDOW
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes
 from tensorir.automatic.rules.stream import BYTES_S, RUNS, add_parts, all_along, fused, on_cores
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.tune.gpu_model import LAUNCH_S
 
 LEAST_ROWS = 16
@@ -73,7 +73,7 @@ class AcrossPart(RowsPart):
         """The loop of a stage over rows next to each other."""
         return n.loops[self.chain.axis(n, self.anchor.spatial[-1]).var]
 
-    def _blocks(self, s: Schedule, columns: int) -> tuple[str, str]:
+    def _blocks(self, s: BaseSchedule, columns: int) -> tuple[str, str]:
         """The loops over blocks of rows, and over those of a block."""
         loops = self.anchor.loops
         rows = [loops[it.var] for it in self.chain.rows]
@@ -128,7 +128,7 @@ class RowLanesPart(AcrossPart):
         taken = on_cores(self.target, computed, moved * (1 + 8 * RUNS / self.bits / columns), blocks)
         return taken + (JOIN_S if pieces > 1 else 0.0)
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         anchor, pieces = self.anchor, int(config["pieces"])
         if pieces > 1:
             self._in_pieces(s, pieces)
@@ -142,7 +142,7 @@ class RowLanesPart(AcrossPart):
             s.compute_at(n.name, block, scope="shared")
             self._in_lanes(s, self._column(n), self._inner(n), n, last)
 
-    def _in_lanes(self, s: Schedule, column: str, inner: Sequence[str], n: Nest, last: int) -> None:
+    def _in_lanes(self, s: BaseSchedule, column: str, inner: Sequence[str], n: Nest, last: int) -> None:
         """Vectors of rows, of which the last block has so many; several terms of each at a time."""
         if n.kind == "reduce":
             _, vector = s.register_tile(inner[-1], column, sizes=[TERMS, self.lanes], lanes=self.lanes)
@@ -152,7 +152,7 @@ class RowLanesPart(AcrossPart):
         if last % self.lanes and last > self.lanes:
             s.partition(vector, [last // self.lanes])
 
-    def _in_pieces(self, s: Schedule, pieces: int) -> None:
+    def _in_pieces(self, s: BaseSchedule, pieces: int) -> None:
         """Parts of the terms for blocks, and then their sums."""
         name, n = self.anchor.name, self.anchor
         count = len(n.spatial)
@@ -203,7 +203,7 @@ class WarpsPart(AcrossPart):
         moved = (sum(bytes_of(b) for b in self.outside) + again) / BYTES_S["gpu"]
         return moved * waste * idle + (steps + 4 * share) * 1e-9 + (LAUNCH_S if pieces > 1 else 0.0)
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         anchor, share = self.anchor, int(config["share"])
         if int(config["pieces"]) > 1:
             self._in_pieces(s, int(config["columns"]), share, int(config["pieces"]))
@@ -215,7 +215,7 @@ class WarpsPart(AcrossPart):
             s.compute_at(n.name, block, scope="shared")
             self._in_threads(s, n, self._column(n), share)
 
-    def _in_pieces(self, s: Schedule, columns: int, share: int, pieces: int) -> None:
+    def _in_pieces(self, s: BaseSchedule, columns: int, share: int, pieces: int) -> None:
         """Parts of the terms for blocks, and then their sums."""
         name, n = self.anchor.name, self.anchor
         own, count = [n.loops[it.var] for it in n.spatial], len(n.spatial)
@@ -230,7 +230,7 @@ class WarpsPart(AcrossPart):
         s.share_out(*cells[:-1], block, piece)
         add_parts(s, name, count)
 
-    def _in_threads(self, s: Schedule, n: Nest, column: str, share: int) -> None:
+    def _in_threads(self, s: BaseSchedule, n: Nest, column: str, share: int) -> None:
         inner = self._inner(n)
         if n.kind == "reduce":
             rest, thread = s.split(inner[-1], [None, share])

@@ -15,7 +15,7 @@ from tensorir.automatic.part import Config
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
 from tensorir.automatic.rules.stream import SUM_CYCLES, narrow, on_cores
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 
 BLOCK = 1 << 15
 """Elements of a block: enough to be worth handing to a core."""
@@ -73,7 +73,7 @@ class AlongPart(RowsPart):
 
     # -- the steps
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         anchor = self.anchor
         if anchor.kind == "reduce":  # before its loops are split
             self.reduced(s, anchor, config)
@@ -88,7 +88,7 @@ class AlongPart(RowsPart):
             if n.kind == "map":
                 self._in_vectors(s, n, config)
 
-    def _in_vectors(self, s: Schedule, n: Nest, c: Config) -> None:
+    def _in_vectors(self, s: BaseSchedule, n: Nest, c: Config) -> None:
         lanes, within = int(c["lanes"]), self.chain.within(n)
         if not within or lanes == 1:
             return
@@ -96,7 +96,7 @@ class AlongPart(RowsPart):
         again = length % lanes > 0 and length > lanes and n.constant  # the last vector begins earlier
         s.register_tile(self.trailing(s, n), sizes=[lanes], lanes=lanes, tail="shift" if again else "guard")
 
-    def reduced(self, s: Schedule, n: Nest, c: Config, row: str | None = None) -> None:
+    def reduced(self, s: BaseSchedule, n: Nest, c: Config, row: str | None = None) -> None:
         """Partial results of a reduction, next to it: in its own row, or in a row of what reads it."""
         if int(c["lanes"]) > 1:
             s.reduce_in_lanes(n.name, self.trailing(s, n), c["lanes"], vectors=c["vectors"], at=row)

@@ -18,7 +18,7 @@ from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Load, Var
 from tensorir.ir.visit import uses
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 THREADS = (256, 128, 64, 32, 512)
@@ -63,7 +63,7 @@ class BlockPart(RowsPart):
 
     # -- the steps
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         anchor, threads = self.anchor, int(config["threads"])
         (row,) = s.share_out(*self.chain.loops(s))
         threads_of = {anchor: self._in_threads(s, anchor, config)} if anchor.kind == "map" else {}
@@ -88,7 +88,7 @@ class BlockPart(RowsPart):
                 with s.because(f"rows: {lanes} neighbours of {b.name} in one load"):
                     s.stage_in(near.get(b, b.name), at=thread, scope="register", vector=lanes)
 
-    def _in_threads(self, s: Schedule, n: Nest, c: Config) -> str:
+    def _in_threads(self, s: BaseSchedule, n: Nest, c: Config) -> str:
         """The elements of a map in threads, a few neighbours each; gives the loop of a thread."""
         if not self.chain.within(n):
             return ""
@@ -99,7 +99,7 @@ class BlockPart(RowsPart):
             s.vectorize(lane)
         return thread
 
-    def _shared_out(self, s: Schedule, n: Nest, threads: int) -> None:
+    def _shared_out(self, s: BaseSchedule, n: Nest, threads: int) -> None:
         """The terms of a reduction to threads."""
         own = [n.loops[it.var] for it in n.reduced]
         last = self._last(n)

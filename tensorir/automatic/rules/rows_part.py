@@ -12,7 +12,7 @@ from tensorir.automatic.rules.stream import all_along, fused
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Expr, Iter
 from tensorir.ir.visit import uses
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 
@@ -48,8 +48,8 @@ class RowsPart(Part):
         made = {b for n in self.chain.stages for b in n.writes}
         return [b for b in dict.fromkeys(b for n in self.nests for b in (*n.reads, *n.writes)) if b not in made]
 
-    def trailing(self, s: Schedule, n: Nest) -> str:
-        """One loop of the axes along which a row's elements are stored."""
+    def trailing(self, s: BaseSchedule, n: Nest) -> str:
+        """Fuse the axes along which a row's elements are stored; returns the loop."""
         return fused(s, [n.loops[it.var] for it in trailing(n, self.chain.within(n))])
 
 

@@ -12,7 +12,7 @@ from tensorir.automatic.rules.scan_gpu import ThreadsPart, along
 from tensorir.automatic.rules.stream import on_cores
 from tensorir.ir.tree import Binary, Combiner, Iter, Store, Update
 from tensorir.ir.visit import find, uses
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 LONG_SCAN = 1 << 13
@@ -81,7 +81,7 @@ class ScanLanesPart(Part):
         blocks = n.cells // width * math.ceil(width / block)
         return on_cores(self.target, n.size(n.stage.iters) / lanes * steps, n.moved, blocks)
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         loops = self.anchor.loops
         axis, rows = loops[along(self.anchor).var], [loops[it.var] for it in self.anchor.spatial]
         lanes = config["lanes"]
@@ -126,7 +126,7 @@ class TiledPart(Part):
         """True when the larger or the smaller one is taken, with a look at what is no number."""
         return any(find(r, Binary, lambda x: x.op in ("max", "min")) for c in self.combiners for r in c.result)
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         name = self.anchor.name
         s.redeclare("tiled_scan", tile=config["tile"])
         for n in self.graph.nests:

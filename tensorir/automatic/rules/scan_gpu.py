@@ -15,7 +15,7 @@ from tensorir.ir.dims import most
 from tensorir.ir.structure import among
 from tensorir.ir.tree import Axis, Iter, Load
 from tensorir.ir.visit import uses
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.tune.gpu_devices import GPUS, Gpu, gpu_of
 from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, overlapped
 
@@ -135,7 +135,7 @@ class ThreadsPart(Part):
             return None
         return next((n for n in (16, 8, 4, 2) if n * size <= COPIED and items % n == 0 and row % n == 0), None)
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         loops, items, shared = self.anchor.loops, config["items"], bool(config["shared"])
         axis, rows = loops[self.axis.var], [loops[it.var] for it in self.anchor.spatial]
         s.reorder(*rows, axis)

@@ -16,7 +16,7 @@ from tensorir.engines.model import CYCLES_S
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Iter, Update
 from tensorir.ir.visit import find, uses
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 TERMS = 16
@@ -73,7 +73,7 @@ class PrivatePart(Part):
         terms = TERM_S * self.anchor.size(self.anchor.stage.iters)
         return lambda c: terms / min(c["parts"], at_once) + 3 * c["parts"] * copy / BYTES_S[self.target.kind]
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         name = self.anchor.name
         s.redeclare("private_scatter", parts=config["parts"])
         block = f"{name}_part.part"
@@ -87,7 +87,7 @@ class PrivatePart(Part):
         if joined != name:
             self._shared_out(s, name)
 
-    def _shared_out(self, s: Schedule, stage: str, part: str = "") -> None:
+    def _shared_out(self, s: BaseSchedule, stage: str, part: str = "") -> None:
         """Cells in vectors of a CPU or threads of a GPU, ``part`` the axis of copies that each cell combines."""
         loops = [str(x) for x in s.loops(stage) if str(x) != part]
         if not loops:  # one cell, which is a number
@@ -146,7 +146,7 @@ class ColumnsPart(Part):
 
         return seconds
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         loops = self.anchor.loops
         outer, column = [loops[it.var] for it in self.others], loops[self.columns.var]
         terms = [x for x in self.anchor.axes if x not in (*outer, column)]

@@ -11,7 +11,7 @@ from tensorir.automatic.rules.row_chain import chain_of
 from tensorir.automatic.rules.rows_across import suits as lie_across
 from tensorir.automatic.rules.stream import BYTES_S, CACHE_RATIO, CORES_OF_MANY, add_parts, fused
 from tensorir.ir.dtypes import DTYPES
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import LAUNCH_S
 from tensorir.tune.legal import Predicate
@@ -113,7 +113,7 @@ class SplitPart(Part):
             + (self.terms * self.anchor.cells * 1e-10 / c["vectors"] if cpu else 0.0)
         )
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         anchor = self.anchor
         own = [anchor.loops[it.var] for it in anchor.spatial]
         s.reorder(*own, *(anchor.loops[it.var] for it in anchor.reduced))
@@ -127,20 +127,20 @@ class SplitPart(Part):
         else:
             self._on_cpu(s, part, term, config)
 
-    def _on_gpu(self, s: Schedule, part: str, term: str, spatial: int, threads: int) -> None:
+    def _on_gpu(self, s: BaseSchedule, part: str, term: str, spatial: int, threads: int) -> None:
         partial = s.rfactor(self.anchor.name, part).name
         *cells, term = [str(x) for x in s.loops(partial)]
         self._in_block(s, cells, term, threads)
         add_parts(s, self.anchor.name, spatial)
 
     @staticmethod
-    def _in_block(s: Schedule, cells: Sequence[str], term: str, threads: int) -> None:
+    def _in_block(s: BaseSchedule, cells: Sequence[str], term: str, threads: int) -> None:
         """One block for each cell, whose threads share its terms."""
         s.share_out(*cells)
         each, thread = s.split(term, [None, threads])
         s.reorder(thread, each).reduce_across(thread, "thread.x")
 
-    def _on_cpu(self, s: Schedule, part: str, term: str, c: Config) -> None:
+    def _on_cpu(self, s: BaseSchedule, part: str, term: str, c: Config) -> None:
         """Parts for blocks; in each, lanes and vectors of partial results, combined at its end."""
         name, lanes, vectors = self.anchor.name, c["lanes"], c["vectors"]
         split = s.rfactor(name, part).name

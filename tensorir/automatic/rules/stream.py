@@ -18,7 +18,7 @@ from tensorir.ir.dims import most
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Iter, Select, Var
 from tensorir.ir.visit import find, uses
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 THREADS = 256
@@ -93,7 +93,7 @@ class StreamPart(Part):
     rule = "stream"
     plainest = True
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         loops = [self.anchor.loops[it.var] for it in self.anchor.spatial]
         if not loops or not self.anchor.cells:
             return
@@ -266,7 +266,7 @@ class VectorPart(Part):
         found = [n for name, n in self.graph.nests.items() if name in self.names]
         return tuple(self.anchor if n.name == self.anchor.name else n for n in found)
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         lanes, vectors = config["lanes"], config["vectors"]
         anchor, own = self.anchor, [self.anchor.loops[it.var] for it in self.anchor.spatial]
         inner = [x for x in anchor.axes if x not in own]
@@ -300,7 +300,7 @@ class VectorPart(Part):
             with s.because("stream: whole vectors apart from the last one of a row, which has a condition"):
                 s.partition(tile, [self.length // step])
 
-    def _for_cores(self, s: Schedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
+    def _for_cores(self, s: BaseSchedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
         step = c["lanes"] * c["vectors"]
         tile, lane = s.split(last, [None, step], tail="shift" if self._shifts(step) else "guard")
         if not rows:
@@ -342,17 +342,17 @@ class VectorPart(Part):
                 return it
         return None
 
-    def _for_threads(self, s: Schedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
+    def _for_threads(self, s: BaseSchedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
         group, lane = s.split(last, [None, c["lanes"]])
         _, thread = s.share_out(*rows, group, each=c["block"], within="thread.x")
         return thread, lane
 
-    def _unrolled(self, s: Schedule, n: Nest, loops: Sequence[str]) -> None:
+    def _unrolled(self, s: BaseSchedule, n: Nest, loops: Sequence[str]) -> None:
         if loops and n.constant and n.size(n.reduced) <= WINDOW:
             for x in loops:
                 s.unroll(x)
 
-    def _nearby(self, s: Schedule, n: Nest, tile: str, config: Config) -> None:
+    def _nearby(self, s: BaseSchedule, n: Nest, tile: str, config: Config) -> None:
         s.compute_at(n.name, tile, scope="register")
         reduced = [n.loops[it.var] for it in n.reduced]
         last = n.loops[n.spatial[-1].var]
@@ -361,7 +361,7 @@ class VectorPart(Part):
         self._unrolled(s, n, reduced)
         self._in_vectors(s, last, config)
 
-    def _in_vectors(self, s: Schedule, loop: str, c: Config) -> None:
+    def _in_vectors(self, s: BaseSchedule, loop: str, c: Config) -> None:
         if c["vectors"] * c["lanes"] > 1:
             s.register_tile(loop, lanes=c["lanes"])
 
@@ -382,7 +382,7 @@ def all_along(n: Nest, var: Var) -> bool:
     return bool(loads) and all(along_last(x, var) for x in loads)
 
 
-def fused(s: Schedule, loops: Sequence[str]) -> str:
+def fused(s: BaseSchedule, loops: Sequence[str]) -> str:
     """One loop of several."""
     cell = loops[0]
     for loop in loops[1:]:
@@ -390,13 +390,13 @@ def fused(s: Schedule, loops: Sequence[str]) -> str:
     return cell
 
 
-def add_parts(s: Schedule, stage: str, cells: int) -> None:
+def add_parts(s: BaseSchedule, stage: str, cells: int) -> None:
     """Each of the cells, so many loops of a stage, is added up from its parts by a thread of a GPU."""
     if cells:
         s.share_out(*s.loops(stage)[:cells], each=ADDING, within="thread.x")
 
 
-def partial_loop(s: Schedule, stage: str) -> str:
+def partial_loop(s: BaseSchedule, stage: str) -> str:
     """The loop over the partial results of a stage that ``rfactor`` made, whatever its other axes are called."""
     own = {str(x) for x in s.loops(stage)}
     return next(v.name for v in find(s.index.stages[stage].binds[0], Var) if v.name in own)

@@ -21,7 +21,7 @@ from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product
 from tensorir.ir.tree import Load
 from tensorir.ir.visit import find
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 VALUES = {
@@ -109,7 +109,7 @@ class RegisterProductPart(ProductPart[RegisterTile]):
     def expected(self) -> Callable[[Config], float] | None:
         return self.engine.expected(self.p, self.target)
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         tile = self.engine(config, self.p, self.target)
         of = self.view.walked(s, self.total, self.epilogue)
         tile.product(s, of)
@@ -133,7 +133,7 @@ class GroupedRowsPart(ProductPart[RowsTile]):
     def expected(self) -> Callable[[Config], float] | None:
         return self.engine.expected(self.p, self.target)
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         total = self.total
         axes = dict(zip((*total.spatial, *total.reduced), "ijk", strict=True))
         own = ", ".join(short(total, it) for it in total.spatial)

@@ -28,7 +28,7 @@ from tensorir.errors import DeclarationError
 from tensorir.ir.dims import most
 from tensorir.ir.structure import identical
 from tensorir.schedule.analysis import packed_names
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import thread_registers
 from tensorir.tune.legal import Predicate
@@ -223,12 +223,12 @@ class BlockProductPart(ProductPart[Engine]):
     def expected(self) -> Callable[[Config], float] | None:
         return self.engine.expected(self.p, self.target)
 
-    def declare(self, s: Schedule, config: Config) -> None:
+    def declare(self, s: BaseSchedule, config: Config) -> None:
         tile = self.engine(config, self.p, self.target)
         if isinstance(tile, Blocks):
             tile.declare(s)
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         tile = self.engine(config, self.p, self.target)
         given = self.view.walked(s, self.made)
         if isinstance(tile, Blocks) and tile.rest:
@@ -240,7 +240,7 @@ class BlockProductPart(ProductPart[Engine]):
             if name in s.index.stages:
                 s.compute_inline(name)
 
-    def _sums(self, s: Schedule, tile: Engine) -> Sums:
+    def _sums(self, s: BaseSchedule, tile: Engine) -> Sums:
         """The stages of a product; where tensor cores make rows that other axes count, these leave by way of rows."""
         name = self.total.name
         if not isinstance(tile, ON_TENSOR_CORES) or self.view.gemm.in_rows or not tile.leaves_whole:

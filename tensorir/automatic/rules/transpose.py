@@ -10,7 +10,7 @@ from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.stream import BYTES_S
 from tensorir.ir.tree import Iter, Load
 from tensorir.ir.visit import uses
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 TILE = 32
@@ -57,7 +57,7 @@ class TransposePart(Part):
         moved, read = self.anchor.moved, bytes_of(self.load.buffer)
         return lambda c: (moved + 0.01 * read * abs(c["rows"] - 8)) / BYTES_S["gpu"]
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         loops = self.anchor.loops
         across, last = loops[self.axis.var], loops[self.anchor.spatial[-1].var]
         others = [x for x in self.anchor.axes if x not in (across, last)]

@@ -25,7 +25,7 @@ from tensorir.automatic.rules.requests import SECTOR
 from tensorir.automatic.rules.stream import windows
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
-from tensorir.schedule.schedule import Schedule
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import GPUS, Gpu, gpu_of
 from tensorir.tune.gpu_model import (
@@ -193,7 +193,9 @@ class WindowPart(Part):
 
     @cached_property
     def _first(self) -> Config | None:
-        """The fastest one; across lanes, of those about as fast whose lanes meet in no bank, that of fewest sectors."""
+        """The configuration of least modelled time; across lanes, of those near it the one without bank conflicts
+        and of fewest sectors.
+        """
         seconds = self.expected()
         assert seconds is not None
         known = [(seconds(c), n, c) for n, c in enumerate(self.legal())]
@@ -299,7 +301,7 @@ class WindowPart(Part):
         return outer * math.prod(-(-extent // (t * n)) for t, n, extent in sides)
 
     def _moved(self, c: Config) -> float:
-        """Bytes of the sectors that all tiles read, in runs of neighbours that begin anywhere, and write, a cell of
+        """Modelled bytes of the sectors that all tiles read, in unaligned runs of neighbours, and write, a cell of
         each thread at a time where these are no vector. Those at ends have less.
         """
         tile = tuple(-(-extent // -(-extent // (t * n))) for t, n, extent in self._sides(c))
@@ -327,7 +329,7 @@ class WindowPart(Part):
 
     # -- the steps
 
-    def schedule(self, s: Schedule, config: Config) -> None:
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
         y, image = self.total.name, self.group.load.buffer.name
         last = self.total.spatial[self.tiled[-1]].var
         packs = [pack(s, self.reads, g, last) for g in self._packed]
@@ -370,7 +372,7 @@ class WindowPart(Part):
     def _terms(self) -> list[str]:
         return [self.total.loops[it.var] for it in self.total.reduced]
 
-    def _walk(self, s: Schedule, own: Sequence[str], c: Config) -> tuple[str, str, str]:
+    def _walk(self, s: BaseSchedule, own: Sequence[str], c: Config) -> tuple[str, str, str]:
         """Blocks, threads and cells; the loop of threads along the last axis, that of blocks, and the innermost one."""
         blocks, threads, inner = list(own), list[str](), list[str]()
         for n, axis in enumerate(self.tiled):
@@ -393,7 +395,7 @@ class WindowPart(Part):
         bits = max(DTYPES[b.dtype].bits for b in self.anchor.writes)
         return 1 < cells <= 128 // bits and self.extents[self.tiled[-1]] % cells == 0
 
-    def _sums(self, s: Schedule) -> None:
+    def _sums(self, s: BaseSchedule) -> None:
         """Terms outside of the cells of a thread, all written out."""
         cells = [self.total.loops[it.var] for it in self.total.spatial]
         tiled = [cells[axis] for axis in self.tiled]
@@ -414,7 +416,7 @@ class WindowPart(Part):
         tile, own = (self._box(self.group, cells)[-1] for cells in (self._tile(c), self._own(c)))
         return 2 if tile % 2 == own % 2 == 0 else None
 
-    def _in_turn(self, s: Schedule, name: str) -> None:
+    def _in_turn(self, s: BaseSchedule, name: str) -> None:
         """Pack an operand by a kernel of its own: every block would gather it again."""
         *outer, lane = s.loops(name)
         rows, lane = s.split(lane, [None, PACKED])

@@ -95,7 +95,7 @@ class CBody:
             self.failed(code)
 
     def packing(self, buffers: Sequence[object]) -> Any:
-        """Results of the kernels that run once, for ``packed``; buffers: those of the inputs."""
+        """Run the kernels that run once; returns their results as one uint8 tensor. buffers: of the inputs"""
         room = torch.empty(self.nbytes, dtype=torch.uint8)
         places = self.places([*buffers, *[None] * (self.pointers._length_ - len(buffers))])
         if code := self.packer(self.call(), places[0], room.data_ptr()):

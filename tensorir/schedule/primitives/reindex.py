@@ -344,7 +344,7 @@ class _Reindex:
         )
 
     def _dims(self, what: str, said: str) -> Bijection:
-        """Indices of a copy or a result that is said by new axes or parts of them: these, named in their order."""
+        """The bijection from the new axes in ``said`` to the dimensions of a copy or a result that they index."""
         whole = f"{what} = {said!r}"
         found = components(whole, tuple(self.axes), said)
         used = sorted({p[0] for c in found for p in c.pieces})

@@ -1,4 +1,4 @@
-"""Copies of whole tiles by the tensor memory accelerator: ``stage_in(…, via="tma")``, and back: ``stage_out``."""
+"""The rewrite of ``stage_in(…, via="tma")`` and ``stage_out``: whole tiles by the tensor memory accelerator."""
 
 from __future__ import annotations
 
