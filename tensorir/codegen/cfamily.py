@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import prod
 
-from tensorir.arith.affine import same
+from tensorir.arith.affine import Interval, same
 from tensorir.codegen.c_text import closed
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, Dialect, wide_preamble
 from tensorir.codegen.expressions import SUM, UNARY, Expressions, c_type
 from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.hopper import init_lines, order_lines, product_registers, registers_line
-from tensorir.codegen.index_range import INT_MAX, fits_int
 from tensorir.codegen.instructions import aligned_tiles, instruction_lines, rounded_tiles, tensor_maps
 from tensorir.codegen.literals import literal
 from tensorir.codegen.names import Names, identifier, names_of_constants
@@ -38,6 +37,7 @@ from tensorir.ir.tree import (
     Cast,
     CommitGroup,
     Const,
+    Expr,
     Fence,
     If,
     InitBarriers,
@@ -47,18 +47,22 @@ from tensorir.ir.tree import (
     Load,
     Loop,
     Prefetch,
+    Ramp,
     Region,
+    Role,
     Roles,
     Scope,
+    Select,
     Seq,
     Stmt,
     Store,
+    Unary,
     Var,
     WaitGroup,
 )  # fmt: skip
 from tensorir.ir.visit import find, writes
 from tensorir.lower.end_loops import ended_by_data
-from tensorir.lower.form import kernel_arith
+from tensorir.lower.form import kernel_arith, loop_ranges
 from tensorir.lower.kernel import Kernel, Module, bytes_of
 from tensorir.lower.moves import carriers, moves
 from tensorir.target import Target
@@ -582,3 +586,75 @@ def blocks_meet(k: Kernel) -> bool:
     return prod(most(as_expr(n)) for n in k.grid) > 1 and any(
         m.op == "min" and blocks & set(find(m, Var)) for m in moved
     )
+
+
+# --- 32 or 64 bits
+
+
+INT_MIN, INT_MAX = -(2**31), 2**31 - 1
+DATA: Interval = (0, 0)
+"""The range of numbers that data give: launches check that places are in range."""
+
+_ENDS: dict[str, Callable[[float, float], float]] = {
+    "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "min": min, "max": max,
+}  # fmt: skip
+
+
+def fits_int(axes: Iterable[Loop], body: Stmt) -> bool:
+    """True when the indices of a kernel, and all their parts, are integers of 32 bits, as far as loops tell."""
+    return _Ranges(axes, body).fit
+
+
+class _Ranges:
+    """Bounds of the indices of a kernel, as wide as those of their parts make them."""
+
+    def __init__(self, axes: Iterable[Loop], body: Stmt) -> None:
+        found = loop_ranges([*axes, *find(body, Loop)])
+        self.of = {v: DATA if math.isinf(ends[1]) else ends for v, ends in found.items()}
+        self.of |= {v: (0, count - 1) for r in find(body, Role) for v, count in r.numbers.items()}
+        self.known: dict[Expr, Interval] = {}
+        self.fit = all(high < INT_MAX for _, high in self.of.values())  # a loop counts one further
+        for let in find(body, Let):  # those that others are made of come first
+            if let.var.dtype == "index":
+                self.of[let.var] = self(let.value)
+        for e in find(body, Binary) if self.fit else ():
+            if e.dtype == "index":
+                self(e)
+
+    def __call__(self, e: Expr) -> Interval:
+        if isinstance(e, Const):
+            return int(e.value), int(e.value)
+        if isinstance(e, Var):
+            return self.of.get(e) or e.bounds or DATA
+        if e not in self.known:
+            self.known[e] = low, high = self._of(e)
+            self.fit = self.fit and low >= INT_MIN and high <= INT_MAX
+        return self.known[e]
+
+    def _of(self, e: Expr) -> Interval:
+        if isinstance(e, Ramp):
+            low, high = self(e.base)
+            return low, high + e.lanes - 1
+        if isinstance(e, Unary) and e.op == "-":
+            low, high = self(e.a)
+            return -high, -low
+        if isinstance(e, Select):
+            return _hull(self(e.a), self(e.b))
+        if not isinstance(e, Binary) or e.dtype != "index":
+            return DATA
+        a, b = self(e.a), self(e.b)
+        if e.op in _ENDS:
+            ends = [_ENDS[e.op](x, y) for x in a for y in b]
+            return min(ends), max(ends)
+        if e.op == "<<":
+            return _hull(a, (a[0] * 2 ** min(b[1], 64), a[1] * 2 ** min(b[1], 64)))
+        if e.op == "%" and b[0] > 0:
+            return 0, b[1] - 1
+        if e.op in ("|", "^"):  # bits of either
+            bits = max(int(x).bit_length() for x in (*a, *b))
+            return -(2**bits) if min(a[0], b[0]) < 0 else 0, 2**bits - 1
+        return _hull(a, _hull(b, DATA))  # quotients, and fewer bits, are no larger
+
+
+def _hull(a: Interval, b: Interval) -> Interval:
+    return min(a[0], b[0]), max(a[1], b[1])

@@ -2,7 +2,7 @@
 
 ``x op c -> x``, ``x op c -> c`` and their mirror images, where c is a known number: ``ir.build`` folds by them as
 expressions are made, ``lower.fold_constants`` once a constant table has given its numbers. What holds for floats only
-where a side is no -0, and what moves signs, is in ``lower.sums``: ``SIGNS``.
+where a side is no -0, and what moves signs, is in ``lower.fold_constants``: ``SIGNS``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SIGNS = {
     "x * -1 -> -x": "iuf", "x + -y -> x - y": "iuf", "x - -y -> x + y": "iuf", "x + c * y -> x - -c * y": "iuf",
     "x - c * y -> x + -c * y": "iuf", "0 - x -> -x": "iu", "x + 0 -> x, x no -0": "iuf",
 }  # fmt: skip
-"""Sums and products that ``lower.sums`` writes as by hand, and kinds of types: c is negative and has an opposite."""
+"""Sums and products that ``fold_constants`` writes by hand, and kinds of types: c is negative and has an opposite."""
 
 
 def identity(op: str, number: object, dtype: str, left: bool) -> str:

@@ -8,13 +8,15 @@ floats are the same in every run; a combiner that does not commute joins neighbo
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tensorir.arith.affine import Arith
-from tensorir.intrin import shuffle
-from tensorir.intrin.declare import Intrin
+from tensorir.expr.compute import compute, placeholder
+from tensorir.expr.functions import minimum, where
+from tensorir.intrin.declare import Intrin, meaning
 from tensorir.ir.build import as_expr, as_int, binary, select
 from tensorir.ir.layout import LANES_OF_WARP as WARP
 from tensorir.ir.marks import Partition, Versions
@@ -126,7 +128,7 @@ class _Combined:
             and (self.threads % WARP == 0 or WARP % self.threads == 0)
             and math.prod(extents.values()) % WARP == 0
             and Kind.VTHREAD not in extents
-            and all(b.dtype in shuffle.DTYPES for b in self.update.buffers)
+            and all(b.dtype in SHUFFLED_DTYPES for b in self.update.buffers)
             and not any(
                 Versions.of(x).where or Partition.of(x).at for x in around
             )  # all lanes come to a shuffle together
@@ -159,7 +161,7 @@ class _Combined:
             yield self._step("take", self._take)
             yield from self._shuffles("warps", 1 << (warps - 1).bit_length())
         if self.to_all:
-            yield self._step("all", lambda p: self._pass_on(p, self.part, shuffle.from_first, min(self.threads, WARP)))
+            yield self._step("all", lambda p: self._pass_on(p, self.part, from_first, min(self.threads, WARP)))
 
     def _shuffles(self, word: str, lanes: int) -> Iterator[Stmt]:
         """Steps after which the first of ``lanes`` neighbouring threads has what all of them had, in their order."""
@@ -167,7 +169,7 @@ class _Combined:
         while offset < lanes:
 
             def get(p: _Place, offset: int = offset) -> Stmt:
-                return self._pass_on(p, self.other, shuffle.from_above, offset)
+                return self._pass_on(p, self.other, from_above, offset)
 
             yield self._step(f"{word}.{offset}.get", get)
             yield self._step(f"{word}.{offset}", lambda p: self._joined(self.part, p.at, self.other, p.at))
@@ -275,3 +277,40 @@ class _Combined:
         body = substitute(body, {p.thread: own.var})
         stage = Stage(f"{self.stage.name}.{word}", (*p.iters, own), (*p.binds, p.thread), body)
         return nest(p.loops, stage)
+
+
+# --- shuffles
+
+
+SHUFFLED_DTYPES = ("float32", "float64", "int32", "uint32", "int64", "uint64")
+"""Of values that a shuffle takes as they are held in registers."""
+_MANUAL = "CUDA C++ Programming Guide, warp shuffle functions"
+_LANE_LAYOUT = "n -> n |"
+
+
+@functools.cache
+def from_above(dtype: str, offset: int) -> Intrin:
+    """Return the instruction that gives each lane the value of that ``offset`` above it, the last ones their own."""
+    x = placeholder((WARP,), dtype, name="x")
+    y = compute((WARP,), lambda n: where(n < WARP - offset, x[minimum(n + offset, WARP - 1)], x[n]), name="y")
+    return Intrin(
+        name=f"cuda.shfl-down.{dtype}.{offset}",
+        semantics=meaning(y),
+        emit={"cuda": f"{{y_value}} = __shfl_down_sync(0xffffffffu, {{x_value}}, {offset});"},
+        source=_MANUAL,
+        fragments={"x": _LANE_LAYOUT, "y": _LANE_LAYOUT},
+    )
+
+
+@functools.cache
+def from_first(dtype: str, width: int) -> Intrin:
+    """Return the instruction that gives each of ``width`` neighbouring lanes the value of the first one of them."""
+    x = placeholder((WARP,), dtype, name="x")
+    y = compute((WARP,), lambda n: x[n // width * width], name="y")
+    return Intrin(
+        name=f"cuda.shfl.{dtype}.{width}",
+        semantics=meaning(y),
+        emit={"cuda": f"{{y_value}} = __shfl_sync(0xffffffffu, {{x_value}}, 0, {width});"},
+        source=_MANUAL,
+        fragments={"x": _LANE_LAYOUT, "y": _LANE_LAYOUT},
+    )

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 import tensorir as tir
 from tensorir.arith.affine import Arith
 from tensorir.arith.point import evaluate
-from tensorir.arith.reach import Reach
 from tensorir.ir.build import binary, const
 from tensorir.ir.text import show
 from tensorir.ir.tree import Const, Load, Var
 from tensorir.ir.visit import find, uses
+from tensorir.schedule.primitives.skip import Reach
 
 I, J, A, B = (Var(n, "index") for n in "ijab")
 TILES, ROWS, KEYS = 4, 3, 5

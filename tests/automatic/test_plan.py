@@ -7,7 +7,7 @@ from drawing import drawn
 
 import tensorir as tir
 from tensorir.api.origin import from_file
-from tensorir.automatic import plan, ways
+from tensorir.automatic import fusions, plan
 from tensorir.automatic.facts import Graph
 from tensorir.automatic.part import Part
 from tensorir.cli import main
@@ -192,10 +192,10 @@ def test_where_no_rule_schedules_a_stage_the_error_says_why():
 
 def test_a_stage_that_no_rule_takes_alone_is_refused_by_a_code(monkeypatch):
     s = tir.Schedule(_doubled(), "opencl")
-    graph = ways.Graph(s.program)
-    monkeypatch.setattr(ways, "RULES", ())
+    graph = fusions.Graph(s.program)
+    monkeypatch.setattr(fusions, "RULES", ())
     with pytest.raises(tir.ScheduleError) as caught:
-        ways.alone(s, graph, graph.nests["Y"])
+        fusions.alone(s, graph, graph.nests["Y"])
     assert caught.value.code == "automatic.no-rule"
 
 

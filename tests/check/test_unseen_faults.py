@@ -14,7 +14,7 @@ import tensorir as tir
 from tensorir.check.emulate import emulate
 from tensorir.check.exact_inputs import short
 from tensorir.check.parts import not_run, parts
-from tensorir.codegen.hopper_text import hopper_text
+from tensorir.codegen.helpers import hopper_text
 from tensorir.interp.distinct import scalar, table
 from tensorir.interp.reference import evaluate, random_arguments
 

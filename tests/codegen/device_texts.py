@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA
-from tensorir.codegen.helpers import HELPERS, helper_text
-from tensorir.codegen.hopper_text import TEXTS
+from tensorir.codegen.helpers import HELPERS, TEXTS, helper_text
 from tensorir.codegen.instructions import guarded
 from tensorir.codegen.whole import cuda_extreme
 from tensorir.intrin.cuda import MULTIPLICATIONS

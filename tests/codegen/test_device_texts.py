@@ -12,7 +12,7 @@ import pytest
 
 import tensorir
 from tensorir.check.parts import not_run, parts
-from tensorir.codegen import hopper_text
+from tensorir.codegen import helpers
 from tensorir.intrin.cuda import MULTIPLICATIONS
 
 PACKAGE = Path(tensorir.__file__).parent
@@ -60,7 +60,7 @@ def test_a_text_with_no_golden_fails(golden: Callable[[str, str], None], monkeyp
                                      request: pytest.FixtureRequest) -> None:  # fmt: skip
     if request.config.getoption("--update-golden"):
         pytest.skip("writes what it must not")
-    monkeypatch.setitem(hopper_text.TEXTS, "tir_new", "#ifndef TIR_EMULATED\nvoid tir_new() {}\n#endif")
+    monkeypatch.setitem(helpers.TEXTS, "tir_new", "#ifndef TIR_EMULATED\nvoid tir_new() {}\n#endif")
     with pytest.raises(pytest.fail.Exception, match="helpers"):
         golden(listed(device_texts.helpers()), "device/helpers.txt")
 
@@ -69,7 +69,7 @@ def test_assembly_stands_where_it_is_pinned() -> None:
     """What another module brings along has to be listed in ``device_texts`` first."""
     found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")
              if re.search(r"\basm(?: volatile)?\(\\?[\"{]", path.read_text(encoding="utf-8"))}  # fmt: skip
-    assert found == {"codegen/helpers.py", "codegen/hopper_text.py", "codegen/whole.py", "intrin/cuda.py",
+    assert found == {"codegen/helpers.py", "codegen/helpers.py", "codegen/whole.py", "intrin/cuda.py",
                      "intrin/hopper.py", "intrin/stmatrix.py"}  # fmt: skip
 
 

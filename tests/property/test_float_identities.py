@@ -12,7 +12,7 @@ from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.identities import IDENTITIES, SIGNS, identity
 from tensorir.ir.structure import structure
 from tensorir.ir.tree import Binary, Const, Var
-from tensorir.lower.sums import product, sum_of
+from tensorir.lower.fold_constants import product, sum_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import float_bits
@@ -74,7 +74,7 @@ def test_an_identity_is_applied_where_it_holds_and_nowhere_else(dtype):
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_signs_and_zeros_of_sums_keep_bits(dtype):
-    """What lower.sums makes of every product and sum with a known number, or a sign."""
+    """What lower.fold_constants makes of every product and sum with a known number, or a sign."""
     x, y, kind = Var("x", dtype), Var("y", dtype), DTYPES[dtype].kind
     given = Numbers().inputs(operands(dtype), dtype)
     env = {x: given, y: np.random.default_rng(2).permutation(given)}

@@ -11,12 +11,11 @@ from test_skip import triangle
 
 import tensorir as tir
 from tensorir.arith.conditions import contrary
-from tensorir.arith.reach import Reach
 from tensorir.ir.build import binary, const
 from tensorir.ir.tree import Binary, Var
 from tensorir.ir.visit import Rewriter, find
-from tensorir.schedule.masked import Masked
 from tensorir.schedule.primitives import skip
+from tensorir.schedule.primitives.skip import Masked, Reach
 
 
 @functools.cache
