@@ -80,3 +80,11 @@ def test_what_the_second_guard_reads_is_not_read_where_the_first_fails():
     p = np.array([1, 0, 2, 0], "int32")
     a = np.arange(8, dtype="float32")
     assert s.build("c:0")(a, p).tolist() == [0, 0, 2, 0, 0, 0, 0, 0]
+
+
+def test_a_text_of_several_functions_is_kept_for_any_of_them():
+    """A product of tf32 is noted by the name of one of the three functions that its text defines."""
+    texts = "static int tir_a(int x) { return x; }\nstatic int tir_b(int x) {\n  return tir_a(x);\n}"
+    assert list(called({"tir_a": texts, "tir_c": "static int tir_c();"}, ["x = tir_b(1);"])) == ["tir_a"]
+    text = tir.ops.matmul(m=70, n=40, k=50, precision="tf32").schedule(target="cuda -arch=sm_80").source()
+    assert " void tir_mma_m16n8k8_tf32(" in text

@@ -1,6 +1,7 @@
 // c float32[64, 64] from a float32[64, 32], b float32[32, 64]
 // alignment in bytes: a 16, b 16, c 16
 // launch c_kernel: blocks (1, 1, 1), threads (16, 16, 1), shared 16384 B
+// # tile: a product of 64 x 64 sums of 32 terms
 // s.stage_out('c', 'root', 'register')
 // s.split('c.out.i', [None, 16, 4])
 // s.split('c.out.j', [None, 16, 4])
