@@ -34,8 +34,12 @@ apart. Others try texts, processes or numbers, of which no line of Python knows.
 """
 CASES, SECONDS = (4, 2), (2.0, 0.5)
 """Tests with fewer cases, or of less processor time, are left whole; the second number is of those folders."""
-FAULTS = frozenset({"fault", "faults", "mutants", "planted", "refused", "survives", "unseen", "wrong"})
-"""Words in the names of tests that are left whole as well: their cases run the same lines, each with another fault."""
+FAULTS = frozenset(
+    {"compile", "compiles", "fault", "faults", "mutants", "planted", "refused", "survives", "unseen", "wrong"}
+)
+"""Words in the names of tests that are left whole as well: their cases run the same lines, each with another fault, or
+with another text for a compiler.
+"""
 TOOL = 4
 """A number that no other tool of ``sys.monitoring`` has."""
 

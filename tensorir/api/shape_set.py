@@ -440,11 +440,6 @@ class ShapeSearch:
             self._measurer.__exit__()
 
     @property
-    def is_open(self) -> bool:
-        """True if its turn has come."""
-        return self._session is not None
-
-    @property
     def shareable(self) -> Shared | None:
         """The processes that other shapes can share to measure with, once it is open or was refused."""
         return None if self._measurer is None else self._measurer.shareable

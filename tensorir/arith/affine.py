@@ -135,7 +135,7 @@ class Arith:
                 self.assume(other)
 
     def _in_whole(self, form: Linear) -> list[Linear]:
-        """Consequences of ``form <= 0`` for its terms that are multiples of one number, the rest being less::
+        """Consequences of ``form <= 0`` for its terms that are multiples of one number, the rest being less:
         64 * t + i >= 128 with i < 64 is t >= 2.
         """
         out = []

@@ -412,7 +412,7 @@ class _CheckedDoubles(Doubles):
         return super().cast(x, old, new)
 
 
-# --- an edited text beside the emitted one
+# --- an edited text next to the emitted one
 
 
 def hard_inputs(

@@ -30,7 +30,8 @@ def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
     if text is None:
         raise _fail("codegen.intrinsic", f"{intrin.name} has no {expr.d.name} text")
     if prelude := intrin.prelude.get(expr.d.name):
-        expr.helpers[_function(prelude) or intrin.name] = guarded(prelude) if expr.d.name == "cuda" else prelude
+        # by no word of it: it may have several functions, of which a kernel calls any
+        expr.helpers[f"{_function(prelude) or intrin.name}()"] = guarded(prelude) if expr.d.name == "cuda" else prelude
     if intrin.maps:
         whole = next(r for t, r in zip(intrin.operands, call.operands, strict=True) if t.name in intrin.maps)
         how = "store" if intrin.stores else "multicast" if intrin.blocks > 1 else "load"

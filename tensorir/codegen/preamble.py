@@ -10,26 +10,24 @@ from tensorir.codegen.instructions import GUARD
 _OPENS = re.compile(rf"#ifndef {GUARD}([^\n]*)\n")
 _CLOSES = "\n#endif"
 _WORD = re.compile(r"\w+")
-_DEFINED = re.compile(r"(?m)^\S[^\n]*?\b(tir_\w+)\(")
-"""Functions of a text, by the lines that begin their definitions; a text may have several."""
 
 
 def called(helpers: Mapping[str, str], bodies: Iterable[str]) -> dict[str, str]:
-    """Return those of ``helpers`` that the kernels' ``bodies`` name, and what those name in turn.
+    """Return those of ``helpers`` that the kernels' ``bodies`` name, and what those name in turn; one whose key is no
+    word of its text, such as an instruction's prelude, is always one of them.
 
     Printing notes helpers as it goes, also for expressions that a shorter form then takes the place of.
     """
-    makers: dict[str, set[str]] = {}
-    for name, text in helpers.items():
-        for defined in (name, *_DEFINED.findall(text)):
-            makers.setdefault(defined, set()).add(name)
-    todo, found = list(bodies), set[str]()
-    todo += [text for name, text in helpers.items() if name not in text]  # known by no word of its own
-    found |= {name for name, text in helpers.items() if name not in text}
+    words = {name: set(_WORD.findall(text)) for name, text in helpers.items()}
+    todo = [name for name in helpers if name not in words[name]]
+    for body in bodies:
+        todo += helpers.keys() & set(_WORD.findall(body))
+    found: set[str] = set()
     while todo:
-        named = {maker for word in makers.keys() & set(_WORD.findall(todo.pop())) for maker in makers[word]} - found
-        found |= named
-        todo += [helpers[name] for name in named]
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += helpers.keys() & words[name]
     return {name: text for name, text in helpers.items() if name in found}
 
 

@@ -535,7 +535,7 @@ def cpu_engines(p: Gemm) -> dict[str, type[RegisterTile]]:
     order = ["column", "strip"]
     if not p.prepack and not p.tb and (p.m <= FEW_ROWS or (p.m <= ROWS_OF_SUMS and p.n * p.k >= 1 << 20)):
         order.reverse()
-    if p.tb:
+    if p.tb and p.k > 1:
         order.insert(0 if p.m <= ROWS_OF_SUMS // 3 and not p.prepack else len(order), "dot")
     return {name: TEMPLATES[name] for name in order}
 

@@ -73,13 +73,7 @@ class TensorTile(Blocks):
     @classmethod
     def needs(cls, p: Gemm) -> str | None:
         name = kind_of(p)
-        return (
-            SM_75_MULTIPLICATIONS[name].needs
-            if name in SM_75_MULTIPLICATIONS
-            else MULTIPLICATIONS[name].needs
-            if name
-            else None
-        )
+        return ({**MULTIPLICATIONS, **SM_75_MULTIPLICATIONS}[name].needs) if name else None
 
     @property
     def high(self) -> int:

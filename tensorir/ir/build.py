@@ -29,8 +29,6 @@ MATH = {
     "ceil": 1, "round": 1, "pow": 2, "exp2": 1, "log2": 1,
 }  # fmt: skip
 """Name -> number of arguments. ``floor`` … on floats only; ``abs`` keeps integer types."""
-TYPED_CALLS = {"bitcast", "mulhi", "power"}
-"""Calls with types of their own: ``bitcast`` to any type of as many bits, ``mulhi`` and ``power`` of integers."""
 
 
 def as_expr(x: Any, like: str | None = None) -> Expr:

@@ -86,7 +86,7 @@ class _Place:
 
 
 class _Combined:
-    """The parts of one reduction by threads."""
+    """The statements by which threads combine one reduction."""
 
     def __init__(self, index: Index, stage: Stage, loop: Loop, target: Target) -> None:
         assert isinstance(stage.body, Update)  # reduce_across has seen to it

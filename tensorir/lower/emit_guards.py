@@ -54,7 +54,7 @@ from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target
 
 OWN = (Scope.REGISTER, Scope.WARP)
-"""Buffers that only their writers read."""
+"""Scopes of buffers that only their writers read."""
 
 
 @lowering

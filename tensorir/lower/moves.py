@@ -17,7 +17,7 @@ def moves(s: Store) -> bool:
 
 
 def _sources(e: Expr) -> list[Load | Const]:
-    """The load of a moved value; nothing for one that is computed."""
+    """Loads, or constants, of a moved value; nothing for one that is computed."""
     if isinstance(e, Select):
         a, b = _sources(e.a), _sources(e.b)
         return a + b if a and b else []

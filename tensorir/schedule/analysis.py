@@ -270,7 +270,7 @@ def scans(loop: Loop) -> bool:
 
 
 def reduces_in_order(loop: Loop) -> bool:
-    """True when a loop goes through terms of reductions that do not commute: lanes are combined as a scan's are."""
+    """True when a loop runs through terms of reductions alone that do not commute: lanes join as a scan's do."""
     found = driven_by(loop)
     return bool(found) and all(it.axis is Axis.REDUCE for _, it in found) and len(in_order(loop)) == len(found)
 

@@ -54,3 +54,9 @@ def test_rows_that_are_no_product_have_no_tiles(target):
     k = tir.reduce_axis(40, name="k")
     sums = tir.compute((96,), lambda i: tir.sum(x[i, k] * x[i, k], axis=k), name="y")
     assert not any("tile" in name for name in offered(sums, target))
+
+
+@pytest.mark.parametrize("target", ["opencl -kind=gpu -max_threads=32", "c -registers=2 -vector_bytes=16"])
+def test_a_way_without_a_legal_configuration_is_passed_over(target):
+    for shape in ((1, 4096, 4096), (4096, 1, 30, True)):
+        assert tir.auto_schedule(product(*shape), target).trace

@@ -9,6 +9,7 @@ import pytest
 import tensorir as tir
 from tensorir.codegen.cfamily import emit
 from tensorir.codegen.preamble import called
+from tensorir.intrin.declare import INTRINSICS, Intrin, meaning
 from tensorir.ir.build import binary
 from tensorir.ir.tree import If, Loop, Store
 from tensorir.ir.visit import Rewriter
@@ -82,9 +83,30 @@ def test_what_the_second_guard_reads_is_not_read_where_the_first_fails():
     assert s.build("c:0")(a, p).tolist() == [0, 0, 2, 0, 0, 0, 0, 0]
 
 
-def test_a_text_of_several_functions_is_kept_for_any_of_them():
-    """A product of tf32 is noted by the name of one of the three functions that its text defines."""
-    texts = "static int tir_a(int x) { return x; }\nstatic int tir_b(int x) {\n  return tir_a(x);\n}"
-    assert list(called({"tir_a": texts, "tir_c": "static int tir_c();"}, ["x = tir_b(1);"])) == ["tir_a"]
+def test_a_prelude_is_kept_whichever_of_its_functions_is_called(monkeypatch):
+    """A product of tf32 has three; a user's may begin with a helper, or with a comment that looks like a call."""
     text = tir.ops.matmul(m=70, n=40, k=50, precision="tf32").schedule(target="cuda -arch=sm_80").source()
     assert " void tir_mma_m16n8k8_tf32(" in text
+    a, b = tir.placeholder((4,), "int8", name="a"), tir.placeholder((4,), "int8", name="b")
+    q = tir.reduce_axis(4, name="q")
+    c = tir.compute((1,), lambda _: tir.sum(tir.cast(a[q], "int32") * tir.cast(b[q], "int32"), axis=q), name="c")
+    own = (
+        "// the sum (of four products)\n"
+        "static __device__ int my_help(int x, int y, int z) { return __dp4a(x, y, z); }\n"
+        "static __device__ void my_two(int *c, const void *a, const void *b) {\n"
+        "  *c = my_help(*(const int *)a, *(const int *)b, *c);\n}"
+    )
+    made = Intrin(
+        "my.two", meaning(c, accumulate=True), {"cuda": "my_two({c}, {a}, {b});"}, prelude={"cuda": own},
+        align={"a": 4, "b": 4}, needs=("sm_61",), source="CUDA math API: __dp4a",
+    )  # fmt: skip
+    monkeypatch.setitem(INTRINSICS, made.name, made)
+    X, Y, k = (
+        *(tir.placeholder((n, 32), "int8", name=x) for n, x in ((8, "X"), (4, "Y"))),
+        tir.reduce_axis(32, name="k"),
+    )
+    term = lambda i, j: tir.cast(X[i, k], "int32") * tir.cast(Y[j, k], "int32")  # noqa: E731
+    s = tir.Schedule(tir.compute((8, 4), lambda i, j: tir.sum(term(i, j), axis=k), name="Z"), "cuda -arch=sm_80")
+    s.bind("Z.i", "block.x").bind("Z.j", "thread.x").stage_out("Z", at="Z.j", scope="register")
+    s.tensorize(s.split("Z.k", [None, 4])[1], "my.two")
+    assert own in s.source()

@@ -1,5 +1,6 @@
 """Kernels that transform filters and pack operands read and write vectors, whatever the order of what they read."""
 
+import numpy as np
 import pytest
 
 import tensorir as tir
@@ -34,3 +35,19 @@ def test_packing_kernels_are_in_vectors_and_exact(name):
     assert ("tir_transpose_8x8(" in body) is (name != "b with a ragged end")
     assert "float16" in body or "float8" in body
     assert compare(s, Field(), 1) is None
+
+
+def test_constants_alone_are_packed_once():
+    """``prepack`` is said of b: a is packed in each launch, for it may have changed."""
+    w = tir.ops.matmul(m=32, n=32, k=32, ta=True, prepack=True)
+    space = w.templates["cpu_tile_column"].space_for(tir.Target.parse("c"))
+    s = w.schedule({**space.default, "pack_a": 1}, "cpu_tile_column", "c")
+    once = [k.name for k in s.emitted().kernels if k.once]
+    assert once and all("b_packed" in name for name in once)
+    a, b = np.arange(1024, dtype="float32").reshape(32, 32) % 7, np.ones((32, 32), "float32")
+    out = np.zeros((32, 32), "float32")
+    launch = s.build("c").bind(a, b, out=out)
+    launch()
+    a += 1
+    launch()
+    np.testing.assert_array_equal(out, a.T @ b)

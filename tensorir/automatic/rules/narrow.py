@@ -1,5 +1,5 @@
 """Narrow: a product of one row or one column by a matrix, which reads nothing again but that; in tiles as wider ones
-are, beside its rows one by one, the way first that is expected to take least.
+are, next to its rows one by one, the way first that is expected to take least.
 
 Where an operand is a constant that is to be packed ahead, tiles come first: rows are read as they are stored.
 """
@@ -13,6 +13,7 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Part
 from tensorir.automatic.rules import tile_cpu, tile_gpu
 from tensorir.automatic.rules.products import summed
+from tensorir.errors import DeclarationError
 from tensorir.target import Target
 
 
@@ -28,5 +29,12 @@ def with_tiles(rows: Iterator[Part], graph: Graph, anchor: Nest, target: Target)
 
 
 def _expected(part: Part) -> float:
-    space = part.space
-    return math.inf if space.expected_s is None or space.default is None else space.expected_s(space.default)
+    """Modelled seconds of a part's default; infinite without a model, or where nothing is legal on the target."""
+    try:
+        space = part.space
+        start = space.default
+    except DeclarationError as error:
+        if error.code != "space.empty":
+            raise
+        return math.inf
+    return math.inf if space.expected_s is None or start is None else space.expected_s(start)

@@ -1,5 +1,5 @@
-""":Simultaneous memory requests of a warp on a GPU, where each thread has some neighbouring cells of a row::
-sectors, which count as a whole. A thread reads vectors of what its cells read next to each other.
+"""Simultaneous memory requests of a warp on a GPU, where each thread has some neighbouring cells of a row: of sectors,
+which count as a whole. A thread reads vectors of what its cells read next to each other.
 """
 
 from __future__ import annotations

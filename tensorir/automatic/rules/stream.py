@@ -394,9 +394,3 @@ def add_parts(s: BaseSchedule, stage: str, cells: int) -> None:
     """Each of the cells, so many loops of a stage, is added up from its parts by a thread of a GPU."""
     if cells:
         s.share_out(*s.loops(stage)[:cells], each=ADDING, within="thread.x")
-
-
-def partial_loop(s: BaseSchedule, stage: str) -> str:
-    """The loop over the partial results of a stage that ``rfactor`` made, whatever its other axes are called."""
-    own = {str(x) for x in s.loops(stage)}
-    return next(v.name for v in find(s.index.stages[stage].binds[0], Var) if v.name in own)

@@ -24,7 +24,7 @@ _WHERE = {
     True: "on a GPU, by kernels on TVM-FFI's\ncurrent stream that are not waited for (not yet run on a GPU), or on the "
     "CPU, by copies; indices on the CPU alone",
 }
-"""True when by kernels for GPUs."""
+"""Kernels for GPUs or not -> where the folder runs."""
 
 
 def _make(shipment: Shipment) -> Made:

@@ -318,7 +318,7 @@ class Base:
         raise NotImplementedError
 
     def values(self, a: Any) -> Any:
-        """An array with the least and largest element of one of the framework's arrays."""
+        """One of the framework's arrays as NumPy's, for a look at its least and largest element."""
         return a.get()
 
     def new(self, shape: tuple[int, ...], dtype: object) -> Any:

@@ -97,7 +97,7 @@ def bound(program: Program, loop: Loop, kind: Kind, target: Target) -> Rewrite:
 
 
 def _instead(stage: Stage, loop: Loop, kind: Kind = Kind.BLOCK_X) -> str:
-    """A steps' hint by which several threads share the combining of ``loop``."""
+    """A hint at the step that lets several threads combine what ``loop`` does."""
     if any(it.axis is Axis.ORDERED for it in stage.iters):
         scatters = isinstance(stage.body, Update)
         return f"s.atomic({stage.name!r}), of a sum" if scatters else "of a scan s.redeclare('tiled_scan', tile=1024)"
