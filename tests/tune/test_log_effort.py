@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from records import made, write
 
-from tensorir.tune import choice, record, store
+from tensorir.tune import ranking, record, store
 from tensorir.tune.log import LogReader, best, choose
 from tensorir.tune.record import BadRecord, decode, encode
 
@@ -103,8 +103,8 @@ def test_depth_is_that_of_lists_and_dicts_whatever_strings_hold(inner, wrapped):
 def test_each_configuration_gets_its_key_once(monkeypatch):
     records = [made(n, kind=kind) for n in range(20) for kind in ("trial", "final")]
     calls = []
-    given = choice.key_of
-    monkeypatch.setattr(choice, "key_of", lambda r: calls.append(r.id) or given(r))
+    given = ranking.key_of
+    monkeypatch.setattr(ranking, "key_of", lambda r: calls.append(r.id) or given(r))
     assert len(choose(records)) == 20
     assert sorted(calls) == sorted(r.id for r in records)
 
