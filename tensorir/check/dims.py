@@ -1,4 +1,4 @@
-"""Checks of what extents decide at launch: the same kernels where dims have several values."""
+"""Checks of dims: the same kernels at several extents, as launches decide them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tensorir.target import Target
 
 @dataclass(frozen=True, eq=False)
 class AtDims:
-    """A schedule as checks see it where dims have values: its declarations, with constant shapes."""
+    """A schedule at values of its dims, for checks: its declarations, with constant shapes."""
 
     outputs: tuple[Tensor, ...]
     began_with: tuple[Tensor, ...]
@@ -30,9 +30,9 @@ class AtDims:
 
 
 def dim_values(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> dict[Var, int]:
-    """Return a value for each dim from wanted extents of axes: what makes an axis that ends with it as long, in the
-    range of the dim; of dims that end no axis small primes that change from shape to shape. Dims of which different
-    values are wanted have different ones, if their ranges allow it.
+    """Return a value for each dim from wanted extents of axes: it makes its own axis as long, within the range of the
+    dim. Dims without an axis have small primes, other ones for each shape. Different wishes give different values, if
+    the ranges of dims allow it.
     """
     wanted: dict[Var, int] = {}
     for op in computes_of(outputs):
@@ -46,13 +46,13 @@ def dim_values(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> dict[Va
 
 
 def constant_extents(extents: Mapping[Var, int], axes: Mapping[str, tuple[Var, object]]) -> dict[Var, int]:
-    """Return those of the extents that declarations can be resized to: of axes that no dim ends."""
+    """Return the extents of axes without a dim: declarations can be resized to them."""
     open_axes = {v for v, n in axes.values() if isinstance(n, Expr)}
     return {v: n for v, n in extents.items() if v not in open_axes}
 
 
 def module_at(module: Module, dims: Mapping[Var, int]) -> Module:
-    """Return lowered kernels where dims have values: what they mean at one launch."""
+    """Return lowered kernels at values of their dims: their meaning in one launch."""
     if not dims:
         return module
     numbers: dict[Var, Expr] = {v: as_expr(n) for v, n in dims.items()}
@@ -81,5 +81,5 @@ def module_at(module: Module, dims: Mapping[Var, int]) -> Module:
 
 
 def schedule_at(s: BaseSchedule, dims: Mapping[Var, int]) -> AtDims:
-    """Return a schedule as checks see it where dims have values."""
+    """Return a schedule at values of its dims, for checks."""
     return AtDims(with_dims(s.outputs, dims), with_dims(s.began_with, dims), s.allowed_error, s.program, s.target)

@@ -12,7 +12,7 @@ from tensorir.export.c_header import dim_names, extents_of, given, in_c, spaces
 
 
 def dims_text(source: Source, called: str) -> str:
-    """The functions of the header that are about extents; nothing where all are constant."""
+    """The header's functions of extents; nothing when all are constant."""
     if not source.dims:
         return ""
     names, said = dim_names(source, called), in_c(source)
@@ -30,7 +30,7 @@ def dims_text(source: Source, called: str) -> str:
 
 
 def _reading(source: Source, called: str) -> Iterator[str]:
-    """``NAME_dims``, and the tables that it reads."""
+    """``NAME_dims`` and its tables."""
     upper, order = called.upper(), [d.name for d in source.dims]
     yield "static const tir_dim tir_every_dim[] = {"
     yield from (f'  {{"{d.name}", {d.low}, {d.high}}},' for d in source.dims)
@@ -53,7 +53,7 @@ def _function(head: str, body: Sequence[str]) -> list[str]:
 
 
 def _declared(source: Source, place: str) -> list[str]:
-    """Lines that make a variable of each dim, where ``place`` with its number has it."""
+    """Lines with a variable for each dim, read from ``place`` with its number."""
     found = [f"const int64_t {variable(d.name)} = {place.format(n)};" for n, d in enumerate(source.dims)]
     return [*found, *_unused(source)]
 
@@ -63,7 +63,7 @@ def _unused(source: Source) -> list[str]:
 
 
 def from_buffers(source: Source, only_if: str = "") -> list[str]:
-    """Lines that make a variable of each dim from ``buffers``; where ``only_if`` does not hold, of its least extent."""
+    """Lines with a variable for each dim, read from ``buffers``; its least extent unless ``only_if``."""
     first = len(given(source)) - len(source.dims)
     lines = []
     for n, d in enumerate(source.dims, first):
@@ -73,7 +73,7 @@ def from_buffers(source: Source, only_if: str = "") -> list[str]:
 
 
 def out_of_range(source: Source) -> list[tuple[str, str]]:
-    """For each dim a condition of C that its variable is out of range, and what is wrong then."""
+    """For each dim a condition of C (its variable is out of range) and its message."""
     return [
         (f"{v} < {d.low} || {v} > {d.high}", f"{d.name} is {d.low} to {d.high}")
         for d in source.dims for v in [variable(d.name)]
