@@ -1,4 +1,5 @@
-"""Equality of a declaration that a template made with the workload's own, at sampled elements.
+"""Compares two tensor declarations at sampled elements: the user's, and the one that a template or algorithm computes
+instead.
 
 Both are evaluated in the prime field, where rounding, the order of sums and algorithms such as Winograd's make no
 difference, with inputs whose elements are drawn when they are read. Elements are sampled where declarations that were
@@ -56,7 +57,7 @@ _told: dict[tuple[Key, Key, float | None], str] = {}
 def differs_as_class(
     definition: Sequence[Tensor], outputs: Sequence[Tensor], most: float | None = None, key: Key | None = None
 ) -> str:
-    """``differs``, once in this process for all declarations that say the same.
+    """``differs``, with the result remembered: declarations equal up to names are compared once per process.
 
     A class is what ``key_of`` tells apart: most knobs of a template decide about loops, and nothing that it declares.
 
@@ -71,10 +72,10 @@ def differs_as_class(
 
 
 def differs(definition: Sequence[Tensor], outputs: Sequence[Tensor], seed: int = 0, most: float | None = None) -> str:
-    """Return how ``outputs`` differ from ``definition``, in words; empty where no difference was found.
+    """Describe in words how ``outputs`` differ from ``definition`` at sampled elements; "" if no difference was found.
 
-    most: how far results may be off relative to the largest one, of what computes in another way than declared: it is
-          compared in doubles where it is another one in the field, as is what calls functions that are opaque there
+    most: allowed error relative to the largest result, for ``outputs`` that approximate. Compared in the prime field
+          first; in doubles where the field sees a difference, or a function has no meaning there
     """
     if why := _unlike(definition, outputs):
         return why
@@ -96,7 +97,7 @@ def differs(definition: Sequence[Tensor], outputs: Sequence[Tensor], seed: int =
 
 
 def _unlike(definition: Sequence[Tensor], outputs: Sequence[Tensor]) -> str:
-    """Arguments or results of other types or extents; axes of extent 1 more or less are the same array."""
+    """Describe arguments or results of different type or extent, "" if none; axes of extent 1 are ignored."""
     for what, old, new in (
         ("arguments", arguments_of(definition), arguments_of(outputs)),
         ("results", list(definition), list(outputs)),
@@ -136,7 +137,7 @@ def _compared(
 
 
 def _in_shape(points: Points, old: tuple[int, ...], new: tuple[int, ...]) -> Points:
-    """Points of an array as points of one that has axes of extent 1 elsewhere."""
+    """Convert element indices from shape ``old`` to ``new``, which differ in axes of extent 1."""
     if old == new:
         return points
     flat = np.ravel_multi_index(tuple(points.T), old) if old else np.zeros(len(points), np.int64)
@@ -145,8 +146,8 @@ def _in_shape(points: Points, old: tuple[int, ...], new: tuple[int, ...]) -> Poi
 
 
 def divided_by(outputs: Sequence[Tensor]) -> set[int]:
-    """Return the numbers by which indices are divided, with which they are compared, or that are added to them: next to
-    those, tiles and padding end.
+    """Return the integer constants in index arithmetic (divisors, comparison bounds, summands): tiles and padding end
+    next to multiples of them.
     """
     found: set[int] = set()
     for op in computes_of(outputs):
@@ -157,8 +158,8 @@ def divided_by(outputs: Sequence[Tensor]) -> set[int]:
 
 
 def _points(shape: tuple[int, ...], marks: set[int], seed: int) -> Points:
-    """Elements to compare, each once, cycling through all sorts: corners; along each axis its ends, and what is next to
-    ``marks``, with the other indices drawn; any.
+    """Indices of elements to compare, without repetition, alternating: corners; ends of each axis and neighbours of
+    ``marks``; random elements.
     """
     if not shape or 0 in shape:
         return np.zeros((int(not shape), len(shape)), np.int64)
@@ -182,7 +183,7 @@ def _points(shape: tuple[int, ...], marks: set[int], seed: int) -> Points:
 
 
 def _batches(points: Points) -> Iterator[Points]:
-    """A few elements, in case each costs much, then twice as many each time."""
+    """Split ``points`` into batches of doubling size, small ones first, as one element may be expensive."""
     first, size = 0, ELEMENTS_AT_LEAST
     while first < len(points):
         yield points[first : first + size]
@@ -190,7 +191,7 @@ def _batches(points: Points) -> Iterator[Points]:
 
 
 def key_of(outputs: Sequence[Tensor]) -> Key:
-    """Return what declarations say, apart from names: equal keys mean equal results for equal arguments."""
+    """Return a hashable form of declarations without their names: equal keys mean equal results for equal arguments."""
     number: dict[Any, int] = {}
     table: dict[Any, int] = {}  # what nodes are made of, said with the numbers of other entries
 
@@ -215,7 +216,7 @@ def key_of(outputs: Sequence[Tensor]) -> Key:
 
 
 def _given(x: Var | Buffer) -> Any:
-    """Facts of a variable or an array besides where it comes from."""
+    """Extent of a variable; dtype, dims and data of an array."""
     return x.extent if isinstance(x, Var) else (x.dtype, x.dims, x.data)
 
 
@@ -230,15 +231,18 @@ Points = NDArray[np.int64]
 
 
 def argument_pools(outputs: Sequence[Tensor], numbers: Numbers, seed: int) -> list[np.ndarray]:
-    """Return the values that elements of each argument have, in order of declaration; the value itself of a scalar."""
+    """Return for each argument, in order of declaration, the values its elements are drawn from; for a scalar, its
+    value.
+    """
     return random_arguments(outputs, seed, numbers, count=POOL_OF_VALUES)
 
 
 class Samples:
-    """``Samples(outputs, pools, numbers).at(t, points)``: elements of the tensors that ``outputs`` depend on.
+    """Lazy evaluation of tensors: ``Samples(outputs, pools, numbers).at(t, points)`` computes only the elements at
+    ``points``.
 
-    pools: for each argument in order of declaration the values that its elements have (``argument_pools``)
-    work:  terms that have been computed so far
+    pools: values of each argument's elements, in order of declaration (``argument_pools``)
+    work:  terms computed so far
     """
 
     def __init__(self, outputs: Sequence[Tensor], pools: Sequence[np.ndarray], numbers: Numbers) -> None:
@@ -253,11 +257,11 @@ class Samples:
                 self._pools[a.buffer] = n, numbers.inputs(pool, a.dtype)
 
     def at(self, t: Tensor, points: Points) -> np.ndarray:
-        """Return one element of ``t`` for each row of ``points``."""
+        """Return the elements of ``t`` at ``points``, one index per row."""
         return self.read(t.buffer, [points[:, d] for d in range(points.shape[1])], len(points))
 
     def read(self, b: Buffer, index: Sequence[np.ndarray], count: int) -> np.ndarray:
-        """Return ``count`` elements of a buffer, an index for each dimension."""
+        """Return ``count`` elements of buffer ``b``; ``index`` has one array of indices per dimension."""
         flat = np.zeros(count, np.int64)
         for i, n in zip(index, b.dims, strict=True):
             flat = flat * n + np.clip(i, 0, max(n - 1, 0))
@@ -310,7 +314,7 @@ class Samples:
         return out
 
     def _scanned(self, op: Compute, body: Reduce, part: Prefix, flat: NDArray[np.int64]) -> NDArray[Any]:
-        """Elements of a scan: whole rows along its axis, of those that have any of them."""
+        """Elements of a scan at ``flat`` indices: every row with a requested element is scanned whole."""
         along = place(part.at, op.axes)
         places = list(np.unravel_index(flat, op.extents))
         at, extent = places.pop(along), op.extents[along]
@@ -333,7 +337,7 @@ class Samples:
 
 
 class _Lazy(Evaluator):
-    """Reads what a ``Samples`` makes."""
+    """Expression evaluator whose loads compute their elements through ``Samples``."""
 
     def __init__(self, env: Mapping[Var, Any], scalars: Mapping[object, Any], samples: Samples) -> None:
         super().__init__(env, scalars, samples.numbers)

@@ -1,4 +1,4 @@
-"""Designed inputs: what stands in for the lowered program where a text has none, as when someone has edited it.
+"""Test inputs for CUDA text without a lowered program to compare with, as after a user's edit.
 
 Printed text has the bits of its lowered program for any numbers (``same_bits.py``) and is run on few of these: right
 ones to the last bit, and infinities. Of other text, each kind of input shows faults that numbers of a middling size
@@ -82,7 +82,7 @@ Inputs = tuple[list[np.ndarray], str]
 def runs(
     outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr], seed: int, turn: int, printed: bool
 ) -> Iterator[TextRun]:
-    """The runs of one text that are compared with its declaration.
+    """Yield the test runs (inputs and expected exactness) of one text against its declaration.
 
     turn:    the shape's number: which input has its turn to be the largest
     printed: it has the bits of its lowered program besides, on any numbers
@@ -107,7 +107,7 @@ def runs(
 
 def _other_numbers(outputs: tuple[Tensor, ...], source: Source, few: list[np.ndarray], conditions: Sequence[Expr],
                    seed: int, exact: bool | None) -> Iterator[TextRun]:  # fmt: skip
-    """Runs on numbers that are not of a middling size.
+    """Runs on very small, very large and special numbers.
 
     exact: whether those on few numbers are
     """
@@ -133,8 +133,8 @@ def _other_numbers(outputs: tuple[Tensor, ...], source: Source, few: list[np.nda
 def _with_plain_scalars(
     outputs: tuple[Tensor, ...], arrays: list[np.ndarray], conditions: Sequence[Expr], turn: int
 ) -> list[np.ndarray] | None:
-    """The inputs with 0, 1 and a small number, cyclically, for scalars of floats, for which some text goes another way;
-    None without any, and where results are no numbers then.
+    """The inputs with float scalars replaced cyclically by 0, 1 and a small number, for which kernels may have special
+    branches; None without float scalars, or if results become infinite or NaN.
     """
     which = [n for n, a in enumerate(arguments_of(outputs)) if isinstance(a, Var) and DTYPES[a.dtype].kind == "f"]
     if not which or conditions:
@@ -159,9 +159,8 @@ def _finite_ones(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: 
 
 
 def with_other_sizes(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """The inputs with floats of another size, where whole numbers of a middling size do not show what becomes of them:
-    sixteenths, which are not whole, and for which functions such as ``erf`` and ``exp`` are neither 0, 1 nor their
-    argument; for types of few exponents what is too small for normal numbers, and too large for any.
+    """Copies of the inputs whose floats are scaled: to multiples of 1/16 (``erf`` or ``exp`` of integers is nearly 0, 1
+    or the argument); for float16-like types also to denormals and to overflow.
     """
     calls = any(c.fn not in EXACT_CALLS for op in computes_of(outputs) for b in op.bodies for c in find(b, Call))
     given = arguments_of(outputs)
@@ -183,8 +182,8 @@ def with_other_sizes(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> I
 
 
 def with_small_results(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> list[np.ndarray] | None:
-    """The inputs with floats so far apart that functions of them are very small compared to others, and known to some
-    digits: quotients of exponentials are. None where no function is called, or none does that.
+    """The inputs with floats spread so far that function results are tiny relative to others but accurate, as quotients
+    of exponentials are; None if no function is called, or results stay large.
     """
     if not any(c.fn not in EXACT_CALLS for op in computes_of(outputs) for b in op.bodies for c in find(b, Call)):
         return None
@@ -208,9 +207,9 @@ def with_all_digits(
     seed: int,
     powers: Sequence[int] = (40, 20, 10),
 ) -> list[np.ndarray] | None:
-    """The inputs with floats of many exponents, of as many digits as there are, as large or small as leaves results
-    numbers of many digits: what is limited or shortened on the way, or taken for 0, is seen. None where right kernels
-    may differ by more than rounding, where functions leave their range, and where no float has many exponents.
+    """The inputs with floats of full significands and many exponents, as large or small as results allow, to expose
+    clamping, truncation and flushing to 0. None if right kernels may differ by more than rounding, functions leave
+    their range, or no float type has a wide exponent.
 
     powers: of two, by which they are larger than small whole numbers: the first of these that can be
     """
@@ -246,7 +245,8 @@ def _few_exponents(dtype: str) -> bool:
 def at_the_ends(
     outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], free: Sequence[bool], seed: int
 ) -> Iterator[tuple[list[np.ndarray], str]]:
-    """Inputs whose results every right kernel has, up to rounding, and what is special about them.
+    """Inputs at the limits of their types, each with a description; every right kernel has the reference results up to
+    rounding.
 
     free: which inputs may be any numbers
     """
@@ -263,8 +263,8 @@ def at_the_ends(
 def with_any_integers(
     outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], free: Sequence[bool], seed: int
 ) -> list[np.ndarray] | None:
-    """The inputs with integers of all bits in half of the places, and the ends of their types in some: arithmetic on
-    them wraps around. None where there are none, or bits are read and so drawn already.
+    """The inputs with random integers of all bits in half of the elements and type limits in some, so that arithmetic
+    wraps around; None without integers, or if bits are read (then inputs already have them).
     """
     rng = np.random.default_rng(seed)
     wide = [f and DTYPES[a.dtype].kind in "iu" for a, f in zip(arguments_of(outputs), free, strict=True)]
@@ -275,7 +275,9 @@ def with_any_integers(
 
 
 def any_bits(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
-    """Integers like ``x`` with any bits in half of the places, and the ends of their type in an eighth."""
+    """Integers shaped like ``x``: random bits in half of the elements, the type's limits in an eighth, ``x``
+    elsewhere.
+    """
     kind = np.iinfo(x.dtype)
     wild = rng.integers(kind.min, kind.max, x.shape, x.dtype, endpoint=True)
     ends = np.where(rng.random(x.shape) < 0.5, x.dtype.type(kind.min), x.dtype.type(kind.max))
@@ -284,8 +286,8 @@ def any_bits(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
 
 
 def with_too_large_floats(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-    """The inputs with floats as large as conversions to integers allow, where floats are converted or rounded to whole
-    numbers: the declaration limits what it converts. None where nothing is, or nothing larger can be.
+    """The inputs with floats as large as float-to-integer conversions in the declaration allow, where conversions
+    saturate. None without conversions, or if nothing larger is allowed.
     """
     far = far_inputs(outputs, arrays)
     rounds = any(
@@ -302,9 +304,9 @@ def with_too_large_floats(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarr
 
 
 def with_no_numbers(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], seed: int) -> Iterator[list[np.ndarray]]:
-    """The inputs with NaNs in some places, where something compares two floats or picks the larger or the smaller one;
-    and with nothing but infinities, where it picks one of many: what that begins with is none of them. Nothing where a
-    user's reduction joins states: it may be associative for numbers alone.
+    """The inputs with some NaNs, if the declaration compares floats or takes minima or maxima; and inputs all infinite,
+    if it reduces by min or max, to test initial values. Nothing for a user's combiner: it may be associative for
+    numbers alone.
     """
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     if any(r.combiner.name not in (*BUILT_IN, "set") for b in bodies for r in find(b, Reduce)):
@@ -327,8 +329,8 @@ def with_no_numbers(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], s
 
 
 def with_offsets(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """The inputs with floats that are all far above 0, and all far below, where functions are called: what a
-    declaration subtracts before ``exp``, so that it leaves a number, is missed. Nothing where results lose digits.
+    """The inputs with all floats far above 0, then far below, if functions are called: a missing subtraction of the
+    maximum before ``exp`` overflows. Nothing where results lose precision.
     """
     far = far_inputs(outputs, arrays)
     calls = [c for op in computes_of(outputs) for b in op.bodies for c in find(b, Call) if c.fn not in EXACT_CALLS]
@@ -342,20 +344,20 @@ def with_offsets(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> I
 
 
 def _as_exact(t: Tensor, made: np.ndarray, exact: np.ndarray) -> bool:
-    """True when results are nearly as good as those of double precision, and not all of them 0."""
+    """True if the results are close to a double-precision evaluation and not all 0."""
     size = float(np.abs(exact).max(initial=0.0))
     lost = 2.0 ** -(8 if DTYPES[t.dtype].widened else 16) * size
     return size > 0 and bool(np.all(np.abs(np.asarray(made, np.float64) - exact) <= lost))
 
 
 def _picks(e: Expr) -> bool:
-    """True when an expression is the largest or the smallest one of floats."""
+    """True for a min or max of floats."""
     named = e.op if isinstance(e, Binary) else e.combiner.name if isinstance(e, Reduce) else ""
     return named in ("min", "max") and DTYPES[e.dtype].kind == "f"
 
 
 def _makes_whole(outputs: Sequence[Tensor]) -> bool:
-    """True when a float is converted to an integer."""
+    """True if a float is converted to an integer."""
     casts = [e for op in computes_of(outputs) for b in op.bodies for e in find(b, Cast)]
     return any(_is_whole(e.dtype) and DTYPES[e.a.dtype].kind == "f" for e in casts)
 
@@ -365,8 +367,8 @@ def _is_whole(dtype: str) -> bool:
 
 
 def _is_steady(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> bool:
-    """True when results are numbers that rounding leaves as they are, nearly: where it might decide between integers,
-    they are those of double precision.
+    """True if results are finite and nearly independent of rounding: equal to double precision wherever rounding might
+    change an integer.
     """
     try:
         found = evaluate(outputs, arrays, _Checked())
@@ -385,7 +387,7 @@ def _is_steady(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> boo
 
 
 class _OutOfRangeError(Exception):
-    """A float was converted to an integer that its type does not have."""
+    """A float was converted to an integer type that cannot hold it."""
 
 
 def _need_range(x: Any, old: str, new: str) -> None:
@@ -418,10 +420,10 @@ class _CheckedDoubles(Doubles):
 def hard_inputs(
     outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], free: Sequence[bool], seed: int
 ) -> Iterator[Inputs]:
-    """Inputs and what is special about them, those that see most kinds of faults first; as many as
-    ``TERMS_OF_ALL_RUNS`` allows.
+    """Yield inputs with a description of each, most revealing kinds first; their number is limited by
+    ``TERMS_OF_ALL_RUNS``.
 
-    arrays: few whole numbers;  free: which of them may be any numbers
+    arrays: inputs of small whole numbers;  free: which inputs may hold any numbers
     """
     open_ = [n for n, f in enumerate(free) if f and arrays[n].size > 1]
     rngs = (np.random.default_rng([seed, n]) for n in count())  # what one kind draws is no matter of the others
@@ -465,14 +467,14 @@ def _kind(x: np.ndarray) -> str:
 
 
 def _ends(x: np.ndarray) -> tuple[float, float]:
-    """The least and the largest number of an array's type."""
+    """Least and largest number of an array's dtype."""
     if x.dtype.kind in "iu":
         return int(np.iinfo(x.dtype).min), int(np.iinfo(x.dtype).max)
     return (-np.inf, np.inf) if _kind(x) == "f" else (0, 1)
 
 
 def _constants(outputs: Sequence[Tensor], x: np.ndarray) -> list[float]:
-    """Numbers in the definition that the type of an array has, a few of them."""
+    """Up to a few constants of the definition that the array's dtype can hold."""
     low, high = _ends(x)
     constants = [c for op in computes_of(outputs) for b in op.bodies for c in find(b, Const)]
     found = {c.value for c in constants if DTYPES[c.dtype].kind in ("fiu" if _kind(x) == "f" else "iu")}
@@ -480,7 +482,9 @@ def _constants(outputs: Sequence[Tensor], x: np.ndarray) -> list[float]:
 
 
 def _uniform(outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], open_: Sequence[int]) -> Iterator[Inputs]:
-    """One number everywhere in an input."""
+    """Inputs constant over one argument: type limits, 0, 1, NaN, large and small floats, constants of the
+    definition.
+    """
     for n in open_:
         x = arrays[n]
         low, high = _ends(x)
@@ -500,7 +504,9 @@ def _uniform(outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], open_: Seq
 
 
 def _sizes(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Generator) -> Iterator[Inputs]:
-    """Floats of all digits: far from 0, near it, of two sizes, and rising or falling along each axis."""
+    """Float inputs with full significands: of many magnitudes, mixed magnitudes, and rising or falling along
+    an axis.
+    """
     floats = [n for n in open_ if _kind(arrays[n]) == "f"]
     if not floats:
         return
@@ -532,7 +538,7 @@ def _sizes(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Ge
 
 
 def _neighbours(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Generator) -> Iterator[Inputs]:
-    """Whole numbers next to a power of two, all alike in their upper bits, some or hardly any of them larger."""
+    """Integers around a power of two, equal in their upper bits; a few or half of them larger."""
     whole = [n for n in open_ if _kind(arrays[n]) in "iu"]
     for k in WORD_ENDS:
         wide = [n for n in whole if 2**k < _ends(arrays[n])[1]]
@@ -546,7 +552,7 @@ def _neighbours(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.rand
 
 
 def _peaks(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], open_: Sequence[int]) -> Iterator[Inputs]:
-    """One number above the zeros of each row of what a maximum goes over."""
+    """For each maximum: rows of zeros with one positive number."""
     for made, about in with_lone_peaks(outputs, arrays):
         if all(made[n] is arrays[n] for n in range(len(arrays)) if n not in open_):
             yield made, about
@@ -555,7 +561,7 @@ def _peaks(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], open_: Seq
 def _few_digits(
     outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Generator
 ) -> Iterator[Inputs]:
-    """Floats of a few digits more than narrow results have: many are in the middle of two of these, or beyond them."""
+    """Floats with a few significand bits more than the narrow result type: many are rounding ties or overflow."""
     narrow = [DTYPES[t.dtype] for t in outputs if DTYPES[t.dtype].kind == "f" and DTYPES[t.dtype].bits < 32]
     floats = [n for n in open_ if _kind(arrays[n]) == "f"]
     if not narrow or not floats:
@@ -570,20 +576,20 @@ def _few_digits(
 
 
 def _early(x: np.ndarray) -> np.ndarray:
-    """True when an element is among the first eighth of its row, or up to three eighths, other parts in other rows."""
+    """Boolean mask like ``x``: true in the first 1/8 to 3/8 of each row, the length varying by row."""
     row = np.arange(x.size).reshape(x.shape) // x.shape[-1]
     return _along(x, x.ndim - 1) < x.shape[-1] * (2 + row % 5) / 16  # type: ignore[no-any-return]
 
 
 def _along(x: np.ndarray, d: int) -> Any:
-    """The position along one dimension, at each element."""
+    """Index along dimension ``d`` at each element, as an array broadcast to the shape of ``x``."""
     shape = [1] * x.ndim
     shape[d] = -1
     return np.broadcast_to(np.arange(x.shape[d], dtype=np.float64).reshape(shape), x.shape)
 
 
 def _spoiled(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Generator) -> Iterator[Inputs]:
-    """A NaN, two, an infinity, zeros of both signs, or rows that begin or end with -inf."""
+    """Inputs with one NaN, two NaNs, an infinity, zeros of both signs, or rows that begin or end with -inf."""
     for n in open_:
         x = arrays[n]
         if _kind(x) != "f":
@@ -615,7 +621,7 @@ def _spoiled(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.
 def _alone(
     outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Generator
 ) -> Iterator[Inputs]:
-    """One element of each row unlike the others, in all places that a tile, a warp or a thread may begin or end at."""
+    """Inputs with one deviating element per row, at each position where a tile, warp or thread may begin or end."""
     turns = []
     for n in open_:
         x = arrays[n]
@@ -638,12 +644,14 @@ def _alone(
 
 
 def _axes(x: np.ndarray) -> list[tuple[int, int]]:
-    """Dimensions with several elements, the last first, and their lengths."""
+    """(dimension, length) of dimensions longer than 1, the last first."""
     return [(d, x.shape[d]) for d in reversed(range(x.ndim)) if x.shape[d] > 1]
 
 
 def _one_each(like: np.ndarray, base: Any, d: int, places: Sequence[int], first: int, value: float) -> Any:
-    """``base`` with a value in each row along ``d``, in the row after at the place after."""
+    """``base`` with ``value`` once in each row along ``d``: the position advances through ``places`` from row
+    to row.
+    """
     out = np.array(np.moveaxis(base, d, -1), like.dtype)
     flat = out.reshape(-1, like.shape[d])
     rows = np.arange(len(flat))
@@ -652,7 +660,7 @@ def _one_each(like: np.ndarray, base: Any, d: int, places: Sequence[int], first:
 
 
 def _places(length: int, rng: np.random.Generator) -> list[int]:
-    """Places in a row, its ends first: of its tiles of powers of two as well, and some of each part."""
+    """Positions to test in a row: its first and last, those of power-of-two tiles, and random ones of each part."""
     ends = [length - 1, 0, length - 2, 1]
     for k in range(1, 12):
         whole = length - length % (1 << k)

@@ -1,4 +1,4 @@
-"""By what a text could tell the emulator from a device, and do one thing here and another there.
+"""Finds text that could behave differently under the emulator than on a device, by detecting which one compiles it.
 
 The emulator shows a text no header of the host, and no macro that only its compiler has. What is left is in the text:
 names that compilers reserve, directives other than plain ones, names of the emulator that are given another meaning,
@@ -25,23 +25,23 @@ _DEVICES = re.compile(r"(?:CUDA|CU_|NV_|cuda|va_)\w*|NULL|assert")
 
 
 def without_comments(text: str) -> str:
-    """The text with blanks for its comments; lines stay."""
+    """Replace comments by blanks; line numbers stay."""
     pattern = re.compile(f"{_QUOTED}|{_COMMENT}", re.DOTALL)
     return pattern.sub(lambda m: m[0] if m[0][0] in "\"'" else re.sub(r"[^\n]", " ", m[0]), text)
 
 
 def without_quotes(text: str) -> str:
-    """The text with blanks for its comments and for what stands in quotes; lines stay."""
+    """Replace comments and string literals by blanks; line numbers stay."""
     return re.sub(f"{_QUOTED}|{_COMMENT}", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.DOTALL)
 
 
 def is_anyones(name: str) -> bool:
-    """True when a text alone may decide what a macro of that name is: neither compilers nor the emulator do."""
+    """True for macro names that only the text itself defines: reserved neither for compilers nor for the emulator."""
     return not (name.startswith(("_", "TIR_", "tir_")) or name in _macros() or _DEVICES.fullmatch(name))
 
 
 def unknown_functions(text: str) -> Iterator[tuple[int, str]]:
-    """Lines, and what they call that CUDA may have and the emulator has not: names with two underscores in front."""
+    """Yield (line number, name) of called ``__functions`` that CUDA may have and the emulator lacks."""
     for n, line in enumerate(without_quotes(text).split("\n"), 1):
         for name in re.findall(r"\b__[a-z]\w*(?=\s*\()", line):
             if not (name in _macros() or name in _ALSO or _COMPILERS.fullmatch(name)):
@@ -49,7 +49,9 @@ def unknown_functions(text: str) -> Iterator[tuple[int, str]]:
 
 
 def ways_to_tell(text: str) -> Iterator[tuple[int, str]]:
-    """Lines, and what in them the emulator and a device may take differently. ``text`` without conditional parts."""
+    """Yield (line number, description) of constructs that the emulator and a device may interpret differently, in
+    ``text`` without conditional parts.
+    """
     code, own = without_quotes(text), {*_macros(), *(name for _, name in unknown_functions(text))}
     lines, defines = code.split("\n"), False
     for n, line in enumerate(lines, 1):
@@ -73,7 +75,7 @@ def ways_to_tell(text: str) -> Iterator[tuple[int, str]]:
 
 @functools.cache
 def intrinsics() -> frozenset[str]:
-    """Functions of CUDA that no emitted text calls, and the emulator has."""
+    """Names of CUDA functions that the emulator has although no emitted text calls them."""
     text = without_comments((_FOLDER / "intrinsics.h").read_text())
     made = [n + s for n in re.findall(r"\b(__\w+_)##suffix", text) for s in ("rn", "rz", "ru", "rd")]
     named = re.findall(r"inline [^(]*?\b(__\w+)\(|#define (__\w+)", text, re.IGNORECASE)
@@ -82,7 +84,7 @@ def intrinsics() -> frozenset[str]:
 
 @functools.cache
 def _macros() -> frozenset[str]:
-    """Macros of the emulator and functions with two underscores in front, which CUDA has as well."""
+    """Names of the emulator's macros and of its ``__functions`` that CUDA also has."""
     text = without_comments("".join((_FOLDER / name).read_text() for name in ("cuda.h", "hopper.h", "intrinsics.h")))
     reserved = {w for w in re.findall(r"\b__\w+", text) if not _COMPILERS.fullmatch(w)} | intrinsics()
     return frozenset(reserved.union(re.findall(r"(?m)^\s*#\s*define\s+(\w+)", text)))

@@ -1,7 +1,7 @@
-"""Extents that differ where a declaration lets them: kernels that take one for another are seen.
+"""Test extents that differ from axis to axis, so that a kernel confusing two axes gives wrong results.
 
-Extents that are equal at every shape that is tried hide a swapped index, guard, grid or argument. So do grids with as
-many blocks along both, and one order alone: a guard with a longer extent is seen where it lets something through.
+With equal extents a swapped index, guard, grid or argument goes unseen, as with equal numbers of blocks. Both orders of
+extents are needed: a guard with the wrong, longer extent fails only if it admits extra iterations.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ PRIME_DIMS = (7, 5, 3, 11, 13, 17)
 
 
 def independent(outputs: Sequence[Tensor], axes: Iterable[Var]) -> list[list[Var]]:
-    """Return axes in groups, those of outputs first: the axes of one group go along the same dimension of some tensor,
-    or end with the same dim, as the columns of a softmax and what its sums go over do.
+    """Group axes that must have the same extent: those indexing one dimension of a tensor, or ending at one dim (the
+    columns of a softmax and its sums' axis). Groups of output axes first.
     """
     parent: dict[object, object] = {}
 
@@ -50,10 +50,10 @@ def independent(outputs: Sequence[Tensor], axes: Iterable[Var]) -> list[list[Var
 
 
 def ascending(groups: Sequence[Sequence[Var]], periods: Mapping[Var, int], work: int) -> dict[Var, int]:
-    """Return extents that are longer, and have more tiles, from group to group; where that is too much ``work``, sums
-    without tiles are short, and then all that has none.
+    """Return extents that increase from group to group, in length and in tiles. Above ``work`` iterations, untiled
+    reductions are cut first, then all untiled axes.
 
-    periods: the size of each axis' largest tile
+    periods: largest tile size of each axis
     """
     for level in range(3):
         out, last, few = dict[Var, int](), 0, 1
@@ -71,7 +71,7 @@ def ascending(groups: Sequence[Sequence[Var]], periods: Mapping[Var, int], work:
 
 
 def kept_apart(wanted: Mapping[Var, int], cut: Mapping[Var, int]) -> dict[Var, int]:
-    """Return extents that were ``cut``, a little longer where they were different and are not any more."""
+    """Return the ``cut`` extents with distinct values restored for axes whose ``wanted`` extents were distinct."""
     out: dict[Var, int] = {}
     for v in sorted(wanted, key=lambda v: wanted[v]):
         n = cut[v]
@@ -82,7 +82,7 @@ def kept_apart(wanted: Mapping[Var, int], cut: Mapping[Var, int]) -> dict[Var, i
 
 
 def kept_in_order(wanted: Mapping[Var, int], cut: Mapping[Var, int]) -> dict[Var, int]:
-    """Return extents that were ``cut``, longer where they would not be in the order that is wanted of them."""
+    """Return the ``cut`` extents, lengthened where necessary to be sorted as the ``wanted`` ones are."""
     out, last = dict[Var, int](), (0, 0)
     for v in sorted(wanted, key=lambda v: wanted[v]):
         last = wanted[v], max(cut[v], last[1] + (wanted[v] != last[0]))
@@ -91,8 +91,8 @@ def kept_in_order(wanted: Mapping[Var, int], cut: Mapping[Var, int]) -> dict[Var
 
 
 def values_apart(dims: Sequence[Var], wanted: Mapping[Var, int]) -> dict[Var, int]:
-    """Return the values of dims that are nearest to what is wanted of them and in their ranges, different where other
-    values are wanted and their ranges allow it.
+    """Return for each dim the value within its range nearest to ``wanted``; distinct for distinct wishes if ranges
+    allow it.
     """
     out: dict[Var, int] = {}
     for d in sorted(dims, key=lambda d: wanted[d]):
@@ -106,8 +106,8 @@ def values_apart(dims: Sequence[Var], wanted: Mapping[Var, int]) -> dict[Var, in
 
 
 def reaching(extent: Expr, dim: Var, wanted: int) -> int:
-    """Return the least value of a dim, in its range, for which an extent that depends on it alone is as long as wanted;
-    extents are taken to grow with their dims.
+    """Return the least value of ``dim``, in its range, with ``extent(dim) >= wanted``; ``extent`` is assumed to grow
+    with it.
     """
     low, high = dim.bounds or (1, 1)
     while low < high:

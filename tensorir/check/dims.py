@@ -1,4 +1,6 @@
-"""Checks of dims: the same kernels at several extents, as launches decide them."""
+"""Substitutes values for symbolic dims in schedules and lowered kernels, so that checks can run them at
+several shapes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from tensorir.target import Target
 
 @dataclass(frozen=True, eq=False)
 class AtDims:
-    """A schedule at values of its dims, for checks: its declarations, with constant shapes."""
+    """A schedule with constants in place of its symbolic dims."""
 
     outputs: tuple[Tensor, ...]
     began_with: tuple[Tensor, ...]
@@ -30,9 +32,8 @@ class AtDims:
 
 
 def dim_values(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> dict[Var, int]:
-    """Return a value for each dim from wanted extents of axes: it makes its own axis as long, within the range of the
-    dim. Dims without an axis have small primes, other ones for each shape. Different wishes give different values, if
-    the ranges of dims allow it.
+    """Return a value for each symbolic dim that gives axes the wanted ``extents``, within its range. Dims without an
+    axis get small primes that vary with the shape; distinct wishes give distinct values if ranges allow it.
     """
     wanted: dict[Var, int] = {}
     for op in computes_of(outputs):
@@ -46,13 +47,13 @@ def dim_values(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> dict[Va
 
 
 def constant_extents(extents: Mapping[Var, int], axes: Mapping[str, tuple[Var, object]]) -> dict[Var, int]:
-    """Return the extents of axes without a dim: declarations can be resized to them."""
+    """Return the entries of ``extents`` for axes without a symbolic dim: the ones by which declarations are resized."""
     open_axes = {v for v, n in axes.values() if isinstance(n, Expr)}
     return {v: n for v, n in extents.items() if v not in open_axes}
 
 
 def module_at(module: Module, dims: Mapping[Var, int]) -> Module:
-    """Return lowered kernels at values of their dims: their meaning in one launch."""
+    """Return lowered kernels with dims replaced by constants, as one launch sees them."""
     if not dims:
         return module
     numbers: dict[Var, Expr] = {v: as_expr(n) for v, n in dims.items()}
@@ -81,5 +82,5 @@ def module_at(module: Module, dims: Mapping[Var, int]) -> Module:
 
 
 def schedule_at(s: BaseSchedule, dims: Mapping[Var, int]) -> AtDims:
-    """Return a schedule at values of its dims, for checks."""
+    """Return ``s`` with dims replaced by constants."""
     return AtDims(with_dims(s.outputs, dims), with_dims(s.began_with, dims), s.allowed_error, s.program, s.target)

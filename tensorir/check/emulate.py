@@ -67,14 +67,14 @@ _GRANULES = {_TYPES[name]: min(2, kind.bits.bit_length() - 4) for name, kind in 
 @travels
 @dataclass(frozen=True)
 class Traffic:
-    """Memory traffic of one place of the text, on the first block.
+    """Memory traffic of one load or store in the text, over the first block.
 
-    line:     of the emitted text, from 1; 0 where it is not known
-    what:     "shared read" or "write", "global read", "write" or "add" (atomic);  width: bytes a thread
-    requests: of whole warps;  lanes: threads that took part in them; products of warpgroups read eight rows at once, of
-              16 bytes each
-    units:    wavefronts of shared memory, or sectors of 32 bytes of global memory, and ``ideal``: the fewest that the
-              bytes asked for take; more means bank conflicts, or accesses that do not coalesce
+    line:     line number in the emitted text, from 1; 0 if unknown
+    what:     "shared read" or "write", "global read", "write" or "add" (atomic);  width: bytes per thread
+    requests: number of warp-wide requests;  lanes: threads that took part; warpgroup products count one per 8 rows of
+              16 bytes
+    units:    shared-memory wavefronts, or 32-byte sectors of global memory;  ideal: the fewest for the same bytes. More
+              means bank conflicts or uncoalesced accesses
     """
 
     line: int
@@ -88,7 +88,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Emulated:
-    """Outcome of a run: the outputs, everything that was wrong, and the traffic."""
+    """Outcome of a run: output arrays, problems found, memory traffic."""
 
     outputs: list[np.ndarray]
     problems: tuple[Problem, ...]
@@ -135,7 +135,7 @@ def emulate(
 
 
 class _Run(SharedArrays):
-    """The arrays of a run, the maps of them, and its launches."""
+    """One emulator run: input and output arrays in shared memory, their tensor maps, and launches."""
 
     def __init__(self, library: _Library, source: Source, arrays: Sequence[np.ndarray], packed: bool) -> None:
         self.library, self.source = library, source
@@ -159,7 +159,7 @@ class _Run(SharedArrays):
             self.arrays[m.name][...] = np.frombuffer(encoded(m), np.uint8)
 
     def _apart(self, limit_s: float, words: Sequence[object], files: Sequence[int] = ()) -> dict[str, list[str]]:
-        """The lines of the process, by the first word of each."""
+        """Run the emulator process; its output lines, grouped by first word."""
         limits = int(min(limit_s, 1e6)) + 1, MEMORY_BYTES + 64 * self.nbytes
         found: dict[str, list[str]] = {"told": [], "problem": [], "unwritten": [], "site": []}
         command = [str(w) for w in (_program().path, self.library.path, *limits, *words)]
@@ -168,7 +168,7 @@ class _Run(SharedArrays):
         return found
 
     def told(self, limit_s: float) -> dict[str, Told]:
-        """The library's facts of each kernel."""
+        """Facts (``Told``) of each kernel by name, asked of the compiled library once."""
         names = [k.name for k in self.source.kernels]
         if not self.library.told:
             lines = self._apart(limit_s, [w for name in names for w in ("tell", name)])["told"]
@@ -177,7 +177,7 @@ class _Run(SharedArrays):
         return self.library.told
 
     def all(self, seed: int, eager: bool, limit_s: float) -> dict[str, list[str]]:
-        """Run all kernels to their end, and what is known then."""
+        """Run all kernels; the emulator's report lines, grouped by first word."""
         words: list[object] = ["memory", self.file, self.size]
         words += ["all", self.granule, self.library.own, int(eager), seed, int(self.library.placed)]
         for p in self.source.params:
@@ -194,7 +194,7 @@ class _Run(SharedArrays):
         return self._apart(limit_s, words, [self.file])
 
     def unwritten(self, said: Sequence[str]) -> Iterator[Problem]:
-        """Outputs that no thread filled."""
+        """A Problem for each output with elements that no thread wrote."""
         left = {name: int(nbytes) for name, _, nbytes in (line.rpartition("|") for line in said)}
         for p in self.source.outputs:
             if nbytes := left[_word(p.name)]:
@@ -204,12 +204,12 @@ class _Run(SharedArrays):
                 )
 
     def outputs(self) -> list[np.ndarray]:
-        """The results in the order of the source."""
+        """The output arrays, in the order of the source."""
         return [self.arrays[p.name].reshape(p.shape).copy() for p in self.source.outputs]
 
 
 def _wanted(p: Param, packed: bool, mapped: bool) -> tuple[np.dtype[Any], int, int]:
-    """The kind of an array, its elements, and its offset in bytes from a multiple of 256."""
+    """dtype, element count, and byte offset from a multiple of 256 for the array of a parameter."""
     narrow = p.role == "scalar" and p.dtype in WIDENED  # kernels take those as float
     kind = np.dtype(np.float32) if narrow else numpy_dtype(p.dtype)
     align = max(p.align, MAP_ALIGN * mapped) * packed if p.shape else 0
@@ -249,7 +249,7 @@ _HOPPER = re.compile(
 
 
 def _program() -> _File:
-    """The emulator itself."""
+    """The emulator's executable, compiled once per process."""
     if not _built().path.exists():  # someone has tidied the folder for temporary files
         _built.cache_clear()
     return _built()
@@ -257,7 +257,7 @@ def _program() -> _File:
 
 @functools.cache
 def _built() -> _File:
-    """Compiled when it is first wanted, and kept with other compiled kernels."""
+    """The emulator's executable, compiled or from the kernel cache."""
     # kernels find the hooks, and functions of C, in the program
     flags = ("-O3", "-rdynamic", "-Wl,--no-as-needed", "-lm", "-ldl")
     return _File("emulator", _made("emulator", ("runtime.cpp", _TABLE), _RUNTIME, flags))
@@ -265,12 +265,12 @@ def _built() -> _File:
 
 @functools.cache
 def table_library() -> _File:
-    """The functions of the emulator alone, for the interpreter."""
+    """Shared library of the emulator's mathematical functions alone, for the interpreter."""
     return _File("functions.so", _made("functions", (_TABLE,), (_TABLE,), ("-O3", "-shared", "-fPIC", "-lm")))
 
 
 def _made(kind: str, compiled: Sequence[str], read: Sequence[str], flags: Sequence[str]) -> bytes:
-    """Compiled files of the emulator, from the cache where they are there."""
+    """Bytes of a compiled emulator file, from the kernel cache if present."""
     compiler = _compiler()
     text = "".join((_FOLDER / name).read_text() for name in read)
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
@@ -288,14 +288,14 @@ def _made(kind: str, compiled: Sequence[str], read: Sequence[str], flags: Sequen
 
 @functools.cache
 def _accepts(flag: str) -> bool:
-    """True when the compiler knows a flag: GCC 12 and Clang 8 do what is asked for here."""
+    """True if the C++ compiler accepts ``flag`` (GCC 12 and Clang 8 accept all used here)."""
     command = [_compiler(), flag, "-fsyntax-only", "-x", "c++", os.devnull]
     with Scratch("emulate") as folder:  # some flags write a file
         return subprocess.run(command, capture_output=True, check=False, cwd=folder).returncode == 0
 
 
 class _File:
-    """A file that may be run, as long as it is known."""
+    """A temporary executable file, deleted with this object."""
 
     def __init__(self, name: str, made: bytes) -> None:
         self._scratch = Scratch("emulate")
@@ -305,11 +305,11 @@ class _File:
 
 
 class _Library(_File):
-    """The kernels of a text, compiled, each with an entry that takes an array of pointers; kept for several runs.
+    """The compiled kernels of a text, reused over runs; each kernel has an entry that takes an array of pointers.
 
-    own:    bytes that a thread has to itself
-    placed: whether all arrays in shared memory are known to the emulator one by one
-    told:   what it says of each kernel, once it was asked
+    own:    bytes of thread-local memory
+    placed: true if every shared-memory array is registered with the emulator
+    told:   facts of each kernel, once asked for
     """
 
     def __init__(self, made: bytes, own: int, placed: bool) -> None:
@@ -319,7 +319,7 @@ class _Library(_File):
         self._lines = dict[int, int]()
 
     def learn(self, places: Sequence[int]) -> None:
-        """Look several places up at once, where the system has ``addr2line``."""
+        """Resolve several code addresses to lines at once by ``addr2line``, if installed."""
         tool = shutil.which("addr2line")
         new = [p for p in dict.fromkeys(places) if p and p not in self._lines]
         if tool is None or not new:
@@ -335,19 +335,19 @@ class _Library(_File):
                 self._lines[place] = self._lines.get(place) or int(match[1])
 
     def line(self, place: int) -> int:
-        """The line of the text for a place in the compiled kernel; 0 where it is not known."""
+        """Source line of a code address; 0 if unknown."""
         return self._lines.get(place, 0)
 
 
 @functools.lru_cache(maxsize=8)
 def _written(source: Source) -> tuple[str, str, str, str, bool]:
-    """The compiled library of a source."""
+    """C++ source and compilation options of a source's kernels."""
     text = prepared(source)
     return text, _entries(source), *derived(source), any(cluster_of(text, k.name)[0] > 1 for k in source.kernels)
 
 
 def _compile(source: Source) -> _Library:
-    """The library of the kernels."""
+    """Compile the kernels of ``source`` into a library."""
     written = _written(source)
     library = _compiled(*written)
     if not library.path.exists():  # someone has tidied the folder for temporary files
@@ -362,7 +362,7 @@ def _compile(source: Source) -> _Library:
 
 @functools.lru_cache(maxsize=8)  # one text is run on several inputs, in several orders
 def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bool) -> _Library:
-    """The library of ``text``, whose line numbers it tells."""
+    """Compile ``text`` with race and bounds instrumentation into a library with line numbers."""
     compiler = _compiler()
     gcc = "clang" not in Path(compiler).name  # whose "bounds" are one check; of clang's two, one traps
     bounds = "bounds" if gcc else "array-bounds"
@@ -404,7 +404,7 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
 
 
 def _word(name: str) -> str:
-    """A name as the emulator's process is told it, on one line."""
+    """``name`` with blanks and ``%`` percent-encoded, as one word of the emulator's protocol."""
     return re.sub(r"[\s%]", lambda m: f"%{ord(m[0]):x}", name)
 
 
@@ -468,7 +468,7 @@ def _run(command: list[str]) -> None:
 
 
 def _ended(said: Sequence[str], library: _Library, limit_s: float) -> Problem:
-    """The end of a run that was stopped, in words; ``said``: the text of process.h about a signal."""
+    """A Problem for a run ended by a signal; ``said``: the process's words about it."""
     how, places = said[0], [_place(x) for x in said[1:3]]
     library.learn(places)
     line = next((n for n in map(library.line, places) if n), 0)
@@ -526,7 +526,7 @@ MAP_BYTES = struct.calcsize("<4s3IQ16I5i20x")
 
 @dataclass(frozen=True)
 class Told:
-    """The compiled text's facts of a kernel.
+    """Facts of a compiled kernel.
 
     threads, blocks:     of a block, and of a multiprocessor, as ``__launch_bounds__`` has them; 0 where it does not
     at_launch, declared: bytes of its arrays in shared memory that come at launch, and of the others
@@ -539,12 +539,14 @@ class Told:
 
 
 def first_registers(told: Told) -> int:
-    """Of each thread when it begins, as ptxas gives them out where warpgroups ask for others; 0 where it gives none."""
+    """Registers per thread at launch, as ptxas assigns them to a kernel that redistributes registers between warpgroups
+    (``setmaxnreg``); 0 without known block size.
+    """
     return min(255, MOST_REGISTERS // (told.threads * max(told.blocks, 1))) // 8 * 8 if told.threads else 0
 
 
 def check_kernel(k: KernelLaunch, text: str) -> None:
-    """Refuse a launch of wrong sizes, and maps that are not the kernel's own."""
+    """Raise CheckError for too many threads per block, or a tensor map passed without ``__grid_constant__``."""
     if k.block[0] * k.block[1] * k.block[2] > BLOCK_THREADS:
         raise refuse(CheckError, "emulate.threads", f"{k.name} has more than {BLOCK_THREADS} threads a block")
     head = head_of(text, k.name)
@@ -554,7 +556,9 @@ def check_kernel(k: KernelLaunch, text: str) -> None:
 
 
 def does_not_fit(k: KernelLaunch, told: Told) -> Problem | None:
-    """Why a launch does not give a kernel what its text takes: someone may have edited it."""
+    """A Problem if the launch disagrees with the text's declarations (threads, shared memory), as after an edit; else
+    None.
+    """
     threads, takes = k.block[0] * k.block[1] * k.block[2], told.at_launch + told.declared
     if told.threads and told.threads < threads:
         message = f"{k.name} is launched with {threads} threads a block, and its text is for up to {told.threads}"
@@ -574,7 +578,7 @@ def does_not_fit(k: KernelLaunch, told: Told) -> Problem | None:
 
 
 def cluster_of(text: str, kernel: str) -> tuple[int, ...]:
-    """The text of ``__cluster_dims__`` in front of the name of a kernel."""
+    """Arguments of ``__cluster_dims__`` before a kernel's name."""
     found = re.search(rf"__cluster_dims__\(([\d,\s]+)\)[^;{{}}]*?\b{re.escape(kernel)}\s*\(", text)
     dims = [int(n) for n in found[1].split(",")] if found else []
     if not found and (said := attribute_of(text, kernel, "__cluster_dims__")):
@@ -584,7 +588,7 @@ def cluster_of(text: str, kernel: str) -> tuple[int, ...]:
 
 
 def check_cluster(k: KernelLaunch, dims: tuple[int, ...]) -> None:
-    """The blocks of a kernel make clusters that can be run here; CheckError ``emulate.cluster``."""
+    """Raise CheckError ``emulate.cluster`` unless the kernel's blocks form complete clusters of a supported size."""
     if not 1 <= dims[0] <= CLUSTER_BLOCKS or dims[1:] != (1, 1):
         wrong = f"has clusters of {dims}: up to {CLUSTER_BLOCKS} blocks along x run here"
     elif k.grid[0] % dims[0]:
@@ -598,9 +602,10 @@ def check_cluster(k: KernelLaunch, dims: tuple[int, ...]) -> None:
 
 
 def check_map(m: TensorMap) -> None:
-    """The limits of cuTensorMapEncodeTiled and Im2col, and a row of the box as wide as its swizzle, as everyone has it.
+    """Raise CheckError for a tensor map beyond the limits of cuTensorMapEncodeTiled and Im2col, or with box rows wider
+    than the swizzle.
 
-    It ignores a step in the last dimension, which is refused here.
+    CUDA ignores the stride of the last dimension; any other than 1 is refused here.
     """
     if m.dtype not in TENSOR_MAP_TYPES:
         raise refuse(CheckError, "emulate.map", f"a tensor map has elements that the driver knows; {m.name} is {m}")
@@ -624,7 +629,7 @@ def _broken_box(m: TensorMap) -> str:
 
 
 def _broken_corners(m: TensorMap) -> str:
-    """Faults of the map of an image that is gone through pixel by pixel."""
+    """Describe faults of an im2col map's pixel-box corners; "" if none."""
     if not (len(m.shape) == 4 and len(m.box) == len(m.lower) == len(m.upper) == 2):
         return "of pixels has 4 dimensions, a box of pixels and channels, and two corners of row and column"
     if not (1 <= m.box[0] <= 1024 and 1 <= m.box[1] <= 256):
@@ -635,7 +640,7 @@ def _broken_corners(m: TensorMap) -> str:
 
 
 def encoded(m: TensorMap) -> bytes:
-    """The TirTensorMap that the kernel is given, what copies.h reads, before anyone knows where its array is."""
+    """Bytes of the TirTensorMap struct that copies.h reads, its array address still open."""
     about = (b"map ", len(m.shape), TENSOR_MAP_TYPES[m.dtype][1], m.swizzle, 0)
     inner = [(*reversed(v), 1, 1, 1, 1, 1)[:5] for v in (m.shape, m.box, m.steps)]
     numbers = (*inner[0], *inner[1], *inner[2], m.dtype == "tfloat32")

@@ -1,4 +1,6 @@
-"""Exact equivalence on awkward shapes: the lowered kernels in the prime field against the declarations."""
+"""Runs lowered kernels in the interpreter, in exact arithmetic modulo a prime, on awkward shapes and compares with the
+declarations.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ schedule to a smaller one takes as long as 20,000 of them."""
 
 
 def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, int | Expr]]:
-    """The axes whose extents are free, as ``C.i`` -> (var, n): those of output computes, and reduce axes."""
+    """Axes with free extents: ``{"C.i": (var, extent)}``, of output stages and of reductions."""
     found: dict[str, tuple[Var, int | Expr]] = {}
     for op in computes_of(outputs):
         if any(among(t, outputs) for t in op.outputs):
@@ -74,7 +76,7 @@ def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, int | Expr]]:
 
 
 def tiles_of(s: BaseSchedule) -> dict[str, set[int]]:
-    """For each root loop, the products of the inner factors of its splits: the periods of its tails."""
+    """For each root loop, the products of inner split factors: extents not divisible by them have a remainder."""
     periods: dict[str, set[int]] = {}
     home: dict[str, tuple[str, int]] = {}  # loop -> root loop and the number of its iterations that one step spans
     for step in s.trace:
@@ -93,7 +95,7 @@ def tiles_of(s: BaseSchedule) -> dict[str, set[int]]:
 
 
 def _with_tiles_of_scans(s: BaseSchedule, periods: dict[str, set[int]]) -> dict[str, set[int]]:
-    """``periods``, and for the axes of scans that were declared again in tiles the tile and the vectors in it."""
+    """``periods``, extended for scan axes by the tile and vector sizes of tiled scans."""
     tiles = {t for x in s.trace if x.primitive == "redeclare" and isinstance(t := dict(x.options).get("tile"), int)}
     for op in computes_of(s.began_with) if tiles else ():
         for v in _scanned(op):
@@ -103,12 +105,12 @@ def _with_tiles_of_scans(s: BaseSchedule, periods: dict[str, set[int]]) -> dict[
 
 
 def _scanned(op: Compute) -> set[Var]:
-    """The axis along which ``op`` scans, if it does."""
+    """The axes along which ``op`` scans; empty without a scan."""
     return {b.part.at for b in op.bodies if isinstance(b, Reduce) and isinstance(b.part, Prefix)}
 
 
 def awkward_shapes(s: BaseSchedule) -> list[dict[Var, int]]:
-    """Extents to try per axis: around each period of its tails (exact, +1, -1), 1, a prime; small enough to interpret.
+    """Extents per axis for tests: each tile size and its neighbours (+1, -1), 1, a prime; small enough to interpret.
 
     Axes are varied together, so that a few shapes cover every class of tail; the first two tell them apart.
     """
@@ -151,9 +153,9 @@ def awkward_shapes(s: BaseSchedule) -> list[dict[Var, int]]:
 def _different(
     s: BaseSchedule, periods: Mapping[Var, int], least: Mapping[Var, int], compared: Mapping[Var, int]
 ) -> list[dict[Var, int]]:
-    """Extents that are all different, in two orders; none where all axes are one.
+    """Extents distinct over all axes, in ascending and descending order; [] with a single axis.
 
-    Those that a condition such as i - j < 3 compares stay equal where they are: a mask leaves longer rows nothing.
+    Axes compared by a condition such as i - j < 3 stay equal: a mask would leave the extra rows empty.
     """
     groups = list[list[Var]]()
     for group in independent(s.began_with, periods):
@@ -169,17 +171,15 @@ def _different(
 
 
 def _late(axes: Mapping[Var, int], compared: Container[int], away: int, tile: int) -> Iterator[dict[Var, int]]:
-    """Extents with rows late enough for conditions such as i - j < 100 to leave out whole tiles of the first terms,
-    then for such as j <= i to leave out whole tiles of the last ones; both keep terms of several.
+    """Extents with rows so far down that conditions such as i - j < 100 skip whole leading tiles, and then j <= i whole
+    trailing tiles; several tiles remain in both.
     """
     for long in (2 * tile + 1 + away, 2 * tile + 1) if away else (2 * tile + 1,):
         yield {v: min(n, long) if n in compared else 1 for v, n in axes.items()}
 
 
 def _compared(outputs: Sequence[Tensor]) -> tuple[set[int], int]:
-    """The extents of axes that conditions of declarations compare with one another, as j <= i does, and the largest
-    number in such comparisons: how far apart the axes may be.
-    """
+    """Extents of axes that the declarations compare (as in j <= i), and the largest constant in such comparisons."""
     found, away = set[int](), 0
     for op in computes_of(outputs):
         axes = {v: most(as_expr(n)) for v, n in zip(op.axes, op.extents, strict=True)}
@@ -201,8 +201,8 @@ def _compared(outputs: Sequence[Tensor]) -> tuple[set[int], int]:
 
 
 def _ties(outputs: Sequence[Tensor]) -> dict[Var, object]:
-    """Names that reduce axes of several computes share that are as long: of these extents are varied together, and
-    the work is that of one.
+    """Key by reduction axis; equal keys mean axes with the same name and length in several computes, varied and counted
+    together.
     """
     out: dict[Var, object] = {}
     for op in computes_of(outputs):
@@ -215,8 +215,8 @@ def _ties(outputs: Sequence[Tensor]) -> dict[Var, object]:
 
 
 def _least_extents(s: BaseSchedule) -> dict[Var, int]:
-    """The least extent of each axis that the algorithms of a schedule take; without axes to which they are tied, such
-    as the taps of a filter.
+    """Least extent of each axis that the schedule's ``redeclare`` algorithms accept; fixed axes such as filter taps are
+    omitted.
     """
     steps = Trace(x for x in s.trace if x.primitive == "redeclare")
     if not steps:  # of axes that a dim ends as well
@@ -229,7 +229,7 @@ def _least_extents(s: BaseSchedule) -> dict[Var, int]:
 def _least_of(
     outputs: tuple[Tensor, ...], steps: str, algorithms: tuple[Algorithm, ...], target: Target
 ) -> tuple[tuple[Var, int], ...]:
-    """The least extent of each axis of ``outputs`` that steps take, which many schedules have in common."""
+    """Least extent of each axis of ``outputs`` on which ``steps`` replay, found by bisection; cached."""
 
     def takes(axis: Var, extent: int) -> bool:
         try:
@@ -239,7 +239,7 @@ def _least_of(
         return True
 
     def least(axis: Var, declared: int) -> int:
-        """By bisection between 1 and the declared one."""
+        """Least extent accepted for ``axis``, by bisection between 1 and ``declared``."""
         low, high = 0, 1 if takes(axis, 1) else declared
         while high - low > 1:
             middle = (low + high) // 2
@@ -251,7 +251,9 @@ def _least_of(
 
 
 def _periods(s: BaseSchedule, axis: str, extent: int) -> list[int]:
-    """The periods of one axis' tails, ascending; copies and placed stages share the axis' name (C.out.i, y.k)."""
+    """Tile sizes along one axis, ascending. Loops of copies and attached stages count by the axis in their name
+    (C.out.i, y.k).
+    """
     found = {1}
     for root, sizes in tiles_of(s).items():
         if root.rsplit(".", 1)[-1] == axis.rsplit(".", 1)[-1]:
@@ -284,8 +286,8 @@ def _twice(p: int) -> int:
 
 
 def _shrunk(w: dict[Var, int], work: int, least: dict[Var, int], ties: Mapping[Var, object]) -> dict[Var, int]:
-    """``w`` cut until the work fits: reductions to 2 first, then the longest spatial axes, then anything; none to less
-    than its ``least`` extent.
+    """Extents ``w`` reduced to ``work`` iterations: reductions to 2 first, then the longest spatial axes, then any;
+    none below ``least``.
     """
     out, tied = dict(w), {v: ties.get(v, id(v)) for v in w}
 
@@ -328,28 +330,29 @@ def _prime_above(n: int) -> int:
 
 
 def label(outputs: Sequence[Tensor]) -> str:
-    """A shape in words: ``C.i=7 C.j=13 C.k=5``."""
+    """A shape in words, as ``C.i=7 C.j=13 C.k=5``."""
     return " ".join(f"{name}={n}" for name, (_, n) in axes_of(outputs).items())
 
 
 def compare(s: BaseSchedule, numbers: Numbers, seed: int) -> Problem | None:
-    """Run the schedule's kernels in the interpreter against its declarations; the first thing wrong, or None."""
+    """Interpret the schedule's kernels and compare with its declarations; the first Problem, or None."""
     dims = dim_values(s.began_with, {})
     module = module_at(lowered(s), dims)
     return compare_module(module, with_dims(s.began_with, dims), numbers, seed, approximation(s))
 
 
 def approximation(s: BaseSchedule) -> float | None:
-    """The error that an algorithm may make by approximation; None where it is exact."""
+    """Error bound declared by an approximate algorithm of the schedule; None if exact."""
     return None if identical(s.outputs, s.began_with) else s.inexact_by
 
 
 def compare_module(
     module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int, most: float | None = None
 ) -> Problem | None:
-    """``compare`` for kernels that may have been changed since lowering.
+    """Interpret kernels and compare with ``outputs``; the first Problem, or None. Unlike ``compare``, takes kernels
+    edited after lowering.
 
-    most: how far results may be off in doubles, relative to the largest, where the kernels approximate ``outputs``
+    most: allowed error in doubles relative to the largest result, if the kernels approximate
     """
     conditions = [x.cond for k in module.kernels for x in find(k.body, If)]
     arrays = random_arguments(outputs, seed, numbers, conditions)
@@ -374,14 +377,16 @@ def compare_module(
 
 
 def lowered_as_defined(s: BaseSchedule, module: Module, outputs: Sequence[Tensor], seed: int) -> Problem | None:
-    """The first difference of the kernels of ``s`` on some shape from ``outputs``, its definition there."""
+    """The first difference between the kernels of ``s`` at some shape and ``outputs``, the definition at that shape;
+    None if equal.
+    """
     numbers, ordered = field_of(outputs), bool(rolled_extremes(s))
     return compare_in_turn(module, outputs, numbers, seed, approximation(s), ordered)[0]
 
 
 def rolled_extremes(s: BaseSchedule) -> tuple[str, ...]:
-    """The maxima and minima that a step updates by running values (``s.rolling``): they are multiplied by what is above
-    0, or added to, which keeps the order of numbers, and not that of the field.
+    """Names of running maxima and minima made by ``s.rolling``. They are only scaled by positive factors or shifted,
+    which keeps the order of real numbers but not that of the prime field.
     """
     rolled = {x for step in s.trace if step.primitive == "rolling" for x in _names(dict(step.options)["into"])}
     bodies = {op.name: op.bodies for op in computes_of(s.began_with) if op.name in rolled}
@@ -396,10 +401,10 @@ def compare_in_turn(
     module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int, most: float | None = None,
     ordered: bool = False,
 ) -> tuple[Problem | None, Numbers]:  # fmt: skip
-    """``compare_module``, once more where a difference may be the field's own: in whole numbers, which have an order,
-    and where these are rounded, or an algorithm approximates, in doubles; the last numbers.
+    """``compare_module`` in the prime field, then in other numbers if a difference may come from the field: whole
+    numbers for comparisons; doubles for rounding and approximation. Returns the problem and the numbers used last.
 
-    ordered: steps rely on an order that adding and multiplying keep (``rolled_extremes``)
+    ordered: the steps rely on the order of real numbers (``rolled_extremes``)
     """
     problem = compare_module(module, outputs, numbers, seed, most)
     if problem is None or problem.code != "check.not-equal" or type(numbers) is Doubles:
@@ -416,8 +421,8 @@ def compare_in_turn(
 
 
 def _in_whole_numbers(module: Module, outputs: Sequence[Tensor], seed: int) -> tuple[Problem | None, Numbers] | None:
-    """``compare_module`` in the largest whole numbers of which nothing is rounded, then in the least; None where there
-    are none.
+    """``compare_module`` on the largest integers computed without rounding, then on the smallest; None if none are
+    exact.
     """
     for size in INPUT_SIZES:
         numbers = Whole(size)
@@ -430,7 +435,7 @@ def _in_whole_numbers(module: Module, outputs: Sequence[Tensor], seed: int) -> t
 
 
 def argument_names(module: Module, outputs: Sequence[Tensor]) -> list[str]:
-    """Names in the kernels of what the declarations take, in their order."""
+    """Kernel parameter names of the declarations' arguments, in their order."""
     by_order = {b.origin.order: b.name for b in module.inputs if b.origin is not None}
     by_order.update({v.order: v.name for v in module.scalars})
     return [by_order[a.order] for a in arguments_of(outputs)]
@@ -439,8 +444,8 @@ def argument_names(module: Module, outputs: Sequence[Tensor]) -> list[str]:
 def over_shapes(
     s: BaseSchedule, shapes: Iterable[dict[Var, int]], seed: int
 ) -> tuple[list[Problem], list[str], Numbers]:
-    """Compare on each shape that the trace replays on, or on the declared one where it fits no other; stops at the
-    first problem. The numbers are the least exact ones in which equality was shown.
+    """Compare at each shape on which the trace replays, at the declared one if none; stop at the first problem. Returns
+    problems, labels of the compared shapes, and the least exact numbers used.
     """
     field: Numbers = field_of(s.began_with)
     numbers, shown, ordered = field, list[str](), bool(rolled_extremes(s))
@@ -455,7 +460,7 @@ def over_shapes(
 
 
 def _modules(s: BaseSchedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tuple[Module, tuple[Tensor, ...]]]:
-    """The kernels on each shape that the trace fits, once: several are often rounded to the same one."""
+    """Yield (lowered module, outputs) for each shape that the trace fits, skipping repeats after rounding to tiles."""
     fits, seen, least = False, set[str](), _least_extents(s)
     for extents in shapes:
         fitted = _fitted(s, extents, least, seen)
@@ -472,8 +477,8 @@ def _modules(s: BaseSchedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tupl
 def _fitted(
     s: BaseSchedule, extents: dict[Var, int], least: dict[Var, int], seen: Container[str]
 ) -> tuple[Module, tuple[Tensor, ...]] | None:
-    """The schedule lowered on ``extents``, or on the nearest extents that it fits and that cost little to interpret;
-    None where it fits none, or those that were ``seen``.
+    """The schedule lowered on ``extents``, or on nearby extents that fit and are cheap to interpret; None if none fits
+    or the shape was ``seen``.
     """
     found, tried, ties = None, None, _ties(s.began_with)
     for work in (MOST_ITERATIONS, MOST_ITERATIONS // 8, MOST_ITERATIONS // 64):
@@ -491,8 +496,8 @@ def _fitted(
 def _lowered(
     s: BaseSchedule, extents: dict[Var, int], least: dict[Var, int], seen: Container[str]
 ) -> tuple[Module, tuple[Tensor, ...]] | None:
-    """The trace lowered on other extents; where that is refused axes are rounded up to whole tiles, one at a time, then
-    all. None where it fits none, or those that were ``seen``.
+    """The trace lowered on ``extents``; if refused, with axes rounded up to whole tiles, one at a time and then all.
+    None if all fail or the shape was ``seen``.
     """
     up, fits = _whole_tiles(s, extents, least), False
     rounded = [{**extents, v: n} for v, n in up.items() if n != extents[v]]
@@ -516,13 +521,15 @@ def _lowered(
 
 
 def definition_at(s: BaseSchedule, extents: Mapping[Var, int]) -> tuple[Tensor, ...]:
-    """The definition under the steps of ``s`` on other extents; as it is, where these are its own or those of dims."""
+    """The definition before scheduling steps, resized to ``extents``; unchanged for its own extents or those of
+    symbolic dims.
+    """
     return resize(s.began_with, constant_extents(extents, axes_of(s.began_with)))
 
 
 def need_own_extents(s: BaseSchedule, refusal: LoweringError) -> None:
-    """Raise what lowering has against other extents than those of ``s``, unless it can be lowered on those: a
-    declaration may divide by them.
+    """Return if lowering fails only on other extents than the schedule's own; raise ``refusal`` for a fault of lowering
+    itself.
     """
     if any(p.code in FAULTS_OF_LOWERING for p in refusal.problems):
         raise refusal
@@ -530,7 +537,9 @@ def need_own_extents(s: BaseSchedule, refusal: LoweringError) -> None:
 
 
 def _whole_tiles(s: BaseSchedule, extents: dict[Var, int], least: dict[Var, int]) -> dict[Var, int]:
-    """Extents rounded up to whole tiles, beyond those iterations that an algorithm has at least."""
+    """``extents`` rounded up to multiples of their tiles; only the part beyond an algorithm's ``least`` extent is
+    rounded.
+    """
     period = {
         v: max((p for p in _periods(s, name, most(as_expr(n))) if p < most(as_expr(n))), default=1)
         for name, (v, n) in axes_of(s.began_with).items()
@@ -541,8 +550,8 @@ def _whole_tiles(s: BaseSchedule, extents: dict[Var, int], least: dict[Var, int]
 
 
 def _traces(s: BaseSchedule) -> Iterator[str]:
-    """The trace, and the same with the outermost factor of fully given splits inferred, so that it fits other extents,
-    where it has such splits.
+    """The schedule's trace as JSON; then, if splits have all factors given, once more with their outermost factors
+    inferred, to fit other extents.
     """
     yield s.trace.to_json()
     steps, given = json.loads(s.trace.to_json()), False
@@ -567,10 +576,10 @@ def several_blocks(
     steps: Trace, tiles: Mapping[str, Iterable[int]], axes: Mapping[str, tuple[Var, int]], dtypes: Iterable[str],
     shapes: Sequence[Mapping[Var, int]], work: int,
 ) -> list[dict[Var, int]]:  # fmt: skip
-    """Return extents with more than one tile along those axes of results of which no shape has several.
+    """Return extra extents with several tiles along output axes that have just one in all of ``shapes``.
 
-    tiles: for each loop the sizes of its tiles;  axes: by name, with the extents that are declared
-    dtypes: of what is read and made, of which rows have whole vectors;  work: the most iterations of one shape
+    tiles: tile sizes by loop;  axes: variable and declared extent by axis name
+    dtypes: element types, for whole vectors in a row;  work: most iterations of one shape
     """
     more = max(1, *(8 * ROW_BYTES // max(8, DTYPES[t].bits) for t in dtypes))
     named = {_last(name): axis for name, axis in axes.items()}
@@ -594,8 +603,8 @@ def several_blocks(
 def _tiled(
     steps: Trace, tiles: Mapping[str, Iterable[int]], named: Mapping[str, tuple[Var, int]], more: int
 ) -> tuple[list[tuple[int, dict[Var, int]]], int]:
-    """The axes of results that tiles are of, joined ones together: the size of a tile, and extents that are a little
-    more; and the terms of a tile.
+    """[(tile size, extents slightly above one tile)] for tiled output axes, fused ones jointly; and the iterations of a
+    tile.
     """
     groups, terms, seen = list[tuple[int, dict[Var, int]]](), 1, set[Var]()
     for stage, axis, parts in (*_joined(steps), *(("", name, [name]) for name in named)):
@@ -614,7 +623,7 @@ def _tiled(
 
 
 def _is_of(loop: str, stage: str, axis: str) -> bool:
-    """True when a loop is one of an axis, of a stage where one is named."""
+    """True if the name of ``loop`` derives from ``axis``, and from ``stage`` if the loop names a stage."""
     return _last(loop) == axis and loop.startswith(f"{stage}." if stage else "")
 
 
@@ -623,7 +632,7 @@ def _last(name: str) -> str:
 
 
 def _joined(steps: Trace) -> Iterable[tuple[str, str, Sequence[str]]]:
-    """The stages of views, their axes, and what each of these is made of."""
+    """Yield (stage, new axis, its source axes) of ``reindex`` steps."""
     for step in steps:
         if step.primitive == "reindex" and "->" in str(step.args[1]):
             for axis, made in re.findall(r"(\w+) = (\([^)]*\)|\w+)(?=,|$|\s*$)", str(step.args[1]).split("->")[1]):
@@ -631,7 +640,7 @@ def _joined(steps: Trace) -> Iterable[tuple[str, str, Sequence[str]]]:
 
 
 def _shared(tile: int, extents: Sequence[int], more: int) -> list[int]:
-    """Extents whose product is a little more than a tile, about as long along the last two, none beyond its own."""
+    """Extents whose product slightly exceeds ``tile``, grown in the last two axes, each at most its current extent."""
     if len(extents) == 1:
         return [min(extents[0], tile + more)]
     if not all(extents):

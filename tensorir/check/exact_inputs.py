@@ -1,7 +1,7 @@
-"""Inputs on which a right text's results are known to the last bit, each for what others hide.
+"""Test inputs whose results right CUDA text reproduces to the last bit.
 
-Whole numbers as large as they may be show what is rounded on the way. Small ones with zeros among them, and scalars of
-many digits, show what is added to a sum and how scalars are taken. Scalars and index tables change from run to run.
+Large whole numbers show intermediate rounding. Small ones, many of them zero, with scalars of full significand show
+extra summands and wrong use of scalars. Scalars and index tables change from run to run.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _ROUNDED_BITS = 13
 
 @dataclass(frozen=True)
 class TextRun:
-    """One run of a text on ``arrays``, and what it is compared with.
+    """One test run of a text: its inputs and how results are compared.
 
-    exact:  results are those of the declaration to the last bit; None: nobody has looked
-    read:   the arrays as the instructions round them before they use them, where that is not the same
-    eager:  copies may land before anyone must wait for them
-    packed: arrays begin at the least multiples that the kernels are told of
-    spread: they hold infinities: it is only asked whether these stay where the declaration reads them
-    about:  what is special about the inputs, for the verdict
+    exact:  results equal the declaration's to the last bit; None: not yet determined
+    read:   the arrays after rounding by the instructions, if that changes them
+    eager:  asynchronous copies may land before the wait
+    packed: arrays begin at the least alignment promised to the kernels
+    spread: inputs hold infinities: only their propagation is compared
+    about:  a description of the inputs, for the verdict
     """
 
     arrays: list[np.ndarray]
@@ -52,7 +52,7 @@ class TextRun:
 
 
 def exactly(outputs: tuple[Tensor, ...], source: Source, arrays: Sequence[object], each: bool = False) -> bool:
-    """True when a right kernel gives the reference's results to the last bit: its instructions do not round terms.
+    """True if a right kernel's results equal the reference to the last bit, as its instructions do not round terms.
 
     each: by every element, which takes as long as the reference, and not by the largest
     """
@@ -62,14 +62,14 @@ def exactly(outputs: tuple[Tensor, ...], source: Source, arrays: Sequence[object
 
 
 def multiplies_tf32(source: Source) -> bool:
-    """True for text whose instructions round to tf32 what they multiply."""
+    """True if an instruction of the text rounds its operands to tf32."""
     return any("tf32" in name for name in source.instructions)
 
 
 def short(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr], seed: int) -> TextRun:
-    """Few numbers that are not zero, none at the ends of an axis, and scalars of as many digits as leave results exact.
+    """A run on sparse inputs, zero at the ends of axes, with scalars of as many significand bits as keep results exact.
 
-    Where none are exact, zeros alone: what is added to a sum of nothing is seen whatever is rounded.
+    Inputs are all zero if none are exact: additions to an empty sum are then still seen.
     """
     arrays = random_arguments(outputs, seed, conditions=conditions)
     free = free_inputs(outputs, arrays, conditions)
@@ -85,7 +85,7 @@ def short(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr
 def thinned(
     outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], free: Sequence[bool], seed: int
 ) -> list[np.ndarray]:
-    """Inputs with zeros at the ends of their axes; what sums are made of has few numbers besides."""
+    """Copies of ``arrays``, zero at the ends of axes; operands of sums are sparse."""
     terms, summed = longest_sum(outputs), _multiplied(outputs)
     return [
         _thin(x, terms if a in summed else 1, seed + n) if f else x
@@ -94,13 +94,15 @@ def thinned(
 
 
 def longest_sum(outputs: Sequence[Tensor]) -> int:
-    """Terms of the longest sum."""
+    """Number of terms of the longest sum."""
     sums = [r for op in computes_of(outputs) for b in op.bodies for r in find(b, Reduce)]
     return max((prod(int(a.extent or 1) for a in r.axes) for r in sums), default=1)
 
 
 def _thin(x: np.ndarray, terms: int, seed: int) -> np.ndarray:
-    """Mostly zeros, so that of ``terms`` products a few are not zero; 0 at both ends of each axis that has room."""
+    """``x`` mostly zeroed, so that a few of ``terms`` products are nonzero; 0 at both ends of axes longer than a few
+    elements.
+    """
     rng = np.random.default_rng(seed)
     x = np.clip(x.astype(np.float64), -2, 2).astype(x.dtype) if terms > 4 else x
     kept = np.where(rng.random(x.shape) < min(1.0, (8 / terms) ** 0.5), x, np.zeros_like(x))
@@ -111,8 +113,8 @@ def _thin(x: np.ndarray, terms: int, seed: int) -> np.ndarray:
 
 
 def free_inputs(outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], conditions: Sequence[Expr]) -> list[bool]:
-    """Which inputs may be any whole numbers: no scalars, tables, divisors, bits to shift by, bits of a float, or
-    what kernels are specialised for.
+    """One boolean per input: true for arrays that may hold any whole numbers. False for scalars, index tables,
+    divisors, shift counts, reinterpreted bits and arrays in specialization conditions.
     """
     fixed = {*gather_limits(outputs), *divisors(outputs), *shift_amounts(outputs), *bitcast_floats(outputs)}
     asked = {t for c in conditions for t in tensors_read(c)}
@@ -125,8 +127,8 @@ def free_inputs(outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], conditi
 def larger(
     outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray], seed: int = 0, turn: int = 0
 ) -> list[np.ndarray]:
-    """Inputs of whole numbers, in one as large as they can be with results that are rounded once and finite: what is
-    rounded on the way, or another way, is seen. ``arrays`` where there are none.
+    """Copies of the inputs with whole numbers, one array as large as single-rounded, finite results allow, to show
+    intermediate rounding; ``arrays`` if impossible.
 
     turn: which input it is
     """
@@ -145,8 +147,8 @@ def larger(
 
 
 def longest(outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray], seed: int, turn: int) -> TextRun:
-    """A run for products that round their operands: one at a time has more digits than they keep, the others are
-    mostly zero. tf32 keeps 11, which ``read`` has; two of these keep 21, and results are exact.
+    """A run for instructions that round operands: one operand has more significand bits than they keep, the others are
+    sparse. tf32 keeps 11 bits (``read`` holds the rounded values); 3xtf32 keeps 21, with exact results.
     """
     about, rng, operands = ", with operands of many digits", np.random.default_rng(seed), _multiplied(outputs)
     free = free_inputs(outputs, arrays, ())
@@ -165,13 +167,13 @@ def longest(outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray
 
 
 def _off_the_middle(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
-    """Whole numbers of ``_ROUNDED_BITS`` digits that are nearer to one multiple of 4 than to the other."""
+    """Random integers of ``_ROUNDED_BITS`` bits that are no ties when rounded to multiples of 4."""
     size = 4 * rng.integers(1 << _ROUNDED_BITS - 3, 1 << _ROUNDED_BITS - 2, shape) + rng.choice([1, 3], shape)
     return np.where(rng.random(shape) < 0.5, -size, size)
 
 
 def _multiplied(outputs: Sequence[Tensor]) -> set[Any]:
-    """Inputs that are multiplied in sums and copied before at most, so that a product may round them."""
+    """Inputs that reach a product inside a sum through copies only, so that a matrix instruction may round them."""
     ops = computes_of(outputs)
     made = {t for op in ops for t in op.outputs}
     summed, touched = set[Any](), set[Any]()
@@ -191,12 +193,14 @@ def _all_whole(outputs: Sequence[Tensor]) -> bool:
 
 
 def all_finite(arrays: Sequence[np.ndarray]) -> bool:
-    """True for numbers alone: no infinity, no NaN."""
+    """True without infinities and NaNs."""
     return all(np.isfinite(np.asarray(x, np.float64)).all() for x in arrays)
 
 
 def _whole(rng: np.random.Generator, like: np.ndarray, most: int) -> np.ndarray:
-    """Whole numbers up to ``most`` of the type of ``like``, as many; some as they are where they may be lengths."""
+    """Random integers up to ``most`` in the shape and dtype of ``like``; arrays usable as lengths keep some
+    elements.
+    """
     kind = np.dtype(like.dtype)
     if kind.kind in "iu":
         most = min(most, int(np.iinfo(kind).max))

@@ -1,4 +1,4 @@
-"""Infinities and NaNs among inputs: they stay where the declaration reads them, and are there."""
+"""Tests with infinite and NaN inputs: a result is affected exactly where the declaration reads them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from tensorir.ir.visit import find
 
 
 def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """The inputs with infinities at the beginning of the last part of each array, and then NaNs of the second one: what
-    kernels read beyond the end of a row, of a group or of an image, perhaps the first one's, in the belief that it will
-    be multiplied by 0. Nothing where this shows nothing: without floats, and where infinities become whole numbers.
+    """Inputs with infinities at the start of each array's last part, then NaNs in the second part. They expose kernels
+    that read past a row, group or image and multiply by 0. Nothing without floats, or where infinities become integers.
     """
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     if any(DTYPES[e.dtype].kind != "f" and DTYPES[e.a.dtype].kind == "f" for b in bodies for e in find(b, Cast)):
@@ -34,8 +33,8 @@ def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> It
 def infinities_spread(
     outputs: tuple[Tensor, ...], got: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
 ) -> Problem | None:
-    """Where a result is no number although the declaration makes it without the infinities in ``arrays``: it is the
-    same whatever stands in their place. And where it is a number although the declaration says none.
+    """A Problem if a result is not finite although the declaration does not read the infinities of ``arrays`` there, or
+    finite although it does; else None.
     """
     far = far_inputs(outputs, arrays)
     with np.errstate(all="ignore"):  # 256: of every type, and more than sums of small numbers that a relu hides
@@ -70,9 +69,8 @@ def infinities_spread(
 def where_skipped(
     outputs: tuple[Tensor, ...], got: Sequence[np.ndarray], want: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Wanted results of a kernel that runs no iteration without a term (``s.skip``): where the NaNs in ``arrays`` that
-    the declaration reads are multiplied by 0 alone, so that any numbers in their place make the same result, that
-    number if the kernel has one there, which has not read them.
+    """Reference results for a kernel under ``s.skip``: where NaNs in ``arrays`` are only multiplied by 0, the kernel's
+    own finite result is accepted, as it may have skipped the term.
     """
     far = far_inputs(outputs, arrays)
     if not any(f and np.isnan(np.asarray(x, np.float64)).any() for x, f in zip(arrays, far, strict=True)):
@@ -88,8 +86,8 @@ def where_skipped(
 
 
 def reads_all_as_is(outputs: Sequence[Tensor]) -> bool | None:
-    """True when 0 times an infinity is NaN wherever it is declared: nothing is padded or chosen, so no kernel skips
-    factors of 0. None where states are joined by the user's combiner, or elements are picked by their size.
+    """True if 0 * inf is NaN everywhere in the declaration, without padding or selects, so no kernel may skip zero
+    factors. None with a user's combiner, or if elements are picked by size.
     """
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     if any(r.combiner.name not in ("sum", "prod") for b in bodies for r in find(b, Reduce)):
@@ -98,12 +96,14 @@ def reads_all_as_is(outputs: Sequence[Tensor]) -> bool | None:
 
 
 def far_inputs(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> list[bool]:
-    """Which inputs are arrays of floats."""
+    """One boolean per input: true for float arrays of several elements."""
     return [np.size(x) > 1 and DTYPES[a.dtype].kind == "f" for x, a in zip(arrays, arguments_of(outputs), strict=True)]
 
 
 def _with(value: float, far: Sequence[bool], arrays: Sequence[np.ndarray], places: Sequence[int]) -> list[np.ndarray]:
-    """The inputs with ``value`` at the beginning of parts of each that has floats, whose others are often 0."""
+    """Copies of the inputs with ``value`` at the start of parts ``places`` of each float array; half of the other
+    elements are 0.
+    """
     rng = np.random.default_rng(0)
     out = [np.where(rng.random(x.shape) < 0.5, x, np.zeros_like(x)) if f else np.array(x)
            for x, f in zip(arrays, far, strict=True)]  # fmt: skip
@@ -115,7 +115,7 @@ def _with(value: float, far: Sequence[bool], arrays: Sequence[np.ndarray], place
 
 
 def _instead(value: float, far: Sequence[bool], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The inputs with ``value`` where they are infinite."""
+    """Copies of the inputs with infinities replaced by ``value``."""
     return [
         np.where(np.isfinite(x), x, np.asarray(value, x.dtype)) if f else x for x, f in zip(arrays, far, strict=True)
     ]

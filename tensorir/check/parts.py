@@ -1,4 +1,4 @@
-"""Parts of a text that the emulator does not run and so cannot see, told from the text alone.
+"""Finds parts of a CUDA text that the emulator does not execute: inline assembly and conditional compilation.
 
 Inline assembly runs on a device only, and what stands between ``#if`` and ``#endif`` may be another text there. Such
 parts are right when they are those that this package emits, whose texts are pinned by its tests; any other is named.
@@ -53,7 +53,7 @@ _HELPERS_OF = {
 
 @dataclass(frozen=True)
 class TextPart:
-    """Lines ``first`` to ``last`` of a text, from ``#if`` to ``#endif``, or a statement of assembly."""
+    """Lines ``first`` to ``last`` of a text: an ``#if … #endif`` group or an assembly statement."""
 
     first: int
     last: int
@@ -66,8 +66,8 @@ class TextPart:
 
 
 def not_run(text: str) -> tuple[Problem, ...]:
-    """Parts of ``text`` that only a device runs and that are not this package's, and what compilers define differently:
-    ``emulate.not-run``; and what ``text`` calls that the emulator does not have: ``emulate.unknown-function``.
+    """Problems ``emulate.not-run`` for device-only parts foreign to this package and compiler-dependent constructs;
+    ``emulate.unknown-function`` for calls of functions that the emulator lacks.
     """
     lines = text.split("\n")
     for part in parts(text):
@@ -78,7 +78,7 @@ def not_run(text: str) -> tuple[Problem, ...]:
 
 
 def not_declared(text: str, log: str) -> tuple[Problem, ...]:
-    """Functions that ``text`` calls and are nowhere declared, by a compiler's ``log``: ``emulate.unknown-function``."""
+    """Problems ``emulate.unknown-function`` for undeclared functions, from a compiler's ``log``."""
     code, found = without_quotes(text), list[Problem]()
     for name in dict.fromkeys(re.findall(r"'(\w+)' was not declared|undeclared identifier '(\w+)'", log)):
         if called := re.search(rf"\b{name[0] or name[1]}\s*\(", code):
@@ -96,7 +96,7 @@ def _unknown(line: int, name: str) -> Problem:
 
 
 def _told_apart(anywhere: str) -> Iterator[Problem]:
-    """Lines that the emulator and a device may take differently, where no condition asks for it."""
+    """Problems for lines outside conditionals that the emulator and a device may interpret differently."""
     for n, what in ways_to_tell(anywhere):
         yield Problem(
             "emulate.not-run", f"line {n} of the text has {what}", hint="what is meant, in plain words of CUDA"
@@ -117,7 +117,9 @@ def _not_known(text: str) -> tuple[Problem, ...]:
 
 
 def undefined(text: str, target: Target) -> tuple[Problem, ...]:
-    """Functions that the emulator has and a device has not: ``emulate.undefined``, ``emulate.lacks``."""
+    """Problems for called functions that a device lacks though the emulator has them: ``emulate.undefined``,
+    ``emulate.lacks``.
+    """
     return tuple(_undefined(text, target))
 
 
@@ -141,9 +143,7 @@ def _defined(code: str) -> set[str]:
 
 
 def parts(text: str) -> list[TextPart]:
-    """Outermost groups of conditional lines that the emulator and a device may see differently, and assembly outside of
-    those.
-    """
+    """Outermost ``#if`` groups that may differ between emulator and device, and assembly statements outside of them."""
     lines, found, open_at, depth = text.splitlines(), [], 0, 0
     code = without_quotes(text)
     own = set(re.findall(r"(?m)^\s*#\s*define\s+(\w+)", code))
@@ -162,9 +162,7 @@ def parts(text: str) -> list[TextPart]:
 
 
 def _same_anywhere(part: str, own: set[str]) -> bool:
-    """True when each condition names nothing but what the text itself defines, and no compiler and no header does, and
-    nothing is assembly.
-    """
+    """True if all conditions test only macros defined by the text itself, and the part has no assembly."""
     asked = re.findall(r"(?m)^\s*#\s*(?:el)?if(?:n?def)?\b(.*)$", without_comments(part))
     names = {name for line in asked for name in re.findall(r"[A-Za-z_]\w*", line)} - {"defined"}
     anywhere = bool(asked) and names <= own and all(map(is_anyones, names))
@@ -172,7 +170,7 @@ def _same_anywhere(part: str, own: set[str]) -> bool:
 
 
 def _known(part: str) -> bool:
-    """True when this package emits the part, or declared instructions bring it along, alone or in one group."""
+    """True if this package emits the part, or registered instructions do, alone or within one group."""
     texts = [whole for name in sorted(_defined(part)) for whole in _texts(name)]
     if part in _inner() or any(part in _groups(whole) for whole in texts):
         return True
@@ -184,7 +182,7 @@ def _known(part: str) -> bool:
 
 @functools.cache
 def _inner() -> frozenset[str]:
-    """The parts inside functions and of macros, which alone define no function."""
+    """Conditional parts of emitted function bodies and macros: they define no complete function."""
     texts = [helper_text(name, _CUDA) for name in HELPERS]
     extremes = map(cuda_extreme, ("min", "max"))
     return frozenset(g for whole in (*texts, *extremes, SHARED_ARENA, FETCH) for g in _groups(whole))
@@ -196,7 +194,7 @@ def _groups(whole: str) -> frozenset[str]:
 
 
 def _texts(name: str) -> Iterator[str]:
-    """Lines that may define the function or type ``name``, apart from registered instructions."""
+    """Emitted texts, instructions' aside, that may define function or type ``name``."""
     for helper in _HELPERS_OF.get(name, (name,)):
         with contextlib.suppress(KeyError):
             yield helper_text(helper, _CUDA)

@@ -1,4 +1,4 @@
-"""Inputs with one element far above the rest of its row, at another place in each row.
+"""Test inputs with one element far above the rest of its row, at another position in each row.
 
 A maximum that is subtracted cancels: softmax of numbers of a middling size is the same whatever was subtracted, until
 one lane, warp or tile that the maximum misses holds a number for which ``exp`` overflows. And the first of many equal
@@ -33,8 +33,8 @@ MOST_PEAK_RUNS = 4
 
 
 def with_peaks(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """The inputs with peaks along what a maximum or minimum goes over, where one is found before a function is called
-    or its place is asked for. Nothing where no input reaches it by sums, products and copies.
+    """Copies of the inputs with a peak in each row that a maximum or minimum reduces, if a function is called or the
+    argmax is used. Nothing if no input reaches the reduction by sums, products and copies.
     """
     for places, up in _peaks_of(outputs):
         yield from _runs(outputs, arrays, places, up)
@@ -85,7 +85,7 @@ def with_lone_peaks(
 
 
 def _drowned(arrays: list[np.ndarray], used: Sequence[int], length: int, place: int) -> list[np.ndarray]:
-    """``arrays`` with 1 in those that are not ``used``, but 0 at a place along what is as long as rows."""
+    """Copies of the inputs not ``used`` with all 1, but 0 at position ``place`` of axes as long as the rows."""
     out = list(arrays)
     for n, x in enumerate(arrays):
         if n not in used and x.dtype.kind not in "biu":
@@ -96,8 +96,8 @@ def _drowned(arrays: list[np.ndarray], used: Sequence[int], length: int, place: 
 
 
 def _some_limits(turn: int) -> Sequence[float]:
-    """A third of ``LONE_HEIGHTS``, another one next time and then from the next one on: beside the largest result
-    anything far smaller is rounded away in the comparison.
+    """A rotating third of ``LONE_HEIGHTS``: one run cannot have all, as small results drown in the rounding of the
+    largest.
     """
     first = len(LONE_HEIGHTS) // 3 * (turn % 3)
     some, n = LONE_HEIGHTS[first : first + len(LONE_HEIGHTS) // 3], turn // 3
@@ -115,7 +115,7 @@ SHARED_PLACES = 48
 
 
 def _peaks_of(outputs: tuple[Tensor, ...]) -> Iterator[tuple[list[Place], float]]:
-    """The inputs that reach what a maximum or minimum goes over, and which way: 1 up, -1 down."""
+    """Yield (inputs that reach a max or min reduction, sign): 1 for a maximum, -1 for a minimum."""
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     calls = any(c.fn not in EXACT_CALLS for b in bodies for c in find(b, Call)) or any(
         c.fn not in EXACT_CALLS for r in _reduces(bodies) for e in r.combiner.result for c in find(e, Call)
@@ -155,15 +155,15 @@ def _runs(
 
 
 def _place_of(outputs: tuple[Tensor, ...], b: Buffer) -> int:
-    """The number of an input."""
+    """Position of ``b`` among the inputs."""
     return next(n for n, a in enumerate(arguments_of(outputs)) if not isinstance(a, Var) and a.buffer is b)
 
 
 def _all_far(
     outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], b: Buffer, sign: float
 ) -> Iterator[list[np.ndarray]]:
-    """The inputs with one number everywhere, nearly as far from 0 as its type has any: a maximum that begins with
-    -1e30, and not with minus infinity, is larger.
+    """Copies of the inputs with one array constant near its type's limit (sign ``sign``): exposes a maximum initialized
+    with -1e30 instead of -inf.
     """
     made = list(arrays)
     n = _place_of(outputs, b)
@@ -178,7 +178,7 @@ def _all_far(
 
 
 def _peaked(x: np.ndarray, d: int, height: float, first: int) -> np.ndarray:
-    """``x`` with a peak in each row along ``d``; of height 0: with nothing but those, of the size of a factor."""
+    """``x`` with a peak of ``height`` in each row along ``d``; height 0: zeros with one factor-sized number per row."""
     rows = np.moveaxis(np.array(x, copy=True), d, -1)
     flat = rows.reshape(-1, x.shape[d])
     low = flat if abs(height) == PEAK_HEIGHT else np.sign(flat) * (abs(height) > 0)
@@ -190,8 +190,8 @@ def _peaked(x: np.ndarray, d: int, height: float, first: int) -> np.ndarray:
 
 
 def _lone(x: np.ndarray, d: int, heights: Sequence[float], turn: int, together: bool) -> np.ndarray:
-    """Zeros but for one number in each row along ``d``, of ``heights`` in turn, at one place in all rows or at another
-    one in each.
+    """Zeros with one number per row along ``d``, cycling through ``heights``; at one position in all rows if
+    ``together``, else varying.
     """
     out = np.zeros_like(np.moveaxis(x, d, -1))
     flat = out.reshape(-1, x.shape[d])
@@ -202,7 +202,7 @@ def _lone(x: np.ndarray, d: int, heights: Sequence[float], turn: int, together: 
 
 
 def _places(b: Buffer, axis: int, height: float) -> list[Place]:
-    """The inputs that make ``b`` high at one place along ``axis``."""
+    """[(input, axis, height)] of inputs that make ``b`` large at one position along ``axis``; [] if none can."""
     op = b.origin.op if isinstance(b.origin, Tensor) else None
     if op is None:
         free = b.origin is not None and b.data is None and DTYPES[b.dtype].kind == "f"
@@ -228,7 +228,7 @@ def _which(op: Compute, b: Buffer) -> int:
 
 
 def _reads(e: Expr, axes: Sequence[Var]) -> Iterator[tuple[Load | PadLoad, int]]:
-    """Reads of floats along one of ``axes``, and the dimension of each."""
+    """Yield (load, dimension) of float loads indexed by one of ``axes``."""
     for x in find(e, (Load, PadLoad)):
         assert isinstance(x, Load | PadLoad)
         if DTYPES[x.buffer.dtype].kind == "f":
@@ -241,7 +241,7 @@ def _reduces(bodies: Sequence[Expr]) -> Iterator[Reduce]:
 
 
 def _direction(r: Reduce) -> float:
-    """1 where the largest float decides, -1 where the smallest does, 0 where none."""
+    """1 for a reduction that selects the largest float, -1 the smallest, 0 neither."""
     if r.combiner.name in ("max", "argmax"):
         return float(DTYPES[r.values[0].dtype].kind == "f")
     if r.combiner.name in ("min", "argmin"):

@@ -1,4 +1,4 @@
-"""A process of its own for a program that may crash, spin or take all memory, and the arrays that it shares."""
+"""Runs a program that may crash, hang or exhaust memory in a subprocess, with arrays in shared memory."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BUSY_FILE_S = 5.0  # seconds that a program which was just written may be held b
 
 
 class EndedError(Exception):
-    """The program ended before its work. The first argument is the signal that ended it (SIGXCPU when its time was
-    over), its exit status or what was missing; more is what it said of that.
+    """The program ended prematurely. args[0]: the signal (SIGXCPU for its time limit), exit status or missing file;
+    further args: details from the program.
     """
 
 
 def run_isolated(command: Sequence[str], seconds: float, files: Sequence[int] = ()) -> list[str]:
-    """The lines that a program says before the last one, which is ``done``.
+    """Run ``command``; return its output lines before the final ``done``.
 
     seconds: of processor time, for which it is waited;  files: descriptors that it is given
     Raises EndedError.
@@ -64,9 +64,10 @@ RED_ZONE = 4096
 
 
 class SharedArrays:
-    """Arrays of some kind and count, ``align`` bytes past a multiple of 256, full of poison as all around them.
+    """Arrays in a shared-memory file, filled with poison like the gaps between them; ``align`` bytes past a multiple of
+    256.
 
-    file: a descriptor, ``size``: its bytes, ``place``: of each array, in it;  arrays: by name, of one dimension
+    file: its descriptor;  size: its bytes;  place: offset of each array;  arrays: flat views by name
     """
 
     def __init__(self, wanted: Mapping[str, tuple[np.dtype, int, int]]) -> None:
@@ -92,7 +93,7 @@ class SharedArrays:
 
 
 def _nameless() -> IO[bytes]:
-    """In memory, where the system has such files."""
+    """An anonymous file, in memory if the system has ``memfd_create``."""
     try:
         return os.fdopen(os.memfd_create("tensorir"), "r+b", buffering=0)
     except (AttributeError, OSError):

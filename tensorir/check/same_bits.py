@@ -1,4 +1,4 @@
-"""Printed text equals the lowered program, bit by bit: what the emulator and the interpreter make of any numbers.
+"""Compares printed CUDA text with its lowered program bit by bit: emulator against interpreter, on arbitrary floats.
 
 The lowered program equals the definition in the prime field (``equivalence.py``), where nothing is rounded; text that
 was printed of it has the same bits. Whose arithmetic that is::
@@ -49,7 +49,7 @@ from tensorir.target import Target
 
 @dataclass(frozen=True)
 class Arbitrary:
-    """Inputs of any numbers. about: what is special about them;  seed: from which they were drawn"""
+    """Random inputs of arbitrary numbers. about: a description;  seed: of the random generator"""
 
     arrays: list[np.ndarray]
     about: str
@@ -57,9 +57,9 @@ class Arbitrary:
 
 
 class EmulatorNumbers(Numbers):
-    """The emulator's numbers, for the interpreter.
+    """Arithmetic of the emulator, for the interpreter.
 
-    undefined: a float was converted to an integer that its type does not have: nobody says which bits that makes
+    undefined: true once a float was converted to an integer type that cannot hold it, with unspecified bits
     """
 
     def __init__(self, target: Target, rounded: frozenset[Buffer] = frozenset()) -> None:
@@ -102,7 +102,7 @@ class EmulatorNumbers(Numbers):
 
 
 def has_order(module: Module) -> bool:
-    """True for determined bits: no atomic operation adds floats."""
+    """True if results are deterministic: no atomic addition of floats."""
     return not any(x.adds and DTYPES[x.buffer.dtype].kind == "f" for k in module.kernels for x in find(k.body, Store))
 
 
@@ -120,7 +120,7 @@ def arbitrary(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int
 
 
 def tame(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> Arbitrary:
-    """Inputs for programs that make integers of floats: such as do not leave their types."""
+    """Inputs of moderate size for programs that convert floats to integers, so that conversions stay in range."""
     few = random_arguments(outputs, seed, conditions=conditions)
     floats, _ = _open(outputs, few, conditions)
     rng = np.random.default_rng(seed)
@@ -131,7 +131,7 @@ def tame(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> 
 def _open(
     outputs: tuple[Tensor, ...], few: Sequence[np.ndarray], conditions: Sequence[Expr]
 ) -> tuple[list[bool], list[bool]]:
-    """The inputs that may be any floats, and those that may be any integers."""
+    """Two boolean lists over the inputs: may hold any floats; may hold any integers."""
     asked, fixed = {t for c in conditions for t in tensors_read(c)}, {*gather_limits(outputs)}
     given = arguments_of(outputs)
     floats = [DTYPES[a.dtype].kind == "f" and a not in asked and a not in fixed for a in given]
@@ -143,7 +143,7 @@ def _open(
 
 
 def _bits_of_floats(outputs: tuple[Tensor, ...]) -> bool:
-    """True where an integer has the bits of a float: a NaN has many."""
+    """True if float bits are reinterpreted as integers, where NaNs would have several values."""
     calls = (c for op in computes_of(outputs) for b in op.bodies for c in find(b, Call))
     return any(c.fn == "bitcast" and DTYPES[c.args[0].dtype].kind == "f" for c in calls)
 
@@ -164,7 +164,9 @@ def _filled(
 
 
 def _floats(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, share: float) -> np.ndarray:
-    """Normal numbers, a few denormals, zeros of either sign, and that share each of infinities and NaNs."""
+    """Random floats: normal numbers, some denormals and signed zeros, and a fraction ``share`` each of infinities and
+    NaNs.
+    """
     kind = DTYPES[dtype]
     x, which = rng.standard_normal(shape), rng.random(shape)
     x = np.where(which < 0.01, np.copysign(kind.normal * rng.random(shape), x), x)
@@ -183,7 +185,7 @@ def _floats(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, share:
 def interpreted(
     module: Module, outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], target: Target
 ) -> tuple[list[np.ndarray], bool]:
-    """The lowered program's results in the emulator's numbers, as in memory; whether all of that is defined."""
+    """Results of the lowered program in the emulator's arithmetic, and true if none is undefined."""
     rounded = frozenset(b for k in module.kernels for b in rounded_tiles(k.body))
     numbers = EmulatorNumbers(target, rounded)
     given: Mapping[str, object] = {
@@ -198,7 +200,7 @@ def interpreted(
 
 @dataclass(frozen=True)
 class LoweredBits:
-    """Results of a lowered program, or its fault, on inputs: ``wanted`` on ``given``."""
+    """Inputs ``given`` and the lowered program's results ``wanted``, or its fault."""
 
     given: Arbitrary
     wanted: list[np.ndarray] | Problem
@@ -207,9 +209,9 @@ class LoweredBits:
 def expected(
     module: Module, outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int, target: Target
 ) -> list[LoweredBits]:
-    """The lowered program's results for arbitrary inputs; for tame ones, where those leave something undefined.
+    """The lowered program's results on arbitrary inputs; on ``tame`` ones if arbitrary ones have undefined results.
 
-    Empty where no bits are determined: of atomic sums of floats, or where all inputs leave something undefined.
+    [] if bits are not determined: atomic float sums, or undefined results on all inputs.
     """
     if not has_order(module):
         return []
@@ -231,7 +233,7 @@ def _defined(
 
 
 def different(source: Source, module: Module, got: Sequence[np.ndarray], want: LoweredBits) -> Problem | None:
-    """The first element of the text's results ``got`` with other bits than the lowered program's."""
+    """A Problem for the first element of ``got`` whose bits differ from the lowered program's; None if equal."""
     given, wanted = want.given, want.wanted
     if isinstance(wanted, Problem):
         return wanted
@@ -250,7 +252,7 @@ def different(source: Source, module: Module, got: Sequence[np.ndarray], want: L
 
 
 def apart(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """The places at which two arrays of one type have other bits; any NaN is any NaN."""
+    """Boolean array of elements with different bits; NaNs equal each other."""
     unlike = np.asarray(_bits(got) != _bits(want))
     if got.dtype.kind in "biu":
         return unlike
@@ -280,7 +282,7 @@ def _loaded() -> tuple[ctypes.CDLL, object]:
 
 
 def of_table(fn: str, args: list[object], fast: bool) -> np.ndarray:
-    """``fn`` of floats of 32 or 64 bits; ``fast``: the spelling that CUDA prints for float32 by default."""
+    """``fn`` of float32 or float64 arrays from the compiled function table; ``fast``: CUDA's fast float32 variant."""
     x = np.asarray(args[0])
     kind = np.dtype(np.float64) if x.dtype == np.float64 else np.dtype(np.float32)
     given = [np.ascontiguousarray(a) for a in np.broadcast_arrays(*(np.asarray(a, kind) for a in args))]

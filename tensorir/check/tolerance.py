@@ -1,4 +1,4 @@
-"""Differences of results that rounding allows."""
+"""Relative errors explained by rounding, by dtype."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from tensorir.ir.dtypes import DTYPES
 
 
 def tolerance(dtype: str) -> float:
-    """Relative error (to the largest element) that rounding explains."""
+    """Return the relative error, to the largest element, that rounding explains for ``dtype``."""
     known = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
     return known.get(dtype, 0.0 if DTYPES[dtype].kind != "f" else 2.0 ** (1 - DTYPES[dtype].digits))

@@ -1,7 +1,7 @@
-"""CUDA text as the system's C++ compiler is given it: line by line the same, its arrays placed as badly as they may be.
+"""Rewrites CUDA text for the host's C++ compiler: same line numbers, arrays at their least alignment.
 
-A device puts an array at any multiple of what is declared of it. A host's compiler and linker happen to do better, so
-arrays in shared memory, and those of a thread whose address is used, begin at an odd multiple here.
+A device may put an array at any multiple of its declared alignment, while hosts tend to align better. Arrays in shared
+memory, and address-taken ones of a thread, therefore begin at an odd multiple.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _KEPT_WORDS = ("return", "typedef", "static", "extern", "const", "else", "volati
 
 
 def section_of(source: Source, k: KernelLaunch) -> str:
-    """The name of the section with the kernel's arrays in shared memory."""
+    """Name of the linker section for the kernel's shared-memory arrays."""
     return f"{SHARED_SECTION}_{k.name}" if _apart(source) else SHARED_SECTION
 
 
 def prepared(source: Source) -> str:
-    """The text for the C++ compiler."""
+    """Return the CUDA text as C++ for the host's compiler."""
     text = re.sub(r"#include[^\n]*", "", source.text)
     text = _with_copies(text)
     text = _SHARED_ARRAY.sub(r"\1TIR_PLACED(\2\3 + 0, \4, \5, \6);", text)
@@ -64,9 +64,7 @@ def prepared(source: Source) -> str:
 
 
 def _with_copies(text: str) -> str:
-    """Structures that a text declares, with a member whose copies are seen: they are copied by functions, and not
-    passed or returned with no load or store that is watched.
-    """
+    """Add a byte-copying member to structs, so that copies of them are loads and stores seen by the race detector."""
     for found in [*re.finditer(r"\b(?:struct|class)\b[^;{}()]*\{", without_quotes(text))][::-1]:
         depth, at = 1, found.end()
         while depth and at < len(text):
@@ -77,19 +75,19 @@ def _with_copies(text: str) -> str:
 
 
 def _by_warp(source: Source) -> Iterator[str]:
-    """Functions of instructions that users declare for warps."""
+    """Names of user-declared instructions executed by whole warps."""
     for name in source.instructions:
         if (declared := known().get(name)) is not None and declared.by_warp:
             yield from re.findall(r"^\s*(\w+)\(", declared.emit.get("cuda", ""))
 
 
 def is_placed(text: str) -> bool:
-    """True when all arrays in shared memory of a prepared text are known to the emulator one by one."""
+    """True if every shared-memory array of a prepared text is registered with the emulator."""
     return "__shared__" not in re.sub(r"#define[^\n]*", "", text)
 
 
 def attribute_of(text: str, kernel: str, attribute: str) -> list[str]:
-    """The arguments of ``__launch_bounds__`` or its like in front of the name of a kernel; [] where there is none."""
+    """Arguments of an attribute such as ``__launch_bounds__`` before a kernel's name; [] if absent."""
     head = head_of(text, kernel)
     found = re.search(rf"\b{attribute}\s*\(", head[0]) if head else None
     if head is None or found is None:
@@ -107,7 +105,7 @@ def attribute_of(text: str, kernel: str, attribute: str) -> list[str]:
 
 
 def head_of(text: str, kernel: str) -> re.Match[str] | None:
-    """The text in front of a kernel's body."""
+    """Match of a kernel's text before its body."""
     head = re.compile(rf"[^;{{}}#]*__global__[^;{{}}#]*?\b{re.escape(kernel)}\s*\([^{{}};]*\)\s*(?=\{{)")
     # sought where one may be: a search from every character takes seconds
     starts = (max(text.rfind(c, 0, at.start()) for c in ";{}#") + 1 for at in re.finditer("__global__", text))
@@ -115,7 +113,7 @@ def head_of(text: str, kernel: str) -> re.Match[str] | None:
 
 
 def _apart(source: Source) -> bool:
-    """True when each of several kernels has shared memory of its own: no function in front of them declares any."""
+    """True if each of several kernels declares its shared memory inside its body, none in functions before."""
     if len(source.kernels) < 2:
         return False
     first = min((h.start() for k in source.kernels if (h := head_of(source.text, k.name))), default=0)
@@ -123,7 +121,9 @@ def _apart(source: Source) -> bool:
 
 
 def _own(text: str, m: re.Match[str]) -> str:
-    """An array of a thread; one that is only indexed is left where it is: compilers know what happens to it."""
+    """Replacement for a thread-local array declaration, misaligned if its address is used; unchanged if only
+    indexed.
+    """
     pad, align, kind, name, size = m.groups()
     if kind.split()[0] in _KEPT_WORDS or _is_member(text, m.start()):
         return m[0]
@@ -133,12 +133,12 @@ def _own(text: str, m: re.Match[str]) -> str:
 
 
 def _is_member(text: str, at: int) -> bool:
-    """True when a structure is declared there."""
+    """True if position ``at`` is inside a struct declaration."""
     return re.search(r"\b(?:struct|union)\b[^;{}()]*\{[^{}]*\Z", text[text.rfind("}", 0, at) + 1 : at]) is not None
 
 
 def _said(text: str, number: int) -> int:
-    """The number, in the text as it was, of a line of a text that has ``#line`` before it."""
+    """Original line number for line ``number`` of a text with ``#line`` directives."""
     lines = text.splitlines()[: number - 1]
     for n in range(len(lines) - 1, -1, -1):
         if at := re.match(r"#line (\d+)", lines[n]):
@@ -171,7 +171,7 @@ what a call returns.
 
 @functools.lru_cache(maxsize=16)  # one text is run on several inputs
 def marked(text: str, more: tuple[str, ...] = ()) -> str:
-    """The text, line by line the same, with its conditions and calls told.
+    """Return the text with conditions and calls wrapped in calls of the emulator that report them; line numbers stay.
 
     more: names of other functions that the lanes of a warp run together
     """
@@ -184,7 +184,7 @@ def marked(text: str, more: tuple[str, ...] = ()) -> str:
 
 
 class _Text:
-    """A text with the places of its brackets, and of what its warps run together."""
+    """A parsed text: positions of matching brackets and of code that a warp's lanes execute together."""
 
     def __init__(self, text: str, more: tuple[str, ...]) -> None:
         self.text = without_quotes(text)
@@ -203,7 +203,7 @@ class _Text:
                 return
 
     def marks(self) -> Iterator[tuple[int, str]]:
-        """Where something is put into the text, and what."""
+        """Yield (position, inserted text)."""
         for start, end in self.calls:
             yield self._begin(start), "(tir_took(__COUNTER__), "
             yield end, ")"
@@ -240,7 +240,7 @@ class _Text:
         return n < len(self.places) and self.places[n] < end
 
     def _begin(self, at: int) -> int:
-        """Where a call begins whose function is named there: at its object, class or namespace."""
+        """Start of a call expression whose function name is at ``at``: that of its object, class or namespace."""
         while m := _QUALIFIES.search(self.text, self.text.rfind("\n", 0, at) + 1, at):
             at = m.start()
             if m[1]:  # of a call, or of an element
@@ -252,7 +252,7 @@ class _Text:
         return at
 
     def _handed(self, macro: str) -> bool:
-        """True when something that a warp runs together is given to a macro."""
+        """True if an argument of ``macro`` contains code that a warp executes together."""
         used = re.finditer(rf"\b{macro}\s*\(", self.text)
         return any(self._encloses(m.end(), self.pairs.get(m.end() - 1, 0)) for m in used)
 
@@ -269,7 +269,7 @@ class _Text:
                 yield m.start(), close + 1
 
     def _functions(self) -> Iterator[tuple[str, int, int]]:
-        """Names and bodies of functions, and of lambdas with a name."""
+        """Yield (name, start, end of the body) of functions and named lambdas."""
         for m in re.finditer(r"\b(\w+)\s*\(|\b(\w+)\s*=\s*\[[^\[\]]*\]\s*(?:\(|(?=\{))", self.text):
             at = self.pairs.get(m.end() - 1, -1) + 1 if m[0].endswith("(") else m.end()
             body = re.compile(r"\s*(?:mutable\s*|const\s*|noexcept\s*|->\s*[\w*&\s]+)*\{").match(self.text, at)
@@ -278,7 +278,7 @@ class _Text:
                 yield name, body.end(), self.pairs[body.end() - 1]
 
     def _semicolons(self, at: int, end: int) -> Iterator[int]:
-        """Where these are between two places, outside of brackets."""
+        """Positions of semicolons between ``at`` and ``end`` outside brackets."""
         found = re.compile(r"[;(\[{]")
         while m := found.search(self.text, at, end):
             if m[0] == ";":
@@ -286,7 +286,7 @@ class _Text:
             at = self.pairs.get(m.start(), m.start()) + 1
 
     def _after(self, at: int) -> int:
-        """The end of the statement that begins there, with its else."""
+        """End of the statement at position ``at``, its ``else`` included."""
         at = self._skipped(at)
         m = _CONDITIONS.match(self.text, at)
         if self.text[at : at + 1] == "{":
@@ -298,13 +298,13 @@ class _Text:
         return next(self._semicolons(at, len(self.text)), len(self.text)) + 1
 
     def _skipped(self, at: int) -> int:
-        """Return the position after blanks and lines such as #pragma."""
+        """Return the position after blanks and preprocessor lines."""
         m = re.compile(r"(?:\s|\\\n|(?<=\n)[ \t]*#[^\n]*)*").match(self.text, at)
         return m.end() if m else at
 
 
 def _pairs(text: str) -> Iterator[tuple[int, int]]:
-    """Opening brackets and the closing ones; what does not fit is left out."""
+    """Yield (opening, closing) positions of brackets; unmatched ones are skipped."""
     open_ones: list[tuple[str, int]] = []
     for m in re.finditer(r"[(){}\[\]]", text):
         if m[0] in _OPENS:
@@ -325,7 +325,8 @@ _TYPES = DIALECTS["cuda"].types
 
 
 def derived(source: Source) -> tuple[str, str]:
-    """Declarations for the text of ``source``, and definitions, of the functions that the emulator does not have.
+    """C++ declarations and definitions of user-declared instructions in ``source``, derived from their declared
+    meaning.
 
     Raises CheckError ``emulate.instruction``.
     """
@@ -357,7 +358,7 @@ def _function(intrin: Intrin) -> tuple[str, str]:
 
 
 def _meaning(intrin: Intrin) -> tuple[str, str]:
-    """A kernel of one thread that does what the instruction does to whole tiles, and its name."""
+    """C text and name of a one-thread kernel that computes an instruction on whole tiles."""
     tiles = {b: Buffer(b.name, (as_expr(math.prod(b.dims)),), b.dtype, Scope.GLOBAL) for b in intrin.operands}
 
     def region(b: Buffer) -> Region:
@@ -374,7 +375,7 @@ def _meaning(intrin: Intrin) -> tuple[str, str]:
 
 
 def _by_thread(intrin: Intrin) -> tuple[list[str], list[str]]:
-    """Tiles are where the thread says: what is in memory is watched."""
+    """Lines for an instruction executed per thread: operand pointers used as given, with accesses reported."""
     lines = []
     for b in intrin.operands:
         kind, size = _TYPES[b.dtype], math.prod(b.dims)
@@ -384,7 +385,7 @@ def _by_thread(intrin: Intrin) -> tuple[list[str], list[str]]:
 
 
 def _of_one_warp(intrin: Intrin) -> tuple[list[str], list[str]]:
-    """Tiles put together from what the lanes bring, and what each lane takes of the results."""
+    """Lines for a warp-wide instruction: gather tiles from the lanes' registers; scatter results to them."""
     fields, mine, tiles, back = [], [], [], []
     for b in intrin.operands:
         kind, name = _TYPES[b.dtype], b.name

@@ -1,4 +1,4 @@
-"""check: what was shown, on which shapes, and what is wrong."""
+"""``check``: compares a schedule with its declarations; the Verdict says how, on which shapes, and any problems."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ LEVELS = ("fast", "device", "emulate")
 
 @dataclass(frozen=True, repr=False)
 class Verdict(Shown):
-    """The outcome of a check; true when nothing is wrong.
+    """Outcome of a check; true if nothing is wrong.
 
-    shapes: what was tried, in words;  kind: how equality was shown
+    shapes: labels of the tested shapes;  kind: method of comparison, in words
     """
 
     problems: tuple[Problem, ...]
@@ -94,7 +94,9 @@ NO_FAULTS = "no race, no uninitialised read, no access out of bounds"
 
 
 def check(s: Any, level: str = "fast", shapes: object = None, seed: int = 0, limit_s: float | None = None) -> Verdict:
-    """True when the schedule ``s`` (``api.Schedule``) computes what its tensors declare; see ``Schedule.check``."""
+    """Return a Verdict, true if the schedule ``s`` (``api.Schedule``) computes its declarations; see
+    ``Schedule.check``.
+    """
     if level not in LEVELS:
         raise CheckError(Problem("check.level", f"there is no level {level!r}", hint=f"one of {', '.join(LEVELS)}"))
     if not identical(s.outputs, s.definition) and (why := differs_as_class(s.definition, s.outputs, s.inexact_by)):
@@ -118,7 +120,7 @@ def check(s: Any, level: str = "fast", shapes: object = None, seed: int = 0, lim
 
 
 def _how(s: Any, numbers: Numbers) -> str:
-    """The way in which the interpreter showed equality, in words."""
+    """Name the arithmetic of the interpreter's comparison, in words."""
     if isinstance(numbers, Field):
         opaque = f"; {' and '.join(sorted(numbers.opaque))} as if random" if numbers.opaque else ""
         return f"exact over {numbers.title}, {NO_FAULTS}{opaque}"
@@ -166,8 +168,8 @@ def _shapes(s: Any, shapes: Any) -> list[Any]:
 
 
 def on_device(s: Any, seed: int = 0, device: object = None, limit_s: float | None = None) -> Verdict:
-    """Build and run ``s`` on a device, between canaries, against the declarations: on small whole numbers, and on fewer
-    with long scalars.
+    """Build and run ``s`` on a device, with guard bytes around arrays, and compare with the declarations: on small
+    integers, and on sparse ones with scalars of full significand.
 
     limit_s: seconds for text that has not passed before, which runs in another process
     """
@@ -194,7 +196,7 @@ def on_device(s: Any, seed: int = 0, device: object = None, limit_s: float | Non
 
 
 def _on_device_at_dims(s: Any, seed: int, device: object, limit_s: float | None) -> Verdict:
-    """``on_device`` where dims have several values."""
+    """``on_device`` at several values of symbolic dims."""
     found, shown = Verdict((), (), "not run"), list[str]()
     for n, extents in enumerate(awkward_shapes(s)):
         at = schedule_at(s, dim_values(s.began_with, extents))
@@ -215,13 +217,13 @@ def _on_device_at_dims(s: Any, seed: int, device: object, limit_s: float | None)
 
 
 def arguments_for(s: BaseSchedule, seed: int = 0) -> list[np.ndarray]:
-    """Inputs for a run of ``s``: small whole numbers, and what its ``specialize`` asks for."""
+    """Inputs for running ``s``: small random integers that satisfy the conditions of ``specialize``."""
     outputs = with_dims(s.outputs, dim_values(s.outputs, {}))
     return random_arguments(outputs, seed, conditions=_conditions(s))
 
 
 def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) -> Verdict:
-    """The CUDA text of ``s`` on the CPU: on awkward shapes, or as it stands when the user edited it.
+    """Verdict on the CUDA text of ``s``, run on the CPU at awkward shapes; edited text at its own shape.
 
     limit_s: seconds of processor time for each run; what its definition should take when None
     """
@@ -264,12 +266,12 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
 
 
 def _cuda(s: Any) -> Target:
-    """The target of the CUDA text, whose functions may be other ones than those of the schedule's own."""
+    """The CUDA target for the text: the schedule's own, or the default one for schedules of other languages."""
     return s.target if s.target.language == "cuda" else Target.parse("cuda")
 
 
 def expected_bits(s: BaseSchedule | AtDims, module: Module, seed: int) -> list[LoweredBits]:
-    """The bits of the lowered CUDA program of ``s`` for arbitrary inputs, none where they are not determined."""
+    """Bits of the lowered CUDA program of ``s`` on arbitrary inputs; [] if not determined."""
     return expected(module, s.outputs, _conditions(s), seed, _cuda(s))
 
 
@@ -281,7 +283,9 @@ def other_bits(
     seed: int,
     limit_s: float | None,
 ) -> tuple[tuple[Problem, ...], str] | None:
-    """The first difference of a text from the lowered program that it was printed of, and about which inputs."""
+    """(problems, description of the inputs) at the first difference between printed text and its lowered program; None
+    if equal.
+    """
     limit = _emulated_s(s.outputs) if limit_s is None else limit_s
     for x in bits:
         done = _emulate(source, x.given.arrays, seed, limit_s=limit)
@@ -291,14 +295,14 @@ def other_bits(
 
 
 def _emulate(*args: Any, **options: Any) -> Emulated:
-    """``emulate``, which is of use to this level alone."""
+    """``emulate``, imported on first use."""
     from tensorir.check.emulate import emulate
 
     return emulate(*args, **options)
 
 
 def _run_text(s: Any, source: Source, run: TextRun, seed: int, limit_s: float | None) -> tuple[Problem, ...]:
-    """Problems of one run of the text of ``s``."""
+    """Problems of one test run of the text of ``s``."""
     limit = _emulated_s(s.outputs) if limit_s is None else limit_s
     done = _emulate(source, run.arrays, seed, run.eager, limit, run.packed)
     if done.problems:
@@ -312,7 +316,9 @@ def _run_text(s: Any, source: Source, run: TextRun, seed: int, limit_s: float | 
 def _beside_emitted(
     s: Any, source: Source, text: str, seed: int, limit_s: float | None
 ) -> tuple[tuple[Problem, ...], str] | None:
-    """Problems of a source that was edited where the emitted ``text`` is right, and on which inputs."""
+    """(problems, description of the inputs) where edited text is wrong and the emitted ``text`` right; None if
+    nowhere.
+    """
     emitted = replace(source, text=text)
     limit = _emulated_s(s.outputs) if limit_s is None else limit_s
     few = random_arguments(s.outputs, seed, conditions=_conditions(s))
@@ -343,9 +349,7 @@ def _beside_emitted(
 
 
 def _sure(s: Any, arrays: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Where results are those of double precision, up to the digits of their types; beyond its range, a type's infinity
-    is.
-    """
+    """Boolean masks of results equal to double precision up to their type's precision; overflow must give infinity."""
     out = []
     for t, w, e in zip(s.outputs, want, evaluate(s.began_with, arrays, Doubles()), strict=True):
         kind = DTYPES[t.dtype]
@@ -359,7 +363,7 @@ def _sure(s: Any, arrays: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> l
 
 
 def _compared(s: Any, source: Source, run: TextRun, got: Sequence[Any], close: bool = False) -> Verdict:
-    """The results of one run against the definition's: of what was given, or of what instructions may make of it.
+    """Verdict on one run's results against the definition, on its inputs as given or as the instructions round them.
 
     close: each element may be as far off as rounding can make it, and not as the largest one
     """
@@ -378,8 +382,8 @@ def _compared(s: Any, source: Source, run: TextRun, got: Sequence[Any], close: b
 
 
 def _emulated_s(outputs: tuple[Tensor, ...]) -> float:
-    """Seconds of processor time for a run of the text: a minute, and 5 us for each term of the definition, which takes
-    0.1 us in the kernels of the operators.
+    """Default time limit of an emulated run, in seconds: 60, plus 5 us per term of the definition (0.1 us in real
+    kernels).
     """
     return 60.0 + 5e-6 * work_of(outputs)
 
@@ -390,8 +394,8 @@ def _conditions(s: Any) -> list[Expr]:
 
 
 def _on_shapes(s: Any, shapes: Any, target: Target) -> Iterator[tuple[Any, Source, Module | None]]:
-    """The schedule, its CUDA text and the kernels of which it was printed, on a few awkward shapes that all fit; edited
-    text, of which there are no kernels, fits only its own.
+    """Yield (schedule, CUDA text, lowered kernels) on a few awkward shapes; edited text at its own shape only, with
+    None for kernels.
     """
     language = "cuda" if s.target.language != "cuda" else None
     made, as_it_is = 0, functools.cache(lambda: s.emitted(language))
@@ -429,7 +433,7 @@ def _on_shapes(s: Any, shapes: Any, target: Target) -> Iterator[tuple[Any, Sourc
 
 
 def _values(s: Any, shapes: object) -> list[dict[Var, int]]:
-    """Values of dims at which text that fits no other constant extents is run; one that is empty without dims."""
+    """Dicts of dim values to run text at that fits no other constant extents; [{}] without dims."""
     found = [dim_values(s.began_with, extents) for extents in (_shapes(s, shapes) if dims_of(s.outputs) else [{}])]
     return [dims for n, dims in enumerate(found) if dims not in found[:n]][:EMULATED_SHAPES]
 
@@ -438,7 +442,7 @@ def compare_results(
     outputs: tuple[Tensor, ...], got: Any, want: Any, exact: bool = False, bounds: Sequence[Any] | None = None,
     error: float = 0.0,
 ) -> Verdict:  # fmt: skip
-    """Device results against reference results: equal where whole numbers make both exact, else within rounding.
+    """Compare device results with reference results: bit-equal if both are exact, else within rounding.
 
     exact: floats are equal to the last bit too (``rounds_last``). Else one of fewer digits than float32 has may be the
            next one to what it should be, for what is rounded as it is stored; where such are made on the way to results
@@ -467,7 +471,9 @@ def compare_results(
 def _differences(
     outputs: tuple[Tensor, ...], got: Any, want: Any, exact: bool, bounds: Sequence[Any] | None, error: float = 0.0
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Differences of all elements, and whether each is more than rounding explains; as ``compare_results``."""
+    """For each output: absolute differences, and a boolean mask of those that rounding does not explain (see
+    ``compare_results``).
+    """
     inside, out = rounds_inside(outputs), []
     for t, g, w, most in zip(outputs, got, want, bounds or [np.inf] * len(outputs), strict=True):
         sums, scale = narrow_sums(t), _scale(w)
@@ -482,7 +488,7 @@ def _differences(
 
 
 def _allowed(dtype: str, want: np.ndarray, scale: float, inside: bool) -> Any:
-    """Allowed differences of elements from ``want`` by rounding. inside: not only of what is stored"""
+    """Absolute error that rounding allows for elements of ``want``; inside: intermediate values are rounded too"""
     kind = DTYPES[dtype]
     if inside or not kind.widened:
         return tolerance(dtype) * max(scale, kind.normal)
@@ -491,13 +497,13 @@ def _allowed(dtype: str, want: np.ndarray, scale: float, inside: bool) -> Any:
 
 
 def _scale(want: np.ndarray) -> float:
-    """The largest number of ``want``."""
+    """Largest finite absolute value of ``want``, at least 1e-30."""
     w = np.abs(np.asarray(want, np.float64))
     return max(float(w[np.isfinite(w)].max(initial=0.0)), 1e-30)
 
 
 def _apart(got: np.ndarray, want: np.ndarray, dtype: str) -> np.ndarray:
-    """Differences of elements: infinite where only one is a number, and where whole numbers differ."""
+    """Absolute differences of elements: infinite if just one is finite, or integers differ."""
     if got.shape != want.shape:
         return np.array([np.inf])
     if DTYPES[dtype].kind != "f":
@@ -510,7 +516,7 @@ def _apart(got: np.ndarray, want: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _first_difference(got: np.ndarray, want: np.ndarray, over: np.ndarray) -> tuple[int, ...]:
-    """The element that is furthest off, of those that are too far."""
+    """Index of the element with the largest error among those over tolerance; () for scalars or mismatched shapes."""
     if got.shape != want.shape or want.ndim == 0:
         return ()
     with np.errstate(invalid="ignore"):
@@ -522,7 +528,7 @@ def _first_difference(got: np.ndarray, want: np.ndarray, over: np.ndarray) -> tu
 
 
 class Judged(Protocol):
-    """The parts of a schedule that verdicts ask for."""
+    """The attributes of a schedule that verdicts use."""
 
     @property
     def edited(self) -> str | None: ...
@@ -533,7 +539,7 @@ class Judged(Protocol):
 
 
 def untested(s: Judged) -> str:
-    """Return what no run of ``s`` shows, each part after a semicolon.
+    """Return a description of properties that no run of ``s`` tests, each part after a semicolon; "" if none.
 
     Edited text runs at its own shape alone, where a loop of one iteration carries nothing; an algorithm that
     approximates subtracts what it has added, which infinities do not survive, and is not asked to.
@@ -549,7 +555,7 @@ def untested(s: Judged) -> str:
 
 
 def single_carries(body: Stmt) -> Iterator[str]:
-    """Names of the loops of one iteration that a longer reduction or scan would go around again."""
+    """Names of one-iteration loops of a reduction or scan, whose loop-carried value is never tested."""
     for loop in find(body, Loop):
         if isinstance(loop.extent, Const) and loop.extent.value == 1 and _carries(loop):
             yield loop.var.name
@@ -561,7 +567,7 @@ def _carries(loop: Loop) -> bool:
 
 
 def no_numbers(outputs: Sequence[Tensor], want: Sequence[np.ndarray]) -> str:
-    """Return at how many elements of floats the reference has no number, so that nothing is compared with it."""
+    """Return a note on how many float elements of the reference are not finite, and so uncompared; "" if none."""
     some = [np.asarray(w, np.float64) for t, w in zip(outputs, want, strict=True) if DTYPES[t.dtype].kind == "f"]
     lost, size = sum(int((~np.isfinite(w)).sum()) for w in some), sum(w.size for w in some)
     return f"; the reference has no number at {lost} of {size} elements" if lost else ""

@@ -1,4 +1,4 @@
-"""Bring the block and thread loops of each kernel to its top, one loop per hardware axis."""
+"""Pass: hoist the block and thread loops of each kernel to its top, one loop per hardware axis."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ class _Unbind(Rewriter):
 
 
 class _Once(Rewriter):
-    """Shared and global memory are written once, not once per thread that has nothing to do with it."""
+    """Restrict a stage that writes shared or global memory to the first thread of each axis that it does not
+    depend on.
+    """
 
     def __init__(self, axes: list[Loop], warps: bool) -> None:
         self.axes, self.warps = axes, warps

@@ -1,4 +1,4 @@
-"""The boxes of local buffers that stages touch, relative to the place where the buffer lives."""
+"""Bounding boxes of the elements of shared and register buffers that stages read and write."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _touched(n: object) -> list[tuple[Buffer, tuple[Expr, ...], bool, tuple[int,
 
 
 def common(found: list[Access]) -> tuple[Stmt | None, int]:
-    """The innermost loop or sequence around all accesses, and its depth; None for the kernel's top."""
+    """Innermost loop or sequence that contains all accesses, and its depth; (None, 0) if only the kernel does."""
     depth = 0
     paths = [a.path for a in found]
     while all(len(p) > depth for p in paths) and len({id(p[depth]) for p in paths}) == 1:
@@ -73,9 +73,10 @@ def common(found: list[Access]) -> tuple[Stmt | None, int]:
 def sides_of(
     buffer: Buffer, found: list[Access], depth: int, axes: list[Loop], arith: Arith
 ) -> list[list[Side | None]]:
-    """Per access, per dimension: the interval that it touches while the loops inside the buffer's place move.
+    """Per access, per dimension: the interval of indices touched while loops inside depth ``depth`` run; None if
+    unknown.
 
-    For shared memory the threads of the block move as well.
+    For shared memory, thread loops run as well.
     """
     moving: dict[Var, tuple[float, float]] = {}
     if buffer.scope is Scope.SHARED:
@@ -94,8 +95,8 @@ def sides_of(
 
 
 def makers(body: Stmt, axes: list[Loop]) -> dict[tuple[Buffer, str], list[list[set[str]]]]:
-    """For each buffer and stage that reads it: per access, other stages that write all cells of its box, as far as they
-    write any; each set of them does so, one stage alone or the parts that a partitioned loop has.
+    """For each (buffer, reading stage), per read: the sets of other stages, each of which writes every element the read
+    touches. A set has one stage, or the parts of a partitioned loop.
     """
     arith = kernel_arith(axes, body)
     out: dict[tuple[Buffer, str], list[list[set[str]]]] = {}
@@ -110,7 +111,9 @@ def makers(body: Stmt, axes: list[Loop]) -> dict[tuple[Buffer, str], list[list[s
 
 
 def _fill(box: list[Side | None], writers: list[tuple[Stage, list[Side | None]]]) -> list[set[str]]:
-    """Names of stages that write all of ``box``: of each one that does, else of several that do along a dimension."""
+    """Sets of stage names that together write all of ``box``: single stages, else several that adjoin along a
+    dimension.
+    """
     reaches = [(stage.name, [_reach(i, o) for i, o in zip(box, sides, strict=True)]) for stage, sides in writers]
     sizes = [side.extent if side else 0 for side in box]
     whole = [{name} for name, reach in reaches if all(map(_covers, reach, sizes))]
@@ -124,7 +127,7 @@ def _fill(box: list[Side | None], writers: list[tuple[Stage, list[Side | None]]]
 
 
 def _reach(inner: Side | None, outer: Side | None) -> tuple[int, int] | None:
-    """From where to where ``outer`` reaches, counted from the start of ``inner``; None where no constant says it."""
+    """Constant bounds (low, high) of ``outer`` relative to the start of ``inner``; None if not constant."""
     if inner is None or outer is None:
         return None
     apart = outer.first.plus(inner.first, -1)
@@ -136,7 +139,7 @@ def _covers(reach: tuple[int, int] | None, size: int) -> bool:
 
 
 def _chain(row: list[tuple[tuple[int, int] | None, str]], size: int) -> set[str]:
-    """Names of intervals that leave no gap from 0 to ``size``; none where there is one."""
+    """Names of intervals that cover 0 to ``size`` without a gap; an empty set if they cannot."""
     names, end = set(), 0
     for (first, last), name in sorted((reach, name) for reach, name in row if reach is not None):
         if end < size and first <= end < last:

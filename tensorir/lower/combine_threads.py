@@ -1,4 +1,4 @@
-"""Reductions bound to threads become partial results of each thread, and what combines them.
+"""Pass: a reduction over a thread axis becomes per-thread partial results, and a tree that combines them.
 
 Each thread combines its own terms in registers, from the identity on. Then either the threads of a warp pass their
 results on by shuffles, half as many at each step, and warps meet in shared memory once; or all of it happens in shared
@@ -58,7 +58,7 @@ def combine_threads(program: Program, target: Target) -> Program:
 
 
 def _reduced(loop: Loop) -> list[Stage]:
-    """The reductions of which the threads of ``loop`` have parts."""
+    """Stages that reduce over the thread loop ``loop``."""
     return [s for s in find(loop, Stage) if across(loop, s)]
 
 
@@ -76,7 +76,7 @@ def _combined(program: Program, name: str, target: Target) -> Program:
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Where a thread has its partial results in the nest of one step: the loops of its cells, and its number."""
+    """Indices of a thread's partial results in one step's loop nest, and the thread's number."""
 
     loops: list[Loop]
     at: tuple[Expr, ...]
@@ -86,7 +86,7 @@ class _Place:
 
 
 class _Combined:
-    """The statements by which threads combine one reduction."""
+    """Builds the statements that combine one reduction over threads."""
 
     def __init__(self, index: Index, stage: Stage, loop: Loop, target: Target) -> None:
         assert isinstance(stage.body, Update)  # reduce_across has seen to it
@@ -106,11 +106,13 @@ class _Combined:
         return tuple(Buffer(unique(f"{b.name}_{word}", self.names), shape, b.dtype, scope) for b in self.update.buffers)
 
     def _slot(self, cell: tuple[Expr, ...], thread: Expr) -> tuple[Expr, ...]:
-        """Where a thread's part of a cell is in shared memory: neighbours along x are next to each other."""
+        """Shared-memory index of a thread's partial result; threads adjacent along x are adjacent in memory."""
         return (*cell, thread) if self.loop.kind is Kind.THREAD_X else (thread, *cell)
 
     def _reach(self) -> tuple[Expr, ...]:
-        """Cells of the result along each of its dimensions, with those beyond its end that loops overshoot to."""
+        """Number of result elements along each dimension, including those beyond the end that overshooting
+        loops touch.
+        """
         arith = Arith(ranges(self.index.above(self.stage)))
         axes = dict(zip((i.var for i in self.stage.iters), self.stage.binds, strict=True))
         ends = (arith.range_of(arith.linear(substitute(i, axes)))[1] for i in self.update.index)
@@ -118,7 +120,7 @@ class _Combined:
         return tuple(n if math.isinf(end) else as_expr(int(end) + 1) for n, end in zip(shape, ends, strict=True))
 
     def _by_warp(self, target: Target) -> bool:
-        """True when whole warps have each result, and may pass registers on."""
+        """True if whole warps share each result, so that shuffles can combine it."""
         top = self.index.root_of(self.loop)
         extents = {x.kind: as_int(x.extent) for x in find(top, Loop) if x.kind.level == "thread"}
         around = [*self.index.above(self.loop), self.loop]
@@ -137,23 +139,25 @@ class _Combined:
     # --- the pieces
 
     def starts(self) -> Stmt:
-        """The nest that gives each thread the identity."""
+        """Loop nest that sets each thread's partial result to the identity."""
         identity = self.update.combiner.identity
         p = self._place("init", self.loop.var)
         body = sequence([Store(b, p.at, i) for b, i in zip(self.part, identity, strict=True)])
         return self._nest("init", p, body)
 
     def accumulates(self) -> Stage:
-        """The stage in which a thread combines its own terms."""
+        """Stage in which each thread reduces its own terms."""
         return self.stage.replace(body=self.update.replace(buffers=self.part), init=None)
 
     def combines(self) -> Iterator[Stmt]:
-        """The nests that combine the partial results of the threads, and store the result."""
+        """Loop nests that combine the threads' partial results and store the result."""
         yield from self._warps() if self.by_warp else self._shared()
         yield self._result()
 
     def _warps(self) -> Iterator[Stmt]:
-        """Shuffles within each warp; then each warp takes the results of all of them, and does the same with these."""
+        """Statements that reduce by shuffles within each warp, exchange the warps' results through shared memory, and
+        reduce those by shuffles again.
+        """
         yield from self._shuffles("warp", min(self.threads, WARP))
         warps = self.threads // WARP
         if warps > 1:
@@ -164,7 +168,7 @@ class _Combined:
             yield self._step("all", lambda p: self._pass_on(p, self.part, from_first, min(self.threads, WARP)))
 
     def _shuffles(self, word: str, lanes: int) -> Iterator[Stmt]:
-        """Steps after which the first of ``lanes`` neighbouring threads has what all of them had, in their order."""
+        """Shuffle steps that leave in the first of ``lanes`` neighbouring threads the combination of all, in order."""
         offset = 1
         while offset < lanes:
 
@@ -176,7 +180,7 @@ class _Combined:
             offset *= 2
 
     def _pass_on(self, p: _Place, to: Sequence[Buffer], instruction: Callable[[str, int], Intrin], n: int) -> Stmt:
-        """The instructions that give other lanes this one's values."""
+        """Shuffle calls that move this lane's values ``part`` into another lane's ``to``."""
         whole = (1,) * len(p.at)
         return sequence([
             IntrinCall(instruction(b.dtype, n), (Region(b, p.at, whole), Region(o, p.at, whole)))
@@ -184,11 +188,11 @@ class _Combined:
         ])  # fmt: skip
 
     def _put(self, p: _Place) -> Stmt:
-        """The stores of each warp's result to shared memory, which its first lane does."""
+        """Stores of each warp's result to shared memory, by its first lane."""
         return self._moves(self.tree, self._slot(p.at, binary("//", p.thread, WARP)), self.part, p.at)
 
     def _take(self, p: _Place) -> Stmt:
-        """The result of a warp for each of the first lanes."""
+        """Loads of one warp's result into each of the first lanes."""
         lane, warps = binary("%", p.thread, WARP), self.threads // WARP
         values = [Load(b, self._slot(p.at, lane), b.dtype) for b in self.tree]
         return sequence([
@@ -197,7 +201,7 @@ class _Combined:
         ])  # fmt: skip
 
     def _shared(self) -> Iterator[Stmt]:
-        """A tree in shared memory: each step combines the halves of the partial results, or neighbours."""
+        """Tree reduction in shared memory: each step combines the halves of the partial results, or neighbours."""
         yield self._step("put", lambda p: self._moves(self.tree, self._slot(p.at, p.thread), self.part, p.at))
         commutes, left, apart = self.update.combiner.commutative, self.threads, 1
         while left > 1:
@@ -218,7 +222,7 @@ class _Combined:
             left, apart = half, 2 * apart
 
     def _result(self) -> Stmt:
-        """The nest that stores what the first thread has, or has found in shared memory."""
+        """Loop nest in which the first thread stores the final result."""
         value, update = self.part, self.update
         at: tuple[Expr, ...] = update.index
         if not self.by_warp:
@@ -239,11 +243,11 @@ class _Combined:
     def _joined(
         self, to: Sequence[Buffer], at: tuple[Expr, ...], of: Sequence[Buffer], where: tuple[Expr, ...]
     ) -> Update:
-        """``to`` combined with what is at ``where``, the later terms."""
+        """``to[at] = combine(to[at], of[where])``; ``of`` has the later terms."""
         return Update(tuple(to), at, tuple(Load(b, where, b.dtype) for b in of), self.update.combiner)
 
     def _step(self, word: str, body: Callable[[_Place], Stmt], where: Callable[[Expr], Expr] | None = None) -> Stmt:
-        """A nest of a step in all threads, or in those for whose number ``where`` holds."""
+        """Loop nest of one step over all threads, or those whose number satisfies ``where``."""
         self.last = f"{self.stage.name}.{word}"
         thread = Var(f"{self.last}.thread", "index")
         p = self._place(word, thread)
@@ -252,7 +256,7 @@ class _Combined:
         return Loop(thread, self.loop.extent, made, self.loop.kind)
 
     def _place(self, word: str, thread: Var) -> _Place:
-        """The cells of a thread, in loops of their own: no condition keeps a thread out."""
+        """Indices of a thread's partial results under fresh loops, unguarded by conditions."""
         stage, name = self.stage, f"{self.stage.name}.{word}"
         mine = [x for x in self.inner if x is not self.loop and self._is_spatial(x)]
         fresh: dict[Var, Expr] = {}
@@ -272,7 +276,9 @@ class _Combined:
         return bool(driven) and all(it.axis is Axis.SPATIAL for it in driven)
 
     def _nest(self, word: str, p: _Place, body: Stmt) -> Stmt:
-        """The nest of a step: the number of the thread is an axis too, so that each is known to have its own part."""
+        """Loop nest of a step as a stage with the thread number among its axes, so that each thread provably has
+        separate elements.
+        """
         own = Iter(Var("thread", "index"), self.loop.extent, Axis.SPATIAL)
         body = substitute(body, {p.thread: own.var})
         stage = Stage(f"{self.stage.name}.{word}", (*p.iters, own), (*p.binds, p.thread), body)
@@ -290,7 +296,9 @@ _LANE_LAYOUT = "n -> n |"
 
 @functools.cache
 def from_above(dtype: str, offset: int) -> Intrin:
-    """Return the instruction that gives each lane the value of that ``offset`` above it, the last ones their own."""
+    """Return a ``__shfl_down_sync`` instruction: each lane gets the value of lane + ``offset``; the last lanes keep
+    theirs.
+    """
     x = placeholder((WARP,), dtype, name="x")
     y = compute((WARP,), lambda n: where(n < WARP - offset, x[minimum(n + offset, WARP - 1)], x[n]), name="y")
     return Intrin(
@@ -304,7 +312,7 @@ def from_above(dtype: str, offset: int) -> Intrin:
 
 @functools.cache
 def from_first(dtype: str, width: int) -> Intrin:
-    """Return the instruction that gives each of ``width`` neighbouring lanes the value of the first one of them."""
+    """Return a ``__shfl_sync`` instruction: each group of ``width`` lanes gets its first lane's value."""
     x = placeholder((WARP,), dtype, name="x")
     y = compute((WARP,), lambda n: x[n // width * width], name="y")
     return Intrin(

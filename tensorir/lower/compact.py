@@ -1,4 +1,4 @@
-"""Allocate local buffers where they live, no larger than the box that is used there."""
+"""Pass: allocate shared and register buffers at the innermost statement that uses them, at the size used there."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _boxed(b: Buffer, accesses: list[list[Side | None]], arith: Arith) -> tuple[
 
 
 def _whole(b: Buffer, d: int, extent: Expr, sides: list[Side | None], arith: Arith) -> Side:
-    """The whole dimension, and the cells beyond it as far as iterations that overshoot may touch it."""
+    """Interval of the whole dimension, extended to elements past its end that overshooting iterations touch."""
     if not isinstance(extent, Const) and not dims_in(extent):
         raise fail("lower.box", f"the part of {b.name} in use has no constant size along dimension {d}")
     low, high = 0, most(extent)
@@ -90,7 +90,7 @@ def _place(
 
 
 class _Rebase(Rewriter):
-    """Indices relative to the box, buffers replaced by their compact selves, allocations put in."""
+    """Subtract box starts from indices, replace buffers by their compact versions, insert Allocs."""
 
     def __init__(
         self, new: Mapping[Buffer, tuple[Buffer, list[Expr]]], places: Mapping[Stmt | None, list[Buffer]]

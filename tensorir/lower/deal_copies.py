@@ -12,7 +12,8 @@ from tensorir.target import Target
 
 @lowering
 def deal_copies(program: Program, target: Target) -> Program:
-    """Thread t takes elements t, t + threads, t + 2 * threads … of the cooperative loops: neighbours load neighbours.
+    """Assign iterations of cooperative loops to threads: thread t takes t, t + threads, t + 2 * threads …, for
+    coalesced loads.
 
     gives: no loop is COOPERATIVE
     """
@@ -65,5 +66,5 @@ class _Deal(Rewriter):
 
 
 def _inside(body: Stmt, cond: Expr) -> Stmt:
-    """``body`` where ``cond`` holds, said of the stage itself: what it fills is no less filled for being shared out."""
+    """``body`` with ``cond`` as a condition around each stage, inside its loops."""
     return body.replace(body=_inside(body.body, cond)) if isinstance(body, Loop) else If(cond, body)

@@ -73,7 +73,7 @@ def emit_guards(program: Program, target: Target) -> Program:
 
 
 def _fed(body: Stmt) -> set[Buffer]:
-    """Operands of instructions, and the shared arrays from which they are loaded."""
+    """Operand buffers of instructions, and the shared arrays from which they are loaded."""
     stages = find(body, Stage)
     sums = [s for s in stages if s.intrin is not None and isinstance(s.body, Update)]
     fed = {b for s in sums for b in reads(s.body) if b not in writes(s.body)}
@@ -82,7 +82,7 @@ def _fed(body: Stmt) -> set[Buffer]:
 
 
 class _Guards(Rewriter):
-    """Visits stages in program order, so producers come before their readers."""
+    """Rewriter from guards of stages to conditions, in program order: producers before their readers."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class _Guards(Rewriter):
         self.zero: dict[Buffer, set[int]] = {}  # dimensions beyond whose end all writers so far left 0
 
     def _known(self, *more: Expr) -> Arith:
-        """Facts that hold here, and where ``more`` holds too."""
+        """Facts at the current statement, extended by assumptions ``more``."""
         if self._here is None:
             self._here = Arith(self.ranges, self.facts)
         return self._here.child(assume=more) if more else self._here
@@ -127,8 +127,8 @@ class _Guards(Rewriter):
         return n
 
     def _own(self, n: Loop) -> bool:
-        """True when no cell of a local buffer is missed if iterations beyond a dim do not run: each iteration has the
-        buffer for itself, or only accumulates onto its cells.
+        """True if skipping iterations past a dim leaves no needed element of a local buffer unwritten: each iteration
+        uses the buffer alone, or only accumulates onto it.
         """
         inside = local_accesses(n.body)
         own = {b for b, found in inside.items() if len(found) == len(self.accesses[b])}
@@ -191,12 +191,12 @@ class _Guards(Rewriter):
         return n.replace(guards=(), padded=(), body=If(conjunction(conds), body) if conds else body)
 
     def _cut(self, n: Stage, conds: list[Expr]) -> bool:
-        """True when conditions leave an instruction less than whole tiles, or registers that it should have filled."""
+        """True if the conditions cut an instruction's tile, or leave some of its registers unfilled."""
         return bool(conds) and (writes(n.body)[0].scope is not Scope.SHARED or any(uses(g, self.inside) for g in conds))
 
     def _padded(self, n: Stage, conds: list[Expr], must: list[Expr]) -> tuple[Stage, list[Expr]]:
-        """The stage without the conditions ``must``: it reads what exists, cells beyond an end stay in its own copy,
-        and a term beyond the end of a reduction is the initial value.
+        """The stage with conditions ``must`` dropped, made safe: reads are clamped, writes past the end stay in its
+        private copy, reduction terms past the end are replaced by the initial value.
         """
         held = self._held(n)
         body = n.body if held is None else held.body
@@ -214,7 +214,7 @@ class _Guards(Rewriter):
         return n.replace(body=body), [c for c in conds if not among(c, must)]
 
     def _conditions(self, n: Stage, arith: Arith) -> tuple[list[Expr], list[Expr]]:
-        """Conditions for an iteration to count, without those that are known; and those to be padded away."""
+        """(conditions of a stage that are not provable here, those of them to be removed by padding)."""
         padded = {show(g) for g in n.padded}
         wanted, must = list(n.guards), []
         for it, bind in zip(n.iters, n.binds, strict=True):
@@ -240,14 +240,16 @@ class _Guards(Rewriter):
         return kept
 
     def _fed_otherwise(self, n: Stage, dropped: list[Expr], conds: list[Expr]) -> bool:
-        """True when operands of an instruction would not be 0 where ``dropped`` do not hold, and can be."""
+        """True if an instruction's operands would be nonzero where the ``dropped`` conditions fail, and filling with 0
+        is possible.
+        """
         fed = isinstance(n.body, Store) and n.body.buffer in self.fed
         return fed and not self._copies_zero(n, dropped) and all(self._outside(n, g) for g in conds)
 
     def _clamp(self, n: Stage, conds: list[Expr]) -> tuple[Stage, list[Expr]]:
-        """A sum that overshoots its tile may read any existing element instead of one beyond the end.
+        """A reduction with out-of-range reads clamped to existing elements, and the conditions that remain.
 
-        What it adds then goes to cells outside the tensor, and the reduction loop has no branch in it.
+        Its wrong sums land outside the tensor only; the reduction loop needs no branch.
         """
         if not isinstance(n.body, Update) or not all(self._outside(n, g) for g in conds):
             return n, conds
@@ -255,13 +257,13 @@ class _Guards(Rewriter):
         return (n, conds) if held is None else (held, [])
 
     def _held(self, n: Stage) -> Stage | None:
-        """``n`` with its reads held inside their tensors; None where that does not make all of them exist."""
+        """``n`` with its read indices clamped into their tensors; None if some read may still be out of range."""
         clamped = _Clamp(n, self._known())
         held = n.replace(body=clamped(n.body))
         return None if clamped.failed or not self._reads_exist(held, []) else held
 
     def _reads_exist(self, n: Stage, conds: list[Expr]) -> bool:
-        """True when all that the stage reads exists and is defined under ``conds`` alone."""
+        """True if every element that the stage reads exists and is initialized under ``conds`` alone."""
         if find(n.body, (IntrinCall, Let)):
             return False
         sums = writes(n.body) if find(n.body, Update) else []
@@ -279,15 +281,15 @@ class _Guards(Rewriter):
         )
 
     def _filled(self, b: Buffer, n: Stage, arith: Arith) -> bool:
-        """True when all that a stage may read of a local buffer was written, each box by stages that filled it."""
+        """True if every element of local buffer ``b`` that stage ``n`` may read was written before."""
         by = self.total.get(b, {})
         filled = {name for name, conds in by.items() if all(map(arith.proves, conds))}
         return all(any(names <= filled for names in ways) for ways in self.makers.get((b, n.name), [[]]))
 
     def _clipped(self, n: Stage, conds: list[Expr]) -> list[Expr]:
-        """Those of ``conds`` that do not just keep iterations from cells outside the tensor.
+        """The subset of ``conds`` needed for more than keeping writes inside the tensor.
 
-        Of a tile that is copied whole these do without: what it has beyond its array is 0, and not written.
+        A tile copied as a whole (TMA) needs none for that: reads past its array give 0, writes there are dropped.
         """
         left: list[Expr] = []
         held: list[Expr] = []  # an iteration that counts not violates one of the conditions as the first
@@ -298,7 +300,7 @@ class _Guards(Rewriter):
         return left
 
     def _outside(self, n: Stage, g: Expr, held: Sequence[Expr] = ()) -> bool:
-        """True when an iteration that violates ``g``, where ``held`` hold, only touches cells outside the tensor."""
+        """True if iterations that violate ``g`` but satisfy ``held`` touch only elements outside the tensor."""
         opposite = negate(g)
         if opposite is None:
             return False
@@ -310,7 +312,7 @@ class _Guards(Rewriter):
         )
 
     def _fills_zero(self, n: Stage, conds: list[Expr]) -> set[int]:
-        """Dimensions of a tile that is copied whole beyond whose end it is 0: its array ends there as well.
+        """Dimensions of a TMA-copied tile that are 0 past the stage's end, as the array ends there as well.
 
         An array may extend past the part that the stage copies, where a definition that takes a part of it was inlined.
         """
@@ -326,12 +328,12 @@ class _Guards(Rewriter):
         return {d for d, both in enumerate(ends) if all(self._all_beyond(n, [end]) for end in both)}
 
     def _all_beyond(self, n: Stage, conds: list[Expr]) -> bool:
-        """True when all that a stage reads where ``conds`` hold is outside the buffers' shapes."""
+        """True if, under ``conds``, every read of the stage is outside its buffer's shape."""
         arith = self._known(*conds)
         return all(_beyond(load, n, arith) for load in _copied(n))
 
     def _copies_zero(self, n: Stage, conds: list[Expr]) -> bool:
-        """True when an iteration that violates one of ``conds`` stores exactly 0, what a filled copy holds there."""
+        """True if iterations that violate one of ``conds`` store exactly 0, as a zero-filled copy does."""
         for g in conds:
             opposite = negate(g)
             if opposite is None or not isinstance(n.body, Store) or not find(n.body.value, Load):
@@ -341,8 +343,8 @@ class _Guards(Rewriter):
         return True
 
     def _zero_dims(self, n: Stage, dropped: list[Expr], ends: list[Expr]) -> set[int]:
-        """Dimensions of a copy beyond whose end it holds 0, where it stores 0 wherever ``ends`` are violated: all of
-        them if only 0 is stored where the ``dropped`` conditions fail.
+        """Dimensions of a copy that are 0 past the end, if iterations violating ``ends`` store 0; all dimensions if
+        violating ``dropped`` always stores 0.
         """
         if self._copies_zero(n, dropped):
             return _all_dims(writes(n.body)[0])
@@ -353,7 +355,7 @@ class _Guards(Rewriter):
         return {d for d, both in enumerate(sides) if all(self._zero_where(n, side, ends) for side in both)}
 
     def _zero_where(self, n: Stage, beyond: Expr, ends: list[Expr]) -> bool:
-        """True when no iteration is ``beyond`` an end, or those that are store 0."""
+        """True if iterations with ``beyond`` do not occur, or store 0."""
         inside = negate(beyond)
         if inside is not None and self._known().proves(inside):
             return True
@@ -364,7 +366,7 @@ class _Guards(Rewriter):
         )
 
     def _neutral(self, n: Stage, g: Expr) -> bool:
-        """True when an iteration that violates ``g`` adds exactly 0."""
+        """True if iterations that violate ``g`` add exactly 0."""
         opposite = negate(g)
         if opposite is None or not isinstance(n.body, Update) or n.body.combiner.name != "sum":
             return False
@@ -377,7 +379,7 @@ def _cell(a: Access) -> list[Expr]:
 
 
 def _filled(body: Store, conds: list[Expr]) -> Expr:
-    """The stored value where ``conds`` hold, else 0; a value that is padded with 0 already joins its condition."""
+    """``cond ? value : 0`` for a store's value under ``conds``, merged with an existing zero-padding select."""
     zero = const(False if body.buffer.dtype == "bool" else 0, body.buffer.dtype)
     value = body.value
     if isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == 0:
@@ -386,7 +388,7 @@ def _filled(body: Store, conds: list[Expr]) -> Expr:
 
 
 class _Clamp(Rewriter):
-    """Reads of global memory with each index that may leave its dimension held inside it."""
+    """Rewriter: clamp indices of global-memory reads that may leave their dimension."""
 
     def __init__(self, n: Stage, arith: Arith) -> None:
         self.n, self.arith, self.failed = n, arith, False
@@ -411,8 +413,8 @@ class _Clamp(Rewriter):
 
 
 class _Placed(Rewriter):
-    """The copy of a tile, where data tells its place: beyond the end of that data it is outside its array, so that
-    the copy is 0 there.
+    """Rewriter for a TMA copy whose position is loaded from an array: past that array's end the position is out of
+    range, so the copied tile is 0.
     """
 
     def __init__(self, n: Stage, arith: Arith) -> None:
@@ -429,7 +431,7 @@ class _Placed(Rewriter):
 
 
 def _copied(n: Stage) -> list[Load]:
-    """The reads of a stage of a tile copy, without the data that tells its place."""
+    """Loads of a tile copy's data, excluding the loads of its position."""
     (store,) = find(n.body, Store)
     value = store.value
     while isinstance(value, Select):  # 0 elsewhere
@@ -442,7 +444,7 @@ def _all_dims(b: Buffer) -> set[int]:
 
 
 def _beyond(load: Load, n: Stage, arith: Arith) -> bool:
-    """True when a cell is outside the buffer's shape."""
+    """True if the load's index is provably outside the buffer's shape."""
     return any(_beyond_dim(load, d, n, arith) for d in _all_dims(load.buffer))
 
 

@@ -1,4 +1,4 @@
-"""Loops and grids that end where conditions around all that an iteration does say, instead of asking in each iteration.
+"""Pass: shorten loops and grids to the end implied by a condition around the body, saving a test per iteration.
 
     for k in 8: if (k < 5) …       ->   for k in 5: …
     for io in 16: if (8*io + ii < n) …   ->   for io in min((n + 7) // 8, 16): if (8*io + ii < n) …
@@ -70,7 +70,7 @@ def end_loops(program: Program, target: Target) -> Program:
 
 
 def _grid(axes: list[Loop], body: Stmt, arith: Arith) -> tuple[list[Loop], Stmt]:
-    """Block loops no longer than dims ask for, and the body inside them."""
+    """Block loops shortened to extents in dims, and the body inside."""
     if any(x.kind is Kind.CLUSTER for x in axes):
         return axes, body
     out = []
@@ -86,7 +86,9 @@ def _grid(axes: list[Loop], body: Stmt, arith: Arith) -> tuple[list[Loop], Stmt]
 
 
 class _Ends(Rewriter):
-    """Loops from the outside in end at constants, from the inside out at dims, if there are ``dims``."""
+    """Rewriter: shorten loops to constant ends, outermost first, then to ends in dims (if ``dims``), innermost
+    first.
+    """
 
     def __init__(self, arith: Arith, dims: bool) -> None:
         self.arith, self.dims = arith, dims
@@ -128,14 +130,14 @@ def _shorter(x: Loop, end: Expr, arith: Arith) -> Expr:
 
 @dataclass(frozen=True)
 class _Finder:
-    """own: buffers of which each iteration has its own, None for all but those in global memory"""
+    """Finds loop ends. own: buffers private to an iteration; None: all but those in global memory"""
 
     arith: Arith
     own: set[Buffer] | None
 
     def end(self, s: Stmt, var: Var) -> End | None:
-        """The end of the iterations of ``var`` that do anything in ``s``, in terms of dims alone; None where nothing
-        says it.
+        """End of the iterations of ``var`` that have an effect in ``s``, as an expression of dims; None if none is
+        implied.
         """
         if isinstance(s, If):
             for c in conjuncts(s.cond):
@@ -149,7 +151,7 @@ class _Finder:
         return None
 
     def _harmless(self, s: Stmt) -> bool:
-        """True for a statement that nobody misses where an iteration does nothing else."""
+        """True for a statement with no effect outside its iteration."""
         if isinstance(s, Store):
             return s.buffer in self.own if self.own is not None else s.buffer.scope is not Scope.GLOBAL
         if isinstance(s, If):
@@ -160,7 +162,7 @@ class _Finder:
 
 
 class _Without(Rewriter):
-    """Conditions that hold are gone, wherever they stand: those that an end is the same as, and others like them."""
+    """Rewriter: remove conditions already implied by loop ends."""
 
     def __init__(self, held: tuple[Expr, ...]) -> None:
         self.held = {structure(c) for c in held}
@@ -176,7 +178,7 @@ class _Without(Rewriter):
 
 
 def stage_end(x: Loop, arith: Arith) -> int | None:
-    """The constant at which the guards of all stages in a loop end it."""
+    """Constant end of a loop implied by the guards of all its stages; None if there is none."""
     ends = []
     for s in find(x.body, Stage):
         found = [e for g in s.guards if (e := constant_end(g, x.var, arith)) is not None]
@@ -187,10 +189,10 @@ def stage_end(x: Loop, arith: Arith) -> int | None:
 
 
 def early_end(x: Loop, arith: Arith) -> Expr | None:
-    """The dim at which a serial loop over stages ends, as the axes of all that it drives do; None where it does not.
+    """Dim expression at which a serial loop over stages ends, like the axes that it iterates; None if none.
 
-    For stages that may overrun: where a copy is 0 beyond the dim, or a term adds nothing, no condition stays that would
-    end the loop. What it does not drive does the same in each iteration, of which there is one.
+    Needed for stages whose guards are dropped (zero-filled copies, zero terms), as no condition remains to end the
+    loop. Stages independent of the loop repeat the same work in each iteration, and there is one iteration at least.
     """
     if x.kind is not Kind.SERIAL or not isinstance(x.extent, Const) or Pipelined.of(x).depth > 1 or Partition.of(x).at:
         return None
@@ -215,9 +217,10 @@ def early_end(x: Loop, arith: Arith) -> Expr | None:
 
 
 def ended_by_data(s: Loop, arith: Arith) -> Stmt | None:
-    """``for k in 64: if (k < P[i + 1] - P[i])`` up to the smaller of the two; None where no data end the loop.
+    """``for k in 64: if (k < P[i + 1] - P[i])`` as a loop up to the smaller of the two; None if no loaded value ends
+    the loop.
 
-    What is the same in all iterations holds before the data are read: it may be what keeps them in range.
+    Loop-invariant conditions are tested before the load: they may keep its index in range.
     """
     if not isinstance(s.body, If):
         return None

@@ -1,4 +1,4 @@
-"""From stages to statements: axes replaced by what the loops say."""
+"""Pass: replace each stage by its body statement, axes substituted by loop variables."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class _Expand(Knowing):
 
 
 class _Inner(Rewriter):
-    """Apply the outer pass to loads inside an index; the rest of the index stays."""
+    """Rewriter: expand loads nested in an index; the rest of the index stays."""
 
     def __init__(self, outer: _Expand) -> None:
         self.outer = outer
@@ -90,7 +90,8 @@ class _Inner(Rewriter):
 
 
 def hoist_conditions(s: Stmt) -> Stmt:
-    """Move each part of a condition out of the loops that it does not depend on, and what data end to where it ends.
+    """Move each conjunct of a condition out of loops that it does not depend on; data-dependent loop ends move to their
+    loop.
 
     for i: for k in 64: if (i < 5 and k < P[i + 1] - P[i]) for lane …   ->   … if (k < P[i + 1] - P[i]) for lane …
     """
@@ -126,9 +127,9 @@ _INNER = (Kind.SERIAL, Kind.UNROLL, Kind.VECTOR)
 
 
 class _HoistData(Rewriter):
-    """Conditions under which data end a reduction, in front of the loops in which they do not change, so that text can
-    end loops there (``end_loops.ended_by_data``); around a loop that counts the inner part of an axis, whether its
-    first iteration has a term.
+    """Rewriter: move conditions on loaded data that end a reduction outside loops that leave them unchanged, so that
+    ``end_loops.ended_by_data`` can use them; around the inner loop of a split axis, test whether its first
+    iteration has a term.
     """
 
     def on_Loop(self, n: Loop) -> Stmt:

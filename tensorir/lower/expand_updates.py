@@ -1,4 +1,4 @@
-"""Reductions become what they do: read the state, combine, write it."""
+"""Pass: expand reduction updates into load, combine, store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def expand_updates(program: Program, target: Target) -> Program:
 
 
 class _Expand(Rewriter):
-    """A term that is the identity beyond the extent that data give is left out, so that loops can end there."""
+    """Rewriter from Update to stores; terms replaced by the identity past a data-dependent extent become conditions, so
+    that loops can end there.
+    """
 
     named = False  # states and terms have names where ``lower.scan_lanes`` looks for them
 

@@ -1,5 +1,5 @@
-"""Last touches before printing: trivial loops are gone, conditions stand in front of the loops that they are the same
-in, divisions are those that C can do.
+"""Pass: final cleanup before printing. Remove one-iteration loops, hoist loop-invariant conditions, turn index
+divisions into ones correct in C.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _trivial(x: Loop) -> bool:
 
 
 def _without_unread(body: Stmt) -> Stmt:
-    """``body`` without what only fills local memory that nobody reads: in a version of a body, what others need."""
+    """``body`` without stores to local buffers that are never read."""
     while True:
         stores = find(body, Store)
         own = Counter(n.buffer for s in stores for n in find(s, Load) if n.buffer is s.buffer)
@@ -128,8 +128,8 @@ class _Finish(Rewriter):
 
 
 class _Hoist(Rewriter):
-    """Conditions on places, not on data, in front of the loops in which they do not change, and one for statements in
-    a row: for a condition in the innermost of unrolled loops compilers see a branch for every step.
+    """Rewriter: hoist loop-invariant index conditions out of loops, and merge equal ones of adjacent statements.
+    Compilers emit a branch per step for conditions inside unrolled loops.
     """
 
     def __init__(self, arith: Arith) -> None:
@@ -169,7 +169,7 @@ class _Hoist(Rewriter):
 
 
 def _in_whole_steps(cond: Expr, arith: Arith) -> Expr:
-    """An equal condition on fewer variables: of 8 rows from 8*i on, all or none are below 24, and i < 3 says so.
+    """An equivalent condition with fewer variables: ``8*i + r < 24`` with 0 <= r < 8   ->   ``i < 3``.
 
     g*x + r <= 0 iff x <= floor(-r / g), which does without r where it is the same for every r that there is.
     """

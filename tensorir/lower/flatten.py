@@ -1,4 +1,4 @@
-"""One index per access: layouts become strides."""
+"""Pass: multi-dimensional accesses become one linear index, using layouts and strides."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def flatten(program: Program, target: Target) -> Program:
 
 
 def _mapped(program: Program) -> set[Buffer]:
-    """Buffers that one kernel leaves in memory for a tensor copy of another one, whose map has the dimensions."""
+    """Buffers written by one kernel and read by another's TMA copy, whose tensor map needs their dimensions."""
     calls = find(program.body, IntrinCall)
     tiles = ((c, t, r.buffer) for c in calls for t, r in zip(c.intrin.operands, c.operands, strict=True))
     return {b for c, t, b in tiles if t.name in c.intrin.maps and b.layout is None}
 
 
 def _vector_layouts(body: Stmt) -> dict[Buffer, Layout]:
-    """Register tiles without a layout of their own store the dimension that vector lanes walk innermost.
+    """Layouts for register tiles without one: the dimension indexed by vector lanes becomes innermost in memory.
 
-    Where the lanes of those who write and of those who read walk different ones, the former decide: sums are written in
-    every step of a reduction and read once.
+    If writers and readers vectorize different dimensions, writers decide: an accumulator is written in every reduction
+    step and read once.
     """
     lanes = {x.var for x in find(body, Loop) if x.kind is Kind.VECTOR}
     tiles = {r.buffer for r in find(body, Region)}  # instructions rely on the order that they were matched against
@@ -108,7 +108,7 @@ class _Flatten(Pruner):
         return self._part(i, extent, "%") if extent else i
 
     def _part(self, i: Expr, n: int, op: str) -> Expr:
-        """``i // n`` or ``i % n``; what is divided in the end is 0 or more, where C rounds as Python does."""
+        """``i // n`` or ``i % n``; operands stay nonnegative, where C and Python agree."""
         form = self.arith.linear(i)
         low, high = self.arith.range_of(Linear({t: c for t, c in form.terms.items() if c % n}, form.constant % n))
         if low >= 0 or low // n == high // n:
@@ -121,7 +121,7 @@ class _Flatten(Pruner):
         return binary("+", floor.expr(), part) if op == "//" else part
 
     def _strides(self, b: Buffer) -> tuple[int, ...]:
-        """Distances of neighbours in each dimension, in one block of it; in fragments they mean nothing."""
+        """Strides per dimension within one block of the layout; () for register fragments."""
         if b.layout is not None and b.layout.lanes:
             return ()
         near = {c.piece[0]: c.stride for c in self.cells[b] if c.piece[1] == 1}

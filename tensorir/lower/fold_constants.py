@@ -1,4 +1,4 @@
-"""Unrolled loops over constant tensors become straight-line code with the numbers in it.
+"""Pass: unroll loops that index constant tensors, and fold the coefficients into straight-line code.
 
 A transform by a small known matrix (Winograd's, a filter bank) is worth its zeros and ones only where they are seen:
 ``#pragma unroll`` leaves multiplications by them. Here each iteration of such a loop is written out, coefficients 1 and
@@ -65,8 +65,8 @@ def _picks(body: Stmt, var: Var) -> bool:
 
 
 class _Expand(Pruner):
-    """Loops that pick constants, written out: in each iteration variables are their ``values``, indices in normal form,
-    constants known, and sums without what adds nothing.
+    """Rewriter: write out loops that index constants, with ``values`` for their variables, folded coefficients and
+              simplified sums.
 
     All in one walk, however many such loops are nested: of a choice that the values make, the other side is not even
     looked at.
@@ -147,7 +147,7 @@ class _Allocate(Rewriter):
 
 
 def _with_own_arrays(s: Stmt) -> Stmt:
-    """A copy of a statement whose arrays are not those of other copies."""
+    """A copy of ``s`` with fresh buffers for its Allocs."""
     twins = {a.buffer: a.buffer.replace(name=a.buffer.name) for a in find(s, Alloc)}
     return swap_buffers(_Allocate(twins)(s), twins) if twins else s
 
@@ -162,8 +162,8 @@ STEP_REGISTERS = 4
 
 
 class Joiner:
-    """Joins statements in order: successive stores that build up one register become one, and so do successive loops of
-    stores to registers whose steps have nothing to do with each other.
+    """Merges statements: consecutive stores that accumulate into one register, and consecutive independent loops of
+    register stores.
 
     loops: whether to join loops; compilers for GPUs make other code of it, not always better
     several: the variables of loops that were several
@@ -174,7 +174,7 @@ class Joiner:
         self.several: set[Var] = set()
 
     def __call__(self, stmts: Iterable[Stmt]) -> Stmt:
-        """``stmts``, joined."""
+        """``stmts`` in sequence, merged where possible."""
         out: list[Stmt] = []
         for s in _flat(stmts):
             last = out[-1] if out else None
@@ -190,7 +190,7 @@ class Joiner:
         return sequence(out)
 
     def _loop(self, first: Loop, then: Loop) -> Loop | None:
-        """Both loops as one, where no step of either touches what another step of the other one writes."""
+        """Fuse two loops whose steps are independent of each other; None if they are not."""
         if first.kind is not then.kind or not isinstance(first.extent, Const) or not same(first.extent, then.extent):
             return None
         mine, theirs = _stores(substitute(first.body, {first.var: then.var})), _stores(then.body)
@@ -222,7 +222,9 @@ def _sum(first: Store, then: Store) -> Store | None:
 
 
 def _continued(first: Store, e: Expr) -> Expr | None:
-    """The sum ``e`` with what ``first`` stores as its first term, if that is the register's old value."""
+    """Sum ``e`` with ``first``'s stored value substituted for its first term, if that loads the register just
+    stored.
+    """
     if isinstance(e, Load):
         return first.value if e.buffer is first.buffer and same(e.index[0], first.index[0]) else None
     if not isinstance(e, Binary) or e.op not in ("+", "-"):
@@ -232,14 +234,16 @@ def _continued(first: Store, e: Expr) -> Expr | None:
 
 
 def _stores(body: Stmt) -> list[Store]:
-    """The statements of ``body`` if all of them are stores to registers, else none."""
+    """Statements of ``body`` if all are register stores, else []."""
     found = list(_flat([body]))
     stores = [s for s in found if isinstance(s, Store) and s.buffer.scope is Scope.REGISTER]
     return stores if len(stores) == len(found) else []
 
 
 def _independent(mine: list[Store], theirs: list[Store], var: Var, steps: int, arith: Arith) -> bool:
-    """True when every value needs at most the old one of its own cell, and different steps have different cells."""
+    """True if each stored value depends on no written element but its own old value, and different steps write
+    different elements.
+    """
     every = [*mine, *theirs]
     written = {s.buffer for s in every}
     for s in every:
@@ -250,7 +254,7 @@ def _independent(mine: list[Store], theirs: list[Store], var: Var, steps: int, a
 
 
 def _apart(a: Store, b: Store, var: Var, steps: int, arith: Arith) -> bool:
-    """True when step ``i`` of one store and step ``j`` of the other write different cells where i is not j."""
+    """True if step i of ``a`` and step j of ``b`` write different elements for all i != j."""
     (one, lanes), (other, more) = _base(a), _base(b)
     found, there = even(one, var, arith), even(other, var, arith)
     if found is None or there is None or found[0] != there[0] or lanes != more:
@@ -263,16 +267,16 @@ def _apart(a: Store, b: Store, var: Var, steps: int, arith: Arith) -> bool:
 
 
 def _base(s: Store | Load) -> tuple[Expr, int]:
-    """The first cell, and how many."""
+    """Index of the first element, and the number of elements (vector lanes)."""
     i = s.index[0]
     return (i.base, i.lanes) if isinstance(i, Ramp) else (i, 1)
 
 
 class NameBases(Rewriter):
-    """Loops that make several registers a step, in which many addresses of one array differ by numbers: what they have
-    in common has a name.
+    """Rewriter: name the common part of addresses that differ by constants, in loops that store several registers per
+              step.
 
-    Elsewhere compilers have their own ways, and some kernels get slower by this one
+    Only there: elsewhere compilers do this, and some kernels get slower.
     """
 
     def __init__(self, arith: Arith, several: set[Var]) -> None:
@@ -292,7 +296,7 @@ class NameBases(Rewriter):
         return n.replace(body=let_all([(name, parts[key][1].expr()) for key, name in names.items()], body))
 
     def _part(self, x: Load) -> tuple[object, Linear] | None:
-        """The moving part of an address, with a key; None where that is one variable, or data."""
+        """(key, linear form) of an address's variable part; None if it is one variable or loaded data."""
         base, _ = _base(x)
         if x.buffer.scope is Scope.REGISTER or find(base, Load):
             return None
@@ -321,13 +325,13 @@ class _Based(Rewriter):
 
 
 def value_of(e: Expr) -> object:
-    """The number that ``e`` is in all lanes, else None."""
+    """The constant that ``e`` equals in all lanes, else None."""
     e = e.value if isinstance(e, Broadcast) else e
     return e.value if isinstance(e, Const) else None
 
 
 def product(n: Binary) -> Expr:
-    """``n``, a product, without a factor of 1, and of integers 0 where a factor is: 0 times infinity is NaN."""
+    """Simplified product: drops factors 1; 0 only for integers (0 * infinity is NaN)."""
     for a, b, left in ((n.a, n.b, True), (n.b, n.a, False)):
         value = value_of(a)
         if gives := identity("*", value, n.dtype, left):
@@ -338,9 +342,9 @@ def product(n: Binary) -> Expr:
 
 
 def sum_of(n: Binary) -> Expr:
-    """``n``, a sum or a difference, without a term of 0, and with the sign of a negative term in front of it.
+    """Simplified sum or difference: drops zero terms, turns ``a + -b`` into ``a - b``.
 
-    Of floats -0 + 0 is 0, and 0 - 0 is not -0: a term of 0 goes where the other one cannot be -0.
+    A float zero is dropped only if the other term cannot be -0, as -0 + 0 is 0.
     """
     for a, b, left in ((n.a, n.b, True), (n.b, n.a, False)):
         value = value_of(a)
@@ -355,7 +359,7 @@ def sum_of(n: Binary) -> Expr:
 
 
 def _no_negative_zero(e: Expr) -> bool:
-    """True for a float that is proved not to be -0: a sum is only where both terms are."""
+    """True for a float that is provably not -0 (a sum is -0 only if both terms are)."""
     value = value_of(e)
     if isinstance(value, int | float | Fraction):
         return value != 0 or math.copysign(1, value) > 0
@@ -375,19 +379,19 @@ def _minus(e: Expr) -> Expr:
 
 
 def _has(dtype: str, value: int | float | Fraction) -> bool:
-    """True when the type has this number: the lowest integer has no opposite, unsigned ones have none at all."""
+    """True if ``dtype`` represents ``value``; for instance, int8 has no 128."""
     kind = DTYPES[dtype]
     return kind.kind == "f" or kind.low <= value <= kind.high
 
 
 def _like(e: Expr, value: int | float | Fraction) -> Expr:
-    """A number in as many lanes as ``e``."""
+    """Constant ``value`` with the dtype and lanes of ``e``."""
     c = const(value, e.dtype)
     return Broadcast(c, e.lanes, e.dtype) if isinstance(e, Broadcast) else c
 
 
 def _opposite(e: Expr) -> Expr | None:
-    """``-e`` where that is simpler than ``e``."""
+    """``-e`` if simpler than ``e``, else None."""
     if isinstance(e, Unary) and e.op == "-":
         return e.a
     if isinstance(e, Binary) and e.op == "*":

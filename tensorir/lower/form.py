@@ -1,4 +1,4 @@
-"""Shared parts of passes: the mark each leaves, kernels of a program, ranges on the way down."""
+"""Helpers for lowering passes: the mark of a pass on its program, iteration over kernels, variable ranges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Pass = Callable[[Program, Target], Program]
 
 
 def lowering(f: Pass) -> Pass:
-    """Mark a lowering pass: the program it returns says that it has run."""
+    """Decorator for a lowering pass: records the pass in the program it returns."""
 
     @functools.wraps(f)
     def run(program: Program, target: Target) -> Program:
@@ -43,7 +43,7 @@ def bound_loops(nest: Stmt) -> tuple[list[Loop], Stmt]:
 
 
 def rewrap(loops: list[Loop], body: Stmt) -> Stmt:
-    """``body`` inside ``loops`` again."""
+    """Nest ``loops``, outermost first, around ``body``."""
     for x in reversed(loops):
         body = x.replace(body=body)
     return body

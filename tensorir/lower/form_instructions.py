@@ -81,7 +81,7 @@ class _Form(Rewriter):
 
 
 class _Plain(Rewriter):
-    """The same nest without its instruction."""
+    """Rewriter: a tensorized nest back to serial loops without an instruction."""
 
     def on_Loop(self, n: Loop) -> Loop:
         n = self.children(n)

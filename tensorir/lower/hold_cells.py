@@ -1,4 +1,4 @@
-"""A cell of shared memory that one loop builds up is in a register meanwhile.
+"""Pass: keep a shared-memory element in a register while a loop accumulates into it.
 
 Compilers for GPUs do not do this where the loop reads other cells of shared memory: they might be the same. Threads
 that update no cell leave it alone: it may be another one's, or none at all.
@@ -47,7 +47,7 @@ class _Hold(Rewriter):
         return If(conjunction(where), body) if where else body
 
     def _where(self, found: _Update) -> list[Expr] | None:
-        """The conditions under which a thread has the cell at all; None where that depends on its iterations."""
+        """Conditions under which a thread updates the element at all; None if they change between iterations."""
         where, changing = list[Expr](), list[Expr]()
         for cond in found.conds:
             (changing if uses(cond, found.variables) else where).append(cond)
@@ -59,7 +59,7 @@ class _Hold(Rewriter):
 
 
 class _Update(NamedTuple):
-    """A store to one cell, the loops in which it is done again, the conditions in these, and their own registers."""
+    """A repeated store to one shared element: the store, its loops, their conditions, registers filled for it."""
 
     store: Store
     variables: set[Var]
@@ -68,9 +68,7 @@ class _Update(NamedTuple):
 
 
 def _updates(loop: Loop) -> _Update | None:
-    """The only store in a nest of loops, but for registers that it fills for itself, to one cell of shared memory that
-    it reads; None where there is more.
-    """
+    """The only store of a loop nest, register temporaries aside, if it updates shared memory; None if there is more."""
     variables: set[Var] = set()
     own: set[Buffer] = set()
     found: _Update | None = None
@@ -99,7 +97,7 @@ def _updates(loop: Loop) -> _Update | None:
 
 
 def _one_cell(loop: Loop, found: _Update) -> bool:
-    """True when all iterations update the same cell, and read no other one of its array."""
+    """True if all iterations update the same element and read no other one of its array."""
     index, b = found.store.index, found.store.buffer
     if any(uses(i, found.variables) or has(i, Load) for i in index):
         return False
@@ -108,7 +106,7 @@ def _one_cell(loop: Loop, found: _Update) -> bool:
 
 
 class _Swap(Rewriter):
-    """The same statements with one cell in another array."""
+    """Rewriter: replace a shared element by a register."""
 
     def __init__(self, b: Buffer, held: Buffer) -> None:
         self.b, self.held = b, held

@@ -1,4 +1,4 @@
-"""Put a barrier wherever threads of a block exchange data."""
+"""Pass: insert ``__syncthreads()`` or named barriers wherever threads of a block exchange data."""
 
 from __future__ import annotations
 
@@ -70,26 +70,26 @@ def insert_barriers(program: Program, target: Target) -> Program:
 
 @dataclass(frozen=True)
 class _Slot:
-    """Which slot of a ring an access is in: ``(base + offset) % slots``, with ``base`` the loop's variable."""
+    """Slot of a ring buffer used by an access: ``(base + offset) % slots``, with ``base`` the loop variable."""
 
     base: Var
     offset: int
     slots: int
 
     def apart(self, o: _Slot | None) -> bool:
-        """True when the two are never the same slot, in one iteration of the loop."""
+        """True if both accesses use different slots in every iteration."""
         same_ring = o is not None and o.base is self.base and o.slots == self.slots
         return o is not None and same_ring and (self.offset - o.offset) % self.slots != 0
 
 
 @dataclass(frozen=True)
 class _Owner:
-    """The thread of a cell, told by the cell alone: threads that keep to their own cells need no barrier.
+    """The owning thread as a function of the element index: accesses by owners alone need no barrier.
 
     ``index[dim] = sum(c * thread) + part + whole``, each c at least the span of the threads before it, part in
-    [0, least c), whole a multiple of the span of all: modulo that, cells of different threads are never the same.
+    [0, least c), whole a multiple of the span of all: modulo that, elements of different threads never coincide.
 
-    dims: (dim, {(thread, c)}, span) for each dimension that tells threads; all are told
+    dims: (dim, {(thread, c)}, span) for each dimension that determines threads; all are determined
     """
 
     dims: frozenset[tuple[int, frozenset[tuple[Var, int]], int]]
@@ -100,7 +100,7 @@ _Access = tuple[Buffer, str, "_Slot | None", "_Owner | None"]
 
 @dataclass(frozen=True)
 class _Touched:
-    """Buffers read and written since the last barrier: by which stage, and the slot and the owner that are known."""
+    """Buffers read and written since the last barrier, each with stage, ring slot and owner if known."""
 
     read: frozenset[_Access] = frozenset()
     written: frozenset[_Access] = frozenset()
@@ -109,7 +109,7 @@ class _Touched:
         return _Touched(self.read | o.read, self.written | o.written)
 
     def conflicts(self, o: _Touched) -> set[Buffer]:
-        """Buffers that two stages touch, one of them writing; a single stage keeps to its own cells."""
+        """Buffers accessed by two different stages with at least one write, unless slots or owners keep them apart."""
         return {
             a for mine, theirs in ((self.written, o.read), (self.written, o.written), (self.read, o.written))
             for a, s, slot, owner in mine for b, t, other, whose in theirs
@@ -117,7 +117,7 @@ class _Touched:
         }  # fmt: skip
 
     def in_any_iteration(self, of: Var) -> _Touched:
-        """The same, said where the loop over ``of`` may have moved on: its slots could be any."""
+        """The same accesses as seen from another iteration of the loop over ``of``: ring slots become unknown."""
 
         def said(found: frozenset[_Access]) -> frozenset[_Access]:
             return frozenset((b, s, None if slot and slot.base is of else slot, own) for b, s, slot, own in found)
@@ -127,8 +127,8 @@ class _Touched:
 
 @dataclass(frozen=True)
 class _Tiles:
-    """Buffers of whole tiles: those whose copies are awaited at barriers of their own, those that asynchronous
-    instructions read, so that writes to them take a fence, and of these the ones that leave to global memory.
+    """Sets of buffers accessed as whole tiles: TMA destinations awaited at mbarriers; operands of asynchronous
+    instructions, whose writers need a proxy fence; and TMA store sources among them.
     """
 
     signalled: set[Buffer]
@@ -137,7 +137,7 @@ class _Tiles:
 
 
 class _Sync:
-    """meeting: how many threads meet at a barrier, 0 for all of the block;  turn: which of a role's sets they are"""
+    """Barrier insertion. meeting: threads per barrier, 0 for the whole block;  turn: which ping-pong set of a role"""
 
     def __init__(self, written: set[Buffer], threads: set[Var], tiles: _Tiles, owners: _Owners | None,
                  meeting: int = 0, turn: Var | None = None) -> None:  # fmt: skip
@@ -145,7 +145,7 @@ class _Sync:
         self.meeting, self.turn = meeting, turn
 
     def visit(self, s: Stmt, before: _Touched) -> tuple[Stmt, _Touched, _Touched]:
-        """The statement with barriers, what was touched since the last one at its end, and before its first one."""
+        """(statement with barriers, accesses since its last barrier, accesses before its first barrier)."""
         if isinstance(s, If) and not uses(s.cond, self.threads):
             # all threads of the block go the same way, so they may wait inside; or they pass by, and nobody waits
             then, after, head = self.visit(s.then, _Touched())
@@ -164,7 +164,7 @@ class _Sync:
         return s, before, _Touched()
 
     def _roles(self, s: Roles) -> Roles:
-        """Each role for itself: what they exchange, barriers of its own order."""
+        """Each warp-specialized role synchronized separately; mbarriers order data between roles."""
         done = []
         for r in s.roles:
             meeting = r.at_once * Kind.WARPGROUP.lanes
@@ -258,8 +258,8 @@ class _Sync:
         return s.replace(body=body), after, head
 
     def _handed_on(self, body: Stmt, after: _Touched, met: set[Buffer]) -> Stmt:
-        """The body of a loop whose next iteration may meet a first barrier for other buffers than ``met``, followed by
-        statements that this barrier requires (``_settled``).
+        """A loop body followed by the waits that the next iteration's first barrier requires, if that barrier is for
+        other buffers than ``met``.
         """
         gone = (self.tiles.leaving & {b for b, *_ in after.read} & {*writes(body)}) - met
         seen = self.tiles.async_read & {b for b, *_ in after.written}
@@ -271,7 +271,7 @@ class _Sync:
 
 
 def _before_writes(s: Stmt, buffers: set[Buffer], meet: Stmt, threads: set[Var]) -> Stmt | None:
-    """``s`` with ``meet`` before its first statement that writes one of ``buffers``."""
+    """``s`` with barrier ``meet`` inserted before its first write to one of ``buffers``; None if impossible."""
     if isinstance(s, Alloc | Let):
         body = _before_writes(s.body, buffers, meet, threads)
         return None if body is None else s.replace(body=body)
@@ -290,7 +290,7 @@ def _before_writes(s: Stmt, buffers: set[Buffer], meet: Stmt, threads: set[Var])
 
 
 def _same_meeting(a: Stmt, b: Stmt) -> bool:
-    """True when one barrier is as good as the other: of the same threads, for the same memory."""
+    """True if barrier ``a`` includes ``b``: same threads, and all of its memory scopes."""
     return (
         isinstance(a, Barrier) and isinstance(b, Barrier) and {*b.scopes} <= {*a.scopes}
         and a.threads == b.threads and a.turn is b.turn
@@ -298,7 +298,7 @@ def _same_meeting(a: Stmt, b: Stmt) -> bool:
 
 
 class _Owners:
-    """The owners of cells that stages touch, among the threads of a block: loops around all stages of a kernel."""
+    """Determines which thread of a block owns the elements that a stage accesses."""
 
     def __init__(self, axes: list[Loop], arith: Arith) -> None:
         threads = [x for x in axes if x.kind.level == "thread" and as_int(x.extent) > 1]
@@ -306,7 +306,7 @@ class _Owners:
         self.sizes, self.arith = {x.var: as_int(x.extent) for x in threads}, arith
 
     def of(self, b: Buffer, s: Stage) -> _Owner | None:
-        """The owner of the cells of an array that a stage touches; None where they do not tell."""
+        """Owner of the elements of ``b`` accessed in stage ``s``; None if indices do not determine it."""
         if self.warps or find(s, IntrinCall):
             return None
         found = set[_Owner | None]()
@@ -321,7 +321,7 @@ class _Owners:
         return _Owner(frozenset(dims)) if told == {*self.sizes} else None
 
     def _threads(self, index: Expr) -> tuple[frozenset[tuple[Var, int]], int] | None:
-        """The threads that an index tells, each with its factor, and the span of all of them."""
+        """({(thread variable, factor)}, span) of an index that determines its threads; None for others."""
         form = self.arith.linear(index)
         threads = [(v, int(c)) for v, c in form.terms.items() if isinstance(v, Var) and v in self.sizes]
         others = [(t, int(c)) for t, c in form.terms.items() if not (isinstance(t, Var) and t in self.sizes)]
@@ -342,7 +342,7 @@ class _Owners:
 
 
 def _slot_of(b: Buffer, s: Stage) -> _Slot | None:
-    """The slot in which all accesses of ``b`` in a stage are, if ``b`` is a ring and there is one."""
+    """Ring slot shared by all accesses of ``b`` in a stage; None if ``b`` is no ring or slots differ."""
     found: set[_Slot | None] = set()
     for n in find(s.body, (Load, Store, Region)):
         if isinstance(n, Load | Store | Region) and n.buffer is b:
@@ -358,7 +358,7 @@ def _slot_of(b: Buffer, s: Stage) -> _Slot | None:
 
 
 def _waits(s: Stmt) -> bool:
-    """True when threads that run this certainly meet a barrier in it."""
+    """True if executing ``s`` certainly passes a barrier."""
     return isinstance(s, Barrier) or any(
         _waits(c) for c in s.children() if isinstance(c, Stmt) and not isinstance(s, If)
     )

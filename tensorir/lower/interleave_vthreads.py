@@ -1,4 +1,4 @@
-"""Interleave virtual threads in a real one, statement by statement, so that they share what does not differ.
+"""Pass: interleave virtual threads in one real thread, statement by statement, sharing work that does not differ.
 
 To whoever schedules, the iterations of a loop bound to ``vthread`` are threads: shared memory is one copy for all of
 them, registers are each one's own, barriers order them. Here they become iterations of one thread that go in step (as
@@ -67,9 +67,9 @@ def _kernel(nest: Stmt) -> Stmt:
 
 
 def _interleaved(nest: Stmt, whole: Loop, counts: dict[Buffer, int]) -> Stmt:
-    """The body of a loop with its iterations in step.
+    """The body of virtual-thread loop ``whole`` with its iterations interleaved.
 
-    counts: dimensions that number copies, of the buffers that have some by now
+    counts: for buffers replicated so far, the number of replica dimensions
     """
     loop = whole
     for x in find(loop, Loop, lambda x: any(uses(c, {whole.var}) for c in Versions.of(x).where)):
@@ -97,9 +97,11 @@ def _interleaved(nest: Stmt, whole: Loop, counts: dict[Buffer, int]) -> Stmt:
 
 @dataclass(frozen=True)
 class _Copy:
-    """A buffer with a dimension ``at`` which its copies are numbered, and what is taken off the other indices.
+    """A buffer replicated per virtual thread: position ``at`` of the replica dimension, and offsets subtracted from the
+    other indices.
 
-    That is the distance of the cells of an iteration from those of the first, so that copies are no larger than one.
+    An offset is the distance of an iteration's elements from the first iteration's, so that each replica stays as small
+    as one.
     """
 
     buffer: Buffer
@@ -107,18 +109,18 @@ class _Copy:
     offsets: Sequence[Linear]
 
     def index(self, var: Var, index: tuple[Expr, ...], axes: Mapping[Var, Var]) -> tuple[Expr, ...]:
-        """The value that was at ``index``; axes: those in place of loops in the stage."""
+        """Index in the replicated buffer for ``index`` in the original; axes: a stage's axis for each loop variable"""
         moved = [binary("-", i, substitute(o.expr(), axes)) if o.terms else i
                  for i, o in zip(index, self.offsets, strict=True)]  # fmt: skip
         return (*moved[: self.at], axes[var], *moved[self.at :])
 
     def loops(self, var: Var) -> list[Var]:
-        """The variables that tell a copy and the places of its cells."""
+        """Loop variables that determine the replica and the offsets."""
         return [var, *(v for o in self.offsets for t in o.terms for v in find(t, Var))]
 
 
 def _apart(loop: Loop) -> tuple[set[Stage], list[Buffer]]:
-    """The stages that differ between iterations, and the registers in which they hold what differs."""
+    """(stages that differ between iterations, register buffers that need a replica each)."""
     stages = find(loop, Stage)
     own = {s for s in stages if uses(s, {loop.var})}
     while True:
@@ -136,8 +138,8 @@ def _touched(s: Stage) -> list[Buffer]:
 
 
 def _offsets(loop: Loop, b: Buffer, arith: Arith, still: set[Var]) -> list[Linear]:
-    """Per dimension: the distance of the cells of an iteration from those of the first. It must be the same for all of
-    them, and stand still in the loops that the iterations go through in step.
+    """Per dimension, the distance of an iteration's elements from the first iteration's; must be equal for all elements
+    and constant in the loops ``still``.
     """
     if b.layout is not None:
         raise _fail(loop, f"{b.name} has a layout, and would be stored once for each of its iterations",
@@ -162,7 +164,7 @@ def _indices(s: Stage, b: Buffer) -> Iterator[tuple[Expr, ...]]:
 
 
 class _Inward:
-    """Moves a loop over iterations in step to the stages that differ between them."""
+    """Rewriter: move the virtual-thread loop inward to the stages that differ between its iterations."""
 
     def __init__(self, loop: Loop, own: set[Stage], to_copies: _ToCopies) -> None:
         self.loop, self.own, self.to_copies = loop, own, to_copies
@@ -182,7 +184,7 @@ class _Inward:
 
 
 class _ToCopies(Rewriter):
-    """Each iteration touches its own copies of buffers: the loops that tell them are axes of its stages."""
+    """Rewriter: each iteration accesses its replica of a buffer; the replica loops become axes of its stages."""
 
     def __init__(self, loop: Loop, copies: Mapping[Buffer, _Copy], extents: Mapping[Var, Expr]) -> None:
         self.var, self.copies, self.extents = loop.var, copies, extents

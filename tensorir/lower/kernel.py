@@ -1,4 +1,4 @@
-"""The result of lowering: kernels with their launch, ready to print or to interpret."""
+"""Lowered kernels with launch sizes (``Kernel``, ``Module``), ready to print or interpret."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Kernel:
     once: bool = False
 
     def _extents(self, kinds: tuple[Kind, ...]) -> tuple[Any, Any, Any]:
-        """Extents along x, y, z: ints, or expressions of dims."""
+        """Extents of hardware axes ``kinds`` along x, y, z: ints, or expressions of dims."""
         found = {x.kind: as_int(x.extent) if isinstance(x.extent, Const) else x.extent for x in self.axes}
         x, y, z = (found.get(k, 1) for k in kinds)
         return x, y, z
@@ -44,7 +44,7 @@ class Kernel:
 
     @property
     def cluster(self) -> int:
-        """Blocks that run at the same time: neighbours along x."""
+        """Blocks per thread-block cluster, adjacent along x."""
         return next((as_int(x.extent) for x in self.axes if x.kind is Kind.CLUSTER), 1)
 
     @property
@@ -53,7 +53,7 @@ class Kernel:
 
     @property
     def shared(self) -> list[Buffer]:
-        """Buffers that the threads of a block share, barriers last."""
+        """Shared-memory buffers, mbarriers last."""
         found = [a.buffer for a in find(self.body, Alloc) if a.buffer.scope in (Scope.SHARED, Scope.BARRIER)]
         return sorted(found, key=lambda b: b.scope is Scope.BARRIER)
 
@@ -63,7 +63,7 @@ class Kernel:
 
     @property
     def private(self) -> list[Buffer]:
-        """Buffers that each thread has for itself, the largest first."""
+        """Register buffers of a thread, the largest first."""
         found = [a.buffer for a in find(self.body, Alloc) if a.buffer.scope is Scope.REGISTER]
         return sorted(found, key=bytes_of, reverse=True)
 
@@ -83,7 +83,7 @@ class Module:
 
 
 def bytes_of(b: Buffer) -> int:
-    """Size in bytes."""
+    """Size of ``b`` in bytes."""
     n = DTYPES[b.dtype].bits // 8 * b.lanes
     for e in b.shape:
         n *= as_int(e)
@@ -91,7 +91,7 @@ def bytes_of(b: Buffer) -> int:
 
 
 def module_of(program: Program) -> Module:
-    """Kernels from the nests of a lowered program."""
+    """Return the kernels of a lowered program as a Module."""
     kernels = []
     workspace: dict[Buffer, None] = {}
     constants: dict[Buffer, None] = {}

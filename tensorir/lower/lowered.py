@@ -1,4 +1,4 @@
-"""Kernels of a schedule. Refusals of a target with too little room name the steps to blame."""
+"""Lowers a schedule, remembers the result; errors about too little memory name the scheduling step to blame."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ def lowered(s: BaseSchedule, target: Target | None = None) -> Module:
 
 @functools.lru_cache(maxsize=4)
 def _lowered(program: Program, target: Target, passes: tuple[Pass, ...]) -> Module:
-    """The result of ``lower`` by these passes, made once for all who check, read, build and time one schedule."""
+    """``lower(program, target)``, cached for all users of one schedule."""
     return pipeline.lower(program, target)
 
 
 def _with_step(s: BaseSchedule, line: str) -> str:
-    """`NAME: rest   ->   NAME: rest, by STEP  at FILE:LINE`, the last step to place the array."""
+    """Append the responsible scheduling step to an error line: `NAME: rest   ->   NAME: rest, by STEP  at
+    FILE:LINE`.
+    """
     name = line.partition(":")[0]
     steps = [x for x in s.trace if name in x.out or (x.args[:1] == (name,) and x.primitive in MOVES)]
     if not steps:

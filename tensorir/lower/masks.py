@@ -1,4 +1,4 @@
-"""Conditions that lanes decide for themselves: vectors of truth values, and what may be computed in all of them."""
+"""Vector masks for conditions that differ between lanes, and tests of which values may be computed speculatively."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _FAR_LANE = 1 << 30  # what a lane is compared with, at most: beyond the number 
 
 
 class NoMask(Exception):
-    """There is no vector of truth values for this condition."""
+    """The condition cannot be expressed as a vector mask."""
 
 
 def mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr], Expr]) -> Expr:
-    """``cond`` in each lane of ``var``; wide: a value in all lanes, a vector."""
+    """Vector of booleans: ``cond`` in each lane of ``var``. wide: function that broadcasts a value to all lanes"""
 
     @once
     def masked(cond: Expr) -> Expr:
@@ -60,7 +60,7 @@ def mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr], 
 
 
 def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
-    """A comparison of indices: the lane's number, times its step, with what is the same for all of them."""
+    """Vector comparison of indices: ``step * lane`` against a scalar common to all lanes."""
     found = comparison(cond, var, arith)
     if found is None or abs(found[0]) * lanes >= _FAR_LANE:
         raise NoMask
@@ -71,7 +71,7 @@ def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
 
 
 def speculable(e: Expr, arith: Arith) -> bool:
-    """True when ``e`` may be computed where its value is not used: all that it reads is there, and nothing traps."""
+    """True if computing ``e`` where its value is unused is safe: all reads are in range, nothing traps."""
     for load, conditions in conditional(e, Load):
         low, high = (arith.child(assume=conditions) if conditions else arith).range(load.index[0])
         if not (low >= 0 and high < math.prod(span(n)[0] for n in load.buffer.shape)):
@@ -80,7 +80,7 @@ def speculable(e: Expr, arith: Arith) -> bool:
 
 
 def in_memory(s: Let, var: Var, lanes: int) -> Stmt:
-    """A value that is bound in each lane, as an array of one element a lane, which vectors are kept in like others."""
+    """A per-lane Let as a register array with one element per lane."""
     buffer = Buffer(s.var.name, (as_expr(lanes),), s.var.dtype, Scope.REGISTER)
     kept = Load(buffer, (var,), s.var.dtype)
     return Alloc(buffer, Seq((Store(buffer, (var,), s.value), substitute(s.body, {s.var: kept}))))

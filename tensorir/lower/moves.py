@@ -1,4 +1,4 @@
-"""Registers that values only pass through: they keep the bits of memory, whatever those mean."""
+"""Finds registers that only carry values between memory locations: their bits need no conversion to a wider float."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tensorir.ir.visit import find
 
 
 def moves(s: Store) -> bool:
-    """True when a store takes what it stores from memory of the same type, or stores 0."""
+    """True if a store's value is loaded from memory of the same type, or is constant 0."""
     sources = _sources(s.value)
     return bool(sources) and all(isinstance(x, Const) or x.buffer.dtype == s.buffer.dtype for x in sources)
 
 
 def _sources(e: Expr) -> list[Load | Const]:
-    """Loads, or constants, of a moved value; nothing for one that is computed."""
+    """Loads and constants that a copied value may come from; [] for a computed one."""
     if isinstance(e, Select):
         a, b = _sources(e.a), _sources(e.b)
         return a + b if a and b else []
@@ -29,8 +29,8 @@ def _sources(e: Expr) -> list[Load | Const]:
 
 
 def carriers(body: Stmt) -> set[Buffer]:
-    """Register arrays of narrow floats that are only filled from memory and only copied to it; and those filled in
-    vectors that are read elsewhere, each element once: it is converted there instead of on its way.
+    """Register arrays of narrow floats kept unconverted: only copied from memory to memory; or filled by vectors and
+    read once per element, then converted on reading.
     """
     out = {
         s.buffer for s in find(body, Store)
@@ -49,7 +49,9 @@ def carriers(body: Stmt) -> set[Buffer]:
 
 
 def _in_vectors(body: Stmt, b: Buffer) -> bool:
-    """True when vectors fill an array, or will by its loops, and no more elements are read of it than they bring."""
+    """True if ``b`` is filled by vectors (or by loops to be vectorized) and each filled element is read at
+    most once.
+    """
     within = next((a.body for a in find(body, Alloc) if a.buffer is b), body)  # else it is allocated around that
     stores = [s for s in find(within, Store) if s.buffer is b]
     if any(isinstance(s.index[0], Ramp) for s in stores):

@@ -1,4 +1,4 @@
-"""Name the parts of indices that are worth computing once: the text can be read, and shows what moves.
+"""Pass: name index subexpressions worth computing once; the text gets shorter and shows what moves.
 
 * What several indices of one innermost loop divide becomes ``e``.
 * The part of an address that only the block and thread decide is computed at the top of the kernel.
@@ -59,7 +59,7 @@ class _Name(Rewriter):
 
 
 def _named(body: Stmt, loop: str) -> Stmt:
-    """``body`` inside the lets of the sums that it divides more than once."""
+    """``body`` inside Lets for sums that it divides more than once."""
     found: Counter[object] = Counter()
     first: dict[object, Expr] = {}
     divisions = find(body, Binary, lambda n: n.op in ("//", "%") and n.dtype == "index")
@@ -82,7 +82,7 @@ def _named(body: Stmt, loop: str) -> Stmt:
 
 
 def _hoisted(body: Stmt, hoist: _Hoist) -> Stmt:
-    """Lets for the thread-dependent parts of addresses, each right before the loop nest that uses it."""
+    """``body`` with Lets for the thread-dependent parts of addresses, each right before the loop nest that uses it."""
     if isinstance(body, Alloc | Let):
         return body.replace(body=_hoisted(body.body, hoist))
     if isinstance(body, Seq):
@@ -103,7 +103,7 @@ class _Hoist(Rewriter):
         self.used: Counter[str] = Counter()
 
     def one(self, s: Stmt) -> Stmt:
-        """A statement whose bases are named afresh."""
+        """Rewrite one statement, with a new list of named bases."""
         self.names, self.lets = {}, []
         return self(s)  # type: ignore[no-any-return]
 

@@ -1,4 +1,4 @@
-"""Common subexpressions have names: each is computed once, and the text of n distinct operations has O(n) operators.
+"""Pass: common subexpression elimination. Text for n distinct operations has O(n) operators.
 
 An expression is a graph of operations: what a lambda uses twice is one node with two readers. Printed as a tree it
 would be written out, and computed, for each of them, and again for each reader of a reader: 2**n times after n rounds
@@ -66,7 +66,7 @@ def name_values(program: Program, target: Target) -> Program:
 
 
 class _Name(Rewriter):
-    """Names before statements; those of the values of Lets that follow each other are shared."""
+    """Rewriter: insert Lets before statements; consecutive Lets share names."""
 
     def on_Store(self, n: Store) -> Stmt:
         return n if n.later else _named([], n)
@@ -87,7 +87,7 @@ class _Name(Rewriter):
 
 
 def _named(lets: list[Let], s: Stmt) -> Stmt:
-    """Lets and then a statement, inside the Lets of what they share."""
+    """Statement ``s`` and preceding ``lets``, inside Lets of their common subexpressions."""
     own = () if lets else tuple(c for c in s.children() if isinstance(c, Expr))
     roots = (*(let.value for let in lets), *own)
     if _none(roots):
@@ -105,7 +105,7 @@ def _named(lets: list[Let], s: Stmt) -> Stmt:
 
 
 def _none(roots: Sequence[Expr]) -> bool:
-    """True when nothing has a name, seen at a glance: most statements read each of their operations once."""
+    """True if a quick look shows no shared operation, as in most statements."""
     seen: set[Expr] = set()
     todo = [*roots]
     while todo:
@@ -121,7 +121,7 @@ def _none(roots: Sequence[Expr]) -> bool:
 
 
 class _Names:
-    """The names of some expressions that are evaluated one after another, in the order in which they are needed."""
+    """Assigns names to common subexpressions of expressions evaluated in sequence, in order of use."""
 
     def __init__(self, roots: Sequence[Expr]) -> None:
         self.places = Places(roots)
@@ -132,12 +132,12 @@ class _Names:
         self.at = self.count = 0
 
     def take(self) -> list[tuple[Var, Expr]]:
-        """The names that were needed since the last call, with their values."""
+        """(variable, value) pairs named since the last call."""
         taken, self.lets = self.lets, []
         return taken
 
     def value(self, root: Expr) -> Expr:
-        """A root in terms of names, which come before it."""
+        """``root`` rewritten in terms of names, which must be bound before it."""
         while root not in self.new:
             e = self.places.order[self.at]
             self.at += 1
@@ -178,7 +178,7 @@ class _Names:
         return var
 
     def _where(self, scope: Place) -> Expr | None:
-        """The name of what holds exactly in a scope; None of the outermost one."""
+        """Name of the condition under which ``scope`` executes; None for the outermost scope."""
         path: list[Place] = []
         while scope.outer is not None and scope.cond is None:
             path.append(scope)
@@ -200,7 +200,7 @@ class _Names:
 
 
 def _size(e: Expr) -> int:
-    """The size of an operation by itself."""
+    """Operators that ``e`` adds to those of its operands."""
     if isinstance(e, Const | Var | Broadcast | Cast):
         return 0
     if isinstance(e, Load | Ramp | Pack | Shuffle) or e.dtype == "index":

@@ -1,4 +1,4 @@
-"""Products and stores that end later are waited for where their results, or their sources, are wanted."""
+"""Pass: insert fences, commits and waits for asynchronous warpgroup products (wgmma) and TMA stores."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ PRODUCTS, STORES = "products", "stores"
 
 @lowering
 def order_products(program: Program, target: Target) -> Program:
-    """Around each nest of nothing but instructions of warpgroups: a fence before it, since it accumulates onto
-    registers that threads have written, and after it a group that is waited for.
+    """Surround each nest of pure wgmma instructions by a fence before (threads wrote the accumulators) and commit and
+    wait after.
 
-    Asynchronous stores of tiles are a group as well, which is waited for when the kernel ends, and where their source
-    is written again (``insert_barriers``).
+    TMA stores form a group as well, awaited at the kernel's end and before their source is overwritten
+    (``insert_barriers``).
 
     gives: no other statement runs while products are in flight
     """
@@ -45,7 +45,7 @@ class _Order(Rewriter):
 
 
 def only_products(s: Stmt) -> bool:
-    """True when a statement does nothing but begin products of warpgroups."""
+    """True if ``s`` consists of warpgroup products (wgmma) only."""
     calls = [x.body for x in find(s, Stage)]
     return bool(calls) and all(isinstance(c, IntrinCall) and c.intrin.later for c in calls)
 

@@ -1,4 +1,4 @@
-"""Loops cut at the points where their iterations change shape, so that no part needs a guard.
+"""Pass: cut loops at given points into parts with constant sizes, so that no part needs a guard.
 
 A balanced or peeled split leaves an outer loop whose first iterations are longer or shorter than the rest, and
 ``partition`` cuts any loop. Each part here becomes a loop of its own around a copy of the body with constant sizes;
@@ -76,25 +76,25 @@ MOST_TAILS = 8
 
 
 class Copies(Rewriter):
-    """Makes second copies of bodies. ``taken``: the names of the program's stages, to which it adds."""
+    """Rewriter that duplicates bodies under new stage names. taken: stage names of the program, updated"""
 
     def __init__(self, body: Stmt, taken: set[str]) -> None:
         self.taken, self.accesses = taken, local_accesses(body)
 
     def copied(self, original: Stmt, body: Stmt) -> Stmt:
-        """A copy of ``body``, which is ``original`` or made from it."""
+        """A duplicate of ``body``, derived from ``original``, with new names and local buffers."""
         twins = self._local(original)
         self.accesses.update({new: self.accesses[old] for old, new in twins.items()})
         return Twin(fresh_names(original, self.taken), twins)(body)  # type: ignore[no-any-return]
 
     def _local(self, body: Stmt) -> dict[Buffer, Buffer]:
-        """The buffers that live inside ``body``, each with a twin."""
+        """{buffer: duplicate} for buffers used only inside ``body``."""
         inside = local_accesses(body)
         return {b: b.replace(name=b.name) for b, found in inside.items() if len(found) == len(self.accesses[b])}
 
 
 def fresh_names(body: Stmt, taken: set[str]) -> dict[str, str]:
-    """A new name for each stage of ``body``, added to those that are ``taken``."""
+    """{old: new} names for the stages of ``body``; the new ones are added to ``taken``."""
     out = {}
     for s in find(body, Stage):
         new, k = s.name, 1
@@ -116,7 +116,9 @@ class _Partition(Copies):
         return sequence([self(self._part(n, a, b, again=k > 0)) for k, (a, b) in enumerate(pieces)])
 
     def blocks(self, axis: Loop, body: Stmt) -> Stmt:
-        """``body`` with a copy for each part of a block loop, under the condition that this block is of that part."""
+        """``body`` duplicated for each part of a block loop, each copy under the condition that the block belongs to
+        the part.
+        """
         if not (at := Partition.of(axis).at):
             return body
         self.accesses = local_accesses(body)
@@ -134,8 +136,8 @@ class _Partition(Copies):
         return sequence(out)
 
     def _at_dim(self, n: Loop) -> Stmt:
-        """The iterations that end before a dim, and the one that it ends, under conditions that ``ends`` makes extents
-        of: bodies are loops of their own, as those of versions are.
+        """A loop over whole tiles of a dim, followed by its shorter last tile, each under a condition that later
+        becomes a loop end.
         """
         whole, end = _whole_tiles(n)
         tails = [(c, self(b)) for c, b in self._tails(n.body, n, end)]
@@ -143,8 +145,8 @@ class _Partition(Copies):
         return sequence([first, *(If(c, _once(b)) for c, b in tails)])
 
     def _tails(self, body: Stmt, n: Loop, place: Expr) -> list[tuple[Expr, Stmt]]:
-        """The last, shorter tile of a dim, which is that at ``place``: copies of its body and when each runs. Small
-        tiles have one for each number of iterations, which are constants then.
+        """[(condition, body)] for a dim's shorter last tile, at index ``place``. Small tiles get one body per
+        remainder, of constant size.
         """
         (tile,) = Partition.of(n).at
         size = as_int(tile.b)
@@ -168,15 +170,15 @@ class _Partition(Copies):
 
 
 def _whole_tiles(n: Loop) -> tuple[Expr, Expr]:
-    """The condition under which an iteration of a loop is one of those before its part ``x // c``, and that number."""
+    """Condition that iteration of ``n`` is a whole tile, and the index ``x // c`` of the partial one."""
     (end,) = Partition.of(n).at
     return binary("<=", binary("*", binary("+", n.var, 1), end.b), end.a), end
 
 
 class _Shorter(Rewriter):
-    """Only the first ``count`` iterations are left of the tile that ``var`` numbers, of ``tile``: ``end // size``.
+    """Rewriter: limit the tile numbered by ``var`` to its first ``count`` iterations.
 
-    Only on axes that end where the tiles do is that what the end says: a producer may be asked for cells beyond.
+    Only for axes that end at the tile's end: a producer may be read beyond.
     """
 
     def __init__(self, var: Var, tile: Binary, count: int) -> None:
@@ -194,9 +196,9 @@ def _once(body: Stmt) -> Loop:
 
 
 class Twin(Rewriter):
-    """A second copy of a body: its own loop variables, stage names and local buffers.
+    """Rewriter: duplicate a body with new loop variables, stage names and local buffers.
 
-    same: its stages work on the same cells in the same threads as those that they were copied from, and say so (``of``)
+    same: its stages access the same elements in the same threads as the originals, recorded in ``of``
     """
 
     def __init__(self, names: dict[str, str], twins: dict[Buffer, Buffer], same: bool = False) -> None:
@@ -217,7 +219,7 @@ class Twin(Rewriter):
 
 
 class _Tighten(Pruner):
-    """Guards that always hold go; a loop ends where the guards of everything in it end it."""
+    """Rewriter: drop guards that always hold; shorten a loop to the end implied by the guards of its whole body."""
 
     def __init__(self, arith: Arith) -> None:
         self.arith = arith
@@ -237,7 +239,7 @@ class _Tighten(Pruner):
 
 
 def _trimmed(body: Stmt, axes: list[Loop]) -> Stmt:
-    """``body`` with the loops that fill local buffers cut to what other stages read, readers first."""
+    """``body`` with loops that fill local buffers shortened to the elements read later."""
     while True:
         arith = kernel_arith(axes, body)
         cuts: dict[Loop, Loop] = {}
@@ -277,7 +279,9 @@ def _cuts(b: Buffer, found: list[Access], axes: list[Loop], arith: Arith) -> Ite
 
 
 def _walker(a: Access, d: int, depth: int, wanted: Side, arith: Arith) -> Loop | None:
-    """The loop that walks dimension ``d`` of a write from the start of ``wanted`` on, one cell an iteration."""
+    """Loop that advances dimension ``d`` of write ``a`` by one element per iteration from the start of ``wanted``; None
+    if there is none.
+    """
     form = arith.linear(in_loops(a.index[d], a.stage))
     for x in a.path[depth:]:
         if not isinstance(x, Loop) or x.kind is Kind.VECTOR or form.terms.get(x.var) != 1:

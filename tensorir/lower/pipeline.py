@@ -1,4 +1,4 @@
-"""The list of passes, read at each lowering, and the form that the last one must have reached."""
+"""``lower``: runs the lowering passes in order and verifies the final form."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _STANDARD = tuple(PASSES)
 
 
 def standard() -> bool:
-    """True when the passes are those of this package, in their order."""
+    """True if ``PASSES`` is unmodified."""
     return tuple(PASSES) == _STANDARD
 
 
@@ -84,7 +84,7 @@ REQUIRED = tuple(p.__name__ for p in PASSES if p is not insert_barriers)
 
 
 def forms(program: Program, target: Target) -> Iterator[tuple[str, Program]]:
-    """The program before and after each pass."""
+    """Yield (pass name, program): the initial program, then the result of each pass."""
     yield "scheduled", program
     for p in PASSES:
         program = p(program, target)
@@ -109,7 +109,7 @@ def lower(program: Program, target: Target) -> Module:
 
 
 def verify(program: Program) -> None:
-    """Check that the program has the form that printing and interpreting rely on."""
+    """Raise LoweringError unless the program has the form required for printing and interpreting."""
     missing = [name for name in REQUIRED if name not in program.done]
     if missing:
         raise fail("lower.pass-missing", f"the pass {missing[0]} has not run", "restore tensorir.lower.pipeline.PASSES")

@@ -1,4 +1,4 @@
-"""Copies that run ahead of the loop that uses them: while one tile is used, the next is on its way.
+"""Pass: software-pipeline loops, copying the next tile while the current one is used.
 
 Copies through registers are double-buffered (as in CUTLASS's pipelines through registers, "Efficient GEMM in CUDA",
 section on software pipelining). The first tile is copied before the loop. An iteration then loads what the next one
@@ -58,7 +58,7 @@ def pipeline_loops(program: Program, target: Target) -> Program:
 
 @dataclass(frozen=True)
 class _Ahead:
-    """One copy: from memory to ``held`` registers, and from there to where it goes."""
+    """One prefetched copy: ``load`` from memory to registers ``held``, ``store`` from there to its buffer."""
 
     load: Stmt
     store: Stmt
@@ -67,7 +67,7 @@ class _Ahead:
 
 @dataclass(frozen=True, eq=False)
 class _Body:
-    """An iteration of the loop over ``var``: its copies, what else it does, and the buffers that are its own."""
+    """An iteration of the loop over ``var``: its copies, its other statements, and its private buffers."""
 
     var: Var
     trips: int
@@ -76,7 +76,7 @@ class _Body:
     own: list[Buffer]
 
     def iteration(self, here: Expr, mine: dict[Buffer, Buffer], other: dict[Buffer, Buffer]) -> Stmt:
-        """Load what follows, work on ``mine``, store to ``other``."""
+        """One iteration: load the next tile, compute on ``mine``, store the next tile to ``other``."""
         following = binary("+", here, 1)
         there = binary("<", following, self.trips)
         ahead = [_split(s) for s in self.copies]
@@ -125,7 +125,7 @@ class _Pipeline(Rewriter):
     def _in_flight(
         self, n: Loop, own: list[Buffer], rest: list[Stmt], copies: list[Stmt], filled: list[Buffer]
     ) -> Stmt:
-        """The loop whose copies are asynchronous."""
+        """The multi-stage form of loop ``n`` with asynchronous copies (cp.async)."""
         trips, depth = as_int(n.extent), Pipelined.of(n).depth
         ahead = depth - 1
         rings = {b: ring(b, depth) for b in filled}
@@ -153,21 +153,21 @@ class _Pipeline(Rewriter):
         return allocated(list(rings.values()), sequence([prologue, loop]))
 
     def _again(self, body: Stmt) -> Stmt:
-        """``body`` with loop variables, stage names and local buffers of its own."""
+        """A duplicate of ``body`` with new loop variables, stage names and local buffers."""
         twins = {a.buffer: a.buffer.replace(name=a.buffer.name) for a in find(body, Alloc)}
         return Twin(fresh_names(body, self.taken), twins, same=True)(body)  # type: ignore[no-any-return]
 
 
 class _Later(Rewriter):
-    """Stores that need not have happened before their group is waited for."""
+    """Rewriter: mark stores asynchronous, complete only when their group is awaited."""
 
     def on_Store(self, n: Store) -> Store:
         return n.replace(later=True)
 
 
 def _split(copy: Stmt) -> _Ahead:
-    """A copy in two: what its stages store, they leave in registers first, a cell for each of their iterations; or
-    where it loads into registers of its own, these are kept until then, for each iteration of the loops around.
+    """Split a copy: loads into one register per iteration of its stages, then stores from there. Registers it already
+    uses are extended over the surrounding loops.
     """
     inside = set(registers_of(copy, [copy]))
     if inside:
@@ -180,15 +180,14 @@ def _split(copy: Stmt) -> _Ahead:
 
 
 def _through(ahead: _Ahead) -> Stmt:
-    """The copy at once: through registers as well, which loads in vectors where the other side is scattered."""
+    """An unsplit copy that still goes through registers, to load in vectors when the destination is scattered."""
     return allocated(list(ahead.held), sequence([ahead.load, ahead.store]))
 
 
 class _Kept(Rewriter):
-    """The first half of a statement, which loads into the registers ``fetched``; with what is ``kept`` of them, the
-    second.
+    """Rewriter: the first half of a copy, loading into registers ``fetched``; given ``kept``, the second half.
 
-    inside: all registers of its own
+    inside: all of its registers
     """
 
     def __init__(
@@ -235,7 +234,7 @@ class _Kept(Rewriter):
 
 
 class _Half(Rewriter):
-    """The first half of a copy, from memory to registers; with what is ``held`` there, the second."""
+    """Rewriter: the first half of a copy, memory to registers; given ``held``, the second half."""
 
     def __init__(self, held: dict[str, Buffer] | None = None) -> None:
         self.second, self.held = held is not None, {} if held is None else held

@@ -1,4 +1,4 @@
-"""Give every intermediate buffer left to "auto" the narrowest memory that all its users share."""
+"""Pass: give each intermediate buffer of scope "auto" the narrowest memory that all its users share."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def resolve_scopes(program: Program, target: Target) -> Program:
 
 
 def _of_a_thread(index: Index, stages: list[Stage]) -> bool:
-    """True when all users are in one loop whose iterations go to single threads, of warps or not."""
+    """True if all users are in one loop whose iterations run in single threads."""
     around = ({x for x in index.above(s) if x.kind is Kind.COOPERATIVE} for s in stages)
     return bool(set.intersection(*around))
 

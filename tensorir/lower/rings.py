@@ -1,4 +1,4 @@
-"""Multi-stage buffers: slots of one array (a ring), one of which each iteration works on."""
+"""Ring buffers for software pipelining: ``depth`` slots in one array, one per iteration in flight."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensorir.schedule.analysis import statements
 
 
 def ring(b: Buffer, depth: int) -> Buffer:
-    """``depth`` slots for ``b``, one after another."""
+    """``b`` extended by a leading dimension of ``depth`` slots."""
     layout = b.layout
     if layout is not None:
         pieces = ((0, 1, 0), *((d + 1, divisor, extent) for d, divisor, extent in layout.pieces))
@@ -21,7 +21,7 @@ def ring(b: Buffer, depth: int) -> Buffer:
 
 
 class InSlot(Rewriter):
-    """Accesses of buffers that became rings, in one slot."""
+    """Rewriter: accesses of buffers replaced by rings use slot ``slot``."""
 
     def __init__(self, rings: Mapping[Buffer, Buffer], slot: Expr) -> None:
         self.rings, self.slot = rings, slot
@@ -41,7 +41,7 @@ class InSlot(Rewriter):
 
 
 def allocs(body: Stmt) -> tuple[list[Buffer], list[Stmt]]:
-    """The buffers of a loop's iteration, and its statements."""
+    """(buffers allocated in a loop body, its statements)."""
     out = []
     while isinstance(body, Alloc):
         out.append(body.buffer)
@@ -50,7 +50,7 @@ def allocs(body: Stmt) -> tuple[list[Buffer], list[Stmt]]:
 
 
 def allocated(buffers: list[Buffer], body: Stmt) -> Stmt:
-    """``body`` with ``buffers`` that exist while it runs."""
+    """``body`` inside an Alloc of each of ``buffers``."""
     for b in buffers:
         body = Alloc(b, body)
     return body

@@ -1,4 +1,4 @@
-"""Memory of a device: asked wherever a schedule becomes kernels, and by steps that put tensors near."""
+"""Checks that kernels fit the target's memory and thread limits; estimates shared memory during scheduling."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN_ARRAYS = 3
 
 
 def need_room(module: Module, target: Target) -> Module:
-    """The module, whose kernels the target can hold: grids, threads, shared memory and what each thread keeps.
+    """Return ``module`` if the target can hold its kernels: grid, threads, shared memory, private memory per thread.
 
     Raises CompileError ``compile.grid``, ``compile.threads``, ``compile.shared-memory``; LoweringError
     ``lower.private-memory``, ``lower.c-threads``.
@@ -71,19 +71,21 @@ def _need_private(k: Kernel, target: Target) -> None:
 
 
 def may_be_full(program: Program, target: Target, times: int = 1) -> bool:
-    """True when boxes in shared memory, so many ``times``, are beyond a block's by an estimate; lowering knows."""
+    """True if shared memory needed, multiplied by ``times``, exceeds a block's by an estimate; lowering decides
+    exactly.
+    """
     most = target.shared_optin_bytes
     return most > 0 and any(_shared(nest) * times > most for nest in nests(program))
 
 
 @functools.lru_cache(maxsize=1024)
 def _shared(nest: Stmt) -> int:
-    """Bytes of a kernel's boxes in shared memory; asked after each step, which leaves most kernels alone."""
+    """Estimated bytes of shared memory of a kernel, cached."""
     return sum(_estimate(b, found) for b, found in local_accesses(nest).items() if b.scope is Scope.SHARED)
 
 
 def _estimate(b: Buffer, found: list[Access]) -> int:
-    """Bytes of the box that the writers of an array fill where it lives."""
+    """Estimated bytes of array ``b`` as allocated: elements written per instance."""
     _, depth = common(found)
     cells = [
         prod(

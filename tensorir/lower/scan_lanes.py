@@ -1,5 +1,4 @@
-"""Scans in vector lanes, and reductions that do not commute: each lane is combined with the lanes before it in
-log2(lanes) steps.
+"""Scans, and non-commutative reductions, within a vector: log2(lanes) steps, each combining lanes with those before.
 
 Hillis and Steele, "Data parallel algorithms", Communications of the ACM 29, 1986. The order of the terms is kept, so
 that any associative combiner will do.
@@ -19,11 +18,11 @@ from tensorir.ir.visit import Rewriter, find, let_all, sequence, substitute, use
 
 @dataclass(frozen=True, eq=False)
 class LaneScan:
-    """The body of a loop over the axis of a scan, as ``expand_updates`` leaves it.
+    """The parts of a scan loop's body, as ``expand_updates`` leaves it.
 
-    olds, news: what the states and the next terms are called;  carries, values: where the states are, and the terms
-    updates: the states, stored anew;  stores: of results, which read the states, of before the term if ``exclusive``;
-             a reduction has none
+    olds, news: variables bound to the states and to the next terms;  carries, values: loads of the states, the terms
+    updates: stores of the new states;  stores: of results, which read the states (from before the term if
+             ``exclusive``); none for a reduction
     """
 
     olds: tuple[Var, ...]
@@ -36,14 +35,12 @@ class LaneScan:
 
     @property
     def joined(self) -> tuple[Expr, ...]:
-        """The states after the term."""
+        """Expressions of the states after combining with the term."""
         return tuple(s.value for s in self.updates)
 
 
 def scan_of(body: Stmt, var: Var) -> LaneScan | None:
-    """The scan that a loop over ``var`` makes, or None where it is something else; of several states that it stores,
-    those that nobody reads are left out.
-    """
+    """Match a loop body over ``var`` as a scan; None if it is none. Stored states that are never read are dropped."""
     while isinstance(body, Alloc) and not find(body.body, Load, _of([Load(body.buffer, (), body.buffer.dtype)])):
         body = _Without(body.buffer)(body.body)
     parts = body.stmts if isinstance(body, Seq) else (body,)
@@ -71,8 +68,8 @@ def scan_of(body: Stmt, var: Var) -> LaneScan | None:
 
 
 def ending(s: If, var: Var, lanes: int, arith: Arith) -> tuple[Stmt, Expr]:
-    """The step of a scan where its condition holds, and whether it holds in all lanes: at both ends, since
-    comparisons are monotonic in the lane.
+    """(statement under its condition, condition that all lanes satisfy it): tested at the first and last lane, as
+    comparisons are monotonic.
     """
     ends = [substitute(c, {var: const(k)}) for c in conjuncts(s.cond) for k in (0, lanes - 1)]
     inside = arith.child(assume=conjuncts(s.cond)).simplify(s.then)
@@ -84,7 +81,7 @@ def _of(carries: Sequence[Load]) -> Callable[[Load], bool]:
 
 
 class _Without(Rewriter):
-    """Nothing is stored in a buffer."""
+    """Rewriter: remove stores to a buffer."""
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
@@ -97,7 +94,7 @@ class _Without(Rewriter):
 
 
 class _Read(Rewriter):
-    """Results read the states of their own lanes."""
+    """Rewriter: results read the states of their lanes."""
 
     def __init__(self, states: dict[Buffer, Buffer], lane: Var) -> None:
         self.states, self.lane = states, lane
@@ -109,7 +106,7 @@ class _Read(Rewriter):
 
 
 class InLanes:
-    """The scan of ``lanes`` terms as statements of vectors.
+    """Builds vector statements for a scan of ``lanes`` terms.
 
     wide: an expression of ``var`` in all lanes, a vector;  store: a store in all lanes
     """
@@ -122,7 +119,7 @@ class InLanes:
         self.states: dict[Buffer, Buffer] = {}
 
     def result(self) -> Stmt:
-        """The statements."""
+        """All statements of the vectorized scan."""
         made = [self._kept(b, self.wide(v)) for b, v in zip(self.terms, self.scan.values, strict=True)]
         step = 1
         while step < self.lanes:
@@ -140,7 +137,7 @@ class InLanes:
         return out
 
     def _step(self, step: int) -> list[Stmt]:
-        """Each lane combined with the one ``step`` lanes before it, where there is one."""
+        """Combine each lane with the lane ``step`` before it, if there is one."""
         up = tuple(max(k - step, 0) for k in range(self.lanes))
         own = tuple(k if k < step else self.lanes + k for k in range(self.lanes))
         olds, news = (zip(v, map(self._lane, bs), strict=True)

@@ -1,4 +1,4 @@
-"""Bodies of which the schedule wants two versions: where a condition holds, and where it does not.
+"""Pass: duplicate loop bodies into two versions, under a condition and its negation.
 
 Each version stands in a condition of its own, so that what follows from it is known to the later passes: guards,
 bounds and selects vanish there. The copies keep the loops' names; stages and local buffers of the second are new.

@@ -1,4 +1,4 @@
-"""Initialise accumulators right before the reduction, not inside it."""
+"""Pass: move a reduction's initialization in front of its outermost reduction loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tensorir.target import Target
 
 @lowering
 def split_init(program: Program, target: Target) -> Program:
-    """Move each stage's ``init`` to a stage of its own in front of the outermost loop of its reduction.
+    """Make each stage's ``init`` a separate stage before the outermost loop of its reduction.
 
     gives: no stage has an init
     """
@@ -54,7 +54,7 @@ def split_init(program: Program, target: Target) -> Program:
 
 
 class _Of(Rewriter):
-    """Say whose initialisation a stage is: it touches the same cells in the same threads."""
+    """Rewriter: mark a stage as the initialization of another one, with the same elements and threads."""
 
     def __init__(self, name: str) -> None:
         self.name = name

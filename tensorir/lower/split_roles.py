@@ -1,4 +1,4 @@
-"""A kernel whose warpgroups have roles: one asks for tiles, the others compute with those that have come.
+"""Pass: warp specialization. One warpgroup issues tile copies, the others compute on tiles that have arrived.
 
 Both walk the loops around the pipelined one. A slot of the ring is full when the bytes of its tiles have come, and free
 when every warpgroup that computes has read it; each is told by a barrier of its own, whose phases alternate in parity
@@ -79,7 +79,7 @@ def _kernel(nest: Stmt) -> Stmt:
 
 @dataclass(frozen=True, eq=False)
 class _Turn:
-    """Which slot an iteration works on, and the parity of the phase in which the slot is full."""
+    """Ring slot of an iteration, and the mbarrier parity of the phase in which it is full."""
 
     count: Expr
     depth: int
@@ -164,9 +164,9 @@ class _Split:
         return loading if self.cluster is None else sequence([loading, self._emptied()])
 
     def _emptied(self) -> Stmt:
-        """The arrivals of other blocks, for all slots that they tell of: none of them may find this block ended.
+        """Loop that awaits the release of all ring slots by other blocks, so that none signals a block that has exited.
 
-        A meeting of the cluster would do as well, but each thread would wait there for all that it has stored.
+        A cluster barrier would do, but would wait for all stores of each thread.
         """
         steps = math.prod(as_int(x.extent) for x in (*self.around, self.loop))
         n = Var("left", "index")
@@ -196,12 +196,14 @@ class _Split:
         return self._in_turns(_Without(self.each)(replace(self.body, {self.loop: mine})))
 
     def _order_parity(self) -> Expr:
-        """Parity of the phase that ends when the set before begins its epilogue; the first set begins without one."""
+        """Parity of the phase that ends when the preceding ping-pong set begins its epilogue; the first set waits for
+        none.
+        """
         number = self.tile.var if self.tile is not None else const(0)
         return binary("%", binary("+", binary("//", binary("+", number, self.turns - 1), self.turns), 1), 2)
 
     def _in_turns(self, body: Stmt) -> Stmt:
-        """The part of a set of warpgroups: every so many-th iteration of the loop over tiles."""
+        """Body of one ping-pong set of warpgroups: every n-th iteration of the tile loop."""
         body = InSlot(self.each, self.number)(body)
         if self.tile is None:
             return If(binary("<", self.number, 1), body)
@@ -216,7 +218,7 @@ class _Split:
         return replace(body, {walk: fewer})
 
     def _tile(self) -> Loop | None:
-        """The loop whose iterations the ping-pong sets of warpgroups share; None where there is one tile."""
+        """The loop whose iterations the ping-pong sets share; None for a single tile."""
         walked = [x for x in self.around if as_int(x.extent) > 1]
         if len(walked) > 1 and self.turns > 1:
             names = " and ".join(x.var.name for x in walked)
@@ -225,26 +227,28 @@ class _Split:
         return walked[0] if walked else None
 
     def _released_by_few(self, slot: Expr, where: Expr | None = None) -> Stmt:
-        """A thread for each block that may fill the slot tells it that products have read it."""
+        """Statement in which one thread per block arrives at that block's "empty" mbarrier of ``slot``."""
         first = binary("<", self.lane.var, self.blocks)
         rank = self.lane.var if self.cluster is not None else None
         return If(first if where is None else binary("and", where, first), Arrive(self.empty, (slot,), rank=rank))
 
     def _released(self, slot: Expr) -> Stmt:
-        """Each thread tells all blocks that may fill the slot."""
+        """Statement in which each thread arrives at the "empty" mbarriers of ``slot`` in all blocks that fill it."""
         if self.cluster is None:
             return Arrive(self.empty, (slot,))
         rank = Var("rank", "index")
         return Loop(rank, as_expr(self.blocks), Arrive(self.empty, (slot,), rank=rank), Kind.UNROLL)
 
     def _plain(self, body: Stmt | None = None) -> Loop:
-        """The loop itself. Each turn waits for a barrier: compilers would unroll hundreds of them for nothing."""
+        """The loop, not unrolled: each iteration waits for an mbarrier, and compilers would unroll hundreds for
+        nothing.
+        """
         out = self.loop.marked(Pipelined(), UnrollBy(1))
         return out if body is None else out.replace(body=body)
 
 
 def copies_of(stmts: list[Stmt], found: list[Buffer]) -> list[Stmt]:
-    """The statements of an iteration that copy whole tiles into its buffers."""
+    """Statements of an iteration that copy whole tiles into buffers ``found``."""
     shared = {b for b in found if b.scope is Scope.SHARED}
     calls = [
         s for s in stmts if all(isinstance(x, IntrinCall) and x.intrin.maps and not x.intrin.stores for x in _leaves(s))
@@ -256,12 +260,12 @@ def copies_of(stmts: list[Stmt], found: list[Buffer]) -> list[Stmt]:
 
 
 def allocated_in(body: Stmt) -> list[Buffer]:
-    """The buffers that exist in a part of ``body``."""
+    """Buffers allocated in a part of ``body``."""
     return [x.buffer for x in find(body, Alloc)]
 
 
 class _Without(Rewriter):
-    """Without the allocations of some buffers, which are made elsewhere."""
+    """Rewriter: remove the Allocs of given buffers."""
 
     def __init__(self, buffers: Mapping[Buffer, Buffer]) -> None:
         self.buffers = buffers
@@ -281,7 +285,7 @@ def _leaves(s: Stmt) -> list[Stmt]:
 
 
 def _around(body: Stmt, loop: Loop) -> list[Loop]:
-    """The loops around ``loop``; roles walk them independently, so they must be the same for both."""
+    """Loops enclosing ``loop``; refuses conditions and computed extents, on which independent roles might disagree."""
     path: list[Stmt] = []
     at = body
     while at is not loop:
@@ -296,7 +300,7 @@ def _around(body: Stmt, loop: Loop) -> list[Loop]:
 
 
 def _bytes(copy: Stmt) -> int:
-    """The data that a copy brings in one iteration."""
+    """Bytes that a copy transfers per iteration."""
     if isinstance(copy, Loop):
         return as_int(copy.extent) * _bytes(copy.body)
     if isinstance(copy, IntrinCall):
@@ -306,7 +310,7 @@ def _bytes(copy: Stmt) -> int:
 
 
 class _Shared(Rewriter):
-    """Tiles that all blocks of a cluster want: each brings an equal part of the rows, for all of them."""
+    """Rewriter for tiles needed by all blocks of a cluster: each block multicasts an equal part of the rows."""
 
     def __init__(self, cluster: Loop) -> None:
         self.rank, self.blocks = cluster.var, as_int(cluster.extent)
@@ -332,7 +336,7 @@ class _Shared(Rewriter):
 
 
 class _Signal(Rewriter):
-    """Copies that tell ``barrier`` when they have come."""
+    """Rewriter: copies arrive at mbarrier ``barrier`` when complete."""
 
     def __init__(self, barrier: Region) -> None:
         self.barrier = barrier

@@ -1,4 +1,4 @@
-"""Statements of a warp -> statements of each of its lanes.
+"""Pass: turn statements of a warp into statements of each lane.
 
 Until here a warp is one thread whose registers are one array. Instructions of warps say which lane holds which element
 of their operands (``fragments.py``), so that each lane gets its own small array; loops over single elements run over
@@ -90,7 +90,7 @@ def _spread(body: Stmt, lane: Loop, arith: Arith) -> Stmt:
 
 
 def _parts(body: Stmt, layouts: Mapping[Buffer, Layout], arith: Arith) -> dict[Var, Spread]:
-    """For each loop over single elements of fragments: what its variable is made of."""
+    """For each loop over elements of fragments: the decomposition of its variable into lane and register parts."""
     extents = {x.var: as_int(x.extent) for x in find(body, Loop)}
     order = {v: n for n, v in enumerate(extents)}  # from the outside in
     out: dict[Var, Spread] = {}
@@ -116,7 +116,7 @@ def _parts(body: Stmt, layouts: Mapping[Buffer, Layout], arith: Arith) -> dict[V
 
 
 class _Deal(Rewriter):
-    """Loops over elements become loops over those of a lane; loops that index registers are written out."""
+    """Rewriter: loops over a fragment's elements run over one lane's share; loops that index registers are unrolled."""
 
     def __init__(self, parts: Mapping[Var, Spread], moving: set[Var], lane: Loop) -> None:
         self.parts, self.moving, self.lane = parts, moving, lane
@@ -145,7 +145,7 @@ class _Deal(Rewriter):
         return rewrap(loops, If(binary("<", value, n.extent), body) if made.over else body)
 
     def _is_copy(self, body: Stmt) -> bool:
-        """True when a nest brings elements from a warp's registers to memory, or back: perhaps several at once."""
+        """True if a nest copies elements between warp registers and memory."""
         if isinstance(body, Loop):
             made = self.parts.get(body.var)
             spread = made is not None and any(p.stride for p in made.parts)
@@ -175,7 +175,7 @@ class _Deal(Rewriter):
 
 
 def _need_run(b: Buffer, run: int, name: str) -> None:
-    """Check that the elements a lane points to are neighbours in the layout of ``b``."""
+    """Raise LoweringError unless the elements at one lane's address are contiguous in ``b``."""
     if b.layout is None:
         return
     d, divisor, extent = b.layout.pieces[-1]
@@ -189,7 +189,7 @@ def _need_run(b: Buffer, run: int, name: str) -> None:
 
 
 class _FirstLane(Rewriter):
-    """Makes one lane store what several lanes hold alike, and the first lane what is in no fragment."""
+    """Rewriter: one lane stores elements held by several lanes; lane 0 stores those outside fragments."""
 
     def __init__(self, lane: Loop, layouts: Mapping[Buffer, Layout]) -> None:
         self.lane, self.layouts = lane, layouts
@@ -220,7 +220,7 @@ class _FirstLane(Rewriter):
         return If(conjunction(first), n) if first else n
 
     def _moves(self, n: Stage, p: LoopDigit) -> bool:
-        """True when lanes that differ in a digit alone are at different places."""
+        """True if lanes that differ in part ``p`` of their number access different elements."""
 
         def at(lane: int) -> list[Linear]:
             return [Arith().linear(substitute(b, {self.lane.var: const(lane)})) for b in n.binds]
@@ -229,7 +229,7 @@ class _FirstLane(Rewriter):
 
 
 class _Allocs(Rewriter):
-    """Buffers with their layouts where they are allocated."""
+    """Rewriter: allocate buffers with their fragment layouts."""
 
     def __init__(self, swap: Mapping[Buffer, Buffer]) -> None:
         self.swap = swap
@@ -244,19 +244,19 @@ class _Allocs(Rewriter):
 
 @dataclass(frozen=True)
 class LoopDigit:
-    """A part of an index: ``index // divisor % extent``, which numbers a register, or lanes ``stride`` apart."""
+    """One part ``index // divisor % extent`` of a fragment index: selects a register, or lanes ``stride`` apart."""
 
     divisor: int
     extent: int
     stride: int = 0  # 0 for registers
 
     def of_lane(self, lane: Expr) -> Expr:
-        """Its value in a lane."""
+        """Value of this index part in lane ``lane``."""
         return binary("%", binary("//", lane, self.stride), self.extent)
 
 
 def digits(layout: Layout, dims: Sequence[int], d: int) -> list[LoopDigit]:
-    """The parts of index ``d`` of a fragment, in the order of its pieces."""
+    """Parts of index ``d`` of a fragment, in the order of the layout's pieces."""
     sizes = [extent or -(-dims[at] // divisor) for at, divisor, extent in layout.pieces]
     out = []
     for n, (at, divisor, _) in enumerate(layout.pieces):
@@ -269,9 +269,9 @@ def digits(layout: Layout, dims: Sequence[int], d: int) -> list[LoopDigit]:
 
 
 def fragment_layouts(body: Stmt, arith: Arith) -> dict[Buffer, Layout]:
-    """The layout of each buffer of warps: that of the operand it is for an instruction, or of what it is copied from.
+    """Register layout of each warp buffer: an instruction operand's, or that of a buffer it is copied to or from.
 
-    Buffers that no instruction has a say in are left out. Raises LoweringError ``lower.fragment``.
+    Buffers not connected to an instruction are omitted. Raises LoweringError ``lower.fragment``.
     """
     wanted: dict[Buffer, list[tuple[str, Layout, tuple[int, ...]]]] = {}
     for call in find(body, IntrinCall):
@@ -293,7 +293,7 @@ def fragment_layouts(body: Stmt, arith: Arith) -> dict[Buffer, Layout]:
 
 
 def _agreed(b: Buffer, given: list[tuple[str, Layout, tuple[int, ...]]]) -> Layout:
-    """One layout of the whole buffer in which each instruction finds its operand."""
+    """A layout of the whole buffer that contains the operand layout of each instruction; raises if none does."""
     for _, layout, dims in given:
         whole = _extended(layout, dims, b.dims)
         if all(other[1:] == (layout, dims) or _holds(whole, b.dims, *other[1:]) for other in given):
@@ -306,7 +306,7 @@ def _agreed(b: Buffer, given: list[tuple[str, Layout, tuple[int, ...]]]) -> Layo
 
 
 def _extended(layout: Layout, dims: Sequence[int], shape: Sequence[int]) -> Layout:
-    """The layout of blocks of one operand, one after another."""
+    """Layout of a buffer of shape ``shape`` as consecutive blocks of an operand layout."""
     lead = len(shape) - len(dims)
     inner = [(lead + d, divisor, extent or -(-dims[d] // divisor)) for d, divisor, extent in layout.pieces]
     outer = [(d, 1, 0) for d in range(lead)] + [(lead + d, n, 0) for d, n in enumerate(dims)]
@@ -315,7 +315,7 @@ def _extended(layout: Layout, dims: Sequence[int], shape: Sequence[int]) -> Layo
 
 
 def _holds(whole: Layout, shape: Sequence[int], layout: Layout, dims: Sequence[int]) -> bool:
-    """True when each tile of ``dims`` is in consecutive registers of the lanes that ``layout`` says."""
+    """True if each tile of shape ``dims`` has layout ``layout`` in ``whole``, in consecutive registers."""
     lead = len(shape) - len(dims)
     block = [max([p[1] for p in whole.pieces if p[0] == lead + d], default=1) for d in range(len(dims))]
     starts = [range(0, min(n, max(size, tile)), tile)
@@ -331,7 +331,7 @@ def _holds(whole: Layout, shape: Sequence[int], layout: Layout, dims: Sequence[i
 
 
 def _copied(body: Stmt, found: Mapping[Buffer, Layout]) -> dict[Buffer, Layout]:
-    """Layouts of buffers that some stage touches at the very index at which it touches one with a layout."""
+    """Layouts of buffers accessed in a stage with the same index as a buffer with a known layout."""
 
     def same(index: Sequence[Expr], there: Sequence[Expr]) -> bool:
         pairs = zip(index, there, strict=False)
@@ -350,7 +350,7 @@ def _copied(body: Stmt, found: Mapping[Buffer, Layout]) -> dict[Buffer, Layout]:
 
 
 def elements(stage: Stage) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
-    """The single elements of warps' buffers that a stage touches, in terms of the loops around it."""
+    """Yield (buffer, index) of a stage's accesses to single elements of warp buffers, in loop variables."""
     for n in find(stage.body, (Load, Store)):
         if isinstance(n, Load | Store) and n.buffer.scope is Scope.WARP:
             yield n.buffer, tuple(in_loops(i, stage) for i in n.index)
@@ -358,9 +358,9 @@ def elements(stage: Stage) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
 
 @dataclass(frozen=True)
 class Spread:
-    """Digits of a loop's variable: parts in steps of the variable, outermost first.
+    """Decomposition of a loop variable into lane and register parts, outermost first.
 
-    over: they run beyond the loop's end, which a condition must keep
+    over: the parts exceed the loop's extent, which needs a guard
     """
 
     parts: tuple[LoopDigit, ...]
@@ -368,9 +368,10 @@ class Spread:
 
 
 def spread(extent: int, layout: Layout, dims: Sequence[int], d: int, scale: int, outermost: bool) -> Spread | None:
-    """The parts of a loop that moves index ``d`` in steps of ``scale``; None if they do not meet those of the index.
+    """Decompose a loop that moves index ``d`` in steps of ``scale``; None if its steps do not align with the layout's
+    parts.
 
-    outermost: no other loop moves the index further, so that beyond the end there is nothing
+    outermost: no other loop moves the index further, so parts may exceed the extent
     """
     own = digits(layout, dims, d)
     end = scale * extent
@@ -395,7 +396,7 @@ def spread(extent: int, layout: Layout, dims: Sequence[int], d: int, scale: int,
 
 
 def need_own(b: Buffer, index: Sequence[Expr], layout: Layout, lane: Loop, arith: Arith) -> None:
-    """Check that the lane that touches an element is the one that holds it."""
+    """Raise LoweringError unless the lane accessing an element of ``b`` is the one that holds it."""
     for d, i in enumerate(index):
         for part in digits(layout, b.dims, d):
             if part.stride:
@@ -409,7 +410,7 @@ def need_own(b: Buffer, index: Sequence[Expr], layout: Layout, lane: Loop, arith
 
 
 def row_of_lane(layout: Layout, dims: Sequence[int], lane: Loop) -> tuple[list[Expr], tuple[int, ...]]:
-    """Where the run begins to which a lane points, and its extents."""
+    """(index of the first element at a lane's address, extents of the contiguous run)."""
     first: list[Expr] = []
     run = []
     for d in range(len(dims)):

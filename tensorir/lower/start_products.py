@@ -1,4 +1,4 @@
-"""The first product of a sum begins with 0, so that no thread has to set its accumulators to 0 before."""
+"""Pass: the first wgmma of a sum overwrites its accumulators, so that no thread zeroes them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Start(Rewriter):
 
 
 def _begun(start: Stmt, sums: Stmt) -> Stmt | None:
-    """Both statements as one, where the first does nothing but set to 0 all accumulators of products in the second."""
+    """Merge a statement that only zeroes accumulators into the products that follow; None if it does more."""
     touching = [c for c in find(sums, IntrinCall) if c.intrin.later]
     held = {b for c in touching for b in writes(c)}
     cleared = next((b for b in held if _clears(start, b, touching[0].intrin.lanes)), None)
@@ -46,7 +46,7 @@ def _begun(start: Stmt, sums: Stmt) -> Stmt | None:
 
 
 def _clears(s: Stmt, b: Buffer, lanes: int) -> bool:
-    """True when ``s`` stores 0 in each element of ``b``, of which so many lanes have their own, and does no more."""
+    """True if ``s`` does nothing but store 0 in every element of ``b``; ``lanes``: lanes with separate copies of it"""
     stages = find(s, Stage)
     if len(stages) != 1 or find(s, If) or b.scope is not Scope.WARP or writes(s) != [b]:
         return False
@@ -59,7 +59,9 @@ def _clears(s: Stmt, b: Buffer, lanes: int) -> bool:
 
 
 class _Adds(Rewriter):
-    """Products into a buffer that add to it but in the first iteration of all loops over which they sum."""
+    """Rewriter: products into ``buffer`` overwrite it in the first iteration of all their reduction loops, and add
+    later.
+    """
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer, self.around = buffer, list[Loop]()

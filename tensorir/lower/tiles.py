@@ -1,4 +1,4 @@
-"""The places of tiles that instructions read or fill whole: what a descriptor or a tensor map says of them."""
+"""Addresses, strides and swizzles of shared-memory tiles for wgmma descriptors and TMA tensor maps."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ ATOM_ROWS = 8
 
 
 def is_described(call: IntrinCall, tile: Buffer) -> bool:
-    """True when the instruction reads a whole tile from shared memory by a descriptor or a tensor map."""
+    """True if the instruction accesses shared tile ``tile`` by a descriptor or tensor map."""
     return tile.name in call.intrin.descriptors or (bool(call.intrin.maps) and tile.name not in call.intrin.maps)
 
 
 def read_whole(calls: Iterable[IntrinCall]) -> set[Buffer]:
-    """The buffers in shared memory whose tiles instructions read by descriptors: writes to them take a fence."""
+    """Shared buffers read by descriptor; their writers need a proxy fence."""
     return {r.buffer for c in calls for t, r in zip(c.intrin.operands, c.operands, strict=True) if is_described(c, t)}
 
 
 def described(
     call: IntrinCall, tile: Buffer, b: Buffer, first: tuple[Expr, ...], arith: Arith
 ) -> tuple[tuple[int, ...], int]:
-    """Strides of the tile at ``first`` of ``b`` (eight rows, a panel), and the bytes in which it is swizzled.
+    """(strides, swizzle bytes) of the shared-memory tile that begins at index ``first`` of ``b``.
 
-    Of swizzled rows: elements from a row to the eighth after it, and from what fills a row to the next such panel. Of
-    others, which only tile copies take, none: they are contiguous.
+    Swizzled tiles have two strides, in elements: from a row to the eighth after it, and from one swizzle-wide panel of
+    columns to the next. Unswizzled ones (TMA only) are contiguous: ().
     Raises LoweringError ``lower.tile``.
     """
     size = DTYPES[b.dtype].bits // 8
@@ -78,9 +78,9 @@ def described(
 
 
 def need_aligned(call: IntrinCall, b: Buffer, first: tuple[Expr, ...], arith: Arith) -> None:
-    """Raise LoweringError ``lower.tile`` for a tile that begins where none can be copied to or from.
+    """Raise LoweringError ``lower.tile`` if a TMA tile begins at a misaligned address.
 
-    first: its first element in the flat ``b``
+    first: index of its first element in ``b``
     """
     size = DTYPES[b.dtype].bits // 8
     if not arith.is_multiple(first[0], COPY_ALIGN // size):
@@ -90,7 +90,7 @@ def need_aligned(call: IntrinCall, b: Buffer, first: tuple[Expr, ...], arith: Ar
 
 
 def _need_as_copied(call: IntrinCall, tile: Buffer, b: Buffer, found: SwizzledRows) -> None:
-    """Refuse rows that a copy of a whole tile would not meet: it has them full and contiguous."""
+    """Raise LoweringError unless the tile's rows are full and contiguous, as a TMA copy writes them."""
     spread = math.prod(tile.dims[:-1]) > ATOM_ROWS and found.eight != ATOM_ROWS * found.row
     if tile.dims[-1] == found.row and not spread:
         return
@@ -101,7 +101,7 @@ def _need_as_copied(call: IntrinCall, tile: Buffer, b: Buffer, found: SwizzledRo
 
 
 def _whole_rows(b: Buffer, tile: Buffer) -> bool:
-    """True when the rows of a tile of several dimensions are contiguous."""
+    """True if the rows of a multi-dimensional tile are contiguous."""
     stride = {c.piece[0]: c.stride for c in cells(b)[0] if c.piece[1] == 1}
     lead = len(b.shape) - len(tile.dims)
     rows = range(lead, len(b.shape) - 2)
@@ -109,7 +109,7 @@ def _whole_rows(b: Buffer, tile: Buffer) -> bool:
 
 
 def _in_a_row(b: Buffer, tile: Buffer) -> bool:
-    """True when a tile is stored as it is copied, row by row, without a layout."""
+    """True if the tile is stored row-major without a layout."""
     dims = b.dims[len(b.dims) - len(tile.dims) :]
     return b.layout is None and b.scope is Scope.SHARED and all(
         n == m for n, m in list(zip(dims, tile.dims, strict=True))[1:]

@@ -1,4 +1,4 @@
-"""Vector loops become vector loads, stores and arithmetic, or unrolled scalar code where the target has none."""
+"""Pass: vector loops become vector loads, stores and arithmetic, or unrolled scalar code."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _PAIR_SCOPES = (Scope.WARP,)
 
 
 class _Scalar(Exception):
-    """This body has no vector form on this target; says why, where a user can change it."""
+    """The body has no vector form on this target; the message gives the reason if a user can change it."""
 
 
 @lowering
@@ -77,7 +77,7 @@ def vectorize(program: Program, target: Target) -> Program:
 
 
 def _partly(body: Stmt) -> set[Buffer]:
-    """Buffers that are written under a condition without being read first: parts may stay as they were."""
+    """Buffers written under a condition without a previous read: elements may keep old values."""
     stores = [s for n in find(body, If) for s in find(n.then, Store)]
     return {s.buffer for s in stores if not any(x.buffer is s.buffer for x in find(s.value, Load))}
 
@@ -123,14 +123,14 @@ class _Vectorize(Rewriter):
 
 
 def _lane_bytes(n: Loop) -> int:
-    """Bytes of the widest element that vectors of the loop's lanes hold."""
+    """Bytes of the widest element in the vectors of loop ``n``."""
     moving = [x for x in walk(n) if isinstance(x, Expr | Store) and uses(x, {n.var})]
     kinds = {x.buffer.dtype if isinstance(x, Store) else x.dtype for x in moving} - {"index", "bool"}
     return max((4 if k in WIDENED else DTYPES[k].bits // 8 for k in kinds), default=4)
 
 
 def _decides_lanes(n: Loop) -> bool:
-    """True when a condition compares lanes of a vector loop inside with this loop's variable."""
+    """True if a condition compares an inner vector loop's lane with this loop's variable."""
     for vector in find(n.body, Loop, lambda x: x.kind is Kind.VECTOR):
         for choice in find(vector.body, Select):
             if any(uses(c, {n.var}) and uses(c, {vector.var}) for c in conjuncts(choice.cond)):
@@ -139,7 +139,7 @@ def _decides_lanes(n: Loop) -> bool:
 
 
 class _Linear(Rewriter):
-    """Indices in normal form again after a substitution."""
+    """Rewriter: normalize indices after a substitution."""
 
     def __init__(self, arith: Arith) -> None:
         self.arith = arith
@@ -152,7 +152,7 @@ class _Linear(Rewriter):
 
 
 class _Lanes:
-    """All lanes of one loop at once."""
+    """Vectorizer of one loop: translates statements and expressions to all lanes at once."""
 
     def __init__(
         self, var: Var, lanes: int, arith: Arith, target: Target, raw: set[Buffer], partly: set[Buffer]
@@ -161,7 +161,7 @@ class _Lanes:
         self.copies_only = target.family == "cuda"
 
     def whole(self, body: Stmt) -> Stmt:
-        """The body of the loop in all lanes."""
+        """The loop body for all lanes."""
         if isinstance(body, If) and scan_of(body.then, self.var) is not None:
             return self._ending(body)
         scan = scan_of(body, self.var)
@@ -172,7 +172,7 @@ class _Lanes:
         return InLanes(scan, self.var, self.lanes, lambda e: self._wide(self.expr(e)), self._store).result()
 
     def _ending(self, s: If) -> Stmt:
-        """A scan that ends inside of a vector: all lanes at once where it continues in all, else one by one."""
+        """A scan ending inside a vector: vectorized if all lanes satisfy the condition, else a scalar loop."""
         if not all(isinstance(c, Binary) and c.op in ("<", "<=") and self._moves_evenly(c) for c in conjuncts(s.cond)):
             raise _Scalar("its condition differs from lane to lane")
         inside, every = ending(s, self.var, self.lanes, self.arith)
@@ -180,7 +180,9 @@ class _Lanes:
         return sequence([If(every, self.whole(inside)), If(Unary("not", every, "bool"), rest)])
 
     def copy_ending(self, n: Loop) -> Stmt | None:
-        """A copy that ends inside of a vector: all lanes at once where it continues in all, else one by one."""
+        """A copy ending inside a vector: vectorized if all lanes satisfy the condition, else a scalar loop; None for
+        other stores.
+        """
         s = n.body
         if self.target.kind != "cpu" or not isinstance(s, Store) or s.buffer.scope is Scope.REGISTER:
             return None
@@ -212,7 +214,9 @@ class _Lanes:
         raise _Scalar("there is more in the loop than stores")
 
     def _if(self, s: If) -> Stmt:
-        """The work of lanes where a condition holds; where it ends inside of the vector, terms beyond are 0."""
+        """A conditional statement, vectorized: one scalar condition, or masked terms replaced by 0 in an
+        accumulation.
+        """
         try:
             return If(self._same_for_all(s.cond), self.stmt(s.then))
         except _Scalar:
@@ -226,7 +230,7 @@ class _Lanes:
             return self._store(added)
 
     def _first_lanes(self, cond: Expr) -> int | None:
-        """So many lanes from the first one on are all in which ``cond`` holds, if they make a vector of their own."""
+        """n if ``cond`` holds exactly in the first n lanes and n (4, 8 or 16) is a vector width, else None."""
         decided = [self.arith.simplify(substitute(cond, {self.var: const(k)})) for k in range(self.lanes)]
         held = [d.value for d in decided if isinstance(d, Const)]
         first = sum(map(bool, held))
@@ -234,7 +238,7 @@ class _Lanes:
         return first if whole and self.lanes % first == 0 else None
 
     def _backwards(self, i: Expr) -> Ramp | None:
-        """The elements of all lanes in the order of memory, where they are neighbours, the first lane's last."""
+        """Ramp over the elements in memory order, if lanes access consecutive ones in descending order; else None."""
         return backwards(i, self.var, self.lanes, self.arith) if self.target.kind == "cpu" else None
 
     def _store(self, s: Store) -> Stmt:
@@ -260,9 +264,7 @@ class _Lanes:
         return s.replace(index=(index,), value=value)
 
     def _computed(self, s: Store, index: Ramp) -> Stmt:
-        """Elements that are computed one by one, put together to be stored at once; what lanes read side by side for
-        them is read at once as well.
-        """
+        """A vector store of elements computed one by one; consecutive loads for them become vector loads."""
         words = s.buffer.dtype in CONVERTED
         if s.buffer.dtype == "bool" or s.buffer.scope not in (
             Scope.GLOBAL,
@@ -280,7 +282,7 @@ class _Lanes:
         return done
 
     def _read_ahead(self, value: Expr) -> tuple[Expr, list[Store]]:
-        """``value`` with what lanes read side by side for it in registers, and what fills these."""
+        """(``value`` reading registers, stores that fill them by vector loads) for consecutive loads."""
         ahead, filled = _Ahead(), list[Store]()
         for x in _always_read(value):
             if ahead.held(x) is None and (first := self._read_at_once(x)) is not None:
@@ -290,7 +292,7 @@ class _Lanes:
         return (ahead(value) if filled else value), filled
 
     def _read_at_once(self, x: Load) -> Ramp | None:
-        """Where the elements are that all lanes read, if they are in memory and make one aligned vector."""
+        """Ramp of a load's index if lanes read one aligned vector from memory, else None."""
         bits = DTYPES[x.dtype].bits * self.lanes
         if x.buffer.scope not in (Scope.GLOBAL, Scope.SHARED) or x.dtype == "bool" or bits not in (32, 64, 128):
             return None
@@ -301,12 +303,12 @@ class _Lanes:
         return index if isinstance(index, Ramp) else None
 
     def _converted(self, b: Buffer) -> bool:
-        """True when elements of ``b`` change their form between memory and where they are used."""
+        """True if elements of ``b`` are stored in another type than they are computed in."""
         as_bits = self.copies_only and b.dtype != "bool" and (b.scope is not Scope.REGISTER or b in self.raw)
         return b.dtype in CONVERTED and not as_bits
 
     def _index(self, i: Expr) -> Expr:
-        """The index of all lanes: a Ramp, a scalar, or a _Scalar when neither."""
+        """Index over all lanes: a Ramp if consecutive, a scalar if constant; raises _Scalar for others."""
         found = even(i, self.var, self.arith)
         if found is None or found[0] not in (0, 1):
             raise _Scalar("is not side by side")
@@ -319,7 +321,7 @@ class _Lanes:
         return Ramp(start, self.lanes, "index")
 
     def _same_for_all(self, cond: Expr) -> Expr:
-        """``cond`` without the lane: proved to agree in all lanes."""
+        """``cond`` rewritten without the lane; raises _Scalar unless all lanes provably agree."""
         out: Expr = const(True, "bool")
         for c in conjuncts(cond):
             if not uses(c, {self.var}):
@@ -340,11 +342,11 @@ class _Lanes:
         return self.arith.simplify(out)
 
     def _moves_evenly(self, c: Binary) -> bool:
-        """True when the lane adds the same to the difference of both sides each time: not so inside ``%`` or a read."""
+        """True if both sides of ``c`` differ by an affine function of the lane (no ``%``, no loads)."""
         return comparison(c, self.var, self.arith) is not None
 
     def _aligned(self, c: Binary) -> Expr | None:
-        """``lanes*x + lane < lanes*n`` holds in all lanes iff ``x < n``."""
+        """``lanes*x + lane < lanes*n``   ->   ``x < n``, valid for all lanes; None for other conditions."""
         found = comparison(c, self.var, self.arith)
         if found is None:
             return None
@@ -361,7 +363,7 @@ class _Lanes:
 
     @once
     def expr(self, e: Expr) -> Expr:
-        """``e`` in all lanes: a vector, or the scalar that all lanes share."""
+        """``e`` over all lanes: a vector, or a scalar common to them."""
         if not uses(e, {self.var}):
             return e
         match e:
@@ -407,8 +409,8 @@ class _Lanes:
         return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
 
     def _numbers(self, e: Expr) -> Expr | None:
-        """An index as int32 in each lane, for vectors of indices have half as many lanes in a register; None where it
-        is no number of 32 bits, or does not grow evenly.
+        """An index as an int32 vector (index-typed vectors hold half as many lanes per register); None if not 32-bit or
+        not affine in the lane.
         """
         found, (low, high) = even(e, self.var, self.arith), self.arith.range(e)
         if found is None or low < -(2**31) or high >= 2**31:
@@ -430,7 +432,9 @@ class _Lanes:
         return select_wide(cond, chosen, self._wide(self.expr(e.b)))
 
     def _masked(self, e: Select) -> Expr:
-        """Both sides in all lanes, and the choice in each; where computing what is not chosen does no harm."""
+        """A select over vectors: both sides are computed in all lanes and blended by a mask; raises _Scalar if
+        computing the unselected side is unsafe.
+        """
         if e.dtype in CONVERTED or not (speculable(e.a, self.arith) and speculable(e.b, self.arith)):
             raise _Scalar("one side of a choice may not be computed where the other is chosen")
         try:
@@ -440,7 +444,7 @@ class _Lanes:
         return Select(chosen, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)), e.dtype)
 
     def _lane_by_lane(self, e: Select) -> tuple[Expr, Expr]:
-        """The part of the condition that all lanes share, and what each lane is where the rest is decided in each."""
+        """(scalar condition common to all lanes, rest of the select decided per lane at compile time)."""
         shared: Expr = const(True, "bool")
         picked = [True] * self.lanes
         for c in conjuncts(e.cond):
@@ -468,13 +472,13 @@ class _Lanes:
 
 
 class _Ahead(Rewriter):
-    """Reads of memory become those of registers that hold the same."""
+    """Rewriter: loads from memory become loads from prefetched registers."""
 
     def __init__(self) -> None:
         self.known: dict[Load, Load] = {}
 
     def held(self, x: Load) -> Load | None:
-        """A rewriter of loads to a register in place of memory."""
+        """The register load prefetched for ``x``, or None."""
         return next((held for read, held in self.known.items() if same(read, x)), None)
 
     def on_Load(self, n: Load) -> Load:
@@ -483,7 +487,7 @@ class _Ahead(Rewriter):
 
 
 def _always_read(e: Expr) -> list[Load]:
-    """Loads for ``e`` whichever side of a choice is taken: reading them ahead reads nothing else."""
+    """Loads that ``e`` executes on either side of its selects; safe to prefetch."""
     found: list[Load] = []
     todo, seen = [e], set[Expr]()
     while todo:
@@ -503,7 +507,7 @@ def _always_read(e: Expr) -> list[Load]:
 
 
 def select_wide(cond: Expr, a: Expr, b: Expr) -> Expr:
-    """A select of vectors by one scalar condition."""
+    """A vector select by one scalar condition."""
     if isinstance(cond, Const):
         return a if cond.value else b
     return Select(cond, a, b, a.dtype)
@@ -517,7 +521,7 @@ def _is_copy(e: Expr) -> bool:
 
 
 def _moved(s: Store) -> bool:
-    """True when elements go to memory, or come from there as they are: what vectors do on CUDA."""
+    """True for stores to memory, and for plain copies from it: the vector operations that CUDA has."""
     return s.buffer.scope is not Scope.REGISTER or (
         _is_copy(s.value) and any(x.buffer.scope is not Scope.REGISTER for x in find(s.value, Load))
     )
@@ -525,7 +529,7 @@ def _moved(s: Store) -> bool:
 
 @once
 def _as_it_is(e: Expr) -> bool:
-    """True when a vector is read from memory whole, or 0."""
+    """True for a whole-vector load, or 0."""
     if isinstance(e, Select):
         return _as_it_is(e.a) and _as_it_is(e.b)
     if isinstance(e, Broadcast):
@@ -534,7 +538,9 @@ def _as_it_is(e: Expr) -> bool:
 
 
 def _vector_tiles(body: Stmt, arith: Arith) -> Stmt:
-    """Register arrays touched only in whole aligned vectors of one width become arrays of vectors."""
+    """``body`` with register arrays accessed only as whole aligned vectors of one width turned into arrays of
+    vectors.
+    """
     widths: dict[Buffer, set[int]] = {}
     for n in find(body, (Load, Store, Region)):
         if isinstance(n, Load | Store) and n.buffer.scope is Scope.REGISTER:
@@ -552,7 +558,9 @@ def _vector_tiles(body: Stmt, arith: Arith) -> Stmt:
 
 
 class _Settle(Rewriter):
-    """Makes copies synchronous that cannot be asynchronous: they have landed long before their wait."""
+    """Rewriter: make asynchronous stores synchronous if the hardware cannot copy their size or source
+    asynchronously.
+    """
 
     def on_Store(self, n: Store) -> Store:
         if not n.later:
@@ -569,9 +577,7 @@ class _Settle(Rewriter):
 
 
 class _Addressed(Rewriter):
-    """The source of a copy whose address is computed whether it is there or not: data that tells the address is read
-    where it exists.
-    """
+    """Rewriter for a conditional copy whose address is always computed: loads inside the address are guarded."""
 
     def __init__(self, cond: Expr, source: Load) -> None:
         self.cond, self.source = cond, source
@@ -612,9 +618,7 @@ class _Tiles(Rewriter):
 
 
 def backwards(i: Expr, var: Var, lanes: int, arith: Arith) -> Ramp | None:
-    """The elements of all lanes of ``var`` in the order of memory, where each is right before that of the lane before
-    it.
-    """
+    """Ramp over consecutive elements in memory order if lane k+1 accesses the one right before lane k's; else None."""
     found = even(i, var, arith)
     if found is None or found[0] != -1:
         return None
@@ -622,5 +626,5 @@ def backwards(i: Expr, var: Var, lanes: int, arith: Arith) -> Ramp | None:
 
 
 def turned(e: Expr) -> Shuffle:
-    """A vector, its last lane first."""
+    """Vector ``e`` with its lanes reversed."""
     return Shuffle(e, e, tuple(reversed(range(lanes_of(e)))), e.dtype)
