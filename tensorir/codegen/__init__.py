@@ -1,1 +1,1 @@
-"""Kernels as readable CUDA and OpenCL text."""
+"""Code generation: lowered kernels to readable CUDA, OpenCL or C text."""

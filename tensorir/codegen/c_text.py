@@ -1,4 +1,4 @@
-"""Operations without an operator in C, in the vector extensions of gcc and clang: types, and functions on their lanes.
+"""C text for vector types and operations in the extensions of gcc and clang: typedefs, inline functions, masks.
 
 Vectors are locals and arguments of functions that are inlined; they never cross a call, whose registers would depend on
 what both sides are compiled for. A choice is made by masks, since C has ``? :`` for numbers alone.
@@ -23,12 +23,12 @@ _MASKS = {1: "char", 2: "short", 4: "int", 8: "long"}
 
 
 def shuffle(two: Iterable[str], picks: Iterable[int]) -> str:
-    """Lanes of two vectors of one type; those of the second are counted after those of the first."""
+    """C expression that selects lanes ``picks`` of two vectors; lanes of the second are numbered after the first's."""
     return f"__builtin_shufflevector({', '.join([*two, *map(str, picks)])})"
 
 
 def helper(name: str) -> str | None:
-    """The definition of a vector type or a function by its name; None for one that is not of this module."""
+    """Definition of the vector type or function ``name`` of this module; None for unknown names."""
     if found := _VECTOR.fullmatch(name):
         return _typedef(found[1], int(found[2]), found[3])
     for pattern, text in _PATTERNS:
@@ -38,7 +38,9 @@ def helper(name: str) -> str | None:
 
 
 def closed(helpers: Mapping[str, str], more: Callable[[str], str]) -> list[str]:
-    """The texts of ``helpers`` and of all that those use, each after what it uses; more: the text of another one."""
+    """Texts of ``helpers`` and everything they use, in dependency order; more: function that returns the text of a
+    missing one
+    """
     texts, done = dict(helpers), dict[str, str]()
 
     def place(name: str) -> None:
@@ -78,7 +80,7 @@ def _choose(name: str, kind: str) -> str:
 
 
 def _each(name: str, count: str, function: str, kind: str) -> str:
-    """A function of numbers in every lane."""
+    """C function that applies a scalar ``function`` to every lane."""
     _, lanes = _parts(kind)
     given = "abc"[: int(count)]
     items = ", ".join(f"{g}[k]" for g in given)
@@ -93,10 +95,10 @@ def _each(name: str, count: str, function: str, kind: str) -> str:
 
 
 def signed(fn: str, chosen: str, b: str, rest: str) -> str:
-    """The bits ``chosen`` of a maximum without the sign that the bits ``b`` do not have, of a minimum with theirs; b is
-    empty for a zero, whose sign the result has where both are zeros.
+    """C expression that corrects the sign bit of ``chosen``, the bits of a min or max: a maximum clears it, a minimum
+    sets it, as ``b`` demands where both are zeros; b empty: a zero constant.
 
-    rest: the bits without that of the sign. b is shifted, or compilers see through both and lose the instruction.
+    rest: mask without the sign bit. b is shifted, or compilers see through both and lose the instruction.
     """
     if b:
         b = f"{b} >> {31 if rest == '0x7fffffff' else 63}"
@@ -106,9 +108,9 @@ def signed(fn: str, chosen: str, b: str, rest: str) -> str:
 
 
 def extreme_lanes(name: str, kind: str, sign: str, case: str) -> str:
-    """The larger (``>``) or smaller of two vectors of floats, NaN where one of them is, and -0 less than 0.
+    """C function ``name``: larger (``>``) or smaller (``<``) of two float vectors per lane; NaN if either is, -0 < 0.
 
-    case: "_const" where ``b`` is a number that only itself is equal to, "_zero" where it is a zero that is not
+    case: "_const" for ``b`` a nonzero constant, "_zero" for a zero constant
     """
     mask = _mask(kind)
     chosen = f"((m & ({mask})b) | (~m & ({mask})a))"
@@ -170,7 +172,7 @@ def _parts(kind: str) -> tuple[str, int]:
 
 
 def _mask(kind: str) -> str:
-    """Integers as wide as the lanes of a vector type."""
+    """Signed integer vector type as wide as the lanes of vector type ``kind``."""
     stem, lanes = _parts(kind)
     return f"{_MASKS[_ELEMENTS[stem][1]]}{lanes}"
 

@@ -1,4 +1,4 @@
-"""Lowered modules as OpenCL C or CUDA C++: one printer, the languages are tables."""
+"""``emit``: prints lowered modules as C, OpenCL C or CUDA C++; one printer, languages are tables (``Dialect``)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ TILE_ALIGN = 1024
 
 
 def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Sequence[GatherRange] = ()) -> Source:
-    """The text of a lowered program and how to launch it; the same text for the same program, always.
+    """Return the Source of a lowered program: its text and launches. Deterministic.
 
     notes: lines for the header comment (what is computed, the schedule)
     """
@@ -128,7 +128,7 @@ def _header(module: Module, params: Sequence[Param], notes: Sequence[str]) -> li
 
 
 def comment(text: str) -> str:
-    """User text made harmless in a ``//`` comment: one line, ASCII, no continuation, no trigraph."""
+    """User text made safe for a ``//`` comment: one line, ASCII, no line continuation, no trigraph."""
     one = text.replace("\n", " ").replace("\r", " ").replace("??", "? ?").encode("ascii", "backslashreplace").decode()
     return one.rstrip("\\").replace("*/", "* /").replace("/*", "/ *")
 
@@ -168,14 +168,14 @@ def _params(module: Module, printed: list[_KernelText]) -> tuple[Param, ...]:
 
 
 def _value(v: Var) -> Param:
-    """The parameter that a kernel gets by copy: dims as signed integers of 32 bits."""
+    """Kernel parameter for a by-value argument; dims are int32."""
     if v.bounds is not None:
         return Param(v.name, "int32", (), "dim", 4)
     return Param(v.name, v.dtype, (), "scalar", DTYPES[v.dtype].bits // 8)
 
 
 def _addressed(body: Stmt) -> set[Buffer]:
-    """The arrays that the text of a kernel names other than by tensor maps."""
+    """Buffers that the kernel's text names directly, other than through tensor maps."""
     mapped = {id(r) for c in find(body, IntrinCall) for t, r in zip(c.intrin.operands, c.operands, strict=True)
               if t.name in c.intrin.maps}  # fmt: skip
     return {n.buffer for n in find(body, (Load, Store, Prefetch, Region)) if id(n) not in mapped}  # type: ignore[attr-defined]
@@ -186,7 +186,7 @@ def _elements(b: Buffer) -> int:
 
 
 class _KernelText:
-    """One kernel."""
+    """Prints one kernel."""
 
     def __init__(self, k: Kernel, dialect: Dialect, target: Target, module: Module) -> None:
         # on a CPU: constant offsets of narrow indices stay out of addresses, which costs 8 % of a tight loop
@@ -228,20 +228,22 @@ class _KernelText:
         self.names.nest(k.body, frozenset())
 
     def _kind(self, v: Var) -> str:
-        """The type of an argument by value."""
+        """C type of a by-value argument."""
         return c_type("int32" if v.bounds is not None else v.dtype, self.d)
 
     def _given(self, v: Var) -> str:
-        """The name of an argument by value; of a dim that indices of 64 bits are made of, one of its own."""
+        """Parameter name of a by-value argument; for a dim widened to 64 bits, a separate name from the widened
+        variable.
+        """
         return self.narrow[v] if v in self.narrow else self.names.variable(v)
 
     def _dims(self) -> list[str]:
-        """The lines that make dims as wide as the indices of this kernel."""
+        """Lines that widen dims to the index type of this kernel."""
         wide = self.d.types["index"]
         return [f"{INDENT}const {wide} {self.names.variable(v)} = {name};" for v, name in self.narrow.items()]
 
     def launch(self) -> KernelLaunch:
-        """The launch of the kernel."""
+        """Grid, block, arguments and shared memory of the kernel, as KernelLaunch."""
         maps = tuple(self.expr.maps.values())
         args = (*(b.name for b in self.params), *(m.name for m in maps), *(v.name for v in self.k.scalars))
         arena = self._arena()
@@ -251,7 +253,7 @@ class _KernelText:
         return KernelLaunch(identifier(k.name), args, grid, k.block, size, k.once, maps, k.cluster)
 
     def _arena(self) -> dict[Buffer, tuple[int, int]]:
-        """Where block memory that comes at launch begins and ends for each array; empty where it is declared."""
+        """Byte range (start, end) of each array in dynamic shared memory; {} if arrays are declared statically."""
         out: dict[Buffer, tuple[int, int]] = {}
         if self.d.family == "c":
             small = self.k.shared_bytes <= MOST_ON_STACK
@@ -268,7 +270,7 @@ class _KernelText:
         return out
 
     def _shared(self) -> list[str]:
-        """The lines that make the arrays of block memory."""
+        """Declarations of shared-memory arrays, or pointers into dynamic shared memory."""
         arena = self._arena()
         if not arena:
             return [f"{INDENT}{self.array(b)}" for b in self.k.shared]
@@ -283,7 +285,7 @@ class _KernelText:
         return lines
 
     def text(self) -> str:
-        """The whole function."""
+        """Complete kernel definition as text."""
         k, d = self.k, self.d
         body = [*self._dims(), *self.stmt(k.body, 1)]
         x, y, z = k.block
@@ -326,11 +328,11 @@ class _KernelText:
 
     @property
     def is_wide(self) -> bool:
-        """True when the body is a function of its own, for a compiler that must be told how wide registers are."""
+        """True if the body must be a separate function, with a target attribute for 64-byte vector registers."""
         return self.expr.wide
 
     def _around(self, head: str, params: list[str], shared: list[str], top: list[str], body: list[str]) -> str:
-        """The body as a function, and the kernel that calls it.
+        """The body as a function with target attributes, followed by the kernel that calls it.
 
         What a kernel is compiled for is not its author's to say, that of a function is. Group indices and block memory
         exist in kernels only. The function is not static: PoCL would put the address of block memory, one for all
@@ -348,7 +350,7 @@ class _KernelText:
         return "\n".join([*function, head, "{", *shared, *top, f"{INDENT}{name}({', '.join(given)});", "}"])
 
     def _runner(self) -> list[str]:
-        """A function that calls the kernel with its arguments in an array, where the language has no launches."""
+        """Lines of a C function that calls the kernel with arguments from an array, for languages without launches."""
         d = self.d
         if not d.runner:
             return []
@@ -363,7 +365,7 @@ class _KernelText:
         return ["", d.runner.format(unused=unused, name=identifier(self.k.name), call=call)]
 
     def array(self, b: Buffer) -> str:
-        """The declaration of a local array."""
+        """Declaration of a local array."""
         size, kind = as_int(b.shape[0]), self._element(b)
         align = self.expr.aligned.get(b, 0)
         space, note = self.d.space[b.scope], self.d.align.format(bytes=align) if align else ""
@@ -373,7 +375,7 @@ class _KernelText:
         return f"{space}{kind} {name}[{size}]{note};"
 
     def _element(self, b: Buffer) -> str:
-        """The C type of what an array holds."""
+        """C type of an array's elements."""
         if self.expr.held_in_float(b):
             return c_type(b.dtype, self.d)
         if b.scope is Scope.BARRIER:
@@ -385,7 +387,7 @@ class _KernelText:
     # --- statements
 
     def stmt(self, s: Stmt, depth: int) -> list[str]:
-        """The lines of a statement."""
+        """Lines of text for a statement."""
         pad = INDENT * depth
         match s:
             case Seq():
@@ -438,11 +440,11 @@ class _KernelText:
 
     @property
     def _most(self) -> int:
-        """Floats of the widest vector that may be printed."""
+        """Number of float32 in the widest vector that the kernel may use."""
         return self.expr.target.vector_bytes // 4 if self.d.family == "c" else 16
 
     def loop(self, s: Loop, depth: int) -> list[str]:
-        """A for loop."""
+        """Lines of a for loop."""
         if s.kind is Kind.SERIAL and (cut := ended_by_data(s, self.expr.arith)) is not None:
             return self.stmt(cut, depth)
         pad, v = INDENT * depth, self.names.variable(s.var)
@@ -458,12 +460,12 @@ class _KernelText:
         return [*note, *pragma, *self._block(head, s.body, depth)]
 
     def _index(self, axis: Loop) -> str:
-        """The hardware index of an axis; neighbours along x are a cluster."""
+        """C expression of a hardware index such as ``blockIdx.x``; blocks of a cluster are adjacent along x."""
         text = self.d.index[axis.kind].format(cluster=self.k.cluster)
         return f"{text} / {self.k.cluster}" if axis.kind is Kind.BLOCK_X and self.k.cluster > 1 else text
 
     def roles(self, s: Roles, depth: int) -> list[str]:
-        """Each role in a branch of its own, by the number of the warpgroup."""
+        """Branches on the warpgroup's number, one per warp-specialized role."""
         pad, inner = INDENT * depth, INDENT * (depth + 1)
         out, threads = [], math.prod(self.k.block)
         for n, r in enumerate(s.roles):
@@ -485,7 +487,7 @@ class _KernelText:
         return [*out, f"{pad}}}"]
 
     def _transposed(self, found: Across, depth: int) -> list[str]:
-        """Rows of a register tile as columns, and the loop that reads them: a block of its own."""
+        """Block of lines that transposes a register tile and then runs the loop that reads its columns."""
         outer, pad, columns = INDENT * depth, INDENT * (depth + 1), found.made()
         address, name = self.expr.address, self.names.buffer(columns)
         side, function = found.side, f"tir_transpose_{found.side}x{found.side}"
@@ -502,7 +504,7 @@ class _KernelText:
         return [f"{outer}{{", pad + self.array(columns), *calls, *loop, f"{outer}}}"]
 
     def _block(self, head: str, body: Stmt, depth: int) -> list[str]:
-        """``head`` and its body, in braces only where C needs them."""
+        """Lines of ``head`` and its body, braced only if C requires it."""
         inner = self.stmt(body, depth + 1)
         single = isinstance(body, Store) or (
             isinstance(body, Loop | If) and not inner[0].lstrip().startswith(("#", "//", "const "))
@@ -512,17 +514,17 @@ class _KernelText:
         return [f"{head} {{", *inner, f"{INDENT * depth}}}"]
 
     def prefetch(self, s: Prefetch) -> str:
-        """A request for a cache line, by a macro that other compilers may leave empty."""
+        """Prefetch of a cache line, by a macro that is empty for other compilers."""
         self.expr.helpers["FETCH"] = FETCH
         return f"FETCH({self.expr.address(self.names.buffer(s.buffer), s.index[0])});"
 
     def atomic_add(self, s: Store) -> str:
-        """A sum in memory that other threads add to as well."""
+        """Atomic addition to memory."""
         at, value = self.expr.address(self.names.buffer(s.buffer), s.index[0]), self.expr(s.value)
         return self.expr.spelled(self.d.atomics[s.buffer.dtype], at=at, x=value)
 
     def store(self, s: Store) -> str:
-        """An assignment, compound where it updates in place."""
+        """Assignment statement, compound (``+=``) for in-place updates."""
         b, i, value = s.buffer, s.index[0], s.value
         if s.later:
             return self.expr.copy_async(s)
@@ -574,7 +576,7 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 
 
 def blocks_meet(k: Kernel) -> bool:
-    """True when two blocks of a kernel store at the same places, which are the same values then (``Store.repeats``)."""
+    """True if two blocks store to the same address; the values are equal then (``Store.repeats``)."""
     blocks = {axis.var for axis in k.axes}
     moved = (
         m
@@ -601,12 +603,12 @@ _ENDS: dict[str, Callable[[float, float], float]] = {
 
 
 def fits_int(axes: Iterable[Loop], body: Stmt) -> bool:
-    """True when the indices of a kernel, and all their parts, are integers of 32 bits, as far as loops tell."""
+    """True if all indices of a kernel and their subexpressions fit int32, judging by loop ranges."""
     return _Ranges(axes, body).fit
 
 
 class _Ranges:
-    """Bounds of the indices of a kernel, as wide as those of their parts make them."""
+    """Interval of an index including its subexpressions, for overflow checks."""
 
     def __init__(self, axes: Iterable[Loop], body: Stmt) -> None:
         found = loop_ranges([*axes, *find(body, Loop)])

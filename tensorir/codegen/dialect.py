@@ -1,4 +1,4 @@
-"""Spellings of languages for all that kernels need: tables, no logic."""
+"""Tables of language spellings (``Dialect``) for C, OpenCL, CUDA and HIP: no logic."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ told how wide vectors are at least (LLVM's ``prefer-256-bit``).
 
 
 def wide_preamble(inlined: bool) -> str:
-    """The macros of functions with registers of 64 bytes, which an older compiler may not know of; ``inlined``: also
-    that of functions that they call.
+    """Macros for functions compiled with 64-byte vector registers, guarded for older compilers; ``inlined``: also one
+    for functions they call.
     """
     there = [f"#define WIDE __attribute__((noinline, {_AVX512}))"]
     otherwise = ["#define WIDE"]

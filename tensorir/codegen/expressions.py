@@ -1,4 +1,4 @@
-"""Expressions as C text."""
+"""Prints expressions as C text."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ _WORDS = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
 
 
 def c_type(dtype: str, dialect: Dialect) -> str:
-    """The type that values of ``dtype`` have in expressions."""
+    """C type of a ``dtype`` value inside expressions (narrow floats compute as float)."""
     return dialect.types["float32" if dtype in WIDENED else dtype]
 
 
 class Expressions:
-    """Prints the expressions of one kernel and notes what it needs: helper functions, alignments, ``wide`` vectors.
+    """Printer of one kernel's expressions; collects the helpers, alignments and vector widths used.
 
-    may_widen: the kernel may be compiled for registers of 64 bytes, where it has such vectors
-    raw:       register arrays of narrow floats that hold the bits of memory
+    may_widen: the kernel may be compiled for 64-byte registers if it has such vectors
+    raw:       register arrays of narrow floats that hold unconverted bits
     """
 
     def __init__(
@@ -149,17 +149,19 @@ class Expressions:
         raise LoweringError(Problem("codegen.node", f"{type(e).__name__} cannot be printed as {self.d.name}"))
 
     def wraps(self, e: Expr) -> bool:
-        """True when ``e`` is an operator that may overflow, and printed as one: a shift by any number is a helper."""
+        """True if ``e`` is an operator that may overflow and is printed as an operator (shifts by arbitrary amounts are
+        helpers).
+        """
         if isinstance(e, Binary) and e.op in SHIFTS and not self.arith.shifts_plainly(e):
             return False
         return may_overflow(e, self.d.wraps)
 
     def need(self, helper: str) -> None:
-        """Note a helper function or type of the table."""
+        """Record the use of a helper function or type."""
         self.helpers[helper] = helper_text(helper, self.d)
 
     def spelled(self, template: str, **parts: str) -> str:
-        """``template`` with its parts, and a note of the helper that it calls."""
+        """``template`` formatted with ``parts``; records the helper that it calls."""
         text = template.format(**parts)
         if template.startswith("tir_"):
             self.need(text.partition("(")[0])
@@ -175,13 +177,13 @@ class Expressions:
         return found
 
     def unary(self, e: Unary) -> str:
-        """``-``, ``~`` or ``!``; of two minus signs in a row C would make another operator."""
+        """C text of ``-``, ``~`` or ``!``, keeping two minus signs apart."""
         inner = self.number_of(e.a, UNARY) if e.op == "~" else self(e.a, UNARY)
         sign = "!" if e.op == "not" else e.op
         return self.narrowed(e, f"{sign}({inner})" if inner.startswith(sign) else f"{sign}{inner}")
 
     def binary(self, e: Binary, outer: int) -> str:
-        """An operator, or the function that stands for it."""
+        """C text of a binary operation: an operator or a function call."""
         if e.op in ("min", "max"):
             return self.minmax(e)
         kind = DTYPES[e.a.dtype].kind
@@ -210,7 +212,7 @@ class Expressions:
         return f"({text})" if p < outer else text
 
     def operand(self, e: Binary, x: Expr, outer: int) -> str:
-        """A side of an operator, in parentheses also where few people know which operator holds tighter."""
+        """C text of one operand, parenthesized also where precedence is commonly misread."""
         if isinstance(x, Binary) and x.op in self.d.warned.get(e.op, ()):
             outer = UNARY
         if e.op in COMPARE or e.op == ">>" or (e.op == "<<" and x is e.b) or e.op == "/":
@@ -225,7 +227,7 @@ class Expressions:
         return self(x, UNARY if mixed else outer)
 
     def number_of(self, e: Expr, outer: int = 0) -> str:
-        """``e`` where not only its bits matter."""
+        """C text of ``e`` with the exact value of its type, where low bits alone do not suffice."""
         before, self.whole = self.whole, True
         try:
             return self(e, outer)
@@ -233,12 +235,12 @@ class Expressions:
             self.whole = before
 
     def shift(self, e: Binary) -> str:
-        """A shift by a number of bits that may be none of the type's."""
+        """Shift by a count that may be negative or exceed the type's width."""
         name, self.helpers[name] = shift_helper(e.op, e.dtype, self.d)
         return f"{name}({self.number_of(e.a)}, {self.number_of(e.b)})"
 
     def bitcast(self, e: Call) -> str:
-        """The bits of a value as another type."""
+        """Reinterpretation of a value's bits as another type."""
         x, lanes = e.args[0], lanes_of(e)
         if e.dtype in WIDENED or x.dtype in WIDENED:
             helper, call = narrow_bits(x.dtype, e.dtype, self.d)
@@ -249,7 +251,7 @@ class Expressions:
         return self._vector(self.d.reinterpret, e.dtype, lanes, x=self.number_of(x))
 
     def upper_half(self, e: Call) -> str:
-        """The upper half of the bits of a product."""
+        """Upper half of an integer product's bits."""
         if lanes_of(e) > 1:
             name = self.d.upper.get(e.dtype, "mul_hi")
             return self.call(name, e, [self(a) for a in e.args])
@@ -257,20 +259,20 @@ class Expressions:
         return self.spelled(upper_half(e.dtype, self.d), a=a, b=b)
 
     def scalar_beside_vector(self, e: Broadcast, outer: int) -> str:
-        """One operand that OpenCL widens itself; C's int must not outrank a vector's narrow integers."""
+        """Scalar operand that OpenCL broadcasts itself, cast if C's int would outrank narrow vector elements."""
         narrow = DTYPES[e.dtype].kind in "iu" and DTYPES[e.dtype].bits < 32
         if narrow and not isinstance(e.value, Load):
             return f"({c_type(e.dtype, self.d)}){self(e.value, UNARY)}"
         return self(e.value, outer)
 
     def narrowed(self, e: Expr, text: str) -> str:
-        """C computes narrow integers in int: wrap as the type does."""
+        """``text`` cast to a narrow integer type, as C computes in int."""
         if DTYPES[e.dtype].kind in "iu" and DTYPES[e.dtype].bits < 32 and lanes_of(e) == 1:
             return f"({c_type(e.dtype, self.d)})({text})"
         return text
 
     def minmax(self, e: Binary) -> str:
-        """min and max: of floats NaN where one operand is, as NumPy's; a choice for integers."""
+        """min or max: floats give NaN if either is NaN (as NumPy); integers use ``? :``."""
         if DTYPES[e.dtype].kind == "f":
             return self.extreme(e)
         if e.dtype == "index" and self.d.types["index"] == "int":
@@ -283,7 +285,7 @@ class Expressions:
         return f"({sides} ? {self.number_of(e.a, _CHOICE)} : {self.number_of(e.b, _CHOICE)})"
 
     def extreme(self, e: Binary) -> str:
-        """The smaller or larger of two floats by a helper; where one is a constant, by one that knows which it is."""
+        """min or max of floats by a helper, a cheaper one if an operand is constant."""
         a, b = (e.b, e.a) if _number(e.a) is not None else (e.a, e.b)
         lanes = lanes_of(e)
         size = lanes * bits_of(e.dtype) // 8
@@ -294,7 +296,7 @@ class Expressions:
         return f"{name}({self(a)}, {self(b)})"
 
     def floor_divide(self, e: Binary, kind: str) -> str:
-        """``//`` and ``%`` of data round toward minus infinity, as NumPy's."""
+        """``//`` or ``%`` of data, rounding toward minus infinity as NumPy."""
         if kind != "f" and self.arith.nonzero(e.b) and self.arith.divides_plainly(e):
             return f"({self.number_of(e.a, _PRODUCT)} {_C.get(e.op, e.op)} {self.number_of(e.b, UNARY)})"
         of = "int" if kind == "i" and narrow(e.dtype) else "float32" if e.dtype in WIDENED else e.dtype
@@ -307,7 +309,7 @@ class Expressions:
         return text if e.op == "%" or isinstance(e.b, Const) else self.narrowed(e, text)  # the least number by -1
 
     def cast(self, e: Cast, outer: int) -> str:
-        """A conversion: to integers toward zero, to bool by ``!= 0``."""
+        """Type conversion: to integers toward zero, to bool by ``!= 0``."""
         lanes = lanes_of(e.a)
         if e.dtype == "bool":
             text = f"{self.number_of(e.a, _EQUAL + 1)} != 0"
@@ -325,9 +327,7 @@ class Expressions:
         return text if exact else self.round(e.dtype, text)
 
     def in_float(self, x: Expr, dtype: str) -> str:
-        """A number in float32, from which rounding to the narrow float ``dtype`` gives what one rounding gives: of as
-        many digits as float32 has, or too many for ``dtype``, any conversion does.
-        """
+        """``x`` in float32 such that rounding it to narrow float ``dtype`` equals a single rounding of ``x``."""
         kind = DTYPES[x.dtype]
         if kind.kind == "f" and x.dtype != "float64":
             return self(x)
@@ -338,7 +338,7 @@ class Expressions:
         return f"(float){self.number_of(x, UNARY)}"
 
     def call(self, function: str, e: Expr, args: list[str]) -> str:
-        """A call of a function of the language on numbers or vectors.
+        """Call of a library function on scalars or vectors.
 
         On CPUs, vectors of 64 bytes go in halves: they are passed in one register or in two, depending on what caller
         and callee are compiled for, and a library may be compiled for another processor than the kernel.
@@ -350,12 +350,12 @@ class Expressions:
         return f"{name}({', '.join(args)})"
 
     def has_own(self, e: Call) -> bool:
-        """True when a function is printed as text of our own, and not as a call of the library's."""
+        """True if a function is printed as our own text instead of a library call."""
         t = self.target
         return e.fn in VECTOR_FUNCTIONS and e.dtype != "float64" and t.kind == "cpu" and not t.precise_math
 
     def own_function(self, e: Call) -> str:
-        """A call of a function that the text brings along."""
+        """Call of a function defined in the emitted text."""
         lanes = lanes_of(e)
         self.vector_type("float32", lanes)
         wide = self.may_widen and 4 * lanes > HALF_BYTES  # vectors of 64 bytes: compiled as its callers are
@@ -364,7 +364,7 @@ class Expressions:
         return f"{s.function(e.fn)}({self(e.args[0])})"
 
     def absolute(self, e: Call, outer: int) -> str:
-        """``abs`` of integers: of the least one it is itself, as NumPy's; OpenCL's returns unsigned ones."""
+        """``abs`` of integers with ``abs(INT_MIN) == INT_MIN`` as NumPy; OpenCL's returns unsigned."""
         x, kind = e.args[0], DTYPES[e.dtype]
         if kind.kind == "u":
             return self(x, outer)
@@ -376,16 +376,16 @@ class Expressions:
         return f"{name}({self.number_of(x)})"
 
     def converted(self, lanes: int, new: str, old: str, text: str) -> str:
-        """``text``, vectors of one type, as those of another."""
+        """Vector ``text`` converted from element type ``old`` to ``new``."""
         name = self._for_vectors("convert", lanes, new, [old])
         return f"{name}({text})" if name.startswith("tir_") else self._vector(self.d.convert, new, lanes, x=text)
 
     def splat(self, dtype: str, lanes: int, text: str) -> str:
-        """A number in all lanes of a vector."""
+        """Vector with the scalar ``text`` in all lanes."""
         return self._vector(self.d.splat, dtype, lanes, x=text)
 
     def chosen(self, dtype: str, lanes: int, mask: str, a: str, b: str) -> str:
-        """``a`` or ``b`` in each lane, by a mask."""
+        """``mask ? a : b`` per lane."""
         return self._vector(self.d.choose, dtype, lanes, mask=mask, a=a, b=b)
 
     def _vector(self, template: str, dtype: str, lanes: int, **parts: str) -> str:
@@ -394,7 +394,7 @@ class Expressions:
         return self.spelled(template, type=stem, lanes=many, **parts)
 
     def _for_vectors(self, function: str, lanes: int, result: str, given: list[str]) -> str:
-        """The name of ``function`` on vectors: its own, or that of a helper which calls it on both halves."""
+        """Name of ``function``'s vector variant, or of a helper that calls it on both halves."""
         kinds = [self.vector_type(t, lanes) for t in (result, *given)]
         name = f"convert_{kinds[0]}" if function == "convert" else function
         sizes = [lanes * bits_of(t) // 8 for t in (result, *given)]
@@ -410,13 +410,13 @@ class Expressions:
         return name
 
     def rounded(self, e: Cast, outer: int) -> str:
-        """A cast to a storage-only type rounds even though the C type stays float."""
+        """Cast to a storage-only type such as bfloat16: the value is rounded, the C type stays float."""
         if e.dtype in WIDENED and e.dtype != e.a.dtype:
             return self.round(e.dtype, self(e.a))
         return self(e.a, outer)
 
     def round(self, dtype: str, value: str) -> str:
-        """A value that is rounded to ``dtype`` and stays a float."""
+        """Float ``value`` rounded to ``dtype``, as a float."""
         helpers = [f"tir_round_{dtype}"] if DTYPES[dtype].bits == 16 else [f"tir_to_{dtype}", f"tir_from_{dtype}"]
         for name in helpers:
             self.need(name)
@@ -426,17 +426,19 @@ class Expressions:
     # --- memory
 
     def held_in_float(self, b: Buffer) -> bool:
-        """Narrow floats stay widened in registers, rounded before they get there."""
+        """True if elements of ``b`` are narrow floats kept widened in registers (rounded before they are stored
+        there).
+        """
         return b.dtype in WIDENED and b.scope is Scope.REGISTER and b not in self.raw
 
     def word(self, dtype: str, lanes: int) -> str:
-        """The type in which CUDA moves vectors that it has no type of their own for."""
+        """Integer type by which CUDA moves vectors without a native type."""
         if self.d.family != "cuda" or lanes == 1 or (lanes <= 4 and dtype not in WIDENED):
             return ""
         return _WORDS[lanes * DTYPES[dtype].bits // 8]
 
     def vector_type(self, dtype: str, lanes: int) -> str:
-        """``float4`` …, or the scalar type."""
+        """C vector type such as ``float4``; the scalar type for 1 lane."""
         if word := self.word(dtype, lanes):
             return word
         kind = c_type(dtype, self.d)
@@ -449,13 +451,13 @@ class Expressions:
         return name
 
     def pack(self, dtype: str, lanes: int, items: list[str]) -> str:
-        """A vector from scalars."""
+        """Vector built from scalar texts."""
         self.vector_type(dtype, lanes)
         kind = c_type(dtype, self.d)
         return self.d.pack.format(type=self.d.vector_names.get(kind, kind), lanes=lanes, items=", ".join(items))
 
     def load(self, e: Load) -> str:
-        """A read of one element or vector."""
+        """Load of one element or vector."""
         b, i = e.buffer, e.index[0]
         name = self.names.buffer(b)
         if isinstance(i, Ramp):
@@ -471,7 +473,7 @@ class Expressions:
         return f"({text} != 0)" if b.dtype == "bool" else text
 
     def rounded_for(self, b: Buffer, value: Expr) -> str:
-        """``value`` as it may be stored to ``b``: stores to memory of a narrow type round, to registers do not."""
+        """``value`` as stored to ``b``: rounded for memory of a narrow type, unrounded for registers."""
         if b.dtype not in WIDENED:
             return self(value)
         if not self.held_in_float(b):
@@ -483,12 +485,12 @@ class Expressions:
         return self.round(b.dtype, self(value))
 
     def half_load(self, b: Buffer, i: Expr) -> str:
-        """float16 is widened on its way in."""
+        """Load of float16, widened to float."""
         name, space = self.names.buffer(b), self.d.space[b.scope]
         return self.spelled(self.d.half_load, name=name, i=self(i), space=space)
 
     def store(self, b: Buffer, i: Expr, value: str) -> str:
-        """A write of one element or vector, without the semicolon."""
+        """Store of one element or vector, without the semicolon."""
         name = self.names.buffer(b)
         if isinstance(i, Ramp):
             return self.vector_store(b, i, value)
@@ -503,7 +505,7 @@ class Expressions:
         return f"{name}[{self(i)}] = {value}"
 
     def words(self, e: Pack) -> str:
-        """Narrow floats rounded and put together in words of 32 bits: two of 16 bits, or four of 8."""
+        """Narrow floats rounded and packed into 32-bit words: two of 16 bits or four of 8."""
         each = 32 // DTYPES[e.dtype].bits
         given = [i.a if isinstance(i, Cast) and i.dtype == e.dtype else i for i in e.items]
         plain = [self.in_float(x, e.dtype) for x in given]
@@ -516,7 +518,7 @@ class Expressions:
         return words[0] if len(words) == 1 else f"make_{self.word(e.dtype, len(plain))}({', '.join(words)})"
 
     def as_it_is(self, b: Buffer, i: Expr, value: Load) -> str:
-        """A write of a narrow float whose bits come from elsewhere; empty where one side is widened."""
+        """Store of a narrow float that copies its bits unconverted; "" if source or destination is widened."""
         if b.dtype not in WIDENED or isinstance(i, Ramp) or b.lanes > 1 or value.buffer.lanes > 1:
             return ""
         if self.held_in_float(b) or self.held_in_float(value.buffer):
@@ -524,7 +526,7 @@ class Expressions:
         return f"{self.names.buffer(b)}[{self(i)}] = {self.names.buffer(value.buffer)}[{self(value.index[0])}]"
 
     def copy_async(self, s: Store) -> str:
-        """An asynchronous copy from global to shared memory; it writes 0 where its condition does not hold."""
+        """Asynchronous copy (cp.async) from global to shared memory; stores 0 where its condition is false."""
         source, cond = (s.value.a, s.value.cond) if isinstance(s.value, Select) else (s.value, None)
         assert isinstance(source, Load)
         lanes = s.index[0].lanes if isinstance(s.index[0], Ramp) else 1
@@ -539,7 +541,7 @@ class Expressions:
         return f"{name}({', '.join(ends)}{there})"
 
     def vector_access(self, b: Buffer, i: Ramp, *, const: bool) -> str:
-        """A whole vector in memory: through an aligned pointer where that is proved, else unaligned."""
+        """Vector in memory as an lvalue: through an aligned pointer if alignment is proved, else unaligned."""
         if (b.dtype in WIDENED and self.d.family != "cuda") or b.dtype == "bool":
             raise LoweringError(Problem("codegen.vector-storage", f"{b.name} is {b.dtype}: it has no vector loads yet",
                                         hint="do not vectorize accesses to floats of 16 or 8 bits"))  # fmt: skip
@@ -562,7 +564,7 @@ class Expressions:
         return f"vload{i.lanes}(0, {self.address(name, i.base)})"
 
     def picked(self, e: Pack) -> str | None:
-        """Lanes that are parts of vectors in memory, with zeros before and after."""
+        """Vector whose lanes come from one or two vector loads and zeros (``picking``); None if it has no such form."""
         if not self.d.has_vectors or self.target.kind != "cpu":
             return None
         if len(e.items) == 16:
@@ -580,14 +582,14 @@ class Expressions:
         return self.pack(e.dtype, len(e.items), items + ["0.0f"] * found.after)
 
     def joined(self, dtype: str, lanes: int, halves: list[str]) -> str:
-        """A vector of two halves."""
+        """Vector concatenated from two halves."""
         if self.d.family != "c":
             return self.pack(dtype, lanes, halves)
         self.vector_type(dtype, lanes)
         return f"__builtin_shufflevector({', '.join([*halves, *map(str, range(lanes))])})"
 
     def shuffled(self, found: Picked, lanes: int) -> str:
-        """The picked lanes, by shuffles of two vectors each: of two in memory, then with zeros."""
+        """Text of a ``Picked`` vector: shuffles of vector loads, then of zeros."""
         widths = {p.width for p in found.parts}
         bases = list(dict.fromkeys(p.base for p in found.parts))
         width = widths.pop()
@@ -603,18 +605,18 @@ class Expressions:
         return shuffle(vectors, picks)
 
     def vector_store(self, b: Buffer, i: Ramp, value: str) -> str:
-        """A whole vector out."""
+        """Store of a whole vector."""
         if self.d.family == "opencl" and self.target.kind != "cpu" and not self.arith.is_multiple(i.base, i.lanes):
             return f"vstore{i.lanes}({value}, 0, {self.address(self.names.buffer(b), i.base)})"
         return f"{self.vector_access(b, i, const=False)} = {value}"
 
     def address(self, name: str, base: Expr) -> str:
-        """The address of an element of the array called ``name``."""
+        """Pointer expression for element ``base`` of array ``name``."""
         return name if isinstance(base, Const) and as_int(base) == 0 else f"{name} + {self(base, SUM)}"
 
 
 def _number(e: Expr) -> float | None:
-    """The constant that all lanes are, if it is no NaN."""
+    """The constant in all lanes of ``e``; None if not constant or NaN."""
     e = e.value if isinstance(e, Broadcast) else e
     value = rounded(e.value, e.dtype) if isinstance(e, Const) else math.nan
     return None if math.isnan(value) else value
@@ -628,18 +630,18 @@ if TYPE_CHECKING:
 
 
 def bits_of(dtype: str) -> int:
-    """The bits of an element as vectors hold it."""
+    """Bits of a ``dtype`` element inside vectors."""
     return DTYPES["float32" if dtype in WIDENED else "int64" if dtype == "index" else dtype].bits
 
 
 def choice(e: Select, out: Expressions) -> str:
-    """``mask ? a : b``: each lane by the sign of its mask, which is as wide as the result."""
+    """``mask ? a : b`` per lane; masks are signed integers as wide as the result."""
     chosen = mask(e.cond, bits_of(e.dtype), out)
     return out.chosen(e.dtype, lanes_of(e), chosen, out.number_of(e.a, 3), out.number_of(e.b, 3))
 
 
 def mask(e: Expr, bits: int, out: Expressions) -> str:
-    """A condition in all lanes, as signed integers of ``bits``."""
+    """Vector condition as signed integers of ``bits`` bits: -1 true, 0 false."""
     lanes = lanes_of(e)
     match e:
         case Binary(op="and" | "or"):

@@ -1,4 +1,4 @@
-"""Functions that emitted text brings along where it needs them."""
+"""Text of helper functions that emitted kernels may use (rounding, conversions, atomics, …), by name."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _FLOAT8 = {
 
 
 def _float8(text: str, kind: str) -> dict[str, str]:
-    """The text for each family: only CUDA has instructions for it."""
+    """float8 helper text per language family; CUDA's uses its conversion instructions."""
     whole = re.sub(r"[A-Z]{3,}", lambda word: {"KIND": kind, **_FLOAT8[kind]}.get(word[0], word[0]), text)
     return {"cuda": whole, "opencl": re.sub(r"#if.*?#else\n|#endif\n", "", whole, flags=re.DOTALL)}
 
@@ -96,7 +96,7 @@ _FLOAT_QUOTIENTS = {
 
 
 def _float_quotient(stem: str, bits: int) -> dict[str, str]:
-    """The text of ``//`` or ``%`` of floats for each family: OpenCL's functions are overloaded."""
+    """Text of float ``//`` or ``%`` per language family."""
     kind, f, half = ("float", "f", "0.5f") if bits == 32 else ("double", "", "0.5")
     text = f"{{i}}{kind} tir_{stem}_float{bits}({kind} a, {kind} b) {{{{\n{_FLOAT_QUOTIENTS[stem]}\n}}}}"
     text = text.replace("TYPE", kind).replace("HALF", half)
@@ -107,7 +107,7 @@ def _float_quotient(stem: str, bits: int) -> dict[str, str]:
 # What is converted to a float of 16 or 8 bits by way of float32 is rounded to odd there: the last digit is odd where
 # some were cut off, so that the second rounding has the answer of one alone.
 def _odd_whole(name: str, kind: str, end: str, most: str) -> str:
-    """The text of an integer of 64 bits in float32, rounded to odd."""
+    """Text of a 64-bit integer to float32 conversion with round-to-odd, to avoid double rounding."""
     far = "back > x" if kind == "{ul}" else "(x < 0 ? back < x : back > x)"
     return (
         f"{{i}}float {name}({kind} x) {{{{\n  const float y = (float)x;\n"
@@ -297,7 +297,7 @@ TEXTS = {
 
 
 def hopper_text(name: str) -> str | None:
-    """The definition of a function or type of this module."""
+    """Definition of the Hopper helper ``name`` (mbarriers, TMA, wgmma); None for other names."""
     if name in ("tir_tma_load_pixels", "tir_tma_multicast_pixels"):
         return _pixels_text(several=name == "tir_tma_multicast_pixels")
     if (copies := re.fullmatch(r"tir_tma_(load|store|multicast)_(\d)", name)) is None:
@@ -331,7 +331,7 @@ def hopper_text(name: str) -> str | None:
 
 
 def _pixels_text(several: bool) -> str:
-    """The copy of pixels of images (im2col mode), for one block or for several of a cluster."""
+    """TMA im2col copy function, for one block or multicast to a cluster."""
     mask, first = (", int mask", 4) if several else ("", 3)
     name = "tir_tma_im2col_multicast" if several else "tir_tma_im2col"
     at = ", ".join(f"%{first + n}" for n in range(4))

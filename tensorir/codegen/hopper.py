@@ -1,4 +1,6 @@
-"""The text of warpgroup instructions: barriers, tensor copies, asynchronous products, roles (PTX ISA 8)."""
+"""Text for Hopper's asynchronous statements: mbarriers, TMA copies, wgmma groups, register redistribution (PTX
+ISA 8).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ _WAIT_CALLS = {"copies": "tir_wait_copies", "products": "tir_wgmma_wait", "store
 
 
 def product_registers(body: Stmt) -> tuple[set[Buffer], set[Buffer]]:
-    """Registers of a thread that products of warpgroups add to, and others that they read."""
+    """(accumulators, register operands) of the wgmma instructions in ``body``."""
     products = find(body, IntrinCall, lambda call: call.intrin.later)
     own = (Scope.REGISTER, Scope.WARP)
     sums = {b for call in products for b in writes(call) if b.scope in own}
@@ -36,10 +38,10 @@ def product_registers(body: Stmt) -> tuple[set[Buffer], set[Buffer]]:
 
 
 def order_lines(s: Stmt, expr: Expressions, sums: Sequence[Buffer], given: Sequence[Buffer]) -> list[str]:
-    """The text by which a thread starts asynchronous work and waits for it.
+    """Lines for a fence, commit or wait of asynchronous work.
 
-    sums, given: registers of products of warpgroups that are declared here. Compilers know nothing of what happens
-    between these instructions: nothing but a use of the registers keeps their accesses on the side where they stand.
+    sums, given: registers of warpgroup products declared here. Compilers do not know what these instructions access;
+    empty asm statements on the registers keep accesses on their side.
     """
     line = _order_line(s, expr)
     if isinstance(s, Fence) and s.of == "products":
@@ -79,12 +81,12 @@ def _order_line(s: Stmt, expr: Expressions) -> str:
 
 
 def barrier(b: Buffer, index: tuple[Expr, ...], expr: Expressions) -> str:
-    """The address of a barrier."""
+    """Address of an mbarrier."""
     return f"&{expr.names.buffer(b)}[{expr(index[0])}]"
 
 
 def init_lines(s: InitBarriers, expr: Expressions) -> list[str]:
-    """One thread initializes the barriers; all threads synchronize after that."""
+    """Lines by which one thread initializes mbarriers and all threads synchronize."""
     expr.need("tir_barrier_init")
     expr.need("tir_barriers_ready")
     name, count = expr.names.buffer(s.buffer), as_int(s.buffer.shape[0])
@@ -97,7 +99,7 @@ def init_lines(s: InitBarriers, expr: Expressions) -> list[str]:
 
 
 def registers_line(r: Role, threads: int, expr: Expressions) -> list[str]:
-    """The share that a role takes of the registers that all threads begin with, or leaves to others."""
+    """``setmaxnreg`` line for a role: it takes or releases registers."""
     begins = first_registers(threads)
     if r.registers in (0, begins):
         return []

@@ -1,4 +1,4 @@
-"""The text of hardware instructions: templates filled with addresses, values and vectors of their operands."""
+"""Text of hardware instructions: templates filled with operand addresses, values, vectors and descriptors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GUARD = "TIR_EMULATED"
 
 
 def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
-    """The lines of one call; ``intrin/intrin.py`` says what stands for what."""
+    """Lines of one instruction call; the template fields are documented in ``intrin/intrin.py``."""
     intrin = call.intrin
     text = intrin.text_for(expr.target)
     if text is None:
@@ -53,7 +53,7 @@ def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
 
 
 def _field(kind: str, tile: Buffer, r: Region, expr: Expressions, *, const: bool) -> str:
-    """One property of an operand."""
+    """Text for one template field of an operand: address, value, vector, stride or address space."""
     first = r.first[0]
     if kind == "_space":
         return expr.d.space[r.buffer.scope]
@@ -67,7 +67,7 @@ def _field(kind: str, tile: Buffer, r: Region, expr: Expressions, *, const: bool
 
 
 def _told(kind: str, tile: Buffer, r: Region, call: IntrinCall, expr: Expressions) -> str:
-    """A whole tile as an instruction's operand: its place in an array, or a descriptor."""
+    """Text for a whole-tile operand: its tensor-map coordinates or shared-memory descriptor."""
     if kind == "_map":
         return expr.maps[map_key(call, r, expr.rounded_tiles)].name
     if kind == "_at":
@@ -80,9 +80,7 @@ def _told(kind: str, tile: Buffer, r: Region, call: IntrinCall, expr: Expression
 
 
 def map_key(call: IntrinCall, source: Region, rounded: Set[Buffer]) -> MapKey:
-    """The key of a tensor map: array, its shape, box and steps, corners of images that are gone through,
-    swizzle, and the type of what is copied.
-    """
+    """Tensor map key: array, shape, box, steps, im2col corners, swizzle and element type."""
     tile = next(r for t, r in zip(call.intrin.operands, call.operands, strict=True) if is_described(call, t))
     dtype = "tfloat32" if tile.buffer in rounded else source.buffer.dtype
     steps: tuple[int, ...] = source.steps
@@ -94,10 +92,10 @@ def map_key(call: IntrinCall, source: Region, rounded: Set[Buffer]) -> MapKey:
 
 
 def rounded_tiles(body: Stmt) -> frozenset[Buffer]:
-    """Arrays in shared memory of float32 that only products of tf32 read.
+    """float32 shared arrays read only by tf32 products.
 
-    ``wgmma`` looks at the upper 19 bits of an element, which would cut it off: errors that do not average out. The copy
-    rounds to nearest (CUtensorMapDataType TFLOAT32), as in CUTLASS's kernels.
+    ``wgmma`` truncates elements to their upper 19 bits, a biased error. The TMA copy rounds to nearest instead
+    (CUtensorMapDataType TFLOAT32), as in CUTLASS's kernels.
     """
     cut, whole = set[Buffer](), {n.buffer for n in find(body, Load)}
     for call in find(body, IntrinCall):
@@ -110,9 +108,9 @@ def rounded_tiles(body: Stmt) -> frozenset[Buffer]:
 
 
 def tensor_maps(body: Stmt, names: Names, rounded: Set[Buffer] = frozenset()) -> dict[MapKey, TensorMap]:
-    """The tensor maps that the tile copies of a kernel need.
+    """Tensor maps needed by the tile copies of a kernel, by key.
 
-    Of a tile of N elements with a step the box has N * step of the array (CUDA driver API, cuTensorMapEncodeTiled).
+    A tile of N elements with step s needs a box of N * s elements (CUDA driver API, cuTensorMapEncodeTiled).
     """
     out: dict[MapKey, TensorMap] = {}
     for call in find(body, IntrinCall):
@@ -126,12 +124,12 @@ def tensor_maps(body: Stmt, names: Names, rounded: Set[Buffer] = frozenset()) ->
 
 
 def aligned_tiles(call: IntrinCall) -> list[Buffer]:
-    """Arrays in shared memory that hold whole tiles, whose permutation goes by the address."""
+    """Shared arrays of whole tiles whose swizzle depends on the address and needs alignment."""
     return [r.buffer for t, r in zip(call.intrin.operands, call.operands, strict=True) if is_described(call, t)]
 
 
 def _check(call: IntrinCall, tile: Buffer, r: Region, expr: Expressions, wanted: set[str]) -> None:
-    """Refuse tiles that the instruction cannot address: their place in memory is known only now."""
+    """Raise an error for a tile that the instruction cannot address; its memory position is known only now."""
     name = f"{tile.name} of {call.intrin.name}, a tile of {r.buffer.name},"
     by_lane = call.intrin.by_warp or call.intrin.maps  # lowering has seen to it that each lane has its part
     if not by_lane and tile.dims[-1] > 1 and r.strides[-1] != 1:
@@ -150,12 +148,12 @@ def _check(call: IntrinCall, tile: Buffer, r: Region, expr: Expressions, wanted:
 
 
 def guarded(prelude: str) -> str:
-    """A prelude that the emulator leaves out: there its functions are others."""
+    """``prelude`` inside ``#if`` for devices only; the emulator has functions of its own."""
     return prelude if GUARD in prelude else f"#ifndef {GUARD}\n{prelude}\n#endif"
 
 
 def _function(prelude: str) -> str:
-    """The name of the first function that a prelude defines: several instructions may bring the same one."""
+    """Name of the first function that a prelude defines, to share it between instructions."""
     found = re.search(r"(\w+)\s*\(", re.sub(r"__\w+__\s*\(.*?\)", "", prelude))
     return found[1] if found else ""
 

@@ -1,4 +1,4 @@
-"""Numbers as C text."""
+"""C literals for constants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensorir.ir.tree import Const
 
 
 def literal(e: Const, d: Dialect) -> str:
-    """A literal of the right type."""
+    """C literal of the constant's type."""
     if DTYPES[e.dtype].kind == "f":
         value = rounded(e.value, e.dtype)
         kind = "float64" if e.dtype == "float64" else "float32"

@@ -1,4 +1,4 @@
-"""C identifiers for the names of programs: short where that is clear, always legal, always the same."""
+"""Deterministic, legal C identifiers for the names of a program."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _COMPILERS_OWN = re.compile("_[A-Z_]")
 
 
 def identifier(name: str) -> str:
-    """A legal C identifier, the same for the same name; other characters become ``_`` or their code."""
+    """C identifier for ``name``; other characters become ``_`` or their code."""
     out = "".join(
         c if c.isascii() and (c.isalnum() or c == "_") else "_" if c.isascii() else f"_u{ord(c):x}" for c in name
     )
@@ -55,7 +55,7 @@ def identifier(name: str) -> str:
 
 
 def names_of_constants(constants: Iterable[Buffer]) -> dict[Buffer, str]:
-    """The names of constants, which are global as functions of the language and kernels are: none of these ends so."""
+    """C name of each constant buffer, with a suffix that sets it apart from functions and kernels."""
     found: dict[Buffer, str] = {}
     for b in constants:
         base, n = identifier(f"{identifier(b.name)[:54]}_const"), 1  # of "_" no keyword __const
@@ -67,9 +67,9 @@ def names_of_constants(constants: Iterable[Buffer]) -> dict[Buffer, str]:
 
 
 class Names:
-    """Identifiers of one kernel: unique along every path from the kernel's top.
+    """C identifiers of one kernel, unique in each scope.
 
-    given: names that nodes have already
+    given: names already assigned to buffers
     """
 
     def __init__(self, taken: list[str], given: Mapping[Buffer, str]) -> None:
@@ -78,19 +78,19 @@ class Names:
         self._taken = set(taken)
 
     def buffer(self, b: Buffer) -> str:
-        """The name of an array."""
+        """C name of an array."""
         if b not in self._of:
             self._of[b] = self.claim(identifier(b.name))
         return self._of[b]
 
     def variable(self, v: Var) -> str:
-        """The name of a loop or value variable."""
+        """C name of a loop or Let variable."""
         if v not in self._of:
             self._of[v] = self._claim(self._short(v), self._taken)
         return self._of[v]
 
     def nest(self, s: Stmt, above: frozenset[str]) -> None:
-        """Name every loop and let under ``s``; variables in disjoint scopes may share a name."""
+        """Assign names to all loops and Lets under ``s``; variables in disjoint scopes may share one."""
         if isinstance(s, Loop | Let):
             busy, inside = set(self._taken | above), set(above)
             bound = [s]
@@ -112,7 +112,7 @@ class Names:
                 above = above | {self._of[v] for v in _declared(c)}  # in the block around it: its siblings see it
 
     def claim(self, name: str) -> str:
-        """A name that nothing else in the kernel has, made from ``name``."""
+        """Reserve an unused name derived from ``name``, and return it."""
         made = self._claim(name, self._taken | self._inner)
         self._taken.add(made)
         return made
@@ -129,7 +129,7 @@ class Names:
 
 
 def _declared(s: Stmt) -> list[Var]:
-    """The lets of ``s`` that are declared in the block where it stands."""
+    """Let variables declared in the same C block as ``s``."""
     found: list[Var] = []
     while isinstance(s, Let | Alloc):
         found += [s.var] if isinstance(s, Let) else []

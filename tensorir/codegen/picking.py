@@ -1,4 +1,4 @@
-"""Vectors whose lanes are one or two elements apart in memory, perhaps with zeros at the ends, as parts of vectors.
+"""Vectors of elements with stride 1 or 2, possibly padded with zeros, as shuffles of one or two vector loads.
 
 A border of a padded tensor, or every other pixel of a row: a load and an insert for each lane take longer than one or
 two vector loads and a shuffle.
@@ -21,7 +21,7 @@ MOST_PICKED = 4
 
 @dataclass(frozen=True, eq=False)
 class PickedPart:
-    """``elements`` of the vector of ``width`` at ``base``, in order."""
+    """Lanes ``elements`` of the ``width``-wide vector load at ``base``."""
 
     base: Expr
     width: int
@@ -30,7 +30,7 @@ class PickedPart:
 
 @dataclass(frozen=True, eq=False)
 class Picked:
-    """Zeros, the parts of vectors of ``buffer`` in the order of the lanes, zeros."""
+    """A vector as leading zeros, lanes of vector loads from ``buffer``, and trailing zeros."""
 
     buffer: Buffer
     before: int
@@ -39,7 +39,7 @@ class Picked:
 
 
 def picked(e: Pack, arith: Arith) -> Picked | None:
-    """``e`` as parts of vectors that touch nothing outside the buffer, or None."""
+    """``e`` as lanes of vector loads within the buffer; None if impossible."""
     count, used = len(e.items), [k for k, i in enumerate(e.items) if isinstance(i, Load)]
     loads = [i for i in e.items if isinstance(i, Load)]
     if count not in (4, 8) or len(loads) < 3 or used != list(range(used[0], used[-1] + 1)):
@@ -62,7 +62,9 @@ def _zero(e: Expr) -> bool:
 
 
 def _one(first: Linear, n: int, width: int, b: Buffer, arith: Arith) -> list[PickedPart]:
-    """Of one vector that begins with the first element or ends with the last: both exist, the rest has to be proved."""
+    """Lanes of one vector load that starts at the first element or ends at the last; [] unless it provably stays in the
+    buffer.
+    """
     start = None
     if arith.range_of(first)[1] + width <= math.prod(span(e)[0] for e in b.shape):  # of dims the least
         start = 0
@@ -79,7 +81,7 @@ def _in_fours(ks: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _two(first: Linear, step: int, n: int, lane: int, count: int) -> list[PickedPart]:
-    """Of two vectors: one begins with the first element, one ends with the last."""
+    """Lanes of two vector loads: one starting at the first element, one ending at the last."""
     last = (n - 1) * step
     width = min(count, 8 if last >= 7 else 4)
     late = last - width + 1

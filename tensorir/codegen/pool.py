@@ -1,4 +1,4 @@
-"""The C text that runs the blocks of kernels on threads of its own."""
+"""C source of a thread pool that runs the blocks of kernels on a CPU."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ PROLOGUE = """\
 
 @cache
 def pool_text() -> str:
-    """Threads that sleep between calls, and ``tir_run``, which runs blocks on them."""
+    """C source of ``tir_run`` and its pool of threads, which sleep between calls."""
     return files("tensorir.codegen").joinpath("pool.c").read_text(encoding="utf-8")

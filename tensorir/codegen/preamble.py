@@ -1,4 +1,4 @@
-"""The text between the header comment and the kernels: functions and types that they use."""
+"""The emitted text between header comment and kernels: helper functions and types, in dependency order."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _WORD = re.compile(r"\w+")
 
 
 def called(helpers: Mapping[str, str], bodies: Iterable[str]) -> dict[str, str]:
-    """Return those of ``helpers`` that the kernels' ``bodies`` name, and what those name in turn; one whose key is no
-    word of its text, such as an instruction's prelude, is always one of them.
+    """Return the ``helpers`` that ``bodies`` name, directly or through other helpers; plus any whose key is no word of
+    its text (instruction preludes).
 
-    Printing notes helpers as it goes, also for expressions that a shorter form then takes the place of.
+    Printing records helpers eagerly, some for expressions later replaced by shorter forms.
     """
     words = {name: set(_WORD.findall(text)) for name, text in helpers.items()}
     todo = [name for name in helpers if name not in words[name]]
@@ -32,9 +32,9 @@ def called(helpers: Mapping[str, str], bodies: Iterable[str]) -> dict[str, str]:
 
 
 def preamble(helpers: Mapping[str, str]) -> list[str]:
-    """Return the texts of ``helpers`` (name to definition) in the order of use, each after what it uses itself.
+    """Return the texts of ``helpers`` (name to definition) in dependency order.
 
-    Those that the emulator has functions of its own for stand first, in one group of conditional lines.
+    Those replaced by the emulator's functions come first, in one ``#if`` group.
     """
     texts = list(_ordered(helpers))
     inner = [text for t in texts if (text := device_only(t)) is not None]
@@ -59,7 +59,7 @@ def _ordered(helpers: Mapping[str, str]) -> Iterator[str]:
 
 
 def device_only(text: str) -> str | None:
-    """The inside of a text's group for devices; None where it is not such a group."""
+    """Content of a text that is one ``#if`` group for devices; None for other texts."""
     found = _OPENS.match(text)
     if found is None or not text.endswith(_CLOSES):
         return None
@@ -68,7 +68,7 @@ def device_only(text: str) -> str | None:
 
 
 def left_of(group: str, known: Sequence[str]) -> str | None:
-    """The rest of a group for devices besides definitions of groups in ``known``; None where it is no such group."""
+    """Rest of a device-only group after removing definitions found in ``known``; None if ``group`` is none."""
     left = device_only(group)
     if left is None:
         return None

@@ -1,4 +1,4 @@
-"""Lanes of vectors by their numbers: swizzles and choices in OpenCL C, shuffles in C."""
+"""Text of vector shuffles: swizzles and selects in OpenCL C, ``__builtin_shuffle`` in C."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WHOLE_TYPES = {8: "char", 16: "short", 32: "int", 64: "long"}
 
 
 def shuffled(to: Expressions, e: Shuffle) -> str:
-    """The text of a shuffle."""
+    """Text of a Shuffle expression."""
     width, count = lanes_of(e.a), len(e.picks)
     texts = [to(x) if isinstance(x, Load) and x.buffer.lanes > 1 else f"({to(x)})" for x in (e.a, e.b)]
     if to.d.family == "c":
@@ -33,14 +33,14 @@ def shuffled(to: Expressions, e: Shuffle) -> str:
 
 
 def _blend(texts: Sequence[str], e: Shuffle) -> str:
-    """Each lane from the same lane of one of two vectors: one choice, where swizzles would insert run by run."""
+    """A select that takes each lane from the same lane of one of two vectors."""
     count = len(e.picks)
     second = ", ".join("-1" if k >= count else "0" for k in e.picks)
     return f"({_WHOLE_TYPES[DTYPES[e.dtype].bits]}{count})({second}) ? {texts[1]} : {texts[0]}"
 
 
 def _runs(picks: Sequence[int], width: int) -> Iterator[tuple[int, Sequence[int]]]:
-    """Lanes of one vector after those of another, as many at a time as a swizzle has."""
+    """Yield (vector number, lanes) runs of consecutive ``picks`` from one vector, at most ``width`` each."""
     n = 0
     while n < len(picks):
         which = picks[n] // width

@@ -1,4 +1,4 @@
-"""The result of code generation for the runtime and for export: text and how to launch it, as plain data."""
+"""``Source``: generated text with parameters and launches, as plain data for the runtime and export."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Param(Shown):
 @travels
 @dataclass(frozen=True, repr=False)
 class TensorMap(Shown):
-    """Which tiles of an array a kernel copies by the tensor memory accelerator (CUtensorMap): an argument by value.
+    """A kernel argument by value that describes TMA tiles of an array (CUtensorMap).
 
     name:    of the kernel's argument;  array: the Param whose address it holds
     dtype:   of the array; "tfloat32" where it is float32 and its elements are rounded as they are copied
@@ -92,18 +92,18 @@ class KernelLaunch(Shown):
 
     @property
     def local_bytes(self) -> int:
-        """Bytes that a block written in C is given to work in; 0 where its arrays are on the stack."""
+        """Bytes of scratch memory that a block of a C kernel receives; 0 if its arrays are on the stack."""
         return self.shared_bytes if self.shared_bytes > MOST_ON_STACK else 0
 
     @property
     def params(self) -> tuple[str, ...]:
-        """Names of the Params that ``args`` stand for, in order: for a map, of the array whose address it holds."""
+        """Names of the Params passed, in order; for a tensor map, its array."""
         arrays = {m.name: m.array for m in self.maps}
         return tuple(arrays.get(a, a) for a in self.args)
 
 
 def _slice_text(part: Sequence[int]) -> str:
-    """A slice as Python writes it."""
+    """A slice in Python's notation."""
     if not part:
         return ":"
     start, stop, step = part
@@ -127,14 +127,16 @@ class GatherRange(Shown):
 
     @property
     def shown(self) -> str:
-        """The name of the elements, such as ``I[:, 0]``."""
+        """Text for the checked elements, such as ``I[:, 0]``."""
         return f"{self.param}[{', '.join(map(_slice_text, self.part))}]" if self.part else self.param
 
 
 @travels
 @dataclass(frozen=True, repr=False)
 class SegmentRange(Shown):
-    """Along dimension ``along`` elements of ``param`` grow by 0 to ``most``, terms of ``axis``; checked at launch."""
+    """Launch-time check of segment offsets: along dimension ``along``, ``param`` grows by 0 to ``most`` per element
+    (``axis`` has that many terms).
+    """
 
     param: str
     along: int
@@ -160,7 +162,7 @@ class UniquePlaces(Shown):
 @travels
 @dataclass(frozen=True, repr=False)
 class Assumed(Shown):
-    """A promise of the caller that no launch checks: ``low <= element < high``; None for no bound.
+    """An unchecked promise by the caller: ``low <= element < high``; None for no bound.
 
     align: bytes of which its address is a multiple, 0 for no promise; ``Param.align`` holds it too, and is checked
     """
@@ -174,7 +176,7 @@ class Assumed(Shown):
 @travels
 @dataclass(frozen=True, repr=False)
 class DimRange(Shown):
-    """An extent that a launch decides: ``low <= extent <= high``."""
+    """Range of a launch-time extent: ``low <= extent <= high``."""
 
     name: str
     low: int
@@ -211,12 +213,12 @@ class Source(Shown):
         )
 
     def diff(self, other: Source) -> Text:
-        """The texts of two sources as a unified diff."""
+        """Unified diff of the texts of two sources."""
         return difference(other.text, self.text)
 
     @property
     def sha256(self) -> str:
-        """Digest of the UTF-8 text."""
+        """SHA-256 of the UTF-8 text, in hexadecimal."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
@@ -229,18 +231,20 @@ class Source(Shown):
 
     @property
     def used_once(self) -> frozenset[str]:
-        """Names of what kernels that run once read and write."""
+        """Names of Params that ``once`` kernels read or write."""
         return frozenset(a for k in self.kernels if k.once for a in k.params)
 
     @property
     def prepackable(self) -> tuple[Param, ...]:
-        """Inputs (or fixed ones) that only kernels which run once read: with these fixed, those need not run again."""
+        """Inputs and fixed inputs read by ``once`` kernels only: once they are fixed, those kernels need not
+        run again.
+        """
         each = {a for k in self.kernels if not k.once for a in k.params}
         return tuple(p for p in self.params if p.role in ("input", "constant") and p.name in self.used_once - each)
 
     @property
     def made_early(self) -> tuple[KernelLaunch, ...]:
-        """The kernels that run once and need no array of the user: everything that they read ships or is fixed."""
+        """``once`` kernels that read no user array, only constants and fixed inputs."""
         late = {p.name for p in self.inputs}
         workspace = {p.name for p in self.params if p.role == "workspace"}
         once = [k for k in self.kernels if k.once]
@@ -249,7 +253,7 @@ class Source(Shown):
         return tuple(k for k in once if not late & set(k.params))
 
     def has_indices(self, name: str) -> bool:
-        """True when launches check elements of an input as places."""
+        """True if launches check the elements of input ``name`` as indices."""
         return (
             any(g.param == name for g in self.gathers)
             or any(s.param == name for s in self.segments)
@@ -257,14 +261,14 @@ class Source(Shown):
         )
 
     def fixed(self, values: Mapping[str, bytes]) -> Source:
-        """This source with inputs as constants of these contents (little-endian, row-major)."""
+        """This Source with inputs replaced by constants (``values``: little-endian, row-major bytes)."""
         params = [replace(p, role="constant", data=values[p.name]) if p.name in values else p for p in self.params]
         gathers = tuple(g for g in self.gathers if g.param not in values)
         segments = tuple(s for s in self.segments if s.param not in values)
         return replace(self, params=tuple(params), gathers=gathers, segments=segments)
 
     def at(self, dims: Mapping[str, int]) -> Source:
-        """This source for a launch at which dims have these values: shapes and grids are ints, the text is the same."""
+        """This Source at given dims: shapes and grids become ints, the text stays."""
 
         def fixed(p: Param) -> Param:
             if p.role == "dim":
@@ -284,7 +288,7 @@ class Source(Shown):
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of one element."""
+    """Bytes of one ``dtype`` element."""
     return DTYPES[dtype].bits // 8
 
 

@@ -1,4 +1,4 @@
-"""Register tiles that are written by rows and read by columns: eight by eight elements in 24 shuffles, or four by four.
+"""In-register transposition (8x8 in 24 shuffles, or 4x4) of tiles written by rows and read by columns.
 
 A compiler given one lane of each of many vectors extracts and inserts them one by one, which takes four times as long.
 """
@@ -20,7 +20,9 @@ from tensorir.ir.words import SIDES
 
 @dataclass(frozen=True)
 class Across:
-    """Columns of ``rows`` rows of ``buffer``, ``pitch`` elements apart from ``form`` on: vectors of ``loop``."""
+    """A loop that reads columns of a register tile: ``rows`` rows of ``buffer``, ``pitch`` elements apart, from index
+    ``form``.
+    """
 
     loop: Loop
     pack: Pack
@@ -30,12 +32,12 @@ class Across:
     widest: int = SIDES[0]
 
     def start(self, row: int, column: int) -> Expr:
-        """The place in ``buffer`` of the vector that begins there."""
+        """Index in ``buffer`` of the vector at ``row`` and ``column``."""
         return self.form.plus(Linear({}, row * self.pitch + column)).expr()
 
     @property
     def side(self) -> int:
-        """Rows and columns that are transposed at a time; 0: they are too few."""
+        """Side of the square transposed at once, 8 or 4; 0 if there are too few rows."""
         return next((n for n in SIDES if n <= self.widest and self.rows % n == 0 and as_int(self.loop.extent) >= n), 0)
 
     @property
@@ -44,11 +46,11 @@ class Across:
 
     @property
     def columns(self) -> int:
-        """Columns that are turned: the last ones with others that nobody asked for."""
+        """Number of columns transposed: the loop's extent rounded up to ``side``."""
         return -(-as_int(self.loop.extent) // self.side) * self.side
 
     def reading(self, columns: Buffer) -> Stmt:
-        """The loop's body, the vectors read from ``columns``, where each is contiguous."""
+        """The loop's body with its vectors loaded from the transposed ``columns``, where they are contiguous."""
         at = Ramp(self.loop.var * self.rows, self.rows, "index")
         body: Stmt = _Replace(self.pack, Load(columns, (at,), self.pack.dtype))(self.loop.body)
         return body
@@ -68,7 +70,8 @@ class _Replace(Rewriter):
 
 
 def across(loop: Loop, arith: Arith, widest: int = SIDES[0]) -> Across | None:
-    """The transposition in a loop that is written out, whose iterations each store one column of a register tile.
+    """The transposition for an unrolled loop whose iterations each store one column of a register tile; None for other
+    loops.
 
     widest: elements of the largest vector
     """
@@ -99,7 +102,7 @@ def across(loop: Loop, arith: Arith, widest: int = SIDES[0]) -> Across | None:
 
 
 def _network(side: int, mix: _Mix, inline: str, long: str) -> str:
-    """The function that transposes ``side`` rows: pairs of lanes, pairs of pairs, halves."""
+    """C function that transposes ``side`` rows by a shuffle network: pairs of lanes, pairs of pairs, halves."""
     kind, rows = f"float{side}", [f"r{k}" for k in range(side)]
     lines = [f"const {kind} {r} = *(const {kind} *)(from + {k} * pitch);" for k, r in enumerate(rows)]
     pairs = [(k, k + 1) for k in range(0, side, 2)]

@@ -1,4 +1,4 @@
-"""Functions of float32 as text for CPUs: polynomials on reduced arguments, for numbers and for vectors of any width.
+"""C text of float32 math functions for CPUs: polynomials on reduced arguments, scalar or vector of any width.
 
 Each text is written once, in a dialect's own types, choices and bit casts, and computes the same in every dialect and
 width, but for the last bit where compilers choose which products they join with a sum. ``VECTOR_ULPS`` bounds their
@@ -20,9 +20,9 @@ _MAGIC = "12582912.0f"
 
 @dataclass(frozen=True)
 class Spelling:
-    """Spellings of a dialect for operations on float32 numbers (``lanes`` 1) or vectors.
+    """A dialect's spelling of operations on float32 scalars (``lanes`` 1) or vectors.
 
-    inline: what functions begin with;  start: what their names begin with
+    inline: prefix of function definitions;  start: prefix of their names
     """
 
     d: Dialect
@@ -32,38 +32,38 @@ class Spelling:
 
     @property
     def floats(self) -> str:
-        """The type of arguments and results."""
+        """Type of arguments and results."""
         return self._vector("float") if self.lanes > 1 else self.d.types["float32"]
 
     @property
     def bits(self) -> str:
-        """The unsigned integers of as many bits."""
+        """Unsigned integer type of the same width."""
         return self._vector("uint") if self.lanes > 1 else self.d.types["uint32"]
 
     def function(self, name: str) -> str:
-        """The name of one of the functions of this module."""
+        """C name of a function of this module."""
         return f"{self.start}_{name}_{self.floats}"
 
     def choose(self, mask: str, a: str, b: str) -> str:
-        """``a`` where a comparison holds, else ``b``."""
+        """``mask ? a : b`` per lane."""
         if self.lanes == 1:
             return f"({mask}) ? {a} : {b}" if "&" in mask else f"{mask} ? {a} : {b}"
         return self.d.choose.format(type="float", lanes=self.lanes, mask=mask, a=a, b=b)
 
     def of_bits(self, x: str) -> str:
-        """The floats that have the bits ``x``."""
+        """``x`` reinterpreted as floats."""
         if self.lanes == 1 and self.d.casts:
             return self.d.casts["uint32", "float32"].format(x=x)
         return self.d.reinterpret.format(type="float", lanes=self._many, x=x)
 
     def bits_of(self, x: str) -> str:
-        """The bits of the floats ``x``."""
+        """Floats ``x`` reinterpreted as unsigned integers."""
         if self.lanes == 1 and self.d.casts:
             return self.d.casts["float32", "uint32"].format(x=x)
         return self.d.reinterpret.format(type="uint", lanes=self._many, x=x)
 
     def all(self, x: str) -> str:
-        """A number in every lane."""
+        """Scalar ``x`` broadcast to every lane."""
         return x if self.lanes == 1 else self.d.splat.format(type="float", lanes=self.lanes, x=x)
 
     @property
@@ -75,7 +75,7 @@ class Spelling:
 
 
 def vector_function(name: str, s: Spelling) -> dict[str, str]:
-    """Return the text of the function ``name`` of ``VECTOR_FUNCTIONS``, and of those that it calls, by their names."""
+    """Return {name: text} of the function ``name`` of ``VECTOR_FUNCTIONS`` and those that it calls."""
     needs, said, body = _BODIES[name]
     out: dict[str, str] = {}
     for needed in needs:
@@ -87,7 +87,7 @@ def vector_function(name: str, s: Spelling) -> dict[str, str]:
 
 
 def _horner(x: str, coefficients: tuple[str, ...]) -> str:
-    """The polynomial with these coefficients, that of the lowest power first."""
+    """C expression of a polynomial in Horner form; coefficients from the constant term up."""
     text = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         text = f"{f'({text})' if ' ' in text else text} * {x} {'-' if c[0] == '-' else '+'} {c.lstrip('-')}"
@@ -95,14 +95,14 @@ def _horner(x: str, coefficients: tuple[str, ...]) -> str:
 
 
 def _scaled(s: Spelling, y: str) -> str:
-    """``y`` times the power of two whose exponent, 254 more than it is, ``n`` has: in two steps, for results that are
-    no normal numbers.
+    """C expression ``y * 2**k`` with ``n`` = k + 254: in two factors, so that subnormal and overflowing results are
+    right.
     """
     return f"{y} * {s.of_bits('(n >> 1) << 23')} * {s.of_bits('(n - (n >> 1)) << 23')}"
 
 
 def _clamped(s: Spelling, low: str, high: str) -> list[str]:
-    """``x`` between the arguments whose results are 0 and infinity; NaN stays."""
+    """Lines that clamp ``x`` to arguments with results 0 and infinity; NaN stays."""
     return [
         f"const {s.floats} low = {s.all(low)}, high = {s.all(high)};",
         f"{s.floats} t = {s.choose('x < low', 'low', 'x')};",
@@ -153,7 +153,9 @@ def _exp2(s: Spelling) -> list[str]:
 
 
 def _log1p_of_rest(s: Spelling) -> list[str]:
-    """``x`` as 2^m (1 + f), with f from sqrt(1/2) - 1 to sqrt(2) - 1, and ``y``: log(1 + f) = f + y."""
+    """Lines that decompose ``x = 2**m * (1 + f)``, f in [sqrt(1/2) - 1, sqrt(2) - 1], and set ``y`` = log(1 +
+    f) - f.
+    """
     f = s.floats
     return [
         f"const {f} v = {s.choose('x < 1.17549435e-38f', 'x * 8388608.0f', 'x')};",
@@ -166,7 +168,7 @@ def _log1p_of_rest(s: Spelling) -> list[str]:
 
 
 def _end_of_log(s: Spelling) -> list[str]:
-    """``y`` for positive numbers; the limits at 0 and infinity, and NaN for negative numbers and NaN."""
+    """Lines that select ``y`` for positive numbers, the limits at 0 and infinity, and NaN otherwise."""
     outside = s.choose("x == 0.0f", s.all("-INFINITY"), s.all("NAN"))
     return [
         f"const {s.floats} outside = {s.choose('x > 0.0f', 'x', f'({outside})')};",
@@ -250,7 +252,7 @@ _LARGE_ANGLE = "100000.0f"
 
 
 def _sin(s: Spelling, turn: int = 0) -> list[str]:
-    """The sine of ``turn`` quarter turns and ``x``."""
+    """Lines for sin(x + turn * pi / 2)."""
     f, u = s.floats, s.bits
     first, second, third, fourth, fifth, rest = _PI_HALVES
     sign = "((q & 2u) << 30)" + ("" if turn else f" ^ ({s.bits_of('x')} & 0x80000000u)")
@@ -278,7 +280,7 @@ def _cos(s: Spelling) -> list[str]:
 
 
 def _large_lanes(s: Spelling, name: str) -> list[str]:
-    """The library's function of what is too large, where anything is."""
+    """Lines that call the library's function for lanes too large for argument reduction, if any."""
     call = s.d.functions[name][0]
     if s.lanes == 1:
         return [f"if (a > {_LARGE_ANGLE}) y = {call}(x);"]

@@ -1,4 +1,6 @@
-"""Operations without an operator in C: shifts, quotients by 0, powers, ``abs``, bits as other types, half products."""
+"""C helpers for operations without a C operator: arbitrary shifts, quotients by 0, powers, ``abs``, bit casts, min and
+max.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ _OF_BITS = {"float16": "tir_of_bits_float16", "bfloat16": "tir_from_bfloat16"}
 
 
 def shift_helper(op: str, dtype: str, d: Dialect) -> tuple[str, str]:
-    """The name and the text of a shift by any number of bits, as NumPy's: by none of the type's, the sign is left."""
+    """(name, text) of a shift by any count, as NumPy: counts beyond the width give 0 or the sign."""
     kind, bits, name = d.types[dtype], DTYPES[dtype].bits, f"tir_sh{'l' if op == '<<' else 'r'}_{dtype}"
     few = f"({d.types[f'uint{bits}']})b < {bits}"
     if op == ">>":
@@ -38,12 +40,12 @@ _NEGATIVE = "  if (b < 0) return ({kind})(a == 1 || a == -1 ? (b & 1 ? a : 1) : 
 
 
 def narrow(dtype: str) -> bool:
-    """True when an integer fits C's ``int`` or ``unsigned int``, in which C divides what is smaller."""
+    """True if integer type ``dtype`` fits C's ``int`` or ``unsigned int``, in which C computes smaller types."""
     return DTYPES[dtype].bits <= 32
 
 
 def quotient_helper(op: str, dtype: str, d: Dialect) -> tuple[str, str]:
-    """The name and the text of ``//`` or ``%`` where the divisor may be 0: 0, as NumPy's."""
+    """(name, text) of ``//`` or ``%`` with a divisor that may be 0; the result is 0 then, as NumPy's."""
     stem = "floordiv" if op == "//" else "mod"
     if DTYPES[dtype].kind == "u":
         kind = "uint32" if narrow(dtype) else dtype
@@ -56,7 +58,7 @@ def quotient_helper(op: str, dtype: str, d: Dialect) -> tuple[str, str]:
 
 
 def power_helper(dtype: str, d: Dialect) -> tuple[str, str]:
-    """The name and the text of an integer to the power of another one, which wraps around as NumPy's."""
+    """(name, text) of an integer power that wraps around, as NumPy's."""
     name, kind = f"tir_power_{dtype}", d.types[dtype]
     negative = _NEGATIVE.format(kind=kind) if DTYPES[dtype].kind == "i" else ""
     wide = d.types["uint32" if narrow(dtype) else unsigned(dtype)]
@@ -64,19 +66,19 @@ def power_helper(dtype: str, d: Dialect) -> tuple[str, str]:
 
 
 def unsigned(dtype: str) -> str:
-    """The unsigned integer of as many bits; ``dtype`` itself where it is one."""
+    """Unsigned integer type of the same width as ``dtype``."""
     return f"u{dtype}" if DTYPES[dtype].kind == "i" else dtype
 
 
 def absolute_helper(dtype: str, d: Dialect) -> tuple[str, str]:
-    """The name and the text of ``abs`` of signed integers of 32 or 64 bits; the least one has none, and stays."""
+    """(name, text) of ``abs`` for int32 or int64; the least number stays itself."""
     kind, name = d.types[dtype], f"tir_abs_{dtype}"
     positive = d.types["uint32" if dtype == "index" else f"u{dtype}"]
     return name, f"{d.inline} {kind} {name}({kind} a) {{ return a < 0 ? ({kind})-({positive})a : a; }}"
 
 
 def narrow_bits(old: str, new: str, d: Dialect) -> tuple[str, str]:
-    """The helper between a float of 16 or 8 bits and its bits, and its call with ``{0}`` in it."""
+    """Helper that reinterprets a 16- or 8-bit float as integer or back, and a call template with ``{0}``."""
     if DTYPES[old].kind == "f":
         helper = _BITS_OF.get(old, f"tir_to_{old}")
         cast = f"({d.types[new]})" if DTYPES[new].kind == "i" else ""
@@ -86,7 +88,9 @@ def narrow_bits(old: str, new: str, d: Dialect) -> tuple[str, str]:
 
 
 def upper_half(dtype: str, d: Dialect) -> str:
-    """The upper half of a product, with ``{a}`` and ``{b}`` in it; factors of fewer bits are multiplied as int."""
+    """Expression template with ``{a}`` and ``{b}`` for the upper half of a product; narrow factors are multiplied as
+    int.
+    """
     bits = DTYPES[dtype].bits
     if bits < 32:
         wide = d.types["uint32" if DTYPES[dtype].kind == "u" else "int32"]
@@ -130,7 +134,7 @@ def extreme_helper(fn: str, kind: str, lanes: int, bound: float | None, inline: 
 
 
 def _ties(fn: str, bound: float) -> bool:
-    """True for a constant that may be equal to what is not it: the zero that is the extreme of both."""
+    """True for the constant zero that wins against the other zero: +0 in max, -0 in min."""
     return bound == 0 and (math.copysign(1, bound) > 0) == (fn == "max")
 
 
@@ -147,6 +151,6 @@ __device__ __forceinline__ float tir_FN_float(float a, float b) {
 
 
 def cuda_extreme(fn: str) -> str:
-    """The function ``tir_max_float`` or ``tir_min_float`` of two floats: NaN where one is, and -0 less than 0."""
+    """Text of ``tir_max_float`` or ``tir_min_float``: NaN if either argument is, -0 < 0."""
     chosen = f"__float_as_int(b {'>' if fn == 'max' else '<'} a ? b : a)"
     return _CUDA_EXTREME.replace("FN", fn).replace("SIGNED", signed(fn, chosen, "__float_as_int(b)", "0x7fffffff"))

@@ -1,4 +1,4 @@
-"""Sums and products of signed integers that wrap around, where C leaves undefined what is beyond the type.
+"""Prints signed integer arithmetic that wraps around, where plain C would be undefined on overflow.
 
 Compilers believe that there is nothing beyond it: of ``a + 1 > a`` they make true, of the sign of a sum of two positive
 numbers 0, and of ``a`` and the least number a sum without carry. Where only the bits of such a value matter, because it
@@ -23,7 +23,7 @@ _SHIFT, _SUM, _PRODUCT, _UNARY = 9, 10, 11, 12
 
 
 class Printer(Protocol):
-    """A printer of expressions, in parentheses where they hold less tightly than ``outer``."""
+    """An expression printer that parenthesizes by the precedence ``outer`` of the enclosing operator."""
 
     d: Dialect
 
@@ -32,14 +32,14 @@ class Printer(Protocol):
     def vector_type(self, dtype: str, lanes: int) -> str: ...
 
     def wraps(self, e: Expr) -> bool:
-        """True when ``e`` is an operator that may overflow, and is printed as one."""
+        """True if ``e`` is an operator that may overflow and is printed as an operator."""
         ...
 
 
 def may_overflow(e: Expr, anywhere: bool = False) -> bool:
-    """True when ``e`` is arithmetic on signed data of 32 or 64 bits; of fewer, C computes in int and wraps afterwards.
+    """True if ``e`` is signed 32- or 64-bit arithmetic on data (narrower types compute in int and are cast).
 
-    anywhere: shifts to the left, and what is computed in vectors, are undefined as well
+    anywhere: left shifts and vector arithmetic count as well
     """
     kind = DTYPES[e.dtype]
     if kind.kind != "i" or kind.bits < 32 or e.dtype == "index" or (lanes_of(e) > 1 and not anywhere):
@@ -50,18 +50,18 @@ def may_overflow(e: Expr, anywhere: bool = False) -> bool:
 
 
 def adds_the_least(e: Expr) -> bool:
-    """True when the least number of its type is an operand of ``e``."""
+    """True if an operand of ``e`` is the least number of its type."""
     sides = (e.a, e.b) if isinstance(e, Binary) else ()
     return any(isinstance(x, Const) and x.value == DTYPES[x.dtype].low for x in sides)
 
 
 def wrapped(printer: Printer, e: Expr) -> str:
-    """``e``, which may overflow, as a number of its type."""
+    """C text of ``e``, which may overflow, with the wrapped value of its signed type."""
     return f"({printer.vector_type(e.dtype, lanes_of(e))})({_modular(printer, e, 0)})"
 
 
 def _modular(printer: Printer, e: Expr, outer: int) -> str:
-    """``e`` in the unsigned type of as many bits."""
+    """C text of ``e`` computed in the unsigned type of the same width."""
     if isinstance(e, Unary) and printer.wraps(e):
         inner = _modular(printer, e.a, _UNARY)
         return f"-({inner})" if inner.startswith("-") else f"-{inner}"
@@ -78,7 +78,9 @@ def _modular(printer: Printer, e: Expr, outer: int) -> str:
 
 
 def looked_at(body: Stmt) -> frozenset[Buffer]:
-    """Return the arrays with loads in ``body`` of which more than the bits matter; none where nothing may overflow."""
+    """Return arrays of ``body`` whose loaded values are compared, divided, converted or otherwise need exact values,
+    not low bits only.
+    """
     if not any(isinstance(e, Expr) and may_overflow(e) for e in find(body, (Binary, Unary))):
         return frozenset()
     found: set[Buffer] = set()
@@ -90,7 +92,9 @@ def looked_at(body: Stmt) -> frozenset[Buffer]:
 
 
 def _looked_at(n: Node, known: set[Buffer]) -> Iterator[Buffer]:
-    """Of the loads under a statement; what is stored in a ``known`` array is looked at where that is."""
+    """Yield arrays loaded under ``n`` whose exact values matter; values stored to a ``known`` array matter as its loads
+    do.
+    """
     for child in n.children():
         if isinstance(child, Expr):
             only_bits = isinstance(n, Store) and child is n.value and n.buffer not in known
@@ -100,7 +104,7 @@ def _looked_at(n: Node, known: set[Buffer]) -> Iterator[Buffer]:
 
 
 def _loads(e: Expr, whole: bool) -> Iterator[Buffer]:
-    """The arrays that ``e`` loads from, where more than the bits of what is loaded matter; ``whole``: of ``e``."""
+    """Yield arrays loaded by ``e`` whose exact values matter; ``whole``: the value of ``e`` itself does"""
     if isinstance(e, Load) and whole:
         yield e.buffer
     keeps_bits = isinstance(e, Binary | Unary) and e.op in ("+", "-", "*", "<<")

@@ -1,4 +1,4 @@
-"""Questions that primitives ask about a program."""
+"""Queries on a program's loop tree for schedule primitives: lookup by name, enclosing loops, readers and writers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Index(Shown):
-    """Places of all loops and stages of a program."""
+    """Lookup of a program's loops, stages and buffers by name, and of the statements that enclose each."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -60,7 +60,7 @@ class Index(Shown):
 
     @functools.cached_property
     def paths(self) -> dict[Node, tuple[Stmt, ...]]:
-        """The statements around each one, from its kernel inwards."""
+        """For each statement, the statements that enclose it, from its kernel inward."""
         paths: dict[Node, tuple[Stmt, ...]] = {self.program.body: ()}
         for k in self._kernels:
             paths.update(k.paths)
@@ -70,11 +70,11 @@ class Index(Shown):
         return f"<Index of {self.program.name}: {len(self.loops)} loops, {len(self.stages)} stages>"
 
     def above(self, n: Node) -> list[Loop]:
-        """Loops around ``n``, outermost first, without ``n`` itself."""
+        """Loops enclosing ``n``, outermost first, without ``n`` itself."""
         return [x for x in self.paths[n] if isinstance(x, Loop)]
 
     def between(self, outer: Loop, inner: Node) -> list[Loop]:
-        """Loops strictly inside ``outer`` on the way down to ``inner``."""
+        """Loops strictly between ``outer`` and ``inner``, outermost first."""
         path = self.above(inner)
         return path[path.index(outer) + 1 :]
 
@@ -83,7 +83,7 @@ class Index(Shown):
         return {*self.buffers(), *self.loops, *self.stages}
 
     def root_of(self, n: Node) -> Stmt:
-        """The top-level nest (kernel) that holds ``n``."""
+        """The top-level nest (kernel) that contains ``n``."""
         path = self.paths[n]
         return path[0] if path else n  # type: ignore[return-value]
 
@@ -98,7 +98,7 @@ class Index(Shown):
 
 
 class _Within:
-    """The loops and stages of one kernel by name, and the statements around each of its own."""
+    """Loops and stages of one kernel by name, and the enclosing statements of each."""
 
     def __init__(self, top: Stmt) -> None:
         self.loops: dict[str, Loop] = {}
@@ -127,7 +127,7 @@ _within = functools.lru_cache(maxsize=1024)(_Within)  # successive programs of a
 
 @functools.lru_cache(maxsize=2048)
 def _of(top: Stmt, written: bool) -> Sequence[Buffer]:
-    """The buffers that a kernel writes, or else reads."""
+    """Buffers that a kernel writes (``written``) or reads."""
     return writes(top) if written else reads(top)
 
 
@@ -137,7 +137,7 @@ def touched_by(top: Stmt) -> list[Buffer]:
 
 
 def users(body: Stmt, buffers: Iterable[Buffer]) -> list[Stmt]:
-    """The kernels of a program's ``body`` that read, write or may prefetch one of some buffers."""
+    """Kernels in ``body`` that read, write or prefetch one of ``buffers``."""
     wanted = set(buffers)
 
     def touches(top: Stmt) -> bool:
@@ -153,70 +153,72 @@ def stages_of(top: Stmt) -> Iterable[Stage]:
 
 @functools.lru_cache(maxsize=16)
 def index_of(program: Program) -> Index:
-    """The Index of a program, which is asked for several times while a primitive is applied."""
+    """Return the Index of a program; cached."""
     return Index(program)
 
 
 def driven_by(loop: Loop) -> list[tuple[Stage, Iter]]:
-    """The (stage, axis) pairs under ``loop`` whose binding mentions it."""
+    """(stage, axis) pairs under ``loop`` whose axis value depends on the loop variable."""
     return [(s, it) for s in find(loop, Stage) for it in driven_axes(loop, s)]
 
 
 def driven_axes(loop: Loop, stage: Stage) -> list[Iter]:
-    """The axes of ``stage`` (under ``loop``) whose binding mentions the loop."""
+    """Axes of ``stage`` whose value depends on the variable of ``loop``."""
     return [it for it, bind in zip(stage.iters, stage.binds, strict=True) if uses(bind, {loop.var})]
 
 
 def drives(loop: Loop, stage: Stage) -> bool:
-    """True when ``stage`` (under ``loop``) does other work in other iterations."""
+    """True if an axis of ``stage`` depends on the variable of ``loop``."""
     return any(uses(b, {loop.var}) for b in stage.binds)
 
 
 def ranges(loops: Iterable[Loop]) -> dict[Var, Interval]:
-    """The range of each loop variable; extents must be constant."""
+    """{variable: interval} of loops; extents must be constant."""
     return {x.var: (0, as_int(x.extent) - 1) for x in loops}
 
 
 def context(index: Index, n: Node, *, inside: bool = False) -> Arith:
-    """Ranges of the loops around ``n``; with ``inside`` also of those below it."""
+    """Arithmetic facts: ranges of the loops enclosing ``n``; with ``inside`` also of those it encloses."""
     loops = [*index.above(n), *(find(n, Loop) if inside else ())]
     return Arith(ranges(loops))
 
 
 @functools.lru_cache(maxsize=1024)
 def in_loops(e: Expr, stage: Stage) -> Expr:
-    """An expression in a stage's axes, said in its loops; the same one whenever asked, of which facts are known."""
+    """``e`` with the axes of ``stage`` replaced by their loop expressions; cached, so equal calls give the same
+    object.
+    """
     return substitute(e, dict(zip((i.var for i in stage.iters), stage.binds, strict=True)))
 
 
 def loads_of(stage: Stage, buffer: Buffer) -> list[Load]:
-    """The reads of one buffer."""
+    """Loads of ``buffer`` in the body of ``stage``."""
     return find(stage.body, Load, lambda n: n.buffer is buffer)
 
 
 def constant_extent(loop: Loop, code: str) -> int:
-    """The loop's extent, refused with ``code`` when it is not constant."""
+    """Extent of ``loop`` as an int; raises ScheduleError ``code`` if it is not constant."""
     if isinstance(loop.extent, Const):
         return as_int(loop.extent)
     raise ScheduleError(Problem(code, f"loop {loop.var.name} has the symbolic extent of an outer loop or of data"))
 
 
 def need_constant(stage: Stage) -> None:
-    """Refuse a stage with an axis whose extent is known at launch only; ``dim.constant``."""
+    """Raise ``dim.constant`` if an axis of ``stage`` has an extent known only at launch."""
     for it in stage.iters:
         if dims_in(it.extent):
             raise ScheduleError(no_constant(it.extent).problems)
 
 
 def need_serial(loop: Loop, primitive: str) -> None:
-    """Refuse a loop that already has a meaning."""
+    """Raise ScheduleError unless ``loop`` is a plain serial loop."""
     if loop.kind is not Kind.SERIAL:
         message = f"loop {loop.var.name} is already {_done(loop.kind)}"
         raise ScheduleError(Problem(f"{primitive}.serial", message, at=caret(loop), hint=_instead(loop, primitive)))
 
 
 def _instead(loop: Loop, primitive: str) -> str:
-    """A hint by which a loop keeps its meaning and gets that of ``primitive`` as well."""
+    """Hint at a way to keep the loop's kind and apply ``primitive`` as well."""
     verb = loop.kind.value if loop.kind in (Kind.UNROLL, Kind.VECTOR) else "bind"
     if primitive in ("split", "fuse") or (primitive == "partition" and loop.kind is not Kind.VTHREAD):
         return f"{primitive} it first, then {verb}"
@@ -232,7 +234,9 @@ def _instead(loop: Loop, primitive: str) -> str:
 
 
 def need_room(index: Index, loop: Loop, primitive: str) -> None:
-    """Refuse to put another stage inside a loop that only works for the one it was made for."""
+    """Raise ScheduleError for inserting a stage into a vectorized or tensorized loop, which serves its own
+    stage only.
+    """
     for x in [*index.above(loop), loop]:
         if x.kind in (Kind.COOPERATIVE, Kind.VECTOR):
             raise ScheduleError(
@@ -254,40 +258,42 @@ def _done(kind: Kind) -> str:
 
 
 def has_axis(loop: Loop, axis: Axis) -> list[tuple[Stage, Iter]]:
-    """Stages for which ``loop`` drives an axis of the given sort."""
+    """(stage, axis) pairs in which ``loop`` drives an axis of kind ``axis``."""
     return [(s, it) for s, it in driven_by(loop) if it.axis is axis]
 
 
 def reopens(stage: Stage) -> bool:
-    """True when a stage opens or closes a copy in each piece of a reduction: scans carry their own states."""
+    """True if a stage reloads or stores a copy per piece of a reduction."""
     return isinstance(stage.body, Store) and any(it.axis is Axis.ORDERED for it in stage.iters)
 
 
 def scans(loop: Loop) -> bool:
-    """True when a loop goes through terms of scans alone, each of whose states is carried from one to the next."""
+    """True if ``loop`` iterates over terms of scans only, carrying their states."""
     found = driven_by(loop)
     return bool(found) and all(it.axis is Axis.ORDERED and is_scan(s) for s, it in found)
 
 
 def reduces_in_order(loop: Loop) -> bool:
-    """True when a loop runs through terms of reductions alone that do not commute: lanes join as a scan's do."""
+    """True if ``loop`` iterates over terms of non-commutative reductions only; vector lanes combine them as in
+    a scan.
+    """
     found = driven_by(loop)
     return bool(found) and all(it.axis is Axis.REDUCE for _, it in found) and len(in_order(loop)) == len(found)
 
 
 def is_scan(stage: Stage) -> bool:
-    """True when a stage stores what it has combined so far, in each step."""
+    """True if a stage stores the running result in every step (a scan)."""
     body = stage.body.then if isinstance(stage.body, If) else stage.body
     return isinstance(body, Seq) and any(it.axis is Axis.ORDERED for it in stage.iters)
 
 
 def accumulates(loop: Loop, stage: Stage) -> bool:
-    """True when iterations of ``loop`` continue the cells of ``stage`` that others have begun."""
+    """True if later iterations of ``loop`` continue to accumulate into elements of ``stage``."""
     return any(it.axis is not Axis.SPATIAL for it in driven_axes(loop, stage))
 
 
 def across(loop: Loop, stage: Stage) -> bool:
-    """True when each thread of ``loop`` has a part of what ``stage`` reduces, and their results are combined."""
+    """True if each thread of ``loop`` holds a partial result of ``stage``, combined across threads."""
     return (
         loop.kind in THREADS
         and not adds_atomically(stage)
@@ -297,8 +303,8 @@ def across(loop: Loop, stage: Stage) -> bool:
 
 
 def in_order(loop: Loop) -> list[tuple[Stage, Iter]]:
-    """Stages whose terms ``loop`` goes through in an order that counts: those of scans, of pieces of reductions, and of
-    reductions whose combiner does not commute.
+    """(stage, axis) pairs of ``loop`` whose terms have a fixed order: scans, pieces of reductions, non-commutative
+    combiners.
     """
     return [
         (s, it) for s, it in driven_by(loop)
@@ -307,24 +313,26 @@ def in_order(loop: Loop) -> list[tuple[Stage, Iter]]:
 
 
 def commutes(stage: Stage) -> bool:
-    """True when a stage may combine its terms in any order."""
+    """True if the stage's terms may be combined in any order."""
     return all(u.combiner.commutative for u in find(stage.body, Update))
 
 
 def adds_atomically(stage: Stage) -> bool:
-    """True when any thread may run any iteration of a stage, its reduction as well."""
+    """True if ``stage`` accumulates by atomic operations, so that any thread may run any of its iterations."""
     return isinstance(stage.body, Update) and stage.body.atomic
 
 
 def caret(loop: Loop | Stage, show: int = 3) -> str:
-    """A few lines of the tree, the offending loop marked."""
+    """``show`` lines of the loop tree as text, the offending node marked."""
     text = lines(loop, 0)[:show]
     text[0] += "    <--"
     return "\n".join(text)
 
 
 def lookup(what: str, name: str, table: Mapping[str, T], gone: Mapping[str, str]) -> T:
-    """The loop or stage called ``name``, or the error that says what became of it and what exists."""
+    """The loop or stage ``name`` of ``table``; else raises an error with the name's fate (``gone``) and
+    existing names.
+    """
     if name in table:
         return table[name]
     if name in gone:
@@ -336,7 +344,7 @@ def lookup(what: str, name: str, table: Mapping[str, T], gone: Mapping[str, str]
 
 
 def packed_name(read: str) -> str:
-    """The name of a copy of a read: "x_packed" of all of "x", "x_j_k_packed" of "x[j, k]"."""
+    """Name for a packed copy: "x_packed" of all of "x", "x_j_k_packed" of the read "x[j, k]"."""
     return f"{'_'.join(re.findall('[A-Za-z0-9_]+', read))}_packed"
 
 
@@ -350,7 +358,7 @@ def unique(name: str, taken: Iterable[str]) -> str:
 
 
 def packed_names(reads: Iterable[str], taken: Iterable[str]) -> list[str]:
-    """Names of ``reindex`` for the copies of several reads, in their order, where some names are taken."""
+    """Names for packed copies of several reads, as ``reindex`` chooses them, avoiding those ``taken``."""
     used, made = set(taken), list[str]()
     for read in reads:
         made.append(unique(packed_name(read), used))
@@ -369,10 +377,10 @@ def stages_writing(n: Stmt, buffer: Buffer) -> list[Stage]:
 
 
 def shares(scope: Scope, loop: Loop) -> bool:
-    """True when one copy of a buffer of ``scope`` is seen by all iterations of a bound ``loop``."""
+    """True if all iterations of bound ``loop`` see the same copy of a buffer of ``scope``."""
     return scope is Scope.SHARED and loop.kind.level == "thread"
 
 
 def statements(s: Stmt) -> Sequence[Stmt]:
-    """The statements of a Seq, or the one statement."""
+    """The statements of a Seq, or the single statement."""
     return s.stmts if isinstance(s, Seq) else (s,)

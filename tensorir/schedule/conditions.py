@@ -1,4 +1,4 @@
-"""The little language of ``specialize``: conditions on loops and inputs.
+"""Parser of ``specialize`` conditions over loop variables and input elements.
 
 Comparisons, and, or, not; + - * // % of loops, by their full names, and numbers; an element of an input, ``mask[C.i]``,
 alone where it is a bool, else compared with a whole number; the one element of an input without axes is ``x[()]``.
@@ -18,7 +18,7 @@ from tensorir.ir.tree import Buffer, Const, Expr, Load, Var
 
 
 def parse(text: str, loops: Mapping[str, Var], inputs: Mapping[str, Buffer]) -> Expr:
-    """The condition that ``text`` states, as a bool expression.
+    """Parse ``text`` to a bool expression.
 
     Raises ScheduleError: ``specialize.grammar``, ``specialize.unknown-name``, ``specialize.type``.
     """
@@ -40,7 +40,7 @@ class _Condition(ParsedText):
     # -- nodes; what is no truth value is refused where one is needed
 
     def expr(self, node: ast.expr) -> Expr:
-        """The meaning of a node."""
+        """IR expression of a Python syntax node."""
         match node:
             case ast.BoolOp(op=op, values=values):
                 out, *others = (self.truth(self.expr(v)) for v in values)

@@ -1,4 +1,4 @@
-"""The history that primitives extend: a program, the steps that made it, and its loops, stages and tensors by name."""
+"""A program with the primitives applied to it (History), and lookup of its loops, stages and tensors by name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ S = TypeVar("S", bound="Scheduled[Any]")
 
 
 class Named(Protocol):
-    """A tensor, an axis, a handle of a stage."""
+    """An object with a name: a tensor, an axis, or a stage handle."""
 
     @property
     def name(self) -> str: ...
@@ -49,27 +49,29 @@ class AxisRef(str, Shown):
 
 
 class Scheduled(Generic[H]):
-    """A schedule, or a stage of one, which looks up axes among its own first: primitives are called on either."""
+    """Base of Schedule and StageRef: primitives are methods of either; a StageRef resolves axis names within its stage
+    first.
+    """
 
     @property
     def _history(self) -> History[H]:
         raise NotImplementedError
 
     def _axis(self, axis: Any) -> Any:
-        """A loop's name as the schedule knows it."""
+        """Full loop name for a user's axis name or handle."""
         return axis
 
     def _loop(self, axis: Any) -> Loop:
         return self._history._found_loop(self._axis(axis))
 
     def _place(self, at: Any) -> Loop | None:
-        """A loop, or None for "root"."""
+        """Loop for a user's axis name; None for "root"."""
         return None if isinstance(at, str) and at == "root" else self._loop(at)
 
 
 class Version(NamedTuple):
-    """A program after some steps, the names that they removed, each with its fate, what the program computes, and the
-    marks that the steps have left, by name (``registry.MARKS``).
+    """State after some steps: the program, removed names with their fate, declared outputs, and the marks left
+    (``registry.MARKS``).
     """
 
     program: Program
@@ -78,13 +80,13 @@ class Version(NamedTuple):
     marks: frozenset[str] = frozenset()
 
     def after(self, step: Step) -> frozenset[str]:
-        """The marks with those that one more step leaves."""
+        """``marks`` extended by those that ``step`` leaves."""
         return self.marks.union(name for name, m in MARKS.items() if m.made_by(step))
 
 
 @answering(ScheduleError)
 class History(Handle, Scheduled[H], Shown):
-    """A program with the steps that made it; the tree is a value, so that older ones cost nothing."""
+    """A program and the steps applied to it. Trees are immutable, so old versions are kept for free."""
 
     def __init__(self, outputs: Tensor | Sequence[Tensor], target: Any = "opencl") -> None:
         self.definition = as_outputs(outputs)
@@ -107,23 +109,23 @@ class History(Handle, Scheduled[H], Shown):
 
     @property
     def program(self) -> Program:
-        """The loop tree now."""
+        """The current loop tree."""
         return self._versions[-1].program
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The computed tensors: as they were declared, or as an algorithm declares them (``redeclare``)."""
+        """The computed tensors, as declared by the user or by the last ``redeclare``."""
         return self._versions[-1].declared.outputs
 
     @property
     def began_with(self) -> tuple[Tensor, ...]:
-        """The outputs that the steps apply to: the definition, unless a template has begun with others."""
+        """The tensors that the steps were first applied to: the definition, or a template's replacement of it."""
         return self._versions[0].declared.outputs
 
     @property
     def allowed_error(self) -> float | None:
-        """The allowed error of results relative to the largest: as set, or the bound of the algorithms that are
-        used; None where they round as the definition does.
+        """Allowed error of results relative to the largest: set by the user, or the bound of approximate algorithms;
+        None if results round as the definition does.
         """
         return self._versions[-1].declared.error if self._error is None else self._error
 
@@ -133,17 +135,19 @@ class History(Handle, Scheduled[H], Shown):
 
     @property
     def inexact_by(self) -> float | None:
-        """The error of ``outputs`` against the definition in exact arithmetic, relative to the largest result."""
+        """Error of ``outputs`` against the definition even in exact arithmetic, relative to the largest result; None if
+        exact.
+        """
         return None if self._versions[-1].declared.exact else self.allowed_error
 
     @property
     def trace(self) -> Trace:
-        """The steps so far."""
+        """The steps applied so far."""
         return Trace(self._steps)
 
     @property
     def index(self) -> Index:
-        """Loops and stages of the tree by name."""
+        """Lookup of loops and stages by name."""
         program = self.program
         cached: Index | None = getattr(self, "_index", None)
         if cached is None or cached.program is not program:
@@ -168,7 +172,7 @@ class History(Handle, Scheduled[H], Shown):
         return self
 
     def at(self, step: int) -> Self:
-        """A copy as it was after ``step`` calls."""
+        """A copy as of after ``step`` calls."""
         return self.fork().undo(len(self._steps) - need_int("step", step, error=ScheduleError))
 
     def _back_to(self, steps: int) -> None:
@@ -176,7 +180,7 @@ class History(Handle, Scheduled[H], Shown):
 
     @contextlib.contextmanager
     def _as_one(self) -> Iterator[None]:
-        """Undo everything when a composition is refused half way."""
+        """Context manager that undoes all steps inside if one is refused."""
         steps = len(self._steps)
         try:
             yield
@@ -186,7 +190,7 @@ class History(Handle, Scheduled[H], Shown):
 
     @contextlib.contextmanager
     def because(self, why: str) -> Iterator[None]:
-        """Give the steps that are made in here a reason, which the trace's text says."""
+        """Context manager that attaches reason ``why`` to the steps inside, shown in the trace."""
         before, self._why = self._why, " ".join(need_text("why", why, ScheduleError).split())
         try:
             yield
@@ -197,9 +201,9 @@ class History(Handle, Scheduled[H], Shown):
 
     def _apply(self, name: str, args: Sequence[Any], options: Mapping[str, Any],
                act: Callable[[Program], Rewrite]) -> tuple[str, ...]:  # fmt: skip
-        """Make a step of what ``act`` gives, or refuse it; returns the names of what it made.
+        """Apply rewrite ``act`` and record it as a step; return the names that it made. Raises if it is refused.
 
-        args, options: what the step repeats, loops and stages as such; options that have their defaults it does not
+        args, options: recorded for replay, nodes by name; options equal to their defaults are omitted
         """
         last = self._versions[-1]
         program, gone = last.program, last.gone
@@ -227,9 +231,7 @@ class History(Handle, Scheduled[H], Shown):
 
     def _compose(self, name: str, args: Sequence[Any], options: Mapping[str, Any],
                  act: Callable[[Self], Sequence[str]]) -> tuple[str, ...]:  # fmt: skip
-        """Make one step of what ``act`` does to a copy by other primitives, each of which refuses what it would alone;
-        ``act`` returns the names of what the step made.
-        """
+        """Record the several primitives that ``act`` applies to a copy as one step; return the names from ``act``."""
         step = Step(name, tuple(map(_plain, args)), self._given(name, options), (), user_line(), self._why)
         parts = self.fork()
         parts._within = self._within or f"step {len(self._steps) + 1}, {step}"
@@ -241,7 +243,7 @@ class History(Handle, Scheduled[H], Shown):
 
     @staticmethod
     def _given(name: str, options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-        """Options of a step, without those that have their defaults."""
+        """Options without those equal to their defaults."""
         defaults = PRIMITIVES[name].defaults
         return tuple((k, _plain(v)) for k, v in options.items() if k not in defaults or v != defaults[k])
 
@@ -262,7 +264,7 @@ class History(Handle, Scheduled[H], Shown):
         return lookup("loop", name, loops, gone)
 
     def _axis_of(self, stage: str, axis: Any) -> str:
-        """The full name of one of a stage's loops, given ``i``, ``i.0`` or a full name or handle."""
+        """Full loop name of a stage's axis, given ``i``, ``i.0``, a full name or a handle."""
         if not isinstance(axis, str):
             raise wrong("axis", axis, "an axis by name or handle", ScheduleError)
         own, loops = f"{stage}.{axis}", self.index.loops
@@ -271,7 +273,7 @@ class History(Handle, Scheduled[H], Shown):
         return own
 
     def _loop_of(self, stage: Any, axis: Any) -> Loop:
-        """A loop: ``axis`` of a stage, or ``stage`` itself is one where it is None."""
+        """The loop ``axis`` of ``stage``; with ``axis`` None, ``stage`` names the loop."""
         return self._found_loop(stage if axis is None else self._axis_of(self._stage(stage).name, axis))
 
     def _stage(self, stage: Any) -> Stage:
@@ -296,7 +298,7 @@ class History(Handle, Scheduled[H], Shown):
 
 
 def full_name(loop: Loop, name: str) -> str:
-    """A name for a loop made of ``loop``, with that one's stage before it."""
+    """Full name ``<stage>.<name>``, with the stage of ``loop``."""
     return name if "." in name else f"{loop.var.name.split('.')[0]}.{name}"
 
 
@@ -312,7 +314,7 @@ def _name_of(x: Any, what: str) -> str:
 
 
 def _plain(v: Any) -> Any:
-    """Arguments of a step of the trace: names of nodes, NumPy's ints as Python's, inside of lists too."""
+    """A step's argument as JSON data: nodes as names, NumPy ints as ints, lists recursively."""
     if isinstance(v, Loop):
         return v.var.name
     if isinstance(v, Stage | Buffer | Intrin):

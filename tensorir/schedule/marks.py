@@ -1,4 +1,4 @@
-"""Marks on loops under primitives: they stay, move by rules of their own (``ir/marks.py``), or a refusal says why."""
+"""Transfers marks of loops (hints, pipelining, parts, …) through primitives, or refuses with a reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def split_marks(loop: Loop, new: Sequence[Loop], even: bool = True) -> list[Loop]:
-    """Return the loops that a split makes of ``loop`` with its marks; refuse those that none of them can have."""
+    """Return the loops ``new`` of a split with the marks of ``loop`` transferred; raises if no loop can take one."""
     made = list(new)
     for sort in MARKS:
         if m := sort.of(loop):
@@ -27,14 +27,14 @@ def split_marks(loop: Loop, new: Sequence[Loop], even: bool = True) -> list[Loop
 
 
 def fused_marks(loops: Sequence[Loop], fused: Loop) -> Loop:
-    """Return the loop that ``loops`` are fused into with their marks; refuse those that it cannot have."""
+    """Return ``fused`` with the marks of ``loops`` transferred; raises if it cannot take one."""
     for sort in MARKS:
         fused = _placed(sort, "fuse", functools.partial(sort.fuse, loops, fused))
     return fused
 
 
 def _placed(sort: type[RuledMark], primitive: str, f: Callable[[], T]) -> T:
-    """The result of a rule of a mark, or its refusal."""
+    """Result of a mark's transfer rule ``f``, its refusal raised as ScheduleError."""
     try:
         return f()
     except UnplacedError as e:
@@ -42,7 +42,7 @@ def _placed(sort: type[RuledMark], primitive: str, f: Callable[[], T]) -> T:
 
 
 def lost(before: Program, after: Program, primitive: str) -> Problem | None:
-    """Return why ``primitive`` may not do what it did, where ``after`` has fewer marks of some sort than ``before``."""
+    """Return a Problem if ``after`` has fewer marks of some kind than ``before``, else None."""
     old, new = set(statements(before.body)), set(statements(after.body))
     had, left = _marked(old - new), _marked(new - old)
     for sort in MARKS:
@@ -56,7 +56,7 @@ def lost(before: Program, after: Program, primitive: str) -> Problem | None:
 
 
 def _lost(sort: type[RuledMark], loop: Loop, primitive: str, now: Loop | None = None) -> Problem:
-    """The refusal of a primitive after which no loop could have a mark of ``loop``.
+    """Problem for a primitive that would drop a mark of ``loop``. now: the loop of that name afterwards, if any
 
     now: the loop of that name, where it is still there
     """
@@ -71,6 +71,6 @@ def _lost(sort: type[RuledMark], loop: Loop, primitive: str, now: Loop | None = 
 
 
 def _marked(kernels: Iterable[Stmt]) -> Counter[type[RuledMark]]:
-    """Marks in some kernels by their sort."""
+    """Number of marks of each kind in ``kernels``."""
     loops = [x for top in kernels for x in find(top, Loop) if x.marks]
     return Counter({sort: sum(sort.of(x).count(x) for x in loops) for sort in MARKS})

@@ -1,4 +1,4 @@
-"""Who holds a cell: bound loops hand iterations to threads and blocks, so readers must run where the cell was written.
+"""Checks that every read runs in a thread or block that can see the written element; run after each primitive.
 
 A register belongs to one thread, shared memory to one block, global memory to all; barriers order the threads of one
 block and nothing orders blocks. Primitives that bind, move or stage may break this long after the buffer was made, so
@@ -52,7 +52,9 @@ _POINTS = 512  # iterations of one loop that are tried one by one
 
 
 def misplaced(program: Program) -> Problem | None:
-    """The first buffer whose cells do not reach all their readers, or that two threads would write at once."""
+    """The first Problem: a buffer whose elements do not reach all their readers, or that two threads would write
+    concurrently. None if there is none.
+    """
     tops = statements(program.body)
     users = Counter(b for top in tops for b in _used(top))
     for top in tops:
@@ -63,31 +65,31 @@ def misplaced(program: Program) -> Problem | None:
 
 @functools.lru_cache(maxsize=1024)
 def _bound(top: Stmt) -> tuple[Loop, ...]:
-    """The loops of a kernel whose iterations go to threads or blocks."""
+    """Loops of a kernel bound to threads or blocks."""
     return tuple(x for x in find(top, Loop) if x.kind.level != "sequential" and _extent(x) > 1)
 
 
 @functools.lru_cache(maxsize=1024)
 def _used(top: Stmt) -> frozenset[Buffer]:
-    """The buffers that the stages of a kernel touch."""
+    """Buffers accessed by the stages of a kernel."""
     known = map(touched, find(top, Stage))
     return frozenset(b for t in known for b in (*t.loads, *t.writes))
 
 
 @functools.lru_cache(maxsize=1024)
 def _first_problem(top: Stmt, outside: frozenset[Buffer]) -> Problem | None:
-    """The first problem of a kernel; asked after each primitive, and most leave a kernel and its neighbours alone.
+    """First Problem of a kernel, cached by its tree, or None.
 
-    outside: its buffers that other kernels touch as well
+    outside: its buffers that other kernels access as well
     """
     index = Index(Program("", inputs=(), outputs=(), body=top))
     return next(_problems(index, {s: touched(s) for s in index.stages.values()}, top, outside), None)
 
 
 class Touched(NamedTuple):
-    """The buffers of a stage.
+    """Buffers accessed by a stage.
 
-    loads: read in its own text, its indices and guards;  reads: those, and what its instructions read
+    loads: read in its body, indices and guards;  reads: those and its instructions' operands
     """
 
     loads: frozenset[Buffer]
@@ -98,7 +100,7 @@ class Touched(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def touched(s: Stage) -> Touched:
-    """Told once per stage: every buffer asks all of a tree, and trees share most of theirs with the last one."""
+    """Return the Touched of a stage; cached."""
     loads = frozenset(x.buffer for x in find(s, Load))
     return Touched(loads, frozenset(reads(s)), tuple(writes(s.body)), bool(find(s.body, Update)))
 
@@ -147,7 +149,7 @@ def _problems(index: Index, known: dict[Stage, Touched], top: Stmt, outside: Abs
 
 
 def _narrowest(index: Index, writers: Sequence[Stage], readers: Sequence[Stage]) -> Scope:
-    """Where lowering will put an "auto" buffer of one kernel (it refuses those that blocks would share)."""
+    """The scope that lowering will choose for an "auto" buffer of one kernel."""
     paths = [index.paths[s] for s in (*writers, *readers)]
     common = sum(len({id(n) for n in level}) == 1 for level in zip(*paths, strict=False))
     levels = {n.kind.level for p in paths for n in p[common:] if isinstance(n, Loop)}
@@ -155,7 +157,9 @@ def _narrowest(index: Index, writers: Sequence[Stage], readers: Sequence[Stage])
 
 
 def _private(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[Stage]) -> Iterator[Problem]:
-    """Problems of data that a thread (or block) wrote into its own copy and others read."""
+    """Problems where an element in a private copy (register of a thread, shared memory of a block) is read by another
+    thread or block.
+    """
     for x in index.above(w):
         alone = x.kind is not Kind.COOPERATIVE and (_extent(x) == 1 or not drives(x, w) or across(x, w))
         if alone or not _one_copy_each(scope, x.kind):  # a distributed loop of one iteration is the first thread's
@@ -189,9 +193,8 @@ def _private(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[
 
 
 def _hands_back(index: Index, b: Buffer, w: Stage, x: Loop, r: Stage) -> bool:
-    """True when ``r`` runs in another loop that is bound as ``x`` is, and each iteration of that one reads
-    what the same of ``x`` wrote: in one dimension of ``b`` both are at their number times some cells, and less than
-    those further on.
+    """True if reader ``r``, in a loop bound like ``x``, reads in each iteration only what ``x``'s same iteration wrote:
+    both index a dimension of ``b`` by iteration * n + offset, offset < n.
     """
     if x.kind.level != "thread" or b.scope not in (Scope.REGISTER, Scope.WARP):
         return False
@@ -207,8 +210,8 @@ def _hands_back(index: Index, b: Buffer, w: Stage, x: Loop, r: Stage) -> bool:
 
 
 def _part_of(index: Index, s: Stage, i: Expr, own: Loop, common: Sequence[Loop]) -> tuple[int, Any] | None:
-    """Cells for each iteration of ``own`` along a dimension, and where those of the first begin, if an index keeps to
-    them, or to those that each has again after as many as all have.
+    """(elements per iteration of ``own``, start) if index ``i`` partitions a dimension by iteration, possibly modulo
+    the size of all parts; else None.
     """
     arith = Arith(ranges(y for y in index.above(s) if isinstance(y.extent, Const)))
     form, still = arith.linear(in_loops(i, s)), {y.var for y in common}
@@ -272,7 +275,7 @@ def _dealt(index: Index, w: Stage) -> bool:
 
 
 def disjoint(index: Index, w: Stage, loop: Loop) -> bool:
-    """True when different iterations of ``loop`` write different cells, whatever the loops inside it do."""
+    """True if different iterations of ``loop`` provably write different elements."""
     arith = Arith(ranges(x for x in index.above(w) if isinstance(x.extent, Const)))
     moving = {loop.var, *(x.var for x in index.between(loop, w))}
     if loop.kind.level == "block":  # nothing orders blocks: each is somewhere else in the loops around
@@ -284,7 +287,9 @@ def disjoint(index: Index, w: Stage, loop: Loop) -> bool:
 
 
 def _injective(form: Linear, arith: Arith, moving: set[Var]) -> bool:
-    """True when the moving part of the form is a mixed radix: its value tells the value of each of its atoms."""
+    """True if the value of linear form ``form`` determines all of its ``moving`` terms, as digits of a mixed radix
+    number.
+    """
     reach = 0.0
     parts = []
     for t, c in form.terms.items():
@@ -299,7 +304,7 @@ def _injective(form: Linear, arith: Arith, moving: set[Var]) -> bool:
 
 
 def _values(e: Expr, var: Var, n: int) -> list[Number]:
-    """The values of ``e`` in n iterations, all alike where they are not known."""
+    """Values of ``e`` for ``var`` = 0 … n-1; constant dummies if unknown."""
     try:
         return [evaluate(e, {var: k}) for k in range(n)]
     except NotExactError:
@@ -307,7 +312,7 @@ def _values(e: Expr, var: Var, n: int) -> list[Number]:
 
 
 def _determines(atoms: Sequence[Expr], loop: Loop) -> bool:
-    """True when the values of ``atoms`` tell the iteration of ``loop``."""
+    """True if the values of ``atoms`` determine the iteration of ``loop``."""
     if among(loop.var, atoms):
         return True
     alone = [t for t in atoms if set(find(t, Var)) == {loop.var}]
@@ -325,7 +330,7 @@ def _determines(atoms: Sequence[Expr], loop: Loop) -> bool:
 
 
 def _digit(t: Expr, v: Var) -> tuple[int, int] | None:
-    """``v // a % b`` as (a, b); b is large where there is no ``%``."""
+    """(a, b) if ``t`` is ``v // a % b``, b huge without ``%``; None for other expressions."""
     size, low = 1 << 62, 1
     if isinstance(t, Binary) and t.op == "%" and isinstance(t.b, Const):
         size, t = as_int(t.b), t.a

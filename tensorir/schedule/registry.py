@@ -1,4 +1,4 @@
-"""The registry of schedule primitives: traces, the reference in docs/ and tests read what each file says of its own."""
+"""Registry of schedule primitives and of the marks that they leave in the tree."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ class Primitive:
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """The signature; asking Python for it takes longer than many a primitive."""
+        """Signature of the method, cached."""
         return inspect.signature(self.method)
 
     @cached_property
     def defaults(self) -> dict[str, object]:
-        """Optional arguments, each with the value that no step repeats."""
+        """{optional argument: default}, omitted from recorded steps."""
         return {p.name: p.default for p in self.signature.parameters.values() if p.default is not p.empty}
 
     def refusals(self) -> tuple[str, ...]:
-        """Return the error codes of its own, from the catalogue."""
+        """Return the primitive's own error codes, from the catalogue."""
         return tuple(of_phase(self.word)) if self.word in phases() else ()
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A mark that a primitive leaves in the tree without doing it, and whose meaning no later primitive may take.
+    """A mark left in the tree by a primitive, carried out by lowering; later primitives must preserve its meaning.
 
-    makers: the primitives that may leave such a mark
-    unfit:  why a primitive that comes later is refused; None where the mark has kept its meaning
-    option: (name, value) of the step that leaves it, where the maker is another one than the mark's own primitive
+    makers: names of the primitives that leave it
+    unfit:  function (before, after, primitive) -> Problem, or None if the mark kept its meaning
+    option: (name, value) of the step that leaves it, if made by another primitive than its namesake
     """
 
     name: str
@@ -73,7 +73,7 @@ class Mark:
     option: tuple[str, Any] | None = None
 
     def made_by(self, step: Step) -> bool:
-        """True for a step that leaves such a mark."""
+        """True if ``step`` leaves this mark."""
         if step.primitive not in self.makers:
             return False
         return self.option is None or step.primitive == self.name or self.option in step.options
@@ -84,7 +84,7 @@ PRIMITIVES: dict[str, Primitive] = {}
 
 
 def as_called(step: Step) -> Step:
-    """A step with its options in the order of the primitive's parameters; a log's JSON sorts them by name."""
+    """``step`` with options in parameter order (logs sort them by name)."""
     places = {n: k for k, n in enumerate(PRIMITIVES[step.primitive].defaults)} if step.primitive in PRIMITIVES else {}
     return replace(step, options=tuple(sorted(step.options, key=lambda o: places.get(o[0], len(places)))))
 
@@ -94,9 +94,9 @@ MARKS: dict[str, Mark] = {}
 
 
 def primitive(section: str, *, word: str = "", moves: bool = False, step: bool = True) -> Callable[[F], F]:
-    """A decorator of the method of a primitive, which registers it; ``Primitive`` says what the arguments are.
+    """Decorator that registers a method as a primitive; for the arguments see ``Primitive``.
 
-    word: the name with hyphens where it is not given
+    word: defaults to the name with hyphens
     """
 
     def register(method: F) -> F:
@@ -108,9 +108,9 @@ def primitive(section: str, *, word: str = "", moves: bool = False, step: bool =
 
 
 def mark(name: str, *others: str, option: tuple[str, object] | None = None) -> Callable[[Unfit], Unfit]:
-    """A decorator of a function that says why a later primitive is refused, for the mark that primitive ``name`` makes.
+    """Decorator that registers a function as the ``unfit`` check of the mark left by primitive ``name``.
 
-    others: primitives that make it as well;  option: with which
+    others: further primitives that leave it;  option: the step option that leaves it
     """
 
     def register(unfit: Unfit) -> Unfit:

@@ -1,4 +1,4 @@
-"""The repair of an online update: terms that read an old value of ``m`` -> those that read a new one.
+"""Derives the correction of partial results when a running maximum ``m`` changes: exp(old - new) for online softmax.
 
 A sum of terms B(k) exp(x(k) - m), of which ``m`` is the running maximum of x, needs the factor exp(old - new): all that
 has been added up is multiplied by it (online softmax: Milakov and Gimelshein, arXiv 1805.02867; FlashAttention: Dao et
@@ -32,16 +32,16 @@ POWERS = ("exp", "exp2")
 
 
 class NoRepairError(Exception):
-    """No rule finds the repair; the message says what is missing."""
+    """No rule derives a repair; the message says what is missing."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Repair(Shown):
-    """A factor, or a summand, that takes a partial result from old values to new ones.
+    """A factor or summand that converts partial results from an old ``m`` to a new one.
 
-    old, new: what ``value`` reads, and all that it reads
+    old, new: variables in ``value``
     op:       "*" or "+"
-    start:    the value as long as ``m`` has none: terms are exp(-inf) then, of which a sum is 0, and x - m is -inf
+    start:    the value while ``m`` is still -inf: terms are exp(-inf) = 0 then, and x - m is -inf
     """
 
     value: Expr
@@ -51,7 +51,7 @@ class Repair(Shown):
     start: int = 0
 
     def of(self, old: Expr, new: Expr) -> Expr:
-        """The repair of given values."""
+        """The repair expression with ``old`` and ``new`` substituted."""
         return substitute(self.value, {self.old: old, self.new: new})
 
 
@@ -76,11 +76,11 @@ def repair_of(body: Expr, m: Var, axes: Collection[Var], combiner: str, term: Ex
 
 @dataclass(frozen=True, eq=False)
 class _Form:
-    """``x * term + m * m + …`` of an exponent, the rest free of both and of the axes.
+    """An exponent as linear form ``x * term + m * m + rest``, rest free of both and of the axes.
 
     x, m:   the coefficients
-    moved:  the exponent at an old ``m`` in place of the term and at a new one, without the rest; None is 0
-    lowest: whether a choice may make it minus infinity
+    moved:  the exponent at (term = old m, m = new m), without the rest; None is 0
+    lowest: true if a select may make it minus infinity
     """
 
     x: Fraction = Fraction(0)
@@ -91,7 +91,7 @@ class _Form:
 
 @dataclass(frozen=True, eq=False)
 class _Rules:
-    """The factor of terms from an old value of ``m`` to a new one."""
+    """Derivation rules for the repair of terms when ``m`` changes."""
 
     body: Expr
     m: Var
@@ -103,7 +103,7 @@ class _Rules:
     """Parts of an exponent that may overflow, though their difference does not."""
 
     def factor(self, e: Expr) -> Expr | None:
-        """The factor of ``e``; None where it does not read ``m``."""
+        """Factor by which ``e`` changes; None if it does not read ``m``."""
         if not uses(e, {self.m}):
             return None
         if isinstance(e, Call) and e.fn in POWERS:
@@ -128,7 +128,7 @@ class _Rules:
         )
 
     def summand(self, e: Expr) -> Expr | None:
-        """The summand for ``e``; None where it does not read ``m``."""
+        """Summand by which ``e`` changes; None if it does not read ``m``."""
         if not uses(e, {self.m}):
             return None
         if isinstance(e, Cast) and _widens(e):
@@ -144,11 +144,11 @@ class _Rules:
         return self._difference(e, e)
 
     def _exponent(self, power: Call) -> Expr:
-        """The exponent of the factor of a power, which no running value makes larger than 0."""
+        """Exponent of a power's factor; provably <= 0 at all running values."""
         return self._difference(power, power.args[0])
 
     def _difference(self, power: Expr, e: Expr) -> Expr:
-        """``e`` at an old value in place of the term and at a new one, where it is c (term - m), c > 0."""
+        """Change of ``e`` = c * (term - m), c > 0, from an old ``m`` to a new one."""
         if self.term is None:
             raise self._far(power, f"{self.m.name} is not known to be the maximum of what it is taken from")
         form, name = self._form(power, e), self.m.name
@@ -163,7 +163,7 @@ class _Rules:
         return form.moved
 
     def _form(self, power: Expr, e: Expr) -> _Form:
-        """The linear form of a part of an exponent."""
+        """_Form of a subexpression of an exponent."""
         form = self._form_of(power, e)
         # what has term and m with one sign is as large as their sum, else as the larger, unless it is far below 0
         size = abs(form.x + form.m) if form.x * form.m > 0 else max(abs(form.x), abs(form.m))
@@ -200,7 +200,7 @@ class _Rules:
         raise self._far(power, f"{self.m.name} is not known to be the maximum of {show(e)}")
 
     def _joined(self, power: Expr, e: Unary | Binary, a: _Form, b: _Form) -> _Form:
-        """The form of ``a + b`` or ``a - b``."""
+        """_Form of ``a + b`` or ``a - b``."""
         sign = 1 if e.op == "+" else -1
         if sign < 0 and b.lowest:
             raise self._far(power, f"{show(e)} may be infinite")
@@ -211,7 +211,7 @@ class _Rules:
         return _Form(a.x + sign * b.x, a.m + sign * b.m, moved, a.lowest or b.lowest)
 
     def _times(self, power: Expr, e: Binary, part: Expr, by: Fraction) -> _Form:
-        """The form of a part times a number."""
+        """_Form of ``part`` times a constant."""
         a = self._form(power, part)
         if by < 0 and a.lowest:
             raise self._far(power, f"{show(e)} may be infinite")
@@ -227,13 +227,15 @@ class _Rules:
 
 
 def _widens(e: Cast) -> bool:
-    """True when each value of ``e.a`` is one of the type of ``e``: a rounded difference is none of rounded numbers."""
+    """True if the cast is exact."""
     bits = DTYPES[e.dtype].bits
     return is_float(e.dtype) and is_float(e.a.dtype) and bits >= max(32, DTYPES[e.a.dtype].bits)
 
 
 def _is_power(e: Expr) -> bool:
-    """True when ``e`` is a power, or 0 by a choice: a narrower type holds it at each running value."""
+    """True if ``e`` is a power, or a select of one and 0: in [0, 1] at all running values, so representable in narrow
+    types.
+    """
     if isinstance(e, Cast):
         return _is_power(e.a)
     if isinstance(e, Select):
@@ -242,7 +244,7 @@ def _is_power(e: Expr) -> bool:
 
 
 def _value(e: Expr) -> float | None:
-    """The value of a constant."""
+    """Value of a constant, or None."""
     if isinstance(e, Cast):
         return _value(e.a)
     if isinstance(e, Unary) and e.op == "-":
@@ -251,7 +253,7 @@ def _value(e: Expr) -> float | None:
 
 
 def _number(e: Expr) -> Fraction | None:
-    """The value of a finite constant."""
+    """Value of a finite constant, or None."""
     value = _value(e)
     return None if value is None or not math.isfinite(value) else Fraction(value)
 

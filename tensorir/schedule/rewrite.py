@@ -1,4 +1,4 @@
-"""Results of primitives, and the rewrites that several share."""
+"""``Rewrite``, the result of a primitive, and tree edits shared by primitives."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from tensorir.schedule.analysis import Index, in_loops, index_of, ranges, shares
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """The tensors that a program computes.
+    """The tensors that a program computes, after ``redeclare``.
 
-    error: how far rounding may take its results off those of the definition, relative to the largest; None: no further
-    exact: whether an algorithm promises that they are equal in exact arithmetic
+    error: bound on the additional rounding error relative to the largest result; None: none
+    exact: true if the algorithm is equivalent in exact arithmetic
     """
 
     outputs: tuple[Tensor, ...]
@@ -69,23 +69,23 @@ class Rewrite:
 
 
 def with_body(program: Program, body: Stmt) -> Program:
-    """``program`` with another tree."""
+    """``program`` with ``body`` as its tree."""
     return program.replace(body=body)
 
 
 def in_users(program: Program, buffers: Iterable[Buffer], f: Callable[[Stmt], Stmt]) -> Program:
-    """``program`` with ``f`` applied to each kernel that reads or writes one of some buffers."""
+    """``program`` with ``f`` applied to each kernel that accesses one of ``buffers``."""
     mine = set(users(program.body, buffers))
     return with_body(program, sequence([f(s) if s in mine else s for s in statements(program.body)]))
 
 
 def with_buffers(program: Program, new: Mapping[Buffer, Buffer]) -> Program:
-    """``program`` with other buffers in place of some."""
+    """``program`` with buffers replaced as in ``new``."""
     return in_users(program, new, lambda s: swap_buffers(s, new))
 
 
 def swap(program: Program, old: Stmt, new: Stmt | None) -> Program:
-    """``program`` with one statement replaced (None removes it, and loops left empty with it)."""
+    """``program`` with statement ``old`` replaced by ``new``; None removes it and loops left empty."""
     index = index_of(program)
     gone = old
     if new is None:
@@ -101,7 +101,7 @@ def swap(program: Program, old: Stmt, new: Stmt | None) -> Program:
 
 
 def nest(loops: Iterable[Loop], body: Stmt) -> Stmt:
-    """Loops (their bodies ignored) around ``body``, outermost first."""
+    """``body`` nested in ``loops``, outermost first; the loops' old bodies are ignored."""
     for x in reversed(list(loops)):
         body = x.replace(body=body)
     return body
@@ -109,9 +109,10 @@ def nest(loops: Iterable[Loop], body: Stmt) -> Stmt:
 
 def footprint(index: Index, accesses: Iterable[tuple[Stage, tuple[Expr, ...]]], at: Loop | None, scope: Scope,
               shape: tuple[int, ...]) -> list[Side]:  # fmt: skip
-    """The box that several accesses touch during one iteration of ``at`` (of the whole program when None).
+    """Per dimension, the interval of indices that ``accesses`` touch during one iteration of ``at`` (None: the whole
+    program).
 
-    For shared memory the threads of the block move too. A dimension with no constant box is taken whole.
+    For shared memory, thread loops run as well. A dimension without a constant bound is taken whole.
     """
     boxes: list[list[Side | None]] = [[] for _ in shape]
     arith = Arith(ranges(index.loops.values()))
@@ -140,8 +141,8 @@ def footprint(index: Index, accesses: Iterable[tuple[Stage, tuple[Expr, ...]]], 
 
 
 def where_gathered(readers: Sequence[Stage], sides: Iterable[Side]) -> list[Expr]:
-    """The conditions under which the place of a box exists that is read at an index of its readers: those that all of
-    them have on the axes of that index.
+    """Guards common to all readers on the axes of a loaded index that locates a box: only where they hold does the box
+    exist.
     """
     gathers = [x for side in sides for term in side.first.terms for x in find(term, Load)]
     axes = {v for x in gathers for v in find(x, Var)}
@@ -153,12 +154,12 @@ def where_gathered(readers: Sequence[Stage], sides: Iterable[Side]) -> list[Expr
 
 
 def ends_at_dims(stage: Stage) -> list[Expr]:
-    """Where the axes of a stage end that end at a dim, said in its loops."""
+    """Ends of a stage's axes that are dims, as conditions in its loop variables."""
     return [binary("<", b, it.extent) for it, b in zip(stage.iters, stage.binds, strict=True) if dims_in(it.extent)]
 
 
 def place_before(loop: Loop, nest_: Stmt, readers: Iterable[Stage]) -> Loop:
-    """``loop`` with ``nest_`` put before the first statement that holds one of ``readers``."""
+    """``loop`` with ``nest_`` inserted before the first statement that contains one of ``readers``."""
     wanted = set(readers)
     stmts = list(statements(loop.body))
     for n, s in enumerate(stmts):
@@ -168,7 +169,7 @@ def place_before(loop: Loop, nest_: Stmt, readers: Iterable[Stage]) -> Loop:
 
 
 def place_after(loop: Loop, nest_: Stmt, writers: Iterable[Stage]) -> Loop:
-    """``loop`` with ``nest_`` put after the last statement that holds one of ``writers``."""
+    """``loop`` with ``nest_`` inserted after the last statement that contains one of ``writers``."""
     wanted = set(writers)
     stmts = list(statements(loop.body))
     last = max(n for n, s in enumerate(stmts) if any(x in wanted for x in stages_of(s)))
@@ -176,14 +177,14 @@ def place_after(loop: Loop, nest_: Stmt, writers: Iterable[Stage]) -> Loop:
 
 
 def place_at_root(program: Program, nest_: Stmt, before: Iterable[Stage] = (), after: Iterable[Stage] = ()) -> Program:
-    """``program`` with a new top-level nest before the first reader, or after the last writer."""
+    """``program`` with a new top-level nest before the first of ``before``, or after the last of ``after``."""
     whole = Loop(Var("", "index"), as_expr(1), program.body)
     done = place_before(whole, nest_, before) if before else place_after(whole, nest_, after)
     return with_body(program, done.body)
 
 
 def box_nest(stage: Stage, sides: Iterable[Side], names: Iterable[str], kind: Kind = Kind.SERIAL) -> Stmt:
-    """``stage`` in a fresh nest that walks the box ``sides`` of its spatial axes, then its other axes in full."""
+    """``stage`` in a new loop nest over the box ``sides`` of its spatial axes and the whole of its other axes."""
     loops: list[Loop] = []
     binds: list[Expr] = []
     boxes = iter(sides)
@@ -200,7 +201,7 @@ def box_nest(stage: Stage, sides: Iterable[Side], names: Iterable[str], kind: Ki
 
 
 def shared_out(nest_: Stmt, as_in: Stmt) -> Stmt:
-    """``nest_`` with those loops shared out to the threads of the block that are so in the nest ``as_in``, by name."""
+    """``nest_`` with loops distributed to the block's threads as the loops of the same name in ``as_in`` are."""
     dealt = {x.var.name for x in find(as_in, Loop) if x.kind is Kind.COOPERATIVE}
     for name in dealt:
         loop = next(x for x in find(nest_, Loop) if x.var.name == name)
@@ -209,10 +210,10 @@ def shared_out(nest_: Stmt, as_in: Stmt) -> Stmt:
 
 
 def own_nest(index: Index, stage: Stage, primitive: str, tails: bool = False, dealt: bool = True) -> Stmt:
-    """The nest that belongs to ``stage`` alone and is still as it was made; refused otherwise.
+    """The nest that contains only ``stage``, unscheduled; raises otherwise.
 
-    tails: it may have guards that can be said in its axes (``tails_of``)
-    dealt: all threads of the block may share its iterations, as they share those of a copy
+    tails: it may have guards expressible in its axes (``tails_of``)
+    dealt: its iterations may be distributed to the block's threads
     """
     top: Stmt = stage
     made = {f"{stage.name}.{label}" for label in axis_labels(stage)}
@@ -244,24 +245,24 @@ def own_nest(index: Index, stage: Stage, primitive: str, tails: bool = False, de
 
 
 def _named_after(index: Index, stage: Stage, loop: Loop) -> bool:
-    """True when a loop has its name from a stage, and not from one with a longer name (``C`` and ``C.out``)."""
+    """True if a loop is named after ``stage``, not after a stage with a longer name (``C`` and ``C.out``)."""
     prefix, name = f"{stage.name}.", loop.var.name
     longer = (other for other in index.stages if other.startswith(prefix))
     return name.startswith(prefix) and not any(name.startswith(f"{other}.") for other in longer)
 
 
 def _walks(index: Index, stage: Stage) -> dict[Loop, Var]:
-    """Loops that walk one whole axis of the stage each, whatever they are called, and that axis."""
+    """{loop: axis} of loops that iterate one whole axis of the stage each."""
     axes = {b: it for it, b in zip(stage.iters, stage.binds, strict=True) if isinstance(b, Var)}
     loops = [x for x in index.above(stage) if x.var in axes]
     return {x: axes[x.var].var for x in loops if as_int(x.extent) == most(axes[x.var].extent)}
 
 
 def tails_of(index: Index, stage: Stage, top: Stmt) -> tuple[Expr, ...] | None:
-    """The guards of a stage, said in its axes and in the loops around its own nest ``top``; None where they cannot be.
+    """Guards of a stage in terms of its axes and the loops outside its nest ``top``; None if impossible.
 
-    A reduction that ``rfactor`` split has such: its last partial results have fewer terms. So has a stage that was
-    placed in a box and then in a part of it (``compute_at``).
+    They come from ``rfactor`` (the last partial results have fewer terms) or from placing a stage twice
+    (``compute_at``).
     """
     walks, around = _walks(index, stage), {x.var for x in index.above(top)}
     axes: dict[Var, Expr] = {x.var: v for x, v in walks.items()}
@@ -277,7 +278,7 @@ def tails_of(index: Index, stage: Stage, top: Stmt) -> tuple[Expr, ...] | None:
 
 
 def axis_labels(stage: Stage) -> list[str]:
-    """Loop labels of a stage's default nest."""
+    """Loop name suffixes of a stage's default nest."""
     out: list[str] = []
     for it in stage.iters:
         label, n = it.var.name, 1
@@ -288,7 +289,7 @@ def axis_labels(stage: Stage) -> list[str]:
 
 
 def written_index(stage: Stage) -> tuple[Expr, ...]:
-    """The index at which the stage writes its results (all its stores share it): a scan stores what it updates."""
+    """Index at which the stage stores its results, the same for all its stores."""
     found: list[Store] | list[Update] = find(stage.body, Store)
     if not found:
         found = find(stage.body, Update)
@@ -298,20 +299,19 @@ def written_index(stage: Stage) -> tuple[Expr, ...]:
 
 
 def results_of(stage: Stage) -> list[Buffer]:
-    """The buffers that the stage writes for others: not what a scan carries along."""
+    """Buffers that the stage writes for others, without states carried by a scan."""
     carried = reads(stage.body) if find(stage.body, Update) else ()
     return [b for b in writes(stage.body) if b not in carried]
 
 
 def accesses_to(root: Stmt, buffer: Buffer) -> list[tuple[Stage, tuple[Expr, ...]]]:
-    """Every read of ``buffer`` under ``root``, with its stage."""
+    """(stage, index) of every read of ``buffer`` under ``root``."""
     return [(s, n.index) for s in find(root, Stage) for n in find(s, Load) if n.buffer is buffer]
 
 
 class InPlace(Rewriter):
-    """Puts expressions where an array was read that they were stored to. What is computed as a narrow float is rounded
-    in between, as the store did it, where another type is made of it or it is compared: narrow floats are computed
-    in float32.
+    """Rewriter: replace loads of an array by the expressions stored to it. Narrow floats are rounded in between if
+    converted or compared, as the store did, since they are computed in float32.
     """
 
     rounds = False
@@ -338,20 +338,20 @@ class InPlace(Rewriter):
         return other(e)  # type: ignore[no-any-return]
 
     def once(self, key: object, made: Callable[[], Expr]) -> Expr:
-        """The expression for all reads with the same ``key`` in a statement."""
+        """Substituted expression, shared by all reads with equal ``key`` in a statement."""
         kept = self.memo.sides if self.memo is not None else {}
         if key not in kept:
             kept[key] = made()
         return kept[key]  # type: ignore[no-any-return]
 
     def put(self, value: Expr) -> Expr:
-        """A value in place of a read."""
+        """``value`` in place of a load."""
         narrow = self.rounds and value.dtype in WIDENED and _computed(value)
         return Cast(Cast(value, "float32"), value.dtype) if narrow else value
 
 
 def _computed(e: Expr) -> bool:
-    """True when a value may have more digits than its type."""
+    """True if the value may have more precision than its type."""
     if isinstance(e, Select):
         return _computed(e.a) or _computed(e.b)
     if isinstance(e, Binary) and e.op in ("min", "max"):

@@ -1,4 +1,4 @@
-"""Schedules and handles of their stages: looking at the tree, replaying traces, and a line for every primitive."""
+"""BaseSchedule and StageRef: the user's handles of a scheduled program, with all primitives as methods."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class AxisMethods(Scheduled[H]):
 
 
 def of_stage(method: Callable[Concatenate[StageRef, Any, P], R]) -> Callable[Concatenate[StageRef, P], R]:
-    """A primitive that takes a stage first, as a method of the handle of one."""
+    """Turn a primitive that takes a stage first into a method of the stage's handle."""
 
     def called(self: StageRef, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return method(self, self.name, *args, **kwargs)
@@ -139,11 +139,11 @@ class StageRef(Handle, AxisMethods["StageRef"], Shown):
 
     @property
     def axes(self) -> tuple[AxisRef, ...]:
-        """The loops around the stage, outermost first."""
+        """Names of the loops around the stage, outermost first."""
         return self.schedule.loops(self.name)
 
     def axis(self, axis: object) -> str:
-        """The full name of one of the stage's loops, given ``i``, ``i.0`` or a full name or handle."""
+        """Full name of one of the stage's loops, given ``i``, ``i.0``, a full name or handle."""
         return self.schedule._axis_of(self.name, axis)
 
 

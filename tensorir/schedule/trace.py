@@ -1,4 +1,4 @@
-"""Steps of a schedule, of names and numbers, as Python, as JSON, replayable exactly."""
+"""Recorded scheduling steps (Step, Trace): as Python code, as JSON, replayable."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Trace(tuple[Step, ...], Shown):
         return "\n".join(f"{heading(why)}{step}" for step, why in self.reasoned())
 
     def reasoned(self) -> Iterator[tuple[Step, str | None]]:
-        """Each step with its reason; None where that is the reason of the step before."""
+        """Yield (step, reason), the reason None if equal to the previous step's."""
         before = ""
         for step in self:
             yield step, None if step.why == before else step.why
@@ -55,7 +55,7 @@ class Trace(tuple[Step, ...], Shown):
 
     @property
     def code(self) -> str:
-        """The statements alone."""
+        """Python statements without comments."""
         return "\n".join(map(str, self))
 
     def __repr__(self) -> str:
@@ -71,7 +71,7 @@ class Trace(tuple[Step, ...], Shown):
 
 
 def heading(why: str | None) -> str:
-    """The line above steps of one reason: a comment, an empty line where they have none; "" for None."""
+    """Comment line above steps with reason ``why``; an empty line for ""; "" for None."""
     return "" if why is None else f"# {why}\n" if why else "\n"
 
 
@@ -85,7 +85,7 @@ def read_trace(text: str) -> Iterator[Step]:
 
 
 def read_steps(steps: object) -> Iterator[Step]:
-    """As ``read_trace``, of the list that the JSON says."""
+    """Steps of a parsed JSON trace (``read_trace`` of a list)."""
     if not isinstance(steps, list):
         raise ScheduleError(Problem("trace.malformed", "a trace is a JSON list of steps"))
     why = ""

@@ -1,4 +1,4 @@
-"""Reductions whose terms are distributed to threads: reduce_across."""
+"""reduce_across: distribute the terms of a reduction to threads and combine their partial results."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _reduce_across(program: Program, loop: Loop, axis: str, target: Target) -> R
 
 
 def _stages(loop: Loop) -> list[Stage]:
-    """The stages that ``loop`` reduces."""
+    """Stages reduced by ``loop``; raises ScheduleError if it drives no reduction axis, or others as well."""
     found = [s for s, _ in has_axis(loop, Axis.REDUCE) if not adds_atomically(s)]
     others = [(s, it) for s, it in driven_by(loop) if s in found and it.axis is not Axis.REDUCE]
     others += has_axis(loop, Axis.ORDERED)
@@ -75,7 +75,9 @@ def _stages(loop: Loop) -> list[Stage]:
 
 
 def _need_alone(program: Program, stage: Stage, loop: Loop, to: str) -> None:
-    """Refuse a loop that another one runs again for the same cell, and terms that other threads share already."""
+    """Raise ScheduleError if an outer loop repeats ``loop`` for the same element, or other threads already share its
+    terms.
+    """
     index = index_of(program)
     for x in index.above(stage):
         axes = {it.axis for it in driven_axes(x, stage)}
@@ -102,7 +104,7 @@ def _need_alone(program: Program, stage: Stage, loop: Loop, to: str) -> None:
 
 
 def _perfect(outer: Loop, inner: Loop) -> bool:
-    """True when all between two loops are loops, which ``reorder`` takes."""
+    """True if only loops stand between ``outer`` and ``inner``, so that ``reorder`` applies."""
     below = outer.body
     while isinstance(below, Loop) and below is not inner:
         below = below.body

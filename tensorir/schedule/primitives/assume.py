@@ -77,7 +77,7 @@ def _both(stronger: Callable[[list[int]], int], *given: int | None) -> int | Non
 
 
 def _indexes(outputs: Sequence[Tensor], buffer: Buffer) -> None:
-    """Refuse bounds of an argument that is no index: nothing would rely on them."""
+    """Raise ScheduleError for bounds on an argument not used as an index."""
     found = {t.buffer.name: None for t, *_ in gathers(outputs)}
     if buffer.name not in found:
         raise _refuse(
@@ -88,7 +88,7 @@ def _indexes(outputs: Sequence[Tensor], buffer: Buffer) -> None:
 
 
 def in_range(program: Program, index: Tensor, limit: int) -> bool:
-    """True when what is assumed of an index says ``0 <= element < limit``."""
+    """True if assumptions imply ``0 <= element < limit`` for index tensor ``index``."""
     kind = DTYPES[index.dtype]
     for f in program.facts:
         if f.buffer.origin is index:

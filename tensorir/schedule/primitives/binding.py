@@ -1,4 +1,4 @@
-"""Loops distributed to the hardware: bind, parallel."""
+"""bind, parallel: distribute loop iterations to blocks, threads, warps or cores."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
 
 
 def bound(program: Program, loop: Loop, kind: Kind, target: Target) -> Rewrite:
-    """The program with ``loop`` bound to an axis, whatever it drives, where the kernel and the target allow it."""
+    """``program`` with ``loop`` bound to axis ``kind``; raises if the kernel or the target forbids it."""
     extent = constant_extent(loop, "bind.symbolic-extent")
     index = index_of(program)
     if kind is Kind.VTHREAD:
@@ -97,7 +97,7 @@ def bound(program: Program, loop: Loop, kind: Kind, target: Target) -> Rewrite:
 
 
 def _instead(stage: Stage, loop: Loop, kind: Kind = Kind.BLOCK_X) -> str:
-    """A hint at the step that lets several threads combine what ``loop`` does."""
+    """Hint at the primitive by which threads can combine the reduction of ``loop``."""
     if any(it.axis is Axis.ORDERED for it in stage.iters):
         scatters = isinstance(stage.body, Update)
         return f"s.atomic({stage.name!r}), of a sum" if scatters else "of a scan s.redeclare('tiled_scan', tile=1024)"
@@ -111,7 +111,9 @@ CLUSTERS = (2, 4, 8)
 
 
 def _goes_in_step(index: Index, loop: Loop, extent: int) -> None:
-    """Virtual threads are interleaved statement by statement: all of them have the same loops, and are written out."""
+    """Raise ScheduleError unless ``loop`` can be a virtual thread: constant, small, and in step with its
+    stages' loops.
+    """
     root = index.root_of(loop)
     virtual = [as_int(x.extent) for x in find(root, Loop) if x.kind is Kind.VTHREAD]
     why, hint = "", f"s.unroll({loop.var.name!r})"
@@ -129,7 +131,7 @@ def _goes_in_step(index: Index, loop: Loop, extent: int) -> None:
 
 
 def _warps_or_threads(index: Index, loop: Loop, kind: Kind, target: Target) -> None:
-    """A kernel's iterations go to threads or to warps; what a warp does, its threads share."""
+    """Raise ScheduleError for a kernel that binds both threads and warps."""
     if kind in WARPS and target.language != "cuda":
         raise _refuse(
             "bind.warp",
@@ -154,7 +156,7 @@ def _warps_or_threads(index: Index, loop: Loop, kind: Kind, target: Target) -> N
 
 
 def _dimension(kind: Kind) -> int:
-    """The number of an axis among x, y, z; the threads of a warpgroup are x, so that their groups are y."""
+    """0, 1, 2 for axes x, y, z; warpgroups count as y, as their 128 threads are x."""
     if kind is Kind.CLUSTER:
         return 0
     return 1 if kind is Kind.WARPGROUP else "xyz".index(kind.value[-1])
@@ -211,7 +213,7 @@ def _axis_is_free(index: Index, loop: Loop, kind: Kind) -> None:
 
 
 def _own_cells(loop: Loop) -> None:
-    """Refuse a loop several iterations of which write the same cell of memory that threads share."""
+    """Raise ScheduleError if several iterations of ``loop`` write the same element of memory shared by threads."""
     for stage in find(loop, Stage):
         seen = [b for b in writes(stage.body) if b.scope in (Scope.SHARED, Scope.GLOBAL)]
         if seen and not drives(loop, stage):
@@ -263,7 +265,7 @@ def _fits(index: Index, loop: Loop, kind: Kind, extent: int, target: Target) -> 
 
 
 def ends_at_dims(loop: Loop) -> bool:
-    """True when extents that are known at launch have a part in how many iterations of a loop there are."""
+    """True if the number of iterations of ``loop`` depends on extents known at launch only."""
     return bool(dims_in(*(it.extent for s in find(loop, Stage) for it in s.iters)))
 
 

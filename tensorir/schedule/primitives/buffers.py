@@ -1,4 +1,4 @@
-"""The place and layout of buffers: set_scope, layout."""
+"""set_scope, layout: the memory and the storage order of intermediate tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCOPES = {s.value: s for s in (Scope.GLOBAL, Scope.SHARED, Scope.WARP, Scope.REG
 
 
 def need_map(layout: object) -> str | None:
-    """``layout`` where it is an index map as text, or None."""
+    """Return ``layout`` if it is an index map string, None if it is None; else raise."""
     return None if layout is None else need_text("layout", layout, ScheduleError)
 
 
@@ -37,7 +37,7 @@ def set_scope(self: S, tensor: Name, scope: str) -> S:
 
 
 def scoped(program: Program, buffer: Buffer, scope: str) -> Program:
-    """The program with an intermediate tensor in the memory of this name."""
+    """``program`` with ``buffer`` moved to memory ``scope``."""
     if scope not in SCOPES:
         raise ScheduleError(Problem("scope.unknown", f"there is no scope {scope}", hint=meant("scope", scope, SCOPES)))
     _own(program, buffer, "set-scope")
@@ -85,9 +85,9 @@ def _layout(
 def layout_of(
     buffer: Buffer, layout: str | None, pad: int = 0, order: Sequence[int] | None = None, scope: Scope | None = None
 ) -> Layout | None:
-    """The Layout of a buffer for the arguments of ``layout``; None for plain row-major.
+    """Return the Layout that the arguments of ``layout`` describe; None for plain row-major.
 
-    scope: where the buffer will be, if not where it is
+    scope: the buffer's future scope, if it changes
     """
     rank = len(buffer.shape)
     dims = tuple(range(rank)) if order is None else tuple(order)

@@ -1,4 +1,4 @@
-"""clone: a producer of its own for one of several readers."""
+"""clone: duplicate a producer stage for one of its readers."""
 
 from __future__ import annotations
 

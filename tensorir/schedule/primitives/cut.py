@@ -1,4 +1,4 @@
-"""cut: one nest as two, each scheduled separately."""
+"""cut: split one nest's iterations into two nests, each its own kernel."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _cut(program: Program, loop: Loop, at: int) -> Rewrite:
 
 
 def _known(stage: Stage, arith: Arith) -> Stage:
-    """The stage without the conditions that its loops decide."""
+    """The stage without guards that its loop ranges prove."""
     ranges = {it.var: arith.range(bind) for it, bind in zip(stage.iters, stage.binds, strict=True)}
     simplify = Arith(ranges).simplify
     guards = tuple(g for g in stage.guards if not arith.proves(g))

@@ -1,4 +1,4 @@
-"""fuse_with: two nests of equal outer loops in one kernel."""
+"""fuse_with: fuse the equal outer loops of two nests into one kernel."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _nest_of(index: Index, roots: Sequence[Stmt], stage: Stage) -> Loop:
 
 
 def _shared(index: Index, first: Loop, last: Loop, pairs: Sequence[tuple[_Access, _Access]]) -> list[tuple[Loop, Loop]]:
-    """The loops that both nests have, outermost first, in whose iterations nothing is used that another one makes."""
+    """Pairs of loops to fuse, outermost first, such that no iteration uses what another one writes."""
     arith = Arith(ranges(index.loops.values()))
     found: list[tuple[Loop, Loop]] = []
     x: Stmt = first
@@ -106,7 +106,7 @@ def _shared(index: Index, first: Loop, last: Loop, pairs: Sequence[tuple[_Access
 
 
 def _extents_agree(first: Stmt, last: Stmt) -> None:
-    """Refuse loops, below those that are fused, that one kernel would have on one axis with different extents."""
+    """Raise ScheduleError if unfused inner loops would bind one hardware axis with different extents."""
     bound = {x.kind: x for x in find(first, Loop) if x.kind.level != "sequential"}
     for y in find(last, Loop):
         x = bound.get(y.kind)
@@ -117,7 +117,7 @@ def _extents_agree(first: Stmt, last: Stmt) -> None:
 
 
 def _said(x: Loop) -> tuple[object, ...]:
-    """The properties that two loops must share; parts and cases are of one nest alone."""
+    """Properties (extent, kind, marks) that two loops must share to be fused."""
     pipe = Pipelined.of(x)
     own = x.var.name if any(not isinstance(m, UnrollBy | Pipelined) for m in x.marks) else ""
     return x.kind, UnrollBy.of(x).factor, pipe.depth, pipe.later, pipe.roles, pipe.turns, own
@@ -141,12 +141,12 @@ def _where(stage: Stage, index: Sequence[Expr]) -> tuple[Expr, ...]:
 
 
 def _conflicts(a: Sequence[_Access], b: Sequence[_Access]) -> list[tuple[_Access, _Access]]:
-    """Pairs of which one writes what the other one uses."""
+    """Access pairs to one buffer with at least one write."""
     return [(x, y) for x in a for y in b if x.buffer is y.buffer and (x.writes or y.writes)]
 
 
 def _apart(x: _Access, y: _Access, swap: dict[Var, Var], v: Var, w: Var, arith: Arith) -> bool:
-    """True when different iterations of the loops over ``v`` and ``w`` touch different cells."""
+    """True if different iterations of loops ``v`` and ``w`` access different elements."""
     for i, j in zip(x.index, y.index, strict=True):
         one, two = even(i, v, arith), even(substitute(j, dict(swap)), w, arith)
         if one is None or two is None or one[0] != two[0] or not one[0]:
@@ -158,7 +158,7 @@ def _apart(x: _Access, y: _Access, swap: dict[Var, Var], v: Var, w: Var, arith: 
 
 
 def _witness(x: _Access, y: _Access, first: Loop, last: Loop, index: Index) -> str:
-    """Iterations of the two loops that meet in a cell, where a few values show some."""
+    """An example of two iterations that access one element, as text; "" if none is found quickly."""
     cells: dict[tuple[int, ...], int] = {}
     for where, loop in ((x.index, first), (y.index, last)):
         axes = list(dict.fromkeys([loop.var, *(v for i in where for v in find(i, Var))]))

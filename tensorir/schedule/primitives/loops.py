@@ -1,4 +1,4 @@
-"""Primitives on loops alone: split, partition, fuse, reorder, vectorize, unroll (``binding``: bind, parallel)."""
+"""split, partition, fuse, reorder, tile, vectorize, unroll: primitives on loops alone."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _split(program: Program, loop: Loop, factors: Sequence[int | None], tail: st
 
 
 def _dim_of(loop: Loop) -> Expr | None:
-    """The extent of the axes that a loop walks one by one, where it is known at launch only."""
+    """The launch-time extent of the axes that ``loop`` iterates one by one; None if constant or split."""
     ends = [it.extent for s, it in driven_by(loop) for v, b in zip(s.iters, s.binds, strict=True)
             if v is it and b is loop.var]  # fmt: skip
     first = ends[0] if ends else None
@@ -126,7 +126,7 @@ def _dim_of(loop: Loop) -> Expr | None:
 
 
 def _tiled(loop: Loop, extent: int, axes: Sequence[Var], most: int, tail: str) -> Stmt:
-    """Tiles of at most ``most`` iterations that do not divide the loop."""
+    """Loop over tiles of at most ``most`` iterations with a tail (peeled, balanced or shifted)."""
     outer, inner = axes
     tiles = -(-extent // most)
     parts: tuple[int, ...] = ()
@@ -242,16 +242,16 @@ def _factors(loop: Loop, extent: int, factors: Sequence[int | None], tail: str) 
 
 
 class _Repeats(Rewriter):
-    """Say of stores that several iterations make them, with equal values."""
+    """Rewriter: mark stores that several iterations repeat with equal values."""
 
     def on_Store(self, n: Store) -> Store:
         return n.replace(repeats=True)
 
 
 class Guard(Rewriter):
-    """Add a condition to the stages that one of ``loops`` drives.
+    """Rewriter: add a condition to the stages driven by ``loops``.
 
-    Not to those that open and close a copy in each piece of a reduction: a piece without terms changes nothing.
+    Stages that reload or store a copy per piece of a reduction get none: a piece without terms changes nothing.
     """
 
     def __init__(self, loops: Sequence[Loop], cond: Expr, pad: bool = False) -> None:
@@ -381,7 +381,7 @@ def _reorder(program: Program, *loops: Loop) -> Rewrite:
 
 
 def _keeps_order(old: Sequence[Loop], new: Sequence[Loop]) -> None:
-    """Refuse to exchange loops that go through the terms of a stage whose order counts."""
+    """Raise ScheduleError if reordering would change the order of terms of a scan or non-commutative reduction."""
     for outer, inner in itertools.combinations(old, 2):
         if new.index(outer) < new.index(inner):
             continue

@@ -1,4 +1,4 @@
-"""Kernels that run ahead of time, for they depend on inputs only, such as the packing of weights."""
+"""run_once: run kernels that depend on constant inputs ahead of time, such as weight packing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _run_once(program: Program, buffer: Buffer) -> Rewrite:
 
 @mark("run_once", "stage_in", option=("run", "once"))
 def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
-    """Why a primitive may not do what it did: a tensor that was made ahead of time would be made in every launch."""
+    """Problem if ``primitive`` would move an ahead-of-time tensor's computation into every launch, else None."""
     lost = _made_early(before) - _made_early(after)
     kept = {b.name for b in (*reads(after.body), *writes(after.body))}
     if not lost & kept:
@@ -72,13 +72,13 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
 
 
 def _made_early(program: Program) -> set[str]:
-    """Names of the tensors that kernels make ahead of time."""
+    """Names of tensors computed ahead of time."""
     early = zip(nests(program), runs_once(program), strict=True)
     return {b.name for n, once in early if once for b in writes(n) if b.once}
 
 
 def need_run(index: Index, buffer: Buffer, at: Loop | None, run: str) -> bool:
-    """The ``run`` of a ``stage_in``: whether the copy is made ahead of time; refuses what is not there by then."""
+    """True if ``run`` of ``stage_in`` is "once"; raises if the copied buffer is not available ahead of time."""
     if not isinstance(run, str) or run not in ("each", "once"):
         raise ScheduleError(
             Problem("stage-in.run", f"run={shown(run)} is not a time to copy at", hint="run='each' or run='once'")

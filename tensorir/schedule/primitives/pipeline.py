@@ -1,4 +1,4 @@
-"""pipeline: copies into shared memory that run ahead of the loop that uses them."""
+"""pipeline: software pipelining of loops whose iterations begin with copies into shared memory."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _pipeline(program: Program, loop: Loop, depth: int, async_: bool, target: Ta
 
 
 def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, int], turns: int, target: Target) -> Loop:
-    """The loop marked with the registers of its roles, and how many sets of consumer warpgroups ping-pong."""
+    """``loop`` marked with register counts per role and the number of ping-pong consumer sets."""
     above = index_of(program).above(loop)
     groups = [as_int(x.extent) * turns for x in above if x.kind is Kind.WARPGROUP]
     legal = "roles={'load': 40, 'compute': 232}"
@@ -145,7 +145,7 @@ def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, in
 
 
 def _tiles_are_own(program: Program, around: Loop, turns: int) -> None:
-    """Refuse iterations that depend on what others have made, or leave in registers what a later stage reads."""
+    """Raise ScheduleError for iterations that depend on others, or whose registers a later stage reads."""
     inside = find(around, Stage)
     made = {b for s in inside for b in writes(s.body) if b.scope is not Scope.GLOBAL}
     wanted = [s.name for s in find(program.body, Stage) if s not in inside and made & set(reads(s))]
@@ -159,7 +159,7 @@ def _tiles_are_own(program: Program, around: Loop, turns: int) -> None:
 
 @mark("pipeline")
 def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
-    """Why a primitive that was called after pipeline may not do what it did: the loop has no copies to make ahead."""
+    """Problem if ``primitive`` left a pipelined loop without copies to prefetch, else None."""
     kept = {id(kernel) for kernel in nests(after)}
     changed = [kernel for kernel in nests(before) if id(kernel) not in kept]  # no other one has shared memory of theirs
     if not changed:
@@ -179,7 +179,7 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
 
 
 def _has_copies(program: Program, loop: Loop, tiles: bool = False, through: bool = False) -> bool:
-    """True when an iteration begins with copies that could be made ahead, for the loop alone."""
+    """True if an iteration begins with copies that depend on the loop variable alone and can be prefetched."""
     mine = dict.fromkeys(find(loop.body, Stage))
     inside = {b for s in mine for b in touched(s).writes if b.scope is Scope.SHARED}
     for s in find(program.body, Stage) if inside else ():
@@ -189,10 +189,10 @@ def _has_copies(program: Program, loop: Loop, tiles: bool = False, through: bool
 
 
 def copies_ahead(body: Sequence[Stmt], shared: set[Buffer], tiles: bool = False, through: bool = False) -> list[Stmt]:
-    """The statements of an iteration that do nothing but fill ``shared`` buffers from what no iteration writes.
+    """Statements of an iteration that only fill ``shared`` buffers from memory that no iteration writes.
 
-    tiles: those that copy whole tiles, else those that threads make
-    through: those too that load into registers first, and work out from there what they store
+    tiles: select whole-tile (TMA) copies, else copies by threads
+    through: include copies that load into registers first and compute from there
     """
     fits = _only_tiles if tiles else _only_moves
     written = {b for s in body for b in writes(s)}
@@ -211,24 +211,24 @@ def copies_ahead(body: Sequence[Stmt], shared: set[Buffer], tiles: bool = False,
 
 
 def registers_of(s: Stmt, body: Sequence[Stmt]) -> list[Buffer]:
-    """Registers of a thread that ``s``, of the statements ``body``, has to itself."""
+    """Register buffers used by statement ``s`` alone among ``body``."""
     others = {b for x in body if x is not s for b in (*reads(x), *writes(x))}
     return [b for b in dict.fromkeys(writes(s)) if b.scope is Scope.REGISTER and b not in others]
 
 
 def loaded_first(s: Stmt, held: set[Buffer]) -> list[Buffer]:
-    """Of the registers that ``s`` has to itself those that it loads what it reads into."""
+    """Registers of ``held`` into which ``s`` loads its input from memory."""
     return [b for x in find(s, Stage) if _from_memory(x, held) for b in writes(x.body) if b in held]
 
 
 def _from_memory(s: Stage, held: set[Buffer]) -> bool:
-    """True when it reads anything but registers and constants."""
+    """True if ``s`` reads anything but registers ``held`` and constants."""
     return any(b not in held and b.data is None for b in reads(s))
 
 
 def _only_moves(s: Stmt, held: set[Buffer]) -> bool:
-    """True when each stage stores one value, in loops of known extents; or, where registers are ``held`` for it, loads
-    one into some of them, or reads nothing else.
+    """True if each stage stores one value in loops of known extent, loading from memory only into ``held`` registers if
+    there are any.
     """
     if any(not isinstance(x.extent, Const) or as_int(x.extent) <= 0 for x in find(s, Loop)):
         return False
@@ -239,12 +239,12 @@ def _only_moves(s: Stmt, held: set[Buffer]) -> bool:
 
 
 def _only_tiles(s: Stmt, _: set[Buffer]) -> bool:
-    """True when each stage copies a whole tile."""
+    """True if each stage is a whole-tile copy."""
     return all(x.intrin is not None and x.intrin.maps and not x.intrin.stores for x in find(s, Stage))
 
 
 def _stores(body: Stmt) -> bool:
-    """True when it is one store, perhaps under the conditions that lowering makes of guards."""
+    """True if ``body`` is one store, possibly under conditions."""
     return isinstance(body, Store) or (isinstance(body, If) and _stores(body.then))
 
 

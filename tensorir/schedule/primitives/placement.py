@@ -1,4 +1,4 @@
-"""The placement of stages: compute_at, reverse_compute_at and compute_inline."""
+"""compute_at, reverse_compute_at, compute_inline: where stages are computed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def compute_at(self: S, stage: Name, consumer: Name, axis: Name | None = None, s
 
 
 def _kept_at(program: Program, stage: Stage, loop: Loop, scope: str | None) -> Rewrite:
-    """Scopes come first: which box is wanted depends on who shares it."""
+    """``program`` with ``stage`` computed at ``loop`` and its result in ``scope``, set first, as shared memory needs
+    the box of all threads.
+    """
     if scope is None:
         return _compute_at(program, stage, loop)
     for b in results_of(stage):
@@ -140,7 +142,7 @@ def _boxed(index: Index, stage: Stage, top: Stmt, loop: Loop, made: list[Buffer]
 
 
 def _need_place(stage: Stage, loop: Loop, sides: list[Side], known: Arith) -> None:
-    """Refuse a box whose place is read at an index of its readers which these read under conditions only."""
+    """Raise ScheduleError for a box located by a loaded index that readers load under a condition only."""
     for x in (x for side in sides for t in side.first.terms for x in find(t, Load)):
         ends = [(binary("<=", 0, i), binary("<", i, n)) for i, n in zip(x.index, x.buffer.shape, strict=True)]
         if not all(known.proves(c) for pair in ends for c in pair):
@@ -154,8 +156,8 @@ def _need_place(stage: Stage, loop: Loop, sides: list[Side], known: Arith) -> No
 
 
 def _within(index: Index, stage: Stage, top: Stmt, loop: Loop, boxes: list[Side], inner: Stage) -> list[Expr]:
-    """Conditions under which a stage that moves from ``top`` into ``loop`` stays in the box that it had, as
-    ``expression < constant``; none where the new box is known to be a part of it.
+    """Guards, as ``expression < constant``, that keep ``stage`` in its old box when it moves from ``top`` into
+    ``loop``; [] if the new box is provably inside.
     """
     arith, moving = context(index, loop, inside=True), ranges(find(top, Loop))
     before = Arith({**ranges(index.above(top)), **moving})
@@ -210,7 +212,7 @@ def _reverse_compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
 
 
 def is_made_before(program: Program, stage: Stage, producers: list[Stage], primitive: str) -> None:
-    """Whatever the consumer reads must be complete by the time that the producers have run."""
+    """Raise ScheduleError unless everything ``stage`` reads is complete when ``producers`` have run."""
     order = find(program.body, Stage)
     for b in reads(stage.body):
         for s in stages_writing(program.body, b):
@@ -225,9 +227,9 @@ def is_made_before(program: Program, stage: Stage, producers: list[Stage], primi
 
 def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, primitive: str,
               partial: bool = False) -> Stmt:  # fmt: skip
-    """A nest of ``stage`` over the tile that ``producers`` complete in one iteration of ``loop``.
+    """Loop nest of ``stage`` over the tile that ``producers`` complete in one iteration of ``loop``.
 
-    partial: it may be sums that are not complete
+    partial: the tile may hold incomplete sums
     """
     boxes: dict[Var, Side] = {}
     guards: list[Expr] = []
@@ -274,7 +276,7 @@ def tile_nest(index: Index, stage: Stage, producers: list[Stage], loop: Loop, pr
 
 
 def _is_tile(index: Index, p: Stage, loop: Loop, sides: list[Side], primitive: str) -> None:
-    """One iteration of ``loop`` must compute every cell of the box: as many cells as it has iterations."""
+    """Raise ScheduleError unless one iteration of ``loop`` computes every element of the box."""
     reduces = {v for it, b in zip(p.iters, p.binds, strict=True) if it.axis is not Axis.SPATIAL for v in find(b, Var)}
     inner = [x for x in index.between(loop, p) if drives(x, p) and x.var not in reduces]
     if math.prod(as_int(x.extent) for x in inner) != math.prod(s.extent for s in sides):
@@ -296,7 +298,7 @@ def carried(
     loop: Loop,
     primitive: str,
 ) -> list[Expr]:
-    """The producer's guards said in the consumer's tile coordinates (its axis variables stand for them)."""
+    """Guards of producer ``p`` rewritten in the axes of the consumer's tile."""
     arith = Arith(ranges(index.loops.values()))
     inner = {x.var: None for x in index.between(loop, p)}
     reduces = {
@@ -368,7 +370,7 @@ def _compute_inline(program: Program, stage: Stage) -> Rewrite:
 
 
 def _inlined(top: Stmt, stage: Stage) -> dict[str, str]:
-    """The fate of the names of an inlined stage."""
+    """For each removed name of an inlined stage, a note on its fate for error messages."""
     into = "it was inlined"
     return {
         stage.name: into,

@@ -1,4 +1,4 @@
-"""prefetch: requests for cache lines before they are read."""
+"""prefetch: request cache lines before they are read."""
 
 from __future__ import annotations
 

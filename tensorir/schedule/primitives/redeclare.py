@@ -1,4 +1,4 @@
-"""redeclare: another algorithm for what was declared, as a step of the schedule."""
+"""redeclare: replace the declared computation by another algorithm, as a scheduling step."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _redeclare(
 
 
 def _need_alike(name: str, old: Sequence[Tensor], new: Sequence[Tensor]) -> None:
-    """Refuse outputs of other types or shapes, or of other arguments: a kernel's callers would have to know."""
+    """Raise ScheduleError if the new outputs differ from the old in type, shape or arguments."""
     if len(old) != len(new) or any(
         t.dtype != n.dtype or not same_shape(t.shape, n.shape) for t, n in zip(old, new, strict=True)
     ):
@@ -83,7 +83,7 @@ def _arguments(outputs: Sequence[Tensor]) -> list[Tensor | Var]:
 
 
 def _json(name: str, value: Any) -> Any:
-    """A parameter as a trace that was written and read again has it."""
+    """A parameter as it would be after writing and reading a trace; raises if JSON cannot hold it."""
     try:
         return json.loads(json.dumps(plain_int(value), allow_nan=False))
     except (TypeError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Reductions whose terms are combined in vectors, several at a time: reduce_in_lanes."""
+"""reduce_in_lanes: vectorize a reduction with several partial results."""
 
 from __future__ import annotations
 
@@ -82,14 +82,16 @@ def _made(s: History[H], stage: str, term: str, at: str | None, lanes: int, vect
 
 
 def _rfactored(s: History[H], stage: str, term: str, width: int) -> str:
-    """Partial results of a stage, so many of them; returns their stage."""
+    """Factor a reduction into ``width`` partial results; return the name of their stage."""
     before = set(s.index.stages)
     rfactor(s, stage, split(s, term, [None, width])[1])
     return next(name for name in s.index.stages if name not in before)
 
 
 def _first(s: History[H], part: str, length: int, lanes: int, vectors: int) -> None:
-    """The partial results that terms are added to; ``length`` of these, 0 where it is not constant."""
+    """Schedule the accumulating stage: vectors over partial results, remainder apart. length: terms, 0 if not
+    constant
+    """
     lane, rest = _lane_and_terms(s, part)
     _apart(s, rest, length, lanes * vectors)
     if vectors == 1:
@@ -103,7 +105,7 @@ def _first(s: History[H], part: str, length: int, lanes: int, vectors: int) -> N
 
 
 def _apart(s: History[H], loop: str, length: int, step: int) -> None:
-    """Let a loop run over whole steps, apart from the last one, which has a condition."""
+    """Partition ``loop`` so that its last, incomplete step gets a body of its own."""
     if length % step and length > step:
         partition(s, loop, [length // step])
 
@@ -117,7 +119,7 @@ def _loops(s: History[H], stage: str) -> list[str]:
 
 
 def _lane_and_terms(s: History[H], part: str) -> tuple[str, str]:
-    """The loop over partial results of a stage, whatever its other axes are called, and the last one over terms."""
+    """(loop over the partial results of a stage, innermost loop over terms)."""
     own = _loops(s, part)
     lane = next(v.name for v in find(s.index.stages[part].binds[0], Var) if v.name in own)
     return lane, next(x for x in reversed(own) if x != lane)

@@ -1,4 +1,4 @@
-"""Primitives on reductions: rfactor and decompose_reduction."""
+"""rfactor, decompose_reduction."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def _decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
 
 
 def has_axis_of(loop: Loop, stage: Stage, axis: Axis) -> bool:
-    """True when ``loop`` drives an axis of the given sort of this stage."""
+    """True if ``loop`` drives an axis of kind ``axis`` of ``stage``."""
     return any(it.axis is axis for it in driven_axes(loop, stage))
 
 
 def init_nest(index: Index, stage: Stage, inner: Sequence[Loop], name: str, init: Stmt,
               more: Sequence[tuple[Iter, Expr]] = ()) -> Stmt:  # fmt: skip
-    """The nest of a stage ``name`` that runs ``init`` for what ``stage`` accumulates in the loops ``inner`` around it:
-    the spatial ones of them, renamed. It has axes ``more`` next to the spatial ones of ``stage``.
+    """Nest of a new stage ``name`` that runs ``init`` for each element that ``stage`` accumulates in loops ``inner``;
+    more: extra axes
     """
     spatial = [x for x in inner if drives(x, stage) and not accumulates(x, stage)]
     fresh: dict[Var, Var] = {}
@@ -111,7 +111,7 @@ def init_nest(index: Index, stage: Stage, inner: Sequence[Loop], name: str, init
 
 
 def _plain(x: Loop) -> Kind:
-    """The initialisation of a tensorized stage is no part of its instruction."""
+    """Loop kind for initialization code: serial in place of tensorized."""
     return Kind.SERIAL if x.kind is Kind.INTRIN else x.kind
 
 
@@ -129,7 +129,7 @@ def rfactor(self: Scheduled[H], stage: Name, axis: Name) -> H:
 
 
 def _guarded(program: Program, stage: Stage) -> Program:
-    """The program with dims that end reduce axes of a stage as guards, which are tails like those of splits."""
+    """``program`` with launch-time extents of a stage's reduce axes turned into guards, like split tails."""
     ends = [(it, b) for it, b in zip(stage.iters, stage.binds, strict=True)
             if it.axis is Axis.REDUCE and dims_in(it.extent)]  # fmt: skip
     whole = {it: it.replace(extent=as_expr(most(it.extent))) for it, _ in ends}
@@ -193,10 +193,10 @@ def _rfactor(program: Program, stage: Stage, loop: Loop) -> Rewrite:
 def _tails(
     stage: Stage, loop: Loop, iters: tuple[Iter, ...], binds: tuple[Expr, ...], several: set[Var]
 ) -> tuple[tuple[Expr, ...], Expr | None]:
-    """The guards of the partial stage, and what else decides whether a term counts.
+    """(guards of the partial stage, condition under which a term counts or None).
 
-    A tail of the reduction that no remaining reduction loop moves would leave partial results out altogether: they
-    must be the identity, so such a tail chooses between the term and the identity.
+    A guard on reduction axes that no remaining reduction loop moves would skip a partial result entirely, though it
+    must become the identity; it turns into a select between term and identity.
     """
     # loops of one iteration may be folded out of the condition later, so they do not count
     reduces = {v for it, b in zip(iters, binds, strict=True) if it.axis is Axis.REDUCE for v in find(b, Var)} & several
@@ -210,9 +210,10 @@ def _tails(
 
 
 def _without(index: Index, stage: Stage, loop: Loop, part: Iter) -> tuple[list[Iter], list[Expr], dict[Var, Expr]]:
-    """The stage's axes once ``loop`` drives only ``part``, their bindings, and the old axes in terms of them.
+    """(new axes of the partial stage, their bindings, old axes in terms of new ones) once ``loop`` drives only
+    ``part``.
 
-    An axis that ``loop`` drove together with others becomes one axis for each of those loops.
+    An old axis driven by ``loop`` and other loops becomes one axis per loop.
     """
     others = {
         x.var: Iter(Var(x.var.name.split(".", 1)[-1], "index"), x.extent, Axis.REDUCE) for x in index.above(stage)
@@ -247,7 +248,7 @@ def _own_loops(index: Index, stage: Stage) -> Loop:
 
 
 def _renamed(top: Loop, stage: Stage, one: Stage, rf_name: str) -> Stmt:
-    """The scheduled nest around the partial stage, its loops under the new stage's name."""
+    """The scheduled nest around partial stage ``one``, its loops renamed after ``rf_name``."""
     loops = find(top, Loop)
     fresh = {x.var: Var(f"{rf_name}.{x.var.name.split('.', 1)[-1]}", "index") for x in loops}
     body: Stmt = substitute(one, fresh)
@@ -255,7 +256,7 @@ def _renamed(top: Loop, stage: Stage, one: Stage, rf_name: str) -> Stmt:
 
 
 def _label(stage: Stage) -> str:
-    """The name of the axis over partial results."""
+    """Name of the axis over partial results."""
     return unique("rf", [it.var.name for it in stage.iters])
 
 

@@ -1,4 +1,4 @@
-"""Cells side by side in registers, rows of them written out and the last axis in vectors: register_tile."""
+"""register_tile: compute a tile of outputs in registers, rows unrolled and the last axis vectorized."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _made(
 
 
 def _tiles(s: History[H], axis: str, size: int, lanes: int, tail: str) -> list[str]:
-    """The loop over tiles along an axis, and those of a tile: of vectors, where there are several, and of lanes."""
+    """Split ``axis`` by ``size``; names of the loops [over tiles, over vectors if several, over lanes]."""
     parts = [size] if lanes == 1 or size == lanes else [size // lanes, lanes]
     if tail in TILED and len(parts) > 1:
         tile, one = split(s, axis, [None, size], tail=tail)
@@ -106,7 +106,7 @@ def _tiles(s: History[H], axis: str, size: int, lanes: int, tail: str) -> list[s
 
 
 def _ordered(s: History[H], outside: Sequence[str], inside: Sequence[str]) -> None:
-    """Put the loops of a tile inside of all others of their nest, and those over tiles in order."""
+    """Reorder: tile loops ``inside`` innermost, loops over tiles ``outside`` in the given order."""
     above = _above(s, inside[-1])
     nest = above[min(above.index(x) for x in (*outside, *inside) if x in above) :]
     tiles = iter([x for x in outside if x in nest])
@@ -116,14 +116,14 @@ def _ordered(s: History[H], outside: Sequence[str], inside: Sequence[str]) -> No
 
 
 def _need_around(s: History[H], axes: Sequence[str]) -> None:
-    """Refuse terms of a tile that is made of all loops around its stage."""
+    """Raise ScheduleError for ``terms`` if the tile leaves no enclosing loop."""
     if set(_above(s, axes[0])) <= {*axes}:
         message = f"there is no loop around a tile of {' and '.join(axes)}, whose iterations could be written out"
         raise _refuse("register-tile.terms", message, s.index.loops[axes[0]], "no terms=")
 
 
 def _above(s: History[H], loop: str) -> list[str]:
-    """The loops around the stage of a tile."""
+    """Names of the loops around a tile's stage."""
     index = s.index
     return [x.var.name for x in index.above(find(index.loops[loop], Stage)[0])]
 

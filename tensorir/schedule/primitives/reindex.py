@@ -1,4 +1,4 @@
-"""reindex: a bijective view of a stage's axes, with operands packed under the new ones.
+"""reindex: iterate a stage over a bijective view of its axes, with operands packed accordingly.
 
 The loops of ``n, p, q, k | r, s, c`` become those of a product, ``i = (n, p, q), j = k, t = (r, s, c)``, while the
 stage keeps its domain: what it computes is what was declared. TVM's reindex, transform_layout and pad_einsum in one
@@ -113,10 +113,10 @@ def _reindex(program: Program, stage: Stage, view: View, loops: Sequence[Loop], 
 
 
 class _Reindex:
-    """The new loops in terms of the old ones, and back.
+    """State of a reindex: new loops in terms of old ones, and back.
 
     axes: the new loop variables;  padded: their extents;  values: old loop variables in terms of ``axes``
-    tails: conditions under which iterations count, each with the old loops that it is about
+    tails: (condition for an iteration to count, old loops in it)
     """
 
     def __init__(self, program: Program, stage: Stage, view: View, loops: Sequence[Loop], pad: dict[str, int]) -> None:
@@ -163,7 +163,7 @@ class _Reindex:
 
     def _bijective(self, text: str, names: Sequence[str], extents: Sequence[int],
                    new: Sequence[Component], last: Mapping[int, int] | None = None) -> Bijection:  # fmt: skip
-        """The view of axes ``names`` as ``new`` ones, proved to be bijective."""
+        """The Bijection from axes ``names`` to ``new``; raises if it is not bijective."""
         made = Bijection(tuple(names), tuple(extents), tuple(new), last or {})
         told = made.witness()
         if told or not made.proved():
@@ -176,7 +176,7 @@ class _Reindex:
         return made
 
     def _need_axes(self) -> None:
-        """The bar tells spatial axes from reduce axes, and no new axis is made of both."""
+        """Raise ScheduleError unless the bar separates spatial from reduce axes, and no new axis mixes them."""
         for n, x in enumerate(self.loops):
             if scans := [s for s, _ in has_axis(x, Axis.ORDERED) if not reopens(s)]:
                 raise self._refuse(
@@ -202,7 +202,7 @@ class _Reindex:
                 )
 
     def _need_order(self, first_reduced: int) -> None:
-        """Refuse a view that goes through the terms of a combiner that does not commute in another order."""
+        """Raise ScheduleError for a view that reorders the terms of a non-commutative combiner."""
         nested = [x for x in self.index.above(self.stage) if accumulates(x, self.stage)]
         if commutes(self.stage) or not nested:
             return
@@ -217,7 +217,7 @@ class _Reindex:
             )  # fmt: skip
 
     def _chain(self) -> list[Loop]:
-        """The perfect nest from the first to the last of the loops."""
+        """Loops of the perfect nest from the first to the last viewed one."""
         if not self.loops:
             raise self._refuse("reindex.nest", f"the view names no axis of {self.stage.name}")
         outermost = min(self.loops, key=lambda x: len(self.index.paths[x]))
@@ -255,7 +255,7 @@ class _Reindex:
         return Rewrite(done, labels, gone)
 
     def _kept(self, program: Program, said: str, copies: set[Buffer], name: str | None, dtype: str | None) -> Program:
-        """The program in which the new axes are the stage's domain, and its result is kept by those that are said."""
+        """``program`` with the stage's result stored under the new axes ``said``."""
         nested = Index(program).stages[self.stage.name]
         reduced = {c.name for c in self.view.new if any(p[0] >= len(self.view.spatial) for p in c.pieces)}
         dims = self._dims("writes", said)
@@ -285,7 +285,7 @@ class _Reindex:
 
     def _packed(self, program: Program, read: str, buffer: Buffer, said: str, name: str | None, dtype: str,
                 copies: set[Buffer]) -> Program:  # fmt: skip
-        """The program in which the stage reads a copy of what it reads of ``buffer``, indexed as is ``said``."""
+        """``program`` with a packed copy of the read ``buffer``, indexed as ``said``."""
         index = Index(program)
         stage = index.stages[self.stage.name]
         load, dims = self._one_read(index, stage, buffer, read), self._dims(f"reads[{read!r}]", said)
@@ -332,9 +332,8 @@ class _Reindex:
         return place_at_root(swap(program, stage, reader), made, before=[reader])
 
     def _beyond_the_end(self, loops: Sequence[Loop], named: Sequence[Var]) -> Arith:
-        """Facts of ``loops`` where axes are read that are joined in a new one: not where that one ends, since
-        tiles of a copy may go beyond it, and the outermost axis stays what the others are left over from. A named
-        axis of one value stays in the index for the same reason.
+        """Arithmetic facts for reads of fused axes, without the fused axis's upper bound, as tiles of a copy may exceed
+        it. One-value axes in ``named`` stay in the index for the same reason.
         """
         joined = {self.axes[c.name] for c in self.view.new if len(c.pieces) > 1}
         known = ranges(loops)
@@ -344,7 +343,7 @@ class _Reindex:
         )
 
     def _dims(self, what: str, said: str) -> Bijection:
-        """The bijection from the new axes in ``said`` to the dimensions of a copy or a result that they index."""
+        """Bijection from new axes to the dimensions ``said`` of a copy or result."""
         whole = f"{what} = {said!r}"
         found = components(whole, tuple(self.axes), said)
         used = sorted({p[0] for c in found for p in c.pieces})
@@ -353,7 +352,7 @@ class _Reindex:
         return self._bijective(whole, names, [self.padded[n] for n in names], kept)
 
     def _one_read(self, index: Index, stage: Stage, buffer: Buffer, read: str) -> Load:
-        """The one read that is said, of a buffer that is whole before the nest of the stage begins."""
+        """The single load that ``read`` names, of a buffer complete before the stage's nest."""
         loads, told, hint = loads_of(stage, buffer), "", "stage_in near the reader"
         if "[" in read:
             loads = [x for x in loads if show(x).replace(" ", "") == read.replace(" ", "")]
@@ -372,7 +371,7 @@ class _Reindex:
         return loads[0]
 
     def _need_converted(self, body: Stmt, load: Load, dtype: str) -> None:
-        """A copy in another type stands for nothing but what the stage converts to it."""
+        """Raise ScheduleError unless every use of ``load`` converts it to ``dtype``, the copy's type."""
         if left := [x for x in find(body, Load) if same(x, load)]:
             raise self._refuse(
                 "reindex.dtype",
@@ -380,7 +379,7 @@ class _Reindex:
                 f"without dtype=, or tir.cast({show(left[0])}, {dtype!r}) in the declaration")  # fmt: skip
 
     def _own_axes(self, names: Sequence[str]) -> list[Expr]:
-        """New axes in terms of the axes of the stage's domain, which loops must walk whole."""
+        """New axes as expressions of the stage's axes; raises unless loops iterate whole axes."""
         walked = {b: it.var for it, b in zip(self.stage.iters, self.stage.binds, strict=True) if isinstance(b, Var)}
         wanted = [c for c in self.view.new if c.name in names]
         for x in (self.loops[p[0]] for c in wanted for p in c.pieces):
@@ -391,7 +390,7 @@ class _Reindex:
         return [self.map.forward(c, old) for c in wanted]
 
     def _need_identities(self, program: Program, copies: set[Buffer]) -> None:
-        """Refuse a padded reduction with zeros that count, where all that moves beyond its end is packed."""
+        """Raise ScheduleError for a padded reduction whose zero padding would change the result."""
         stage = Index(program).stages[self.stage.name]
         if not isinstance(stage.body, Update):
             return
@@ -413,7 +412,7 @@ class _Reindex:
 
 
 class _Instead(Rewriter):
-    """A read, converted where the copy is, as another one."""
+    """Rewriter: replace a load, possibly converted, by another."""
 
     def __init__(self, old: Load, new: Load) -> None:
         self.old, self.new = old, new
@@ -426,7 +425,7 @@ class _Instead(Rewriter):
 
 
 class _Zeros(Rewriter):
-    """Reads of some buffers as zeros, for a message."""
+    """Rewriter: replace loads of some buffers by 0, for a message."""
 
     def __init__(self, buffers: set[Buffer]) -> None:
         self.buffers = buffers

@@ -1,4 +1,4 @@
-"""Views of a domain: new axes that are made of old ones and of parts of them, and back, by mixed radix."""
+"""Parser and algebra of axis views such as "n, p | c -> i = (n, p), k = c": mixed-radix bijections between axes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HINT = "'n, p, q, k | r, s, c -> i = (n, p, q), j = k, t = (r, s, c)'; parts of 
 
 @dataclass(frozen=True)
 class Component:
-    """One new axis: pieces (number of the old axis, divisor, extent or 0) of old ones, outermost first."""
+    """One new axis, as pieces (old axis number, divisor, extent or 0) from most to least significant."""
 
     name: str
     pieces: tuple[Piece, ...]
@@ -31,7 +31,7 @@ class Component:
 
 @dataclass(frozen=True)
 class View:
-    """The text of a reindex, read: old spatial axes, old reduce axes, and the new axes in their order.
+    """A parsed view: old spatial axes, old reduce axes, new axes in order.
 
     backwards: old axes with a minus, which the new ones count from their end
     """
@@ -44,12 +44,12 @@ class View:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The old axes."""
+        """Names of the old axes."""
         return self.spatial + self.reduced
 
 
 def parse_view(text: str) -> View:
-    """The view that ``text`` says. Raises ScheduleError ``reindex.syntax``."""
+    """Parse ``text`` to a View. Raises ScheduleError ``reindex.syntax``."""
     left, arrow, right = text.partition("->")
     said = [tuple(n.strip() for n in side.split(",") if n.strip()) for side in left.split("|")]
     backwards = frozenset(n[1:].strip() for side in said for n in side if n.startswith("-"))
@@ -63,7 +63,7 @@ def parse_view(text: str) -> View:
 
 
 def components(text: str, names: Sequence[str], right: str) -> tuple[Component, ...]:
-    """The new axes that ``right``, a part of ``text``, makes of ``names``: "i = (n, p), ko = k/8, j"; j is j = j."""
+    """Parse the right side: "i = (n, p), ko = k/8, j" to Components over axes ``names``; "j" means "j = j"."""
     parts = [p.strip() for p in re.split(r",(?![^(]*\))", right)] if right.strip() else []
     new = tuple(_component(text, names, part) for part in parts)
     labels = [c.name for c in new]
@@ -98,10 +98,10 @@ def _syntax(text: str, what: str) -> ScheduleError:
 
 @dataclass(frozen=True)
 class Bijection:
-    """New axes for old ones of known extents; see ``witness`` for whether it is one.
+    """A map from old axes of known extents to new ones; ``witness`` tests that it is bijective.
 
-    names, extents: the old axes;  new: what the new ones are made of
-    last: numbers of old axes that are counted backwards, each with its last value, which is 0 then
+    names, extents: the old axes;  new: Components of the new ones
+    last: {old axis number: last value} of axes counted backwards
     """
 
     names: tuple[str, ...]
@@ -110,24 +110,24 @@ class Bijection:
     last: Mapping[int, int] = field(default_factory=dict)
 
     def pieces(self, n: int) -> list[Piece]:
-        """The parts of old axis ``n`` in the new axes."""
+        """Pieces of old axis ``n`` among the new axes."""
         return [p for c in self.new for p in c.pieces if p[0] == n]
 
     def extent(self, piece: Piece) -> int:
-        """Values that a piece takes."""
+        """Number of values of a piece."""
         number, divisor, extent = piece
         return extent or -(-self.extents[number] // divisor)
 
     def _values(self, piece: Piece) -> int:
-        """The same, to divide by: an axis without iterations has no places that could differ."""
+        """``extent(piece)``, but at least 1, as a divisor."""
         return max(1, self.extent(piece))
 
     def size(self, c: Component) -> int:
-        """Extent of a new axis."""
+        """Extent of new axis ``c``."""
         return math.prod(map(self.extent, c.pieces))
 
     def forward(self, c: Component, of: Sequence[Expr]) -> Expr:
-        """A new axis in terms of the old ones ``of``."""
+        """New axis ``c`` as an expression of the old axes ``of``."""
         out: Expr = const(0)
         for number, divisor, extent in c.pieces:
             whole = binary("-", self.last[number], of[number]) if number in self.last else of[number]
@@ -137,7 +137,7 @@ class Bijection:
         return out
 
     def back(self, axes: Sequence[Expr]) -> list[Expr]:
-        """The old axes in terms of the new ones ``axes``, the parts that count most first."""
+        """Old axes as expressions of the new ones ``axes``."""
         parts: list[tuple[Piece, Expr]] = []
         for c, axis in zip(self.new, axes, strict=True):
             rest = math.prod(map(self._values, c.pieces))
@@ -151,20 +151,20 @@ class Bijection:
         return [binary("-", self.last[n], e) if n in self.last else e for n, e in enumerate(out)]
 
     def beyond(self) -> Iterator[int]:
-        """Old axes of which the new ones take values that there are not: parts that do not divide."""
+        """Numbers of old axes that new ones overshoot, as pieces do not divide them."""
         for n, extent in enumerate(self.extents):
             if math.prod(map(self.extent, self.pieces(n))) > extent:
                 yield n
 
     def witness(self) -> tuple[int, str] | None:
-        """An old axis that is not made up exactly once, and two of its values that are one, or one that is none."""
+        """(old axis, explanation with two colliding or missing values) if the map is not bijective, else None."""
         for n, (name, extent) in enumerate(zip(self.names, self.extents, strict=True)):
             if not chain(self.pieces(n)):
                 return n, _witness(name, extent, self.pieces(n))
         return None
 
     def proved(self) -> bool:
-        """True when arithmetic agrees that the new axes of the old ones of the new axes are these."""
+        """True if symbolic arithmetic confirms forward(back(axes)) == axes."""
         axes = [Var(c.name, "index") for c in self.new]
         arith = Arith({v: (0, max(1, self.size(c)) - 1) for v, c in zip(axes, self.new, strict=True)})
         old = self.back(axes)
@@ -174,7 +174,7 @@ class Bijection:
 
 
 def _witness(name: str, extent: int, pieces: Sequence[Piece]) -> str:
-    """Two values of an axis that the pieces do not tell apart, or values of the pieces that no value of it has."""
+    """Explanation with two axis values of equal pieces, or piece values without an axis value; "" if none."""
     if not pieces:
         return f"{name} is nowhere on the right: {name} = 0 and {name} = 1 would be one iteration"
     said = [f"{name}{f'/{d}' if d > 1 else ''}{f'%{e}' if e else ''}" for _, d, e in pieces]

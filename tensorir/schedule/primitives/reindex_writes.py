@@ -1,4 +1,4 @@
-"""The result of a reindexed stage, kept under the new axes: they become the domain of the stage.
+"""Stores the result of a reindexed stage under the new axes, which become the stage's own axes.
 
 What a reindex's loops say once is then what the stage computes, as if it had been declared by the new axes: tiles and
 accumulators are boxes of them. Readers follow; an output of the program is written from there by a stage of its own.
@@ -42,16 +42,16 @@ from tensorir.schedule.rewrite import nest, place_at_root, swap, written_index
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """The domain that a view gives to a stage.
+    """The new axes that a view gives to a stage.
 
-    stage:   as it was before the view
-    loops:   old axes of the view, as variables of the loops that walk them
+    stage:   before the view
+    loops:   old axes of the view, as loop variables
     view:    new axes in terms of old ones
-    axes:    new axes by name, as variables of their loops, with the extents of these
-    reduced: names of new axes that are reduced over
-    tails:   conditions on ``axes`` under which iterations count
-    kept:    new axes, and parts of them, by which the result is kept
-    zeros:   operands that are packed, with zeros where iterations do not count
+    axes:    new axes by name, as loop variables with extents
+    reduced: names of the reduced new axes
+    tails:   conditions on ``axes`` for iterations to count
+    kept:    new axes, or parts of them, that index the stored result
+    zeros:   packed operands, 0 where iterations do not count
     """
 
     stage: Stage
@@ -65,12 +65,12 @@ class Domain:
 
     @cached_property
     def own(self) -> Mapping[str, Var]:
-        """The new axes of the stage's domain, by name."""
+        """New spatial and reduce axes of the stage, by name."""
         return {name: Var(name, "index") for name in self.axes}
 
 
 def unfit(d: Domain, program: Program, nested: Stage) -> str:
-    """Why the result of the stage, which is ``nested`` in the new loops, cannot be kept under them; empty if it can."""
+    """Reason why the result of stage ``nested`` cannot be stored under the new axes; "" if it can."""
     walked = [b for b in d.stage.binds if among(b, d.loops)]
     if len(walked) < len(d.stage.iters):
         left = next(it for it, b in zip(d.stage.iters, d.stage.binds, strict=True) if not among(b, d.loops))
@@ -91,10 +91,10 @@ def unfit(d: Domain, program: Program, nested: Stage) -> str:
 
 
 def kept_under(d: Domain, program: Program, nested: Stage, name: str | None, dtype: str | None) -> Program:
-    """The program in which ``nested`` computes by its new axes and keeps its result under ``d.kept``.
+    """``program`` in which ``nested`` computes by the new axes and stores its result indexed by ``d.kept``.
 
-    name: what to call the array that it is kept in; else its own name, or <output>_packed
-    dtype: its type, where all readers convert to it
+    name: of the result's array; default: its own, or <output>_packed
+    dtype: its type, if all readers convert to it
     """
     taken = Index(program).names()
     made = writes(d.stage.body)
@@ -114,12 +114,12 @@ def kept_under(d: Domain, program: Program, nested: Stage, name: str | None, dty
 
 
 def unconverted(program: Program, made: Sequence[Buffer]) -> list[Load]:
-    """Reads of what a stage made before, which are left since they are not converted to the type that it is kept in."""
+    """Reads of buffers ``made`` that remain because they are not converted to the stored type."""
     return [x for top in users(program.body, made) for x in find(top, Load, lambda x: x.buffer in made)]
 
 
 def _domained(d: Domain, new: Mapping[Buffer, Buffer]) -> Stage:
-    """The stage with the new axes as its domain."""
+    """The stage rewritten to the new axes."""
     back = dict(zip(d.loops, d.view.back(list(d.own.values())), strict=True))
     axis = {it.var: back[b] for it, b in zip(d.stage.iters, d.stage.binds, strict=True) if isinstance(b, Var)}
     at = tuple(d.kept.forward(c, [d.own[name] for name in d.kept.names]) for c in d.kept.new)
@@ -134,8 +134,8 @@ def _domained(d: Domain, new: Mapping[Buffer, Buffer]) -> Stage:
 
 
 class _Again(Rewriter):
-    """The body of a stage, by its new axes: terms that do not count are the identity, cells that are none are 0 where
-    what they would read does not exist, and never read.
+    """Rewriter of a stage's body to the new axes: terms out of range become the identity, elements out of range become
+    0 where their reads would not exist.
     """
 
     def __init__(self, axis: Mapping[Var, Expr], iters: Sequence[Iter], new: Mapping[Buffer, Buffer],
@@ -160,7 +160,7 @@ class _Again(Rewriter):
         return n.replace(buffers=tuple(self.new.get(b, b) for b in n.buffers), index=self.at, values=tuple(values))
 
     def _exists(self, value: Expr) -> bool:
-        """True when all that a value reads is there in every cell."""
+        """True if every read in ``value`` is in range for every element."""
         ends = (c for x in find(value, Load) for i, n in zip(x.index, x.buffer.shape, strict=True)
                 for c in (binary("<=", 0, i), binary("<", i, n)))  # fmt: skip
         return all(map(self.there.proves, ends))
@@ -169,8 +169,8 @@ class _Again(Rewriter):
         return self.arith.simplify(substitute(e, self.axis))
 
     def _needed(self, value: Expr, identity: Const) -> list[Expr]:
-        """Conditions that are needed: not those of cells that are none, which nobody reads, nor those for which packed
-        operands make up by their zeros, as long as all that is read is there.
+        """Conditions that the value needs: not those for unread padding, nor those covered by zeros of packed operands,
+        if all reads are in range.
         """
         if not self._exists(value):
             return list(self.conds)
@@ -179,7 +179,7 @@ class _Again(Rewriter):
                 if axes & self.reduced and not made_up(value, identity, axes, self.zeros)]  # fmt: skip
 
     def _counted(self, value: Expr, other: Expr, conds: Sequence[Expr]) -> Expr:
-        """``value`` where ``conds`` hold; one condition where it is choices already, of ``other`` elsewhere."""
+        """``select(conds, value, other)``, merged with an existing select of ``other``."""
         wanted = list(conds)
         while wanted and isinstance(value, Select) and same(value.b, other) and not find(value.cond, Load):
             wanted, value = [*conjuncts(value.cond), *wanted], value.a
@@ -187,7 +187,7 @@ class _Again(Rewriter):
 
 
 def _with_readers(program: Program, d: Domain, new: Mapping[Buffer, Buffer]) -> Program:
-    """The program whose stages read what is kept under the new axes; its outputs are still to be written."""
+    """``program`` with readers redirected to the newly indexed result; outputs still unwritten."""
     for stage in (s for top in users(program.body, new) for s in find(top, Stage)):
         if any(x.buffer in new for x in find(stage.body, Load)):
             program = swap(program, stage, stage.replace(body=_Readers(d, new, _whole(stage.iters))(stage.body)))
@@ -204,7 +204,7 @@ def _whole(iters: Sequence[Iter]) -> Arith:
 
 
 class _Readers(Rewriter):
-    """Reads of what a stage makes, under its new axes; conversions to the type that it is kept in are gone."""
+    """Rewriter: reads of the stage's result use the new axes; conversions to the stored type are dropped."""
 
     def __init__(self, d: Domain, new: Mapping[Buffer, Buffer], arith: Arith) -> None:
         self.d, self.new, self.arith = d, new, arith
@@ -223,7 +223,7 @@ class _Readers(Rewriter):
 
 
 def place(d: Domain, cell: Sequence[Expr], arith: Arith) -> tuple[Expr, ...]:
-    """The indices at which ``cell`` of the stage's result is kept."""
+    """Indices under which element ``cell`` of the stage's result is stored."""
     axis_of = {it.var: b for it, b in zip(d.stage.iters, d.stage.binds, strict=True)}
     at = {axis_of[v]: i for v, i in zip(written_index(d.stage), cell, strict=True) if isinstance(v, Var)}
     old = [at.get(v, as_expr(0)) for v in d.loops]
@@ -233,7 +233,7 @@ def place(d: Domain, cell: Sequence[Expr], arith: Arith) -> tuple[Expr, ...]:
 
 
 def _written_out(program: Program, d: Domain, buffer: Buffer, kept: Buffer) -> Program:
-    """The program in which a stage of its own writes an output from where it is kept."""
+    """``program`` with a stage that copies the result from ``kept`` to the output ``buffer``."""
     index = Index(program)
     name = unique(f"{d.stage.name}.out", index.names())
     axes = tuple(Var(v.name, "index") for v in written_index(d.stage) if isinstance(v, Var))

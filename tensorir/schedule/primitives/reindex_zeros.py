@@ -1,4 +1,4 @@
-"""Values of terms at zeros of their operands: beyond the end of a packed axis they should add nothing."""
+"""Evaluates reduction terms at zero operands: padding of packed operands must contribute the identity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensorir.ir.visit import find
 
 
 def zeroed(term: Expr, axes: Collection[Var], packed: Collection[Buffer]) -> set[Buffer]:
-    """Operands of a term, packed along all of ``axes``: beyond the end of these they are 0."""
+    """Packed operands of ``term`` that are 0 beyond the end of ``axes``, as all of these index them."""
     return {x.buffer for x in find(term, Load) if x.buffer in packed and set(axes) <= set(find(x, Var))}
 
 
@@ -41,7 +41,7 @@ def at_zero(e: Expr, zeros: set[Buffer]) -> object:
 
 
 def _within(value: object, dtype: str) -> object:
-    """A value within the range of its type; None if it would wrap around."""
+    """``value`` if in range of ``dtype``; None if it would wrap around."""
     if not isinstance(value, int | float) or is_float(dtype) or dtype in ("bool", "index"):
         return value
     values, signed = 1 << DTYPES[dtype].bits, not dtype.startswith("u")

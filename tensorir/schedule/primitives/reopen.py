@@ -1,4 +1,4 @@
-"""Copies inside the reduction that they accumulate: opened again in each piece of it.
+"""Copies that accumulate a reduction in pieces: loaded before each piece and stored after it.
 
 A reduction in pieces keeps its sums in wider memory from one piece to the next; a tile of them is loaded, accumulated
 and written out once a piece, so that what it reads of the operands stays near (the loop over ``kc`` of Goto and van de
@@ -16,13 +16,13 @@ from tensorir.schedule.rewrite import axis_labels, written_index
 
 
 def pieces_around(index: Index, stage: Stage, at: Loop | None) -> list[Loop]:
-    """The loops, ``at`` and those around it, that drive the reduction of ``stage``: each runs one piece at a time."""
+    """Loops from ``at`` outward that drive the reduction of ``stage``; each of their iterations is one piece."""
     around = [] if at is None else [*index.above(at), at]
     return [x for x in around if has_axis_of(x, stage, Axis.REDUCE)]
 
 
 def numbered(stage: Stage, pieces: list[Loop]) -> tuple[Iter, Expr]:
-    """The axis ``piece`` of the stages that open and close a copy, which keeps the pieces in order, and its binding."""
+    """Axis ``piece`` that orders the loading and storing stages of a copy, and its binding."""
     piece, count = Var(unique("piece", axis_labels(stage)), "index"), 1
     number: Expr = as_expr(0)
     for x in pieces:
@@ -32,12 +32,8 @@ def numbered(stage: Stage, pieces: list[Loop]) -> tuple[Iter, Expr]:
 
 
 def opening(index: Index, stage: Stage, at: Loop, piece: tuple[Iter, Expr], buffer: Buffer, local: Buffer) -> Stmt:
-    """The nest ``<stage>.init``, which starts ``local`` in each iteration of ``at``: from the initial value in the
-    first piece, from ``buffer`` in all others.
-
-    In one piece each cell is opened once: the loops inside the outermost of the pieces are the stage's own, whose
-    splits give a cell to one iteration (those that repeat some are refused for sums). Where stages of their own have
-    started and repaired what is there (``rolling``), each piece begins with it.
+    """Nest ``<stage>.init`` that loads ``local`` per iteration of ``at``: the initial value in the first piece,
+    ``buffer`` in later ones.
     """
     init, where = stage.init, written_index(stage)
     start: Expr = Load(buffer, where, buffer.dtype)
@@ -49,7 +45,7 @@ def opening(index: Index, stage: Stage, at: Loop, piece: tuple[Iter, Expr], buff
 
 
 def continues(index: Index, stage: Stage, at: Loop, others: list[Stage]) -> bool:
-    """True when a copy inside the pieces of a reduction continues with what other stages wrote before its piece."""
+    """True if a copy inside the pieces of a reduction starts from values that other stages wrote before its piece."""
     pieces = pieces_around(index, stage, at)
     order = list(index.stages.values())
     return bool(pieces) and stage.init is None and all(
@@ -58,6 +54,6 @@ def continues(index: Index, stage: Stage, at: Loop, others: list[Stage]) -> bool
 
 
 def closing(made: Stmt, piece: tuple[Iter, Expr]) -> Stmt:
-    """The nest that writes the copy out, as part of its piece."""
+    """Nest that stores the copy at the end of its piece."""
     axis, number = piece
     return replace(made, {s: s.replace(iters=(*s.iters, axis), binds=(*s.binds, number)) for s in find(made, Stage)})

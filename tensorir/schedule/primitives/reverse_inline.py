@@ -1,4 +1,4 @@
-"""reverse_compute_inline: an elementwise consumer goes into the stage that writes what it reads."""
+"""reverse_compute_inline: merge an elementwise consumer into the stage whose result it reads."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
 
 
 def _read_by(program: Program, stage: Stage) -> tuple[Buffer, list[Stage]]:
-    """The array that a consumer goes into, and the stages that write it."""
+    """(buffer that the consumer reads, its writer stages)."""
     found = [(b, stages_writing(program.body, b)) for b in reads(stage.body) if b not in program.params]
     found = [(b, w) for b, w in found if w and all(isinstance(x.body, Store) and x.init is None for x in w)]
     if not found:
@@ -62,9 +62,7 @@ def _read_by(program: Program, stage: Stage) -> tuple[Buffer, list[Stage]]:
 
 
 def _places(stage: Stage, buffer: Buffer) -> list[tuple[Iter | None, int]]:
-    """For each dimension of the array the axis that walks it and an offset, the same for all reads; an offset alone
-    where the place stands still.
-    """
+    """Per dimension of the buffer: (axis, offset) of the consumer's index; (None, offset) for a constant index."""
     axes, arith = {it.var: it for it in stage.iters}, Arith({})
     found: list[tuple[Iter | None, int]] = []
     loads = loads_of(stage, buffer)
@@ -85,7 +83,7 @@ def _places(stage: Stage, buffer: Buffer) -> list[tuple[Iter | None, int]]:
 
 
 def _maker(program: Program, index: Index, stage: Stage, buffer: Buffer, writers: list[Stage]) -> Stage:
-    """The stage that writes the cells that a consumer reads, and no others; nobody else reads them."""
+    """The only stage that writes the elements read by the consumer; raises if there are others, or other readers."""
     if buffer in program.outputs:
         raise _refuse("reverse-inline.other-readers", f"{buffer.name} is used elsewhere as well", stage)
     read = _box(index, stage, loads_of(stage, buffer)[0].index, buffer)
@@ -108,14 +106,14 @@ def _maker(program: Program, index: Index, stage: Stage, buffer: Buffer, writers
 
 
 def _makes_only(index: Index, stage: Stage, buffer: Buffer, read: Box) -> bool:
-    """True when a stage writes none but those cells."""
+    """True if a stage writes no elements outside ``read``."""
     made = _box(index, stage, written_index(stage), buffer)
     return _inside(tuple((max(0, a), min(b, n)) for (a, b), n in zip(made, most_of(buffer), strict=True)), read)
 
 
 def _in_step(stage: Stage, buffer: Buffer) -> bool:
-    """True when an axis of a consumer has the dims of the dimension that it walks: extents that launches decide may
-    be alike in their range, and differ.
+    """True if each consumer axis has the same dim as the dimension it indexes: distinct launch-time extents may differ
+    in value.
     """
     walked = [it for it, _ in _places(stage, buffer)]
     return all(
@@ -125,7 +123,7 @@ def _in_step(stage: Stage, buffer: Buffer) -> bool:
 
 
 def _box(index: Index, stage: Stage, at: tuple[Expr, ...], buffer: Buffer) -> Box:
-    """The cells between the first and the last of a stage's iterations; beyond the array it has conditions."""
+    """Range of elements that all iterations of a stage access, with conditions where it exceeds the array."""
     loops = {x.var: (0, most(x.extent) - 1) for x in index.above(stage)}
     arith, box = Arith(loops), list[tuple[int, int]]()
     for i, n in zip(at, most_of(buffer), strict=True):
@@ -145,7 +143,7 @@ def _inside(a: Box, b: Box) -> bool:
 
 def _into(program: Program, stage: Stage, top: Stmt, buffer: Buffer, producer: Stage,
           places: list[tuple[Iter | None, int]]) -> Rewrite:  # fmt: skip
-    """The program with a consumer's expression in the producer's store."""
+    """``program`` with the consumer's expression merged into the producer's store."""
     old, new = producer.body, stage.body
     assert isinstance(old, Store)
     assert isinstance(new, Store)
@@ -169,7 +167,7 @@ def _into(program: Program, stage: Stage, top: Stmt, buffer: Buffer, producer: S
 
 
 def _only(stage: Stage, it: Iter, bind: Expr, top: Stmt, buffer: Buffer) -> Expr:
-    """The one value of an axis along which a consumer does not read: a row of a stack."""
+    """Constant value of a consumer axis that its read does not depend on, as in a stack."""
     ones = {x.var: as_expr(0) for x in find(top, Loop) if most(x.extent) == 1}
     value = Arith({}).linear(substitute(bind, ones))
     if value.terms:

@@ -1,4 +1,4 @@
-"""rolling: online update of reductions that read the result of another one over the same axis."""
+"""rolling: online update of reductions (as in online softmax) that depend on a running maximum over the same axis."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _rolling(program: Program, m: Stage, into: Sequence[Stage], at: Loop) -> Rew
 
 
 class _Online:
-    """The stages of an online update, as nests inside the loop over the pieces."""
+    """Builder of an online update's stages as nests inside the loop over pieces."""
 
     def __init__(self, plan: RollingPlan) -> None:
         self.plan, self.m = plan, plan.m
@@ -98,7 +98,7 @@ class _Online:
         return Buffer(name, self.buffer.shape, dtype or self.buffer.dtype, Scope.AUTO)
 
     def rewrite(self) -> Rewrite:
-        """The program with everything in its place."""
+        """The rewritten program."""
         plan, read = self.plan, {self.buffer: self.ref}
         reductions = (self.m, *(t.stage for t in plan.targets))
         pieces = self._inside(read)
@@ -116,7 +116,7 @@ class _Online:
         return Rewrite(program, (self.m.name,))
 
     def _inside(self, read: dict[Buffer, Buffer]) -> Loop:
-        """The loop over the pieces, with the stages of a piece before the leader."""
+        """The loop over pieces, with the update stages placed before the leader."""
         plan = self.plan
         nests = [
             self._cellwise("old", self.old, self._value()),
@@ -139,13 +139,11 @@ class _Online:
         return Load(self.buffer, self.index, self.buffer.dtype)
 
     def _defined(self, value: Expr) -> Expr:
-        """A value at which terms are numbers: before m has one all terms are exp(-inf), at any."""
+        """``value`` with a finite substitute while ``m`` is still the identity (terms are exp(-inf) then)."""
         return select(binary("==", value, self.start), const(1, value.dtype), value)
 
     def _scale(self, target: RollingTarget, nests: list[Stmt]) -> Expr:
-        """The read of the stage that computes a repair for each cell of m, which is added to ``nests`` if it is
-        new.
-        """
+        """Load of the repair for each element of m; its stage is appended to ``nests`` if new."""
         old = Load(self.old, self.index, self.old.dtype)
         value = target.repair.of(old, Load(self.ref, self.index, self.ref.dtype))
         value = select(binary("==", old, self.start), const(target.repair.start, value.dtype), value)
@@ -156,12 +154,12 @@ class _Online:
         return Load(self.scales[key], tuple(it.var for it in target.cells), value.dtype)
 
     def _rescale(self, target: RollingTarget, scale: Expr) -> Stmt:
-        """The nest that repairs the partial results of a target."""
+        """Nest that multiplies (or shifts) a target's partial results by the repair."""
         so_far = _result(target.stage)
         return self._on_cells(target, "rescale", binary(target.repair.op, so_far, cast(scale, so_far.dtype)))
 
     def _on_cells(self, target: RollingTarget, what: str, value: Expr) -> Stmt:
-        """The nest ``<stage>.<what>`` that stores ``value`` in each cell of a target, in a piece."""
+        """Nest ``<stage>.<what>`` that stores ``value`` in each element of a target, once per piece."""
         piece, stage, at = self.piece, target.stage, self.plan.at
         so_far = _result(stage)
         store, name = Store(so_far.buffer, so_far.index, value), self._named(f"{stage.name}.{what}")
@@ -173,7 +171,7 @@ class _Online:
         return closing(made, piece) if piece else made
 
     def _cellwise(self, what: str, buffer: Buffer, value: Expr) -> Stmt:
-        """The nest of a stage that stores a value for each cell of m."""
+        """Nest of a stage that stores ``value`` for each element of m."""
         iters = tuple(it for it in self.m.iters if it.axis is Axis.SPATIAL)
         name = self._named(f"{self.m.name}.{what}")
         return closing(self._nest(Stage(name, iters, (), Store(buffer, self.index, value))), self.piece)
@@ -188,7 +186,7 @@ class _Online:
         return name
 
     def _nest(self, stage: Stage, cells: Sequence[Iter] | None = None, body: Stmt | None = None) -> Stmt:
-        """A stage in a fresh nest over the cells and the piece of one iteration, and its other axes in full."""
+        """A stage in a new nest over elements ``cells``, the piece, and its other axes in full."""
         boxes: dict[Var, Side] = dict(zip((it.var for it in cells or self._cells_of_m()), self.plan.cells, strict=True))
         boxes.update(zip((it.var for it in reduced(stage)), self.plan.piece, strict=False))
         loops, binds = [], []
@@ -200,6 +198,6 @@ class _Online:
 
 
 def _result(stage: Stage) -> Load:
-    """The cell that a reduction updates."""
+    """Load of the element that a reduction updates."""
     assert isinstance(stage.body, Update)
     return Load(stage.body.buffers[0], stage.body.index, stage.body.buffers[0].dtype)

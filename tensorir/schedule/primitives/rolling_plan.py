@@ -1,4 +1,4 @@
-"""The plan of an online update: its stages, the cells and the piece of the axis that each runs, its repairs."""
+"""Analysis for ``rolling``: stages, element boxes, pieces and repairs of an online update."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from tensorir.schedule.rewrite import footprint, own_nest
 
 @dataclass(frozen=True)
 class RollingTarget:
-    """A later reduction: what repairs its partial results, and which of its axes is which of m's dimensions."""
+    """A later reduction: the repair of its partial results, and its axis for each dimension of m."""
 
     stage: Stage
     repair: Repair
@@ -104,7 +104,7 @@ def _need_reduction(index: Index, stage: Stage) -> None:
 
 
 def _leader(index: Index, m: Stage, into: Sequence[Stage], at: Loop) -> Stage:
-    """The stage whose nest ``at`` is in; the others are in unscheduled nests of their own."""
+    """The stage whose nest contains ``at``; raises unless the others are unscheduled nests."""
     leaders = [s for s in into if at in index.above(s) and has_axis_of(at, s, Axis.REDUCE)]
     if not leaders:
         names = " or ".join(s.name for s in into)
@@ -122,12 +122,12 @@ def _leader(index: Index, m: Stage, into: Sequence[Stage], at: Loop) -> Stage:
 
 
 def reduced(stage: Stage) -> list[Iter]:
-    """The reduced axes of a stage."""
+    """Reduce axes of a stage."""
     return [it for it in stage.iters if it.axis is Axis.REDUCE]
 
 
 def _piece(index: Index, leader: Stage, at: Loop) -> tuple[Side, ...]:
-    """The boxes of the leader's reduced axes in one iteration of ``at``: each term is in one of them."""
+    """Intervals of the leader's reduce axes in one iteration of ``at``; they partition the terms."""
     inner, axes = index.between(at, leader), reduced(leader)
     boxes = _boxes(index, leader, at, axes)
     arith, binds = context(index, at, inside=True), dict(zip(leader.iters, leader.binds, strict=True))
@@ -146,25 +146,25 @@ def _piece(index: Index, leader: Stage, at: Loop) -> tuple[Side, ...]:
 
 
 def _boxes(index: Index, stage: Stage, at: Loop, axes: Sequence[Iter]) -> tuple[Side, ...]:
-    """The box of some axes of a stage in one iteration of ``at``."""
+    """Intervals of ``axes`` in one iteration of ``at``."""
     place = tuple(it.var for it in axes)
     return tuple(footprint(index, [(stage, place)], at, Scope.REGISTER, tuple(most(it.extent) for it in axes)))
 
 
 class _Through:
-    """Expressions that targets compute from m, with the stages between put into one."""
+    """Expressions that targets compute from m, intermediate stages inlined."""
 
     def __init__(self, index: Index, buffer: Buffer) -> None:
         self.index, self.buffer = index, buffer
         self.between: dict[Buffer, Stage | None] = {}
 
     def value(self, stage: Stage) -> Expr:
-        """The terms of a target."""
+        """Term of a target with intermediate stages inlined."""
         assert isinstance(stage.body, Update)
         return _Inline(self)(stage.body.values[0])  # type: ignore[no-any-return]
 
     def maker(self, buffer: Buffer) -> Stage | None:
-        """The stage that computes ``buffer`` from m, element by element."""
+        """The elementwise stage that computes ``buffer`` from m; None if there is none."""
         if buffer is self.buffer or buffer in self.between:
             return self.between.get(buffer)
         makers = stages_writing(self.index.program.body, buffer)
@@ -179,7 +179,7 @@ class _Through:
         return any(b is self.buffer or self.maker(b) is not None for b in reads(stage.body))
 
     def stages(self) -> tuple[Stage, ...]:
-        """The stages between, in their order."""
+        """Intermediate stages in order."""
         found = [s for s in self.between.values() if s is not None]
         return tuple(s for s in find(self.index.program.body, Stage) if s in found)
 
@@ -198,7 +198,7 @@ class _Inline(Rewriter):
 
 
 def _target(m: Stage, stage: Stage, into: Sequence[Stage], found: _Through) -> RollingTarget:
-    """A later reduction, with the repair that its terms have."""
+    """The RollingTarget of a later reduction, with the repair derived from its terms."""
     update = m.body
     assert isinstance(update, Update)
     assert isinstance(stage.body, Update)
@@ -235,7 +235,7 @@ def _target(m: Stage, stage: Stage, into: Sequence[Stage], found: _Through) -> R
 
 
 def _combiner(stage: Stage) -> str:
-    """The combiner of a target's terms; a maximum or a minimum begins with none of them."""
+    """Name of a target's combiner; raises for unsupported ones."""
     assert isinstance(stage.body, Update)
     combiner, start = stage.body.combiner, identity_of(stage).value
     infinite = isinstance(start, float) and math.isinf(start)
@@ -251,7 +251,7 @@ class _Value(Rewriter):
 
 
 def _maximum(m: Stage, stage: Stage, at: Sequence[Expr]) -> Expr | None:
-    """The terms whose maximum is m, in the axes of a target; None where it is something else."""
+    """Terms whose maximum is m, in the target's axes; None if m is no maximum."""
     update = m.body
     assert isinstance(update, Update)
     identity = update.combiner.identity[0]
@@ -263,7 +263,7 @@ def _maximum(m: Stage, stage: Stage, at: Sequence[Expr]) -> Expr | None:
 
 
 def _need_readers(plan: RollingPlan) -> None:
-    """Refuse what reads running values, or reads results before the last piece."""
+    """Raise ScheduleError for stages that read running values, or results before the last piece."""
     index, body = plan.index, plan.index.program.body
     moved = {plan.m, *(t.stage for t in plan.targets), *plan.through}
     order = find(body, Stage)
@@ -279,23 +279,23 @@ def _need_readers(plan: RollingPlan) -> None:
 
 
 def alone(index: Index, plan_loops: Sequence[Loop], leader: Stage, cells: Mapping[Iter, object]) -> list[Loop]:
-    """The serial loops of the leader among some that walk neither the cells of m nor what is reduced."""
+    """Serial loops of the leader that index neither elements of m nor reduced axes."""
     keep = {v for it, b in zip(leader.iters, leader.binds, strict=True) if it in cells or it.axis is not Axis.SPATIAL
             for v in find(b, Var)}  # fmt: skip
     return [x for x in plan_loops if x.kind.level == "sequential" and x.var not in keep and drives(x, leader)]
 
 
 def refuse(code: str, message: str, at: Stage | Loop, hint: str = "") -> ScheduleError:
-    """The error with which ``s.rolling`` refuses."""
+    """The ScheduleError of ``rolling`` with ``code``."""
     return ScheduleError(Problem(code, message, at=caret(at), hint=hint))
 
 
 def identity_of(stage: Stage) -> Const:
-    """The identity of a stage's reduction."""
+    """Identity constant of a stage's reduction."""
     assert isinstance(stage.body, Update)
     return stage.body.combiner.identity[0]
 
 
 def own_statement(index: Index, stage: Stage) -> Stmt:
-    """The nest of a stage that has one of its own."""
+    """The top-level nest that contains only ``stage``."""
     return own_nest(index, stage, "rolling", dealt=False)

@@ -1,4 +1,4 @@
-"""Epilogues of scans: what becomes of each element as it is stored, in stages of several stores and other indices."""
+"""Merges an elementwise epilogue into the scan whose results it reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorir.schedule.rewrite import InPlace
 
 
 def scan_read(program: Program, stage: Stage) -> Stage | None:
-    """The last one of the scans whose results ``stage``, which stores expressions alone, reads."""
+    """The last scan whose results ``stage`` reads; None if it reads none or does more than store."""
     if not _stores(stage) or stage.init is not None or any(it.axis is not Axis.SPATIAL for it in stage.iters):
         return None
     read = set(reads(stage.body))
@@ -39,13 +39,13 @@ def _results(scan: Stage) -> dict[Buffer, Store]:
 
 
 def _stores(stage: Stage) -> list[Store]:
-    """The stores of a stage of nothing else."""
+    """Stores of a stage that consists of stores only, else []."""
     parts = stage.body.stmts if isinstance(stage.body, Seq) else (stage.body,)
     return [s for s in parts if isinstance(s, Store)] if all(isinstance(s, Store) for s in parts) else []
 
 
 def into_scan(stage: Stage, scan: Stage) -> Stage:
-    """``scan`` with the stores of ``stage`` in place of its own; refuses what is not element by element."""
+    """``scan`` with its stores replaced by those of ``stage``; raises unless it is elementwise."""
     results = _results(scan)
     loads = [n for n in find(stage.body, Load) if n.buffer in results]
     index = loads[0].index
@@ -72,10 +72,10 @@ def into_scan(stage: Stage, scan: Stage) -> Stage:
 def _places(
     stage: Stage, index: tuple[Expr, ...], stored: tuple[Expr, ...], buffer: Buffer
 ) -> tuple[dict[Var, Expr], list[Expr]] | None:
-    """The axes of ``stage`` in those of the scan, and what must hold where it has cells that nobody reads; None where
-    it does not read each element once.
+    """(axes of ``stage`` in terms of the scan's, conditions against unread elements); None unless it reads each element
+    once.
 
-    index: where it reads;  stored: where the scan stores
+    index: of the read;  stored: of the scan's store
     """
     left = {it.var: it for it in stage.iters}
     at: dict[Var, Expr] = {}
@@ -105,8 +105,8 @@ def _places(
 
 
 def _digits(pair: tuple[Expr, ...], axes: dict[Var, Iter], sizes: tuple[int, ...]) -> tuple[Iter, int, int] | None:
-    """The axis, v, and the sign and the constant of ``sign * v + offset``, whose two digits the indices are: the places
-    of all of its values, 0 to the last, and no others.
+    """(axis v, sign, offset) such that ``pair`` are the quotient and remainder of ``sign * v + offset``, covering 0 to
+    the last value; None for other indices.
     """
     if len(pair) < 2 or not all(isinstance(i, Binary) for i in pair):
         return None
@@ -130,7 +130,7 @@ def _digits(pair: tuple[Expr, ...], axes: dict[Var, Iter], sizes: tuple[int, ...
 
 
 class _Put(InPlace):
-    """Reads of a scan's results are what it stores."""
+    """Rewriter: replace reads of a scan's result by the value stored there."""
 
     def __init__(self, values: dict[Buffer, Expr]) -> None:
         self.values = values

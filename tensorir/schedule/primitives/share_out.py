@@ -1,4 +1,4 @@
-"""Loops whose iterations are shared out to cores, or to blocks and threads, in one step: share_out."""
+"""share_out: fuse loops, split them into blocks and bind those to cores or thread blocks, in one step."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def share_out(self: Scheduled[H], *axes: Name, each: int | None = None, to: str 
 
 
 def _around(s: History[H], block: str) -> list[str]:
-    """The loops that have nothing but ``block`` in them, as far as they are bound to nothing, outermost first."""
+    """Names of unbound loops that contain only ``block``, outermost first."""
     index = s.index
     loop = index.loops[block]
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""skip: tiles of a reduction that a mask leaves out whole are not run."""
+"""skip: omit iterations of a reduction loop whose terms are all masked, as in causal attention."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _skip(program: Program, loop: Loop) -> Rewrite:
 
 @mark("skip")
 def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
-    """Why a primitive that was called after skip may not do what it did: an iteration with terms might not be run."""
+    """Problem if ``primitive`` could make ``skip`` omit iterations with terms, else None."""
     return next(_problems(after, primitive), None)
 
 
@@ -102,7 +102,7 @@ def _problems(program: Program, primitive: str) -> Iterator[Problem]:
 
 
 class _Tile:
-    """One iteration of a loop: what its stages do where masks leave out all of their terms."""
+    """Analysis of one iteration of a loop whose reduction terms are all masked."""
 
     def __init__(self, index: Index, loop: Loop) -> None:
         self.index, self.loop, self.stages = index, loop, find(loop, Stage)
@@ -117,7 +117,9 @@ class _Tile:
         self.masks: list[tuple[Stage, Expr]] = []
 
     def condition(self) -> Expr | None:
-        """Return the condition under which an iteration may have a term; None where each one has, or refuse."""
+        """Return a condition necessary for an iteration to have terms; None if all have. Raises if nothing can be
+        derived.
+        """
         if not any(accumulates(self.loop, s) and isinstance(s.body, Update) for s in self.stages):
             raise _refuse("skip.reduce-loop", f"{self.loop.var.name} drives no reduction", self.loop,
                           "the outer part of a split of a reduced axis")  # fmt: skip
@@ -141,7 +143,7 @@ class _Tile:
         return None
 
     def unlike(self, said: Expr, found: Expr | None) -> str:
-        """Why iterations in which ``said`` fails might have terms, where ``found`` says which may; empty if not."""
+        """Explanation if an iteration skipped by ``said`` might have terms according to ``found``; "" if none."""
         still = {x.var for x in [*self.index.above(self.loop), self.loop] if x.var not in self.moving}
         if gone := [v for v in find(said, Var) if v not in still and v.bounds is None]:
             return f"{gone[0].name} is no loop around it with one value for all threads of a block"
@@ -157,7 +159,7 @@ class _Tile:
     # --- what stays inside an iteration
 
     def _is_own(self, b: Buffer) -> bool:
-        """True when all that is read of a buffer was written in the same iteration."""
+        """True if every read element of ``b`` was written in the same iteration."""
         touching = [s for s in find(self.index.program.body, Stage) if b in reads(s) or b in writes(s)]
         first = touching[0]
         if b in self.index.program.params or any(s not in self.stages for s in touching):
@@ -172,7 +174,7 @@ class _Tile:
                              for x in find(s, Load) if x.buffer is b)  # fmt: skip
 
     def _covers(self, writer: Stage, written: Sequence[Expr], reader: Stage, read: Sequence[Expr]) -> bool:
-        """True when the box that one stage writes in an iteration holds that which another reads."""
+        """True if the box written by one stage contains the box read by another."""
         for w, r in zip(written, read, strict=True):
             a, b = self._side(writer, w), self._side(reader, r)
             whole = None if a is None or b is None else union([a, b], self.arith)
@@ -234,7 +236,9 @@ class _Tile:
             raise self._left(stage, f"{stage.name} stores {show(store.value)}")
 
     def _is_one(self, e: Expr) -> bool:
-        """True when a partial sum times ``e`` is that sum: a repair of ``s.rolling``, with sums of 0 where it is 0."""
+        """True if multiplying partial sums by ``e`` (a repair factor of ``s.rolling``) leaves them unchanged when no
+        term counts.
+        """
         while isinstance(e, Cast):
             e = e.a
         if isinstance(e, Const):
@@ -249,11 +253,11 @@ class _Tile:
         )  # fmt: skip
 
     def _forward(self, e: Expr) -> Expr:
-        """``e`` with the values of what the iteration has stored so far in its place."""
+        """``e`` with values stored earlier in the iteration substituted."""
         return _Forward(self.values)(e)  # type: ignore[no-any-return]
 
     def _legal(self, e: Expr) -> bool:
-        """True when ``e`` may be evaluated before an iteration: it reads inputs inside their bounds, if any data."""
+        """True if ``e`` can be evaluated before the iteration: it loads only inputs, in range."""
         for n in find(e, Load):
             inside = (c for i, extent in zip(n.index, n.buffer.shape, strict=True)
                       for c in (binary("<=", const(0), i), binary("<", i, extent)))  # fmt: skip
@@ -277,7 +281,7 @@ class _Tile:
 
 
 def _is_zero(e: Expr) -> bool:
-    """True when adding ``e`` changes nothing: a repair of ``s.rolling`` of a maximum of differences."""
+    """True if adding ``e`` changes nothing when no term counts (a repair of ``s.rolling``)."""
     while isinstance(e, Cast):
         e = e.a
     return isinstance(e, Const) and e.value == 0
@@ -304,13 +308,13 @@ Ends = tuple[Expr, Expr]
 
 
 class Reach:
-    """Conditions for a box.
+    """Computes conditions on loop-invariant values, necessary for a condition to hold somewhere in a box of iterations.
 
-    arith:  knows the ranges of all variables
-    moving: variables with their ranges in the box
-    legal:  whether what stands still may be evaluated in front of the box: it may read data
+    arith:  ranges of all variables
+    moving: {variable: range} in the box
+    legal:  tells if a loop-invariant expression may be evaluated before the box
 
-    ``lost`` has the parts of conditions of which nothing is known, and why.
+    ``lost`` collects (condition, reason) of unsupported parts.
     """
 
     def __init__(self, arith: Arith, moving: Mapping[Var, Interval], legal: Callable[[Expr], bool]) -> None:
@@ -318,7 +322,7 @@ class Reach:
         self.lost: list[str] = []
 
     def of(self, cond: Expr) -> Expr:
-        """Return a condition on what stands still that holds wherever ``cond`` holds somewhere in the box."""
+        """Return a loop-invariant condition that holds whenever ``cond`` holds somewhere in the box."""
         return self.arith.simplify(self._of(cond))
 
     def _of(self, cond: Expr) -> Expr:
@@ -357,7 +361,7 @@ class Reach:
         return const(True, "bool")
 
     def _ends(self, e: Expr) -> Ends | None:
-        """The least and the largest value of a side that may be of another type than indices."""
+        """(minimum, maximum) of an operand over the box; None if unknown."""
         if not uses(e, self.moving):
             return e, e
         if e.dtype == "index":
@@ -371,7 +375,7 @@ class Reach:
         return None
 
     def _form(self, form: Linear) -> tuple[Linear, Linear] | None:
-        """The least and the largest value of a linear form."""
+        """(minimum, maximum) of a linear form over the box; None if unknown."""
         low = high = Linear({}, form.constant)
         for atom, c in form.terms.items():
             ends = self._atom(atom)
@@ -424,14 +428,16 @@ _ABSORBING = {"min": -math.inf, "max": math.inf, "and": 0, "or": 1}
 
 
 class Masked:
-    """Values of expressions under masks; ``unbounded`` says which buffers may hold an infinity that no input had."""
+    """Evaluator of expressions under masks that all fail; ``unbounded``: buffers that may hold infinities although no
+    input does.
+    """
 
     def __init__(self, unbounded: Callable[[Buffer], bool]) -> None:
         self.unbounded = unbounded
 
     @once
     def known(self, e: Expr) -> Known:
-        """The values of ``e``."""
+        """Known value of ``e`` if all masks fail, or unknown."""
         if isinstance(e, Const):
             return {v: NEVER_HOLDS} if _holds(e.dtype, v := _number(e.value)) else {}
         if isinstance(e, Cast):
@@ -470,7 +476,7 @@ class Masked:
 
     @once
     def may_be_infinite(self, e: Expr) -> bool:
-        """True when ``e`` may be infinite where no input is and nothing overflows."""
+        """True if ``e`` may be infinite with finite inputs and no overflow."""
         if isinstance(e, Const):
             return is_float(e.dtype) and abs(_number(e.value)) > _LARGEST_FLOATS.get(e.dtype, 448)
         if isinstance(e, Load):
@@ -486,14 +492,14 @@ class Masked:
 
 
 def _divides(e: Expr) -> bool:
-    """True when ``e`` divides floats by what may be 0."""
+    """True if ``e`` divides floats by a possible 0."""
     if not isinstance(e, Binary) or e.op not in ("/", "%") or not is_float(e.dtype):
         return False
     return not isinstance(e.b, Const) or e.b.value == 0
 
 
 def settled(e: Expr, held: dict[Hashable, bool] | None = None) -> Expr:
-    """``e`` with choices made that are known, x - x as 0 and the powers of 0 as 1."""
+    """``e`` with decidable selects resolved and x - x = 0, x ** 0 = 1 applied."""
     return _Settle(held or {})(e)  # type: ignore[no-any-return]
 
 
@@ -539,7 +545,7 @@ class _Settle(Rewriter):
 
 
 def unbounded_in(body: Stmt) -> Callable[[Buffer], bool]:
-    """Which buffers may hold an infinity that no input had: results of maxima and minima, and what chooses one."""
+    """Return a predicate on buffers: may hold an infinity that is in no input, as identities of min and max."""
     found: dict[Buffer, bool] = {}
     makers: dict[Buffer, list[Expr]] = {}
     for s in find(body, (Store, Update)):
@@ -559,7 +565,7 @@ def unbounded_in(body: Stmt) -> Callable[[Buffer], bool]:
 
 
 def _excluded(e: Select) -> Expr | None:
-    """The side of ``where(x == c, a, x)``, c infinite, that is never c, so that it is no infinity of the program's."""
+    """``x`` of ``where(x == c, a, x)`` with c infinite: never infinite itself; None for other selects."""
     cond = e.cond
     if isinstance(cond, Binary) and cond.op in ("==", "!="):
         for x, c in ((cond.a, cond.b), (cond.b, cond.a)):
@@ -582,7 +588,7 @@ def _number(value: object) -> float:
 
 
 def _holds(dtype: str, value: float) -> bool:
-    """True when a type has exactly this value: floats of all types have infinities and small whole numbers."""
+    """True if ``dtype`` represents ``value`` exactly."""
     if is_float(dtype):
         return math.isinf(value) or dtype == "float64" or (value == int(value) and abs(value) <= SMALL_WHOLE)
     whole = dtype != "bool" and math.isfinite(value) and value == int(value)
@@ -590,7 +596,7 @@ def _holds(dtype: str, value: float) -> bool:
 
 
 def _folded(op: str, v: float, w: float) -> float | None:
-    """``v op w`` of two known numbers; None where it is none, or not exact."""
+    """``v op w`` of two constants; None if undefined or inexact."""
     if op == "/":
         return v / w if w and not (math.isinf(v) and math.isinf(w)) else None
     done: dict[str, Callable[[], float]] = {
@@ -601,7 +607,7 @@ def _folded(op: str, v: float, w: float) -> float | None:
 
 
 def _absorbed(op: str, v: float, left: bool) -> float | None:
-    """The value of ``v op x`` (``x op v`` where v is not on the left) for all finite x; None where it depends on x."""
+    """Value of ``v op x`` (or ``x op v``) if equal for all finite x, as 0 * x; None if it depends on x."""
     if op in ("+", "-") and math.isinf(v):
         return v if left or op == "+" else -v
     if op == "*" and v == 0:

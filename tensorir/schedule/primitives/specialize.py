@@ -1,4 +1,4 @@
-"""specialize: two versions of a loop's body, where a condition holds and where it does not."""
+"""specialize: two versions of a loop's body, under a condition and its negation."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def _specialize(program: Program, loop: Loop, cond: str) -> Rewrite:
 
 @mark("specialize")
 def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
-    """Why a primitive that was called after specialize may not do what it did: marks without their meaning."""
+    """Problem if ``primitive`` left a ``specialize`` mark without its meaning, else None."""
     return next(_problems(after, primitive), None)
 
 
 def _problems(program: Program, primitive: str = "reorder") -> Iterator[Problem]:
-    """A problem of the marks of a tree, after ``primitive``."""
+    """Problems of all ``specialize`` marks in a tree after ``primitive``."""
     index = index_of(program)
     for loop in find(program.body, Loop, lambda x: bool(Versions.of(x).where)):
         around = [*index.above(loop), loop]
@@ -99,7 +99,7 @@ def _in_lanes(loop: Loop, cond: Expr, x: Loop) -> Problem:
 
 
 def _outside(loop: Loop, cond: Expr, around: list[Loop]) -> Iterator[Problem]:
-    """Elements of inputs that do not exist: a split that overshoots may lead there."""
+    """Problem if the condition may load input elements out of range, as after an overshooting split."""
     arith = Arith({x.var: (0, as_int(x.extent) - 1) for x in around if isinstance(x.extent, Const)})
     for n in find(cond, Load):
         for i, extent in zip(n.index, n.buffer.shape, strict=True):
@@ -121,7 +121,7 @@ def _outside(loop: Loop, cond: Expr, around: list[Loop]) -> Iterator[Problem]:
 
 
 def _divergent(loop: Loop, cond: Expr, around: list[Loop]) -> Iterator[Problem]:
-    """Threads of one block in different versions, of which one waits for all."""
+    """Problem if threads of one block could take different versions with a barrier inside."""
     threads = [x for x in around if x.kind.level == "thread" and uses(cond, {x.var})]
     shared = [b for s in find(loop.body, Stage) for b in writes(s) if b.scope is Scope.SHARED]
     if threads and shared:

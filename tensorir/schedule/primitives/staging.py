@@ -1,4 +1,4 @@
-"""Copies near the computation: stage_in and stage_out, each made of a copy stage and its placement."""
+"""stage_in, stage_out: copies of operands and results in faster memory."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _stage_in(program: Program, buffer: Buffer, at: Loop | None, scope: str, vec
 
 
 def _need_source(index: Index, buffer: Buffer, at: Loop | None, kind: Scope) -> None:
-    """Refuse a copy that nobody would read, that its readers could not see, or whose source is made too late."""
+    """Raise ScheduleError for a copy that is unread, invisible to its readers, or made before its source."""
     body = index.program.body
     where: Stmt = body if at is None else at
     if not stages_reading(where, buffer):
@@ -160,7 +160,9 @@ def _need_source(index: Index, buffer: Buffer, at: Loop | None, kind: Scope) -> 
 
 
 def _copy_nest(index: Index, buffer: Buffer, copy: Buffer, at: Loop | None, deal: Kind) -> Stmt:
-    """Loops that fill ``copy`` with what one iteration of ``at`` reads of ``buffer``, or with all of it."""
+    """Loop nest that fills ``copy`` with the elements of ``buffer`` read in one iteration of ``at``; all elements for
+    None.
+    """
     shape = most_of(copy)
     sides = [Side(Linear({}, 0), n) for n in shape]
     if at is not None:
@@ -179,14 +181,15 @@ def _copy_nest(index: Index, buffer: Buffer, copy: Buffer, at: Loop | None, deal
 
 
 def _shorter(n: Expr, m: Expr) -> bool:
-    """True when an extent may end before another one."""
+    """True if extent ``n`` may be less than ``m``."""
     return n is not m and (bool(dims_in(n)) or as_int(n) < as_int(m))
 
 
 def _limits(index: Index, buffer: Buffer, at: Loop, copy: Stage, sides: list[Side]) -> tuple[Expr, ...]:
-    """Conditions under which a copy's source exists, when a stage near by makes it: where that stage ran, in its box.
+    """Conditions under which the copied elements exist, if a stage in the same kernel computes them: its own guards and
+    box.
 
-    As ``expression < constant``, like the guards that splits make.
+    As ``expression < constant``, like split guards.
     """
     around = [*index.above(at), at]
     out = where_gathered(stages_reading(at, buffer), sides)
@@ -211,7 +214,7 @@ def _limits(index: Index, buffer: Buffer, at: Loop, copy: Stage, sides: list[Sid
 
 
 def _vector_copy(made: Stmt, lanes: int, last: str, primitive: str) -> Stmt:
-    """Split the innermost copy loop by ``lanes`` and vectorize its inner part; no vectors where it is 1."""
+    """Split the innermost copy loop by ``lanes`` and vectorize it; unchanged for 1."""
     loop = next(x for x in find(made, Loop) if x.var.name == last)
     extent = as_int(loop.extent)
     if lanes == 1:
@@ -295,7 +298,7 @@ def _stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layo
 
 
 def _dealt_out(made: Stmt, kind: Scope, vector: int) -> Stmt:
-    """The copy nest ``made`` with its iterations shared out to the threads of the block, in vectors."""
+    """Copy nest ``made`` distributed to the block's threads, in vectors."""
     if kind is not Scope.SHARED:
         message = f"each thread writes its own copy in {kind.value} memory out"
         raise ScheduleError(Problem("stage-out.vector", message, hint="scope='shared', or vectorize the copy's loop"))
@@ -308,7 +311,7 @@ def _dealt_out(made: Stmt, kind: Scope, vector: int) -> Stmt:
 
 
 def _one_output(index: Index, stage: Stage, at: Loop | None) -> Buffer:
-    """The buffer that ``stage`` alone writes, inside ``at``."""
+    """The buffer that ``stage`` alone writes inside ``at``; raises if there are other writers."""
     if at is not None and at not in index.above(stage):
         raise ScheduleError(
             Problem(
@@ -344,7 +347,7 @@ def _one_output(index: Index, stage: Stage, at: Loop | None) -> Buffer:
 
 
 def _makes_its_own(index: Index, stage: Stage, buffer: Buffer, at: Loop | None) -> bool:
-    """True when ``stage`` alone makes what it writes: other stages write other cells, in other kernels."""
+    """True if other writers of the buffer write other elements, in other kernels, or earlier pieces."""
     others = [w for w in stages_writing(index.program.body, buffer) if w is not stage]
     if not others or (at is not None and continues(index, stage, at, others)):
         return True
@@ -353,7 +356,7 @@ def _makes_its_own(index: Index, stage: Stage, buffer: Buffer, at: Loop | None) 
 
 
 def _precedes_readers(body: Stmt, stage: Stage, buffer: Buffer, at: Loop | None) -> None:
-    """Refuse readers in the statement of ``body`` that holds the stage: the copy is made after that statement."""
+    """Raise ScheduleError for readers inside the statement that contains the stage, as the copy follows it."""
     holder = next(x for x in statements(body) if stage in find(x, Stage))
     if readers := stages_reading(holder, buffer):
         raise ScheduleError(

@@ -65,7 +65,7 @@ def _tensorize(program: Program, loop: Loop, intrin: Intrin, target: Target) -> 
 
 
 def _held_by_warp(index: Index, loop: Loop, intrin: Intrin, tiles: Sequence[Region]) -> None:
-    """Refuse an instruction of warps where no warp runs, or on tiles that are not where it looks for them."""
+    """Raise ScheduleError for a warp instruction outside a warp loop, or on tiles in other memory than it reads."""
     if not any(x.kind.lanes == intrin.lanes for x in index.above(loop)):
         who, axis = ("warp", "warp.x") if intrin.lanes == Kind.WARP_X.lanes else ("warpgroup", "warpgroup")
         raise _refuse("warp", f"the threads of a {who} run {intrin.name} together, and {loop.var.name} is no {who}'s",
@@ -92,10 +92,9 @@ def _refuse(code: str, message: str, loop: Loop, hint: str = "") -> ScheduleErro
 
 
 def _tail(index: Index, loops: list[Loop], stage: Stage, intrin: Intrin) -> Expr | None:
-    """A condition of the stage that may hold for a part of the nest only.
+    """A guard of the stage that may hold for part of the instruction's tile only; None if there is none.
 
-    What a warp holds has room for whole tiles, of which those parts that do not count are never looked at; lowering
-    refuses what would be.
+    Warp registers have space for whole tiles, whose invalid parts are never read; lowering refuses the rest.
     """
     if intrin.by_warp or intrin.maps:  # a tile that sticks out has zeros there
         return None
@@ -112,9 +111,9 @@ def _tail(index: Index, loops: list[Loop], stage: Stage, intrin: Intrin) -> Expr
 
 @mark("tensorize", "stage_in", "stage_out")
 def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
-    """Why a primitive may not do what it did: a nest that an instruction performs would no longer be its meaning.
+    """Problem if ``primitive`` changed the meaning of a tensorized nest, else None.
 
-    Nests that are the same under the same loops as before still are.
+    Nests equal to before, under the same loops, pass without a check.
     """
     index = index_of(after)
     old = set(statements(before.body))  # kernels that nothing happened to
@@ -137,7 +136,7 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
 
 
 def _around(index: Index, loop: Loop) -> list[object]:
-    """Variables, extents and kinds of the loops around a nest."""
+    """Variables, extents and kinds of the enclosing loops."""
     return [said for x in index.above(loop) for said in (x.var, x.extent, x.kind)]
 
 

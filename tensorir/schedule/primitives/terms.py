@@ -1,4 +1,4 @@
-"""keep_term: a reduction without terms that add nothing.
+"""keep_term: remove reduction terms that are provably zero, keeping one per axis.
 
 The gradient of a strided convolution spreads its operand with zeros between the elements. Of the taps in each residue
 of the stride all but one meet those zeros alone, and which one follows from the pixel (Dumoulin and Visin, "A guide to
@@ -71,7 +71,7 @@ def _keep_term(program: Program, loop: Loop, said: str) -> Rewrite:
 
 
 def _reduced(loop: Loop) -> tuple[Stage, Iter]:
-    """The stage and the reduce axis of it that ``loop`` walks whole, and nothing else."""
+    """(stage, reduce axis) that ``loop`` iterates as a whole; raises if it drives others."""
     driven = driven_by(loop)
     told = ""
     if len(driven) != 1:
@@ -86,7 +86,7 @@ def _reduced(loop: Loop) -> tuple[Stage, Iter]:
 
 
 def _need_zeros(index: Index, stage: Stage, axis: Iter, value: Expr, loop: Loop) -> None:
-    """Every other term is the identity, for each value of the axes that ``value`` depends on."""
+    """Raise ScheduleError unless all other terms along ``axis`` are provably the identity."""
     axes = [axis, *(it for it in stage.iters if uses(value, {it.var}))]
     sizes = [most(it.extent) for it in axes]
     if math.prod(sizes) > MOST_TRIED:
@@ -108,7 +108,7 @@ def _need_zeros(index: Index, stage: Stage, axis: Iter, value: Expr, loop: Loop)
 
 
 def _counting(index: Index, body: Update, at: Mapping[Var, Expr], arith: Arith) -> Iterator[Expr]:
-    """Terms that do not vanish where axes have these values."""
+    """Terms that may be nonzero when axes have the values ``at``."""
     for term, identity in zip(body.values, body.combiner.identity, strict=True):
         found = arith.simplify(_Made(index, arith)(substitute(term, dict(at))))
         if at_zero(found, set()) != identity.value:
@@ -116,7 +116,7 @@ def _counting(index: Index, body: Update, at: Mapping[Var, Expr], arith: Arith) 
 
 
 class _Made(Rewriter):
-    """Reads of intermediate tensors as what the stages store there."""
+    """Rewriter: replace reads of intermediate tensors by the expressions stored there."""
 
     def __init__(self, index: Index, arith: Arith) -> None:
         self.index, self.arith = index, arith
@@ -130,10 +130,10 @@ class _Made(Rewriter):
 
 
 class _At(Rewriter):
-    """The body of a stage at a value of an axis, its index arithmetic in normal form.
+    """Rewriter: substitute a value for an axis in a stage's body, and normalize indices.
 
-    An index that is the axis alone is the value as it was said, whose range is plain to see; in others remainders in it
-    are differences, x - x // c * c, of which more is left out.
+    An index equal to the axis gets the value as written, with its obvious range; elsewhere remainders become x - x // c
+    * c, which simplifies better.
     """
 
     def __init__(self, axis: Var, value: Expr, arith: Arith) -> None:
@@ -148,7 +148,7 @@ class _At(Rewriter):
 
 
 class _Remainders(Rewriter):
-    """Remainders as differences."""
+    """Rewriter: ``x % c   ->   x - x // c * c``."""
 
     def on_Binary(self, n: Binary) -> Expr:
         a, b = self(n.a), self(n.b)

@@ -1,4 +1,4 @@
-"""The rewrite of ``stage_in(…, via="tma")`` and ``stage_out``: whole tiles by the tensor memory accelerator."""
+"""Rewrites copy nests of ``stage_in(…, via="tma")`` and ``stage_out`` to whole-tile TMA copies."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ PIECE_BYTES = 16
 
 
 def need_mechanism(via: str, primitive: str) -> bool:
-    """True when whole tiles are copied; ScheduleError ``stage-in.via``, ``stage-out.via`` for unknown words."""
+    """True for "tma", False for "threads"; raises ``stage-in.via`` or ``stage-out.via`` for others."""
     if via not in MECHANISMS:
         raise ScheduleError(Problem(f"{primitive}.via", f"via={via!r} copies nothing", hint=f"one of {MECHANISMS}"))
     return via == "tma"
 
 
 def tile_copies(made: Stmt, buffer: Buffer, copy: Buffer, target: Target, primitive: str) -> Stmt:
-    """The copy nest ``made`` as loops over tiles, each of which one instruction copies.
+    """Copy nest ``made`` as loops over tiles, one copy instruction each.
 
-    buffer: in global memory;  copy: in shared memory, filled by "stage-in", written out by "stage-out"
+    buffer: in global memory;  copy: in shared memory, filled by "stage-in", stored by "stage-out"
     Raises ScheduleError ``stage-in.tile-copy``, ``stage-out.tile-copy``.
     """
 
