@@ -1,4 +1,4 @@
-"""The search for the fastest configuration: spaces, strategies, measurements in child processes, and the log."""
+"""Autotuning: configuration spaces, search strategies, measurements in worker processes, and the tuning log."""
 
 from tensorir.errors.habits import Folder as _Folder
 

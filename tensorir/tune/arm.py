@@ -1,4 +1,4 @@
-"""The templates of a search: each with its space, its strategy and its results, and the choice of the next one."""
+"""Templates as the arms of a bandit: each with its space, strategy and results; chooses which one to measure next."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MIN_SHARE = 0.15  # of an equal share of the trials goes to every template
 
 @dataclass
 class Arm:
-    """One template: its space, its strategy and what is known about it.
+    """One template in a search, with its space, strategy and measurements.
 
-    under_way: rows that are being measured
-    best_s:    the least seconds of a valid result
+    under_way: rows being measured
+    best_s:    least seconds of a valid result, inf before one
     """
 
     name: str
@@ -32,35 +32,35 @@ class Arm:
 
     @property
     def tried(self) -> int:
-        """Number of rows that were measured or are about to be."""
+        """Number of rows measured or being measured."""
         return len(self.known) + len(self.under_way)
 
     @property
     def default(self) -> int:
-        """The row of the default."""
+        """Row number of the default configuration."""
         return int(self.space.index(self.space.default))
 
     @property
     def promised_s(self) -> float:
-        """The seconds that a model expects of the default; infinite where there is none."""
+        """Seconds predicted by the space's model for the default; inf without a model."""
         expected = getattr(self.space, "expected_s", None)
         return math.inf if expected is None else float(expected(self.space.default))
 
     def row(self, config: Mapping[str, object]) -> int:
-        """The row of a configuration, -1 when it is not legal. A space that lists a sample lists this one as well:
-        a search of such a space finds rows that its next run does not know of.
+        """Row number of ``config`` in the space, -1 if illegal. A space listed by a sample adds it, so that earlier
+        runs' rows are found.
         """
         return int(getattr(self.space, "admit", self.space.index)(config))
 
     def rows(self, configs: Sequence[Mapping[str, object]]) -> list[int]:
-        """``row`` of each of many."""
+        """``row`` of each configuration."""
         if not hasattr(self.space, "rows"):
             return [self.row(config) for config in configs]
         found = zip(self.space.rows(configs), configs, strict=True)
         return [row if row >= 0 else self.row(config) for row, config in found]
 
     def learn(self, row: int, record: Record) -> None:
-        """Tell the strategy what a record says about a row."""
+        """Pass a record's result for ``row`` to the strategy."""
         self.known.add(row)
         self.under_way.discard(row)
         seconds = believed_time(record)
@@ -69,7 +69,7 @@ class Arm:
             self.best_s = min(self.best_s, seconds)
 
     def take_over(self, records: Mapping[int, Record]) -> None:
-        """Learn what records of earlier runs say about rows: of many the strategy is told the fastest and a sample."""
+        """Pass earlier runs' records by row to the strategy, which may subsample them."""
         times = {row: believed_time(record) for row, record in records.items()}
         ok = [r.steady_s for r in records.values() if r.status == "ok"]
         self.best_s = min(self.best_s, *ok) if ok else self.best_s
@@ -82,14 +82,14 @@ class Arm:
                 self.strategy.tell(row, seconds)
 
     def forget(self, row: int) -> None:
-        """A row that was asked for has not been measured after all."""
+        """Unmark ``row`` as being measured, as it was not."""
         self.under_way.discard(row)
         forget = getattr(self.strategy, "forget", None)
         if forget is not None:
             forget(row)
 
     def next_row(self) -> int | None:
-        """A row not measured yet; None when there is none."""
+        """An unmeasured row chosen by the strategy; None if exhausted."""
         for _ in range(100):  # a strategy that repeats itself must not hang the run
             rows = self.strategy.ask(1)
             if not rows:
@@ -101,13 +101,13 @@ class Arm:
 
 
 class Arms(dict[str, Arm]):
-    """The templates by name; the first one's default is *the* default."""
+    """Templates of a search by name; the default configuration of the first is *the* default."""
 
     @classmethod
     def opened(
         cls, task: Task, priors: Mapping[str, Sequence[Table]], make: Make, strategy: str, seed: int, trials: int | None
     ) -> Arms:
-        """Return the templates of a task, each with a new strategy; trials: of all of them, None for no limit."""
+        """Return the Arms of a task with new strategies; trials: limit over all templates, None for no limit."""
         share = None if trials is None else -(-trials // max(1, len(task.spaces)))
         made = cls()
         for number, (name, space) in enumerate(task.spaces.items()):
@@ -117,22 +117,22 @@ class Arms(dict[str, Arm]):
 
     @property
     def best_s(self) -> float:
-        """The least seconds of a valid result, infinite before there is one."""
+        """Least seconds of a valid result over all templates, inf before one."""
         return min(arm.best_s for arm in self.values())
 
     @property
     def under_way(self) -> int:
-        """Rows that are being measured."""
+        """Number of rows being measured."""
         return sum(len(arm.under_way) for arm in self.values())
 
     def row(self, record: Record) -> int | None:
-        """The row of a record's configuration; None when it is not legal here."""
+        """Row number of a record's configuration in its template's space; None if illegal."""
         arm = self.get(record.template)
         row = -1 if arm is None else arm.row(record.config)
         return row if row >= 0 else None
 
     def rows(self, records: Sequence[Record]) -> list[tuple[Record, int]]:
-        """The records whose configurations are legal here, each with its row."""
+        """(record, row) pairs of records with legal configurations."""
         row_of: dict[int, int] = {}
         for name, arm in self.items():
             mine = [r for r in records if r.template == name]
@@ -140,20 +140,21 @@ class Arms(dict[str, Arm]):
         return [(r, row_of[id(r)]) for r in records if row_of.get(id(r), -1) >= 0]
 
     def forget(self) -> None:
-        """Take back rows that were to be measured and were not."""
+        """Unmark all rows that were to be measured and were not."""
         for arm in self.values():
             for row in tuple(arm.under_way):
                 arm.forget(row)
 
     def is_default(self, record: Record) -> bool:
-        """True if a record is of *the* default."""
+        """True if ``record`` measured *the* default."""
         arm = next(iter(self.values()), None)
         return arm is not None and record.template == arm.name and self.row(record) == arm.default
 
     def promising(self) -> Arm | None:
-        """The template to try next: the best time found, less an allowance that shrinks as it is tried.
+        """The template to try next: least best time minus an exploration bonus that shrinks with its trials; None if
+        all are exhausted.
 
-        A small share is kept for each one whatever its times: a bad default says little about a template.
+        Each one keeps a small share whatever its times, as a bad default says little about a template.
         """
         open_arms = [arm for arm in self.values() if not arm.exhausted]
         total = sum(arm.tried for arm in self.values())
@@ -170,7 +171,9 @@ class Arms(dict[str, Arm]):
         return min(open_arms, key=score, default=None)
 
     def hopeless(self, least: float) -> bool:
-        """True if every template's strategy expects less than that of its next trials, against the best of all."""
+        """True if every strategy expects its next trials to improve the overall best by less than the share
+        ``least``.
+        """
         best = self.best_s
         for arm in self.values():
             gain = getattr(arm.strategy, "expected_gain", None)
@@ -181,7 +184,7 @@ class Arms(dict[str, Arm]):
 
 
 def believed_time(record: Record) -> float | None:
-    """The seconds to tell the strategy: a slow configuration that was cut short counts with its lower bound."""
+    """Seconds of a record for the strategy: for a slow configuration cut short its lower bound; None if it failed."""
     if record.status == "skipped_slow":
         bound = told(record).get("at_least_s")
         return (

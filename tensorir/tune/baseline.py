@@ -1,4 +1,6 @@
-"""Search strategies without a model of their own: random, grid, climbing, evolution; the worth of a space's model."""
+"""Model-free search strategies (random, grid, hill climbing, evolution), and ``Guide``, the trust in a space's
+model.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ TAKEN_OVER = 600
 
 
 class PoolSearch:
-    """The part that all strategies share: rows seen, times measured. Subclasses choose the next row.
+    """Base of all strategies: tracks proposed rows and measured times. Subclasses choose the next row.
 
-    budget: how many rows will be asked for in all, as far as that is known
-    priors: seconds (None: failed) by row, as measured on other devices or for other shapes, one mapping for each
-    guided: rows that the space's model takes for hopeless come after all others, while it agrees with what is measured
+    budget: number of rows that will be asked for, if known
+    priors: tables {row: seconds, None if failed} from other devices or shapes
+    guided: propose rows that the space's model considers hopeless last, while the model agrees with measurements
     """
 
     name = "search"
@@ -48,7 +50,7 @@ class PoolSearch:
         self._cursor = 0
 
     def ask(self, n: int = 1) -> list[int]:
-        """Up to ``n`` new rows."""
+        """Propose up to ``n`` unmeasured rows."""
         out: list[int] = []
         while len(out) < n and self._left:
             row = self._next()
@@ -57,7 +59,7 @@ class PoolSearch:
         return out
 
     def tell(self, row: int, seconds: float | None) -> None:
-        """The measured time of a row; None when it failed. Telling a row again replaces its time."""
+        """Record the time of a row, None if it failed; a second call replaces the first."""
         row = int(row)
         self._catch_up()
         if not 0 <= row < len(self.pool):
@@ -69,7 +71,7 @@ class PoolSearch:
             self._guide.judge(self.results)
 
     def take_over(self, times: Mapping[int, float | None]) -> None:
-        """Take the times of earlier runs: all of these rows are seen, and of many some are results.
+        """Record times of earlier runs: all rows count as seen, and of many only the fastest and a sample as results.
 
         A model of thousands takes minutes, and learns from the fastest and from a sample what it would from all.
         """
@@ -89,7 +91,7 @@ class PoolSearch:
             self._guide.judge(self.results)
 
     def _catch_up(self) -> None:
-        """Take account of rows that the pool has got meanwhile."""
+        """Extend own arrays by rows added to the pool since."""
         more = self.pool.catch_up() - len(self._seen)
         if more:
             self._seen = np.concatenate([self._seen, np.zeros(more, dtype=bool)])
@@ -97,13 +99,13 @@ class PoolSearch:
             self._shuffled, self._cursor = None, 0
 
     def _neighbours(self, row: int, pairs: int = 0) -> Ints:
-        """``Pool.neighbours``."""
+        """Rows from ``Pool.neighbours``."""
         near = self.pool.neighbours(row, pairs)
         self._catch_up()
         return near
 
     def forget(self, row: int) -> None:
-        """A row that was asked for has not been measured: it may be asked for again."""
+        """Mark a proposed row as unmeasured, so that it may be proposed again."""
         if self._seen[row] and row not in self.results:
             self._seen[row] = False
             self._left += 1
@@ -111,7 +113,7 @@ class PoolSearch:
 
     @property
     def best(self) -> int | None:
-        """The fastest row told so far."""
+        """The fastest measured row, None before one."""
         return next(iter(self._fastest(1)), None)
 
     def _fastest(self, n: int) -> list[int]:
@@ -124,7 +126,7 @@ class PoolSearch:
             self._left -= 1
 
     def _next(self) -> int:
-        """A row not seen yet; called only when there is one."""
+        """The next row to propose; called only while unseen rows exist."""
         raise NotImplementedError
 
     def _random_unseen(self) -> int:
@@ -142,7 +144,7 @@ class PoolSearch:
         return int(self._rng.choice(near)) if len(near) else None
 
     def _hopeful(self, rows: Ints) -> Ints:
-        """Those of ``rows`` that are not hopeless; all while no other row is left."""
+        """``rows`` without hopeless ones, or all if none remain."""
         if self._guide is None or not self._guide.agrees or not np.any(~self._seen & ~self.pool.hopeless):
             return rows
         return rows[~self.pool.hopeless[rows]]
@@ -175,7 +177,7 @@ class GridSearch(PoolSearch):
 
 
 class Climber(PoolSearch):
-    """Some random rows, then random changes of one knob of the best row.
+    """Hill climbing: some random rows, then random changes of one knob of the best row.
 
     Hard to beat within 100 trials: it takes part in every comparison. When all neighbours of the best row
     are known it continues with the second best, and so on.
@@ -194,7 +196,7 @@ class Climber(PoolSearch):
 
 
 class Replay(PoolSearch):
-    """Rows measured elsewhere, once more: the fastest of all ``priors`` tables, round-robin, and nothing else.
+    """Proposes the fastest rows of all ``priors`` tables in round-robin order, and nothing else.
 
     For a new driver, version or device of which earlier logs know much: as many trials as there are records to check.
     """
@@ -208,7 +210,7 @@ class Replay(PoolSearch):
         self._order = list(dict.fromkeys(row for rank in in_turn for row in rank if row is not None))
 
     def ask(self, n: int = 1) -> list[int]:
-        """Up to ``n`` new rows; none when all that were fast elsewhere are known here."""
+        """Up to ``n`` new rows; [] once all fast rows of the priors are measured."""
         rows = [r for r in self._order if not self._seen[r]][:n]
         for row in rows:
             self._mark(row)
@@ -216,7 +218,7 @@ class Replay(PoolSearch):
 
 
 class Evolution(PoolSearch):
-    """Some random rows, then for each step a child of two of the fastest.
+    """Evolution strategy: some random rows, then children of two of the fastest rows.
 
     A child takes each knob from one of its parents and changes each with a chance of one in the number of knobs; the
     unseen row that shares most knobs with it is measured. Parents are drawn by tournament among the fastest rows of
@@ -241,7 +243,7 @@ class Evolution(PoolSearch):
         return int(self._rng.choice(unseen[away == away.min()]))
 
     def _tournament(self, n: int) -> int:
-        """The better of two ranks drawn at random."""
+        """The lower (better) of two random ranks in [0, n)."""
         return int(self._rng.integers(n, size=2).min())
 
 
@@ -259,9 +261,9 @@ MAX_JUDGED_ROWS = 300
 
 
 class Guide:
-    """A model's order of a pool, and whether what was measured agrees with it.
+    """A model's predicted times for a pool, and a running test of the model against measurements.
 
-    agrees: whether it is believed; a model is, until measurements contradict it
+    agrees: true until measurements contradict the model
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -271,7 +273,7 @@ class Guide:
 
     @property
     def log_s(self) -> Floats:
-        """The logarithm of each row's modelled seconds, over the least; no time at all counts as the slowest one."""
+        """Log of each row's predicted seconds over the least; rows without a prediction count as the slowest."""
         if len(self._log) < len(self._pool):
             slow = np.log(self._pool.slowness)
             self._log = np.minimum(slow, slow[np.isfinite(slow)].max())
@@ -279,13 +281,13 @@ class Guide:
 
     @property
     def blind(self) -> bool:
-        """True if the model expects the same of every row."""
+        """True if the model predicts the same time for every row."""
         return len(self._pool) == 0 or float(np.ptp(self.log_s)) < EQUAL_LOG_TIMES
 
     def distinct(self, seen: npt.NDArray[np.bool_], rng: np.random.Generator) -> int | None:
-        """An unseen row of the fastest modelled time that no seen row has; None when there is none.
+        """An unseen row of the least predicted time that no seen row shares; None if there is none.
 
-        Rows of one modelled time differ in knobs to which the model is blind: one of them stands for all.
+        Rows of equal prediction differ only in knobs unknown to the model; one represents all.
         """
         known = np.unique(np.round(self.log_s[seen] / EQUAL_LOG_TIMES))
         keys = np.round(self.log_s / EQUAL_LOG_TIMES)
@@ -296,7 +298,7 @@ class Guide:
         return int(rng.choice(alike))
 
     def judge(self, results: Results) -> None:
-        """Take account of all results so far."""
+        """Update ``agrees`` from all results so far."""
         rows, y = _of(results)
         if len(rows) > MAX_JUDGED_ROWS:
             some = np.linspace(0, len(rows) - 1, MAX_JUDGED_ROWS).astype(np.int64)
@@ -304,7 +306,7 @@ class Guide:
         self.agrees = concordance(self.log_s[rows], y) >= LEAST_CONCORDANCE
 
     def trend(self, results: Results) -> Trend:
-        """The modelled times on the scale of the measured ones, as logarithms of seconds."""
+        """Function from rows to predicted log seconds, scaled to the measured times."""
         rows, y = _of(results)
         x = self.log_s[rows]
         across = x - x.mean()
@@ -324,10 +326,10 @@ def _of(results: Results) -> tuple[Ints, Floats]:
 
 
 def concordance(modelled: Floats, y: Floats) -> float:
-    """Kendall's rank correlation of logarithms of times, each pair weighted by how far apart the model has the two.
+    """Weighted Kendall rank correlation of predicted and measured log times, in [-1, 1]: pairs weigh by their predicted
+    distance, up to a factor e.
 
-    What the model takes for equal says nothing about it, and no pair counts more than one that is e times apart. 1 for
-    a model that has not been contradicted, -1 at the least.
+    1 also without evidence against the model.
     """
     apart = modelled[:, None] - modelled[None]
     weight = np.minimum(np.abs(apart), 1.0)

@@ -1,4 +1,4 @@
-"""The default strategy: expected improvement over the pool of valid configurations not yet measured."""
+"""Bayesian optimization, the default strategy: expected improvement over the unmeasured configurations."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Bayes(PoolSearch):
         self._missing: str | None = None  # why there is no model; None until somebody has looked
 
     def load(self) -> bool:
-        """Import what the model needs, unless that was done; whether there is a model. It may take seconds.
+        """Import scikit-optimize unless done, which may take seconds; True if it is available.
 
         Without one, the search continues as a climber does, with one warning.
         """
@@ -115,17 +115,19 @@ class Bayes(PoolSearch):
 
     @property
     def expected_gain(self) -> float | None:
-        """The share by which the next trial improves the best, as the last few models expect; None before those."""
+        """Relative improvement of the best time expected from the next trial, averaged over recent models; None before
+        a model.
+        """
         return max(self._gains) if len(self._gains) == self.VIEWS else None
 
     def tell(self, row: int, seconds: float | None) -> None:
-        """The measured time of a row; None when it failed. Telling a row again replaces its time."""
+        """Record the time of a row, None if it failed; a second call replaces the first."""
         super().tell(row, seconds)
         if row in self._pending:
             self._pending.remove(row)
 
     def forget(self, row: int) -> None:
-        """A row that was asked for has not been measured: it may be asked for again."""
+        """Mark a proposed row as unmeasured, so that it may be proposed again."""
         super().forget(row)
         if row in self._pending:
             self._pending.remove(row)
@@ -161,11 +163,13 @@ class Bayes(PoolSearch):
         return self._improving() if modelled else (self._random_unseen(), "initial")
 
     def _led(self) -> bool:
-        """True if the space's model leads: it tells rows apart and nothing measured has contradicted it."""
+        """True if the space's model leads the search: it distinguishes rows and is not contradicted."""
         return self._guide is not None and self._guide.agrees and not self._guide.blind
 
     def _ordered(self, known: int) -> int | None:
-        """A row in the order of the model at first, and one from anywhere where the model has to be tested again."""
+        """The next row in the model's order, or a random one to test the model; None if the model does not lead
+        here.
+        """
         assert self._guide is not None
         if known < self.LED:
             row = self._guide.distinct(self._seen, self._rng)
@@ -177,7 +181,8 @@ class Bayes(PoolSearch):
         return int(self._rng.choice(self._hopeful(np.flatnonzero(~self._seen))))
 
     def _spread(self) -> int:
-        """The unseen row farthest from all seen ones (maximin; Johnson, Moore, Ylvisaker 1990).
+        """The unseen row farthest from all seen ones (maximin; Johnson, Moore, Ylvisaker 1990); a random one if knobs
+        are conditional.
 
         At random where knobs are conditional: a branch with few knobs has as many extremes as one with many, and the
         search settles in it (over 60 landscapes of three branches, the best one's optimum was found within 50 trials
@@ -202,7 +207,7 @@ class Bayes(PoolSearch):
         return None
 
     def _improving(self) -> tuple[int, str]:
-        """The candidate of greatest expected improvement, ties at random.
+        """(row of greatest expected improvement, reason), ties at random.
 
         Where next to nothing is expected it is a random row every other time: a model that is sure of its valley knows
         of no other, but may be wrong about how flat it is.
@@ -228,7 +233,7 @@ class Bayes(PoolSearch):
         return int(model.candidates[free[self._rng.choice(np.flatnonzero(likely >= likely.max()))]]), "model"
 
     def _anywhere(self, model: Model) -> int:
-        """A random unseen row, by its chance to run."""
+        """A random unseen row, weighted by its predicted probability to run."""
         rows = self._some_unseen()
         chance = model.chances(self.results, rows)
         return int(self._rng.choice(rows, p=chance / chance.sum()))
@@ -261,7 +266,7 @@ class Bayes(PoolSearch):
         return self._model
 
     def _candidates(self) -> Ints:
-        """The whole pool, or so much of it as a model of so many results has time for."""
+        """Rows that the model evaluates: the whole pool, or a subset in large pools with many results."""
         most = min(self.CANDIDATES, max(LEAST_CANDIDATES, MAX_MODEL_WORK // max(1, len(self.results))))
         if len(self.pool) <= most and not self.pool.partial:
             return np.arange(len(self.pool))
@@ -298,12 +303,12 @@ AT_ONCE = 20_000
 
 
 class Expectation:
-    """Expected time of any row by one table of times: small is fast, in units that tables share.
+    """Predicted times of any row from one table of times, in units comparable between tables (lower is faster).
 
-    The mean of a Gaussian process, fitted to ``MOST_ROWS`` of the times as squashed logarithms (``model.response``),
-    centred and scaled; for measured rows too, without their own deviation, which need not be there on this device.
+    Mean of a Gaussian process fitted to ``MOST_ROWS`` of the times (``model.response``), centred and scaled; smoothed
+    for measured rows as well, since deviations may not recur on this device.
 
-    table: seconds (None: failed) by row, as measured on another device or for another shape
+    table: {row: seconds, None if failed} from another device or shape
     """
 
     def __init__(self, pool: Pool, table: Results) -> None:
@@ -331,7 +336,7 @@ class Expectation:
 
 
 def some_of(table: Results) -> Results:
-    """``MOST_ROWS`` of a table: the fastest few and some of the others, the same ones every time."""
+    """A fixed subset of ``MOST_ROWS`` entries of a table: the fastest few and a sample of the rest."""
     if len(table) <= MOST_ROWS:
         return table
     ranked = sorted(table, key=lambda row: (table[row] is None, table[row] or 0.0, row))
@@ -340,7 +345,7 @@ def some_of(table: Results) -> Results:
 
 
 class Priors:
-    """Expected times of the rows of a pool by several tables of times."""
+    """Predicted times of a pool's rows from several tables."""
 
     def __init__(self, pool: Pool, tables: Sequence[Results]) -> None:
         self.pool = pool
@@ -348,7 +353,7 @@ class Priors:
 
     @cached_property
     def expected(self) -> list[Expectation]:
-        """Made when first asked for: it takes scikit-optimize, and some time."""
+        """One Expectation per table, fitted on first use (imports scikit-optimize)."""
         with one_thread():
             return [Expectation(self.pool, table) for table in self._usable]
 
@@ -356,11 +361,12 @@ class Priors:
         return len(self._usable)
 
     def start(self, turn: int, seen: Ints, allowed: Ints) -> int:
-        """A row to start with: what each table takes for the best, round-robin, then one of the best that differs.
+        """A row to measure early: the best of each table in round-robin order, then one of the best that differs from
+        those seen.
 
-        turn:    how many such rows were proposed
-        seen:    rows proposed so far, these and others
-        allowed: rows that may be proposed, at least one
+        turn:    number of rows proposed this way
+        seen:    all rows proposed so far
+        allowed: candidate rows, at least one
         """
         each = np.stack([expected(allowed) for expected in self.expected])
         table = turn % (len(self) + 1)
@@ -374,10 +380,9 @@ class Priors:
         return int(short[np.argmax(nearest)])
 
     def trend(self, results: Results) -> Trend | None:
-        """Expected time of any row in the units of ``response(results)``; None when no table agrees with them.
+        """Function from rows to predicted ``response(results)``; None if no table correlates with the results.
 
-        The mean of the tables, each weighted with the square of its correlation with the results, on the scale that
-        the results have.
+        A mean over tables, weighted by squared correlation, scaled to the results.
         """
         timed = measured(results)
         if not len(self) or len(timed) < 2:
@@ -401,7 +406,7 @@ class Priors:
 
 
 def _slope(expected: Floats, y: Floats) -> float:
-    """By how much to scale an expectation so that it has the spread of the results, from nothing to twice that."""
+    """Scale factor in [0, 2] that matches the spread of an expectation to the results ``y``."""
     spread, scale = float(expected.std()) or 1.0, float(y.std()) or 1.0
     together = float((expected - expected.mean()) @ (y - y.mean())) / (spread * scale)
     found = (together + SAME_SPREAD) / (len(y) + SAME_SPREAD)

@@ -1,4 +1,4 @@
-"""Records in brief: the fields for ranking and searching as columns; the rest is decoded when it is asked for."""
+"""Columnar view of a log's records: fields for ranking and search as arrays; full records decoded on demand."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ MEMORY_LIMIT = ("memory_bytes", "resource_limit")
 
 
 class Rest(TypedDict, total=False):
-    """A word of the column ``rest``: ``REST_FIELDS``, of a race its standing, and of a failure its limits,
-    ``SHORT_DETAIL`` and ``reason_of``.
+    """Rarely used fields of a record: ``REST_FIELDS``, a race's standing, a failure's limits, ``SHORT_DETAIL``,
+    ``reason_of``.
     """
 
     of: str
@@ -52,7 +52,7 @@ class Rest(TypedDict, total=False):
 
 
 class WordTable(Sequence[str]):
-    """Texts one after the other as bytes, each made when it is asked for; ends: where each of them ends."""
+    """A read-only list of strings stored as concatenated UTF-8 bytes; ends: end offset of each."""
 
     def __init__(self, data: bytes | memoryview, ends: Column) -> None:
         self.data, self.ends = data, ends
@@ -60,7 +60,7 @@ class WordTable(Sequence[str]):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> WordTable:
-        """These texts."""
+        """A WordTable of ``texts``."""
         parts = [text.encode("utf-8") for text in texts]
         return cls(b"".join(parts), np.cumsum([len(part) for part in parts], dtype="i8"))
 
@@ -78,11 +78,11 @@ class WordTable(Sequence[str]):
 
 
 class Brief:
-    """Columns of a log's records, of one entry each in the order of lines.
+    """Columns over a log's records, in order of lines.
 
-    words:   the texts that columns of ``WORD_COLUMNS`` number: JSON
-    columns: of ``NUMBER_COLUMNS`` and ``TEXT_COLUMNS``
-    lines:   gives the whole record of a row
+    words:   tables of JSON texts, indexed by the columns of ``WORD_COLUMNS``
+    columns: arrays of ``NUMBER_COLUMNS`` and ``TEXT_COLUMNS``
+    lines:   function from a row to its full record
     """
 
     def __init__(self, words: Mapping[str, WordTable], columns: dict[str, Column], lines: Lines) -> None:
@@ -94,19 +94,19 @@ class Brief:
         return len(self.columns["id"])
 
     def group(self, number: int) -> Setting:
-        """The fields equal in all records of a run."""
+        """Fields shared by all records of run ``number``."""
         return cast("Setting", self._value("group", number))
 
     def config(self, number: int) -> Mapping[str, object]:
-        """A configuration."""
+        """Configuration ``number`` as a mapping."""
         return cast("Mapping[str, object]", self._value("config", number))
 
     def rest(self, number: int) -> Rest:
-        """Short fields that few records are asked for; not to be changed."""
+        """Rarely used fields, decoded from word ``number``; read-only."""
         return cast("Rest", self._value("rest", number))
 
     def key(self, run: int, config: int) -> str:
-        """``choosing.key_of`` a record of a run."""
+        """``ranking.key_of`` for configuration ``config`` in run ``run``."""
         if run not in self._prefixes:
             self._prefixes[run] = f"[{json.dumps(self.group(run).template)}, "
         return f"{self._prefixes[run]}{self.words['config'][config]}]"
@@ -119,13 +119,13 @@ class Brief:
         return known[number]
 
     def read(self, name: str, numbers: Rows) -> None:
-        """Read words that will all be asked for at once, which takes a fifth of the time."""
+        """Decode many words of column ``name`` at once, five times as fast as one by one."""
         known, texts = self._values[name], self.words[name]
         new = [n for n in np.unique(numbers).tolist() if n not in known]
         known.update(zip(new, json.loads(f"[{','.join(texts[n] for n in new)}]"), strict=True))
 
     def records(self, rows: Rows | None = None) -> list[Record]:
-        """The records of some rows, or of all."""
+        """Records of ``rows``, or of all."""
         every = np.arange(len(self)) if rows is None else rows
         groups, statuses = list(map(self.group, range(len(self.words["group"])))), self.words["status"][:]
         columns = (self.columns[name][every].tolist() for name in ("group", "status", "config", "steady"))
@@ -135,7 +135,7 @@ class Brief:
         ]
 
     def runs(self) -> list[tuple[int, Setting]]:
-        """The fields that the records of each run share, by its number."""
+        """[(run number, fields shared by its records)]."""
         return [(n, self.group(n)) for n in np.unique(self.columns["group"]).tolist()]
 
     def rows_of(self, accept: Callable[[Setting], bool]) -> Mask:
@@ -144,18 +144,18 @@ class Brief:
         return fits[self.columns["group"]] if len(self) else np.zeros(0, dtype=bool)
 
     def has_status(self, *statuses: str) -> Mask:
-        """Mask of rows with one of these."""
+        """Mask of rows with one of ``statuses``."""
         return np.isin(self.columns["status"], [n for n, s in enumerate(self.words["status"]) if s in statuses])
 
     def in_time(self, rows: Rows) -> Rows:
-        """The same rows in the order in which they were started, and of their ids."""
+        """``rows`` sorted by start time, then id."""
         started = self.columns["started"][rows]
         if (started[1:] > started[:-1]).all():  # a log of one process after the other
             return rows
         return rows[np.lexsort((self.columns["id"][rows], started))]
 
     def distinct(self) -> Rows:
-        """The rows without those whose id an earlier one has."""
+        """Rows with the first occurrence of each record id."""
         ids = self.columns["id"]
         parts = -(-ids.itemsize // 8)
         mixed = ids.astype(f"S{8 * parts}").view("u8").reshape(-1, parts) @ _HASH_FACTOR ** np.arange(parts, dtype="u8")
@@ -166,7 +166,7 @@ class Brief:
 
 
 class Stored:
-    """A record of a log, of which a few fields are known and the others are decoded from its line when asked for."""
+    """A record with a few decoded fields; the others are decoded from its line on access."""
 
     __slots__ = ("_config", "_whole", "brief", "group", "row", "run", "status", "steady_s")
 
@@ -180,7 +180,7 @@ class Stored:
 
     @property
     def whole(self) -> Record:
-        """All of the record, as its line has it."""
+        """The full record, decoded from its line."""
         if self._whole is None:
             self._whole = self.brief.lines(self.row)
         return self._whole
@@ -192,37 +192,37 @@ class Stored:
         return repr(self.whole)
 
     def at(self, name: str) -> Any:
-        """The value of a column for it."""
+        """Value of column ``name`` for this record."""
         return self.brief.columns[name].item(self.row)
 
     @property
     def config(self) -> Mapping[str, object]:
-        """Its configuration."""
+        """Configuration of this record."""
         return self.brief.config(self._config)
 
     @property
     def rest(self) -> Rest:
-        """Short fields that few records are asked for; not to be changed."""
+        """Rarely used fields; read-only."""
         return self.brief.rest(self.at("rest"))
 
     @property
     def key(self) -> str:
-        """``choosing.key_of``."""
+        """``ranking.key_of`` this record."""
         return self.brief.key(self.run, self._config)
 
     @property
     def passed(self) -> bool:
-        """``choosing.passed``."""
+        """``ranking.passed`` of this record."""
         return bool(self.at("passed"))
 
     @property
     def span(self) -> tuple[float, float]:
-        """``Record.span``."""
+        """``Record.span`` of this record."""
         return self.at("low"), self.at("high")
 
     @property
     def short_detail(self) -> Mapping[str, object]:
-        """The short part of its detail."""
+        """Fields ``SHORT_DETAIL`` of the record's detail."""
         return cast("Mapping[str, object]", self.rest.get("detail") or {})
 
 
@@ -239,7 +239,7 @@ def _text(name: str) -> Callable[[Stored], str]:
 
 
 def _time(column: str) -> Callable[[Stored], object]:
-    """A time of a record."""
+    """Property function that reads a time column, NaN as None."""
 
     def found(record: Stored) -> object:
         seconds = record.steady_s if column == "steady" else record.at(column)
@@ -264,7 +264,7 @@ for _name, _field in _FIELDS.items():
 
 
 def by_run(test: Callable[[Setting], bool]) -> Callable[[Record], bool]:
-    """``test``, which asks of a record what its run shares, asked once of each run of a log in brief."""
+    """Memoize predicate ``test`` per run: it reads only fields shared by a run's records."""
     known: dict[int, bool] = {}
 
     def asked(record: Record) -> bool:
@@ -279,12 +279,12 @@ def by_run(test: Callable[[Setting], bool]) -> Callable[[Record], bool]:
 
 
 def whole(record: Record) -> Record:
-    """The record with all of its fields."""
+    """The fully decoded record."""
     return record.whole if isinstance(record, Stored) else record
 
 
 class TrialEnd(NamedTuple):
-    """The end of a trial as far as later runs ask."""
+    """Fields of a failed trial that later runs need."""
 
     status: str
     detail: Mapping[str, Any] | None
@@ -292,20 +292,20 @@ class TrialEnd(NamedTuple):
 
 
 def told(record: Record | TrialEnd) -> Mapping[str, object]:
-    """Of a record's detail at least ``SHORT_DETAIL``; empty where it is a text or there is none."""
+    """A record's detail, at least its ``SHORT_DETAIL`` fields; {} if it is a text or absent."""
     if isinstance(record, Stored):
         return record.short_detail
     return record.detail if isinstance(record.detail, Mapping) else {}
 
 
 def limits_told(record: Record | TrialEnd) -> Mapping[str, object]:
-    """The limits of a failure, as far as later runs ask."""
+    """Time and memory limits under which a trial failed, as far as recorded."""
     found = record.rest.get("limits") if isinstance(record, Stored) else record.limits
     return found or {}
 
 
 def reason_of(record: Record | Outcome) -> str:
-    """A few words on why a trial failed: its status, and from the detail what tells failures apart."""
+    """Short reason of a failed trial: status, and the detail that distinguishes failures."""
     if isinstance(record, Stored) and "reason" in record.rest:
         return record.rest["reason"]
     detail = record.detail
@@ -321,7 +321,7 @@ def reason_of(record: Record | Outcome) -> str:
 
 
 class Briefs:
-    """Makes the columns of records, one after the other."""
+    """Builder of a Brief, record by record."""
 
     def __init__(self) -> None:
         self.words: dict[str, dict[str, int]] = {name: {} for name in WORD_COLUMNS}
@@ -329,7 +329,7 @@ class Briefs:
         self._last: tuple[Mapping[str, Any], int] = {}, -1
 
     def add(self, record: Record, segment: int, line: int, offset: int, length: int) -> None:
-        """The next record, and where its line is."""
+        """Append a record and the location of its line."""
         timed = record.time_s is not None
         low, high = record.span if timed else (math.nan, math.nan)
         row = {
@@ -348,7 +348,7 @@ class Briefs:
             self.columns[name].append(value)
 
     def _group(self, record: Setting) -> int:
-        """The number of a run's shared fields, mostly that of the record before."""
+        """Number of a run's shared fields, usually the previous record's."""
         group = {name: getattr(record, name) for name in GROUP_FIELDS}
         if group != self._last[0]:
             self._last = group, self._word("group", key_text(group))
@@ -359,7 +359,7 @@ class Briefs:
         return known.setdefault(text, len(known))
 
     def made(self, lines: Lines) -> Brief:
-        """The lines added so far, as a Brief."""
+        """The Brief of all added records."""
         columns: dict[str, Column] = {
             name: np.array(self.columns[name], dtype=kind) for name, kind in NUMBER_COLUMNS.items()
         }
@@ -368,7 +368,7 @@ class Briefs:
 
 
 def _rest_of(record: Record) -> dict[str, Any]:
-    """Short fields that few records are asked for."""
+    """Rarely used fields of ``record``."""
     found = {name: value for name in REST_FIELDS if (value := getattr(record, name)) is not None}
     standing, detail = (record.race or {}).get("standing"), record.detail
     if record.status != "ok":
@@ -384,7 +384,7 @@ def _rest_of(record: Record) -> dict[str, Any]:
 
 
 def joined(parts: list[Brief], lines: Lines) -> Brief:
-    """Several as one: words are numbered again."""
+    """Concatenate several Briefs, renumbering their words."""
     parts = [part for part in parts if len(part)]
     if len(parts) == 1:
         return Brief(parts[0].words, parts[0].columns, lines)
@@ -404,7 +404,7 @@ def joined(parts: list[Brief], lines: Lines) -> Brief:
 
 
 def checked(record: Record, brief: Brief, row: int) -> Record:
-    """``record`` if it is the one of a row; BadRecord for another."""
+    """``record`` if it matches row ``row`` of ``brief``, else raises BadRecord."""
     same = (
         record.id.encode() == brief.columns["id"][row]
         and record.status == brief.words["status"][int(brief.columns["status"][row])]

@@ -1,4 +1,4 @@
-"""The time of a search: the rest of it, and the part kept back for the final round."""
+"""The time budget of a search: seconds left for trials, and seconds reserved for the final round."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ their last slot, what the strategy and the log take between two, the final round
 
 
 class Budget:
-    """The seconds of a search.
+    """Time accounting of a search.
 
     total_s: wall time from ``start``, final round included; None for no limit
-    grace_s: that the first trial may take beyond it where nothing is known yet
-    final:   finalists of the final round, None where there is none; cold_s: seconds until a new worker is ready
-    reused:  usable results of earlier runs
+    grace_s: seconds beyond it for the first trial while nothing is known
+    final:   number of finalists, None for no final round;  cold_s: seconds to start a worker
+    reused:  number of usable results from earlier runs
     """
 
     def __init__(
@@ -44,35 +44,35 @@ class Budget:
         self._parts, self._part, self._since = dict.fromkeys(TIME_PARTS, 0.0), TIME_PARTS[0], self.start
 
     def enter(self, part: str) -> None:
-        """A part of ``TIME_PARTS`` begins, and the one until here ends."""
+        """Begin accounting for phase ``part`` of ``TIME_PARTS``; the previous phase ends."""
         now = self.clock()
         self._parts[self._part] += now - self._since
         self._part, self._since = part, now
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Seconds so far by ``TIME_PARTS``."""
+        """Seconds spent so far per phase of ``TIME_PARTS``."""
         self.enter(self._part)
         return dict(self._parts)
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds so far."""
+        """Seconds since the start."""
         return self.clock() - self.start
 
     @property
     def passed(self) -> int:
-        """Trials of this run that were right."""
+        """Number of this run's trials with right results."""
         return len(self._good)
 
     def paid(self, cost_s: float, ok: bool) -> None:
-        """A trial took so long."""
+        """Record a trial's duration and success."""
         self._costs.append(cost_s)
         if ok:
             self._good.append(cost_s)
 
     def remaining(self) -> float | None:
-        """Seconds until all must be done; None without a limit."""
+        """Seconds until the end of the budget; None without a limit."""
         return None if self._total_s is None else self.start + self._total_s - self.clock()
 
     @property
@@ -82,13 +82,13 @@ class Budget:
         return None if remaining is None else max(0.0, remaining)
 
     def for_trials(self) -> float | None:
-        """Seconds until the final round begins."""
+        """Seconds until the final round must begin; None without a limit."""
         remaining = self.remaining()
         return None if remaining is None else remaining - self._reserve()
 
     def left(self) -> float | None:
-        """Seconds for the next trial; something is always measured, however small the budget: what is running when it
-        ends and would be the only result may take a little longer.
+        """Seconds available to the next trial. The first usable result may exceed the budget a little, so that
+        something is measured.
         """
         if self._costs:
             return self.for_trials()
@@ -96,14 +96,14 @@ class Budget:
         return None if remaining is None else remaining + (0.0 if self.reused else self._grace_s)
 
     def spent(self, cost_s: float | None = None) -> bool:
-        """True if there is no time for a trial that costs as much as the last ones did, or ``cost_s``."""
+        """True if less time is left than a trial takes, judging by recent ones or ``cost_s``."""
         remaining = self.for_trials()
         if cost_s is None:
             cost_s = COST_MARGIN * statistics.median(self._costs[-COST_TRIALS:]) if self._costs else 0.0
         return remaining is not None and remaining <= cost_s
 
     def words(self) -> str:
-        """Why no further trial is begun, with what is left; empty where next to nothing is."""
+        """Explanation with numbers why no further trial begins; "" if hardly any time is left."""
         remaining = self.remaining()
         if remaining is None or self._total_s is None or remaining < UNSPENT_SHARE * self._total_s:
             return ""
@@ -114,9 +114,7 @@ class Budget:
         return f"{remaining:.2g} s left, of which {kept}: another trial takes some {cost:.2g} s"
 
     def _reserve(self) -> float:
-        """Seconds to keep for the final round: as if every finalist were built and measured afresh, and for so many
-        rounds that their ratios have narrow intervals.
-        """
+        """Seconds reserved for the final round, assuming that all finalists are rebuilt and run for enough rounds."""
         if self._final is None or self._total_s is None:
             return 0.0
         if not self._good:

@@ -160,7 +160,8 @@ def _guardian(life: int, others: tuple[int, ...]) -> None:
 
 
 def end_marked(mark: str, group: int) -> None:
-    """Kill what a worker's candidates started and took out of its group, where the system tells environments.
+    """Kill processes that a candidate started outside the worker's process group, found by ``mark`` in their
+    environment.
 
     Those inside are not looked at: reading the environment of one that hangs in a driver may take for ever.
     """
@@ -191,7 +192,7 @@ def _environment(pid: int) -> bytes:
 
 
 def _limit(memory: int | None) -> None:
-    """Forbid core dumps (gigabytes per crash) and bound the address space when asked."""
+    """Disable core dumps (gigabytes each); limit address space to ``memory`` bytes unless None."""
     import resource  # here, because some systems lack it
 
     with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Circumstances that a failure may be due to: limits of time and memory, a full disk, a killed process."""
+"""Failures caused by circumstances, not by the configuration: time and memory limits, a full disk, a killed process."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _FROM_OUTSIDE = frozenset(
 @travels(sparse=True)
 @dataclass(frozen=True)
 class Limits:
-    """Time and memory that a measurement may take.
+    """Time and memory limits of a measurement.
 
-    compile_s, run_s: seconds for one compilation, and for one launch or one call of the template
-    memory_bytes:     that were available when it failed; None: not known
+    compile_s, run_s: seconds for one compilation; for one launch or one call of the template
+    memory_bytes:     available when it failed; None: unknown
     """
 
     compile_s: float = COMPILE_S
@@ -48,7 +48,7 @@ USUAL_LIMITS = Limits()
 
 
 def available_bytes() -> int | None:
-    """Memory of the host that a process may still get; None where the system does not say."""
+    """Bytes of host memory still available to a process; None if the system does not tell."""
     own = resource.getrlimit(resource.RLIMIT_AS)[0]
     found = [own] if own != resource.RLIM_INFINITY else []
     try:
@@ -60,12 +60,13 @@ def available_bytes() -> int | None:
 
 
 def environment(text: str) -> str:
-    """The machine's trouble that a compiler's or a runtime's text tells of (a full disk, say); empty for others."""
+    """The machine's problem (such as a full disk) mentioned in an error text; "" if none."""
     return next((words for words in _ENVIRONMENT if words in text), "")
 
 
 def open_again(record: Record | TrialEnd, now: Limits | None = None) -> bool:
-    """True for a failure that says nothing about the configuration under the limits of ``now``.
+    """True for a failure that may not recur under limits ``now`` (None: the usual ones), so the configuration is
+    measured again.
 
     A timeout is one if more time is allowed now, missing memory if there is more now; endings by the machine or
     somebody else (a full disk, a kill) always are: another run measures it again. None: the usual limits.
@@ -89,7 +90,7 @@ def open_again(record: Record | TrialEnd, now: Limits | None = None) -> bool:
 
 
 def _less(record: Record | TrialEnd, name: str, now: float | None) -> bool:
-    """True if a record failed under a lower limit than that of now; False if one of them is unknown."""
+    """True if a record failed under a lower limit ``name`` than ``now``; False if either is unknown."""
     then = limits_told(record).get(name)
     if now is None or not isinstance(then, int | float) or isinstance(then, bool):
         return False

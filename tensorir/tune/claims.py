@@ -1,4 +1,4 @@
-"""Other processes that tune with the same log: their results since, and their claims.
+"""Coordination of processes that tune with the same log: reads their new results, and claims configurations in files.
 
 Each writes the configurations under measurement to a file of its own next to its segment, whole and by renaming: no
 locks, so that it works on network file systems. Of two that claim one at the same time at least one sees the other's
@@ -28,9 +28,9 @@ SETUP_S = 120.0
 
 
 class Others:
-    """The other processes on one folder of a log, from now on.
+    """Other processes writing to the same log folder.
 
-    limits: of this process's trials: its claims are void after as long as one may take
+    limits: of this process's trials; its claims expire after a trial's longest duration
     """
 
     def __init__(self, folder: Path, limits: Limits, clock: Callable[[], float] = time.time) -> None:
@@ -41,11 +41,11 @@ class Others:
         self._read = {path.name: path.stat().st_size for path in self._files(".jsonl")}
 
     def begin(self, segment: Path) -> None:
-        """This process writes its records to ``segment``."""
+        """Set ``segment`` as the file of this process's records."""
         self._segment, self._own = segment.name, segment.with_suffix(CLAIM_SUFFIX)
 
     def end(self) -> None:
-        """This process measures nothing any more."""
+        """Withdraw this process's claims."""
         own, self._own = self._own, None
         if own is not None:
             with contextlib.suppress(OSError):
@@ -58,7 +58,7 @@ class Others:
             return []
 
     def measured(self) -> Iterator[Record]:
-        """Records that they have added to the log since the last call."""
+        """Yield records added by other processes since the last call."""
         for path in self._files(".jsonl"):
             if path.name == self._segment:
                 continue
@@ -78,11 +78,11 @@ class Others:
         return found
 
     def claimed(self) -> set[str]:
-        """The keys (``key_of``) of what they are measuring."""
+        """Keys (``key_of``) of configurations that other processes are measuring."""
         return {key for path in self._files(CLAIM_SUFFIX) if path != self._own for key in self._keys(path)}
 
     def _keys(self, path: Path) -> list[str]:
-        """The keys of a claim; none of a void one, which is removed."""
+        """Keys in a claim file; [] for an expired one, which is deleted."""
         try:
             with open_regular(path) as file:
                 claim = json.loads(file.read(MAX_CLAIM))
@@ -99,9 +99,9 @@ class Others:
         return keys
 
     def claim(self, keys: Collection[str], wanted: str) -> bool:
-        """Claim this process's measurements, ``wanted`` among them; False if another process has that one.
+        """Claim configurations ``keys``; False if another process already has ``wanted``, one of them.
 
-        A place that cannot be written has no claims.
+        Where files cannot be written there are no claims.
         """
         if self._own is None:
             return True

@@ -1,4 +1,4 @@
-"""From a shape to its kernel: a table for tuned shapes, a small decision tree for others."""
+"""Chooses a kernel for a shape: a table for tuned shapes, a small decision tree for others."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ UNKNOWN_LOG_REGRET = math.log(10.0)  # the regret of a kernel that a shape canno
 
 @dataclass(frozen=True)
 class Leaf:
-    """This kernel for all shapes that come here."""
+    """Tree leaf: the number of the kernel for all shapes that reach it."""
 
     kernel: int
 
 
 @dataclass(frozen=True)
 class Split:
-    """``name <= value`` for numbers, ``name == value`` for words and switches."""
+    """Tree node with a test: ``name <= value`` for numbers, ``name == value`` for strings and booleans."""
 
     name: str
     value: Any
@@ -38,7 +38,7 @@ class Split:
     no: Node
 
     def holds(self, shape: Shape) -> bool:
-        """True when a shape takes the ``yes`` branch."""
+        """True if ``shape`` satisfies the test (branch ``yes``)."""
         given = shape[self.name]
         return bool(given <= self.value) if is_number(self.value) else bool(given == self.value)
 
@@ -47,19 +47,19 @@ Node = Leaf | Split
 
 
 def is_number(value: object) -> bool:
-    """A number to compare, not a switch."""
+    """True for an int or float, not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def follow(node: Node, shape: Shape) -> int:
-    """The kernel of a shape by the tree alone."""
+    """Number of the kernel that the tree selects for ``shape``."""
     while isinstance(node, Split):
         node = node.yes if node.holds(shape) else node.no
     return node.kernel
 
 
 def grow(shapes: Sequence[Shape], times: npt.ArrayLike, regret: float) -> Node:
-    """The tree for kernels (rows of ``times``) and shapes (columns; nan or inf: not legal or not measured).
+    """Build a decision tree from shapes (columns of ``times``) to kernels (rows; nan or inf: illegal or not measured).
 
     Classification and regression trees (Breiman, Friedman, Olshen, Stone 1984) with the cost of a leaf in place of
     impurity: the sum of log regrets of its shapes under its best kernel. A node is a leaf as soon as one kernel is
@@ -94,7 +94,7 @@ def _grow(shapes: list[Shape], costs: Any, members: Any, limit: float) -> Node:
 
 
 def _questions(shapes: list[Shape]) -> Iterator[tuple[str, Any, float]]:
-    """Every question that two of the shapes answer differently, with the width of its gap."""
+    """Yield (name, value, gap) of every test that separates two of the shapes."""
     for name in shapes[0]:
         values = list(dict.fromkeys(s[name] for s in shapes))
         if len(values) < 2:
@@ -116,7 +116,7 @@ def _between(low: float, high: float) -> float:
 
 @dataclass(frozen=True, repr=False)
 class DispatchKernel(Shown):
-    """A template's name and a configuration."""
+    """A kernel to choose: template name and configuration."""
 
     template: str
     config: dict[str, Any]
@@ -124,12 +124,12 @@ class DispatchKernel(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Dispatch(Shown):
-    """``choose(**parameters)`` gives the kernel for a shape.
+    """``choose(**parameters)`` returns the kernel for a shape.
 
-    kernels: what there is to choose from
+    kernels: the kernels to choose from
     shapes:  parameters of the tuned shapes
-    chosen:  the kernel of each of these
-    tree:    for all others
+    chosen:  number of the kernel of each tuned shape
+    tree:    decision tree for other shapes
     """
 
     kernels: tuple[DispatchKernel, ...]
@@ -154,23 +154,23 @@ class Dispatch(Shown):
 
     @property
     def fixed(self) -> dict[str, object]:
-        """Words and switches that all tuned shapes share: kernels for other ones are not known here."""
+        """Strings and booleans equal in all tuned shapes; no kernel is known for other values."""
         first = self.shapes[0]
         return {n: v for n, v in first.items() if not is_number(v) and all(s[n] == v for s in self.shapes)}
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """Names of the other parameters, in order."""
+        """Names of the parameters that differ, in order."""
         return tuple(n for n in self.shapes[0] if n not in self.fixed)
 
     @property
     def words(self) -> dict[str, tuple[Any, ...]]:
-        """The words (None too) that tuned shapes differ in: kernels for other ones are not known either."""
+        """{parameter: its strings (or None) among tuned shapes}; no kernel is known for other strings."""
         every = {n: tuple(dict.fromkeys(s[n] for s in self.shapes)) for n in self.asked}
         return {n: v for n, v in every.items() if not any(is_number(x) or isinstance(x, bool) for x in v)}
 
     def index(self, **parameters: object) -> int:
-        """The number of the kernel for a shape: that of the tuned shape with these parameters, else by the tree.
+        """Number of the kernel for a shape: from the table of tuned shapes, else from the tree.
 
         Raises DeclarationError for parameters that are missing, unknown or outside what was tuned.
         """
@@ -199,7 +199,7 @@ class Dispatch(Shown):
 
 
 def _check_plain(shapes: Sequence[Shape]) -> None:
-    """Refuse parameters that a table and comparisons in Python and C cannot hold."""
+    """Raise DeclarationError for parameters other than numbers, strings, booleans and None."""
     for s in shapes:
         if list(s) != list(shapes[0]):
             message = f"the shapes have different parameters: {', '.join(shapes[0])} and {', '.join(s)}"
@@ -212,7 +212,7 @@ def _check_plain(shapes: Sequence[Shape]) -> None:
 
 
 def aligned(shapes: Sequence[Shape]) -> list[dict[str, Any]]:
-    """The same parameters for all: what a title leaves out is off, 0 or None, as its value elsewhere says.
+    """The shapes with all parameters in each: a missing one becomes False, 0 or None, by its type elsewhere.
 
     Raises DeclarationError ``shapes.parameters`` for what cannot be asked about.
     """
@@ -234,7 +234,7 @@ def _sort(value: object) -> str | None:
 
 
 def tree_json(node: Node) -> dict[str, object]:
-    """A tree as plain data."""
+    """A tree as nested dicts for JSON."""
     if isinstance(node, Leaf):
         return {"kernel": node.kernel}
     test = "<=" if is_number(node.value) else "=="

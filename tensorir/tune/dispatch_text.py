@@ -1,4 +1,4 @@
-"""A choice of kernels as source text that needs nothing else: Python and C."""
+"""Prints a Dispatch as standalone Python or C source."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def python_text(d: Dispatch, head: Sequence[str] = (), notes: Sequence[str] = ()
 
 
 def of_its_folder(name: str) -> str:
-    """The end of a module that is called ``name`` in every folder: each import is of the folder first on ``sys.path``,
-    also when another one's has been imported.
+    """Last lines of an exported module ``name``: each import loads the file of the first folder on ``sys.path``, even
+    if another folder's module of that name was imported.
     """
     return f"""
 # Registered under its bare name it would be imported from every other folder as well.
@@ -82,11 +82,11 @@ def _python_test(node: Split) -> str:
 
 
 def c_text(d: Dispatch, name: str = "tensorir_choose", head: Sequence[str] = (), of: str = "kernel") -> str:
-    """A C99 function that returns the number of the kernel for a shape, -1 for a word that no tuned shape has.
+    """C99 function that returns the number of the kernel for a shape; -1 for a string of no tuned shape.
 
-    Words are strings, None is a null pointer.
+    String parameters are ``char *``, None is NULL.
 
-    of: what else the numbers are of
+    of: noun for the numbered things in comments
     """
     kinds = {a: _c_type([s[a] for s in d.shapes]) for a in d.asked}
     given = ", ".join(f"{kinds[a]}{_c_name(a)}" for a in d.asked) or "void"
@@ -122,7 +122,7 @@ def _c_type(values: Sequence[Any]) -> str:
 
 
 def _c_name(name: str) -> str:
-    """Parameters are Python's identifiers; C has other keywords, and letters of ASCII only."""
+    """C identifier for a parameter, avoiding C keywords and non-ASCII letters."""
     plain = name.encode("ascii", "backslashreplace").decode().replace("\\", "_")
     return f"{plain}_" if _C_NAMES.fullmatch(plain) else plain
 
@@ -143,5 +143,5 @@ def _c_string(value: str) -> str:
 
 
 def _harmless(text: str) -> str:
-    """A line of a comment or docstring, whatever the text is."""
+    """``text`` made safe for one line of a comment or docstring."""
     return json.dumps(str(text), ensure_ascii=False)[1:-1].replace('\\"', "'").replace("\\", "/")

@@ -1,4 +1,4 @@
-"""Trials in flight at several places: each is measured wherever a place is free, and counted once.
+"""Concurrent trials on several workers: each is sent to a free worker, resent if late, and counted once.
 
 A place is a device, a process or a machine that may die, hang, come and go. It measures one thing at a time. A trial
 whose place is gone, or has not answered for long, is given to another one while the first may still answer: whichever
@@ -28,47 +28,47 @@ POLL_S = 0.1
 
 
 class PlacesLost(WorkerError):
-    """Nothing can be measured any more: the executor is broken, or all of its workers are gone, silent or unfit."""
+    """No worker can measure any more: the executor is broken, or all workers are gone, silent or unfit."""
 
 
 class TrialPlaces(Protocol):
-    """Places that answer requests, one at a time each.
+    """Interface of a set of workers (devices, processes, machines), each answering one request at a time.
 
-    named: requests go to the place that is named, so one can be left out; else to whichever is free
+    named: true if requests are addressed to a named worker; else they go to any free one
     """
 
     @property
     def named(self) -> bool: ...
 
     def live(self) -> list[str]:
-        """The places that exist now."""
+        """Names of the workers that exist now."""
         ...
 
     def start(self, place: str, message: Mapping[str, object], remaining_s: float | None) -> Future[dict[str, object]]:
-        """Send a request without waiting; it ends, ``cancelled``, after ``remaining_s``."""
+        """Send a request to worker ``place`` and return a Future; it is ``cancelled`` after ``remaining_s`` seconds."""
         ...
 
     def close(self) -> None:
-        """Leave everything as it was found, without waiting for requests in flight."""
+        """Restore the initial state without waiting for pending requests."""
         ...
 
 
 @dataclass(frozen=True)
 class Sent:
-    """The request to a place for a trial, and facts known before."""
+    """The message for a trial, and facts already known about it."""
 
     message: Mapping[str, object]
     known: Known = field(default_factory=Known)
 
 
 def as_it_is(trial: Trial) -> Sent:
-    """Return the message that says the trial and nothing else."""
+    """Return the plain message of a trial."""
     return Sent(encode(trial))
 
 
 @dataclass(frozen=True)
 class Landed:
-    """A trial, by its name, that has its result. seconds: from the start of the attempt that brought it"""
+    """A finished trial with its name and result. seconds: duration of the successful attempt"""
 
     name: Any
     reply: Reply
@@ -95,11 +95,10 @@ class _Attempt:
 
 
 class Flights:
-    """The trials in flight at ``places``.
+    """Trials in progress on the workers ``places``.
 
-    prepare:       makes the message of a trial, or its outcome where that is known already. Another search may set its
-                   own once nothing is in flight
-    trial_timeout: seconds after which an answer is late, and nothing is hoped for any more; None: by the trials so far
+    prepare:       function from a trial to its message, or to its outcome if already known; replaceable while idle
+    trial_timeout: seconds after which an answer is late and is resent; None: derived from earlier trials
     """
 
     def __init__(
@@ -124,21 +123,21 @@ class Flights:
 
     @property
     def under_way(self) -> int:
-        """Trials whose result has not been collected."""
+        """Number of trials whose result has not been collected."""
         return len(self._flights) + len(self._ready)
 
     @property
     def late_s(self) -> float:
-        """Seconds after which a trial's answer is late."""
+        """Seconds after which an answer counts as late."""
         return max(LATE_LEAST_S, LATE_RATIO * self._longest) if self._timeout is None else self._timeout
 
     def room(self) -> int:
-        """Number of trials more that would be measured at once."""
+        """Number of further trials that could start now."""
         waiting = sum(not f.awaited for f in self._flights.values())
         return max(0, len(self._idle(self._live())) - waiting)
 
     def start(self, name: Hashable, trial: Trial, remaining_s: float | None) -> None:
-        """Have ``trial`` measured wherever there is room; ``name`` tells it among those in flight."""
+        """Queue ``trial`` for the next free worker; ``name`` identifies it in results."""
         sent = self.prepare(trial)
         if isinstance(sent, Outcome):
             self._ready.append(Landed(name, Reply.just(sent), 0.0))
@@ -172,7 +171,7 @@ class Flights:
                 time.sleep(left)
 
     def ask(self, message: Mapping[str, object], remaining_s: float | None, late_s: float | None = None) -> Reply:
-        """One request to whichever place is free, and its answer; only while no trial is in flight.
+        """Send one request to any free worker and return the reply; only while no trial is in progress.
 
         After ``remaining_s`` seconds the answer is ``cancelled``. Raises PlacesLost like ``collect``.
         """
@@ -189,12 +188,12 @@ class Flights:
             self.abandon()
 
     def abandon(self) -> None:
-        """Wait for nothing any more. Places stay busy until they are done with what they do."""
+        """Stop waiting for all trials; workers stay busy until they finish."""
         self._flights.clear()
         self._ready.clear()
 
     def close(self) -> None:
-        """Abandon everything and leave the places."""
+        """Abandon all trials and close the workers."""
         self.abandon()
         for attempt in self._busy.values():
             attempt.future.cancel()
@@ -206,11 +205,11 @@ class Flights:
         return [p for p in self._places.live() if p not in self._unfit]
 
     def _idle(self, live: list[str]) -> list[str]:
-        """Free places, those that answered last first: they are the likeliest to be well."""
+        """Free workers, the most recently responsive first."""
         return sorted((p for p in live if p not in self._busy), key=lambda p: -self._heard.get(p, 0.0))
 
     def _dispatch(self, live: list[str]) -> None:
-        """Start what waits for a place, and once more what is late."""
+        """Start queued trials on free workers, and resend late ones."""
         idle = self._idle(live)
         for flight in self._flights.values():
             if not idle:
@@ -242,7 +241,7 @@ class Flights:
         return max(flight.late_s or 0.0, HOPELESS_S if self._timeout is None else self._timeout)
 
     def _despair(self, live: list[str]) -> None:
-        """Raise when the executor is broken, or nobody has been there or has answered for long."""
+        """Raise PlacesLost if the executor is broken, or no worker has existed or answered for long."""
         now = self._clock()
         if self._broken is not None:
             raise self._broken
@@ -258,7 +257,7 @@ class Flights:
     # --- answers
 
     def _answers(self, live: list[str]) -> list[Landed]:
-        """Results that count; every place that is done or gone is free again."""
+        """Collect valid results; workers that finished or vanished become free."""
         landed = []
         now = self._clock()
         for place, attempt in list(self._busy.items()):
@@ -282,7 +281,7 @@ class Flights:
         return landed
 
     def _reply(self, flight: _Flight, future: Future[Json], place: str, live: int) -> Reply | None:
-        """The result of an attempt; None when it says something about the place, not about the trial."""
+        """Reply of an attempt; None if it reveals a fault of the worker rather than of the trial."""
         error = None if future.cancelled() else future.exception()
         if future.cancelled() or isinstance(error, BrokenExecutor):
             flight.troubles.append(("lost", place))
@@ -308,7 +307,7 @@ class Flights:
         return reply
 
     def _given_up(self) -> list[Landed]:
-        """Trials that were lost, late or failed at every place that they were given to."""
+        """Failure results of trials that were lost, late or failed on every worker that tried them."""
         landed = []
         for flight in list(self._flights.values()):
             hopeless = self._clock() - flight.began > self._hopeless_s(flight)

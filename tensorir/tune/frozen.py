@@ -1,4 +1,4 @@
-"""Frozen choices: one small file of records that decide the kernels to load, whatever the log learns later.
+"""Frozen choices: a small JSON file of records that pins the kernels to load, whatever is added to the log later.
 
 A JSON object, written and read a record a line: a version-control system shows the changed choice, and a reader needs
 the memory of one record::
@@ -27,7 +27,7 @@ _HEAD = '{{"frozen": {}, "sha256": "{}", "choices": [\n'
 
 
 def frozen_text(records: Sequence[Record]) -> bytes:
-    """The file that pins these records, each the choice for its workload and device; BadRecord for too many."""
+    """Bytes of the file that pins ``records``, each the choice for its workload and device; BadRecord if too many."""
     if len(records) > MAX_CHOICES:
         raise BadRecord(f"more than {MAX_CHOICES} choices")
     ordered = sorted(records, key=lambda r: (r.workload, r.id))
@@ -36,7 +36,7 @@ def frozen_text(records: Sequence[Record]) -> bytes:
 
 
 def looks_frozen(file: BinaryIO) -> bool:
-    """True if a file says that it is one of frozen choices, as it was written or rewritten; it is left at its start."""
+    """True if a file starts like one of frozen choices, even after editing; the file position is restored."""
     head = file.readline(200)
     found = re.match(rb'\s*\{\s*"frozen"', head + (b"" if head.strip() != b"{" else file.readline(200)))
     file.seek(0)
@@ -44,7 +44,7 @@ def looks_frozen(file: BinaryIO) -> bool:
 
 
 def frozen_records(file: BinaryIO) -> list[Record] | None:
-    """The records of a frozen file; None for a file of another kind, which is left at its start.
+    """Records of a frozen file; None for a file of another kind, its position restored.
 
     Raises BadRecord for one that is damaged, that a person has rewritten, or that breaks a rule of records (length of
     a line, depth, equal keys); OtherVersion for one of another version.

@@ -1,4 +1,4 @@
-"""scikit-optimize's Gaussian process over a fixed pool of candidates, kept current at low cost.
+"""Gaussian process regression by scikit-optimize over fixed candidates, updated incrementally.
 
 skopt's regressor, kernels and likelihood do the fitting. Its ``predict`` recomputes the whole pool at every
 call (0.35 s for 18,000 candidates and 100 observations); here the same posterior is extended by one row of the
@@ -28,12 +28,12 @@ _Objective = Callable[..., tuple[float, Floats]]
 
 
 def absent() -> str:
-    """Why scikit-optimize cannot be used, as far as can be said without importing it; empty when nothing is known."""
+    """Reason why scikit-optimize is unusable as far as known without importing it; "" if none."""
     return "" if "skopt" in sys.modules or find_spec("skopt") else "No module named 'skopt'"
 
 
 def missing() -> str:
-    """Why scikit-optimize cannot be used; empty when it can. Imports it (1 to 3 s the first time)."""
+    """Reason why scikit-optimize is unusable; "" if usable. Imports it (1 to 3 s the first time)."""
     try:
         import skopt.acquisition
         import skopt.learning  # noqa: F401
@@ -43,10 +43,10 @@ def missing() -> str:
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """BLAS on one thread.
+    """Context manager that limits BLAS to one thread.
 
-    On matrices this small a team of threads is slower (6 ms a step against 39 with two searches on two cores),
-    and its idle threads spin during whatever is being timed.
+    For small matrices several threads are slower (39 ms a step against 6 with two searches on two cores), and idle
+    threads spin while kernels are timed.
     """
     controller = _blas()
     limited: AbstractContextManager[Any] = nullcontext() if controller is None else controller.limit(limits=1)
@@ -55,7 +55,7 @@ def one_thread() -> AbstractContextManager[object]:
 
 @cache
 def _blas() -> Any:
-    """Control of the threads of the loaded BLAS libraries; None without scikit-learn, which brings it along."""
+    """Controller of loaded BLAS libraries' threads (threadpoolctl); None without scikit-learn."""
     try:
         library = import_module("threadpoolctl")
     except ImportError:
@@ -64,7 +64,7 @@ def _blas() -> Any:
 
 
 class Hyperparameters:
-    """Length scales, amplitude and noise, fitted by skopt's regressor to the maximum of the posterior."""
+    """Length scales, amplitude and noise of the process, fitted by skopt's regressor (maximum a posteriori)."""
 
     MAX_ITERATIONS = 25
     EVALUATIONS = 60  # of the likelihood, at most
@@ -85,12 +85,12 @@ class Hyperparameters:
         self._evaluations = self.EVALUATIONS
 
     def current(self) -> tuple[Any, float]:
-        """The kernel without its noise term, and the noise variance, as last fitted or as they are a priori."""
+        """(kernel without noise term, noise variance) of the last fit, or of the prior."""
         kernel = self._kernel.clone_with_theta(self._theta)
         return kernel.k1, float(kernel.k2.noise_level)
 
     def fit(self, x: Floats, y: Floats) -> tuple[Any, float]:
-        """The fitted kernel without its noise term, and the noise variance; ``y`` has mean 0 and deviation 1."""
+        """Fit to inputs ``x`` and standardized values ``y``; returns (kernel without noise term, noise variance)."""
         from skopt.learning import GaussianProcessRegressor
 
         self._evaluations = max(3, min(self.EVALUATIONS, round(self.WORK / (len(x) ** 2 * x.shape[1]))))
@@ -108,7 +108,7 @@ class Hyperparameters:
         return model.kernel_.k1, float(model.kernel_.k2.noise_level)
 
     def _maximise(self, objective: _Objective, initial: Floats, bounds: Floats) -> tuple[Floats, float]:
-        """The optimiser that skopt calls: L-BFGS from the last optimum, with the prior added."""
+        """Optimizer passed to skopt: L-BFGS from the last optimum, prior included."""
         from scipy.optimize import minimize
 
         def penalised(theta: Floats) -> tuple[float, Floats]:
@@ -125,7 +125,7 @@ class Hyperparameters:
 
 
 class Posterior:
-    """Mean and deviation at every candidate, given observations that arrive one at a time."""
+    """Posterior mean and standard deviation at all candidates, updated observation by observation."""
 
     def __init__(self, candidates: Floats, kernel: Any, noise: float, capacity: int = 64) -> None:
         self._x, self._kernel, self._noise = candidates, kernel, noise
@@ -139,12 +139,12 @@ class Posterior:
         return self._n
 
     def keep(self, n: int) -> None:
-        """Forget all observed points but the first ``n``."""
+        """Drop all observed points after the first ``n``."""
         self._variance += (self._half[n : self._n] ** 2).sum(axis=0)
         self._n = min(n, self._n)
 
     def add(self, points: Floats) -> None:
-        """More observed points, one a row; their values come with ``condition``."""
+        """Append observed points, one per row; ``condition`` supplies their values."""
         n, m = self._n, len(points)
         while n + m > len(self._seen):
             self._grow()
@@ -159,7 +159,8 @@ class Posterior:
         self._n = n + m
 
     def condition(self, y: Floats, scale: float = 0.0) -> Conditioned:
-        """The posterior given values ``y`` of the first ``len(y)`` points, whose deviation is ``scale``; 0: as it is.
+        """The posterior given values ``y`` of the first ``len(y)`` points; ``scale``: standard deviation of ``y``, 0:
+        do not rescale.
 
         Points beyond them are measurements in flight: they shrink the deviation and leave the mean, which is
         what telling them their own mean would do (Ginsbourger et al. 2010, "kriging believer").
@@ -171,9 +172,10 @@ class Posterior:
         return Conditioned(mean, scale * np.sqrt(np.maximum(self._variance, 0.0)))
 
     def smoothed(self, y: Floats, deviation: float = math.inf) -> Floats:
-        """The mean at the first ``len(y)`` observed points themselves, given their values, which have noise.
+        """Posterior mean at the first ``len(y)`` observed points, given their noisy values.
 
-        deviation: the most that is noise, in the unit of ``y``; the rest of it is the roughness of the space
+        deviation: upper bound on the noise's standard deviation, in units of ``y``; the rest is attributed to the
+                   function
         """
         m = len(y)
         center, scale = float(y.mean()), float(y.std()) or 1.0
@@ -192,13 +194,13 @@ class Posterior:
 
 
 class Conditioned:
-    """An estimator over the whole pool, so that skopt's acquisition functions can be called on it."""
+    """A posterior in the interface of scikit-learn estimators, for skopt's acquisition functions."""
 
     def __init__(self, mean: Floats, std: Floats) -> None:
         self.mean, self.std = mean, std
 
     def predict(self, rows: Any, return_std: bool = True) -> tuple[Floats, Floats]:
-        """Mean and deviation at the candidates numbered ``rows``."""
+        """(mean, standard deviation) at candidates ``rows``."""
         return self.mean[rows], self.std[rows]
 
 
@@ -210,7 +212,7 @@ def _forward(lower: Floats, b: Floats, transposed: bool = False) -> Floats:
 
 
 def _cholesky(covariance: Floats, noise: float) -> Floats:
-    """The factor of a covariance and noise; of points that are as good as equal with as much more noise as it takes."""
+    """Cholesky factor of covariance + noise; noise is raised for nearly equal points."""
     eye = np.eye(len(covariance))
     for more in (0.0, 1e-8, 1e-6, 1e-4):
         try:

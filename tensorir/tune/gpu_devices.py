@@ -1,4 +1,4 @@
-"""Devices for the models of GPU kernels: peaks and limits, by architecture and by name."""
+"""Table of GPU peak rates and limits for the performance model, by architecture and name."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ GPUS: dict[str, tuple[int, Gpu]] = {
 
 
 def gpu_of(target: Target) -> Gpu | None:
-    """The device that is meant, or one of its architecture; None where nothing is known of either."""
+    """Return the Gpu of a target, by name or architecture; None if unknown."""
     return _known(target.name, target.sm if target.language == "cuda" else None, target.units)
 
 

@@ -1,4 +1,4 @@
-"""The time of a tiled matrix product on a GPU, by counting: nothing is compiled or run.
+"""Analytical performance model: seconds of a tiled matrix product on a GPU, from its tiling alone.
 
 Blocks copy tiles of both operands into shared memory, a step of the reduction at a time, and multiply from there. A
 step takes what its busiest part takes: multiply-adds, issue slots, shared memory, the way to the L2 cache. Warps that
@@ -51,13 +51,11 @@ FRAGMENT_TERMS = {"f16": 16, "tf32": 8, "s8": 32, "f8": 32}
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """``batch`` products of (m, k) and (k, n). kind: "f32" in threads, or "f16", "f8", "tf32", "s8" on tensor
-    cores.
+    """``batch`` products of (m, k) and (k, n). kind: "f32" on CUDA cores, or "f16", "f8", "tf32", "s8" on tensor cores.
 
-    terms: products that stand for one (3 in 3xTF32);  adds: the result is added to what is there, which is read
-    apart: shares of both operands' elements that are places of their own in memory (pixels under several taps of a
-           filter are not)
-    taps:  terms of one step that read the same copy of an element of the first operand: those of a window in an image
+    terms: hardware products per product (3 in 3xTF32);  adds: the result is added to the output, which is read
+    apart: shares of both operands' elements that are distinct in memory (pixels under several filter taps are not)
+    taps:  terms of a step that read the same copied element of the first operand, as in a convolution window
     """
 
     m: int
@@ -118,14 +116,14 @@ class Tiles:
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
+        """Threads per block."""
         size = {"threads": 1, "mma": 32, "wgmma": 128}[self.kind]
         return size * self.workers * self.turns + (128 if self.kind == "wgmma" and self.producer else 0)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """A breakdown of the seconds; ``seconds`` is not their sum, for most of them overlap."""
+    """Predicted seconds and their components, which mostly overlap and do not add up."""
 
     seconds: float
     blocks: float
@@ -137,12 +135,12 @@ class Parts:
 
 
 def seconds(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
-    """The time that is expected."""
+    """Predicted seconds of the product."""
     return explain(p, t, gpu).seconds
 
 
 def explain(p: MatrixProduct, t: Tiles, gpu: Gpu) -> Parts:
-    """The time that is expected, and what it is made of."""
+    """Predicted seconds of the product, by component."""
     tiles = -(-p.m // t.bm) * -(-p.n // t.bn) * p.batch * t.splits
     held = 1 if t.persistent else resident(p, t, gpu)
     traffic, missed = l2_bytes(p, t), dram_bytes(p, t, gpu, held)
@@ -168,27 +166,27 @@ def explain(p: MatrixProduct, t: Tiles, gpu: Gpu) -> Parts:
 
 
 def steps_of(p: MatrixProduct, t: Tiles) -> int:
-    """Steps of the reduction in one block."""
+    """Number of reduction steps per block."""
     return -(-p.k // (t.bk * t.splits))
 
 
 def workspace_bytes(p: MatrixProduct, t: Tiles) -> float:
-    """Of the partial sums, which are 32 bits wide."""
+    """Bytes of the float32 partial sums of a split reduction."""
     return 4.0 * p.m * p.n * p.batch * t.splits if t.splits > 1 else 0.0
 
 
 def read_late_s(p: MatrixProduct, t: Tiles, gpu: Gpu, held: int) -> float:
-    """Seconds in which blocks read the results to add to, with nothing else running."""
+    """Seconds for reading the previous output in the epilogue while nothing else runs."""
     return p.m * p.n * p.batch * p.out_bytes / (DRAM_SHARE * gpu.dram) if p.adds and _ends_alone(t, held) else 0.0
 
 
 def _ends_alone(t: Tiles, held: int) -> bool:
-    """True if a block writes its results while no other block and no other workers of the same one multiply."""
+    """True if no other block, and no other worker of the block, multiplies while results are written."""
     return held == 1 and t.turns == 1 and t.splits == 1
 
 
 def adding_s(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
-    """Seconds of the second kernel, which reads the partial sums, from the L2 cache as far as they are there."""
+    """Seconds of the second kernel, which adds up partial sums, partly from L2 cache."""
     if t.splits == 1:
         return 0.0
     partial = workspace_bytes(p, t)
@@ -200,12 +198,12 @@ def adding_s(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
 
 
 def clock_of(p: MatrixProduct, t: Tiles, gpu: Gpu, busy: float) -> float:
-    """Cycles a second: units that are busy for this share of the time draw the power that lowers the clock."""
+    """Clock rate in Hz, reduced by the power draw of units busy for a share ``busy`` of the time."""
     return gpu.clock * (1.0 - (1.0 - gpu.sustained.get(p.kind, 1.0)) * min(1.0, busy))
 
 
 def overlapped(*parts: float, power: float = OVERLAP_EXPONENT) -> float:
-    """The time of concurrent work: the longest, and more where others are about as long."""
+    """Combined time of overlapping parts: a p-norm, near the longest, more if others are about as long."""
     longest = max(parts)
     return float(longest * sum((x / longest) ** power for x in parts) ** (1 / power))
 
@@ -213,7 +211,7 @@ def overlapped(*parts: float, power: float = OVERLAP_EXPONENT) -> float:
 def block_cycles(
     p: MatrixProduct, t: Tiles, gpu: Gpu, step: Mapping[str, float], latency: float, each: int, held: int
 ) -> float:
-    """Cycles of the busiest multiprocessor: ``each`` blocks, ``held`` at a time.
+    """Cycles of the busiest multiprocessor for ``each`` blocks, ``held`` of them resident at a time.
 
     Blocks next to each other fill idle cycles at start, end and waits: all of them for many blocks, none for one. A
     persistent block loads its next tile while it writes the last one.
@@ -240,7 +238,7 @@ def block_cycles(
 
 
 def busy_cycles(t: Tiles, step: Mapping[str, float]) -> float:
-    """Cycles of a step when other blocks fill all that can be filled.
+    """Cycles of a step if other blocks hide all latencies that they can.
 
     wgmma and the copies of a producer run concurrently with the warps. Without one, no other block fills the wait at
     the start of a step: that is what Triton's steps of 32 and of 64 terms show, no benchmark of instructions.
@@ -253,7 +251,7 @@ def busy_cycles(t: Tiles, step: Mapping[str, float]) -> float:
 
 
 def multiply_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
-    """Of one step in one block. wgmma multiplies 64 rows, whether there are as many or not."""
+    """Tensor-core or FMA cycles of one step in one block; wgmma always multiplies 64 rows."""
     if t.kind == "threads":
         return 2.0 * t.bm * t.bn * t.bk / gpu.threads_rate
     rows = t.bm if t.kind == "mma" else t.bm // t.tm * -(-t.tm // 64) * 64
@@ -261,14 +259,14 @@ def multiply_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
 
 
 def loop_slots(p: MatrixProduct, t: Tiles) -> float:
-    """Instructions of a warp in one step that are no product and no read of operands."""
+    """Instructions per warp and step other than products and operand reads."""
     if t.kind == "wgmma" and t.producer:
         return 8.0
     return LOOP_INSTRUCTIONS + copied_bytes(p, t) / (16 * t.threads) * t.slots
 
 
 def issue_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
-    """Instructions of one step: multiply-adds, reads of operands, copies with their addresses, the loop.
+    """Issue cycles of one step: multiply-adds, operand reads, copies with addresses, loop overhead.
 
     Each word that a thread reads takes a slot, however many an instruction reads: registers are written word by word.
     So 8x16 tiles keep 84 % of the slots for multiply-adds, which is what a profile of cuBLAS's kernel has.
@@ -287,7 +285,7 @@ def issue_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
 
 
 def shared_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
-    """Cycles of shared memory for the reads and writes of one step.
+    """Shared-memory cycles of the reads and writes of one step.
 
     Copies that are not asynchronous pass twice, from the cache to registers and from there. A warp of tensor cores
     reads its operands once; wgmma reads A and B for every 64 rows.
@@ -303,7 +301,7 @@ def shared_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
 
 
 def read_passes(vector: float, gpu: Gpu) -> float:
-    """Passes of shared memory for a word of each lane, where an instruction reads ``vector`` words.
+    """Shared-memory passes for one word per lane, read by ``vector``-word instructions.
 
     Lanes of a warp read the same words: 16 bytes of each lane take two passes, fewer bytes one, and none takes less
     than its lanes do in the units that load.
@@ -312,7 +310,7 @@ def read_passes(vector: float, gpu: Gpu) -> float:
 
 
 def chain_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu, step: Mapping[str, float], busy: float, latency: float) -> float:
-    """Of one step in a block that runs alone: the longest chain of what waits for each other."""
+    """Cycles of a step in a block running alone: the longest dependency chain."""
     if t.kind == "wgmma" and t.producer:  # one warpgroup multiplies while another one waits
         read = step["shared"] - copied_bytes(p, t) * t.scatter / gpu.shared_rate
         own = max(step["multiply"], read) / t.workers  # an instruction lasts while its operands are read
@@ -335,7 +333,7 @@ def chain_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu, step: Mapping[str, float]
 
 
 def sync_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
-    """Cycles of a step in which all warps of a block meet, start their copies and read their first operands."""
+    """Cycles per step for the barrier, starting copies and reading first operands."""
     warps = t.threads / 32
     slots = max(1.0, warps / gpu.issue) * loop_slots(p, t)
     if t.kind == "wgmma":
@@ -350,19 +348,19 @@ def sync_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
 
 
 def epilogue_bytes(p: MatrixProduct, t: Tiles) -> float:
-    """Bytes that a block writes in the end, and reads where results are added up."""
+    """Bytes of results written by a block, plus those read when adding to the output."""
     if t.splits > 1:
         return 4.0 * t.bm * t.bn
     return float(t.bm * t.bn * p.out_bytes * (2 if p.adds else 1))
 
 
 def copied_bytes(p: MatrixProduct, t: Tiles) -> float:
-    """Of both tiles of a step."""
+    """Bytes of both operand tiles of one step."""
     return float((t.bm / p.taps + t.bn) * t.bk * p.in_bytes)
 
 
 def l2_bytes(p: MatrixProduct, t: Tiles) -> float:
-    """Bytes of the L2 cache that all blocks read and write; a cluster reads the larger of the two tiles once."""
+    """L2 bytes read and written by all blocks; a cluster reads the larger tile once."""
     sides = t.bm / p.taps, t.bn
     once = (min(sides) + max(sides) / t.cluster) * t.bk * p.in_bytes
     grid = -(-p.m // t.bm) * -(-p.n // t.bn) * p.batch * t.splits
@@ -391,12 +389,12 @@ def dram_bytes(p: MatrixProduct, t: Tiles, gpu: Gpu, held: int) -> float:
 
 
 def _evicted(size: float, gpu: Gpu) -> float:
-    """Share of ``size`` bytes that are no longer in the L2 cache when they are read again."""
+    """Fraction of ``size`` bytes evicted from L2 before they are read again."""
     return min(1.0, max(0.0, 2 * size / gpu.l2_bytes - 1))
 
 
 def shared_memory(p: MatrixProduct, t: Tiles) -> int:
-    """Bytes of shared memory of a block. wgmma's results leave through it, in a resident block next to new tiles."""
+    """Shared-memory bytes of a block, the wgmma epilogue's staging included."""
     ring, results = int(t.depth * copied_bytes(p, t)), t.turns * t.bm * t.bn * p.out_bytes
     if t.kind != "wgmma":
         return ring + t.results
@@ -404,7 +402,7 @@ def shared_memory(p: MatrixProduct, t: Tiles) -> int:
 
 
 def thread_registers(p: MatrixProduct, t: Tiles) -> int:
-    """Registers that a thread asks for: sums, operands, what is on its way to shared memory, and the others."""
+    """Registers per thread: accumulators, operands, copies in flight and overhead."""
     if t.registers is not None:
         return t.registers
     if t.kind == "wgmma":
@@ -418,23 +416,23 @@ def thread_registers(p: MatrixProduct, t: Tiles) -> int:
 
 
 def resident(p: MatrixProduct, t: Tiles, gpu: Gpu) -> int:
-    """Blocks that a multiprocessor holds at a time: threads, registers and shared memory (1 KiB is the system's)."""
+    """Blocks resident per multiprocessor, limited by threads, registers and shared memory (1 KiB reserved)."""
     registers = -(-min(255, thread_registers(p, t)) // 8) * 8 * t.threads
     shared = shared_memory(p, t) + 1024
     return max(1, min(gpu.blocks, gpu.threads // t.threads, gpu.registers // registers, gpu.shared_bytes // shared))
 
 
 def spilling(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
-    """Slowdown by registers that do not fit: their values go to memory and back in every step."""
+    """Slowdown factor from register spills, 1 without."""
     most = min(255, gpu.registers // t.threads)
     return 1.0 + max(0, thread_registers(p, t) - most) / 32
 
 
 def _mma_count(p: MatrixProduct, t: Tiles) -> float:
-    """Instructions of a warp for one fragment of the reduction."""
+    """mma instructions per warp and k-fragment."""
     return max(1.0, t.tm / 16) * max(1.0, t.tn / 8) * p.terms
 
 
 def _rate(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
-    """Operations of tensor cores a cycle; a device that has none of a kind is far slower."""
+    """Tensor-core operations per cycle; very low if the device lacks the kind."""
     return (gpu.wgmma if t.kind == "wgmma" else gpu.mma).get(p.kind, 64.0)

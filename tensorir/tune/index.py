@@ -1,4 +1,4 @@
-"""The index beside the segments of a folder: the fields asked of each record first, and the place of its line.
+"""Cache file of a log folder: record fields as columns, and the position of each record's line.
 
 The file may be missing, damaged, of another version or of other segments. Its entry of a segment counts as far as the
 segment is unchanged; the rest is read. It is written again, whole, after much reading, if the folder can be written.
@@ -53,11 +53,11 @@ Lines = Callable[[Path, BinaryIO, int], Iterator[LogLine]]
 
 
 class SegmentIndex:
-    """The columns of one segment up to ``size`` bytes, at the end of a line.
+    """Columns of one log segment's first ``size`` bytes, up to a line end.
 
-    crc:   of these bytes
-    stamp: size and times of the whole file when it was read, and when that was
-    lines: how many; counts, reasons and findings: of those that are no record
+    crc:   checksum of these bytes
+    stamp: size, times and reading time of the file
+    lines: number of lines; counts, reasons and findings: of invalid lines
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class SegmentIndex:
         self.findings: list[list[Any]] = []
 
     def add(self, line: int, reason: str, kind: str) -> None:
-        """Count a line that is no record."""
+        """Count an invalid line."""
         self.counts[kind] += 1
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
         if len(self.findings) < KEPT_FINDINGS:
@@ -78,10 +78,10 @@ class SegmentIndex:
 def brief_of(
     folder: Path, segments: list[Path], lines: Lines, opened: Opened, failed: Callable[[Path, OSError], str]
 ) -> tuple[Brief, list[tuple[Path, SegmentIndex]]]:
-    """The records of some segments of one folder in brief, and what else is in each segment.
+    """(columns of all records in one folder's segments, per-segment index data).
 
-    lines:  reads the entries of an open segment; opened: opens one
-    failed: raises where a segment cannot be opened, or says why that is passed over; empty where it is gone
+    lines:  reads entries of an open segment; opened: opens one
+    failed: on a segment that cannot be opened raises or returns the reason for skipping it; "" if it vanished
     """
     found = _Folder(folder, segments, opened, failed)
     old = _read(folder / INDEX_NAME, opened)
@@ -98,11 +98,11 @@ def brief_of(
 
 
 class _Folder:
-    """Segments of a folder, with what is known of them.
+    """Segments of a folder during indexing.
 
-    torn:   the same of a last line that does not end
-    new:    bytes of whole lines that were not in the index; total: bytes of all
-    summed: bytes that were compared, since the file is another one or was written to
+    torn:   index data of unterminated last lines
+    new:    bytes not covered by the index; total: all bytes
+    summed: bytes re-checksummed, as the file was replaced or modified
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class _Folder:
         self.new = self.total = self.summed = 0
 
     def take(self, parts: dict[str, SegmentIndex], brief: Brief) -> None:
-        """Take over the index's entries of unchanged segments."""
+        """Reuse the index entries of unchanged segments."""
         names = list(parts)
         place = np.full(len(names) + 1, -1, dtype="i4")
         for n, (name, part) in enumerate(parts.items()):
@@ -131,7 +131,7 @@ class _Folder:
         self.known.append(Brief(brief.words, columns, nowhere))
 
     def _same(self, name: str, part: SegmentIndex) -> bool:
-        """True if a segment still begins with the bytes that were indexed."""
+        """True if a segment still begins with the indexed bytes."""
         try:
             with self.opened(self.folder / name) as file:
                 now = _stamp(file)
@@ -146,7 +146,7 @@ class _Folder:
             return False
 
     def read_on(self, lines: Lines) -> None:
-        """Read what of each segment is not known yet."""
+        """Read the unindexed rest of each segment."""
         for path in self.segments:
             try:
                 with self.opened(path) as file:
@@ -180,7 +180,7 @@ class _Folder:
         self.tails.append(tail.made(nowhere))
 
     def brief(self) -> Brief:
-        """All records, in the order of segments and lines."""
+        """All records as one Brief, in order of segments and lines."""
         made = joined([*self.known, *self.tails], nowhere)
         line_of, segment_of = made.columns["line"].astype("i8"), made.columns["segment"].astype("i8")
         place = (segment_of << 32) + line_of
@@ -199,7 +199,7 @@ class _Folder:
         return made
 
     def write(self) -> None:
-        """Write the index; not where that is not possible."""
+        """Write the index file, if the folder is writable."""
         brief = joined(self.known, nowhere)
         columns = {name: np.ascontiguousarray(column) for name, column in (brief.columns | _texts(brief.words)).items()}
         parts = [[name, vars(self.parts[name])] for name in self.number]
@@ -222,12 +222,12 @@ class _Folder:
 
 
 def nowhere(row: int) -> Record:
-    """Of records in brief whose lines are not to be read."""
+    """Line function of a Brief without lines: always raises."""
     raise LookupError(row)
 
 
 def _stamp(file: BinaryIO) -> list[int]:
-    """Size, times and number of a file, and the time now."""
+    """[size, times, inode, current time] of a file."""
     status = os.fstat(file.fileno())
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, time.time_ns()]
 
@@ -242,7 +242,7 @@ def _checksum(file: BinaryIO, size: int) -> int:
 
 
 def _continued(file: BinaryIO, start: int, end: int, crc: int) -> int:
-    """The checksum of a file up to ``end``, of which that up to ``start`` is known."""
+    """Checksum of a file's first ``end`` bytes, given ``crc`` of the first ``start``."""
     file.seek(start)
     while start < end and (block := file.read(min(BLOCK_BYTES, end - start))):
         crc, start = zlib.crc32(block, crc), start + len(block)
@@ -250,7 +250,7 @@ def _continued(file: BinaryIO, start: int, end: int, crc: int) -> int:
 
 
 def _read(path: Path, opened: Opened) -> tuple[dict[str, SegmentIndex], Brief] | None:
-    """The content of an index; None where there is none, or it is damaged or of another version."""
+    """Content of an index file; None if missing, damaged or of another version."""
     try:
         with opened(path) as file:
             if os.fstat(file.fileno()).st_size > MAX_BYTES:
@@ -278,13 +278,13 @@ def _parts(head: Json) -> dict[str, SegmentIndex]:
 
 
 def _texts(words: Mapping[str, WordTable]) -> dict[str, Column]:
-    """Words as two columns each: all of them, and where each ends."""
+    """Each word table as two columns: bytes, and end offsets."""
     data = {f"{name} words": np.frombuffer(found.data, dtype="u1") for name, found in words.items()}
     return data | {f"{name} ends": found.ends for name, found in words.items()}
 
 
 def _columns(head: Json, data: memoryview) -> Brief:
-    """The columns, where all are there, of one length, and number words that there are."""
+    """Decode and validate the columns of an index file; ValueError if inconsistent."""
     columns: dict[str, Column] = {}
     at = 0
     for name, kind, length in head["columns"]:

@@ -1,4 +1,4 @@
-"""Inputs on which a program's result is exact: small integers, so that a right kernel is equal to the last bit.
+"""Test inputs of small integers on which a program's float results are exact, generated reproducibly.
 
 The generator is fixed for ever and tiny: an exported self-test has its own copy and makes the same numbers.
 """
@@ -44,13 +44,13 @@ _TURN = 1
 @travels
 @dataclass(frozen=True)
 class ArgumentRange:
-    """One argument of a program and the integers ``low … high`` that are good for it.
+    """One argument of a program, and integers ``low … high`` suited to fill it.
 
-    scalar: passed by value, one number;  shape is () then, and ``low`` is ``high``
+    scalar: passed by value; shape is () and ``low == high``
     table:  its elements are indices
-    number: among the scalars
-    steps: (step, inner, extent): so much more for each place along one dimension of ``extent``, in which neighbours are
-           ``inner`` elements apart (pointers of segments); () where nothing is added
+    number: position among the scalars
+    steps: (step, inner, extent): adds step * index along a dimension of that extent and element stride ``inner``
+           (segment pointers); () for none
     """
 
     name: str
@@ -65,7 +65,7 @@ class ArgumentRange:
 
 
 def integers(count: int, low: int, high: int, seed: int) -> NDArray[np.int64]:
-    """``count`` integers in ``low … high``: a mixed counter, the same on every machine and in every version."""
+    """``count`` pseudo-random integers in ``low … high`` from a hashed counter, equal on all machines and versions."""
     x = np.arange(1, count + 1, dtype=np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15) % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
@@ -74,8 +74,8 @@ def integers(count: int, low: int, high: int, seed: int) -> NDArray[np.int64]:
 
 
 def arguments(outputs: Sequence[Tensor]) -> tuple[tuple[ArgumentRange, ...], bool]:
-    """The arguments in order of declaration, and whether results on their integers are exact in every dtype; dims have
-    their largest values.
+    """(arguments in order of declaration, True if results on their integers are exact in every dtype). Dims have their
+    largest values.
     """
     outputs = at_largest(outputs)
     limits, masked = gather_limits(outputs), masked_gathers(outputs)
@@ -106,7 +106,9 @@ def arguments(outputs: Sequence[Tensor]) -> tuple[tuple[ArgumentRange, ...], boo
 
 
 def _widest(outputs: Sequence[Tensor], scalars: Sequence[Var], limits: dict[Tensor, int]) -> tuple[int, int, bool]:
-    """The amplitude of inputs, the digits of scalars, and whether results are exact: if they can be."""
+    """(largest magnitude of inputs, significand bits of scalars, True if results are exact), as large as exactness
+    allows.
+    """
     for bits in _SCALAR_BITS if scalars else (0,):
         sizes: dict[Any, int] = {**limits, **{v: abs(_scalar(n, v.dtype, bits)) for n, v in enumerate(scalars)}}
         for amplitude in _AMPLITUDES:
@@ -116,12 +118,12 @@ def _widest(outputs: Sequence[Tensor], scalars: Sequence[Var], limits: dict[Tens
 
 
 def _scalar(number: int, dtype: str, bits: int) -> int:
-    """Of what may be a factor: by 0 nobody would see what is multiplied, and by 1 not whether."""
+    """Value of scalar ``number`` with ``bits`` significand bits: never 0 or 1, which hide faults in multiplications."""
     return scalar(number, dtype, _TURN, bits if DTYPES[dtype].kind == "f" else 0)
 
 
 def integer_arrays(given: Sequence[ArgumentRange], seed: int = 0) -> list[np.ndarray]:
-    """Arrays (and NumPy scalars) of integers for these arguments."""
+    """Arrays and NumPy scalars of small integers for arguments ``given``."""
     made = []
     for n, a in enumerate(given):
         values = integers(prod(a.shape), a.low, a.high, seed * 1000 + n).reshape(a.shape)
@@ -131,7 +133,7 @@ def integer_arrays(given: Sequence[ArgumentRange], seed: int = 0) -> list[np.nda
 
 
 def dealt_arrays(given: Sequence[ArgumentRange], seed: int = 0) -> list[np.ndarray]:
-    """As ``integer_arrays``, and tables hold every index and the extremes, as far as there is room."""
+    """As ``integer_arrays``; index tables contain every index as far as they are long enough."""
     made = integer_arrays(given, seed)
     return [_dealt(a, seed, _TURN) if a.table else x for a, x in zip(given, made, strict=True)]
 
@@ -143,7 +145,7 @@ def _dealt(a: ArgumentRange, seed: int, turn: int) -> NDArray[Any]:
 
 
 def random_arrays(given: Sequence[ArgumentRange], seed: int = 0) -> list[np.ndarray]:
-    """Arrays with every digit in use: normal floats, integers in range; scalars and tables are distinct draws."""
+    """Arrays of full-precision random floats and integers in range; scalars and tables without repetition."""
     rng = np.random.default_rng(seed)
     made: list[Any] = []
     for a in given:
@@ -164,7 +166,7 @@ def _added(a: ArgumentRange) -> NDArray[np.int64] | int:
 
 
 def _any_bits(dtype: str, amount: int | None) -> tuple[int, int]:
-    """All values of a type, of 64 bits half of them; or a number of bits to shift by, and some that there are not."""
+    """(low, high) of a dtype's values (half of the range for 64 bits), or of shift counts beyond ``amount``."""
     kind = DTYPES[dtype]
     low, high = (kind.low, kind.high) if amount is None else (max(kind.low, -2), min(kind.high, amount + 1))
     return max(low, -(2**62)), min(high, 2**62 - 1)

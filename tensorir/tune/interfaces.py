@@ -1,4 +1,4 @@
-"""Parts that a search is given: spaces, strategies, the bench, and the log."""
+"""Interfaces of a search's collaborators: space, strategy, bench (the measuring side), log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Table = Mapping[int, float | None]
 
 
 class SpaceLike(HasRows, Protocol):
-    """A space as a search needs it; ``tensorir.tune.space.Space`` is one."""
+    """Interface of a configuration space; implemented by ``tensorir.tune.space.Space``."""
 
     @property
     def size(self) -> int: ...
@@ -31,7 +31,7 @@ class SpaceLike(HasRows, Protocol):
 
 
 class Strategy(Protocol):
-    """Ask, measure elsewhere, tell.
+    """Interface of a search strategy: proposes rows (``ask``) and receives times (``tell``).
 
     A row is an index into the pool (``Space.legal``). ``ask`` never repeats a row and never returns one that
     was told; the list is shorter than ``n``, in the end empty, when the pool is exhausted. ``counts``, ``surrogate``,
@@ -55,7 +55,7 @@ Make = Callable[..., Strategy]
 
 
 class Log(Protocol):
-    """``tensorir.tune.log.LogWriter``."""
+    """Interface of a log; implemented by ``tensorir.tune.store.LogWriter``."""
 
     @property
     def path(self) -> Path: ...
@@ -63,12 +63,12 @@ class Log(Protocol):
 
 
 class Ahead(Protocol):
-    """Builder of several configurations at once, before each of them is measured alone."""
+    """Interface of a builder that compiles several configurations in parallel before they are timed."""
 
     @property
     def width(self) -> int: ...
     def build(self, wanted: Sequence[Trial], remaining_s: float | None) -> Sequence[Outcome | None]:
-        """For each trial its outcome, where that is known now, or None: measure it."""
+        """Per trial, its outcome if already determined (such as a compile error), or None: to be measured."""
         ...
 
 
@@ -94,15 +94,15 @@ class Bench:
 
 @dataclass(frozen=True)
 class Task:
-    """The subject of a search.
+    """The computation to tune.
 
     spaces: of all templates; the first template's default is *the* default
-    reuse:  earlier records of any kind. Those that ``identity`` accepts are told to the strategy and never measured
-            again; those of other devices, versions and shapes whose configurations are legal here are what a
-            search may start from (``tensorir.tune.warm_start``). The others are left alone
-    priors: what strategies may start from, by template; by ``reuse`` when None
-    known:  those trials of ``reuse`` that need no second measurement; by ``usable`` when None
-    own:    ids of trials of this run, which no part of it measures again, whatever ended them
+    reuse:  earlier records of any kind. Those accepted by ``identity`` inform the strategy and are not measured again;
+            those of other devices, versions and shapes with configurations legal here are warm starts
+            (``tensorir.tune.warm_start``)
+    priors: warm-start tables by template; from ``reuse`` when None
+    known:  trials of ``reuse`` that need no second measurement; from ``usable`` when None
+    own:    ids of trials of this run, never measured again
     flops:  operations of one run
     """
 

@@ -1,4 +1,4 @@
-"""Enumerate the configurations that satisfy all constraints without visiting those that do not.
+"""Enumerates the legal configurations of a space, pruning by constraints as soon as their knobs are fixed.
 
 Knobs are fixed one after another, all partial configurations side by side in one matrix. A constraint is run
 as soon as the knobs that it reads are fixed, once for each combination of *those* knobs only: what it reads is
@@ -28,8 +28,8 @@ _end: ContextVar[float] = ContextVar("_end", default=math.inf)
 
 @contextlib.contextmanager
 def listed_until(end: float | None) -> Iterator[None]:
-    """Spaces that are listed inside are listed by ``end``, of ``time.monotonic``, or refused: nobody can interrupt
-    constraints but between two of their answers.
+    """Context manager: enumerations inside must end by time ``end`` (``time.monotonic``), checked between constraint
+    calls.
 
     Raises DeclarationError ``space.constraint-slow``.
     """
@@ -69,18 +69,18 @@ class Legal:
 
 
 class _Wait(BaseException):  # not an Exception: a constraint's own `except` must not catch it
-    """The constraint reads a knob that is not fixed yet."""
+    """A constraint read a knob that is not fixed yet."""
 
     def __init__(self, knob: int) -> None:
         self.knob = knob
 
 
 class _Grow(_Wait):
-    """The constraint reads a fixed knob that was not among those known to matter."""
+    """A constraint read a fixed knob not known to matter to it."""
 
 
 class _Partial(Mapping[str, Any]):
-    """A configuration some of whose knobs are fixed; reading another one stops the constraint."""
+    """A configuration with some knobs fixed; reading another raises _Wait."""
 
     def __init__(self, position: dict[str, int], known: dict[int, Any], depth: int) -> None:
         self._position, self._known, self._depth = position, known, depth
@@ -99,7 +99,7 @@ class _Partial(Mapping[str, Any]):
 
 
 class _Rule:
-    """One constraint during the enumeration."""
+    """One constraint during enumeration, with the knobs it was observed to read."""
 
     def __init__(self, name: str, predicate: Predicate, names: Sequence[str], values: Sequence[Sequence[Any]]) -> None:
         self.name, self.predicate, self.values = name, predicate, values
@@ -108,7 +108,7 @@ class _Rule:
         self.waits_for: set[int] = set()  # knobs that undecided configurations stopped at
 
     def keeps(self, rows: Rows) -> npt.NDArray[np.bool_] | None:
-        """Mask of the partial configurations that may stay; None when nothing new can be said."""
+        """Mask of the partial configurations not refused; None if the constraint cannot decide more yet."""
         depth = rows.shape[1]
         if depth and depth - 1 not in self.waits_for:
             return None
@@ -182,9 +182,9 @@ def enumerate_legal(
     limit: int = EXACT_LIMIT,
     start: Sequence[int] | None = None,
 ) -> Legal:
-    """All rows of value indices that every constraint of ``where`` accepts; of too many of them a sample.
+    """Rows of value indices accepted by every constraint of ``where``; a sample if there are too many.
 
-    start: a row that is legal, to look for others from
+    start: a legal row, from which to find others
     """
     order = list(range(len(names)))
     if math.prod(map(len, values)) > limit:
@@ -205,7 +205,7 @@ def enumerate_legal(
 def _together(
     names: Sequence[str], values: Sequence[Sequence[Any]], where: Mapping[str, Predicate], looks: int = 8
 ) -> list[int]:
-    """The knobs in an order in which constraints have all that they read as early as possible."""
+    """Knobs ordered such that constraints have all knobs they read as early as possible."""
     rng = np.random.default_rng(0)
     reads: list[set[int]] = []
     for predicate in where.values():
@@ -224,7 +224,7 @@ def _together(
 
 
 class _Watched(Mapping[str, Any]):
-    """A configuration that remembers which of its knobs were read."""
+    """A configuration that records which knobs are read."""
 
     def __init__(self, names: Sequence[str], values: Sequence[Sequence[Any]]) -> None:
         self._position, self._values = {n: j for j, n in enumerate(names)}, values
@@ -246,7 +246,7 @@ class _Watched(Mapping[str, Any]):
 def _grown(
     rows: Rows, names: Sequence[str], values: Sequence[Sequence[Any]], where: Mapping[str, Predicate], most: int
 ) -> Rows:
-    """More legal rows, by changes of one or two knobs of those that are known; the same ones every time.
+    """Further legal rows found by deterministic changes of one or two knobs of known ones.
 
     Two, because where a product or a sum is given, no single knob can be changed.
     """
@@ -279,9 +279,9 @@ def around(
     where: Mapping[str, Predicate],
     pairs: int,
 ) -> Rows:
-    """The legal rows that differ from a row in one knob, and some that differ in two.
+    """Legal rows that differ from ``row`` in one knob, and some that differ in two.
 
-    pairs: so many changes of two knobs are looked at, the same ones every time for the same row and number
+    pairs: number of two-knob changes tried, deterministic per row
     """
     free = [j for j, v in enumerate(values) if len(v) > 1]
     changes: list[tuple[tuple[int, int], ...]] = [((j, i),) for j in free for i in range(len(values[j])) if i != row[j]]
@@ -300,7 +300,7 @@ def around(
 
 
 def accepted(config: Mapping[str, object], where: Mapping[str, Predicate]) -> bool:
-    """True if every constraint accepts a configuration; one that raises does not."""
+    """True if every constraint accepts ``config``; a constraint that raises refuses it."""
     try:
         return all(predicate(config) for predicate in where.values())
     except Exception:  # it would have been said of a configuration that was drawn
@@ -344,7 +344,7 @@ def _extend(rows: Rows, size: int) -> Rows:
 
 
 def _distinct(rows: Rows, sizes: list[int]) -> tuple[Rows, npt.NDArray[np.int64]]:
-    """The different rows, and for each row which of them it is."""
+    """(distinct rows, index of each row among them)."""
     if not sizes:
         return np.zeros((min(len(rows), 1), 0), dtype=np.int32), np.zeros(len(rows), dtype=np.int64)
     if math.prod(sizes) >= 2**62:
@@ -357,7 +357,7 @@ def _distinct(rows: Rows, sizes: list[int]) -> tuple[Rows, npt.NDArray[np.int64]
 
 
 def codes(rows: np.ndarray, sizes: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Each row as one number, in the order of the rows (mixed radix, last column fastest)."""
+    """Each row as one integer (mixed radix, last column fastest), in row order."""
     code = np.zeros(len(rows), dtype=np.int64)
     for j, size in enumerate(sizes):
         code = code * size + rows[:, j]

@@ -1,4 +1,4 @@
-"""Questions to a tuning log: the best configurations, listings, statistics, verification, merging."""
+"""Queries on a tuning log: best configurations, listings, statistics, verification, merging."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _STALE_DAY = 86_400.0
 
 
 def identity_of(record: Setting) -> str:
-    """The key of comparable records: workload, computation, device, driver and versions."""
+    """Key of comparable records: workload, computation, device, driver and versions, as JSON text."""
     device = record.device
     key = [record.workload, record.compute, device["name"], device["driver"], relevant(record.versions)]
     return key_text(key)
@@ -68,12 +68,12 @@ def identity_of(record: Setting) -> str:
 def usable(
     records: Iterable[Record], identity: RunIdentity, limits: Limits | None = None, own: Collection[str] = ()
 ) -> list[Record]:
-    """The trials that need no second measurement: same computation, device and versions, one per configuration.
+    """Earlier trials that need no second measurement: same computation, device and versions; one per configuration.
 
-    limits: those of now: failures under lower ones are measured again (``circumstances.open_again``)
+    limits: current ones; failures under lower limits are measured again (``circumstances.open_again``)
     own:    ids of trials of this run, each measured once
 
-    The latest of several trials of a configuration counts; a timeout does not if another one got through.
+    The latest trial of a configuration counts, but a success outranks a timeout.
     """
     found = [
         r for r in records if r.kind == "trial" and (r.id in own or not open_again(r, limits)) and identity.accepts(r)
@@ -108,7 +108,7 @@ def _winners(known: Brief, wanted: Callable[[Setting], bool], per_template: bool
 
 
 def peers(reader: LogReader) -> list[Record]:
-    """The records that hold what is known of the library of their final round (``choosing.library``)."""
+    """Records that hold the library timing of their final round (``ranking.library``)."""
     known = reader.brief()
     return list(map(whole, known.records(np.flatnonzero(known.columns["peer"]))))
 
@@ -116,7 +116,7 @@ def peers(reader: LogReader) -> list[Record]:
 def freeze(
     reader: LogReader, workloads: Sequence[str] = (), regenerate: Callable[[Record], str | None] | None = None
 ) -> tuple[list[RankedRecord], list[str]]:
-    """The choices of ``load`` now, to be pinned by ``tune.frozen``; and the ids of faster records that are stale.
+    """(choices that ``load`` makes now, ids of faster but stale records), for pinning by ``tune.frozen``.
 
     One choice for each workload, definition, device, its limits, driver and versions among the records: what
     ``best`` gives, except that a record whose source this version does not make (``regenerate``, as for ``verify``)
@@ -296,7 +296,7 @@ def compact(root: str | os.PathLike[str]) -> dict[str, object]:
 
 
 def union(entries: Iterable[LogLine]) -> dict[str, bytes]:
-    """Line by id; of two different lines with one id the smaller, so that order does not matter."""
+    """{id: line}, the smaller of two different lines with one id, independent of order."""
     lines: dict[str, bytes] = {}
     for entry in entries:
         if entry.record is not None:
@@ -344,7 +344,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def stamp_of(path: Path) -> tuple[int, int] | None:
-    """Size and time of a file, which tell whether somebody wrote to it; None when it is gone."""
+    """(size, modification time) of a file; None if missing."""
     try:
         status = path.stat()
     except OSError:
@@ -353,7 +353,9 @@ def stamp_of(path: Path) -> tuple[int, int] | None:
 
 
 def may_grow(path: Path) -> bool:
-    """Tell whether the writer of a segment may still be at work: its process lives, or it is elsewhere and recent."""
+    """True if a segment's writer may still run: its process lives, or the segment is recent and from another
+    machine.
+    """
     named = re.fullmatch(r"\d{8}T\d{6}-(.+)-(\d+)(?:-\d+)?\.jsonl", path.name)
     if named is None:
         return False

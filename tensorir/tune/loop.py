@@ -1,4 +1,4 @@
-"""The search loop: measure the default, then what the strategy asks for, within the budget, and confirm the winner."""
+"""The search loop: measure the default, then the strategies' proposals within the budget, and confirm the winners."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def search(
 
 
 def _ended(run: _Search, phase: Callable[[], None]) -> None:
-    """Run a phase, and note why it ended."""
+    """Run phase ``phase`` and record in ``run`` why it ended."""
     try:
         phase()
     except _Stop as reason:
@@ -87,7 +87,7 @@ def _key(arm: Arm, row: int) -> str:
 class _Search:
     """State of one search.
 
-    stopped: why no more was measured; why: more of it, in words; error: what went wrong then
+    stopped: reason code of its end; why: explanation; error: the exception, if any
     """
 
     def __init__(self, spec: RunSpec, task: Task, bench: Bench, log: Log | None, part: SearchPart) -> None:
@@ -105,7 +105,7 @@ class _Search:
         self.error: TensorIRError | None = None
 
     def explore(self) -> None:
-        """Measure until something says stop."""
+        """Measure until a stop condition."""
         self._take_over()
         if self.bench.flights is not None:
             self._explore_together(self.bench.flights)
@@ -113,14 +113,14 @@ class _Search:
             self._explore_alone(self.bench.ahead)
 
     def confirm(self) -> None:
-        """Measure the finalists again."""
+        """Run the final rounds."""
         self.budget.enter("final")
         self.confirmation.measure(self.bench, self.budget.remaining)
         if self.findings.error is not None:
             self.stopped = "log"
 
     def _take_over(self) -> None:
-        """Tell the strategies what is known already."""
+        """Pass earlier records to the strategies."""
         found = self.findings
         known = self.task.known
         if known is None:
@@ -139,8 +139,8 @@ class _Search:
     # --- what is next
 
     def _wanted(self) -> Iterator[tuple[Arm, int, str]]:
-        """*The* default, those of other templates as soon as they promise, then what the strategies ask for; raises
-        _Stop.
+        """Yield (template, row, kind) to measure: *the* default, promising templates' defaults, then strategies'
+        proposals; raises _Stop.
         """
         arms = [*self.arms.values()]
         for number, arm in enumerate([*arms[:1], *sorted(arms[1:], key=lambda arm: arm.promised_s)]):
@@ -156,16 +156,16 @@ class _Search:
         raise _Stop("exhausted")
 
     def _kind(self) -> str:
-        """ "default" until something has passed: the next ones stand in for it, one after the other. Then "trial"."""
+        """Record kind: "default" until a trial has passed, then "trial"."""
         return "default" if self.part.defaults and not self._passed() else "trial"
 
     def _passed(self) -> bool:
-        """True if any trial so far, earlier ones included, ran and was right."""
+        """True if any trial, earlier ones included, gave right results."""
         found = self.findings
         return bool(self.budget.passed) or any(r.status == "ok" for r in found.records[: found.reused])
 
     def _next(self, wanted: Iterator[tuple[Arm, int, str]]) -> tuple[Arm, int, str]:
-        """The next trial, which is being measured from here on; raises _Stop."""
+        """The next trial, marked as being measured; raises _Stop."""
         while True:
             arm, row, kind = next(wanted)
             if self.findings.records or self.arms.under_way:
@@ -178,7 +178,7 @@ class _Search:
     # --- other processes on the same log
 
     def _ours(self, arm: Arm, row: int) -> bool:
-        """True if no other process has measured a row or is measuring it; this one claims it then."""
+        """Claim a row for this process; False if another process has measured or claimed it."""
         others = self.part.others
         if others is None:
             return True
@@ -190,7 +190,7 @@ class _Search:
         return claimed and row not in arm.known
 
     def _hear(self) -> None:
-        """Take over what others have measured since, and what they gave up."""
+        """Take over results and withdrawn claims of other processes."""
         others, found = self.part.others, self.findings
         if others is None:
             return
@@ -214,7 +214,7 @@ class _Search:
                     arm.exhausted = False
 
     def _others_alone(self) -> bool:
-        """Wait for the first result of others, where they measure all that there is; whether they gave something up."""
+        """Wait for other processes while they measure everything left; True if they withdrew a claim."""
         while self.elsewhere:
             self._check_limits()
             self._hear()
@@ -244,7 +244,7 @@ class _Search:
     # --- one at a time, or built ahead
 
     def _explore_alone(self, ahead: Ahead | None) -> None:
-        """Measure until something says stop; one at a time until one is right, then as many as are built at once."""
+        """Measure until a stop condition: singly until one is right, then in batches built in parallel."""
         wanted, over = self._wanted(), None
         while over is None:
             batch: list[tuple[Arm, int, str]] = []
@@ -260,7 +260,7 @@ class _Search:
         raise over
 
     def _measured(self, batch: Sequence[tuple[Arm, int, str]], ahead: Ahead | None) -> None:
-        """Build them all, then measure one after the other; raises _Stop."""
+        """Build a batch in parallel, then measure one after the other; raises _Stop."""
         clock = self.budget.clock
         self.budget.enter("trials")
         begin, results = clock(), list[Outcome | None]([None] * len(batch))
@@ -282,7 +282,7 @@ class _Search:
 
     @contextlib.contextmanager
     def _loading(self) -> Iterator[None]:
-        """Let the strategies import their models meanwhile: at no other time is nothing being timed."""
+        """Context manager that imports the strategies' models in a thread, while nothing is timed."""
         loads = [load for arm in self.arms.values() if (load := getattr(arm.strategy, "load", None)) is not None]
         thread = threading.Thread(target=lambda: [load() for load in loads], daemon=True)
         thread.start()
@@ -290,7 +290,7 @@ class _Search:
         thread.join()
 
     def _go_on(self, arm: Arm, row: int) -> None:
-        """True if a trial that was built with others is still wanted; raises _Stop."""
+        """Raise _Stop unless a prebuilt trial is still wanted."""
         arm.under_way.discard(row)
         try:
             if self.findings.records:
@@ -304,7 +304,8 @@ class _Search:
     # --- several at a time
 
     def _explore_together(self, flights: Flights) -> None:
-        """As ``_explore_alone``, with a trial wherever there is room; the default alone, before all others.
+        """Measure on several workers concurrently until a stop condition, the default first and alone; started trials
+        are awaited.
 
         Once something says stop, what has been started is still waited for, until the budget's end.
         """
@@ -327,7 +328,7 @@ class _Search:
         raise over
 
     def _launch(self, flights: Flights, wanted: Iterator[tuple[Arm, int, str]]) -> _Stop | None:
-        """Start the next trial, or say why there is none."""
+        """Start the next trial; returns the _Stop if there is none."""
         try:
             arm, row, kind = self._next(wanted)
         except _Stop as reason:
@@ -338,7 +339,7 @@ class _Search:
         return None
 
     def _take(self, landed: Sequence[Landed]) -> _Stop | None:
-        """Log and learn from what has finished; the first reason to stop, but nothing that has finished is left out."""
+        """Log and learn finished trials; returns the first _Stop among them."""
         over = None
         for one in landed:
             name, row = one.name
@@ -355,7 +356,7 @@ class _Search:
     # --- results
 
     def _finish(self, arm: Arm, row: int, outcome: Outcome, cost_s: float) -> None:
-        """Take a result: first the log, then the strategy, then whoever watches."""
+        """Handle a result: log first, then strategy, then callback."""
         if outcome.status == CANCELLED.status:
             arm.forget(row)
             raise _Stop("budget" if self.budget.spent(cost_s) else "cancelled")
@@ -372,7 +373,7 @@ class _Search:
             raise _Stop("device_lost")
 
     def outcome(self) -> TuneOutcome:
-        """Sum up."""
+        """The TuneOutcome of the search."""
         self.budget.enter("end")
         found, spaces = self.findings, [arm.space for arm in self.arms.values()]
         best, ties = self.confirmation.ranked()
@@ -407,7 +408,7 @@ class _Search:
         )
 
     def _unfinished(self) -> str:
-        """Why there is no trial."""
+        """Explanation for a search that ended before its first trial; "" otherwise."""
         if self.stopped not in ("budget", "cancelled"):
             return ""
         return f"the {self.spec.budget_s or 0.0:.3g} s of the budget ended before the first trial did"
@@ -422,18 +423,18 @@ class _Search:
 
 
 def _machine(new: Sequence[Record], last: ProcessorLoad) -> MachineReport:
-    """Report on the machine in the trials of a run, and in its final rounds."""
+    """Load report over a run's trials and its last final round."""
     paces = [r.drift or 1.0 for r in new if r.time_s is not None]
     trials = ProcessorLoad.sum(r.load for r in new if r.kind == "trial")
     return MachineReport(trials + last, last, (min(paces, default=1.0), max(paces, default=1.0)))
 
 
 class Confirmation:
-    """The final rounds of a search, and what they found.
+    """The final rounds of a search and their results.
 
-    pairs:    trial and final record of each finalist of the last round
-    baseline: the fastest library of it
-    load:     what else the machine did in all of them
+    pairs:    (trial, final record) of each finalist of the last round
+    baseline: the fastest library of that round
+    load:     machine load over all rounds
     """
 
     def __init__(self, findings: Findings, arms: Arms, top: int, also: Collection[str], flops: float | None) -> None:
@@ -486,7 +487,7 @@ class Confirmation:
         return [*chosen.values()]
 
     def _contenders(self) -> list[Record]:
-        """The trials that may be among the fastest: of many that no final round knows the others rank after these."""
+        """Trials that may rank among the fastest."""
         records = self._findings.records
         if len(records) <= MAX_CONTENDERS:
             return records
@@ -497,19 +498,17 @@ class Confirmation:
         return [r for r in records if id(r) in fastest or r.id in self._also or key_of(r) in known]
 
     def default(self) -> Record | None:
-        """The trial of *the* default."""
+        """Trial record of *the* default, None if missing."""
         return next((r for r in self._findings.records if self._arms.is_default(r)), None)
 
     # --- what is believed in the end
 
     def confirmed(self) -> tuple[Timed, ...]:
-        """The finalists that were right."""
+        """Finalists whose results were right, as Timed."""
         return tuple(Timed.of(t, f, self._flops) for t, f in self.pairs if f.status == "ok")
 
     def ranked(self) -> tuple[Timed | None, tuple[Timed, ...]]:
-        """The best, and the finalists that no round found slower than another; everything not re-measured has the time
-        of its trial.
-        """
+        """(best, finalists tied with it); configurations outside the final round keep their trial's time."""
         race = {t.id: f.race or {} for t, f in self.pairs}
         lost = {trial for trial, standing in race.items() if standing.get("standing") == "slower"}
         ranked = sorted(
@@ -528,7 +527,7 @@ class Confirmation:
         return (Timed.of(choices[0].record, None, self._flops) if choices else None), ties
 
     def timed_default(self, best: Timed | None) -> Timed | None:
-        """The default's time to compare with the best's: by the trials of both where one was not in the final round."""
+        """The default's time comparable to the best's: from trials of both if one missed the final round."""
         record = self.default()
         if record is None:
             return None
@@ -542,7 +541,7 @@ class Confirmation:
 
 
 def _library(found: Peer | None) -> Json:
-    """The field of a final record that holds what is known of the library of its round."""
+    """Field of a final record with the library's timing."""
     if found is None:
         return {}
     taken = Span.of_library(encode(found))
@@ -554,9 +553,9 @@ def _library(found: Peer | None) -> Json:
 class Findings:
     """The records of a search.
 
-    records: usable trials, ``reused`` of earlier runs first; finals: those of final rounds
-    new:     of this run; counts: its trials by status
-    error:   why the log cannot be written any more
+    records: usable trials, the first ``reused`` from earlier runs; finals: records of final rounds
+    new:     records of this run; counts: its trials by status
+    error:   LogError once the log cannot be written
     """
 
     def __init__(self, identity: RunIdentity, log: Log | None, limits: Limits) -> None:
@@ -570,11 +569,11 @@ class Findings:
 
     @property
     def log_path(self) -> str | None:
-        """The path of the stored records."""
+        """Path of the log segment, None without a log."""
         return None if self._log is None else str(self._log.path)
 
     def trial(self, template: str, config: Mapping[str, object], outcome: Outcome) -> Record:
-        """Keep the outcome of a trial: first in the log."""
+        """Make, log and keep the record of a trial."""
         record = self._sealed("trial", template, config, outcome)
         self._append(record)
         self.counts[record.status] += 1
@@ -583,7 +582,7 @@ class Findings:
         return record
 
     def final(self, trial: Record, outcome: Outcome, **more: object) -> Record:
-        """Keep what a final round says of a trial; more: fields of its record."""
+        """Make, log and keep a final-round record for ``trial``; more: extra fields"""
         inherited = {f.name: getattr(trial, f.name) for f in fields(Known) if getattr(outcome, f.name) is None}
         made = self._sealed("final", trial.template, trial.config, outcome, of=trial.id, **inherited, **more)
         self.finals.append(made)
@@ -592,7 +591,7 @@ class Findings:
         return made
 
     def failed_again(self, record: Record) -> bool:
-        """True if a final round found a trial wrong."""
+        """True if a final round found the trial's result wrong."""
         failed = (r for r in self.finals if r.status != "ok" and not open_again(r, self._limits))
         return any(r.of == record.id for r in failed)
 

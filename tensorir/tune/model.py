@@ -1,4 +1,4 @@
-"""Expected improvement and feasibility of candidate rows, learnt from the measurements so far."""
+"""Gaussian process models of a search: expected improvement and probability of success of candidate rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Trend = Callable[[npt.ArrayLike], Floats]
 
 
 class Points:
-    """Rows as points: the knobs and, when the caller gives a function, its features as further columns."""
+    """Rows as points in [0, 1]^d: knobs, and derived features if given."""
 
     def __init__(self, pool: Pool, features: Features | None = None) -> None:
         self._pool, self._features = pool, features
@@ -53,11 +53,11 @@ class Points:
 
 
 class Model:
-    """Gaussian processes with fixed hyper-parameters over candidate rows, kept current between two fits.
+    """Gaussian processes over candidate rows with hyperparameters fixed between fits.
 
-    One is of times, from rows that ran; after a failure there is a second one, of feasibility.
+    One models times of successful rows; after a failure, a second models success.
 
-    trend: expected times of rows (``Priors.trend``); the process of times then models the difference
+    trend: predicted times of rows (``Priors.trend``), of which the process models the residual
     """
 
     def __init__(
@@ -80,7 +80,8 @@ class Model:
         self._place = {int(row): n for n, row in enumerate(candidates)}
 
     def improvement(self, results: Results, pending: Sequence[int], free: Ints) -> tuple[Floats, Floats]:
-        """Expected improvement (Jones, Schonlau, Welch 1998, equation 15) of what runs, and the chance to run at all.
+        """(expected improvement, probability of success) of candidates ``free`` (Jones, Schonlau, Welch 1998, equation
+        15).
 
         ``free`` are positions in ``candidates``; ``pending`` rows are being measured. What is to be improved on is the
         mean of the process where it is least among the measured rows, as the least measured value is lucky; as far as
@@ -103,15 +104,15 @@ class Model:
         return y if self.trend is None else y - self.trend(list(timed))
 
     def _fitted(self, at: Floats, y: Floats) -> tuple[Any, float]:
-        """The kernel and the noise of the process of times."""
+        """(kernel, noise variance) of the process of times."""
         return self._hyper.times.fit(at, standard(y))
 
     def _scale(self, y: Floats) -> float:
-        """The deviation of what the process of times models; 0 for that of ``y``."""
+        """Standard deviation of the modelled residual; 0: that of ``y``."""
         return 0.0
 
     def chances(self, results: Results, rows: Ints) -> Floats:
-        """The chance of each of ``rows`` to compile and run."""
+        """Probability of each of ``rows`` to compile and run."""
         if None not in results.values():
             return np.ones(len(rows))
         known = self._chances(results)
@@ -120,7 +121,8 @@ class Model:
         return np.array([overall if n is None else known[n] for n in places])
 
     def _chances(self, results: Results) -> Floats:
-        """For every candidate, a number in (0, 1]: regression on 0 and 1 with a process of its own.
+        """Probability of success in (0, 1] of every candidate: least-squares classification by a Gaussian process on 0
+        and 1.
 
         Hidden constraints are normal (22 % of one recorded space fails although statically valid). (Least-squares
         classification: Rasmussen and Williams, section 6.5.)
@@ -134,7 +136,7 @@ class Model:
 
 
 class Guided(Model):
-    """A model whose trend is of logarithms of seconds (``Guide.trend``).
+    """A Model whose trend predicts log seconds (``Guide.trend``), with prior residual ``MODEL_ERROR``.
 
     What differs from the trend is about ``MODEL_ERROR``, as far as few results do not say otherwise.
     """
@@ -152,21 +154,21 @@ class Guided(Model):
 
 
 class Hyper:
-    """The hyper-parameters of a model's two processes, each fitted from where the last fit ended."""
+    """Hyperparameters of a model's two processes, each refitted from its last optimum."""
 
     def __init__(self, dimensions: int) -> None:
         self.times, self.works = Hyperparameters(dimensions), Hyperparameters(dimensions)
 
 
 class _Process:
-    """A posterior whose observed points are rows in an order that is mostly the last one and some more."""
+    """A posterior reused between calls whose observed rows share a prefix."""
 
     def __init__(self, points: Points, at: Floats, fitted: tuple[Any, float], capacity: int) -> None:
         self._points, self._posterior = points, Posterior(at, *fitted, capacity=capacity)
         self._order: list[int] = []
 
     def observing(self, rows: list[int]) -> Posterior:
-        """The posterior given these rows, reusing the common beginning."""
+        """The posterior given ``rows``, reusing the common prefix."""
         same = sum(1 for _ in takewhile(lambda ab: ab[0] == ab[1], zip(self._order, rows, strict=False)))
         self._posterior.keep(same)
         if rows[same:]:
@@ -176,17 +178,17 @@ class _Process:
 
 
 def measured(results: Results) -> dict[int, float]:
-    """Rows that ran."""
+    """Entries of successful rows."""
     return {row: t for row, t in results.items() if t is not None}
 
 
 def standard(y: Floats) -> Floats:
-    """With mean 0 and deviation 1."""
+    """``y`` scaled to mean 0 and standard deviation 1."""
     return np.asarray((y - y.mean()) / (float(y.std()) or 1.0))
 
 
 def response(times: Sequence[float | None]) -> Floats:
-    """The modelled quantity: log seconds with the slow half squashed, failures as the slowest that ran.
+    """Values for the process: log seconds with the slow half compressed; failures as the slowest success.
 
     Times span two orders of magnitude and only the fast end matters; without the squashing the model spends
     its length scales on how bad the bad ones are.
@@ -195,7 +197,7 @@ def response(times: Sequence[float | None]) -> Floats:
 
 
 def squashed(y: Floats) -> Floats:
-    """``y`` with its larger half squashed, and its largest value for what is not a number."""
+    """``y`` with its larger half compressed; NaN and inf become its largest finite value."""
     middle, best = float(np.nanmedian(y)), float(np.nanmin(y))
     span = middle - best
     if span > 0:
@@ -211,7 +213,7 @@ FIT_ROWS = 120  # the likelihood costs the cube of this; more rows hardly move t
 
 
 def for_fitting(rows: list[int], y: Floats) -> tuple[list[int], Floats]:
-    """The rows the hyper-parameters are fitted to: all, or the fastest third and an even sample of the others."""
+    """Rows for fitting hyperparameters: all, or the fastest third and an even sample of the rest."""
     if len(rows) <= FIT_ROWS:
         return rows, y
     order = np.argsort(y, kind="stable")

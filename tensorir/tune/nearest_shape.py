@@ -1,4 +1,4 @@
-"""The best configuration of another shape, as people are told of it."""
+"""Report of the best configuration known for the nearest other shape."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensorir.errors.shown import Shown
 
 @dataclass(frozen=True, repr=False)
 class NearestShape(Shown):
-    """The best known configuration of another shape of the same operator.
+    """The best known configuration of another shape of the same operator, for messages.
 
     workload: that shape, as the log calls it
     distance: sum over the parameters of |log((x + 1) / (y + 1))|; words and switches that differ count 10 each

@@ -1,4 +1,4 @@
-"""Result of a tuning run: the values of the pinned ``tune --json`` document."""
+"""Result of a tuning run (``TuneOutcome``), with the JSON document of ``tune --json``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Timed(Shown):
 
     @property
     def span(self) -> Span | None:
-        """Its time as ratios take it, on the level of ``time_s``; None when it failed."""
+        """Span of its time, for ratios; None if it failed."""
         if self.taken is None or self.time_s is None:
             return None
         return self.taken.scaled(self.time_s / self.taken.time_s)
@@ -66,7 +66,7 @@ class Timed(Shown):
         )
 
     def json(self) -> dict[str, object]:
-        """The ``best`` object of the document."""
+        """Fields of the document's ``best`` object."""
         return {
             "trial": self.trial,
             "template": self.template,
@@ -94,7 +94,7 @@ class MachineReport(Shown):
     waits: tuple[dict[str, Any], ...] = ()
 
     def words(self) -> str:
-        """Sentences for people; empty for a machine at rest."""
+        """Sentences for people; "" for an idle machine."""
         parts = [w for w in (self.load.words() or self.last.words(),) if w]
         if self.pace[1] > 1.3 * self.pace[0]:
             parts.append(f"its pace went from {self.pace[0]:.2f} to {self.pace[1]:.2f} times the reference's")
@@ -102,7 +102,7 @@ class MachineReport(Shown):
         return ", ".join(parts)
 
     def json(self) -> dict[str, object]:
-        """As documents have it."""
+        """The fields for documents."""
         load = self.load.fields() | {"used": round(self.load.used, 3), "lost": round(self.load.lost, 3)}
         return {
             "busy": self.load.disturbed or self.last.disturbed,
@@ -156,17 +156,17 @@ class TuneOutcome(Shown):
 
     @property
     def ratio(self) -> Ratio | None:
-        """The baseline's time over the best's."""
+        """Baseline time divided by best time, None without either."""
         return None if self.baseline is None else self.against_best(Span.of_library(self.baseline))
 
     @property
     def gain(self) -> Ratio | None:
-        """The default's time over the best's."""
+        """Default time divided by best time, None without either."""
         found = None if self.default is None else self.default.span
         return None if found is None else self.against_best(found)
 
     def against_best(self, other: Span) -> Ratio | None:
-        """Another time of the final round over the best's."""
+        """``other``, a time of the final round, divided by the best time."""
         mine = None if self.best is None else self.best.span
         on_cpu = self.identity.device.get("kind", "cpu") == "cpu"
         return None if mine is None else Ratio.of(other, mine, self.machine.last if on_cpu else None)
@@ -220,7 +220,7 @@ def _met(other: Mapping[str, Any]) -> str:
 
 
 def without_default(record: Record) -> str:
-    """The outcome of a run whose default failed, with the reason."""
+    """Message for a run whose default failed, with the reason."""
     return f"{reason_of(record)}; the search continues with what passes"
 
 

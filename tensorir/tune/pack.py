@@ -1,4 +1,4 @@
-"""A log and its compiled kernels in one file: written whole, read as data that may be hostile.
+"""Reads and writes packed logs: a log and its compiled kernels in one zip file, treated as untrusted input.
 
 A zip archive of ``manifest.json``, ``log/WORKLOAD.jsonl`` and ``cache/DIGEST.bin``. Nothing is ever extracted: members
 are read by name, under limits, and the manifest says the size and the SHA-256 of each. Names in the archive never
@@ -45,14 +45,14 @@ class PackError(LogError):
 
 
 def damaged(path: Path, why: str) -> TensorIRError:
-    """The refusal of a file that is not as ``write_pack`` left it."""
+    """The PackError for a file that ``write_pack`` did not write."""
     return refuse(PackError, "pack.damaged", f"{path} is no packed log, or damaged: {why}"[:500], hint="copy it again")
 
 
 def write_pack(path: Path, members: Mapping[str, bytes], about: Mapping[str, object]) -> None:
-    """Write the file whole or not at all; the same members give the same bytes.
+    """Write a pack file atomically; equal members give equal bytes.
 
-    about: what the manifest says besides the members
+    about: further fields of the manifest
     """
     listed = [{"name": n, "size": len(d), "sha256": hashlib.sha256(d).hexdigest()} for n, d in sorted(members.items())]
     manifest = json.dumps({"pack": PACK_VERSION, **about, "members": listed}, indent=1).encode()
@@ -79,7 +79,7 @@ def write_pack(path: Path, members: Mapping[str, bytes], about: Mapping[str, obj
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[PackedLog]:
-    """The members of a packed log, all compared with the manifest before anything is handed out.
+    """Context manager that opens a packed log with all members verified.
 
     Raises PackError: ``pack.unreadable``, ``pack.damaged`` (cut, wrong digests, other names, links, encrypted, more or
     fewer members than the manifest says), ``pack.too-large``, ``pack.version``.
@@ -110,11 +110,11 @@ class PackedLog:
                 raise BadRecord("it has more or fewer members than it says")
 
     def names(self, folder: str) -> list[str]:
-        """The members below ``log`` or ``cache``."""
+        """Names of members below ``folder``, "log" or "cache"."""
         return [n for n in self._listed if n.startswith(f"{folder}/")]
 
     def read(self, name: str) -> bytes:
-        """The whole member, compared with the manifest (again: somebody may write to the file meanwhile)."""
+        """Bytes of a member, verified again, as the file may have changed."""
         size, digest = self._listed[name]
         with self._understood():
             data = self._take(name, size)
@@ -123,7 +123,7 @@ class PackedLog:
         return data
 
     def verify(self) -> None:
-        """Compare everything with the manifest."""
+        """Compare all members with the manifest; raises PackError."""
         with self._understood():
             self._safe()
             self._read_manifest()
@@ -132,7 +132,7 @@ class PackedLog:
 
     @contextlib.contextmanager
     def _understood(self) -> Iterator[None]:
-        """Whatever a hostile file makes the readers of zip, deflate and JSON raise is one refusal."""
+        """Context manager that turns any exception from zip, deflate and JSON readers into one PackError."""
         try:
             yield
         except BadRecord as error:
@@ -144,7 +144,7 @@ class PackedLog:
             raise damaged(self.path, f"{type(error).__name__}: {error}"[:200]) from None
 
     def _bounded(self) -> int:
-        """The number of members, once what would make the reader of their list take much memory is refused."""
+        """Number of members; raises PackError if their list would need much memory."""
         if self._size > MOST_BYTES:
             raise self._too_large(f"{self._size} bytes")
         tail = min(self._size, _END.size + 20)
@@ -164,7 +164,7 @@ class PackedLog:
         return refuse(PackError, "pack.too-large", f"{self.path} is too large for a packed log: {what}")
 
     def _safe(self) -> None:
-        """Names, kinds and declared sizes of all members."""
+        """Raise PackError unless names, kinds and declared sizes of all members are allowed."""
         total, seen = 0, set[str]()
         for info in self._zip.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)
@@ -180,7 +180,7 @@ class PackedLog:
             raise self._too_large(f"{total} bytes out of {self._size}")
 
     def _take(self, name: str, size: int) -> bytes:
-        """The member, which has ``size`` bytes; never more of it than that is unpacked."""
+        """Bytes of a member of ``size`` bytes; decompression stops there."""
         if self._zip.getinfo(name).file_size != size:
             raise BadRecord(f"{name} has another size than the manifest says")
         with self._zip.open(name) as member:

@@ -1,4 +1,4 @@
-"""The pool of valid configurations that every strategy searches: rows of value indices."""
+"""``Pool``: the legal configurations that strategies search, as rows of value indices with distances."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROMISING_RATIO = 1.25
 
 
 class HasRows(Protocol):
-    """The source of a pool; ``tensorir.tune.space.Space`` is one."""
+    """Interface of a source of configurations; implemented by ``tensorir.tune.space.Space``."""
 
     @property
     def names(self) -> tuple[str, ...]: ...
@@ -37,7 +37,7 @@ class HasRows(Protocol):
 
 @runtime_checkable
 class Grows(HasRows, Protocol):
-    """A space that may list only a part of its rows, ``sampled``, and lists more when asked to."""
+    """Interface of a space that may list only a sample of its rows (``sampled``), and more on demand."""
 
     @property
     def sampled(self) -> bool: ...
@@ -78,7 +78,7 @@ class Pool:
 
     @classmethod
     def of(cls, space: Pool | HasRows) -> Pool:
-        """``space`` itself when it is a pool, else its legal configurations."""
+        """``space`` itself if it is a Pool, else a Pool of its legal configurations."""
         if isinstance(space, Pool):
             return space
         given = getattr(space, "expected_s", None), getattr(space, "features", None)
@@ -90,16 +90,16 @@ class Pool:
 
     @property
     def partial(self) -> bool:
-        """True if rows may be added."""
+        """True if rows may be added later."""
         return self._space is not None
 
     @property
     def added(self) -> int:
-        """Number of the last rows that were not there at first."""
+        """Number of rows added since the start."""
         return len(self.rows) - self._listed
 
     def catch_up(self) -> int:
-        """Number of rows now, with those that somebody else has listed in the space meanwhile."""
+        """Include rows listed by others in the space; returns the number of rows."""
         if self._space is not None and len(self._space.legal) > len(self.rows):
             self.rows = self._space.legal
         return len(self.rows)
@@ -108,13 +108,13 @@ class Pool:
         return len(self.rows)
 
     def config(self, row: int) -> Config:
-        """Names and values of one row."""
+        """Configuration of a row."""
         return {name: self.values[j][int(self.rows[row, j])] for j, name in enumerate(self.names)}
 
     def neighbours(self, row: int, pairs: int = 0) -> Ints:
-        """Rows that differ from ``row`` in exactly one knob; of a space that is not all listed, these are listed now.
+        """Rows that differ from ``row`` in exactly one knob; listed now if the space is sampled.
 
-        pairs: changes of two knobs that are tried, at random, to list more rows of such a space
+        pairs: random two-knob changes tried to list more rows of a sampled space
         """
         if self._space is not None:
             self._space.list_around(row, pairs)
@@ -122,13 +122,13 @@ class Pool:
         return np.flatnonzero(self.differing(row) == 1)
 
     def differing(self, row: int, among: Ints | None = None) -> npt.NDArray[np.int64]:
-        """In how many knobs each row (or each of ``among``) differs from ``row``."""
+        """Number of knobs in which each row (or each of ``among``) differs from ``row``."""
         rows = self.rows if among is None else self.rows[among]
         return np.asarray((rows != self.rows[row]).sum(axis=1))
 
     @property
     def slowness(self) -> Floats:
-        """Expected time of each row over the best that is expected of any; all 1 without a model."""
+        """Predicted time of each row over the least predicted; 1 without a model."""
         if self.expected_s is None or not len(self):
             return np.ones(len(self))
         if len(self._slowness) < len(self):
@@ -140,7 +140,7 @@ class Pool:
 
     @property
     def hopeless(self) -> npt.NDArray[np.bool_]:
-        """Rows to try when there are no others."""
+        """Mask of rows predicted so slow that they are tried last."""
         if self.expected_s is None:
             return np.zeros(len(self), dtype=bool)
         return np.asarray(self.slowness > HOPELESS_RATIO)
@@ -150,7 +150,7 @@ class Pool:
         return [(j, column) for j, v in enumerate(self.values) for column in encode(v)]
 
     def points(self, rows: npt.ArrayLike) -> Floats:
-        """``rows`` as points of the unit cube, the space in which distances are meant."""
+        """``rows`` as points of the unit cube, for distances."""
         some = self.rows[np.asarray(rows, dtype=np.int64)]
         if not self._columns:
             return np.zeros((len(some), 1))
@@ -187,7 +187,7 @@ LINEAR_FROM = 8
 
 
 def _linear(values: Sequence[Any]) -> list[Floats]:
-    """Numbers at even distances as they are: whoever lists 1, 2, 3 … may mean sizes or counts.
+    """Column of equally spaced numbers on a linear scale (they may be sizes or counts); [] for others and short lists.
 
     Nothing for others, and for a few: there the logarithm says as much, and a further column draws them apart.
     """
@@ -203,7 +203,7 @@ def _linear(values: Sequence[Any]) -> list[Floats]:
 
 
 def _evenness(values: Sequence[Any]) -> list[Floats]:
-    """Powers of two in each value, six at most, scaled; nothing if they tell no more than the value."""
+    """Column with the power of two that divides each value, up to 2**6, scaled; [] if redundant."""
     if not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in values):
         return []
     twos = np.minimum([(v & -v).bit_length() - 1 for v in values], 6)
@@ -216,7 +216,7 @@ def _is_number(v: object) -> bool:
 
 
 def _ordinal(numbers: Sequence[float]) -> Floats:
-    """Logarithms, of whole numbers of any size: by ``math.log2``, not as floats."""
+    """log2 of numbers; exact for arbitrarily large integers."""
     if min(numbers) > 0:
         x = np.array([math.log2(v) for v in numbers])
     else:  # "off, 1, 2, 4 …": zero is one step below one

@@ -1,4 +1,4 @@
-"""Few kernels for many shapes: the smallest set of configurations with one fast enough for every shape."""
+"""Portfolio selection: the smallest set of configurations with one fast enough for every shape (set cover)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Cover:
-    """``rows`` of the matrix of times; ``exact``: it is proved that no smaller set does."""
+    """Selected ``rows`` of the time matrix; ``exact``: provably the smallest number."""
 
     rows: tuple[int, ...]
     exact: bool
@@ -67,7 +67,7 @@ def _matrix(times: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def _undominated(masks: Sequence[int]) -> list[int]:
-    """One of each kind of row, without those whose shapes another one suits as well."""
+    """Distinct bit masks without those contained in another."""
     distinct = sorted(set(masks) - {0}, key=int.bit_count, reverse=True)
     kept: list[int] = []
     for mask in distinct:
@@ -77,7 +77,7 @@ def _undominated(masks: Sequence[int]) -> list[int]:
 
 
 class _Search:
-    """Branch and bound over bit masks of shapes."""
+    """Branch and bound over bit masks of covered shapes."""
 
     def __init__(self, masks: list[int], everything: int, nodes: int) -> None:
         self.masks, self.everything, self.nodes = masks, everything, nodes
@@ -116,7 +116,7 @@ def _bits(mask: int) -> list[int]:
 
 
 def _faster(rows: list[int], matrix: Any, fits: Any, weights: Sequence[float] | None) -> list[int]:
-    """Exchange members while that lessens the total time and every shape keeps one that is fast enough."""
+    """Improve a cover by exchanging single members while total time decreases and all shapes stay covered."""
     weight = np.ones(matrix.shape[1]) if weights is None else np.asarray(weights, dtype=np.float64)
 
     def total(some: list[int]) -> float:

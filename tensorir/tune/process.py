@@ -1,4 +1,4 @@
-"""A supervised worker process: candidates may crash, hang or flood the terminal in it alone."""
+"""``Worker``: a supervised subprocess in which candidates may crash, hang or flood the terminal."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ MOST_PHASE = 200  # characters of a phase that are kept
 
 
 class WorkerError(TensorIRError):
-    """The measuring worker could not be started or used at all; no candidate is to blame."""
+    """The worker process could not be started or used; no candidate is to blame."""
 
 
 def scrubbed_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -89,11 +89,11 @@ def scrubbed_environment(extra: Mapping[str, str] | None = None) -> dict[str, st
 
 
 class _DiedError(Exception):
-    """The worker's end of the pipe closed."""
+    """The worker closed its end of the pipe."""
 
 
 class _GarbledError(Exception):
-    """Bytes came over the pipe that are not the protocol."""
+    """The worker sent bytes that violate the protocol."""
 
 
 class Worker:
@@ -197,7 +197,7 @@ class Worker:
         return reply
 
     def _await_ready(self, child: _Child, cancel_at: float | None) -> bool:
-        """Wait for the child's hello; False when the request was cancelled meanwhile."""
+        """Wait for the child's hello; False if the request was cancelled."""
         start_by = time.monotonic() + self._start_timeout
         while not child.ready:
             try:
@@ -252,7 +252,7 @@ class Worker:
                 raise _GarbledError(f"a frame with keys {sorted(frame)[:4]}")
 
     def _failed(self, child: _Child, status: str, detail: Json) -> Json:
-        """Kill the child; the error with its phase and its last output."""
+        """Kill the child; returns the error reply with its phase and last output."""
         child.kill()
         self.output = child.tail_text()
         self._child = None
@@ -298,18 +298,18 @@ _early: dict[str, Worker] = {}
 
 
 def start_early(module: str) -> None:
-    """Start a process for whoever asks for it with ``claimed``: it imports what it needs while this one does."""
+    """Start a worker for ``module`` in advance, to be taken by ``claimed``."""
     _early[module] = Worker(module)
     _early[module].start()
 
 
 def claimed(module: str) -> Worker:
-    """A worker for ``module``: the one that was started early, once, or a new one."""
+    """A Worker for ``module``: the one started early if still unclaimed, else a new one."""
     return _early.pop(module, None) or Worker(module)
 
 
 class _Child:
-    """One incarnation of the worker process and the pipes to it."""
+    """One started worker process with its pipes."""
 
     def __init__(self, setup: Json, environment: Mapping[str, str] | None) -> None:
         if not sys.executable:
@@ -355,13 +355,13 @@ class _Child:
         return (self._to, self._from, self._life, self._capture) + (() if self._pidfd is None else (self._pidfd,))
 
     def begin(self, frame: bytes) -> None:
-        """Queue a request; what was printed before belongs to nobody."""
+        """Queue a request and discard earlier output."""
         self._drain_capture()
         self._tail.clear()
         self._outbox, self.phase, self.phase_began = frame, "request", time.monotonic()
 
     def receive(self, until: float) -> Json | None:
-        """Return the next frame, or None at ``until``; raises when the child died or talks nonsense."""
+        """Return the next frame, None at time ``until``; raises if the child died or violated the protocol."""
         while True:
             frame = self._next_frame()
             if frame is not None:
@@ -430,12 +430,12 @@ class _Child:
                 del self._tail[:-TAIL_BYTES]
 
     def tail_text(self) -> str:
-        """The candidate's last output, made safe for terminals and records."""
+        """The candidate's last output, escaped for terminals and records."""
         text = bytes(self._tail).decode("utf-8", "replace")
         return "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
     def alive(self) -> bool:
-        """Tell whether the process still runs, without reaping it."""
+        """True if the process runs; does not reap it."""
         return not self._exited()
 
     def _exited(self) -> bool:
@@ -478,7 +478,7 @@ def _earliest(*times: float | None) -> float:
 
 
 def _timeout_status(phase: str) -> str:
-    """A hang in the user's schedule function has no status of its own: it counts as ``run_timeout``."""
+    """Status of a timeout in ``phase``: ``compile_timeout`` or ``run_timeout``."""
     return "compile_timeout" if phase == "compile" else "run_timeout"
 
 
@@ -490,7 +490,7 @@ def _last_lines(text: str, count: int = 6) -> str:
 
 
 def destroy(process: subprocess.Popen[bytes], fds: tuple[int, ...], mark: str) -> None:
-    """Kill the group, then reap: the other order could hit a group that got the same number later."""
+    """Kill the process group, then reap (reaping first could free the group number for others)."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     end_marked(mark, process.pid)
@@ -501,7 +501,7 @@ def destroy(process: subprocess.Popen[bytes], fds: tuple[int, ...], mark: str) -
 
 
 def _group_gone(pgid: int, seconds: float = 0.5) -> None:
-    """Wait until the killed helpers of the group have left as well: the kernel takes a moment on a busy machine."""
+    """Wait up to ``seconds`` until killed processes of the group have exited."""
     end = time.monotonic() + seconds
     with contextlib.suppress(ProcessLookupError, PermissionError):
         while time.monotonic() < end:
@@ -512,7 +512,7 @@ def _group_gone(pgid: int, seconds: float = 0.5) -> None:
 
 
 def any_runs(pgid: int) -> bool:
-    """True if a process of the group has not ended; True where the system does not say.
+    """True if a process of the group has not exited, or the system cannot tell.
 
     One that ended counts in its group until its parent has asked for it. The guardian's is the system's first process,
     and that of a container may take its time, or never ask.
@@ -541,7 +541,7 @@ def pidfd(pid: int) -> int | None:
 
 
 def bound_memory(nbytes: int) -> None:
-    """From now on, refuse this process more than ``nbytes`` beyond its present memory, on systems with such limits.
+    """Limit this process to ``nbytes`` beyond its present private memory, where supported.
 
     A runaway candidate then gets an error instead of bringing the machine down. Private writable memory counts, address
     space reserved by drivers does not. Out of memory, the system ends this process first.

@@ -1,4 +1,4 @@
-"""The tuner's progress as text: pure functions over a small state, so that any front end can print or draw it."""
+"""Progress lines of a tuning run: pure functions from state to text."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _SHORT_STATUSES = {
 
 @dataclass
 class Progress:
-    """The facts of a progress line.
+    """State of a progress line.
 
-    total:      configurations wanted in total, None when only the budget counts
-    budget_s:   None when only the number counts
-    baseline:   (name, seconds) of the peer, once it is known; peer: all that is known of it
+    total:      number of configurations wanted, None if only the budget limits
+    budget_s:   None if only the number limits
+    baseline:   (name, seconds) of the library, once known; peer: all its fields
     known:      usable earlier records
-    load:       what else the machine did while kernels were timed; None where it does not disturb them (GPUs)
+    load:       machine load during timing; None for devices it does not disturb (GPUs)
     """
 
     total: int | None = None
@@ -58,17 +58,17 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """Configurations known, earlier ones included."""
+        """Number of configurations measured, earlier records included."""
         return self.known + self.counts.total()
 
     def start(self, device: Mapping[str, object], known: int) -> None:
-        """Take in the device, and how many earlier records are usable."""
+        """Set the device and the number of usable earlier records."""
         self.known = known
         if device.get("kind") != "cpu":
             self.load = None
 
     def add(self, record: Record) -> bool:
-        """Take in a new record; True when it is the best so far."""
+        """Add a record; True if it is the best so far."""
         self.counts[record.status] += 1
         if self.load is not None:
             self.load += ProcessorLoad.of(record.load)
@@ -79,19 +79,19 @@ class Progress:
         return True
 
     def hear(self, peer: Mapping[str, object]) -> None:
-        """Take in what is known of the peer."""
+        """Set the fields of the library's timing."""
         self.baseline, self.peer = (str(peer["name"]), float(cast("float", peer["time_s"]))), peer
         if self.load is not None:
             self.load += ProcessorLoad.of(peer.get("load"))
 
     @property
     def ratio(self) -> Ratio | None:
-        """The peer's time over the best one so far."""
+        """The library's time divided by the best so far; None without either."""
         peer = self.peer or (self.baseline and {"time_s": self.baseline[1]})
         return None if self.best is None or not peer else Ratio.of(Span.of_library(peer), self.best, self.load)
 
     def due(self, elapsed_s: float, improved: bool) -> bool:
-        """Tell whether to print now (an improvement, or ten quiet seconds), and remember that it was."""
+        """True if a line should be printed now: after an improvement or ten quiet seconds; remembers it."""
         if not improved and elapsed_s - self.printed_s < EVERY_S:
             return False
         self.printed_s = elapsed_s
@@ -100,7 +100,7 @@ class Progress:
 
 @dataclass
 class SetProgress:
-    """The facts of a progress line of several shapes. weights: how much each shape counts, by its title."""
+    """State of a progress line over several shapes. weights: by shape title"""
 
     weights: Mapping[str, float]
     budget_s: float | None = None
@@ -109,7 +109,7 @@ class SetProgress:
     best: dict[str, float] = field(default_factory=dict)
 
     def add(self, record: Record) -> bool:
-        """Take in a new record; True when it is the best so far of its shape."""
+        """Add a record; True if it is the best so far of its shape."""
         self.counts[record.status] += 1
         title, time_s = record.workload, record.steady_s
         better = time_s < self.best.get(title, math.inf)
@@ -119,7 +119,7 @@ class SetProgress:
         return better
 
     def total(self) -> str:
-        """The weighted sum of the best times so far, and of the first ones."""
+        """Text: weighted sum of the best times so far, and of the first ones."""
         if not self.best:
             return "nothing valid yet"
         now, first = (sum(self.weights[t] * s for t, s in d.items()) for d in (self.best, self.first))
@@ -155,7 +155,7 @@ def line(state: Progress, elapsed_s: float) -> str:
 
 
 def eta(state: Progress, elapsed_s: float) -> float | None:
-    """Seconds until the run ends: when the trials are done, or the budget is spent; None when neither is known."""
+    """Seconds until the run ends, by trials or budget; None if unknown."""
     ends = []
     new = state.counts.total()
     if state.total is not None and new:
@@ -182,14 +182,16 @@ def duration(seconds: float) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """Three significant digits in milliseconds, four from a tenth on: ``0.0581 ms``, ``12.34 ms``."""
+    """Text of a time: ``0.0581 ms``, ``12.34 ms``."""
     value = seconds * 1e3
     digits = 4 if value < 10 else 3 if value < 100 else 2
     return f"{value:.{digits}f} ms"
 
 
 def between(time_s: float, low_s: float | None, high_s: float | None) -> str:
-    """``0.0581 ms  [0.0570 ms, 0.0602 ms]``; intervals wider than ``UNTOLD_RATIO`` are not printed."""
+    """Text of a time with interval, ``0.0581 ms  [0.0570 ms, 0.0602 ms]``; intervals wider than ``UNTOLD_RATIO`` are
+    omitted.
+    """
     text = milliseconds(time_s)
     if low_s is None or high_s is None:
         return text
@@ -199,7 +201,7 @@ def between(time_s: float, low_s: float | None, high_s: float | None) -> str:
 
 
 def rate(flops_per_second: float) -> str:
-    """``398 GF/s``, ``1.25 TF/s``."""
+    """Text of a rate: ``398 GF/s``, ``1.25 TF/s``."""
     giga = flops_per_second / 1e9
     if giga >= 1000:
         return f"{giga / 1000:.2f} TF/s"

@@ -1,4 +1,4 @@
-"""The fastest of several kernels, from rounds of one run each: found as early as the noise allows.
+"""Sequential test for the fastest of several kernels, by interleaved timed rounds; stops as early as the noise allows.
 
 Times of a shared machine drift, come in bursts and have tails of every kind, so nothing is assumed of them. Two things
 are made true instead. Kernels are compared within a round only, and each round runs them in an order drawn at random.
@@ -38,9 +38,9 @@ _CHANCES = np.array([0.52, 0.55, 0.6, 0.7, 0.8, 0.9, 0.97])  # of being ahead, o
 
 
 def log_capital(ahead: NDArray[np.int64], rounds: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Log of what a unit has become that was bet on being ahead in each of ``rounds``, ``ahead`` of which were won.
+    """Log of the wealth from betting 1 on winning each of ``rounds`` fair coin tosses, of which ``ahead`` were won.
 
-    Equal parts are bet on each of several chances p: a part grows by 2 p when won and by 2 (1 - p) when lost.
+    A mixture over several win probabilities p: each part grows by 2 p on a win and 2 (1 - p) on a loss.
     """
     won, lost = ahead[..., None], (rounds - ahead)[..., None]
     parts = won * np.log(2 * _CHANCES) + lost * np.log(2 * (1 - _CHANCES))
@@ -82,15 +82,15 @@ class Race:
 
     @property
     def rounds(self) -> int:
-        """Rounds so far."""
+        """Number of rounds so far."""
         return len(self._logs)
 
     def order(self) -> list[int]:
-        """The order of the next round, which the validity of the test rests on."""
+        """Random order of the kernels in the next round; the test's validity depends on it."""
         return self._random.sample(self.running, len(self.running))
 
     def add(self, seconds: dict[int, float]) -> None:
-        """Add a round: the time of each contestant that is running."""
+        """Add a round: seconds of each contestant still in the race."""
         logs = np.full(len(self._met), np.nan)
         logs[list(seconds)] = np.log(list(seconds.values()))
         self._logs.append(logs)
@@ -107,7 +107,7 @@ class Race:
 
     @property
     def decided(self) -> bool:
-        """True if more rounds would not tell more: one is left, or those left are shown to be a tie."""
+        """True if one contestant is left, or the rest are shown to be tied."""
         if len(self.running) <= 1 or self.rounds >= MOST_ROUNDS:
             return True
         left = np.ix_(self.running, self.running)
@@ -133,7 +133,7 @@ class Race:
 
 
 def reconciled(medians: Sequence[float], standings: Sequence[Standing]) -> list[float]:
-    """Seconds of each contestant: its ratio of the race on one scale, that of medians measured at other moments.
+    """Seconds of each contestant, from race ratios scaled to the medians measured separately.
 
     Those medians are seconds but noisy, the ratios are exact but have no unit; the scale is the one that half of the
     medians exceed.

@@ -1,4 +1,4 @@
-"""The choice among measured configurations: times are compared with those of the same final round."""
+"""Ranks measured configurations by comparable times, those of the same final round."""
 
 from __future__ import annotations
 
@@ -46,36 +46,36 @@ class RankedRecord(Shown):
 
     @property
     def span(self) -> Span:
-        """Its time as ratios take it."""
+        """Span of its time, for ratios."""
         timed = Span.of(self.timed)
         return timed.scaled(self.time_s / timed.time_s)
 
     @property
     def load(self) -> ProcessorLoad | None:
-        """The load of the machine meanwhile; None where that does not disturb the device."""
+        """Machine load during its timing; None if that does not disturb the device."""
         on_cpu = self.timed.device.get("kind", "cpu") == "cpu"
         return ProcessorLoad.of(self.timed.load) if on_cpu else None
 
     def over(self, best: RankedRecord) -> Ratio:
-        """Its time over that of the best (``against``); exactly 1 for the best itself, which was measured once."""
+        """Ratio of its time to the best's; exactly 1 for the best itself."""
         if self is best:
             return Ratio(1.0, 1.0, 1.0)
         return Ratio.of(self.span.scaled(self.against(best) / self.time_s), best.span, best.load)
 
     @property
     def confirmed(self) -> bool:
-        """The time is of the newest interleaved final round."""
+        """True if its time is from the newest final round."""
         return self.round == 0
 
     def against(self, best: RankedRecord) -> float:
-        """Seconds to compare with ``best.time_s``: by the trials of both where only one is of a final round."""
+        """Seconds comparable with ``best.time_s``: from trials of both if only one has a final round."""
         if (self.round is None) == (best.round is None):
             return self.time_s
         return best.time_s * self.record.steady_s / best.record.steady_s
 
 
 def key_of(record: Record) -> str:
-    """The key of a record's subject: template and configuration, equal for measurements of the same thing."""
+    """Key of a record's template and configuration (and source); equal for measurements of the same kernel."""
     return record.key if isinstance(record, Stored) else key_text([record.template, record.config])
 
 
@@ -84,7 +84,7 @@ _Kernel = tuple[str, str | None]
 
 
 def passed(record: Record) -> bool:
-    """True if a time counts: it ran, and the result was right."""
+    """True if the record has a time and a right result."""
     if isinstance(record, Stored):
         return record.passed
     return record.status == "ok" and record.check is not None and record.check["ok"] is True
@@ -140,8 +140,8 @@ def choose(records: Iterable[Record]) -> list[RankedRecord]:
 
 
 def library(records: Iterable[Record], best: RankedRecord) -> tuple[Json, Ratio] | None:
-    """The library timed in the final round of the best's time, else in the newest round with one; and its time over the
-    best's. None without one.
+    """(fields, ratio to the best) of the library timed in the best's final round, else in the newest round with one;
+    None if none was.
     """
     rounds = sorted((r for r in records if r.baseline and r.round), key=lambda r: (r.started, r.id))
     found = {r.round: {**(r.baseline or {}), "round": r.round} for r in rounds}
@@ -162,7 +162,7 @@ def _unconfirmed(record: Record) -> RankedRecord:
 
 
 def _rounds(ordered: Iterable[tuple[Record, _Kernel]]) -> list[dict[_Kernel, Record]]:
-    """The final rounds, newest first: by configuration, what was measured and right in them."""
+    """Final rounds, newest first, as {kernel: record} of right results."""
     found: dict[str, dict[_Kernel, Record]] = defaultdict(dict)
     newest: dict[str, str] = {}
     unnamed, last = 0, 0.0
@@ -180,7 +180,7 @@ def _rounds(ordered: Iterable[tuple[Record, _Kernel]]) -> list[dict[_Kernel, Rec
 
 
 def seconds_of(started: str) -> float:
-    """A time of the log; 0 for one that no clock shows."""
+    """A log timestamp as Unix seconds; 0 if invalid."""
     try:
         return datetime.fromisoformat(started).timestamp()
     except (ValueError, OverflowError):
@@ -188,8 +188,8 @@ def seconds_of(started: str) -> float:
 
 
 def _on_one_level(rounds: Sequence[dict[_Kernel, Record]]) -> dict[_Kernel, tuple[Record, float, int]]:
-    """Each configuration's newest final record, by what to multiply its time to compare it with the newest round's,
-    and the number of its round; without those of rounds that nothing connects with the newest.
+    """{kernel: (newest final record, factor to the newest round's level, round number)}; rounds not connected to the
+    newest are omitted.
     """
     known: dict[_Kernel, tuple[Record, float, int]] = {}
     waiting = {n: found for n, found in enumerate(rounds) if found}

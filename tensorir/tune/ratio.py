@@ -1,4 +1,4 @@
-"""Ratios of times, and the judgement that one may be said: every printed or written ratio is made here."""
+"""Ratios of times with intervals, and the decision whether one may be reported; all reported ratios come from here."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ALIKE_RATIO = 1.05  # a ratio this near to 1 says "alike", and its interval may 
 
 @dataclass(frozen=True, repr=False)
 class Span(Shown):
-    """A time, its interval and its spread (the slowest slot over the fastest).
+    """A time in seconds with its interval and spread (slowest slot over fastest).
 
-    slots: those of the rounds that ``round`` names, interleaved with others of that name
+    slots: times per round, interleaved with other kernels; comparable with slots of the same ``round``
     """
 
     time_s: float
@@ -35,12 +35,12 @@ class Span(Shown):
 
     @classmethod
     def of(cls, record: Record) -> Span:
-        """Of a record that has a time."""
+        """Span of a record that has a time."""
         return cls(record.steady_s, *record.span, _spread(record.samples), tuple(record.samples), record.round or "")
 
     @classmethod
     def of_library(cls, document: Mapping[str, object]) -> Span:
-        """Of a library's time in a document or a record."""
+        """Span of a library's time in a document or record."""
         said = cast("Mapping[str, Any]", document)
         seconds, low, high = (
             max(float(said["time_s"]), math.ulp(0.0)),
@@ -54,13 +54,13 @@ class Span(Shown):
         return cls(seconds, min(low, seconds), max(high, seconds), spread, slots, name)
 
     def scaled(self, factor: float) -> Span:
-        """The same spread about another time."""
+        """This Span multiplied by ``factor``."""
         return replace(self, time_s=self.time_s * factor, low_s=self.low_s * factor, high_s=self.high_s * factor)
 
     def over(self, other: Span) -> tuple[float, float]:
-        """The interval of this time over the other: of the ratios of their slots where those are of the same rounds,
-        for what met both cancels; else of both intervals, by their squares in the logarithm (Zou and Donner,
-        "Construction of confidence limits about effect measures", Statistics in Medicine 27, 2008).
+        """(low, high) of this time divided by the other: from slot-wise ratios if both share rounds, as common
+        disturbances cancel; else combined from both intervals in log scale (Zou and Donner, "Construction of confidence
+        limits about effect measures", Statistics in Medicine 27, 2008).
         """
         level = self.time_s / other.time_s
         if self.round and self.round == other.round and len(self.slots) == len(other.slots) > 1:
@@ -77,9 +77,9 @@ def _spread(slots: Sequence[float]) -> float:
 
 @dataclass(frozen=True, repr=False)
 class Ratio(Shown):
-    """``value`` between ``low`` and ``high`` (``Span.over``).
+    """A ratio of times: ``value`` with interval ``low`` to ``high`` (``Span.over``).
 
-    doubt: why it is unsteady; empty where it is not
+    doubt: reason why it is unreliable; "" if reliable
     """
 
     value: float
@@ -89,7 +89,7 @@ class Ratio(Shown):
 
     @classmethod
     def of(cls, above: Span, below: Span, load: ProcessorLoad | None = None) -> Ratio:
-        """``above`` over ``below``; load: of the machine while they were timed, if that disturbs them."""
+        """``above`` divided by ``below``; load: machine load during timing, if relevant."""
         value = above.time_s / below.time_s
         low, high = above.over(below)
         said = "" if load is None else load.words()
@@ -108,11 +108,11 @@ class Ratio(Shown):
 
     @property
     def steady(self) -> bool:
-        """True if it may be said."""
+        """True if the ratio is reliable enough to report without a caveat."""
         return not self.doubt
 
     def text(self, of: str = "") -> str:
-        """``1.70x numpy``; ``~1.7x numpy (unsteady)``; or that there is none."""
+        """``1.70x numpy``; ``~1.7x numpy (unsteady)``; or a note that none can be given."""
         name = f" {of}" if of else ""
         if self.steady:
             return f"{self.value:.2f}x{name}"
@@ -128,12 +128,12 @@ class Ratio(Shown):
 
     @property
     def hopeless(self) -> bool:
-        """True if no number may be given at all."""
+        """True if not even an approximate number can be given."""
         known = self.high <= UNTOLD_WIDTH * self.low and 1 / ABSURD_RATIO <= self.value <= ABSURD_RATIO
         return not self.steady and not known
 
     def json(self) -> dict[str, object]:
-        """The fields of a document."""
+        """The ratio as a dict for documents."""
         found = {"ratio": self.value, "ratio_low": self.low, "ratio_high": self.high, "steady": self.steady}
         return found | ({"doubt": self.doubt} if self.doubt else {})
 
@@ -143,5 +143,5 @@ def _plain(x: float) -> str:
 
 
 def without_slots(peer: Mapping[str, object]) -> dict[str, object]:
-    """A library's time as documents have it."""
+    """A library's timing fields for documents, slots omitted."""
     return {k: v for k, v in peer.items() if k not in ("samples", "round")}

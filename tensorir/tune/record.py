@@ -1,4 +1,4 @@
-"""One line of the tuning log: its fields and their checks, its checksum, its text."""
+"""``Record``, one line of the tuning log: fields, validation, checksum, encoding."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ HARNESS_LIBRARIES = frozenset({"python", "numpy", "scikit-optimize", "skopt", "s
 
 
 class BadRecord(ValueError):  # it is a finding about data, not a failure of ours
-    """A line that is not a record; the text says why in a few words."""
+    """A line is not a valid record; the message says why."""
 
 
 class OtherVersion(BadRecord):
-    """A line of another version of the schema: not read, never deleted."""
+    """A record of another schema version: not read, never deleted."""
 
 
 def _number(value: Any) -> bool:
-    """A number that a float can hold; whole numbers in JSON may be of any size."""
+    """True for a finite number that a float can hold."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= MAX_MEASURED
 
 
 def _seconds(value: Any) -> bool:
-    """A duration that a clock can have shown: positive and below a day."""
+    """True for a plausible duration: positive and below a day."""
     return _number(value) and 0 < value < 86_400
 
 
@@ -95,7 +95,7 @@ def _versions(value: Any) -> bool:
 
 
 def is_library(value: object) -> bool:
-    """True if a final record can hold it: a name, and what ``Span.of`` takes."""
+    """True for valid library timing fields of a final record."""
     if not isinstance(value, dict) or not _text(200)(value.get("name")) or not _seconds(value.get("time_s")):
         return False
     ends = _seconds(value.get("low_s")) and _seconds(value.get("high_s"))
@@ -120,9 +120,9 @@ _ID = _text(80, r"[A-Za-z0-9._:#-]+")
 @travels
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Setting(Shown):
-    """Fields equal in all records of one template and one run.
+    """Fields shared by all records of one template in one run.
 
-    estimator: of ``time_s``
+    estimator: method by which ``time_s`` was estimated
     """
 
     workload: str = field(metadata=checked(_text(65_536)))
@@ -187,7 +187,7 @@ class Record(Setting):
 
     @property
     def steady_s(self) -> float:
-        """Seconds on the level of the reference's own trial: the time to compare. Infinite without a time."""
+        """Seconds corrected by the machine's drift: the time to compare; inf without a time."""
         return math.inf if self.time_s is None else max(float(self.time_s), math.ulp(0.0))  # positive in any log
 
     @property
@@ -283,7 +283,7 @@ class RunIdentity(Shown):
 
 
 def relevant(versions: Mapping[str, str]) -> dict[str, str]:
-    """The entries of ``versions`` that can change a kernel or its time."""
+    """Entries of ``versions`` that affect a kernel or its time."""
     return {key: value for key, value in versions.items() if key not in HARNESS_LIBRARIES}
 
 
@@ -291,7 +291,7 @@ _last = ""
 
 
 def utc_now() -> str:
-    """The present as the log writes it, later than all earlier answers in this process even if the clock goes back."""
+    """Current UTC timestamp for the log, strictly increasing within this process."""
     global _last  # noqa: PLW0603 - there is one clock
     now = datetime.now(UTC).strftime(_FORMAT)
     if now <= _last:  # choosing takes the latest final round of a configuration, and that is decided by these times
@@ -317,13 +317,13 @@ def checksum(record: Mapping[str, object]) -> str:
 
 
 def seal(said: Mapping[str, object]) -> Json:
-    """``said`` with its checksum, last."""
+    """``said`` with its checksum appended as last key."""
     body = {key: value for key, value in said.items() if key != "crc"}
     return {**body, "crc": checksum(body)}
 
 
 def encode(record: Record) -> bytes:
-    """Return the line of a record; BadRecord when it would be too long to be read back.
+    """Return the log line of a record; BadRecord if too long to be read back.
 
     The bytes that the checksum covers with it as the last key, so that a reader sums the line as it is.
     """
@@ -331,7 +331,7 @@ def encode(record: Record) -> bytes:
 
 
 def sealed(said: Mapping[str, object]) -> bytes:
-    """Return the line of an object of JSON, its checksum last."""
+    """Return the line of a JSON object with its checksum."""
     body = canonical(said)
     line = body[:-1] + b',"crc":"%08x"}\n' % zlib.crc32(body)
     if len(line) > MAX_LINE:
@@ -358,7 +358,7 @@ def decode(line: bytes) -> Record:
 
 
 def read(said: object) -> Record:
-    """The record of an object of JSON without its checksum; BadRecord says what is wrong with it."""
+    """Record of a JSON object without checksum; BadRecord if invalid."""
     try:
         return codec.decode(Record, said)
     except CodecError as error:
@@ -369,7 +369,7 @@ def read(said: object) -> Record:
 
 
 def read_json(text: bytes) -> dict[str, object]:
-    """The object in a text; BadRecord for anything else, for equal keys and for what JSON does not have."""
+    """Parse a JSON object strictly; BadRecord for other values, duplicate keys and non-JSON numbers."""
     try:
         made = _decoder.decode(text.decode("utf-8"))
     except BadRecord:
@@ -386,7 +386,7 @@ def read_json(text: bytes) -> dict[str, object]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> Json:
-    """Two readers may pick different ones of two equal keys, so such a line means nothing."""
+    """Dict of key-value pairs; BadRecord on duplicate keys, which readers resolve differently."""
     made = dict(pairs)
     if len(made) != len(pairs):
         raise BadRecord("duplicate key")
@@ -408,7 +408,7 @@ _decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_consta
 
 
 def _sum_of(said: Json, line: bytes) -> str:
-    """The checksum of an object without it; of the bytes of its line where these are what ``encode`` writes."""
+    """Checksum of an object, from its line if that is canonical."""
     body, crc = line[:-19] + b"}", line[-19:]
     if line.isascii() and b"\\ud" not in line and crc == b',"crc":"%08x"}\n' % zlib.crc32(body):
         if _too_deep(body):
@@ -418,7 +418,7 @@ def _sum_of(said: Json, line: bytes) -> str:
 
 
 def _checked_sum(said: Json) -> str:
-    """The checksum; refuses what would break a reader of any field: infinities, lone surrogates, deep nesting."""
+    """Checksum of an object; BadRecord for infinities, lone surrogates or deep nesting."""
     try:
         text = canonical(said)
     except RecursionError:
@@ -437,7 +437,7 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 def _too_deep(text: bytes) -> bool:
-    """Tell whether lists and dicts of a JSON text are nested more than ``MAX_DEPTH`` deep, the text's own counted.
+    """True if a JSON text nests brackets deeper than ``MAX_DEPTH``.
 
     Read off its brackets outside of strings: a walk through all values takes ten times as long.
     """
@@ -461,7 +461,7 @@ def _encodable(text: str) -> bool:
 
 
 def slug(workload: str) -> str:
-    """Return the folder name of a workload: what is harmless of its first word, and a digest of all of it.
+    """Return the folder name of a workload: a sanitized first word and a digest of the whole.
 
     The digest tells apart what sanitising makes equal; the word is for people only. Two workloads
     whose digests collide share a folder, which is harmless: records carry their full identity.

@@ -1,4 +1,4 @@
-"""The little language of ``--restrict``: conditions on knobs, with Python's meaning.
+"""Parser of ``--restrict`` conditions on knobs, a subset of Python expressions.
 
 Knobs, numbers, words in quotes, True, False, None and tuples; + - * // %, comparisons, ``in`` a list in parentheses or
 brackets, and, or, not. There are no calls, attributes, powers or other names.
@@ -32,7 +32,7 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 
 
 def parse(text: str, names: Sequence[str]) -> Callable[[View], bool]:
-    """The condition that ``text`` states about the knobs ``names``, as a predicate on configurations."""
+    """Return a predicate on configurations for the condition ``text`` about knobs ``names``."""
     said = _Condition(text, names)
     term = said.truth(said.tree)
     return lambda config: bool(term(config))
@@ -58,13 +58,13 @@ class _Condition(ParsedText):
         return refuse(DeclarationError, "space.restrict-type", message, at=self.text[:100])
 
     def truth(self, node: ast.expr) -> Term:
-        """The same of what is true or false."""
+        """Function from a configuration to the node's bool."""
         if isinstance(node, ast.Tuple):
             raise self.refusal("a tuple is neither true nor false: compare it", at=node.col_offset)
         return self.term(node)
 
     def term(self, node: ast.expr) -> Term:
-        """The meaning of a node, as a function of a configuration."""
+        """Function from a configuration to the node's value."""
         match node:
             case ast.BoolOp(op=op, values=values):
                 terms, joined = [*map(self.truth, values)], any if isinstance(op, ast.Or) else all
@@ -91,7 +91,7 @@ class _Condition(ParsedText):
         raise self.refusal(f"unexpected {self.said(node)[:40]!r}", at=node.col_offset)
 
     def _listed(self, op: ast.cmpop, node: ast.expr) -> Term:
-        """The right-hand side of a comparison; after ``in`` there is a list, of one element in parentheses too."""
+        """Right operand of a comparison; after ``in`` a list, in brackets or parentheses."""
         if not isinstance(op, ast.In | ast.NotIn):
             return self.term(node)
         elements = node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
@@ -154,7 +154,7 @@ def _folded(first: Term, rest: Sequence[tuple[Callable[[Any, Any], Any], Term]])
 
 
 def _chain(first: Term, rest: Sequence[tuple[Callable[[Any, Any], bool], Term]]) -> Term:
-    """``a < b < c`` as Python means it: every neighbour pair, left to right, stopping at the first that fails."""
+    """``a < b < c`` as in Python: pairs tested left to right, stopping at the first failure."""
 
     def run(c: View) -> bool:
         left = first(c)

@@ -1,4 +1,4 @@
-"""The records of a log that count, asked of its columns: a log may have a hundred thousand."""
+"""Selects relevant records from a log's columns, without decoding lines (logs reach 100,000 records)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_START_RECORDS = 1000
 
 
 def usable_rows(brief: Brief, identity: RunIdentity, limits: Limits | None) -> Rows:
-    """The rows of ``tune.log.usable``: one of each configuration."""
+    """Rows of the records that ``tune.log.usable`` would return, one per configuration."""
     mine = brief.rows_of(identity.accepts) & ~brief.columns["final"].astype(bool)
     rows = np.flatnonzero(mine)
     ends = brief.columns["status"][rows].astype("i8") << 32 | brief.columns["rest"][rows]
@@ -33,7 +33,7 @@ def _ended(brief: Brief, pair: int) -> TrialEnd:
 
 
 def keys(brief: Brief, rows: Rows) -> Rows:
-    """Numbers that are equal where template and configuration are."""
+    """Integer per row, equal for equal template and configuration."""
     names: dict[str, int] = {}
     groups = range(len(brief.words["group"]))
     template = [names.setdefault(brief.group(n).template, len(names)) for n in groups]
@@ -43,7 +43,7 @@ def keys(brief: Brief, rows: Rows) -> Rows:
 
 
 def sample(brief: Brief, mask: Mask) -> Rows:
-    """Rows to start from: of the trials of each run the fastest, and others evenly spaced."""
+    """Rows for a warm start: per run the fastest trials and evenly spaced others."""
     found = [np.zeros(0, dtype="i8")]
     rows = np.flatnonzero(mask & ~brief.columns["final"].astype(bool))
     for group in np.unique(brief.columns["group"][rows]):
@@ -57,7 +57,7 @@ def sample(brief: Brief, mask: Mask) -> Rows:
 
 
 def contenders(brief: Brief, mask: Mask, most: int | None = None) -> Rows:
-    """The rows that decide the ``most`` configurations ranked first by ``choose``; all of the mask's for None.
+    """Rows sufficient for ``choose`` to rank the first ``most`` configurations; None: all rows of ``mask``.
 
     Configurations outside of final rounds, every trial passed: the fastest by their last trial. Other configurations
     outside of final rounds: those with any trial among these.
@@ -82,7 +82,7 @@ def contenders(brief: Brief, mask: Mask, most: int | None = None) -> Rows:
 
 
 def counted(brief: Brief) -> list[tuple[Setting, dict[str, int]]]:
-    """Of each run: what its records share, and how many trials ended with each status."""
+    """Per run: (shared fields, {status: number of trials})."""
     found = []
     for group, run in brief.runs():
         mine = (brief.columns["group"] == group) & (brief.columns["final"] == 0)

@@ -1,4 +1,4 @@
-"""Declared search spaces: knobs with their values and named constraints, countable before anything runs."""
+"""``Space``: declared knobs with values and named constraints, enumerable before anything runs."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Space(Handle, Shown):
         return self._more[code] if code in self._more else self._drawn(code)
 
     def rows(self, configs: Sequence[Mapping[str, object]]) -> list[int]:
-        """``index`` of each of many."""
+        """``index`` of each configuration."""
         for n, config in enumerate(need_list("configs", configs, "dicts")):
             if not isinstance(config, Mapping):
                 need_mapping(f"configs[{n}]", config)
@@ -133,7 +133,7 @@ class Space(Handle, Shown):
         return [row if hit else self.index(config) for row, hit, config in hits]
 
     def admit(self, config: Mapping[str, object]) -> int:
-        """The row of ``config`` as ``index`` gives it; one that is legal and was not drawn is listed now."""
+        """Row of ``config`` as from ``index``; a legal but unsampled one is added now."""
         row = self.index(config)
         if row >= 0 or not self.sampled:
             return row
@@ -275,7 +275,7 @@ class Space(Handle, Shown):
         return enumerate_legal(self.names, self.values, self.where, start=start)
 
     def _codes(self) -> npt.NDArray[Any]:
-        """One sortable key for each legal row, in ascending order."""
+        """Sorted integer keys of the legal rows."""
         if self._keys is None:
             if self.size < 2**62:
                 self._keys = codes(self.legal, [len(v) for v in self.values])
@@ -284,7 +284,7 @@ class Space(Handle, Shown):
         return self._keys
 
     def _list_more(self, rows: npt.NDArray[np.int32]) -> None:
-        """Rows of a sampled space get numbers, unless they have some."""
+        """Append new rows to a sampled space."""
         self._codes()
         found, more, listed = self._found, dict(self._more), list[int]()
         for n, indices in enumerate(rows.tolist()):
@@ -303,7 +303,7 @@ class Space(Handle, Shown):
         return n if n < len(known) and known[n] == code else -1
 
     def _quick(self, config: Mapping[str, object]) -> int | None:
-        """The code of a configuration of exactly the knobs with values that are no lists; None for any other."""
+        """Code of a configuration with exactly the knobs and no list values; None for others."""
         if type(config) is not dict or len(config) != len(self.names):
             return None
         code = 0
@@ -315,7 +315,7 @@ class Space(Handle, Shown):
         return code
 
     def _quick_codes(self, configs: Sequence[Mapping[str, object]]) -> npt.NDArray[np.int64] | None:
-        """``_quick`` of each of many, a knob at a time; None where one has other knobs or values."""
+        """``_quick`` of each configuration, vectorized; None if one is unsuitable."""
         if self.size >= 2**62 or any(len(config) != len(self.names) for config in configs):
             return None
         made = np.zeros(len(configs), dtype=np.int64)
@@ -350,7 +350,7 @@ class Space(Handle, Shown):
         return tuple(self._value_index(j, config[n]) for j, n in enumerate(self.names))
 
     def values_text(self, name: str) -> str:
-        """The values of one knob, for messages."""
+        """Values of one knob as text, for messages."""
         return ", ".join(map(repr, self.values[self._knob(name)]))
 
     def _knob(self, name: str) -> int:
@@ -372,7 +372,7 @@ class Space(Handle, Shown):
         return found
 
     def _near(self, config: Config) -> str:
-        """The change of the fewest knobs that makes a configuration legal."""
+        """Hint naming the fewest knob changes that make a configuration legal."""
         if self._listed is None and self.size > EXACT_LIMIT:
             return "space.config(row) gives the legal ones"
         same = self.legal == np.array(self._indices(config), np.int32)
@@ -448,7 +448,7 @@ def _values(name: str, given: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _frozen(value: Any) -> Any:
-    """Lists as tuples, NumPy numbers as Python's."""
+    """``value`` with lists as tuples and NumPy numbers as Python's."""
     if isinstance(value, (list, tuple)):
         return tuple(_frozen(v) for v in value)
     return value.item() if isinstance(value, np.generic) else value

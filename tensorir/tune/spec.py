@@ -1,4 +1,4 @@
-"""The options of a tuning run, from a call or the command line to the search as one value."""
+"""``RunSpec``: all options of a tuning run, from a call or the command line."""
 
 from __future__ import annotations
 
@@ -107,12 +107,13 @@ class RunSpec:
 
     @property
     def limits(self) -> Limits:
-        """Time and memory that a measurement may take now."""
+        """Current time and memory limits of a measurement."""
         return Limits(self.compile_timeout, self.timeout, available_bytes())
 
     @classmethod
     def of(cls, **given: Any) -> RunSpec:
-        """From the arguments of ``Workload.tune``, where times may be words and the time of all is ``budget``.
+        """A RunSpec from the arguments of ``Workload.tune``: times may be strings such as "2m", the total is
+        ``budget``.
 
         Raises DeclarationError ``tune.option`` for an argument that does not exist.
         """

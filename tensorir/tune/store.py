@@ -1,4 +1,4 @@
-"""The tuning log on disk: one append-only segment per writing process, and a reader that survives anything in them."""
+"""Tuning log files: one append-only segment per writing process, and a reader that tolerates damage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LogError(TensorIRError):
 
 
 class LogWriter:
-    """Appends records to a segment of its own: no locks, safe on network file systems.
+    """Appends records to a new segment file; lock-free, so safe on network file systems.
 
     directory: the log's root, ``tuning_logs``
     workload:  decides the folder
@@ -92,7 +92,7 @@ class LogWriter:
                 self._write(line)
 
     def _in_place(self) -> bool:
-        """True if the open file is still the one of that name."""
+        """True if the open file still has its path."""
         try:
             return os.path.samestat(os.fstat(self._fd), os.stat(self.path))
         except FileNotFoundError:
@@ -111,7 +111,7 @@ class LogWriter:
         os.close(old)
 
     def _write(self, line: bytes) -> None:
-        """The whole line on a fresh line of the file, or nothing."""
+        """Write the line completely, on a new line of the file, or not at all."""
         try:
             start = os.fstat(self._fd).st_size
             if start and os.pread(self._fd, 1, start - 1) != b"\n":
@@ -140,17 +140,19 @@ class LogWriter:
 
 
 def segment_name() -> str:
-    """``<utc>-<host>-<pid>.jsonl`` of this process."""
+    """New file name ``<utc>-<host>-<pid>.jsonl`` for this process."""
     return f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%S')}-{host_name()}-{os.getpid()}.jsonl"
 
 
 def host_name() -> str:
-    """This machine's name as segments spell it."""
+    """This machine's name, sanitized for file names."""
     return re.sub(r"[^A-Za-z0-9_.]+", "_", socket.gethostname())[:40] or "host"
 
 
 def _create(path: Path) -> tuple[int, Path]:
-    """Open a new file; containers often share host name and pid, so an existing one gets a neighbour."""
+    """Open a new file, (descriptor, path), adding a suffix if the name exists (containers may share host name
+    and pid).
+    """
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
     for number in range(1000):
         candidate = path if number == 0 else path.with_name(f"{path.stem}-{number}.jsonl")
@@ -169,7 +171,7 @@ def _create(path: Path) -> tuple[int, Path]:
 
 
 def refusal(error: OSError, path: Path) -> TensorIRError:
-    """The error for a log that cannot be written."""
+    """The LogError for an unwritable log."""
     words = error.strerror or type(error).__name__
     if error.errno in _FULL:
         return refuse(
@@ -188,7 +190,7 @@ def refusal(error: OSError, path: Path) -> TensorIRError:
 
 @dataclass(frozen=True)
 class UnusableLine:
-    """A line that is not a usable record."""
+    """A skipped log line: file, number and reason."""
 
     path: Path
     line: int
@@ -250,7 +252,7 @@ class LogReader:
     def records(
         self, *, workload: str | None = None, compute: str | None = None, kind: str | None = None
     ) -> Iterator[Record]:
-        """Every valid record once, whichever segments hold it, filtered; updates the counts as it goes."""
+        """Yield each valid record once, filtered; updates the counts."""
         self._reset()
         seen: set[str] = set()
         for entry in self.entries():
@@ -266,7 +268,7 @@ class LogReader:
                     yield record
 
     def brief(self) -> Brief:
-        """``records()`` in brief, from the index where there is one (``tune.index``); updates the counts."""
+        """All records as a Brief, from the index if present (``tune.index``); updates the counts."""
         self._reset()
         if is_file(self.root) and self._is_frozen():
             made = Briefs()
@@ -293,7 +295,7 @@ class LogReader:
             raise unreadable(error, self.root) from None
 
     def _passed_over(self, path: Path, error: OSError) -> str:
-        """Why a segment is passed over; empty where it was compacted away meanwhile."""
+        """Reason for skipping a segment; "" if it was compacted away."""
         if isinstance(error, FileNotFoundError):
             return ""
         if error.errno not in _NO_FILE or path == self.root:
@@ -308,7 +310,7 @@ class LogReader:
         self.findings += [UnusableLine(path, line, reason) for line, reason in part.findings[:room]]
 
     def _distinct(self, parts: list[Brief]) -> Brief:
-        """All as one, each record once."""
+        """Concatenated Briefs without duplicate records."""
         made = joined(parts, nowhere)
         begins = np.cumsum([0, *map(len, parts)])
         rows = made.distinct()
@@ -334,7 +336,7 @@ class LogReader:
             self.findings.append(UnusableLine(entry.path, entry.line, entry.reason))
 
     def summary(self) -> str:
-        """Words for people about skipped lines; empty when there were none."""
+        """Sentence about skipped lines; "" if there were none."""
         parts = []
         if self.damaged:
             parts.append(f"{self.damaged} damaged line{'s' * (self.damaged != 1)} ignored")
@@ -344,7 +346,7 @@ class LogReader:
 
 
 def is_file(path: Path) -> bool:
-    """True if a log is one file; LogError ``log.unreadable`` for a name that the system does not take."""
+    """True if ``path`` is a file; LogError ``log.unreadable`` for an invalid name."""
     try:
         return path.is_file()
     except OSError as error:
@@ -352,14 +354,14 @@ def is_file(path: Path) -> bool:
 
 
 def unreadable(error: OSError, path: Path) -> TensorIRError:
-    """The error for a log that cannot be read."""
+    """The LogError for an unreadable log."""
     return refuse(
         LogError, "log.unreadable", f"cannot read the tuning log {path}: {error.strerror or type(error).__name__}"
     )
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open for reading; a pipe or device with a log's name would block or never end."""
+    """Open a regular file for reading; pipes and devices, which could block, are refused."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -368,7 +370,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def _in_batches(entries: Iterator[LogLine]) -> Iterator[LogLine]:
-    """The same entries, made in batches of up to ``BATCH_BYTES`` bytes of lines, the first of one line.
+    """The same entries, created in batches of up to ``BATCH_BYTES`` bytes that the garbage collector does not rescan.
 
     Whoever keeps records keeps a hundred containers of each, and the cyclic garbage collector would visit them several
     times over while they pile up: for a large log twice the work of reading it.
@@ -397,7 +399,7 @@ def _in_batches(entries: Iterator[LogLine]) -> Iterator[LogLine]:
 
 @contextlib.contextmanager
 def _past_the_collector() -> Iterator[None]:
-    """Move objects made inside, which have no cycles, to the collector's oldest generation without a visit."""
+    """Context manager: objects created inside skip the young generations of the garbage collector."""
     gc.collect(1)  # what others made meanwhile stays where it belongs
     gc.disable()
     try:
@@ -424,7 +426,7 @@ def _broken(path: Path, error: BadRecord) -> TensorIRError:
 
 
 def _entries(path: Path, file: BinaryIO, number: int = 0) -> Iterator[LogLine]:
-    """The lines of an open segment from where it is; number: of the line before."""
+    """Lines of an open segment from its position on; number: of the preceding line."""
     while raw := file.readline(MAX_LINE + 1):
         number += 1
         if len(raw) > MAX_LINE:
@@ -443,7 +445,7 @@ def _entries(path: Path, file: BinaryIO, number: int = 0) -> Iterator[LogLine]:
 
 
 def _skip_line(file: BinaryIO) -> None:
-    """Skip past the next line end; a line of any length costs no more memory than the longest honest one."""
+    """Skip to the next line end in constant memory."""
     while block := file.read(MAX_LINE):
         end = block.find(b"\n")
         if end >= 0:

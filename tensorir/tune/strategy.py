@@ -1,4 +1,4 @@
-"""Search strategies by name, and the two of a search that runs in slices.
+"""Creates search strategies by name; wrappers for searches run in time slices.
 
 Each is asked for rows of a pool, which are measured elsewhere, and is told their seconds.
 """
@@ -68,7 +68,7 @@ def make(
 
 
 class Kept:
-    """A strategy that outlives a slice: the next one tells it only what is new.
+    """A strategy kept between time slices of a search, created lazily by ``begin``.
 
     begin: makes the strategy when it is first asked, when it is known how many trials there may be
     """
@@ -80,11 +80,11 @@ class Kept:
 
     @property
     def begun(self) -> bool:
-        """True if it has been asked."""
+        """True once the strategy exists."""
         return self._inner is not None
 
     def ask(self, n: int = 1) -> list[int]:
-        """Up to ``n`` rows not measured yet."""
+        """Propose up to ``n`` unmeasured rows."""
         if self._inner is None:
             self._inner = self._begin()
             for row, seconds in self._told.items():
@@ -92,7 +92,7 @@ class Kept:
         return self._inner.ask(n)
 
     def tell(self, row: int, seconds: float | None) -> None:
-        """The time of a row, None when it failed."""
+        """Record the time of a row, None if it failed."""
         if row in self._told and self._told[row] == seconds:
             return
         self._told[row] = seconds
@@ -100,26 +100,26 @@ class Kept:
             self._inner.tell(row, seconds)
 
     def take_over(self, times: Mapping[int, float | None]) -> None:
-        """``tell`` of each."""
+        """``tell`` each row's time."""
         for row, seconds in times.items():
             self.tell(row, seconds)
 
     def __getattr__(self, name: str) -> Any:
-        """``counts``, ``surrogate`` and ``forget``, as far as there are any."""
+        """Optional attributes ``counts``, ``surrogate`` and ``forget`` of the strategy."""
         return getattr(self.__dict__.get("_inner"), name)
 
 
 class Given:
-    """Certain rows and no others."""
+    """A strategy that proposes a fixed list of rows."""
 
     def __init__(self, rows: list[int]) -> None:
         self._rows = rows
 
     def ask(self, n: int = 1) -> list[int]:
-        """The next of them."""
+        """The next ``n`` rows of the list."""
         out, self._rows = self._rows[:n], self._rows[n:]
         return out
 
     def tell(self, row: int, seconds: float | None) -> None:
-        """A row that is known need not be asked for."""
+        """Drop a known row from the list."""
         self._rows = [r for r in self._rows if r != row]

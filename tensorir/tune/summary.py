@@ -1,4 +1,4 @@
-"""Numbers of a report on tuning logs: winners by time, importance of knobs, failures."""
+"""Statistics for reports on tuning logs: winners, importance of knobs, failures."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Tuned:
 
     @functools.cached_property
     def place(self) -> int | None:
-        """The position of the best's trial among all; None where its line is lost."""
+        """Position of the best's trial among all trials; None if its line is lost."""
         wanted = None if self.best is None else self.best.record.id
         return next((n for n, r in enumerate(self.trials) if r.id == wanted), None)
 
@@ -61,7 +61,7 @@ class Tuned:
 
     @property
     def load(self) -> ProcessorLoad:
-        """The load of the machine while the trials were timed."""
+        """Machine load while the trials were timed."""
         return ProcessorLoad.sum(r.load for r in self.trials)
 
     def best_so_far(self) -> list[float | None]:
@@ -76,10 +76,9 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Importance:
-    """``share`` of the variance of log time that the values of a knob alone explain, over ``trials``.
+    """Fraction ``share`` of log-time variance explained by one knob alone, over ``trials``.
 
-    low, high: between which 90 % of such shares would be if other trials had been drawn: by random halves of them,
-               which scatter around the whole as the whole does around what endless trials would give
+    low, high: 90 % interval over other draws of trials, estimated from random halves
     """
 
     template: str
@@ -91,7 +90,7 @@ class Importance:
 
 
 def tuned(records: Iterable[Record]) -> list[Tuned]:
-    """Records by computation, device, driver and versions, those with most trials first."""
+    """Records grouped by computation, device, driver and versions, most trials first."""
     groups: dict[str, list[Record]] = defaultdict(list)
     spent: dict[str, float] = defaultdict(float)
     before = -math.inf
@@ -114,7 +113,7 @@ def tuned(records: Iterable[Record]) -> list[Tuned]:
 
 
 def _own_s(record: Record) -> float:
-    """Seconds that a measurement took, by its record."""
+    """Seconds that a measurement took, from its record."""
     detail = record.detail
     seconds = detail.get("seconds") if isinstance(detail, dict) else None
     known = seconds.values() if isinstance(seconds, dict) else ()
@@ -156,7 +155,7 @@ def importance(trials: Sequence[Record]) -> list[Importance]:
 
 
 def _explained(times: NDArray[np.float64], groups: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Epsilon squared of each row; NaN where it has no more times than groups, or all are the same."""
+    """Epsilon squared (explained variance, bias-corrected) per row; NaN if undetermined."""
     rows, n = times.shape
     if n == 0:
         return np.full(rows, np.nan)
@@ -173,7 +172,7 @@ def _explained(times: NDArray[np.float64], groups: NDArray[np.int64]) -> NDArray
 
 
 def knobs(trials: Sequence[Record]) -> list[str]:
-    """Knobs that all the trials have, with several values among them."""
+    """Knobs present in all trials with several values."""
     if not trials:
         return []
     common = [k for k in trials[0].config if all(k in r.config for r in trials)]
@@ -181,7 +180,7 @@ def knobs(trials: Sequence[Record]) -> list[str]:
 
 
 def levels(trials: Sequence[Record], knob: str) -> list[object]:
-    """The values of a knob among the trials: numbers by size, words by name."""
+    """Distinct values of a knob, numbers sorted by size, strings alphabetically."""
     values = {json.dumps(r.config[knob]): r.config[knob] for r in trials}
 
     def order(v: Any) -> tuple[int, Any]:

@@ -1,4 +1,4 @@
-"""One trial as data: request, outcome, and the result of a final round."""
+"""Data classes of measurements: request (Trial), result (Outcome), final round."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Check:
 @travels(sparse=True)
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """Facts about a configuration from before it is timed, as its record has them."""
+    """Facts about a configuration known before it is timed, as in its record."""
 
     trace: list[Any] | None = None
     source_sha256: str | None = None
@@ -100,30 +100,30 @@ class Outcome(Known):
 
     @property
     def ok(self) -> bool:
-        """True if the result is right and has a time."""
+        """True for a right result with a time."""
         return self.status == "ok"
 
     @property
     def told(self) -> Mapping[str, Any]:
-        """The detail; empty where there is none."""
+        """The detail dict; {} if absent."""
         return self.detail if isinstance(self.detail, Mapping) else {}
 
     @property
     def phase(self) -> str:
-        """The phase in which it ended; empty if unknown."""
+        """Phase in which the trial ended; "" if unknown."""
         return str(self.told.get("phase", ""))
 
     @property
     def steady_s(self) -> float:
-        """Seconds to compare with those of other trials, infinite where there are none."""
+        """Drift-corrected seconds for comparisons; inf without a time."""
         return math.inf if self.time_s is None else max(self.time_s, math.ulp(0.0))
 
     def telling(self, **more: object) -> Self:
-        """Return the same outcome with more detail, unless that is a text."""
+        """This outcome with entries added to its detail, unless that is a text."""
         return self if isinstance(self.detail, str) else replace(self, detail={**self.told, **more})
 
     def knowing(self, known: Known) -> Self:
-        """Return the same outcome with what was known before, where it does not say."""
+        """This outcome with missing fields filled from ``known``."""
         own = {f.name: getattr(self, f.name) for f in fields(Known)}
         return replace(self, **{n: getattr(known, n) for n, v in own.items() if v is None})
 
@@ -136,10 +136,10 @@ CANCELLED = Outcome("cancelled")
 @travels(sparse=True)
 @dataclass(frozen=True)
 class Reply(Outcome):
-    """Outcome of a request.
+    """Outcome of a request to a worker.
 
-    answer: what was asked for; None where the outcome says it all
-    last:   the process that gave it can measure no more, and the next request needs a new one
+    answer: the requested data; None if the outcome says it all
+    last:   true if the worker cannot continue and the next request needs a new one
     """
 
     answer: Mapping[str, Any] | None = None
@@ -147,7 +147,7 @@ class Reply(Outcome):
 
     @classmethod
     def of(cls, data: Mapping[str, object]) -> Reply:
-        """Read what came from a process: candidates ran there, and it may be anything."""
+        """Parse a worker's message, which is untrusted, as candidates ran in that process."""
         try:
             return decode(cls, data)
         except CodecError as error:
@@ -155,22 +155,22 @@ class Reply(Outcome):
 
     @classmethod
     def just(cls, outcome: Outcome) -> Reply:
-        """Return the reply that says an outcome and nothing else."""
+        """A Reply with an outcome and no answer."""
         return cls(**{name: getattr(outcome, name) for name in _OUTCOME})
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome as a record has it."""
+        """The plain Outcome, as recorded."""
         return Outcome(**{name: getattr(self, name) for name in _OUTCOME})
 
 
 @travels(sparse=True)
 @dataclass(frozen=True)
 class Peer:
-    """A library's time.
+    """Timing of a vendor library.
 
-    spread: the slowest slot over the fastest; samples: the slots
-    load:   what else the machine did meanwhile, where it was timed alone
+    spread: slowest slot over fastest; samples: the slots, in seconds
+    load:   machine load during timing, if timed alone
     """
 
     name: str

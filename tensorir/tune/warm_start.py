@@ -1,4 +1,4 @@
-"""Warm starts: records of other devices and shapes, as tables of times for a search."""
+"""Warm starts: times from other devices and shapes as tables for a search."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_TABLES = 4
 def tables(
     records: Iterable[Record], identity: RunIdentity, spaces: Mapping[str, SpaceLike], limits: Limits | None = None
 ) -> dict[str, Sequence[Table]]:
-    """For each template, seconds (None: failed) by row of its space, one table for each other device or shape.
+    """{template: tables {row: seconds, None if failed}}, one table per other device or shape.
 
     records:  of any kind; those that ``identity`` accepts are not taken
     limits:   those of now: failures under lower ones say nothing
