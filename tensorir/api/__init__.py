@@ -1,1 +1,1 @@
-"""The calls of a user: workloads, tuning, builds, benchmarks."""
+"""The user's entry points: schedules, workloads, tuning, builds, loading, export."""

@@ -1,4 +1,4 @@
-"""The way of a question to a measuring process: a local worker, or whichever of several places is free."""
+"""Sends requests to a measuring process: a local worker, or any free one of several."""
 
 from __future__ import annotations
 
@@ -26,23 +26,25 @@ LIMIT_S = 86_400.0  # phases have limits of their own
 
 
 class Asking(Protocol):
-    """Answers what ``Measurer`` asks. A request may have ``limits`` of its own for some phases."""
+    """Interface that sends a Measurer's requests to a worker."""
 
     def request(
         self, request: Request, limits: Mapping[str, float], cancel_after: float | None, late_s: float | None = None
     ) -> Reply:
-        """The worker's reply, or what became of it; ``late_s``: when to ask another one, where there are several."""
+        """Send a request, wait, and return the reply. limits: seconds per phase;  cancel_after: seconds until it is
+        cancelled;  late_s: seconds until another worker is asked as well
+        """
         ...
 
     def close(self) -> None:
-        """End what was started here."""
+        """End workers started by this object."""
         ...
 
 
 class Asker:
-    """Asks a worker process of this one.
+    """Sends requests to a local worker process.
 
-    name: tells those of one machine apart
+    name: unique on this machine
     """
 
     def __init__(self) -> None:
@@ -52,7 +54,7 @@ class Asker:
     def request(
         self, request: Request, limits: Mapping[str, float], cancel_after: float | None, late_s: float | None = None
     ) -> Reply:
-        """As ``Asking.request``."""
+        """Send a request, wait, and return the reply (``Asking.request``)."""
         if cancel_after is not None and cancel_after <= 0:
             return Reply(CANCELLED.status)
         limits, message = {**limits, **(request.limits or {})}, encode(request)
@@ -75,19 +77,19 @@ class Asker:
     def answer(
         self, message: Mapping[str, object], limits: Mapping[str, float], cancel_after: float | None
     ) -> dict[str, object]:
-        """As ``request``, of and as plain data."""
+        """``request`` with message and reply as JSON data."""
         return encode(self.request(decode(Request, message), limits, cancel_after))
 
     def hear(self, phase: Callable[[str], object]) -> None:
-        """Let ``phase`` be told of each phase of the requests to come."""
+        """Set a callback for phases of future requests."""
         self._worker.heard = phase
 
     def kill(self) -> None:
-        """Make the present request return ``cancelled``, from any thread."""
+        """Cancel the present request, from any thread; its reply is ``cancelled``."""
         self._worker.kill()
 
     def close(self) -> None:
-        """End the worker now."""
+        """Kill the worker."""
         self._worker.kill()
         self._worker.close()
 
@@ -96,7 +98,7 @@ _number = itertools.count(1)
 
 
 class Anyone:
-    """Asks whichever of several places is free; for single questions, while no trial is being measured."""
+    """Sends single requests to any free one of several workers, while no trial is being measured."""
 
     def __init__(self, flights: Flights) -> None:
         self._flights = flights
@@ -104,11 +106,11 @@ class Anyone:
     def request(
         self, request: Request, limits: Mapping[str, float], cancel_after: float | None, late_s: float | None = None
     ) -> Reply:
-        """As ``Asking.request``; the places know the limits."""
+        """Send a request to a free worker and return the reply; the workers' own limits apply."""
         return self._flights.ask(encode(request), cancel_after, late_s)
 
     def close(self) -> None:
-        """Leave the places."""
+        """Close the connection to the workers."""
         self._flights.close()
 
 
@@ -120,10 +122,9 @@ _folder: list[Scratch] = []
 
 
 def ask(message: Mapping[str, object], limits: Mapping[str, float], cancel_after: float | None) -> dict[str, object]:
-    """Ask a worker process of this one, one for each request that is answered at the same time.
+    """Answer a request in a local worker process, one per concurrent request; message and reply are JSON data.
 
-    Candidates run in that worker, so they cannot harm this process; it is kept for the next request. All arguments
-    are JSON data.
+    Candidates run in that worker, so they cannot harm this process; it is kept for the next request.
     """
     free = _free[os.getpid()]
     try:
@@ -138,14 +139,14 @@ def ask(message: Mapping[str, object], limits: Mapping[str, float], cancel_after
 
 
 def end_idle() -> None:
-    """End the workers of this process that answer nothing now."""
+    """Kill this process's idle workers."""
     free = _free[os.getpid()]
     while free:
         free.pop().close()
 
 
 def _at_home(request: Request) -> Request:
-    """With a folder for expected outputs on this machine, which outlives workers that candidates kill."""
+    """``request`` with a local folder for expected outputs that outlives killed workers."""
     if os.path.isdir(request.setup.folder):
         return request
     with _lock:

@@ -1,4 +1,4 @@
-"""The automatic scheduler: a schedule from a declaration alone, and a table of the fusions of its stages."""
+"""``auto_schedule``: a schedule from a declaration alone; ``fusions``: a table of possible kernel fusions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def fusions(
 
 
 def gained(row: Fusion[Schedule], device: Device, rounds: int) -> Ratio:
-    """Seconds of the two stages apart over their seconds in one kernel, from rounds in which both have a turn."""
+    """Time of the two stages in separate kernels divided by their time in one, from interleaved rounds."""
     before, after, kept = list[float](), list[float](), []
     for _ in range(ARRAY_PLACES):
         calls = [launched(row.pair(fused), device) for fused in (False, True)]
@@ -78,7 +78,7 @@ def gained(row: Fusion[Schedule], device: Device, rounds: int) -> Ratio:
 
 
 def launched(s: Schedule, device: Device) -> BoundLaunch:
-    """A schedule's kernels with inputs of their own, launched once."""
+    """A bound launch of a schedule's compiled kernels on inputs created here, launched once."""
     given = []
     for a in random_arguments(s.outputs):
         given.append(empty(a.shape, a.dtype))

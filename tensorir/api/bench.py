@@ -1,4 +1,6 @@
-"""The inside of the measuring process: inputs, expected outputs, and runs, comparisons and timings of kernels."""
+"""The measuring side of a worker: runs a candidate kernel, compares its results, times it against a reference
+kernel.
+"""
 
 from __future__ import annotations
 
@@ -52,10 +54,10 @@ UNSTABLE_WIDTH = 0.25  # width of the interval over the median from which a time
 
 @dataclass(frozen=True)
 class ReferenceKernel:
-    """The run's reference kernel, which is timed alternately with every candidate: what changes for it is the machine.
+    """The run's reference kernel, timed interleaved with every candidate to measure the machine's drift.
 
-    bound:   its launch
-    seconds: of one call in its own trial
+    bound:   its bound launch
+    seconds: per call, in its own trial
     """
 
     bound: Any
@@ -63,18 +65,18 @@ class ReferenceKernel:
 
     @property
     def paired(self) -> ReferenceLaunch:
-        """As the estimator takes it."""
+        """The reference as the estimator's ReferenceLaunch."""
         return ReferenceLaunch(self.bound, self.seconds)
 
     def pace(self, length_s: float) -> float:
-        """Slowdown of the machine since the reference's own trial, from calls of it that take some ``length_s``
-        together: equally long runs meet equally much of other programs.
+        """Slowdown factor of the machine since the reference's own trial, measured over calls lasting ``length_s``
+        together.
         """
         return batch(self.bound, round(length_s / self.seconds)) / self.seconds
 
     def shows_slower(self, best_s: float, own: Sequence[float], others: Sequence[float]) -> bool:
-        """True if interleaved samples leave no hope that the candidate is as fast as ``best_s``, seconds of a machine
-        as fast as it was in the reference's own trial.
+        """True if interleaved samples rule out that the candidate reaches ``best_s`` (drift-corrected seconds), with a
+        generous margin.
 
         Of the candidate's samples the fastest counts, and the machine is taken to be as slow as for the reference's
         slowest one; and the candidate may yet be faster than its fastest sample by as much as that is than its slowest.
@@ -85,13 +87,13 @@ class ReferenceKernel:
 
 
 def told_pace(drift: float) -> float | None:
-    """The slowdown since the reference's own trial as a record has it; None for noise."""
+    """Drift factor to record; None if within noise."""
     changed = abs(math.log(drift)) > math.log(STEADY_RATIO) and 1 / MAX_DRIFT <= drift <= MAX_DRIFT
     return drift if changed else None
 
 
 class Runner:
-    """A compiled candidate on one device."""
+    """A candidate compiled for one device: verification, timing, early rejection."""
 
     def __init__(
         self, device: Device, candidate: Candidate, data: Data, cache: bool, program: CompiledProgram | None = None
@@ -113,7 +115,7 @@ class Runner:
         return found | {"compile_s": self.program.compile_s, "workspace_bytes": self.source.workspace_bytes}
 
     def warm(self, progress: Progress) -> None:
-        """Let the runtime do what it puts off to the first launch; raises Refused."""
+        """Trigger lazy work of the runtime by a first launch; raises Refused."""
         progress("run")
         try:
             self.program.warm(*self.inputs)
@@ -121,9 +123,7 @@ class Runner:
             raise self.candidate.ended(failure(error, "run")) from None
 
     def probe(self, best_s: float | None, pace: float, progress: Progress) -> None:
-        """Refuse what some of its blocks show to be far slower than the best, before all of them are run; best_s and
-        pace as for ``refuse_slow``.
-        """
+        """Run only some blocks first, and raise Refused if they show the kernel to be far slower than ``best_s``."""
         if best_s is None:
             return
         progress("run")
@@ -137,12 +137,14 @@ class Runner:
         self._whole = WHOLE_PHASE if warm else "run"
 
     def _refuse_slow(self, least: float, best_s: float, pace: float) -> None:
-        """The record says of the machine's pace what was judged by, as far as it is known to differ."""
+        """Raise Refused for a kernel of at least ``least`` seconds if far slower than ``best_s``; the record notes the
+        drift used.
+        """
         detail = {"at_least_s": least, "best_s": best_s}
         raise self.candidate.ended(Outcome("skipped_slow", detail, drift=None if pace == 1.0 else pace))
 
     def verify(self, progress: Progress) -> None:
-        """Run between canaries and compare with the reference; raises Refused unless everything is right."""
+        """Run with guard bytes around arrays and compare with the reference; raises Refused on any fault."""
         progress(self._whole)
         self.first = self._guarded()
         found = compare(self.source.outputs, self.first, self.expected, self.data.exact, self.max_error)
@@ -168,7 +170,7 @@ class Runner:
         raise self.candidate.ended(Outcome(status, detail))
 
     def _passed(self, shape: str) -> None:
-        """One more comparison was all right, whose error is within that of the first."""
+        """Note a passed comparison on ``shape``."""
         check = self.candidate.known.check
         assert check is not None
         self.candidate.checked(True, check.max_err, shape)
@@ -177,7 +179,7 @@ class Runner:
         return "device " + ", ".join(f"{p.name}{list(p.shape)}" for p in self.source.outputs)
 
     def at_awkward_shape(self, device: Device, progress: Progress) -> None:
-        """Run the same schedule of a small shape with tails; raises Refused when that is wrong."""
+        """Verify the same schedule at a small shape with remainders; raises Refused."""
         found = None if self.schedule is None or self.schedule.edited is not None else _awkward(self.schedule)
         if found is None:
             return
@@ -199,7 +201,7 @@ class Runner:
         self._passed(f"device {shape}")
 
     def try_floats(self, left_s: float, progress: Progress) -> None:
-        """Run on normal floats, unless ``Data.floats`` says otherwise; raises Refused when that is wrong."""
+        """Verify on normal random floats if ``Data.floats`` provides them; raises Refused."""
         if (floats := self.data.floats(left_s)) is not None:
             progress("reference")
             made = floats.as_floats()
@@ -207,7 +209,7 @@ class Runner:
             self.on_floats(made, f"normal floats {SEED}")
 
     def on_floats(self, floats: Floats, words: str) -> None:
-        """Bind inputs with every digit in use in place of the whole numbers.
+        """Bind full-precision inputs in place of small integers, and verify them; raises Refused.
 
         Raises Refused unless results are the expected ones, where there are any, as far as rounding explains.
         """
@@ -228,7 +230,7 @@ class Runner:
         self._passed(f"{self._shape()} {words}")
 
     def bind(self) -> Any:
-        """A prebound launch whose first result was compared with that of the guarded run."""
+        """A bound launch, its first result compared with the guarded run's."""
         try:
             self.bound = self.program.bind(*self.inputs)
             self.took = self.once()
@@ -238,14 +240,14 @@ class Runner:
         return self.bound
 
     def once(self) -> float:
-        """Seconds of one launch."""
+        """Seconds of one launch, measured now."""
         started = time.perf_counter()
         self.bound()
         self.bound.finish()
         return time.perf_counter() - started
 
     def compare_again(self) -> None:
-        """Refuse a kernel whose results differ from run to run; rounded sums, by more than rounding explains."""
+        """Raise Refused if results differ from run to run (for floats: by more than rounding)."""
         got = self.bound.wait()
         results = each(got)
         if not _same(results, self.first):
@@ -255,9 +257,9 @@ class Runner:
             self._refuse("nondeterministic", found.max_err, f"two runs differ: {found.where}")
 
     def compare_over(self) -> None:
-        """Refuse a kernel that is fast because its result is there already: it was timed on outputs that held it.
+        """Raise Refused for a kernel that relies on outputs already holding its result.
 
-        Every second element, more or less, is changed before one more launch.
+        About half of the output elements are overwritten before one more launch.
         """
         self.compare_again()
         try:
@@ -275,8 +277,8 @@ class Runner:
     def refuse_slow(
         self, best_s: float | None, pace: float, progress: Progress, kernel: ReferenceKernel | None = None
     ) -> None:
-        """Cut short what launches show to be slower than the best: alternating with the reference, or without one
-        far slower alone.
+        """Raise Refused if launches show the kernel to be slower than the best: interleaved with the reference, or
+        alone by a large factor.
 
         best_s: for a machine as fast as in the reference's own trial; pace: how much slower it was last
         """
@@ -291,8 +293,8 @@ class Runner:
             self._refuse_slow(0.8 * once, best_s, pace)
 
     def _refuse_slower(self, best_s: float, once: float, kernel: ReferenceKernel) -> None:
-        """Refuse what takes more than SLOW times the best in its fastest launch on a machine as slow as in the
-        reference's slowest turn: under load some kernels suffer more than others, and what is typical says nothing.
+        """Raise Refused if the fastest launch exceeds SLOW * best_s even at the slowest drift seen for the
+        reference.
         """
         turns, own, pace = 0, once, 0.0
         while once > BRIEF_S:
@@ -305,7 +307,7 @@ class Runner:
                 self._refuse_slow(0.8 * own, best_s, told_pace(pace) or 1.0)
 
     def time(self, progress: Progress, best_s: float | None = None, kernel: ReferenceKernel | None = None) -> Outcome:
-        """The outcome of a timed run (``runtime.estimate``); with the pace, where the reference ran too.
+        """Time the kernel (``runtime.estimate``), interleaved with the reference if there is one; returns its Outcome.
 
         best_s: as for ``refuse_slow``; what is shown to be slower is not timed any longer
         """
@@ -326,7 +328,9 @@ class Runner:
 
 
 def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
-    """A small shape with as many tails as there are, on which the trace replays: its label, outputs and source."""
+    """(label, outputs, source) of a small shape with as many remainders as possible on which the trace replays; None if
+    there is none.
+    """
     shapes = awkward_shapes(s)
     for extents in sorted((*shapes[1:], *shapes[:1]), key=lambda w: -len(set(w.values()))):  # one dim is no other
         try:
@@ -340,14 +344,14 @@ def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
 
 
 def timed(found: Estimate, drift: float | None = None) -> Outcome:
-    """An estimate as an outcome."""
+    """Outcome of an estimate."""
     flags = ("unstable_timing",) if found.high_s - found.low_s > UNSTABLE_WIDTH * found.seconds else None
     times = found.seconds, found.low_s, found.high_s, found.samples[:MOST_SAMPLES]
     return Outcome("ok", None, *times, ESTIMATOR, drift, flags=flags)
 
 
 def _spoilt(array: Any) -> Any:
-    """A copy in which about half of the elements, spread evenly, have other bytes."""
+    """A copy of ``array`` with about half of its elements altered, evenly spread."""
     raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     half = np.random.default_rng(SEED).random(4099) < 0.5
     other = raw ^ np.resize(np.repeat(np.where(half, 0x1C, 0).astype(np.uint8), array.itemsize), raw.size)
@@ -355,7 +359,7 @@ def _spoilt(array: Any) -> Any:
 
 
 def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Equal to the last bit."""
+    """True if all arrays are bit-equal."""
     return all(
         np.array_equal(
             np.ascontiguousarray(x).reshape(-1).view(np.uint8), np.ascontiguousarray(y).reshape(-1).view(np.uint8)

@@ -1,4 +1,4 @@
-"""Compiled kernels that run. Exporting and PyTorch are imported on use: a loaded kernel needs neither."""
+"""``Executable``: compiled kernels on a device, callable on arrays; exporting and PyTorch are imported on use."""
 
 from __future__ import annotations
 
@@ -99,22 +99,22 @@ class Executable(Handle, Exportable, Shown):
 
     @property
     def trace(self) -> str:
-        """The steps of the schedule as Python statements; empty where they are not known."""
+        """The schedule's steps as Python statements; "" if unknown."""
         return self._trace if isinstance(self._trace, str) else self._trace()
 
     @property
     def source(self) -> str:
-        """The text that runs."""
+        """The kernel text."""
         return self.emitted.text
 
     @property
     def copies(self) -> tuple[Problem, ...]:
-        """Host arrays that the last call copied, and the layout or address that would spare it."""
+        """Host arrays copied by the last call, with the layout or alignment that would avoid it."""
         return self.program.copies
 
     @property
     def resources(self) -> Resources | None:
-        """Registers, spills and shared memory, as far as the device tells."""
+        """Registers, spills and shared memory, if the device reports them."""
         return self.program.resources
 
     def time(self, *arrays: object, repeat: int = 30, out: object = None, **named: object) -> Timing:
@@ -178,14 +178,14 @@ class Executable(Handle, Exportable, Shown):
         return export_part(self._part(), path, to, name=name, arch=arch, backward=derived, batched=several)
 
     def _part(self) -> ExportProgram:
-        """This program, to be exported."""
+        """This program in the form that exporters take."""
         target, again = self._target, self._lowered_again if self._again else None
         return ExportProgram(
             self.emitted, self.outputs, None, self.trace, target.kind, {}, self.max_error, again, target.arch
         )  # fmt: skip
 
     def _lowered_again(self, target: str) -> ExportProgram:
-        """This computation for another target, with the inputs that are fixed here."""
+        """This computation lowered for another target, with the same fixed inputs."""
         assert self._again is not None
         made = self._again(target)
         inputs = {p.name for p in made.source.inputs}
@@ -194,7 +194,7 @@ class Executable(Handle, Exportable, Shown):
 
 
 class TorchError(TensorIRError, ValueError):
-    """An operator of PyTorch that cannot be registered."""
+    """A kernel cannot be registered as a PyTorch operator."""
 
 
 def _check_torch_name(f: Executable, name: object) -> None:
@@ -223,7 +223,7 @@ def _kernels_of(backward: object) -> Mapping[str, Executable]:
 
 
 def _torch_error(code: str, message: str, kind: type[Exception]) -> Exception:
-    """The package's error of a code."""
+    """The package's exception of class ``kind`` with ``code``."""
     types: Mapping[str, type[TensorIRError]] = {"torch": TorchError, "launch": LaunchError}
     made = LaunchTypeError if kind is TypeError else types[code.partition(".")[0]]
     return refuse(made, code, message)

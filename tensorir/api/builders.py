@@ -1,4 +1,4 @@
-"""Processes next to the measuring one that make, check and compile several candidates at once, and then rest."""
+"""Worker processes that schedule, check and compile several candidates in parallel, idle during timing."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ BUILDER_THREADS = 64  # each waits for one builder
 
 
 class Builders:
-    """As many worker processes as candidates are built at once, started when they are first needed.
+    """A pool of worker processes for parallel builds, started on demand.
 
-    What they leave to the measuring process is what the runtime keeps on disk: PoCL compiles a kernel for its sizes at
-    the first launch, and finds it again by its text. They never run while something is timed.
+    Results reach the measuring process through the runtime's disk cache (PoCL compiles per size at first launch and
+    finds kernels by text).
     """
 
     def __init__(self, limits: Mapping[str, float]) -> None:
@@ -32,7 +32,9 @@ class Builders:
         self._threads = ThreadPoolExecutor(BUILDER_THREADS, thread_name_prefix="tensorir-builder")
 
     def build(self, requests: Sequence[Request], remaining_s: float | None) -> list[Reply]:
-        """The outcome of each; all have ended, or were killed at the end of the time, when this returns."""
+        """Build all requests in parallel; returns their replies when all have ended or were killed at the time
+        limit.
+        """
         asked: list[Future[Reply]] = []
         self._askers += [Asker() for _ in range(len(requests) - len(self._askers))]
         try:
@@ -44,7 +46,7 @@ class Builders:
             raise
 
     def _kill(self, asked: Sequence[Future[Any]]) -> None:
-        """End requests in progress; a worker that is just being started may need to be told again."""
+        """Cancel requests in progress, retrying for workers still starting."""
         end = time.monotonic() + 2.0
         while any(not a.done() for a in asked) and time.monotonic() < end:
             for asker in self._askers:
@@ -52,7 +54,7 @@ class Builders:
             time.sleep(0.02)
 
     def close(self) -> None:
-        """End the processes."""
+        """Kill the workers."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for asker in self._askers:
             asker.close()

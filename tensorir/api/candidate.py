@@ -1,4 +1,6 @@
-"""One configuration on its way to the device: scheduled, emitted, checked without a device; refusals as statuses."""
+"""Makes one configuration's kernel without a device: schedule, emit, check in the interpreter; failures become
+statuses.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ _LOST_DEVICE_WORDS = (
 
 
 class Refused(Exception):  # an outcome of a measurement, not a failure of the program
-    """The configuration ends here: ``outcome`` is what its record says."""
+    """A configuration failed; ``outcome`` is recorded."""
 
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
@@ -48,10 +50,9 @@ class Refused(Exception):  # an outcome of a measurement, not a failure of the p
 
 @dataclass
 class Candidate:
-    """A configuration's source and what is known about it so far.
+    """A configuration's source, and facts known about it.
 
-    max_error: None when it computes as declared, so that whole numbers give whole results; else how far it may be off
-               relative to the largest output
+    max_error: None if exact on whole numbers; else the allowed error relative to the largest output
     """
 
     source: Source
@@ -60,10 +61,9 @@ class Candidate:
     max_error: float | None = None
 
     def check(self, progress: Progress) -> None:
-        """Equivalence, races and bounds on awkward shapes in the interpreter; raises Refused.
+        """Check equivalence, races and bounds in the interpreter at awkward shapes; raises Refused.
 
-        Edited text has no loop tree, and a source from elsewhere no schedule: only the device can check those, and
-        whoever made a source here (``known``) has checked it.
+        Edited text and foreign sources have no loop tree to interpret; they are checked on the device.
         """
         if self.schedule is not None and self.schedule.edited is None:
             progress("check")
@@ -72,21 +72,21 @@ class Candidate:
             self.learn(check=replace(before, ok=True, shapes=(*shapes, *before.shapes)))
 
     def learn(self, **known: Any) -> None:
-        """Know more of it: fields of ``Known``."""
+        """Update fields of ``known``."""
         self.known = replace(self.known, **known)
 
     def checked(self, ok: bool, max_err: float | str | None, shape: str) -> None:
-        """Know what was compared on one more shape."""
+        """Record a comparison on one more shape."""
         before = () if self.known.check is None or not ok else self.known.check.shapes
         self.learn(check=Check(ok, max_err, (*before, shape)))
 
     def ended(self, outcome: Outcome) -> Refused:
-        """Return the refusal of a candidate with everything that is known of it."""
+        """Return a Refused with ``outcome`` and all facts known."""
         return Refused(outcome.knowing(self.known))
 
 
 def quiet(phase: str) -> None:
-    """A progress callback for callers who do not supervise."""
+    """A progress callback that does nothing."""
 
 
 def prepare(
@@ -115,7 +115,7 @@ def prepare(
 
 
 def digest_of(work: Work, record: Record, target: Target) -> str | None:
-    """The SHA-256 of the source that the template makes now of a record's configuration; None where there is none."""
+    """SHA-256 of the source that the template now makes for a record's configuration; None if it fails."""
     try:
         return prepare(work, record.template, record.config, target, check=False).source.sha256
     except Refused:
@@ -136,7 +136,7 @@ def _scheduled(work: Work, template: str, config: Mapping[str, object], target: 
 
 
 def raised(error: BaseException) -> Outcome:
-    """The outcome for what the user's own function raised."""
+    """Outcome for an exception raised by the user's function."""
     detail = {"code": "template.raised", "message": in_words(error)[:1000], "phase": "schedule"}
     detail["traceback"] = "".join(traceback.format_exception(error))[-2000:]
     detail = {key: text.encode("utf-8", "replace").decode() for key, text in detail.items()}  # halves of pairs
@@ -144,7 +144,7 @@ def raised(error: BaseException) -> Outcome:
 
 
 def in_words(error: BaseException) -> str:
-    """Class and text of an exception, whose own ``__str__`` may fail."""
+    """Class and message of an exception, safe even if its ``__str__`` fails."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception as another:
@@ -152,7 +152,7 @@ def in_words(error: BaseException) -> str:
 
 
 def _checked(s: Schedule, known: Known) -> tuple[str, ...]:
-    """Legality, equivalence, races and bounds in the interpreter: the awkward shapes on which all is well."""
+    """Labels of the awkward shapes at which the schedule passes the interpreter's checks."""
     try:
         verdict = s.check(level="fast")
     except TensorIRError as error:
@@ -176,13 +176,13 @@ def _failed(status: str, error: TensorIRError, phase: str, **more: Any) -> Outco
 
 
 def no_memory(error: MemoryError, phase: str) -> Outcome:
-    """The outcome for a candidate that wants more memory of the host than it may have."""
+    """Outcome for a candidate that exceeded the host's memory limit."""
     message = f"the measuring process is out of memory: {error}"[:1000]
     return Outcome("resource_limit", {"limit": "host memory", "message": message, "phase": phase})
 
 
 def unexpected(error: BaseException, phase: str) -> Outcome:
-    """The outcome for an exception that should not exist."""
+    """Outcome for an internal error."""
     if isinstance(error, MemoryError):
         return no_memory(error, phase)
     lines = "".join(traceback.format_exception(error))
@@ -199,7 +199,7 @@ _STATUS: tuple[tuple[type[TensorIRError], str], ...] = (
 
 
 def failure(error: TensorIRError, phase: str) -> Outcome:
-    """The outcome for what went wrong while compiling or running on the device."""
+    """Outcome for an error while compiling or running on the device."""
     if error.code in _LIMITS:
         return _failed("resource_limit", error, phase, limit=_LIMITS[error.code])
     if any(word in str(error) for word in _LOST_DEVICE_WORDS):
@@ -213,12 +213,12 @@ def failure(error: TensorIRError, phase: str) -> Outcome:
 
 
 def trace_text(made: Candidate) -> str:
-    """The trace as Python statements."""
+    """The candidate's trace as Python statements."""
     return steps_text(made.known.trace)
 
 
 def steps_text(steps: Any) -> str:
-    """The steps of a record as Python statements; empty where they are none (what a record says is not checked)."""
+    """A record's steps as Python statements; "" if invalid (records are untrusted)."""
     try:
         return Trace(map(as_called, read_steps(steps or []))).code
     except ScheduleError:

@@ -1,4 +1,4 @@
-"""The processes that measure one workload: started, asked, shared with other workloads, and ended."""
+"""Lifecycle of the processes that measure one workload: start, requests, sharing with other workloads, end."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shared:
-    """The processes of one channel, for another one to use while it does not."""
+    """Measuring processes handed from one channel to another while idle."""
 
     asked: Asker | Flights
     builders: Builders
 
 
 class Channel:
-    """Asks the measuring processes about one workload.
+    """Connection to the processes that measure one workload.
 
-    about:  the device's description, once it is open; target: its limits
-    waits:  who else times on the devices
-    cold_s: seconds until the processes were ready
-    setup:  what they must know of the workload
+    about:  description of the device, once open; target: its limits
+    waits:  other processes timing on the devices
+    cold_s: seconds that starting the processes took
+    setup:  description of the workload for them
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Channel:
 
     @property
     def shareable(self) -> Shared | None:
-        """The worker, or the devices' workers, for others to use; an executor shares its own."""
+        """The local workers, for use by other channels; None for an executor, which shares its own."""
         if isinstance(self.asker, Asker):
             return Shared(self.asker, self.builders)
         if self.flights is None or self.spec.executor is not None:
@@ -88,7 +88,7 @@ class Channel:
         return Shared(self.flights, self.builders)
 
     def close(self) -> None:
-        """End what is not another one's."""
+        """End processes that this channel does not share."""
         with contextlib.ExitStack() as ending:  # whatever interrupts one of these, the others follow
             ending.callback(tidy)  # what killed workers have left
             ending.callback(self._scratch.close)
@@ -97,14 +97,14 @@ class Channel:
                 ending.callback(self.builders.close)
 
     def abandon(self) -> None:
-        """Leave, and end what is shared: who shared it has left before."""
+        """Close, and end shared processes too, once no other channel uses them."""
         with contextlib.ExitStack() as ending:
             ending.callback(self.close)
             ending.callback(self.asker.close)
             ending.callback(self.builders.close)
 
     def _places_for(self, devices: Sequence[str]) -> TrialPlaces | None:
-        """Places for concurrent trials; None for one after the other, here."""
+        """Workers for concurrent trials; None for sequential trials in one local worker."""
         o = self.spec
         if o.executor is None:
             return DevicePlaces(devices, self.limits) if len(devices) > 1 else None
@@ -119,7 +119,7 @@ class Channel:
         return places
 
     def described(self, device: str | None) -> Setup:
-        """Return the setup of the workload on a device."""
+        """Return the workload's Setup for a device."""
         outputs = self.work.outputs
         given, exact = arguments(outputs)
         return Setup(
@@ -136,7 +136,7 @@ class Channel:
         )
 
     def open(self) -> Json:
-        """The device's description; raises DeviceError when there is none, or when several are not of one kind."""
+        """Description of the device; raises DeviceError if there is none, or several differ in kind."""
         began, hello = time.monotonic(), Hello()
         if isinstance(self._places, DevicePlaces):
             message, places = encode(self.request(hello)), self._places
@@ -155,7 +155,7 @@ class Channel:
         return self.about
 
     def reference_here(self) -> None:
-        """Without an origin the worker cannot evaluate the reference: save the expected outputs for it."""
+        """Save expected outputs for workers that cannot evaluate the reference (workloads without an origin)."""
         s = self.setup
         data = Data(s.arguments, s.exact, s.outputs, s.folder, self.work.reference, continuous=s.continuous)
         data.fresh()
@@ -164,7 +164,7 @@ class Channel:
             floats.moved()
 
     def request(self, question: Question, limits: Mapping[str, float] | None = None) -> Request:
-        """Return the request of a question about this workload; limits: seconds for some phases, as in ``ask``."""
+        """Return the Request for a question about this workload; limits: seconds per phase, if not the defaults"""
         return Request.of(question, self.setup, expect=self._expect, limits=limits)
 
     def ask(
@@ -174,7 +174,7 @@ class Channel:
         limits: Mapping[str, float] | None = None,
         late_s: float | None = None,
     ) -> Reply:
-        """Return the answer to a question; limits: seconds for some phases, where they are other than usual."""
+        """Return the reply to a question; limits: seconds per phase, if not the defaults"""
         if isinstance(self.asker, Asker):
             self.asker.hear(self.waits.hear_phase)
         reply = self.asker.request(self.request(question, limits), self.limits, remaining_s, late_s)
@@ -188,7 +188,7 @@ class Channel:
 
 
 def _device(reply: Reply) -> Json:
-    """The device in the answer to a hello; DeviceError where there is none."""
+    """Device description from a hello reply; raises DeviceError if there is none."""
     if reply.status == "device":
         raise DeviceError(decode(Unusable, reply.answer).problems)
     if not reply.ok:

@@ -1,4 +1,4 @@
-"""Exporting the few kernels of a set of shapes, from the records of a log; nothing is tuned or measured."""
+"""Exports the few kernels for a set of shapes from a log's records, without measuring."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def export_shapes(
 
 @dataclass(frozen=True)
 class RecordedSet:
-    """The kernels of a set by its records.
+    """Kernels selected for a set of shapes from records.
 
-    made:    the program of each shape, in order
-    remarks: on lines and records that were not used
+    made:    program of each shape, in order
+    remarks: notes on skipped lines and records
     """
 
     works: tuple[Work, ...]
@@ -77,7 +77,7 @@ class RecordedSet:
     remarks: tuple[str, ...]
 
     def export(self, path: str | Path, to: Sequence[str]) -> Path:
-        """Write the folder."""
+        """Write the folder; returns its path."""
         portfolio, name = self.portfolio, self.works[0].name
         records = [portfolio.records[w.title] for w in self.works]
         parts = []
@@ -95,7 +95,7 @@ class RecordedSet:
 
 
 def about_record(record: Record) -> dict[str, object]:
-    """The lines of an exported folder about the record of its kernel."""
+    """README fields of an exported folder about its kernel's record."""
     return {key: getattr(record, key) for key in ("id", "time_s", "device", "versions", "started")}
 
 
@@ -103,12 +103,11 @@ def recorded_set(
     works: Sequence[Work], weights: Sequence[float] | None, target: Target | str | None, log: str, regret: float,
     command: str = "tir.tune_shapes(works)",
 ) -> RecordedSet:  # fmt: skip
-    """The kernels for all shapes from the trials of one device, by times alone; see ``export_shapes``.
+    """Select kernels for all shapes from the trials of one device, by times alone; see ``export_shapes``.
 
-    Of several devices, drivers or versions on which every shape is tuned, the one tuned last. A trial whose source
-    this version makes otherwise is left out.
+    Among devices, drivers and versions with all shapes tuned, the latest. Stale trials are skipped.
 
-    command: how to tune the set, for the message
+    command: how to tune the set, for messages
     """
     works, numbers = understood(works, weights, regret)
     remarks: dict[str, None] = {}
@@ -139,7 +138,7 @@ def recorded_set(
 def _of_one_place(
     works: Sequence[Work], target: Target | str | None, log: str, remarks: dict[str, None]
 ) -> dict[str, list[RankedRecord]]:
-    """The choices of each shape, by title, on the device and versions on which most shapes are tuned."""
+    """{title: ranked choices} on the device and versions with most shapes tuned."""
     found: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for work in works:
         reader = LogReader(folder_of(work, log_for(work, log)))

@@ -1,4 +1,4 @@
-"""Programs to export: schedules and executables, and their names in ``backward=`` and ``batched=``."""
+"""Base class of exportable objects (schedules, executables), and validation of ``backward=`` and ``batched=``."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tensorir.export.program import ExportError, ExportProgram
 
 
 class Exportable:
-    """A schedule or a compiled kernel: what folders are written from."""
+    """A schedule or compiled kernel that can be written to a folder."""
 
     def _part(self) -> ExportProgram:
-        """Return the program to export, with what makes the same for another target."""
+        """Return the program to export, with a function that lowers it for other targets."""
         raise NotImplementedError
 
 
 def parts_of(backward: object) -> dict[str, ExportProgram]:
-    """The programs of ``backward=``, by input; ``export.backward`` for anything else."""
+    """{input: program} of ``backward=``; ``export.backward`` if invalid."""
     if backward is None:
         return {}
     given = dict(backward) if isinstance(backward, Mapping) else {}
@@ -30,7 +30,7 @@ def parts_of(backward: object) -> dict[str, ExportProgram]:
 
 
 def parts_of_batches(batched: object) -> list[ExportProgram]:
-    """The programs of ``batched=``, one or several; ``export.batched`` for anything else."""
+    """Programs of ``batched=``, one or several; ``export.batched`` if invalid."""
     given: Any = batched if isinstance(batched, list | tuple) else [] if batched is None else [batched]
     if not all(isinstance(g, Exportable) for g in given):
         message = (

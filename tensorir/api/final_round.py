@@ -1,4 +1,6 @@
-"""The final round: the finalists once more, checked again and timed interleaved, with the peers that run here."""
+"""The final round in a worker: finalists are rebuilt, rechecked, and timed interleaved with each other and
+libraries.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ DRAW_S = 5e-8  # a random number
 
 
 def peers_here(state: State, data: Data, progress: Progress) -> dict[str, Callable[..., Any]]:
-    """The peers that run here and are right, as functions of the inputs; torch alone where it is one of them."""
+    """{name: function of the inputs} of installed libraries with right results; torch only if selected."""
     if state.work is None:
         return {}
     inputs, expected = data.fresh()
@@ -52,7 +54,7 @@ def peers_here(state: State, data: Data, progress: Progress) -> dict[str, Callab
 
 
 def final(state: State, question: Final, progress: Progress) -> FinalRound:
-    """Build the finalists again, check them again, and time them interleaved with the peers."""
+    """Rebuild, recheck and time the finalists interleaved with libraries."""
     began = time.perf_counter()
     end = None if question.seconds is None else began + question.seconds
     data = state.data(progress)
@@ -85,7 +87,7 @@ def final(state: State, question: Final, progress: Progress) -> FinalRound:
 
 
 def peer_of(name: str, found: Estimate) -> Peer:
-    """A library's time as a ``Peer``."""
+    """A Peer with a library's estimated time."""
     return Peer(name, found.seconds, found.low_s, found.high_s, found.spread, found.samples)
 
 
@@ -93,11 +95,11 @@ def _on_floats(
     runners: dict[int, Runner], results: list[Outcome], state: State, data: Data, seed: int, end: float | None,
     progress: Progress,
 ) -> list[Any]:  # fmt: skip
-    """The finalists on normal floats, other ones in every round, on which they are then timed: how much power a GPU
-    takes, and with it its clock, depends on the digits. The inputs.
+    """Verify finalists on new random floats, on which they are then timed (power draw and clock of a GPU depend on the
+    data); returns the inputs.
 
-    Results are not compared where the reference would take too long or right ones may differ (``is_continuous``); the
-    numbers stay whole where drawing others would take too long.
+    No comparison where the reference is too slow or right results may differ (``is_continuous``); integers are kept
+    where drawing floats is too slow.
     """
     left = math.inf if end is None else end - time.perf_counter()
     numbers = sum(math.prod(a.shape) for a in state.setup.arguments)
@@ -123,9 +125,7 @@ def _on_floats(
 
 
 def _out(state: State, n: int, refused: Refused) -> Outcome:
-    """The outcome of a finalist that fails. A lost device ends the answer: the others are then asked for again, in a
-    new process.
-    """
+    """Outcome of a failed finalist; a lost device ends the reply, and others are retried in a new process."""
     if not state.works():
         raise Refused(refused.outcome.telling(phase=f"run {n}"))
     return refused.outcome
@@ -134,7 +134,7 @@ def _out(state: State, n: int, refused: Refused) -> Outcome:
 def _raced(
     state: State, calls: list[Any], found: list[Estimate], end: float | None, patience: float, progress: Progress
 ) -> list[Standing]:
-    """Compare them until it is clear which is fastest, or time or patience (seconds) is over; empty without a round."""
+    """Race the finalists until decided, or ``patience`` or time runs out; [] without a round."""
     if len(calls) < 2:
         return []
     timers = slots(calls, min(e.seconds for e in found))
@@ -156,9 +156,7 @@ def _raced(
 
 
 def _as_outcomes(found: list[Estimate], standings: list[Standing]) -> list[Outcome]:
-    """The outcome of each finalist: its estimate; where they raced, by the rounds of the race too, in which they were
-    paired with each other.
-    """
+    """Outcome of each finalist: its estimate, rescaled by the race's ratios if they raced."""
     if not standings:
         return [timed(e, told_pace(e.pace)) for e in found]
     seconds = reconciled([e.seconds for e in found], standings)
@@ -174,7 +172,7 @@ def _elsewhere(
     end: float | None,
     progress: Progress,
 ) -> None:
-    """The finalists' schedules on the device at awkward shapes too, while there is time; wrong ones leave."""
+    """Verify finalists' schedules at awkward shapes on the device while time remains; drops wrong ones."""
     for n in list(runners):
         if end is not None and time.perf_counter() > began + 0.6 * (end - began):
             return
@@ -190,14 +188,14 @@ def _elsewhere(
 
 
 def _order(count: int) -> list[int]:
-    """The fastest first, then the default (the last), then the others: time may run out."""
+    """Finalist numbers in order of checking: fastest, default (the last), others."""
     return list(dict.fromkeys([0, count - 1, *range(count)])) if count else []
 
 
 def _fastest(
     peers: dict[str, Callable[..., Any]], inputs: list[Any], progress: Progress
 ) -> dict[str, Callable[..., Any]]:
-    """The peers within a third of the fastest, by a short look at each alone."""
+    """Libraries within a third of the fastest one, by short measurements."""
     times = {}
     for name, call in peers.items():
         progress("baseline")
@@ -207,7 +205,7 @@ def _fastest(
 
 
 def rough(call: Callable[[], object]) -> float:
-    """Seconds of one call, by which slots are sized: the fastest of a few, once it is warm and nothing spins."""
+    """Approximate seconds of one call (minimum of a few after warm-up), to size measurements."""
     settle()
     call()
     times = list[float]()
@@ -237,8 +235,7 @@ def _in_turn(
     state: State, question: Final, runners: dict[int, Runner], peers: list[Callable[[], Any]], end: float | None,
     progress: Progress,
 ) -> tuple[list[Estimate], list[Estimate]]:  # fmt: skip
-    """Rounds of the finalists, the reference and the libraries until there are enough, or half of the time is up and
-    there are a few; at least a chunk: the estimates of the finalists, and of the libraries.
+    """(estimates of the finalists, estimates of the libraries) from interleaved rounds with the reference.
 
     Without a reference all are paired with the first finalist, and of the present pace.
     """

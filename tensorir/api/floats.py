@@ -1,4 +1,4 @@
-"""Normal floats, with every digit in use: the reference's results on them, and the tolerance for a right kernel."""
+"""Full-precision random inputs with expected results, and the tolerance for a right kernel on them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ORDER_FACTOR = 32.0
 
 @dataclass(frozen=True)
 class Floats:
-    """Inputs and expected results.
+    """Random float inputs with the reference's results.
 
-    expected: None if nobody compares with them
-    moved:    ``moved_by_digits``, asked only for results that seem wrong
+    expected: None if not compared
+    moved:    lazy ``moved_by_digits``, for results that seem wrong
     """
 
     arrays: Sequence[Any]
@@ -36,13 +36,14 @@ class Floats:
 
     @classmethod
     def of(cls, work: Work, seed: int) -> Floats:
-        """New ones, of a workload whose reference is here."""
+        """Draw inputs and evaluate the reference of a local workload."""
         arrays = work.random_inputs(seed)
         expected = results_of(work.reference(*arrays))
         return cls(arrays, expected, partial(moved_by_digits, work.reference, arrays, expected))
 
     def allowed(self, source: Source, most: float | None, close: bool) -> float | None:
-        """The tolerance of results as ``compare`` takes it; most: on whole numbers.
+        """Tolerance relative to the largest result, for ``compare``; most: tolerance on whole numbers;  close: allow
+        for ill-conditioned sums
 
         Tensor cores for tf32 see as many digits of an operand as float16 has, of whole numbers all. Beyond that
         ``close``, the definition's own change by a last digit counts: sums that cancel.
@@ -53,9 +54,9 @@ class Floats:
 
 
 def moved_by_digits(make: Callable[..., object], arrays: Sequence[object], expected: Sequence[object]) -> float:
-    """By how large a share of its largest number a result moves where each float of 32 or 64 bits among the inputs
-    becomes its neighbour, up or down: the condition of the definition there, in units of rounding (Higham, Accuracy and
-    Stability of Numerical Algorithms, 2002, section 1.6). 0 where the reference is not here.
+    """Condition of the definition at ``arrays``: largest relative change of a result when each float input moves by one
+    unit in the last place (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 1.6). 0 without a
+    reference.
     """
     rng = np.random.default_rng(0)
     try:

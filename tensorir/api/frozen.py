@@ -1,4 +1,4 @@
-"""Choices pinned by a frozen file (``tensorir log freeze``), and the refusals of a file that cannot decide.
+"""Kernel choices pinned by a frozen file (``tensorir log freeze``), and errors for stale ones.
 
 ``w.load(log=FILE)`` takes the choice of the file or nothing. The environment variable TENSORIR_FROZEN names a file for
 the workloads and devices that it pins, wherever ``log`` is a folder; for all others the log decides.
@@ -27,7 +27,7 @@ FROZEN_VARIABLE = "TENSORIR_FROZEN"
 
 
 def is_frozen(log: str) -> bool:
-    """True if a log is a file of frozen choices (a damaged one too), which then decides alone."""
+    """True if ``log`` is a file of frozen choices, even a damaged one."""
     if not Path(log).is_file():
         return False
     try:
@@ -38,7 +38,7 @@ def is_frozen(log: str) -> bool:
 
 
 def log_for(work: Work, log: str, device: Mapping[str, object] | None = None) -> str:
-    """The log to choose from: ``log``, or the file of TENSORIR_FROZEN where that pins this workload on this device.
+    """``log``, or the file named by TENSORIR_FROZEN if it pins this workload on this device.
 
     device: as in a record; any when None
     """
@@ -62,14 +62,14 @@ def _on(record: Record, device: Mapping[str, object]) -> bool:
 
 
 def chosen(records: Iterable[Record], identity: RunIdentity) -> list[RankedRecord]:
-    """The usable configurations of records of one definition, fastest first."""
+    """Usable configurations among ``records`` of one definition, fastest first."""
     from tensorir.tune.ranking import choose  # where the ranking is kept nobody chooses again
 
     return choose(r for r in records if identity.accepts(r))
 
 
 def pinned(work: Work, identity: RunIdentity, log: str) -> Record | None:
-    """The record that the file pins for this workload on this device; None when it pins none.
+    """The record pinned for this workload on this device; None if none is.
 
     Raises NotTuned ``load.frozen-stale`` when it pins one for what the definition, the device's driver or limits, or
     the versions were.
@@ -82,7 +82,7 @@ def pinned(work: Work, identity: RunIdentity, log: str) -> Record | None:
 
 
 def changes(record: Setting, identity: RunIdentity) -> list[str]:
-    """Differences between now and a record's circumstances, in words."""
+    """Differences between a record's device, driver and versions and the present ones, in words."""
     found = ["the definition"] if record.compute != identity.compute else []
     for key, name in (("driver", "the driver"), ("target", "the limits of the device")):
         then, now = record.device.get(key), identity.device.get(key)
@@ -98,7 +98,7 @@ def changes(record: Setting, identity: RunIdentity) -> list[str]:
 
 
 def why_stale(work: Work, record: Record, target: Target) -> list[str]:
-    """Why this version does not make the source of a record, as far as can be said."""
+    """Reasons why this version makes another source than the record's, as far as known."""
     name = record.template
     try:
         if name not in work.templates:
@@ -119,7 +119,7 @@ def why_stale(work: Work, record: Record, target: Target) -> list[str]:
 
 
 def changed(work: Work, record: Record, log: str, what: list[str]) -> TensorIRError:
-    """The refusal of a choice that is not what it was."""
+    """The NotTuned error for a pinned choice that changed."""
     message = f"record {record.id}, which {log} pins for {work.title}, is stale: changed since: {'; '.join(what[:3])}"
     hint = f"{command_for(work)}, then tensorir log freeze -o {log}"
     return NotTuned(Problem("load.frozen-stale", message, hint=hint))

@@ -1,4 +1,4 @@
-"""Identity of a measurement: the definition's digest, the device, the versions; and commands to say to people."""
+"""Identifies measurements (digest of the definition, device, versions), and prints the shell commands for them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PACKAGES = ("numpy", "scikit-optimize", "scikit-learn", "scipy")
 
 
 def compute_digest(work: Work) -> str:
-    """Digest of the definition: the unscheduled program with every dtype, constant and combiner."""
+    """Digest of the definition: its unscheduled program with dtypes, constants and combiners."""
     program = program_of(work.outputs)
     lines = [text(program)]
     seen: dict[str, None] = {}
@@ -50,13 +50,13 @@ def compute_digest(work: Work) -> str:
 
 
 def describe(device: Device) -> dict[str, object]:
-    """The device as a record describes it: plain text, and the limits as a target that can be parsed again."""
+    """Description of a device for records: text fields, and its limits as a parseable target."""
     target = replace(device.target, device="")
     return {**device.identity, "id": device.name, "kind": target.kind, "target": target.text}
 
 
 def versions_of(device: Mapping[str, object], search: bool = True) -> dict[str, str]:
-    """Versions of what makes the kernel, and of what searched unless ``search`` is False."""
+    """Versions of the compilers and this package; also of the search's libraries if ``search``."""
     found = {"tensorir": PACKAGE_VERSION, "python": platform.python_version()}
     found |= {key: str(device[key]) for key in ("compiler", "pyopencl", "cupy") if key in device}
     if not search:
@@ -72,7 +72,8 @@ def versions_of(device: Mapping[str, object], search: bool = True) -> dict[str, 
 
 
 def identity_of(work: Work, device: Mapping[str, object], search: bool = True) -> RunIdentity:
-    """The identity of this workload's records on a device (as ``describe`` gives it).
+    """RunIdentity of this workload's records on a device (``describe``); search: include versions of the search's
+    libraries
 
     search: with the versions of what searched, which records say and no comparison asks for
     """
@@ -80,26 +81,26 @@ def identity_of(work: Work, device: Mapping[str, object], search: bool = True) -
 
 
 def fingerprint(device: Mapping[str, object], work: Work | None = None) -> dict[str, object]:
-    """Properties of the device equal wherever trials of one run are measured, or their times could not be compared."""
+    """Device properties that must be equal on all workers for times to be comparable."""
     found: dict[str, Any] = {key: device.get(key) for key in ("name", "driver", "target")}
     found |= relevant(versions_of(device, search=False))
     return found if work is None else found | {"computation": compute_digest(work)}
 
 
 def folder_of(work: Work, log: str) -> Path:
-    """The place of a workload's records: a folder of the log, or the log itself if it is one file."""
+    """Path of a workload's records: a folder of the log, or the log itself if a file."""
     root = Path(log)
     return root if is_file(root) else root / slug(work.title)
 
 
 def target_of(record: Setting) -> Target:
-    """The target that a record's schedule was made for."""
+    """Target of a record's schedule."""
     stored = record.device.get("target")
     return Target.parse(stored if isinstance(stored, str) else "opencl")
 
 
 def suits(record: Setting, target: Target | str | None) -> bool:
-    """True if a record was made for this sort of target, or for any target of a language; None: any."""
+    """True if a record was made for this target, or its language; None: any."""
     made_for = target_of(record)
     if isinstance(target, str):
         return made_for.language == target
@@ -107,14 +108,14 @@ def suits(record: Setting, target: Target | str | None) -> bool:
 
 
 def place_of(record: Record) -> str:
-    """The key of records with comparable times, of any shape: device, its limits, driver and versions."""
+    """Key of records with comparable times over all shapes: device, limits, driver, versions."""
     device = record.device
     key = [*(device.get(name) for name in ("name", "driver", "target")), relevant(record.versions)]
     return json.dumps(key, sort_keys=True)
 
 
 def command_for(work: Work, verb: str = "tune") -> str:
-    """The shell command that tunes (shows, exports …) this workload; Python where there is none."""
+    """Shell command that applies ``verb`` to this workload; Python code if it has no command."""
     origin = work.origin
     if origin is None:
         return f"w.{verb}()"
@@ -128,7 +129,7 @@ def command_for(work: Work, verb: str = "tune") -> str:
 
 
 def _argument(name: str, value: object) -> str:
-    """``K=V`` as --arg takes it: V is JSON, or a text that is none."""
+    """``K=V`` for --arg: V as JSON, or as text if that is no JSON."""
     return f"{name}={value if isinstance(value, str) and not _is_json(value) else json.dumps(value)}"
 
 
@@ -141,7 +142,7 @@ def _is_json(text: str) -> bool:
 
 
 def repro_command(work: Work, trial: str, log: str, device: str | None = None) -> str:
-    """The shell command that measures a trial of this workload again."""
+    """Shell command that measures a trial again."""
     words, origin = ["tensorir", "repro", trial], work.origin
     if origin is not None and origin.kind == "file":
         words += ["--workload", f"{origin.place}:{origin.name}"]
@@ -152,7 +153,7 @@ def repro_command(work: Work, trial: str, log: str, device: str | None = None) -
 
 
 def most_like(work: Work, known: Brief) -> str:
-    """The nearest tuned shape of a log on any device, with its distance, in words; empty when there is none."""
+    """Sentence on the log's nearest tuned shape and its distance; "" if there is none."""
     titles = {run.workload for run, statuses in counted(known) if statuses.get("ok")}
     alike = [t for t in titles if t.split()[:1] == work.title.split()[:1] and t != work.title]
     found = min(((distance(work.title, t), t) for t in alike), default=None)
@@ -164,7 +165,8 @@ A_WORD = 10.0
 
 
 def distance(a: str, b: str) -> float:
-    """Distance of the shapes of two titles of one operator: the sum of |log((x + 1) / (y + 1))| over numbers.
+    """Distance of two shapes of an operator, by titles: sum of |log((x + 1) / (y + 1))| over numbers, 10 for each other
+    difference.
 
     A word or switch that differs, or a parameter that only one of them has, counts 10.
     """

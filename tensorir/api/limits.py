@@ -1,4 +1,4 @@
-"""Seconds that the phases of a request may take, as asked for and as other trials took them."""
+"""Time limits of a request's phases: as configured, and tightened by earlier trials."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PEER_LEAST_S = 10.0  # or half of it where that is less than this: the first loo
 
 
 def limits_of(spec: RunSpec) -> dict[str, float]:
-    """Return the seconds that each phase may take, those of single finalists included."""
+    """Return seconds allowed per phase, finalists' phases included."""
     run, compile_ = spec.timeout, spec.compile_timeout
     limits = {"setup": SETUP_S, "reference": REFERENCE_S, "schedule": run, "emit": run, "check": max(run, CHECK_S)}
     limits |= {"compile": compile_, REFERENCE_PHASE: compile_ + run, "run": run, WHOLE_PHASE: run, "time": 10 * run}
@@ -32,15 +32,15 @@ def limits_of(spec: RunSpec) -> dict[str, float]:
 
 
 def for_a_peer(left_s: float | None) -> float:
-    """Return the seconds that a look at one library may take, of those that are left."""
+    """Return seconds allowed for timing a library briefly, out of ``left_s``."""
     return PEER_S if left_s is None else min(PEER_S, max(PEER_SHARE * left_s, min(PEER_LEAST_S, left_s / 2)))
 
 
 class Experience:
-    """Limits of time for the next trials, learnt from those so far.
+    """Time limits for future trials, learned from past ones.
 
-    best_s:    the least seconds of a valid result, None before there is one
-    longest_s: of the phases in which valid candidates ran as a whole
+    best_s:    least seconds of a valid result, None before one
+    longest_s: longest run phases of valid candidates
     """
 
     def __init__(self) -> None:
@@ -48,19 +48,17 @@ class Experience:
         self.longest_s: float | None = None
 
     def better(self, seconds: float) -> None:
-        """A valid result took so long."""
+        """Record the seconds of a valid result."""
         self.best_s = min(self.best_s or math.inf, seconds)
 
     def took(self, outcome: Outcome) -> None:
-        """Learn how long running takes, from a trial that was just made: another day's machine may be slower."""
+        """Record the run phase's duration of a trial."""
         spent = outcome.told.get("seconds") or {}
         if outcome.ok and WHOLE_PHASE in spent:
             self.longest_s = max(self.longest_s or 0.0, spent[WHOLE_PHASE])
 
     def limits(self, best_s: float | None, timeout: float) -> dict[str, float]:
-        """Return the seconds for running what has been seen to run in part and not to be far slower than the best;
-        none before another one was seen to get through.
-        """
+        """Return seconds for running a kernel that passed the slowness test; {} before a successful trial."""
         if best_s is None or self.longest_s is None:
             return {}
         return {WHOLE_PHASE: min(timeout, LEAST_S + MOST_RUNS * best_s + MOST_SLACK * self.longest_s)}

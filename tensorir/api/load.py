@@ -1,4 +1,5 @@
-"""Loading a tuned kernel: the best usable record, regenerated, compared with its digest, built and checked here.
+"""Loads a tuned kernel: picks the best usable record, regenerates its source, verifies the digest, builds and checks
+it.
 
 What an earlier process did is not done again (``api.load_cache``), so most of what could do it is imported when it is
 used.
@@ -45,7 +46,7 @@ Differences = Callable[[Setting], list[str]]
 
 
 def load(work: Work, device: str | Device | None, log: str, nearest: bool = False) -> Executable:
-    """The fastest kernel known for this definition and device; see ``Workload.load``."""
+    """Executable of the fastest kernel known for this definition and device; see ``Workload.load``."""
     opened = open_device(device)
     identity = identity_of(work, describe(opened), search=False)
     log = log_for(work, log, identity.device)
@@ -64,7 +65,7 @@ def load(work: Work, device: str | Device | None, log: str, nearest: bool = Fals
 
 
 def _pinned(work: Work, identity: RunIdentity, log: str, device: Device) -> Executable:
-    """The kernel that a frozen file chooses, and no other."""
+    """Executable of the kernel pinned by a frozen file."""
     record = pinned(work, identity, log)
     if record is None:
         raise not_tuned(work, identity, log)
@@ -78,7 +79,9 @@ def _pinned(work: Work, identity: RunIdentity, log: str, device: Device) -> Exec
 
 
 def _from_nearest(work: Work, identity: RunIdentity, log: str, device: Device) -> Executable | None:
-    """A kernel of this shape by a configuration of the nearest tuned one of which some are legal, and right, here."""
+    """Executable for this shape by a nearby shape's configuration that is legal and right here; None if there
+    is none.
+    """
     from tensorir.api.neighbours import near_choices
 
     for several in near_choices(identity, log):
@@ -105,9 +108,7 @@ def _legal(work: Work, name: str, config: Mapping[str, object], target: Target) 
 
 
 def _first_good(work: Work, records: Iterable[Record], device: Device) -> tuple[Executable | None, int, int]:
-    """The first record's kernel that this version still makes and that is right here; how many it makes otherwise, and
-    how many are not right.
-    """
+    """(Executable of the first reproducible, right record or None, number of stale records, number of wrong ones)."""
     stale = wrong = 0
     for record in records:
         key = source_key(work, record, device.target)
@@ -138,7 +139,7 @@ def _first_good(work: Work, records: Iterable[Record], device: Device) -> tuple[
 
 
 def _again(work: Work, template: str, config: Mapping[str, object], device: Device) -> Callable[[str], ExportProgram]:
-    """The function that lowers the kernel for another target, for export; a loaded kernel needs none of it."""
+    """Function that lowers the kernel for another target, for export."""
 
     return partial(_lowered_for, work, template, config, device.target)
 
@@ -150,7 +151,7 @@ def _lowered_for(work: Work, template: str, config: Mapping[str, object], target
 
 
 def choices(work: Work, identity: RunIdentity, log: str, most: int | None = None) -> list[RankedRecord]:
-    """The usable configurations for this definition and device, fastest first; most: the first are enough."""
+    """Usable configurations for this definition and device, fastest first; most: number needed"""
     known = LogReader(folder_of(work, log)).brief()
     title = work.title
     mine = known.rows_of(lambda group: group.workload == title and identity.accepts(group))
@@ -158,7 +159,7 @@ def choices(work: Work, identity: RunIdentity, log: str, most: int | None = None
 
 
 def regenerate(work: Work, record: Record, target: Target) -> Candidate | None:
-    """The source that this version makes for a record; None when it is not the one that was measured (stale)."""
+    """Candidate made by this version for a record; None if its source differs from the measured one (stale)."""
     if gone(work, [record.template]):
         return None
     try:
@@ -169,7 +170,7 @@ def regenerate(work: Work, record: Record, target: Target) -> Candidate | None:
 
 
 def _checked(work: Work, made: Candidate, device: Device) -> CompiledProgram | None:
-    """The program, compared with the reference on this device now or earlier; None when it is wrong here."""
+    """Compiled program, compared with the reference now or earlier; None if wrong."""
     try:
         if needs_proof(made.source, edited=False):
             prove(made.source, device, work.random_inputs)
@@ -190,7 +191,7 @@ def _checked(work: Work, made: Candidate, device: Device) -> CompiledProgram | N
 
 
 def gone(work: Work, templates: Sequence[str]) -> list[str]:
-    """The names of templates that a workload does not have: all of them, where no rule schedules it."""
+    """Names among ``templates`` that the workload lacks."""
     try:
         return sorted({name for name in templates if name not in work.templates})
     except ScheduleError:
@@ -198,7 +199,7 @@ def gone(work: Work, templates: Sequence[str]) -> list[str]:
 
 
 def left_out(work: Work, log: str, differences: Differences, stale: int = 0, wrong: int = 0) -> str:
-    """Reasons against the records of this workload, in words to put after "not tuned"; empty for none.
+    """Reasons why the workload's records are unusable, to follow "not tuned"; "" if there are none.
 
     differences: between the circumstances of a record of this definition and the device; none for one that fits
     stale:       number of records of which this version makes another kernel
@@ -233,7 +234,7 @@ def left_out(work: Work, log: str, differences: Differences, stale: int = 0, wro
 
 
 def differences_from(identity: RunIdentity) -> Differences:
-    """Differences between a record's circumstances and these: the device, else its driver, limits and versions."""
+    """Function from a record to differences from ``identity``: device, else driver, limits and versions."""
 
     def found(record: Setting) -> list[str]:
         if identity.accepts(record):
@@ -247,12 +248,12 @@ def differences_from(identity: RunIdentity) -> Differences:
 
 
 def other_target(target: Target | str | None) -> Differences:
-    """The device of records that were made for another sort of target."""
+    """Function from a record to its device, if made for another kind of target."""
     return lambda record: [] if suits(record, target) else [f"device: {record.device.get('name')!s:.80}"]
 
 
 def not_tuned(work: Work, identity: RunIdentity, log: str, stale: int = 0, wrong: int = 0) -> NotTuned:
-    """The refusal where there is no usable record."""
+    """The NotTuned error, with reasons and what to run."""
     name = identity.device.get("name", "this device")
     message = (
         f"{work.title} is not tuned for {name} in {log}{left_out(work, log, differences_from(identity), stale, wrong)}"
@@ -267,7 +268,7 @@ def not_tuned(work: Work, identity: RunIdentity, log: str, stale: int = 0, wrong
 
 
 def computes_right(work: Work, made: Candidate, program: CompiledProgram, device: Device) -> bool:
-    """True if a program computes what the reference does: on the inputs of trials, and on floats."""
+    """True if a program matches the reference on small integers and on floats."""
     given, exact = arguments(work.outputs)
     outputs = Output.of(work.outputs)
     data = Data(given, exact, outputs, "", work.reference, continuous=is_continuous(work.outputs))

@@ -1,4 +1,4 @@
-"""Results that loading reuses: the ranking of a log, a record's source, the check of a kernel on this device.
+"""Cache for loading: a log's ranking, a record's source, a kernel's passed check, keyed by all they depend on.
 
 Answers are kept in the artifact cache, as data. A key holds everything that its answer depends on, the files of this
 package included; an entry that is damaged, or does not fit what was asked, counts as absent.
@@ -39,7 +39,7 @@ MAX_KEPT_RECORDS = 4  # records kept of a ranking
 
 @functools.cache
 def package_state() -> str | None:
-    """A digest of the names, sizes and times of this package's files.
+    """Digest of this package's file names, sizes and times; None if unknown or changed since import.
 
     None where they cannot be listed, or have changed since this process imported them: what it makes is then not
     what they say.
@@ -84,7 +84,7 @@ def _put(key: str | None, value: Any) -> None:
 
 
 def ranked(work: Work, identity: RunIdentity, log: str, rank: Callable[[], list[Record]]) -> list[Record]:
-    """``rank()``, or its first records as they were for the same log files; a caller that needs more ranks again."""
+    """Cached first records of ``rank()`` for unchanged log files, else ``rank()``."""
     folder = folder_of(work, log)
     files = _contents(folder) if _size(folder) <= LEAST_INDEXED_BYTES else []  # there is an index of a long log
     mine = {k: str(identity.device.get(k)) for k in ("name", "driver")}
@@ -105,7 +105,7 @@ def ranked(work: Work, identity: RunIdentity, log: str, rank: Callable[[], list[
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the segments of one folder, or of the log that is one file."""
+    """Bytes of a log folder's segments, or of a log file."""
     try:
         files = (
             [folder] if folder.is_file() else [Path(e.path) for e in os.scandir(folder) if e.name.endswith(".jsonl")]
@@ -116,7 +116,7 @@ def _size(folder: Path) -> int:
 
 
 def _contents(folder: Path) -> list[str]:
-    """Digests of the segments of one folder of a log; none when one cannot be read or there is more to it."""
+    """Digests of a log folder's segments; [] if one is unreadable or too large."""
     found = []
     try:
         if folder.is_file():
@@ -142,7 +142,7 @@ def _digest(path: Path) -> str:
 
 
 def source_key(work: Work, record: Record, target: Target) -> str | None:
-    """The key of a record's source: all that it depends on. None where that cannot be said: then it is made again.
+    """Cache key of a record's source; None if dependencies are unknown (a user's template function).
 
     Templates of this package are part of its state; a user's function can call anything.
     """
@@ -174,13 +174,13 @@ def source_key(work: Work, record: Record, target: Target) -> str | None:
 
 
 def ours(function: Callable[..., object]) -> bool:
-    """True if a function is this package's: its code is in the files that ``package_state`` covers."""
+    """True if ``function`` is defined in this package's files."""
     code = getattr(function, "__code__", None)
     return code is not None and Path(code.co_filename).resolve().is_relative_to(_PACKAGE)
 
 
 def _instruction(name: str) -> list[Any]:
-    """All that an instruction means: users may register their own under any name."""
+    """All properties of an instruction, as users may register their own under any name."""
     from tensorir.intrin.intrin import intrinsic  # few kernels have instructions
 
     made = intrinsic(name)
@@ -188,7 +188,7 @@ def _instruction(name: str) -> list[Any]:
 
 
 def recall_source(key: str | None, record: Record) -> Source | None:
-    """The kept source of a record, if it is the one that was measured."""
+    """Cached source of a record, if it has the measured digest; else None."""
     found = _get(key)
     try:
         source = decode(Source, found)
@@ -198,7 +198,7 @@ def recall_source(key: str | None, record: Record) -> Source | None:
 
 
 def keep_source(key: str | None, source: Source) -> None:
-    """Keep the source that was made for a record."""
+    """Cache the source of a record."""
     _put(key, encode(source))
 
 
@@ -206,7 +206,8 @@ def keep_source(key: str | None, source: Source) -> None:
 
 
 def check_key(work: Work, program: CompiledProgram, max_error: float | None) -> str | None:
-    """The key of a check against the reference, the machine code apart; None: check again.
+    """Cache key of a check against the reference (machine code excluded); None if uncacheable, as for a user's
+    reference.
 
     A user's reference can call anything; without one the declarations themselves are evaluated.
     """
@@ -225,11 +226,11 @@ def check_key(work: Work, program: CompiledProgram, max_error: float | None) -> 
 
 
 def was_checked(key: str | None, program: CompiledProgram) -> bool:
-    """True if this very machine code has been compared with the reference on this device."""
+    """True if this machine code already passed the check on this device."""
     return bool(program.digest) and program.cached and _get(key) == program.digest
 
 
 def keep_check(key: str | None, program: CompiledProgram) -> None:
-    """Remember that the program was found right."""
+    """Remember that the program passed its check."""
     if program.digest:
         _put(key, program.digest)

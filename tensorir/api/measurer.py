@@ -1,4 +1,4 @@
-"""The supervisor's side of measuring: questions to the worker, and the meaning of its answers."""
+"""``Measurer``, the supervisor's side of measuring: sends trials to workers and interprets replies."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ AGAINST_S = 60.0  # to time one configuration against libraries
 
 
 class Measurer:
-    """Asks the worker; what it answers is the outcome of a trial."""
+    """Measures trials of one workload through worker processes."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Measurer:
 
     @property
     def flights(self) -> Flights | None:
-        """Places for concurrent trials: for those of this workload, from here on."""
+        """Workers for concurrent trials, set to this workload; None for sequential ones."""
         flights = self.channel.flights
         if flights is not None:
             flights.prepare = self._sent
@@ -93,17 +93,17 @@ class Measurer:
 
     @property
     def shareable(self) -> Shared | None:
-        """The processes, for others to use."""
+        """The worker processes, for use by other workloads."""
         return self.channel.shareable
 
     @property
     def waits(self) -> Waits:
-        """Who else times on the devices."""
+        """Record of other processes timing on the devices."""
         return self.channel.waits
 
     @property
     def cold_s(self) -> float:
-        """Seconds until the worker was ready."""
+        """Seconds that starting the worker took."""
         return self.channel.cold_s
 
     def __enter__(self) -> Measurer:
@@ -113,17 +113,17 @@ class Measurer:
         self.channel.close()
 
     def abandon(self) -> None:
-        """Leave, and end what is shared: who shared it has left before."""
+        """Close, and end shared processes too, once nobody uses them."""
         self.channel.abandon()
 
     def open(self) -> dict[str, object]:
-        """The device's description; raises DeviceError when there is none, or when several are not of one kind."""
+        """Description of the device; raises DeviceError if there is none, or several differ in kind."""
         return self.channel.open()
 
     # --- what the search calls
 
     def known(self, records: Sequence[Record], default: Trial, levels: Sequence[Record] = ()) -> None:
-        """Take over the best time of earlier records, and which configuration others are timed with.
+        """Take over earlier records' best time, and the reference configuration.
 
         levels: usable trials of the log, whether or not they count in this run (``Reference.known``)
         """
@@ -133,7 +133,9 @@ class Measurer:
 
     @property
     def width(self) -> int:
-        """Configurations built at once; 1 unless workers make the schedules and the runtime keeps kernels on disk."""
+        """Configurations built in parallel; 1 unless workers can make the schedules and the runtime caches kernels on
+        disk.
+        """
         asked = self.spec.builders
         if self.work.origin is None:
             return 1
@@ -144,8 +146,8 @@ class Measurer:
         return min(MAX_BUILDERS, cores()) if asked is None else asked
 
     def build(self, wanted: Sequence[Trial], remaining: float | None) -> list[Outcome | None]:
-        """Several configurations at once in processes of their own: what became of those that ended there, and None
-        for those that are now to be measured.
+        """Build several configurations in parallel: the outcome of each that failed, None for those ready to be
+        timed.
         """
         requests = [self.channel.request(Build(self._made(t.template, t.config))) for t in wanted]
         replies = self.channel.builders.build(requests, remaining)
@@ -155,7 +157,7 @@ class Measurer:
         return [r.outcome if r.status in BUILDER_STATUSES else None for r in replies]
 
     def measure(self, trial: Trial, remaining: float | None) -> Outcome:
-        """One trial."""
+        """Measure one trial; returns its Outcome."""
         try:
             wanted = self._made(trial.template, trial.config)
         except Refused as refused:
@@ -183,7 +185,7 @@ class Measurer:
         return self.channel.ask(question, remaining, limits).outcome
 
     def _learn(self, template: str, config: Mapping[str, object], outcome: Outcome, default: bool) -> None:
-        """Judge later trials by this one."""
+        """Update time limits and the reference from a trial."""
         self.experience.took(outcome)
         if not outcome.ok:
             return
@@ -196,7 +198,7 @@ class Measurer:
         return self.reference.standard(self.work.templates)
 
     def _sent(self, trial: Trial) -> Sent | Outcome:
-        """The request to a place for one of several trials; its outcome, where that is known already."""
+        """Message for a concurrent trial, or its outcome if already known."""
         try:
             wanted = self._made(trial.template, trial.config)
         except Refused as refused:
@@ -206,7 +208,7 @@ class Measurer:
         return Sent(encode(self.channel.request(question, limits)), wanted.known)
 
     def watched(self, on_trial: Callable[[Record], object] | None, record: Record) -> None:
-        """Show each record of trials at several places; the peer after the default, which has been measured alone."""
+        """Report a concurrent trial's record to the callback; after the default, also the library's time."""
         if on_trial is not None:
             on_trial(record)
         drift, detail = record.drift, record.detail
@@ -222,7 +224,7 @@ class Measurer:
             self._first_baseline(self.channel.until_the_end())
 
     def _made(self, template: str, config: Mapping[str, object], check: bool = True) -> Wanted:
-        """The configuration as a worker takes it; raises Refused where it cannot be made.
+        """Message for a configuration; raises Refused if it cannot be made.
 
         check: False for one whose trial has been
         """
@@ -233,7 +235,7 @@ class Measurer:
         return replace(wanted, ready=Ready(made.source, made.known, made.max_error))
 
     def digests(self, records: Sequence[Record]) -> list[str | None]:
-        """SHA-256 of the sources that the templates make now of these configurations, None for no source.
+        """SHA-256 of the source that templates now make for each record; None if they fail.
 
         That of the record if nothing is known: the budget ended, or making one of them ended the worker.
         """
@@ -264,7 +266,7 @@ class Measurer:
             self.spec.on_peer(encode(peer))
 
     def check(self, template: str, config: Mapping[str, object]) -> Checks:
-        """All checks of one configuration."""
+        """Run all checks on one configuration."""
         try:
             wanted = self._made(template, config)
         except Refused as refused:
@@ -276,7 +278,7 @@ class Measurer:
         return Checks((Checked("worker", False, reason_of(reply)),))
 
     def against(self, template: str, config: Mapping[str, object]) -> FinalRound:
-        """Return the record of a configuration timed interleaved with all of its peers."""
+        """Return a configuration's time interleaved with all libraries', as a FinalRound."""
         wanted = self._made(template, config, check=False)
         reply = self.channel.ask(self._final([wanted], AGAINST_S, all_peers=True), None)
         return decode(FinalRound, reply.answer) if reply.ok else FinalRound((reply.outcome,))
@@ -284,7 +286,7 @@ class Measurer:
     def final(
         self, finalists: Sequence[Record], remaining: float | None, searched_s: float | None = None
     ) -> FinalRound:
-        """Re-measure, interleaved; a finalist that kills the worker is out, and the others are tried again.
+        """Re-measure finalists interleaved; one that kills the worker is dropped and the others are retried.
 
         searched_s: seconds that the search for them took, of which the race may take a share; since the start when None
         """
@@ -311,12 +313,12 @@ class Measurer:
 
 
 def _key(trial: Trial) -> str:
-    """``key_of`` its record."""
+    """``ranking.key_of`` the trial's record."""
     return key_text([trial.template, encode(trial)["config"]])
 
 
 def race_s(spec: RunSpec, searched_s: float | None) -> float:
-    """Return the seconds that the finalists race at most; searched_s: as for ``Measurer.final``."""
+    """Return seconds allowed for the finalists' race."""
     if spec.final_s is not None:
         return spec.final_s
     if searched_s is None:
@@ -331,7 +333,7 @@ def final_round(
     finalists: Sequence[Record],
     remaining: float | None,
 ) -> FinalRound:
-    """Return what a final round found; who kills the worker is out, and the others are tried again.
+    """Return the FinalRound; a finalist that kills the worker is dropped and the others are retried.
 
     question: makes the question for some finalists and the seconds left
     """
@@ -367,9 +369,7 @@ def _all(results: Sequence[Outcome | None]) -> tuple[Outcome, ...]:
 
 
 def _guilty(reply: Reply, count: int) -> tuple[int, Outcome] | None:
-    """The finalist that was being handled when the worker died, and what became of it; None when time ran out or nobody
-    can be blamed.
-    """
+    """(finalist being processed when the worker died, its outcome); None if time ran out or none is to blame."""
     phase = reply.phase.split()
     if reply.status == CANCELLED.status or len(phase) != 2 or not phase[1].isdigit() or int(phase[1]) >= count:
         return None
@@ -378,11 +378,12 @@ def _guilty(reply: Reply, count: int) -> tuple[int, Outcome] | None:
 
 
 class Reference:
-    """Chooses the reference: of the log an earlier trial, else the default once it was measured.
+    """Selects the reference kernel that all trials are timed with: an earlier trial of the log, else the default after
+    its measurement.
 
-    make:    what a worker must know of a configuration; raises Refused where it cannot be made
-    digests: the SHA-256 of the sources that the templates make now of some records
-    folder:  of the expected outputs; every trial names the reference, so a source that was made here is stored there
+    make:    function from a configuration to its message; raises Refused
+    digests: function from records to SHA-256 of their present sources
+    folder:  of expected outputs; a reference's source made here is stored there
     """
 
     def __init__(
@@ -397,7 +398,8 @@ class Reference:
         self.chosen: Standard | None = None
 
     def known(self, default: Trial, levels: Sequence[Record]) -> None:
-        """Take over usable trials of the log, whether or not they count in this run, and which is the default.
+        """Set candidates for the reference from the log's usable trials; the default or the earliest is preferred, to
+        keep one level of drift.
 
         Others are timed with one of them, the default or else the earliest, so that all drifts of the log are on the
         level of that one's trial; where there is none, with the default once it was measured.
@@ -410,7 +412,7 @@ class Reference:
         )
 
     def standard(self, templates: Container[str]) -> Standard | None:
-        """Return the reference; of earlier trials, one whose source is still the same."""
+        """Return the reference, None if there is none; earlier trials must have an unchanged source."""
         while self.chosen is None and self._levels:
             record = self._levels.pop(0)
             if record.template in templates and self._digests([record]) == [record.source_sha256]:
@@ -419,12 +421,12 @@ class Reference:
         return self.chosen
 
     def stands_in(self, template: str, config: Mapping[str, object]) -> None:
-        """Make a measured configuration the default, or its stand-in, unless there is a reference."""
+        """Make a measured configuration the default's substitute, unless there is a reference."""
         if self.chosen is None:
             self._default = key_text([template, config])
 
     def measured(self, template: str, config: Mapping[str, object], seconds: float, sha256: str | None) -> None:
-        """A valid trial took so long: the default becomes the reference, unless it takes too long to be one."""
+        """Record a valid trial: the default becomes the reference, unless it is too slow."""
         is_default = key_text([template, config]) == self._default
         if self.chosen is not None or not is_default or seconds >= LONG_S:
             return
@@ -435,7 +437,7 @@ class Reference:
             self.chosen = Standard(replace(wanted, ready=None, sha256=sha256), seconds)
 
     def fell(self, outcome: Outcome) -> bool:
-        """True if the worker ended while it made the reference, which is then given up for good."""
+        """True if the worker died making the reference, which is then given up."""
         fell = outcome.phase == REFERENCE_PHASE
         if fell:
             self.chosen, self._default, self._levels = None, "", []

@@ -1,4 +1,4 @@
-"""The tuned shapes of an operator that are nearest to one, with their best configurations."""
+"""Finds the tuned shapes of an operator nearest to a shape, with their best configurations."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def nearest(work: Work, device: str | Device | None = None, log: str = "tuning_l
 
 
 def near_shapes(identity: RunIdentity, log: str) -> list[NearestShape]:
-    """``nearest`` for a device that is open already."""
+    """``nearest`` for an opened device."""
     return [several[0] for several in near_choices(identity, log)]
 
 
 def near_choices(identity: RunIdentity, log: str) -> list[list[NearestShape]]:
-    """Usable configurations of each other tuned shape, the fastest first, of the nearest shape first."""
+    """For each other tuned shape, nearest first: its usable configurations, fastest first."""
     known = LogReader(log).brief()
     shapes = {(g.workload, g.compute) for g, _ in counted(known) if _alike(identity, g)}
     found = []
@@ -58,7 +58,7 @@ def near_choices(identity: RunIdentity, log: str) -> list[list[NearestShape]]:
 
 
 def near_records(identity: RunIdentity, log: str) -> list[Record]:
-    """Records, on this device, of the nearest few shapes: those that differ in numbers only.
+    """Records on this device of the few nearest shapes that differ in numbers only.
 
     Of the folders of other shapes only the first record is read, for a log may be long and a search starts with this.
     """
@@ -78,7 +78,7 @@ def _of(identity: RunIdentity, title: str, compute: str, record: Setting) -> boo
 
 
 def _alike(identity: RunIdentity, record: Setting) -> bool:
-    """True if a record is of another shape of this operator, and its time means here what it meant there."""
+    """True if a record is of another shape of this operator, with comparable times."""
     title = record.workload
     same = title.split()[:1] == identity.workload.split()[:1] and title != identity.workload
     return same and replace(identity, compute=record.compute).accepts(record)

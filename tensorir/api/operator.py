@@ -1,4 +1,6 @@
-"""Operators as people know them: shapes to type, flags, and the function that makes a workload."""
+"""``Operator``: command-line description of an operator (shape grammar, flags) and the function that makes its
+workload.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class Origin(Shown):
     place: str = ""
 
     def make(self) -> Any:
-        """The result of a module's function."""
+        """Result of calling the module's function."""
         home = importlib.import_module(self.place or f"{__name__.split('.')[0]}.{self.kind}")
         function = getattr(home, self.name, None)
         if not callable(function):
@@ -54,7 +56,7 @@ class Flag:
 
     @property
     def option(self) -> str:
-        """As the command line has it."""
+        """Its command-line option."""
         return "--" + self.name.replace("_", "-")
 
 
@@ -81,16 +83,16 @@ class Operator(Shown):
 
     @property
     def extents(self) -> tuple[str, ...]:
-        """The parameters that a shape says."""
+        """Names of the parameters contained in a shape."""
         return self.tensors or tuple(dict.fromkeys(self.grammar.lower().replace(" ", "x").split("x")))
 
     @property
     def command(self) -> str:
-        """A command that tunes it."""
+        """Example shell command that tunes it."""
         return f"tensorir tune {self.name} {self.example}"
 
     def read(self, shapes: Sequence[str], given: Mapping[str, object]) -> dict[str, Any]:
-        """Parameters from shapes as typed and flags. Raises DeclarationError ``operator.shape``."""
+        """{parameter: value} from shape texts and flags. Raises DeclarationError ``operator.shape``."""
         wanted = self.grammar.split()
         if len(shapes) != len(wanted):
             count = {1: "one shape", 2: "two shapes"}.get(len(wanted), f"{len(wanted)} shapes")
@@ -113,7 +115,7 @@ class Operator(Shown):
         raise _refuse(f"{letter} is {first} in one shape and {again} in another: they must agree{share}", self.command)
 
     def words(self, params: Mapping[str, object], usual: Mapping[str, object]) -> list[str]:
-        """``params`` as a command says them, without flags that are as ``usual`` and extents that lack."""
+        """``params`` as command-line words, without defaults ``usual`` and missing extents."""
         if not params.keys() >= set(self.extents):
             return [flag_words(k, v) for k, v in params.items()]
         typed = [[n] for n in self.tensors] or [word.lower().split("x") for word in self.grammar.split()]
@@ -124,13 +126,13 @@ class Operator(Shown):
 
 
 def flag_words(name: str, value: object) -> str:
-    """A parameter as the command line has it."""
+    """A parameter as command-line words."""
     option = "--" + name.replace("_", "-")
     return option if value is True else f"{option} {shlex.quote(str(value))}"
 
 
 def _dims(text: str, letters: str, example: str) -> list[int]:
-    """The extents of a shape: one for each of the letters, or any number of them where there are none."""
+    """Extents of a shape text such as "1x64x56x56"; one per letter, any number if ``letters`` is empty."""
     parts = text.lower().split("x")
     if not all(re.fullmatch(r"\d{1,12}", p) for p in parts):
         raise _refuse(f"{text!r:.60} is not a shape", f"{letters or 'extents'}, for example {example}")

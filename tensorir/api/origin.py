@@ -1,4 +1,4 @@
-"""Making a workload again from its origin: the package's operators, or a function of a user's file."""
+"""Recreates a workload in a worker process from its Origin: an operator, or a function in a user's file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorir.expr.tensor import Tensor
 
 
 def rebuild(origin: Origin) -> Workload:
-    """Return the workload of an Origin, in a worker: by calling the function that made it."""
+    """Return the Workload made by calling the Origin's function."""
     if origin.kind == "file":
         return from_file(origin.place, origin.name, origin.options)
     made: Workload = origin.make()
@@ -22,8 +22,8 @@ def rebuild(origin: Origin) -> Workload:
 
 
 def from_file(place: str, name: str, options: Mapping[str, object]) -> Workload:
-    """Run a user's Python file and call its function NAME with ``options``: the Workload that it returns, or one of the
-    tensors that it returns, with the templates of ``tir.auto``.
+    """Run a user's Python file and call its function; returns its Workload, or one made of the tensors it returns with
+    ``tir.auto`` templates.
     """
     path = Path(place)
     if not path.is_file():
@@ -47,7 +47,7 @@ def from_file(place: str, name: str, options: Mapping[str, object]) -> Workload:
 
 
 def _of_user(what: str, run: Callable[[], Any]) -> Any:
-    """Run the user's code; a file that ends the process would end the tuning with it, and look like success."""
+    """Run user code; SystemExit becomes an error, as it would end the process silently."""
     try:
         return run()
     except (TensorIRError, KeyboardInterrupt):

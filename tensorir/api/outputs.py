@@ -1,4 +1,4 @@
-"""Expected outputs: inputs, the reference's results, and the distance of others from them."""
+"""Inputs and expected outputs of a workload, and the comparison of results with them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,10 @@ FLOATS_S = 5.0  # a reference that takes longer is not asked a second time, abou
 
 
 class Data:
-    """Inputs of small integers and what the reference says about them; guarded by a checksum.
+    """Small-integer inputs and the reference's results, checksummed and remade if a kernel corrupts them.
 
-    A kernel that writes where it must not could change them in this process; they are then made again.
-
-    draw: of arguments and a seed, the inputs;  name: of the files in ``folder`` that hold the expected outputs
-    continuous: whether results on inputs with every digit in use can be compared (``is_continuous``)
+    draw: function (arguments, seed) -> inputs;  name: of files in ``folder`` with expected outputs
+    continuous: true if results on full-precision floats are comparable (``is_continuous``)
     """
 
     def __init__(
@@ -60,7 +58,7 @@ class Data:
         self._sum = -1
 
     def fresh(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Inputs and expected outputs, known to be undamaged."""
+        """(inputs, expected outputs), verified undamaged."""
         if self._sum != self._checksum() or not self.expected:
             self.inputs = self._draw(self._arguments, SEED)
             self.expected = self._stored() or self._computed()
@@ -69,8 +67,8 @@ class Data:
         return self.inputs, self.expected
 
     def floats(self, left_s: float) -> Data | None:
-        """The same with every digit in use; None where no argument is a float, where right results may differ on such,
-        or where making it takes too long.
+        """Data with full-precision floats; None if no argument is a float, right results may differ on them, or the
+        reference would exceed a quarter of ``left_s``.
 
         left_s: seconds until all must be done, of which the reference may take a quarter
         """
@@ -82,11 +80,11 @@ class Data:
         return self._floats
 
     def as_floats(self) -> Floats:
-        """The values as floats, to be compared as these are."""
+        """These inputs and results as a Floats."""
         return Floats(*self.fresh(), self.moved)
 
     def moved(self) -> float:
-        """``moved_by_digits`` of what is here, once for all workers."""
+        """``moved_by_digits`` at these inputs, computed once and shared between workers."""
         path = self._folder / f"{self._name}_moved"
         with contextlib.suppress(OSError, ValueError):
             return float(path.read_text())
@@ -95,7 +93,7 @@ class Data:
         return found
 
     def remove(self) -> None:
-        """Delete the folder, where this object made one."""
+        """Delete the folder if this object created it."""
         if self._own is not None:
             self._own.close()
 
@@ -117,7 +115,7 @@ class Data:
 
     @property
     def reference_s(self) -> float:
-        """Seconds that the reference took; infinite where nobody knows."""
+        """Seconds that the reference took; inf if unknown."""
         try:
             return float((self._folder / "seconds").read_text())
         except (OSError, ValueError):
@@ -135,7 +133,7 @@ class Data:
 
 
 def each(results: object) -> list[Any]:
-    """The results of a call that returns one array (or nested list) or a tuple of several."""
+    """Results of a call as a list: one array, or a tuple's items."""
     return list(results) if isinstance(results, tuple) else [results]
 
 
@@ -148,12 +146,12 @@ def _save(path: Path, array: Any) -> None:
 
 
 def save_json(path: Path, value: Mapping[str, object]) -> None:
-    """Write a whole file or none."""
+    """Write a JSON file atomically."""
     _write(path, lambda file: file.write(json.dumps(value).encode("ascii")))
 
 
 def _write(path: Path, write: Callable[[Any], object]) -> None:
-    """Write a whole file or none: a worker may be killed at any time."""
+    """Write a file atomically, as workers may be killed at any time."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     with scratch.open("wb") as file:
         write(file)
@@ -162,7 +160,7 @@ def _write(path: Path, write: Callable[[Any], object]) -> None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Distance of results from the expected ones: ``where``, the worst element in words, empty if none is wrong."""
+    """Largest error of results; ``where``: the worst wrong element in words, "" if none."""
 
     max_err: float
     where: str = ""
@@ -171,7 +169,8 @@ class Comparison:
 def compare(
     outputs: Sequence[Output | Param], got: Sequence[Any], want: Sequence[Any], exact: bool, most: float | None = None
 ) -> Comparison:
-    """Integers are equal; floats to the last bit when ``exact``, else within ``most`` or what rounding explains.
+    """Compare results with expected ones: integers equal; floats bit-equal if ``exact``, else within ``most`` or
+    rounding.
 
     Results may have axes of extent 1 more or less.
     """
@@ -205,7 +204,7 @@ def compare(
 
 
 def compare_floats(source: Source, got: Sequence[object], floats: Floats, most: float | None) -> Comparison:
-    """Results on normal floats against the expected ones; most: how far they may be off on whole numbers."""
+    """Compare results on full-precision inputs; most: tolerance on whole numbers"""
     assert floats.expected is not None
     found = compare(source.outputs, got, floats.expected, False, floats.allowed(source, most, close=True))
     if not found.where:

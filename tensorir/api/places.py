@@ -1,4 +1,4 @@
-"""Places of concurrent trials: an executor's processes, a Dask cluster's workers, devices of this machine.
+"""Workers for concurrent trials: processes of an executor, workers of a Dask cluster, or local devices.
 
 Dask needs ``pip install "tensorir[dask]"``.
 """
@@ -30,7 +30,7 @@ GONE_S = 15.0  # without an answer, after which the scheduler is gone, and with 
 
 
 def places_of(executor: Any, width: int | None, limits: Mapping[str, float]) -> TrialPlaces:
-    """The places of an executor, or of a Dask client; DeclarationError ``tune.executor`` for anything else."""
+    """Workers of an executor or Dask client; DeclarationError ``tune.executor`` for other objects."""
     if type(executor).__module__.partition(".")[0] == "distributed":
         return DaskPlaces(executor, limits)
     if not callable(getattr(executor, "submit", None)):
@@ -40,7 +40,7 @@ def places_of(executor: Any, width: int | None, limits: Mapping[str, float]) -> 
 
 
 def width_of(executor: object) -> int:
-    """Number of an executor's workers; 1 where it does not say."""
+    """Number of an executor's workers; 1 if unknown."""
     for name in ("_max_workers", "num_workers"):  # of concurrent.futures and loky; of mpi4py
         number = getattr(executor, name, None)
         if isinstance(number, int) and number > 0:
@@ -49,7 +49,7 @@ def width_of(executor: object) -> int:
 
 
 class ExecutorPlaces:
-    """As many places as the executor has workers; which of them takes a request is the executor's business."""
+    """An executor's processes as anonymous workers; the executor assigns requests."""
 
     named = False
 
@@ -58,11 +58,11 @@ class ExecutorPlaces:
         self._names = [f"worker {n}" for n in range(width)]
 
     def live(self) -> list[str]:
-        """One for each worker."""
+        """One name per process."""
         return self._names
 
     def start(self, place: str, message: Mapping[str, object], remaining_s: float | None) -> Future[dict[str, object]]:
-        """Submit it."""
+        """Submit a request; returns its Future."""
         return self._executor.submit(self._function, message, self._limits, remaining_s)
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class ExecutorPlaces:
 
 
 class DevicePlaces:
-    """Devices of this machine by name, each with a worker process of its own."""
+    """Local devices as named workers, each with its own process."""
 
     named = True
 
@@ -82,11 +82,11 @@ class DevicePlaces:
         self._running: set[Future[Json]] = set()
 
     def live(self) -> list[str]:
-        """The names."""
+        """Names of the devices."""
         return list(self._askers)
 
     def start(self, place: str, message: Mapping[str, object], remaining_s: float | None) -> Future[dict[str, object]]:
-        """Ask the worker of this device."""
+        """Send a request to the device's worker; returns its Future."""
         setup = {**cast("Mapping[str, object]", message["setup"]), "device": place}
         asker = self._askers[place]
         future = self._threads.submit(asker.answer, {**message, "setup": setup}, self._limits, remaining_s)
@@ -94,7 +94,7 @@ class DevicePlaces:
         return future
 
     def close(self) -> None:
-        """End the workers; one that is just being started may need to be told again."""
+        """Kill the workers, retrying for any still starting."""
         end = time.monotonic() + 2.0
         while any(not f.done() for f in self._running) and time.monotonic() < end:
             for asker in self._askers.values():
@@ -106,7 +106,7 @@ class DevicePlaces:
 
 
 def device_names(device: str | Device | Sequence[str | Device] | None) -> list[str]:
-    """The devices that are meant, none for the first that is usable; DeclarationError ``tune.devices``."""
+    """Names of the requested devices; [] for the first usable one. DeclarationError ``tune.devices``."""
     if device is None:
         return []
     several = device if isinstance(device, list | tuple) else [device]
@@ -118,7 +118,7 @@ def device_names(device: str | Device | Sequence[str | Device] | None) -> list[s
 
 
 def alike(found: Mapping[str, Json]) -> Json:
-    """The description of the first of several devices; DeclarationError when they differ in more than their number."""
+    """Description of the first device; DeclarationError if the others differ in more than their number."""
     (name, first), *others = found.items()
     for other, about in others:
         mine = fingerprint(about)
@@ -131,14 +131,14 @@ def alike(found: Mapping[str, Json]) -> Json:
 
 
 class Neighbours:
-    """Notices workers that take their times on the same processor, and warns once."""
+    """Detects workers that time on the same processor, and warns once."""
 
     def __init__(self) -> None:
         self._workers: dict[str, str] = {}
         self._warned = False
 
     def notice(self, outcome: Outcome) -> None:
-        """Look at where a trial was measured."""
+        """Note where a trial was measured."""
         detail = outcome.told
         if self._warned or not detail:
             return
@@ -177,7 +177,7 @@ class DaskPlaces:
         self._asked, self._reached, self._live = 0.0, time.monotonic(), list[str]()
 
     def live(self) -> list[str]:
-        """Addresses of the workers, as the scheduler knew them a moment ago; none when it is gone."""
+        """Worker addresses as last known to the scheduler; [] if it is gone."""
         if time.monotonic() - self._asked > ASK_S:
             try:
                 found = self._client.nthreads(callback_timeout=ANSWER_S)
@@ -190,7 +190,7 @@ class DaskPlaces:
         return self._live
 
     def start(self, place: str, message: Mapping[str, object], remaining_s: float | None) -> Future[dict[str, object]]:
-        """Submit it to one worker."""
+        """Submit a request to worker ``place``; returns its Future."""
         pinned = {"workers": [place], "allow_other_workers": False, "pure": False, "retries": 0}
         future: Future[Json] = self._executor.submit(self._function, message, self._limits, remaining_s, **pinned)
         return future

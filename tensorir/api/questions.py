@@ -1,4 +1,4 @@
-"""Questions of the supervisor to a measuring process, and its answers, as data that travels between them."""
+"""Requests to measuring processes and their replies, as serializable data classes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Output:
 
     @classmethod
     def of(cls, tensors: Iterable[Tensor]) -> list[Output]:
-        """Return what is compared of each tensor."""
+        """Return the Output of each tensor."""
         return [cls(t.name, t.dtype, t.shape) for t in at_largest(list(tensors))]
 
 
@@ -37,12 +37,12 @@ class Output:
 @travels
 @dataclass(frozen=True)
 class Setup:
-    """The workload on its device, as a measuring process makes it.
+    """A workload on a device, as a measuring process needs it.
 
-    key:        tells setups apart
-    origin:     how the workload is made; None where its sources are sent along
-    device:     by name, None for the first that is usable
-    exact, continuous: whether whole numbers give whole results, and whether results on floats can be compared
+    key:        unique key
+    origin:     recipe of the workload; None if sources are sent along
+    device:     name, None for the first usable one
+    exact, continuous: true if whole numbers give exact results; if results on floats are comparable
     folder:     of the expected outputs
     wait:       time only while no other tuning does
     """
@@ -60,7 +60,7 @@ class Setup:
 
     @property
     def elements(self) -> int:
-        """Of all arguments and outputs together."""
+        """Total number of elements of all arguments and outputs."""
         return sum(_size(a.shape) for some in (self.arguments, self.outputs) for a in some)
 
 
@@ -74,9 +74,9 @@ def _size(shape: tuple[int, ...]) -> int:
 @travels
 @dataclass(frozen=True)
 class Ready:
-    """A configuration that was made elsewhere.
+    """A configuration's source made by another process.
 
-    max_error: as ``tensorir.api.candidate.Candidate`` has it
+    max_error: see ``tensorir.api.candidate.Candidate``
     """
 
     source: Source
@@ -87,10 +87,10 @@ class Ready:
 @travels(sparse=True)
 @dataclass(frozen=True)
 class Wanted:
-    """A configuration.
+    """A configuration to process.
 
-    ready:  what was made of it already; None: the measuring process makes it
-    sha256: of the source that its trial had, where it must be the same one
+    ready:  its source if already made; None: the measuring process makes it
+    sha256: required digest of its source, if any
     """
 
     template: str
@@ -100,16 +100,16 @@ class Wanted:
 
     @property
     def known(self) -> Known:
-        """Facts about it from before anybody is asked."""
+        """Facts known beforehand."""
         return Known() if self.ready is None else self.ready.known
 
 
 @travels
 @dataclass(frozen=True)
 class Standard:
-    """The run's reference: the configuration that others are timed alternately with.
+    """The run's reference configuration, timed interleaved with others.
 
-    seconds: of one call in its own trial
+    seconds: per call, in its own trial
     """
 
     wanted: Wanted
@@ -117,7 +117,7 @@ class Standard:
 
     @property
     def name(self) -> str:
-        """Tells references apart."""
+        """Text that identifies the reference."""
         return f"{self.wanted.sha256} {self.seconds}"
 
 
@@ -153,7 +153,7 @@ class Build:
 @travels
 @dataclass(frozen=True)
 class Digest:
-    """A request for digests of the sources that the templates make of these; answered by Digests."""
+    """Request for the digests of several configurations' sources; answered by Digests."""
 
     wanted: tuple[Wanted, ...]
 
@@ -161,7 +161,7 @@ class Digest:
 @travels
 @dataclass(frozen=True)
 class Examine:
-    """Run every check on a configuration; answered by Checks."""
+    """Request to run every check on a configuration; answered by Checks."""
 
     wanted: Wanted
 
@@ -169,7 +169,7 @@ class Examine:
 @travels(sparse=True)
 @dataclass(frozen=True)
 class FirstPeer:
-    """Time the fastest library briefly; answered by a Peer, or nothing where there is none."""
+    """Request to time the fastest library briefly; answered by a Peer, or None if there is none."""
 
     reference: Standard | None = None
 
@@ -197,7 +197,7 @@ class Final:
 @travels
 @dataclass(frozen=True)
 class Guarded:
-    """Run a text that nobody has run before; answered by Ran or Failed. The arrays are in ``folder``."""
+    """Request to run untrusted text on arrays in ``folder``; answered by Ran or Failed."""
 
     source: Source
     folder: str
@@ -220,7 +220,7 @@ _NAMES = {kind: name for name, kind in QUESTIONS.items()}
 @travels(sparse=True)
 @dataclass(frozen=True)
 class Request:
-    """A question on its way.
+    """A question with its setup.
 
     expect: what the device must be like (``tensorir.api.identity.fingerprint``), None for any
     limits: seconds for some phases, where they are other than usual
@@ -240,11 +240,11 @@ class Request:
         expect: Mapping[str, object] | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> Request:
-        """Return the request with this question."""
+        """Return the Request for ``question``."""
         return cls(_NAMES[type(question)], encode(question), setup, expect, limits)
 
     def asked(self) -> Question:
-        """Return the question."""
+        """Return the decoded question."""
         return decode(QUESTIONS[self.do], self.question)
 
 
@@ -279,7 +279,7 @@ class Digests:
 @travels
 @dataclass(frozen=True)
 class Checked:
-    """One check and how it came out."""
+    """Name and result of one check."""
 
     name: str
     ok: bool
@@ -302,7 +302,7 @@ class Checks:
 @travels
 @dataclass(frozen=True)
 class Ran:
-    """A guarded run came to its end; what the canaries showed."""
+    """A guarded run finished; problems found in guard bytes."""
 
     problems: tuple[Problem, ...]
 
@@ -310,7 +310,7 @@ class Ran:
 @travels
 @dataclass(frozen=True)
 class Failed:
-    """A guarded run was refused: the name of the error's class, its problems, and the compiler's words."""
+    """A guarded run failed: exception class, problems, compiler output."""
 
     kind: str
     problems: tuple[Problem, ...]

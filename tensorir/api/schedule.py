@@ -1,4 +1,4 @@
-"""The user's Schedule: the primitives, plus source, build, check and blame in one line each."""
+"""``Schedule``: schedule primitives plus source, build, check, export and blame."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ MOST_TRIED = 4096
 
 
 class HasDefault(Protocol):
-    """A workload, as a schedule that one of its templates made knows it."""
+    """Interface of a workload as seen by schedules of its templates."""
 
     def _default_part(self, target: Target) -> ExportProgram:
-        """Return the program of the default configuration for a target, to export."""
+        """Return the default configuration's program for a target, to export."""
 
 
 @answering(ScheduleError)
@@ -101,19 +101,17 @@ class Schedule(Exportable, BaseSchedule):
                               again=self._again, target=target)  # fmt: skip
 
     def _target_on(self, device: Device) -> Target:
-        """The target to lower for on a device: the schedule's own if it is of the device's language."""
+        """Target for a device: the schedule's own if its language matches."""
         return self.target if self.target.language == device.target.language else device.target
 
     def _source_on(self, device: Device) -> tuple[Source, bool]:
-        """The source for ``device``, emitted or the user's text with the emitted launches; and True if that has to be
-        proven to do no harm.
-        """
+        """(source for ``device``, true if it must first be proven harmless)."""
         source = emit_source(self, self._target_on(device))
         edited = self.edited is not None and self.edited != source.text
         return replace(source, text=self.edited) if self.edited is not None else source, needs_proof(source, edited)
 
     def _to_run(self) -> Source:
-        """The source that runs: emitted, or the user's edited text with the emitted launches."""
+        """Source to run: emitted, or the user's edited text with the emitted launches."""
         source = self.emitted()
         return source if self.edited is None else replace(source, text=self.edited)
 
@@ -125,7 +123,7 @@ class Schedule(Exportable, BaseSchedule):
         return ExportProgram(source, self.definition, None, self.trace.code, target.kind, {}, error, again, target.arch)
 
     def _again(self, wanted: str) -> ExportProgram:
-        """This schedule lowered for another target than its own; see ``ExportProgram.again``.
+        """This schedule lowered for target ``wanted``; see ``ExportProgram.again``.
 
         Targets of another kind of device are refused, except C, and so is edited text. Where lowering refuses, and a
         workload's template made the schedule, that workload's default for the target is given.
@@ -170,7 +168,7 @@ class Schedule(Exportable, BaseSchedule):
     def _run_guarded(
         self, arrays: Sequence[Any], device: str | Device | None = None, limit_s: float | None = None
     ) -> tuple[Source, Any, tuple[Problem, ...]]:
-        """The source, its results for these inputs, and what it did between canaries that it must not; for checks."""
+        """(source, results, problems found in guard bytes) of a run on ``arrays``, for checks."""
         opened = open_device(device if device is not None else self.target)
         source, doubted = self._source_on(opened)
         if doubted:
@@ -196,7 +194,7 @@ class Schedule(Exportable, BaseSchedule):
         return made
 
     def _need_room(self) -> None:
-        """Take the last step back and refuse it, where the target cannot hold what is in shared memory then."""
+        """Undo and refuse the last step if shared memory then exceeds the target's."""
         depths = [int(dict(x.options).get("depth", 2)) for x in self.trace if x.primitive == "pipeline"]
         if not may_be_full(self.program, self.target, max(depths, default=1)):
             return
@@ -251,7 +249,7 @@ class Schedule(Exportable, BaseSchedule):
 
 
 def _seconds(limit_s: float | None) -> float:
-    """Seconds that unproven text may take."""
+    """Time limit for unproven text, in seconds."""
     limit = _limit(limit_s)
     return LIMIT_S if limit is None else limit
 
@@ -297,7 +295,7 @@ def emit_source(s: BaseSchedule, target: Target) -> Source:
 
 
 def need_told(inputs: Sequence[Buffer], dims: Sequence[Var]) -> None:
-    """Refuse dims that no shape of an argument tells a launch; ``dim.untold``."""
+    """Raise ``dim.untold`` for dims that argument shapes do not determine."""
     places = [(e, f"{b.name}.shape[{d}]") for b in inputs for d, e in enumerate(b.shape)]
     lines = {solved[0] for e, _ in places if (solved := line(said(e))) is not None}
     for v in dims:
@@ -307,7 +305,7 @@ def need_told(inputs: Sequence[Buffer], dims: Sequence[Var]) -> None:
 
 
 def _untold(v: Var, places: Sequence[tuple[Expr, str]]) -> str:
-    """Why no shape tells a dim: none has it, or several of its values give the same shape."""
+    """Reason why shapes do not determine a dim: no shape contains it, or several values give equal shapes."""
     have = [(said(e), where) for e, where in places if identical(dims_in(e), [v])]
     low, high = v.bounds or (0, 0)
     for text, where in have:
@@ -322,14 +320,14 @@ def _untold(v: Var, places: Sequence[tuple[Expr, str]]) -> str:
 
 
 def gathers_of(s: BaseSchedule) -> tuple[GatherRange, ...]:
-    """The index inputs whose values must be checked at launch, by their names in the signature."""
+    """Index inputs whose values are checked at launch."""
     names = {b.origin: b.name for b in s.program.inputs}
     found = [x for x in gathers(s.outputs) if not isinstance(x[1], int) or not in_range(s.program, x[0], x[1])]
     return tuple(dict.fromkeys(GatherRange(names[t], said(limit), into, part) for t, limit, into, part in found))
 
 
 def blame(s: BaseSchedule) -> Step | None:
-    """The first step after which the schedule no longer computes its definition, by bisection; None where it does.
+    """The first step after which the schedule is wrong, found by bisection; None if ``check`` passes.
 
     Raises CheckError ``blame.no-step`` where it is wrong before any step: a template has scheduled other outputs, or
     what is declared is no reduction in any order.

@@ -1,4 +1,4 @@
-"""Result of tuning a set of shapes: each shape's best, the few kernels for all of them, and the choice as code."""
+"""Result of tuning several shapes: each shape's best, the portfolio of kernels, and its dispatch code."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class ShapeResult(Shown):
-    """One shape of a set.
+    """Result for one shape.
 
-    outcome: None when there was no time to measure even its default, or it is refused
-    choices: what may be loaded for it, the fastest first
-    refused: why it cannot be tuned: none of its configurations is legal, or fits the conditions; empty when it can
+    outcome: None if not even its default was measured, or it is refused
+    choices: loadable configurations, fastest first
+    refused: reason why it cannot be tuned; "" if it can
     """
 
     work: Work
@@ -43,12 +43,12 @@ class ShapeResult(Shown):
 
     @property
     def best_s(self) -> float | None:
-        """Seconds of the fastest configuration."""
+        """Seconds of the fastest configuration, None if there is none."""
         return self.choices[0].time_s if self.choices else None
 
     @property
     def default_s(self) -> float | None:
-        """Seconds of the default configuration, to compare with ``best_s``; None where it is not valid."""
+        """Seconds of the default, comparable with ``best_s``; None if invalid."""
         found = None if self.outcome is None else self.outcome.default
         if found is None or not self.choices:
             return None
@@ -56,7 +56,7 @@ class ShapeResult(Shown):
         return None if mine is None else max(mine.against(self.choices[0]), self.choices[0].time_s)
 
     def comparable(self, choice: RankedRecord | None) -> float:
-        """Seconds to compare with ``best_s`` (``RankedRecord.against``), inf for None; none is faster than the best.
+        """Seconds of a choice, comparable with ``best_s`` and not below it; inf for None.
 
         What was not in the final round that timed the best must win by as much as such times may err.
         """
@@ -67,19 +67,19 @@ class ShapeResult(Shown):
         return max(choice.against(best) * doubt, best.time_s)
 
     def times(self) -> dict[str, RankedRecord]:
-        """The choices by template and configuration; that of the latest of several sources."""
+        """{key of template and configuration: choice}, the latest source of each."""
         return {key_of(c.record): c for c in reversed(self.choices)}
 
 
 @travels
 @dataclass(frozen=True, repr=False)
 class Served(Shown):
-    """A tuned shape with its member of the few kernels.
+    """A tuned shape and its kernel in the portfolio.
 
-    kernel:      number of its kernel
-    time_s:      its seconds there; regret: over the seconds of its best, less 1
-    tree_regret: the same if the decision tree had to say; None where that kernel is not legal here or was not measured
-    confirmed:   both times come from one interleaved final round, the shape's newest
+    kernel:      number of the kernel
+    time_s:      its seconds; regret: relative excess over the shape's best
+    tree_regret: regret of the decision tree's kernel; None if illegal here or unmeasured
+    confirmed:   true if both times are from the shape's newest final round
     """
 
     workload: str
@@ -94,10 +94,10 @@ class Served(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Portfolio(Shown):
-    """The smallest set of kernels with which every shape is within ``regret`` of its best, and who gets which.
+    """The smallest set of kernels with which every shape is within ``regret`` of its best, and the assignment.
 
-    exact:   that there is no smaller set of the measured configurations is proved
-    records: the trial of each shape's kernel, by the shape's title
+    exact:   true if provably the smallest
+    records: trial of each shape's kernel, by title
     """
 
     dispatch: Dispatch
@@ -115,12 +115,12 @@ class Portfolio(Shown):
 
     @property
     def kernels(self) -> tuple[DispatchKernel, ...]:
-        """Templates and configurations."""
+        """Templates and configurations of the set."""
         return self.dispatch.kernels
 
     @classmethod
     def of(cls, results: Sequence[ShapeResult], regret: float) -> Portfolio | None:
-        """From what is known of each shape; None when nothing valid is."""
+        """Select the Portfolio from shape results; None if none is valid."""
         known = [r for r in results if r.choices]
         if not known:
             return None
@@ -155,7 +155,7 @@ class Portfolio(Shown):
         return cls(dispatch, regret, found.exact, tuple(served), records)
 
     def json(self) -> dict[str, object]:
-        """The kernels, the shapes and the tree as plain data."""
+        """Kernels, shapes and tree as plain data."""
         d = self.dispatch
         kernels = [
             {"template": k.template, "config": k.config, "shapes": [s.workload for s in self.served if s.kernel == n]}
@@ -183,7 +183,7 @@ class Portfolio(Shown):
         }
 
     def head(self) -> list[str]:
-        """Comments at the top of the emitted files."""
+        """Comment lines at the top of emitted files."""
         worst = max(self.served, key=lambda s: s.regret)
         trees = [s.tree_regret for s in self.served]
         tree = (
@@ -217,12 +217,12 @@ class SetOutcome(Shown):
 
     @property
     def outcomes(self) -> tuple[TuneOutcome, ...]:
-        """Those of the shapes that were measured."""
+        """TuneOutcomes of the measured shapes."""
         return tuple(r.outcome for r in self.results if r.outcome is not None)
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Titles of the shapes that there was no time for, and of those that are refused."""
+        """Titles of shapes not measured for lack of time, or refused."""
         return tuple(r.work.title for r in self.results if r.outcome is None)
 
     @property

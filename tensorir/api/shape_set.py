@@ -1,4 +1,4 @@
-"""Tuning several shapes under one budget: the order of shapes, transfer between them, and the few kernels to keep."""
+"""``tune_shapes``: tunes several shapes under one budget, transferring winners, and selects a few kernels for all."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def tune_set(
     works: Sequence[Work], weights: Sequence[float] | None, device: str | Device | Sequence[str | Device] | None,
     spec: RunSpec, regret: float = REGRET, clock: Clock = time.monotonic,
 ) -> SetOutcome:  # fmt: skip
-    """``tune_shapes`` as a RunSpec asks for it."""
+    """Run ``tune_shapes`` with a RunSpec."""
     works, numbers = understood(works, weights, regret)
     width = max(1, len(device_names(device)))
     spec = replace(spec, started=clock() if spec.started is None else spec.started)
@@ -116,7 +116,7 @@ def tune_set(
 def understood(
     works: Sequence[Work], weights: Sequence[float] | None, regret: float
 ) -> tuple[Sequence[Work], list[float]]:
-    """The shapes and their weights; DeclarationError ``shapes.set``, ``argument.value`` or ``argument.type``."""
+    """(shapes, weights) validated; DeclarationError ``shapes.set``, ``argument.value`` or ``argument.type``."""
     works = cast("tuple[Work, ...]", need_list("works", works, "workloads"))
     for n, work in enumerate(works):
         if not isinstance(work, Work):
@@ -140,7 +140,7 @@ class _Ended(Exception):  # the run is over, nothing went wrong
 
 
 class _SetRun:
-    """The phases of a run over all shapes."""
+    """State and phases of a run over several shapes."""
 
     def __init__(self, shapes: list[ShapeSearch], spec: RunSpec, regret: float, clock: Clock, width: int = 1) -> None:
         self.width = width  # devices that measure at the same time
@@ -156,7 +156,7 @@ class _SetRun:
         self.stopped = "budget"
 
     def run(self) -> SetOutcome:
-        """Measure, and sum up; Ctrl-C ends it with what was found."""
+        """Measure all phases and return the SetOutcome; Ctrl-C ends it with results so far."""
         try:
             self._measure()
         except _Ended as ended:
@@ -214,18 +214,18 @@ class _SetRun:
             raise _Ended(next(stop for kind, stop in why.items() if isinstance(error, kind))) from None
 
     def _any(self) -> ShapeSearch | None:
-        """A shape of which something is known."""
+        """A shape with results, None if there is none."""
         return next((s for s in self.shapes if s.records), None)
 
     def _refused(self, shape: ShapeSearch, error: DeclarationError) -> None:
-        """Drop a shape of which no configuration is legal, or fits what the user asked for."""
+        """Drop a shape without legal configurations under the user's conditions."""
         if error.code != "space.empty" or len(self.shapes) == 1:
             raise error
         shape.refused = error.problems[0].message
         self.shapes = [s for s in self.shapes if s is not shape]
 
     def _why(self) -> str:
-        """Why exploring ended."""
+        """Reason why exploring ended."""
         if all(s.exhausted for s in self.shapes):
             return "exhausted"
         if not any(s.left(self.limit) for s in self.shapes):
@@ -262,7 +262,7 @@ class _SetRun:
                 shape.expected = max(1, int(each / templates))
 
     def _final_s(self) -> float:
-        """Seconds for the final rounds: as if every finalist were built and measured afresh."""
+        """Seconds reserved for final rounds."""
         if self.spec.budget_s is None:
             return 0.0
         return min(FINAL_SHARE * self.spec.budget_s, sum(map(self._round_s, self.shapes)))
@@ -312,7 +312,7 @@ class _SetRun:
         return min(1e9, self._time(until) / max(1.25 * shape.cost_s, 1e-6))
 
     def _elsewhere(self, shape: ShapeSearch, most: int | None = None) -> Iterator[tuple[float, Record]]:
-        """Winners of (at most so many) other shapes, new and legal on this one: the nearest first, with distances."""
+        """Yield (distance, record) of other shapes' winners that are new and legal for this one, nearest first."""
         seen: set[str] = set()
         for other in self._others(shape)[:most]:
             best = other.best
@@ -324,14 +324,14 @@ class _SetRun:
                 yield distance(shape.title, other.title), best
 
     def _others(self, shape: ShapeSearch) -> list[ShapeSearch]:
-        """The other shapes, the nearest first."""
+        """Other shapes, nearest first."""
         others = [o for o in self.shapes if o is not shape]
         return sorted(others, key=lambda o: (distance(shape.title, o.title), o.title))
 
     # --- winners on other shapes
 
     def _cross(self) -> None:
-        """Winners on the other shapes, round-robin; first what is near and already won, or nearly so, elsewhere."""
+        """Measure winners on other shapes, round-robin, the most promising first."""
         until = None if self.end is None else self.end - self._final_s()
         going = True
         while going:
@@ -346,7 +346,7 @@ class _SetRun:
                 going = going or len(shape.records) > known
 
     def _popular(self) -> Counter[str]:
-        """On how many shapes each configuration is within the regret of the best."""
+        """{configuration: number of shapes on which it is within the regret of the best}."""
         found: Counter[str] = Counter()
         for shape in self.shapes:
             ok = [r for r in shape.records if r.status == "ok"]
@@ -357,7 +357,7 @@ class _SetRun:
     # --- the end
 
     def _confirm(self) -> None:
-        """Each shape's finalists, interleaved, its member of the set among them; those with most to lose first."""
+        """Run each shape's final round, including its portfolio kernel; largest potential loss first."""
         found = Portfolio.of(self._results(), self.regret)
         members = {} if found is None else found.records
         waiting = sorted(self.shapes, key=lambda s: -s.weight * (s.curve[-1] if s.curve else 0.0))
@@ -405,7 +405,7 @@ def in_time(make: Callable[[], Made], seconds: float, late: Callable[[], object]
 
 
 class ShapeSearch:
-    """One shape: its session, the strategies that stay between slices, and what is known."""
+    """One shape's tuning state: session, strategies kept between slices, records."""
 
     def __init__(
         self, work: Work, weight: float, device: str | Device | Sequence[str | Device] | None,
@@ -433,7 +433,7 @@ class ShapeSearch:
         self._last = 0.0
 
     def close(self) -> None:
-        """The log and what the measurer saved."""
+        """Close the log and delete the measurer's files."""
         if self._log is not None:
             self._log.close()
         if self._measurer is not None:
@@ -441,7 +441,7 @@ class ShapeSearch:
 
     @property
     def shareable(self) -> Shared | None:
-        """The processes that other shapes can share to measure with, once it is open or was refused."""
+        """Measuring processes to share with other shapes, None before opening."""
         return None if self._measurer is None else self._measurer.shareable
 
     def open(self, shared: Shared | None = None, left_s: float | None = None) -> None:
@@ -462,7 +462,7 @@ class ShapeSearch:
 
     @property
     def session(self) -> Session:
-        """Open before anything is asked of this shape."""
+        """The opened Session; opens on first use."""
         assert self._session is not None
         return self._session
 
@@ -485,30 +485,30 @@ class ShapeSearch:
 
     @property
     def best(self) -> Record | None:
-        """The fastest trial so far."""
+        """Record of the fastest trial so far."""
         ok = [r for r in self.records if r.status == "ok"]
         return min(ok, key=lambda r: (r.steady_s, r.id), default=None)
 
     @property
     def cost_s(self) -> float:
-        """Seconds that the next trial may take."""
+        """Expected seconds of the next trial."""
         return statistics.median(self.costs[-COST_TRIALS:]) if self.costs else 0.0
 
     @property
     def since_best(self) -> int:
-        """Trials after the one that found the best."""
+        """Number of trials after the best one."""
         return len(self.curve) - 1 - self.curve.index(self.curve[-1]) if self.curve else 0
 
     def knows(self, template: str, config: Mapping[str, object]) -> bool:
-        """True if this configuration was measured here."""
+        """True if this configuration was measured for this shape."""
         return any(r.template == template and r.config == config for r in self.records)
 
     def legal(self, template: str, config: Mapping[str, object]) -> bool:
-        """True if this shape can have this configuration."""
+        """True if this configuration is legal for this shape."""
         return self.session.legal(template, config)
 
     def left(self, limit: int | None) -> int:
-        """Trials that may still be made."""
+        """Number of trials still allowed."""
         if self.exhausted or self.stuck:
             return 0
         return 10**9 if limit is None else max(0, limit - len(self.records))
@@ -520,14 +520,14 @@ class ShapeSearch:
         return self._search(until, 1, part=replace(self._part, grace_s=grace_s))
 
     def slice(self, until: float | None, trials: int) -> TuneOutcome:
-        """Some trials of the strategy's choice."""
+        """Measure up to ``trials`` proposals of the strategies until time ``until``."""
         outcome = self._search(until, len(self.records) + trials, replace(self._task(), priors=self._tables()))
         self.exhausted = outcome.stopped == "exhausted"
         self.content = outcome.stopped == "gain"
         return outcome
 
     def these(self, until: float | None, wanted: Sequence[Record], limit: int | None) -> TuneOutcome | None:
-        """Measure configurations that were found elsewhere."""
+        """Measure given configurations from other shapes; None if none is new."""
         wanted = wanted[: self.left(limit)]
         if not wanted:
             return None
@@ -544,7 +544,7 @@ class ShapeSearch:
         return self._search(until, known + len(wanted), replace(self._task(), spaces=spaces), part)
 
     def confirm(self, until: float | None, also: Sequence[str]) -> TuneOutcome:
-        """The final round."""
+        """Run the final round."""
         final = partial(self.session.measurer.final, searched_s=sum(self.costs))
         part = replace(self._part, also=frozenset(also))
         self.outcome = self._search(until, 1, part=part, final=final, top=min(self._given.top, SHAPE_FINALISTS))
@@ -552,11 +552,11 @@ class ShapeSearch:
 
     @property
     def _part(self) -> SearchPart:
-        """A slice continues the strategies of the slices before, and has no time but its own."""
+        """SearchPart for a slice, keeping earlier strategies."""
         return SearchPart(make=self._strategy, grace_s=0.0, clock=self.clock)
 
     def _task(self) -> Task:
-        """The task, with tables of other shapes at the beginning of a strategy only."""
+        """Task for a slice; warm-start tables only for strategies not yet begun."""
         return replace(
             self.session.task, reuse=[*self.session.earlier, *self.records], priors={}, own=self._own, known=None
         )
@@ -574,7 +574,7 @@ class ShapeSearch:
         return outcome
 
     def _tables(self) -> Mapping[str, Sequence[Table]]:
-        """Tables for strategies that have not begun to start from; those that continue have taken theirs."""
+        """Warm-start tables for strategies not yet begun."""
         waiting = {n: s for n, s in self.session.spaces.items() if n not in self._kept or not self._kept[n].begun}
         return (
             tables([*self.session.earlier, *self.near], self.session.identity, waiting, self.spec.limits)
@@ -594,7 +594,7 @@ class ShapeSearch:
     # --- the end
 
     def choices(self) -> list[RankedRecord]:
-        """Configurations that may be loaded, of those that were searched, the fastest first."""
+        """Loadable configurations within the searched spaces, fastest first."""
         if self._session is None:
             return []
         mine = {r.id: r for r in self.records}  # not all of them are in a log that could not be written
@@ -605,7 +605,7 @@ class ShapeSearch:
         return choose(r for r in mine.values() if self.legal(r.template, r.config))
 
     def summary(self, stopped: str) -> TuneOutcome | None:
-        """The outcome with the trials of all slices; None where nothing was measured."""
+        """Outcome over the trials of all slices; None if nothing was measured."""
         if not self.records:
             return None
         found = self.outcome or self._search(None, 1)  # that measures nothing any more
@@ -626,16 +626,16 @@ class ShapeSearch:
 
 
 def expected_gain(weight: float, curve: Sequence[float], cost_s: float, typical_s: float = 0.0) -> float:
-    """Seconds of weighted running time that a second of tuning is expected to save.
+    """Expected saving: weighted seconds of running time per second of tuning.
 
     weight:    how often the shape runs
-    curve:     the best seconds after each trial so far, inf while nothing was valid; at least one
-    cost_s:    seconds that a trial takes
-    typical_s: what the kernel may take while nothing is known
+    curve:     best seconds after each trial so far, inf while nothing was valid; at least one
+    cost_s:    seconds per trial
+    typical_s: assumed kernel time while nothing is known
 
-    The mean of a trend (the log gain a trial of the last ``TREND_TRIALS``) and of a hope that fades: the best of n
-    exchangeable draws moves by about 1/n of the spread with the next one. The idea is that of the task scheduler of
-    Ansor (arXiv 2006.06762, section 6), which mixes a backward difference with an optimistic guess.
+    Mean of the recent trend (log gain per trial over ``TREND_TRIALS``) and an optimistic term of 1/n of the spread, as
+    the best of n exchangeable draws improves with the next one. After the task scheduler of Ansor (arXiv 2006.06762,
+    section 6).
     """
     best = curve[-1]
     if not math.isfinite(best):

@@ -1,4 +1,4 @@
-"""Programs to export from configurations of workloads, which can be lowered again for another target."""
+"""Makes exportable programs from a workload's configurations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tensorir.target import Target
 def part_of_work(
     work: Work, template: str, config: Mapping[str, object], target: Target, about: Mapping[str, object] | None = None
 ) -> ExportProgram:
-    """The program of a configuration, tested against the workload's reference."""
+    """ExportProgram of a configuration, with test data from the workload's reference."""
     made = work.schedule(config, template=template, target=target)._part()
     return work._tested(replace(made, about=about or {}), template, again_of_work(work, template, config, target))
 
@@ -21,7 +21,8 @@ def part_of_work(
 def again_of_work(
     work: Work, template: str, config: Mapping[str, object], target: Target
 ) -> Callable[[str], ExportProgram]:
-    """The function that lowers a configuration chosen for ``target`` for another one; see ``ExportProgram.again``.
+    """Function from a target name to this configuration's ExportProgram for it; falls back to the workload's default
+    there.
 
     Where its schedule cannot be lowered so, it gives the workload's default there, which ``about`` says.
     """

@@ -1,4 +1,4 @@
-"""Kernels as PyTorch registers and calls them, by the files that exported folders ship; it is imported here."""
+"""Registers kernels as PyTorch operators, using the files that exported folders ship."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Refused = Callable[[str, str, type[Exception]], Exception]
 
 
 def register(f: Executable, name: str, backward: Mapping[str, Executable], refused: Refused) -> Any:
-    """Register ``f`` under a name that is one; see ``Executable.torch``."""
+    """Register ``f`` as operator ``name``, already validated; see ``Executable.torch``."""
     gradients = {of: [_kernel(g, refused)] for of, g in backward.items()}
     return torch_operator.register(name, [_kernel(f, refused)], gradients, _doors(f))
 
 
 def _kernel(f: Executable, refused: Refused) -> Any:
-    """The kernel as the shipped file registers it."""
+    """The kernel as the object that the shipped module registers."""
     source, run = each_time(f.emitted), on_pointers(f.program)
     arguments = [
         {"name": p.name, "dtype": p.dtype, "shape": p.shape, "role": p.role, "align": run.align.get(p.name, 1)}
@@ -50,7 +50,7 @@ def _kernel(f: Executable, refused: Refused) -> Any:
 
 
 def _in_c(f: Executable, source: Source, about: Mapping[str, Any]) -> Any:
-    """The kernels of a C device as one function of C, which PyTorch calls without Python."""
+    """The kernels of a C device as one C function, callable from PyTorch without Python."""
     module = f.program._module
     device: Any = f.device  # of the class CDevice, whose module knows addresses
     library = device.library(core(source, "core"), source.name)
@@ -67,7 +67,7 @@ def _in_c(f: Executable, source: Source, about: Mapping[str, Any]) -> Any:
 
 
 def _doors(f: Executable) -> Any:
-    """By which PyTorch calls kernels of a C device; None for others, and where PyTorch has no C functions for it."""
+    """C entry points by which PyTorch calls the kernels; None for other devices or an unsuitable PyTorch."""
     device: Any = f.device
     if device.target.language != "c":
         return None

@@ -1,4 +1,4 @@
-"""Tuning a workload: the search, with the log's records and the measuring process."""
+"""``tune``: runs the search of one workload on a device, with the log's records and a measuring process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def tune(work: Work, device: str | Device | Sequence[str | Device] | None, spec:
 
 
 class Session:
-    """A workload on an opened device: the spaces to search, and what is known from earlier runs."""
+    """A workload on an opened device: its search spaces and earlier records."""
 
     def __init__(self, work: Work, measurer: Measurer, spec: RunSpec) -> None:
         refuse_options(work, spec)
@@ -72,18 +72,18 @@ class Session:
         measurer.known(self.reused, default, known.levels)
 
     def legal(self, template: str, config: Mapping[str, object]) -> bool:
-        """True if this configuration is among those that are searched."""
+        """True if this configuration is in the searched spaces."""
         space = self.spaces.get(template)
         return space is not None and space.index(config) >= 0
 
     @property
     def task(self) -> Task:
-        """The task of the search."""
+        """The search's Task."""
         return Task(self.identity, self.spaces, self.earlier, self.work.flops, known=self.reused)
 
     @property
     def bench(self) -> Bench:
-        """Who measures."""
+        """The search's Bench, backed by the measurer."""
         m = self.measurer
         return Bench(m.measure, m.final, m if m.width > 1 else None, m.flights, m.cold_s)
 
@@ -95,7 +95,7 @@ class Session:
         bench: Bench | None = None,
         part: SearchPart | None = None,
     ) -> TuneOutcome:
-        """``tensorir.tune.loop.search`` of this session's task on its bench, or of others."""
+        """Run ``tune.loop.search`` with this session's task and bench, unless given others."""
         if self.measurer.flights is not None:
             spec = replace(spec, on_trial=partial(self.measurer.watched, spec.on_trial))
         if self.others is not None and log is not None:
@@ -110,13 +110,13 @@ class Session:
 
 
 class Earlier:
-    """Records of the log that a run on a device takes over.
+    """Log records that a run on a device takes over.
 
-    digests: as for ``current``
+    digests: see ``current``
 
-    levels:  usable trials of this workload, whether or not they count in this run
-    records: of this workload and of shapes near to it, of any device and kind, without those that are stale
-    reused:  those that count here
+    levels:  usable trials of this workload, even if they do not count in this run
+    records: non-stale records of this and nearby shapes, any device and kind
+    reused:  those that count in this run
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Earlier:
         return [*self._legal([*self.levels, *finals]), *_read(here, sample(here, ~mine))]
 
     def _legal(self, records: Sequence[Record]) -> list[Record]:
-        """The records whose configurations are searched."""
+        """Records with configurations in the searched spaces."""
         legal: set[int] = set()
         for name, space in self._spaces.items():
             mine = [r for r in records if r.template == name]
@@ -147,13 +147,13 @@ class Earlier:
 
 
 def _read(known: Brief, rows: Rows) -> list[Record]:
-    """Records whose configurations will all be asked for."""
+    """Records of ``rows``, decoded together."""
     known.read("config", known.columns["config"][rows])
     return known.records(rows)
 
 
 def spaces_of(work: Work, spec: RunSpec, target: Target) -> dict[str, Space]:
-    """The space of each template that ``spec`` searches on a target, its legal configurations listed.
+    """{template: space} searched on a target, legal configurations listed.
 
     Raises ScheduleError and DeclarationError for templates and conditions that there are not, and for empty spaces.
     """
@@ -168,7 +168,7 @@ def spaces_of(work: Work, spec: RunSpec, target: Target) -> dict[str, Space]:
 
 
 def refuse_options(work: Work, spec: RunSpec) -> None:
-    """Refuse unknown templates, and conditions that no template's knobs give a meaning, before a device is opened."""
+    """Raise for unknown templates, and for conditions on knobs that no template has, before a device is opened."""
     for template in spec.templates:
         if template not in work.templates:
             message = f"{work.name} has no template {template!r}"
@@ -186,7 +186,7 @@ def refuse_options(work: Work, spec: RunSpec) -> None:
 
 
 def _restricted(work: Work, conditions: Sequence[str], templates: Sequence[str], target: Target) -> dict[str, Space]:
-    """The space of each wanted template under the user's conditions.
+    """{template: space} under the user's conditions; emptied spaces are dropped while others remain.
 
     A condition that fits none is refused; templates of which nothing is left are left out while there are others.
     """
@@ -274,7 +274,8 @@ def current(
 
 
 def _asked(some: Sequence[Record], our: bool) -> Iterator[list[Record]]:
-    """The records of a template to make again, the fastest first, each configuration once.
+    """Yield batches of a template's records whose source is to be remade, fastest first: ``REMADE_OF_PACKAGE`` for the
+    package's own, then ``REMADE_OF_OTHERS`` while sources changed.
 
     First ``REMADE_OF_PACKAGE`` for one of ours, then, as long as they have changed, ``REMADE_OF_OTHERS``.
     """
@@ -290,18 +291,18 @@ def _asked(some: Sequence[Record], our: bool) -> Iterator[list[Record]]:
 
 
 def spaced(some: list[Record], most: int) -> list[Record]:
-    """At most so many of them, evenly spaced."""
+    """At most ``most`` of the records, evenly spaced."""
     return some[:: max(1, -(-len(some) // most))]
 
 
 def _can_be_told(record: Record) -> bool:
-    """True if making the source again says something; not for what hung or fell while it was made."""
+    """True unless making the record's source hung or crashed before."""
     said = record.source_sha256 is not None or record.status == "illegal_schedule"
     return said and record.status not in TRANSIENT
 
 
 def _lost(record: Record, known: Mapping[str, str | None], changed: Mapping[str, bool]) -> bool:
-    """True if a record was not asked for, and others of its template have changed."""
+    """True if a record's source was not remade, and sources of its template have changed."""
     return not changed.get(record.template, True) and _can_be_told(record) and key_of(record) not in known
 
 

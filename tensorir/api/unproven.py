@@ -1,5 +1,5 @@
-"""Unproven code runs in a process of its own until it has passed once: text that was edited or has instructions of the
-user's own, and machine code from a pack.
+"""Runs untrusted code in a separate process until it has passed once: edited text, user instructions, imported
+binaries.
 
 It may store anywhere, never end or take all memory: there that is an error with its reason, here it would be the end of
 the session. What has passed is known by all that it depends on (text, launches, device), and runs here from then on.
@@ -62,14 +62,14 @@ _lock = threading.Lock()
 
 
 def needs_proof(source: Source, edited: bool) -> bool:
-    """True for text that is not this package's alone, and for machine code that was not compiled here."""
+    """True for text not entirely generated here, or machine code not compiled here."""
     from tensorir.intrin.intrin import OWN
 
     return edited or not OWN.isdisjoint(source.instructions) or _is_imported(source)
 
 
 def note_imported(source_sha256: str) -> None:
-    """Mark the machine code of a source as made elsewhere: its first run here is in another process."""
+    """Mark a source's machine code as imported, to be proven before it runs here."""
     default_cache().put(_imported_key(source_sha256), b"imported")
 
 
@@ -82,7 +82,7 @@ def _imported_key(source_sha256: str) -> str:
 
 
 def has_passed(source: Source, device: Device) -> bool:
-    """True if this text has run on this device and done no harm; in a measuring process nothing needs to have."""
+    """True if this text already ran harmlessly on this device; always true in a measuring process."""
     if WORKER_VARIABLE in os.environ:
         return True
     key = _key(source, device)
@@ -95,7 +95,7 @@ def _key(source: Source, device: Device) -> str:
 
 
 def prove(source: Source, device: Device, arrays: Callable[[], Sequence[object]], limit_s: float = LIMIT_S) -> None:
-    """Return when the text may run in this process; ``arrays`` are inputs for a first run elsewhere.
+    """Return once the text has run harmlessly in another process on inputs from ``arrays()``; raises otherwise.
 
     Raises what ``run_guarded`` raises, and LaunchError for what a run between canaries shows.
     """
@@ -109,7 +109,7 @@ def prove(source: Source, device: Device, arrays: Callable[[], Sequence[object]]
 def run_guarded(
     source: Source, device: Device, arrays: Sequence[object], limit_s: float = LIMIT_S
 ) -> tuple[Any, tuple[Problem, ...]]:
-    """``CompiledProgram.run_guarded``, in another process for text that has not passed; with the problems found there.
+    """(results, problems) of a run with guard bytes, in another process if the text has not passed.
 
     limit_s: seconds for the run
     Raises what compiling and running raise; LaunchError ``launch.crashed``, ``launch.time-limit``; CompileError
@@ -134,7 +134,7 @@ def run_guarded(
 
 
 def answer(device: Device, source: Source, folder: Path, progress: Callable[[str], None]) -> Reply:
-    """The body of the other process: run the text on the arrays of the folder, and leave its results there."""
+    """Reply of the other process: runs the text on the folder's arrays and stores results there."""
     progress("compile")
     try:
         program = CompiledProgram(source, device)
@@ -167,7 +167,7 @@ def _request(source: Source, device: Device, folder: Path) -> Request:
 
 
 def _ask(request: Request, device: Device, limit_s: float) -> Reply:
-    """The worker's reply. What crashes where others have been is asked again: they may have spoilt its memory."""
+    """The worker's reply; a crash in a reused worker is retried in a fresh one."""
     with _lock:
         worker = _workers.setdefault(os.getpid(), Worker(WORKER_MODULE))
     limits = {"setup": SETUP_S, "compile": COMPILE_S, "run": limit_s}
@@ -183,7 +183,7 @@ def _ask(request: Request, device: Device, limit_s: float) -> Reply:
 
 
 def _failure(reply: Reply, source: Source, limit_s: float) -> TensorIRError:
-    """The problem of a text that did not come to its end."""
+    """The error for a text whose run did not finish."""
     if reply.status == "refused":
         found = decode(Failed, reply.answer)
         kind = _KINDS[found.kind]

@@ -1,4 +1,4 @@
-"""Other processes that time on the devices of a tuning: each is named once, and their seconds are added up."""
+"""Tracks other processes that time kernels on the same devices during a tuning."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tensorir.tune.trial import Outcome
 
 
 class Waits:
-    """Waits for other processes that had the turn (``runtime.turns``), as workers tell them.
+    """Time spent waiting for other processes' turns (``runtime.turns``), reported by workers.
 
-    wait: whether they wait for these, which is what people are told
+    wait: true if workers wait; users are told so
     """
 
     def __init__(self, wait: bool) -> None:
@@ -22,18 +22,18 @@ class Waits:
         self._since: float | None = None  # a local worker waits
 
     def told(self) -> tuple[dict[str, object], ...]:
-        """Each with the seconds that its turns took: ``{"pid", "workload", "seconds"}``."""
+        """``{"pid", "workload", "seconds"}`` of each other process."""
         return tuple(self._by_process.values())
 
     def hear_phase(self, phase: str) -> None:
-        """A worker begins a phase: if it is one of waiting, people are told for whom."""
+        """Note a worker's phase; prints a message when it starts waiting."""
         whose = _whose(phase)
         self._since = None if whose is None else time.monotonic()
         if whose is not None and whose["pid"]:
             self._known(whose)
 
     def hear(self, outcome: Outcome) -> None:
-        """Take in a worker's answer, or its last phase where it was stopped."""
+        """Add the waits reported in a worker's outcome."""
         for other in outcome.told.get("waited") or ():
             self._known(other)["seconds"] += other["seconds"]
         whose = _whose(outcome.phase)
@@ -50,6 +50,6 @@ class Waits:
 
 
 def _whose(phase: str) -> Json | None:
-    """The process with the turn in a phase of waiting (``bench.TURN_PHASE``); None in others."""
+    """The process that a waiting phase names (``bench.TURN_PHASE``); None for other phases."""
     name, pid, workload = (*phase.split(" ", 2), "", "")[:3]
     return {"pid": int(pid), "workload": workload} if name == TURN_PHASE and pid.isdigit() else None

@@ -1,4 +1,4 @@
-"""A workload as data: the computation for one set of shapes, and its templates."""
+"""``Work``: a computation for one set of shapes with its templates, as data."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ class Work(Handle, Shown):
 
     @property
     def parameters(self) -> dict[str, object]:
-        """As given, or the arguments of the function that made the workload."""
+        """Parameters as given, or arguments of the function that made the workload."""
         if self._parameters is None and self.origin is not None:
             return dict(self.origin.options)
         return dict(self._parameters or {})
 
     @property
     def usual(self) -> dict[str, Any]:
-        """The defaults of the operator's parameters, which go without saying; none of workloads that are no operator's.
+        """Default parameters of the operator; {} for workloads of no operator.
 
         The module of the operator is loaded: it made this workload.
         """
@@ -192,7 +192,7 @@ class Work(Handle, Shown):
         return ScheduleError(Problem("template.unknown", message, hint=meant("template", template, self.templates)))
 
     def _can_start(self, template: str, target: Target) -> bool:
-        """True if any configuration of a template is legal; filters of 11 x 11 may be too large for shared memory."""
+        """True if the template has a legal configuration for ``target``."""
         return self.templates[template].started(target) is not None
 
     def schedule(
@@ -237,11 +237,11 @@ class Work(Handle, Shown):
         return self._tested(replace(s._part_as(s.emitted(target), target), about=about), name, s._again)
 
     def _tested(self, made: ExportProgram, template: str, again: Callable[[str], ExportProgram]) -> ExportProgram:
-        """A program of one of the templates, to be tested against the reference within what that may be off."""
+        """``made`` with test data and tolerance from the reference."""
         return replace(made, reference=self.reference, max_error=self.allowed_error(template), again=again)
 
     def _need_same(self, made: Schedule, template: str) -> None:
-        """Refuse a schedule of declarations that do not mean what this workload's do."""
+        """Raise ``template.definition`` if a schedule's declarations differ in meaning from the workload's."""
         from tensorir.check.definition import differs_as_class, key_of
 
         if self._key is None:

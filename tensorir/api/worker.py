@@ -1,4 +1,4 @@
-"""The measuring process: started by ``tensorir.api.measurer``, it makes, checks, compiles, runs and times candidates.
+"""The measuring process (``__main__``): makes, checks, compiles, runs and times candidates on request.
 
 Anything may happen here. What is asked and answered is JSON; the supervisor kills this process when a phase
 takes too long and starts another one, so nothing here is remembered that cannot be made again.
@@ -76,7 +76,7 @@ BASELINE_ROUNDS, BASELINE_S = 10, 0.7  # of a first look at a library, at most
 
 
 class State:
-    """The objects of one setup in this process, made on first use."""
+    """Cached objects of one setup in this process."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -91,7 +91,7 @@ class State:
 
     @property
     def device(self) -> Device:
-        """The opened device."""
+        """The opened Device."""
         if self._device is None:
             self._device = open_device(self.setup.device)
             if self._device.target.kind == "cpu":
@@ -100,18 +100,18 @@ class State:
 
     @property
     def turns(self) -> DeviceTurns:
-        """The turns on this device."""
+        """The DeviceTurns of this device."""
         if self._turns is None:
             self._turns = DeviceTurns(self.device.place, self.setup.title, self.setup.wait)
         return self._turns
 
     def waited(self) -> list[dict[str, object]]:
-        """Who else had a turn since this was last asked (``DeviceTurns.waited``)."""
+        """Other processes that had a turn since the last call."""
         return [] if self._turns is None else self._turns.waited()
 
     @contextlib.contextmanager
     def timing(self, progress: Progress) -> Iterator[None]:
-        """Have the device for oneself, among tunings; what other programs do meanwhile is added to ``load``."""
+        """Context manager: exclusive use of the device among tunings; other load is recorded in ``load``."""
         with self.turns.turn(lambda: progress("{} {pid} {workload}".format(TURN_PHASE, **self.turns.holder()))):
             progress("time")
             section = Section()
@@ -122,18 +122,18 @@ class State:
                 self.load += section.load
 
     def works(self) -> bool:
-        """True if this process can still measure: nothing else runs in it, and its device can be used."""
+        """True if this process can still measure: no stray threads, device usable."""
         return not self.spoilt and (self._device is None or self._device.works())
 
     @property
     def work(self) -> Workload | None:
-        """The workload made again; None when only its sources are known here."""
+        """The recreated Workload; None if only its sources are known."""
         if self._work is None and self.setup.origin is not None:
             self._work = rebuild(self.setup.origin)
         return self._work
 
     def data(self, progress: Progress) -> Data:
-        """Inputs and expected outputs."""
+        """Inputs and expected outputs, cached."""
         if self._data is None:
             given = self.setup
             made = Data(
@@ -161,7 +161,7 @@ class State:
         return self._kernel[1]
 
     def _made_kernel(self, reference: Standard) -> ReferenceKernel | None:
-        """None where it would take much memory, or is not what took these seconds."""
+        """The reference kernel; None if too large, changed, or of another speed than recorded."""
         wanted, seconds = reference.wanted, reference.seconds
         if self.setup.origin is None:
             made = json.loads(Path(self.setup.folder, REFERENCE_FILE).read_bytes())
@@ -177,11 +177,11 @@ class State:
         return ReferenceKernel(runner.bound, seconds)
 
     def rest(self) -> None:
-        """Free what it keeps on the device between trials."""
+        """Free device memory held between trials."""
         self._kernel = None
 
     def candidate(self, wanted: Wanted, progress: Progress, check: bool = True) -> Candidate:
-        """The source of one configuration, made here or sent along."""
+        """Candidate of one configuration, made here or received."""
         if wanted.ready is not None:
             return Candidate(wanted.ready.source, wanted.ready.known, None, wanted.ready.max_error)
         assert self.work is not None
@@ -199,7 +199,7 @@ class State:
             raise Refused(raised(error)) from None
 
     def scheduled(self, candidate: Candidate, wanted: Wanted, progress: Progress) -> Schedule | None:
-        """The schedule of a candidate, made again where another process made its source; None where it cannot be."""
+        """Schedule of a candidate, remade if another process made its source; None if impossible."""
         if candidate.schedule is not None or self.work is None:
             return candidate.schedule
         progress("schedule")
@@ -219,12 +219,12 @@ _states: dict[str, State] = {}
 
 
 def handler(message: Mapping[str, object], progress: Progress) -> dict[str, object]:
-    """Answer one request."""
+    """Answer one request; message and reply are JSON data."""
     return encode(answered(decode(Request, message), progress))
 
 
 def answered(request: Request, progress: Progress) -> Reply:
-    """Return the answer to a request, and what became of it."""
+    """Return the Reply to a request."""
     clock = _Clock(progress)
     clock("setup")
     state = _state_of(request.setup)
@@ -244,7 +244,7 @@ def answered(request: Request, progress: Progress) -> Reply:
 
 
 def _completed(reply: Reply, request: Request, question: Question, state: State, clock: _Clock) -> Reply:
-    """With what is said of every answer, whatever it is."""
+    """``reply`` with the fields common to all replies added."""
     if state.spoilt or (not reply.ok and not state.works()):
         reply = replace(reply, last=True)
     if request.expect is not None:
@@ -257,12 +257,12 @@ def _completed(reply: Reply, request: Request, question: Question, state: State,
 
 
 def _answer(answer: Any, **more: Any) -> Reply:
-    """Return the reply that has this answer."""
+    """Return a Reply with this answer."""
     return Reply("ok", answer=encode(answer), **more)
 
 
 def _state_of(setup: Setup) -> State:
-    """The state of this setup; of the many that a cluster or a set of shapes sends, the latest are kept."""
+    """State for a setup; the most recently used ones are kept."""
     key = setup.key
     state = _states[key] = _states.pop(key) if key in _states else State(setup)  # last: used last
     while len(_states) > MAX_KEPT_SETUPS:
@@ -274,7 +274,7 @@ def _state_of(setup: Setup) -> State:
 
 
 def _unfit(state: State, expected: Mapping[str, object]) -> str:
-    """Why what is measured here cannot be compared with what other workers measure; empty when it can."""
+    """Reason why measurements here are not comparable with other workers'; "" if they are."""
     try:
         found = fingerprint(describe(state.device), state.work)
     except (TensorIRError, ImportError) as error:
@@ -285,7 +285,7 @@ def _unfit(state: State, expected: Mapping[str, object]) -> str:
 
 
 class _Clock:
-    """Passes phases on and remembers how long each took."""
+    """Progress callback that forwards phases and times them."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -306,7 +306,7 @@ class _Clock:
 
 
 def _hello(state: State, question: Hello, progress: Progress) -> Reply:
-    """This device; one that cannot be opened, or a cache writable by others, is the caller's problem."""
+    """Reply with the device's description, or its problems."""
     try:
         about = describe(state.device)
         default_cache()  # now: trials do not use it, what is handed out in the end does
@@ -316,7 +316,7 @@ def _hello(state: State, question: Hello, progress: Progress) -> Reply:
 
 
 def _measure(state: State, question: Measure, progress: Progress) -> Reply:
-    """Everything about one configuration, cheap refusals first: the interpreter costs more than the device."""
+    """Measure one configuration, cheapest checks first; returns the reply with its outcome."""
     began, best_s = time.perf_counter(), question.best_s
     kernel = state.reference_kernel(
         question.reference, progress
@@ -346,7 +346,7 @@ def _measure(state: State, question: Measure, progress: Progress) -> Reply:
 
 
 def _build(state: State, question: Build, progress: Progress) -> Reply:
-    """Make, check and compile one configuration while others are built; running and timing are left."""
+    """Make, check and compile one configuration, without running it."""
     candidate = state.candidate(question.wanted, progress, check=False)
     candidate.check(progress)
     data = state.data(progress)
@@ -356,7 +356,7 @@ def _build(state: State, question: Build, progress: Progress) -> Reply:
 
 
 def _digests(state: State, question: Digest, progress: Progress) -> Reply:
-    """The SHA-256 of each source that the templates make, None where they make none."""
+    """Reply with each source's SHA-256, None where the template fails."""
     found: list[str | None] = []
     for wanted in question.wanted:
         try:
@@ -367,7 +367,7 @@ def _digests(state: State, question: Digest, progress: Progress) -> Reply:
 
 
 def _examine(state: State, question: Examine, progress: Progress) -> Reply:
-    """Every check that there is, each with its outcome; stops at the first that fails."""
+    """Reply with the results of all checks up to the first failure."""
     checks: list[Checked] = []
     try:
         candidate = state.candidate(question.wanted, progress)
@@ -394,14 +394,14 @@ def _examine(state: State, question: Examine, progress: Progress) -> Reply:
 
 
 def _failed_check(outcome: Outcome) -> Checked:
-    """The check that ended it."""
+    """The failed check that an outcome describes."""
     names = {"schedule": "schedule", "emit": "schedule", "check": "interpreter", "compile": "compile"}
     why = outcome.told.get("where") or outcome.told.get("message") or ""
     return Checked(names.get(outcome.phase, "device"), False, f"{outcome.status}: {why}")
 
 
 def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Checked:
-    """Every digit in use, within what rounding explains."""
+    """Check on full-precision random floats, within rounding."""
     if state.work is None:
         return Checked("random", True, "left out: the reference is not here")
     if not state.data(progress).continuous:
@@ -416,12 +416,12 @@ def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Check
 
 
 def _guarded(state: State, question: Guarded, progress: Progress) -> Reply:
-    """A text that nobody has run before, between canaries; see ``api.unproven``."""
+    """Reply of a guarded run of untrusted text; see ``api.unproven``."""
     return answer(state.device, question.source, Path(question.folder), progress)
 
 
 def _first_peer(state: State, question: FirstPeer, progress: Progress) -> Reply:
-    """The fastest peer, timed briefly, alternating with the reference: for progress lines only."""
+    """Reply with the fastest library's time, briefly measured, for progress lines."""
     kernel = state.reference_kernel(question.reference, progress)
     data = state.data(progress)
     found = peers_here(state, data, progress)
@@ -444,7 +444,7 @@ def _first_peer(state: State, question: FirstPeer, progress: Progress) -> Reply:
 
 
 def _final(state: State, question: Final, progress: Progress) -> Reply:
-    """The final round; see ``api.final_round``."""
+    """Reply with the final round's result; see ``api.final_round``."""
     return _answer(final(state, question, progress))
 
 
@@ -469,15 +469,16 @@ IDLE_THREADS = ("tqdm.",)
 
 
 class LeftRunning(Exception):  # an outcome of a measurement, not a failure of the program
-    """Threads or processes started by the function are still there: later times would be theirs too.
+    """A user's function left threads or processes running, which would disturb later timings.
 
-    Libraries' own, started once and asleep since, are no matter.
+    Sleeping helpers of libraries are tolerated.
     """
 
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Run a template: the folder, the environment, limits, timers and the like are afterwards what they were before.
+    """Context manager around a user's template: restores working directory, environment, limits and timers; raises
+    LeftRunning.
 
     A copy of this process that comes back from the template (``os.fork``) ends here: both would answer the supervisor.
     Raises LeftRunning.
@@ -561,7 +562,7 @@ def _set_limit(limit: int, values: tuple[int, int]) -> None:
 
 
 def _children() -> set[int]:
-    """Processes that this one started and has not heard the end of; none where the system does not say."""
+    """Process ids of unreaped child processes; empty if the system cannot tell."""
     found: set[int] = set()
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError, ValueError):  # a thread that has just ended
@@ -574,7 +575,7 @@ def _idle_thread(thread: threading.Thread) -> bool:
 
 
 def _idle_process(pid: int) -> bool:
-    """True if a child is one of the helpers, and sleeps."""
+    """True if a child is a known helper and sleeps."""
     with contextlib.suppress(OSError, IndexError):
         if any(name in Path(f"/proc/{pid}/cmdline").read_bytes() for name in IDLE_PROCESSES):
             return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"S"
@@ -582,7 +583,7 @@ def _idle_process(pid: int) -> bool:
 
 
 def _runs(pid: int) -> bool:
-    """True if a child has not ended, without taking its end from whom it is for."""
+    """True if a child has not exited; does not reap it."""
     with contextlib.suppress(OSError):
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     return False
